@@ -1,0 +1,1 @@
+"""The default backend. In: a captured graph and its example inputs. Out: a callable."""

@@ -1,0 +1,1 @@
+"""The front end: bytecode -> capture -> guards + graph + plan -> backend."""
