@@ -1,0 +1,33 @@
+"""``python -m benchmarks [SECTION ...]``: measure, print, and refresh ``docs/benchmarks.md``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import time
+
+from benchmarks.harness import DOCUMENT, machine, refreshed, table
+
+# Each is a module of this package with `rows() -> list[Row]`, and a part of the document.
+SECTIONS = ("capture", "entry", "kernels", "compile_time")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("section", nargs="*", help=f"of {', '.join(SECTIONS)}; default: all")
+    parser.add_argument("--no-write", action="store_true", help="only print the tables")
+    chosen = parser.parse_args()
+    if unknown := [name for name in chosen.section if name not in SECTIONS]:
+        parser.error(f"no section {unknown[0]!r}: choose from {', '.join(SECTIONS)}")
+    for section in chosen.section or SECTIONS:
+        start = time.perf_counter()
+        rows = importlib.import_module(f"benchmarks.{section}").rows()
+        body = f"{table(rows)}\n{machine()}.\n"
+        print(f"{section} ({time.perf_counter() - start:.0f} s)\n\n{body}", flush=True)
+        if not chosen.no_write:
+            document = DOCUMENT.read_text(encoding="utf-8")
+            DOCUMENT.write_text(refreshed(document, section, body), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

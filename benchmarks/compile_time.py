@@ -1,0 +1,79 @@
+"""First compile of a small model in a process of its own, with empty and then with filled caches.
+
+The clock starts when torch is imported and the model is built, and stops at the first result. So
+it includes what each compiler imports.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.harness import Row, quartiles
+
+GOAL = 1 / 4
+ROUNDS = 3
+CACHES = ("TORCHINDUCTOR_CACHE_DIR", "NUMBA_CACHE_DIR", "REFCOMPILER_CACHE_DIR")
+AGAINST = "`torch.compile` (inductor)"
+
+SCRIPT = """
+import time
+from benchmarks.models import perceptron
+import torch
+model, inputs = perceptron()
+with torch.no_grad():
+    expected = model(**inputs)
+    start = time.perf_counter()
+    {compiler}
+    result = compiled(**inputs)
+    taken = time.perf_counter() - start
+torch.testing.assert_close(result, expected)
+print("taken", taken)
+"""
+
+OURS = "import refcompiler; compiled = refcompiler.compile(model)"
+THEIRS = "compiled = torch.compile(model)"
+
+
+def rows() -> list[Row]:
+    """Cold and warm: a second process finds what the first one stored."""
+    cold: list[tuple[float, float]] = []
+    warm: list[tuple[float, float]] = []
+    for turn in range(ROUNDS):
+        taken: dict[str, list[float]] = {}
+        for compiler in (OURS, THEIRS) if turn % 2 == 0 else (THEIRS, OURS):
+            with tempfile.TemporaryDirectory() as folder:
+                taken[compiler] = [first_compile(compiler, Path(folder)) for _ in range(2)]
+        cold.append((taken[OURS][0], taken[THEIRS][0]))
+        warm.append((taken[OURS][1], taken[THEIRS][1]))
+    return [
+        summary("perceptron with GELU, layer norm, softmax; cold", cold, GOAL),
+        summary("the same, from the disk caches", warm, None),
+    ]
+
+
+def first_compile(compiler: str, folder: Path) -> float:
+    """Seconds of the first compile in a fresh process whose caches all lie in ``folder``."""
+    environment = {**os.environ, **{name: str(folder / name.lower()) for name in CACHES}}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(compiler=compiler)],
+        cwd=Path(__file__).parent.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    if done.returncode:
+        raise RuntimeError(f"the first compile failed:\n{done.stderr[-2000:]}")
+    return float(done.stdout.split()[-1])
+
+
+def summary(name: str, pairs: list[tuple[float, float]], goal: float | None) -> Row:
+    ours, theirs = (statistics.median(times) for times in zip(*pairs, strict=True))
+    low, high = quartiles(sorted(a / b for a, b in pairs))
+    return Row(name, ours, theirs, ours / theirs, low, high, len(pairs), AGAINST, goal)

@@ -1,0 +1,36 @@
+"""Entry: one call of a small function that is already compiled, so mostly guards and launch."""
+
+from __future__ import annotations
+
+import torch
+
+import refcompiler
+from benchmarks.harness import Row, compare
+
+GOAL = 0.5
+
+
+def relu_of_sum(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.relu(x * y + x)
+
+
+def rows() -> list[Row]:
+    torch.manual_seed(0)
+    x, y = torch.randn(64, 64), torch.randn(64, 64)
+    ours = refcompiler.compile(relu_of_sum)
+    theirs = torch.compile(relu_of_sum)
+    mixed = torch.compile(relu_of_sum, backend="fastpath")
+    torch.testing.assert_close(ours(x, y), relu_of_sum(x, y))
+    name = "`relu(x * y + x)`, 64 x 64"
+    return [
+        compare(
+            name,
+            lambda: ours(x, y),
+            lambda: theirs(x, y),
+            against="`torch.compile`",
+            goal=GOAL,
+            rounds=51,
+        ),
+        compare(name, lambda: ours(x, y), lambda: mixed(x, y), against="torch's entry, `fastpath`"),
+        compare(name, lambda: ours(x, y), lambda: relu_of_sum(x, y), against="eager"),
+    ]

@@ -1,0 +1,106 @@
+"""Rules of the house that no linter knows."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+from tests.tiny.house.imports import dotted
+from tests.tiny.house.repository import PACKAGES, ROOT, SUPPORT, parse, python_files, relative, text
+
+# Where the running Python's version may be asked for: choosing a table of rows, once.
+VERSION_CHOSEN_IN: frozenset[str] = frozenset()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_says_what_goes_in_and_out(package: str) -> None:
+    docstring = ast.get_docstring(parse(ROOT / package / "__init__.py")) or ""
+    words = set(re.findall(r"\w+|->", docstring.lower()))
+    assert {"in", "out"} <= words or "->" in words
+
+
+def test_every_module_says_what_it_is() -> None:
+    files = python_files(*PACKAGES, "benchmarks", "examples")
+    silent = [relative(path) for path in files if not ast.get_docstring(parse(path))]
+    assert not silent
+    assert files
+
+
+def test_a_python_version_is_a_row_not_a_branch() -> None:
+    wrong = [
+        f"{relative(path)}:{node.lineno}"
+        for path in python_files(*PACKAGES)
+        if relative(path) not in VERSION_CHOSEN_IN
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.If | ast.IfExp)
+        and any(dotted(part) == "sys.version_info" for part in ast.walk(node.test))
+    ]
+    assert not wrong
+
+
+def comments(path: Path) -> list[tuple[int, str]]:
+    tokens = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
+    return [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT]
+
+
+def test_nothing_is_marked_as_unfinished() -> None:
+    marks = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+    wrong = [
+        f"{relative(path)}:{line} {comment}"
+        for path in python_files(*PACKAGES, *SUPPORT)
+        for line, comment in comments(path)
+        if marks.search(comment)
+    ]
+    assert not wrong
+
+
+def test_a_silenced_check_names_its_code() -> None:
+    bare = re.compile(r"#\s*(noqa|type:\s*ignore)(?!\s*[:\[])")
+    assert bare.search("x = 1  # noqa")
+    assert not bare.search("x = 1  # noqa: E501") and not bare.search(
+        "y()  # type: ignore[arg-type]"
+    )
+    wrong = [
+        f"{relative(path)}:{line} {comment}"
+        for path in python_files(*PACKAGES, *SUPPORT)
+        for line, comment in comments(path)
+        if bare.search(comment)
+    ]
+    assert not wrong
+
+
+def test_no_absolute_path_of_a_machine() -> None:
+    paths = re.compile(r"""["'` (]/(?:home|root|Users|opt|tmp|work)/\w""")
+    assert paths.search('open("/home/someone/x")')
+    files = [
+        *python_files(*PACKAGES, *SUPPORT),
+        *(p for p in ROOT.rglob("*.md") if not any(part.startswith(".") for part in p.parts[1:])),
+    ]
+    wrong = [
+        f"{relative(path)}: {found[0]}"
+        for path in files
+        if path != Path(__file__).resolve()
+        for found in paths.finditer(text(relative(path)))
+    ]
+    assert not wrong
+
+
+def test_a_skip_gives_its_reason() -> None:
+    names = ("pytest.skip", "pytest.mark.skip", "pytest.mark.skipif", "pytest.mark.xfail")
+    wrong = []
+    for path in python_files("tests"):
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.Call) and dotted(node.func) in names:
+                keywords = {k.arg for k in node.keywords}
+                if dotted(node.func) == "pytest.skip" and node.args or keywords & {"reason", "msg"}:
+                    continue
+                wrong.append(f"{relative(path)}:{node.lineno}")
+            elif isinstance(node, ast.FunctionDef):
+                bare = [d for d in node.decorator_list if dotted(d) in names]
+                wrong += [f"{relative(path)}:{d.lineno}" for d in bare]
+    assert not wrong
