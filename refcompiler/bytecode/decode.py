@@ -1,0 +1,160 @@
+"""Decoding of a code object into instructions that need no further looking up.
+
+Source of the rules: CPython's documentation of ``dis`` and Objects/exception_handling_notes.txt.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import CodeType
+from typing import Any, NamedTuple
+
+from refcompiler.errors import UnsupportedError
+
+
+class Instruction(NamedTuple):
+    """``arg`` is the raw argument, ``value`` what it stands for (a name, constant, target)."""
+
+    name: str
+    arg: int
+    value: Any
+    offset: int
+    line: int
+
+
+class Handler(NamedTuple):
+    """An exception-table entry: instructions ``start <= i < end`` unwind to ``target``."""
+
+    start: int
+    end: int
+    target: int
+    depth: int
+    lasti: bool
+
+
+@dataclass(eq=False)
+class Program:
+    """A decoded code object. ``names`` are the slots of the frame: locals, cells, free variables.
+
+    ``ops`` and ``values`` are parallel to ``instructions``; ``ops`` is filled by the interpreter.
+    """
+
+    code: CodeType
+    instructions: list[Instruction]
+    handlers: list[Handler]
+    names: tuple[str, ...]
+    values: list[Any]
+    ops: list[Any] = field(default_factory=list)
+    _live: list[frozenset[int]] | None = None
+
+    def handler_at(self, index: int) -> Handler | None:
+        """The innermost exception-table entry that covers instruction ``index``."""
+        for handler in self.handlers:
+            if handler.start <= index < handler.end:
+                return handler
+        return None
+
+    def line_at(self, index: int) -> int:
+        return self.instructions[min(index, len(self.instructions) - 1)].line
+
+    def live_at(self, index: int) -> frozenset[int]:
+        """Slots that may be read at or after instruction ``index``."""
+        if self._live is None:
+            from refcompiler.bytecode.liveness import live_slots
+
+            self._live = live_slots(self)
+        return self._live[index]
+
+
+def slot_names(code: CodeType) -> tuple[str, ...]:
+    """The frame's slots in CPython's order; a parameter that is also a cell has one slot."""
+    locals_ = code.co_varnames
+    cells = tuple(name for name in code.co_cellvars if name not in locals_)
+    return locals_ + cells + code.co_freevars
+
+
+def _varint(data: Iterator[int]) -> int:
+    byte = next(data)
+    value = byte & 63
+    while byte & 64:
+        byte = next(data)
+        value = value << 6 | byte & 63
+    return value
+
+
+def exception_table(code: CodeType) -> Iterator[tuple[int, int, int, int, bool]]:
+    """Entries (start, end, target, depth, lasti) in bytes, in the table's order."""
+    data = iter(code.co_exceptiontable)
+    while True:
+        try:
+            start = _varint(data) * 2
+        except StopIteration:
+            return
+        length = _varint(data) * 2
+        target = _varint(data) * 2
+        flags = _varint(data)
+        yield start, start + length, target, flags >> 1, bool(flags & 1)
+
+
+_JUMPS = frozenset(dis.opname[op] for op in (*dis.hasjrel, *dis.hasjabs))
+
+
+def _value(name: str, arg: int, argval: Any, code: CodeType) -> Any:
+    if name == "LOAD_GLOBAL":
+        return code.co_names[arg >> 1], bool(arg & 1)
+    if name == "KW_NAMES":
+        return code.co_consts[arg]
+    if name in ("LOAD_CONST", "LOAD_NAME", "STORE_NAME", "DELETE_NAME", "STORE_GLOBAL"):
+        return argval
+    if name in ("DELETE_GLOBAL", "LOAD_ATTR", "STORE_ATTR", "DELETE_ATTR", "LOAD_METHOD"):
+        return argval
+    if name in ("IMPORT_NAME", "IMPORT_FROM", "COMPARE_OP"):
+        return argval
+    return arg
+
+
+@lru_cache(maxsize=None)
+def decode(code: CodeType) -> Program:
+    """The program of ``code`` (cached for the life of the process, as code objects are few)."""
+    raw = [ins for ins in dis.get_instructions(code) if ins.opname != "CACHE"]
+    index_of: dict[int, int] = {}
+    kept = []
+    for ins in raw:
+        index_of[ins.offset] = len(kept)  # a jump to EXTENDED_ARG lands on what it extends
+        if ins.opname != "EXTENDED_ARG":
+            kept.append(ins)
+    end = len(kept)
+    instructions = []
+    line = code.co_firstlineno
+    for ins in kept:
+        if ins.positions is not None and ins.positions.lineno is not None:
+            line = ins.positions.lineno
+        arg = ins.arg if ins.arg is not None else 0
+        if ins.opname in _JUMPS:
+            if ins.argval not in index_of:
+                raise UnsupportedError(
+                    f"{code.co_qualname}: a jump leads to the middle of an instruction; "
+                    "recompile the function's source"
+                )
+            value: Any = index_of[ins.argval]
+        else:
+            value = _value(ins.opname, arg, ins.argval, code)
+        instructions.append(Instruction(ins.opname, arg, value, ins.offset, line))
+
+    def index(offset: int) -> int:
+        while offset not in index_of:  # an end may point past the last instruction or at a cache
+            if offset > len(code.co_code):
+                return end
+            offset += 2
+        return index_of[offset]
+
+    handlers = [
+        Handler(index(start), index(stop), index(target), depth, lasti)
+        for start, stop, target, depth, lasti in exception_table(code)
+    ]
+    return Program(
+        code, instructions, handlers, slot_names(code), [ins.value for ins in instructions]
+    )

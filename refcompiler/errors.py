@@ -1,0 +1,29 @@
+"""The four errors of the front end, named for what they mean.
+
+The user's own exceptions are never wrapped: they come out as eager raises them.
+"""
+
+from __future__ import annotations
+
+
+class RefcompilerError(Exception):
+    """Base of every error that this project raises on its own account."""
+
+
+class GraphBreakError(RefcompilerError):
+    """A graph break where none is allowed (``fullgraph=True``): reason, place, hint."""
+
+
+class UnsupportedError(RefcompilerError):
+    """Input that cannot be handled; the message says what to do instead."""
+
+
+class BackendError(RefcompilerError):
+    """A backend raised, or returned something that is not what the contract promises."""
+
+
+class InternalError(RefcompilerError):
+    """Cannot happen. Please report it with the script that shows it."""
+
+    def __init__(self, message: str):
+        super().__init__(f"internal error (please report it): {message}")

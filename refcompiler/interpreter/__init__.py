@@ -1,0 +1,10 @@
+"""CPython's bytecode in Python. In: a frame. Out: its value, its exception, or a signal.
+
+One set of opcode handlers (``handlers_*``) serves every domain. A domain is a subclass of
+:class:`~refcompiler.interpreter.machine.Machine`: the machine itself is the concrete domain
+(plain CPython semantics); capture overrides its hooks.
+"""
+
+from refcompiler.interpreter import handlers_blocks, handlers_flow, handlers_stack
+
+__all__ = ["handlers_blocks", "handlers_flow", "handlers_stack"]

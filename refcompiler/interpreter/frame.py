@@ -1,0 +1,78 @@
+"""The frame: what one activation of a code object knows."""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import Any
+
+from refcompiler.bytecode.decode import Program
+
+
+class _Marker:
+    __slots__ = ("name",)
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+UNSET: Any = _Marker("UNSET")  # a local variable without a value
+NULL: Any = _Marker("NULL")  # the stack's empty callable slot
+CALLED: Any = _Marker("CALLED")  # answer of a call that pushed a frame
+
+
+class Frame:
+    """One activation. ``fast`` holds locals, cells and free variables in CPython's order.
+
+    ``back`` is the caller in the same run, ``on_return`` names what happens to the value there
+    (:data:`refcompiler.interpreter.machine.RETURNS`), with ``extra`` as its argument.
+    """
+
+    __slots__ = (
+        "program",
+        "ops",
+        "values",
+        "globals",
+        "builtins",
+        "mapping",
+        "fast",
+        "stack",
+        "ip",
+        "back",
+        "on_return",
+        "extra",
+        "kwnames",
+        "generator",
+        "function",
+    )
+
+    def __init__(self, program: Program, globals_: dict, builtins: dict, back: Frame | None):
+        self.program = program
+        self.ops = program.ops
+        self.values = program.values
+        self.globals = globals_
+        self.builtins = builtins
+        self.mapping: Any = None  # the namespace of a class body or module; None in a function
+        self.fast: list[Any] = [UNSET] * len(program.names)
+        self.stack: list[Any] = []
+        self.ip = 0
+        self.back = back
+        self.on_return = "push"
+        self.extra: Any = None
+        self.kwnames: tuple[str, ...] = ()
+        self.generator: Any = None
+        self.function: Any = None
+
+    @property
+    def code(self) -> CodeType:
+        return self.program.code
+
+    @property
+    def line(self) -> int:
+        """The line of the instruction that runs (``ip`` is already past it)."""
+        return self.program.line_at(max(self.ip - 1, 0))
+
+    def __repr__(self) -> str:
+        return f"<frame of {self.code.co_qualname} at {self.code.co_filename}:{self.line}>"

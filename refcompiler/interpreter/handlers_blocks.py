@@ -1,0 +1,297 @@
+"""Opcodes of exceptions, ``with``, ``match``, generators and coroutines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from refcompiler.interpreter.frame import UNSET, Frame
+from refcompiler.interpreter.generators import Generator
+from refcompiler.interpreter.machine import Machine, op
+from refcompiler.errors import UnsupportedError
+
+# ---- exceptions ------------------------------------------------------------------------------
+
+
+@op("PUSH_EXC_INFO")
+def push_exc_info(m: Machine, f: Frame, arg: Any) -> None:
+    error = f.stack[-1]
+    f.stack[-1] = m.exc
+    f.stack.append(error)
+    m.exc = error
+
+
+@op("POP_EXCEPT")
+def pop_except(m: Machine, f: Frame, arg: Any) -> None:
+    m.exc = f.stack.pop()
+
+
+@op("CHECK_EXC_MATCH")
+def check_exc_match(m: Machine, f: Frame, arg: Any) -> None:
+    f.stack[-1] = m.exc_match(f.stack[-2], m.own(f.stack[-1]))
+
+
+@op("CHECK_EG_MATCH")
+def check_eg_match(m: Machine, f: Frame, arg: Any) -> None:
+    s = f.stack
+    error, kinds = s[-2], m.own(s[-1])
+    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
+        if isinstance(kind, type) and issubclass(kind, BaseExceptionGroup):
+            raise TypeError(
+                "catching ExceptionGroup with except* is not allowed. Use except instead."
+            )
+    if m.exc_match(error, kinds):
+        match = error
+        if not isinstance(error, BaseExceptionGroup):
+            match = ExceptionGroup("", [error]) if isinstance(error, Exception) else (
+                BaseExceptionGroup("", [error])
+            )
+        rest = None
+    elif isinstance(error, BaseExceptionGroup):
+        match, rest = error.split(kinds)
+    else:
+        match, rest = None, error
+    if match is None:
+        s[-1] = None
+    else:
+        s[-2:] = [rest, match]
+        m.exc = match
+
+
+@op("PREP_RERAISE_STAR")
+def prep_reraise_star(m: Machine, f: Frame, arg: Any) -> None:
+    """Of the exceptions left by ``except*`` clauses make the one to raise (or None)."""
+    original, errors = f.stack[-2], [e for e in f.stack[-1] if e is not None]
+    if not errors:
+        found = None
+    elif not isinstance(original, BaseExceptionGroup):
+        found = errors[0]
+    else:
+        raised = [e for e in errors if not _from(e, original)]
+        reraised = [e for e in errors if _from(e, original)]
+        kept = _project(original, reraised) if reraised else None
+        if not raised:
+            found = kept
+        else:
+            found = BaseExceptionGroup("", raised + ([kept] if kept is not None else []))
+    f.stack.pop()
+    f.stack[-1] = found
+
+
+def _leaves(error: BaseException) -> set[int]:
+    if isinstance(error, BaseExceptionGroup):
+        return set().union(*(_leaves(e) for e in error.exceptions))
+    return {id(error)}
+
+
+def _from(error: BaseException, original: BaseExceptionGroup) -> bool:
+    """``error`` is a part of ``original`` (split keeps traceback, cause and context)."""
+    return (
+        isinstance(error, BaseExceptionGroup)
+        and error.__traceback__ is original.__traceback__
+        and error.__cause__ is original.__cause__
+        and error.__context__ is original.__context__
+    )
+
+
+def _project(original: BaseExceptionGroup, parts: Sequence[BaseException]) -> Any:
+    keep = set().union(*(_leaves(part) for part in parts))
+    return original.split(lambda e: id(e) in keep)[0]
+
+
+@op("RAISE_VARARGS")
+def raise_varargs(m: Machine, f: Frame, count: int) -> None:
+    s = f.stack
+    if count == 0:
+        if m.exc is None:
+            raise RuntimeError("No active exception to reraise")
+        raise m.exc
+    error = _as_exception(m, f, s[-count], "exceptions must derive from BaseException")
+    if count == 2:
+        cause = m.own(s[-1])
+        if cause is not None:
+            cause = _as_exception(m, f, cause, "exception causes must derive from BaseException")
+        error.__cause__ = cause
+    raise error
+
+
+def _as_exception(m: Machine, f: Frame, value: Any, complaint: str) -> BaseException:
+    value = m.own(value)
+    if isinstance(value, type) and issubclass(value, BaseException):
+        value = m.instantiate(f, value)
+    if not isinstance(value, BaseException):
+        raise TypeError(complaint)
+    return value
+
+
+@op("RERAISE")
+def reraise(m: Machine, f: Frame, arg: int) -> None:
+    """With an argument, the line of the original raise is what the traceback shows."""
+    raise f.stack[-1]
+
+
+# ---- with ------------------------------------------------------------------------------------
+
+
+def _special(m: Machine, value: Any, name: str, protocol: str) -> Any:
+    if not m.has_special(value, name):
+        kind = m.type_of(value)
+        raise TypeError(
+            f"'{kind.__qualname__}' object does not support the {protocol} protocol"
+            + (" (missed __exit__ method)" if name == "__exit__" else "")
+        )
+    return m.special(value, name)
+
+
+@op("BEFORE_WITH")
+def before_with(m: Machine, f: Frame, arg: Any) -> None:
+    value = f.stack[-1]
+    enter = _special(m, value, "__enter__", "context manager")
+    leave = _special(m, value, "__exit__", "context manager")
+    found = m.invoke(f, enter, [])
+    f.stack[-1] = leave
+    f.stack.append(found)
+
+
+@op("WITH_EXCEPT_START")
+def with_except_start(m: Machine, f: Frame, arg: Any) -> None:
+    s = f.stack
+    error = s[-1]
+    leave = s[-4]
+    s.append(m.invoke(f, leave, [type(error), error, error.__traceback__]))
+
+
+# ---- generators ------------------------------------------------------------------------------
+
+
+@op("RETURN_GENERATOR")
+def return_generator(m: Machine, f: Frame, arg: Any) -> None:
+    """The call already made the generator; its frame starts with what POP_TOP drops."""
+    f.stack.append(None)
+
+
+@op("YIELD_VALUE")
+def yield_value(m: Machine, f: Frame, arg: Any) -> None:
+    m.result = f.stack.pop()
+    m.yielded = True
+    m.frame = None
+
+
+@op("GET_YIELD_FROM_ITER")
+def get_yield_from_iter(m: Machine, f: Frame, arg: Any) -> None:
+    if type(f.stack[-1]) is not Generator:
+        f.stack[-1] = m.iter(f.stack[-1])
+
+
+@op("SEND")
+def send(m: Machine, f: Frame, target: int) -> None:
+    s = f.stack
+    value, receiver = s[-1], s[-2]
+    if type(receiver) is Generator:
+        found = receiver.resume(value)
+        result = receiver.value
+    else:
+        try:
+            found = m.next(receiver) if value is None else receiver.send(value)
+            result = None
+        except StopIteration as stop:
+            found, result = UNSET, stop.value
+        if found is UNSET and value is None and result is None:
+            result = m.stop_value(receiver)
+    if found is UNSET:
+        s.pop()
+        s[-1] = result
+        f.ip = target
+    else:
+        s[-1] = found
+
+
+@op("GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR")
+def asynchronous(m: Machine, f: Frame, arg: Any) -> None:
+    raise UnsupportedError(
+        f"{f.code.co_qualname} is asynchronous: coroutines run natively, not in the interpreter"
+    )
+
+
+# ---- match -----------------------------------------------------------------------------------
+
+
+@op("GET_LEN")
+def get_len(m: Machine, f: Frame, arg: Any) -> None:
+    f.stack.append(len(m.own(f.stack[-1])))
+
+
+@op("MATCH_MAPPING")
+def match_mapping(m: Machine, f: Frame, arg: Any) -> None:
+    f.stack.append(isinstance(m.own(f.stack[-1]), Mapping))
+
+
+@op("MATCH_SEQUENCE")
+def match_sequence(m: Machine, f: Frame, arg: Any) -> None:
+    value = m.own(f.stack[-1])
+    f.stack.append(isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray)))
+
+
+@op("MATCH_KEYS")
+def match_keys(m: Machine, f: Frame, arg: Any) -> None:
+    subject, keys = m.own(f.stack[-2]), f.stack[-1]
+    missing = object()
+    values = [subject.get(key, missing) for key in keys]
+    found = any(value is missing for value in values)
+    f.stack.append(None if found else tuple(values))
+
+
+@op("MATCH_CLASS")
+def match_class(m: Machine, f: Frame, count: int) -> None:
+    s = f.stack
+    names, cls, subject = s[-1], m.own(s[-2]), s[-3]
+    found = _match_class(m, m.own(subject), cls, count, names)
+    del s[-3:]
+    s.append(found)
+
+
+_SELF_MATCHING = (
+    bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple
+)  # fmt: skip
+
+
+def _match_class(m: Machine, subject: Any, cls: Any, count: int, names: tuple) -> Any:
+    if not isinstance(cls, type):
+        raise TypeError("called match pattern must be a class")
+    if not isinstance(subject, cls):
+        return None
+    values = []
+    seen: set[str] = set()
+    if count:
+        if hasattr(cls, "__match_args__"):
+            positional = cls.__match_args__
+            if not isinstance(positional, tuple):
+                kind = type(positional).__name__
+                raise TypeError(f"{cls.__name__}.__match_args__ must be a tuple (got {kind})")
+        elif issubclass(cls, _SELF_MATCHING):
+            if count > 1:
+                raise TypeError(
+                    f"{cls.__name__}() accepts 1 positional sub-pattern ({count} given)"
+                )
+            values.append(subject)
+            positional, count = (), 0
+        else:
+            positional = ()
+        if count > len(positional):
+            plural = "" if len(positional) == 1 else "s"
+            raise TypeError(
+                f"{cls.__name__}() accepts {len(positional)} positional sub-pattern{plural} "
+                f"({count} given)"
+            )
+        names = (*positional[:count], *names)
+    for name in names:
+        if name in seen:
+            raise TypeError(f"{cls.__name__}() got multiple sub-patterns for attribute {name!r}")
+        seen.add(name)
+        try:
+            values.append(m.getattr(subject, name))
+        except AttributeError:
+            return None
+    return tuple(values)
+
+

@@ -1,0 +1,336 @@
+"""Opcodes that decide: operators, tests, jumps, loops, calls, unpacking, formatting, imports."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from typing import Any
+
+from refcompiler.interpreter.frame import CALLED, NULL, UNSET, Frame
+from refcompiler.interpreter.machine import RETURNS, Machine, op
+
+_UNARY = {
+    "UNARY_POSITIVE": operator.pos,
+    "UNARY_NEGATIVE": operator.neg,
+    "UNARY_INVERT": operator.invert,
+}
+
+
+def _make_unary(function: Any) -> Any:
+    def handler(m: Machine, f: Frame, arg: Any) -> None:
+        f.stack[-1] = m.unary(function, f.stack[-1])
+
+    return handler
+
+
+for _name, _function in _UNARY.items():
+    op(_name)(_make_unary(_function))
+
+#: The operators of BINARY_OP in the order of CPython's ``_nb_ops``.
+BINARY_OPERATORS = (
+    operator.add,
+    operator.and_,
+    operator.floordiv,
+    operator.lshift,
+    operator.matmul,
+    operator.mul,
+    operator.mod,
+    operator.or_,
+    operator.pow,
+    operator.rshift,
+    operator.sub,
+    operator.truediv,
+    operator.xor,
+    operator.iadd,
+    operator.iand,
+    operator.ifloordiv,
+    operator.ilshift,
+    operator.imatmul,
+    operator.imul,
+    operator.imod,
+    operator.ior,
+    operator.ipow,
+    operator.irshift,
+    operator.isub,
+    operator.itruediv,
+    operator.ixor,
+)
+
+COMPARISONS = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@op("UNARY_NOT")
+def unary_not(m: Machine, f: Frame, arg: Any) -> None:
+    f.stack[-1] = not m.truth(f.stack[-1])
+
+
+@op("BINARY_OP")
+def binary_op(m: Machine, f: Frame, arg: int) -> None:
+    s = f.stack
+    found = m.binary(BINARY_OPERATORS[arg], s[-2], s[-1])
+    s.pop()
+    s[-1] = found
+
+
+@op("COMPARE_OP")
+def compare_op(m: Machine, f: Frame, symbol: str) -> None:
+    s = f.stack
+    found = m.binary(COMPARISONS[symbol], s[-2], s[-1])
+    s.pop()
+    s[-1] = found
+
+
+@op("IS_OP")
+def is_op(m: Machine, f: Frame, invert: int) -> None:
+    s = f.stack
+    found = m.same(s[-2], s[-1]) != bool(invert)
+    s.pop()
+    s[-1] = found
+
+
+@op("CONTAINS_OP")
+def contains_op(m: Machine, f: Frame, invert: int) -> None:
+    s = f.stack
+    found = m.contains(s[-2], s[-1]) != bool(invert)
+    s.pop()
+    s[-1] = found
+
+
+# ---- jumps -----------------------------------------------------------------------------------
+
+
+@op("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
+def jump(m: Machine, f: Frame, target: int) -> None:
+    f.ip = target
+
+
+@op("POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE")
+def pop_jump_if_false(m: Machine, f: Frame, target: int) -> None:
+    if not m.truth(f.stack[-1]):
+        f.ip = target
+    f.stack.pop()
+
+
+@op("POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")
+def pop_jump_if_true(m: Machine, f: Frame, target: int) -> None:
+    if m.truth(f.stack[-1]):
+        f.ip = target
+    f.stack.pop()
+
+
+@op("POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE")
+def pop_jump_if_none(m: Machine, f: Frame, target: int) -> None:
+    if m.is_none(f.stack[-1]):
+        f.ip = target
+    f.stack.pop()
+
+
+@op("POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE")
+def pop_jump_if_not_none(m: Machine, f: Frame, target: int) -> None:
+    if not m.is_none(f.stack[-1]):
+        f.ip = target
+    f.stack.pop()
+
+
+@op("JUMP_IF_FALSE_OR_POP")
+def jump_if_false_or_pop(m: Machine, f: Frame, target: int) -> None:
+    if m.truth(f.stack[-1]):
+        f.stack.pop()
+    else:
+        f.ip = target
+
+
+@op("JUMP_IF_TRUE_OR_POP")
+def jump_if_true_or_pop(m: Machine, f: Frame, target: int) -> None:
+    if m.truth(f.stack[-1]):
+        f.ip = target
+    else:
+        f.stack.pop()
+
+
+# ---- iteration and unpacking -----------------------------------------------------------------
+
+
+@op("GET_ITER")
+def get_iter(m: Machine, f: Frame, arg: Any) -> None:
+    f.stack[-1] = m.iter(f.stack[-1])
+
+
+@op("FOR_ITER")
+def for_iter(m: Machine, f: Frame, target: int) -> None:
+    item = m.next(f.stack[-1])
+    if item is UNSET:
+        f.stack.pop()
+        f.ip = target
+    else:
+        f.stack.append(item)
+
+
+@op("UNPACK_SEQUENCE")
+def unpack_sequence(m: Machine, f: Frame, count: int) -> None:
+    value = f.stack[-1]
+    items = _unpack(m, value, count, count)
+    f.stack.pop()
+    f.stack.extend(reversed(items))
+
+
+def _unpack(m: Machine, value: Any, least: int, most: int | None) -> list[Any]:
+    """Items of ``value``, at least ``least`` and, unless ``most`` is None, no more than that."""
+    given = m.items_of(value)
+    try:
+        iterator = iter(given)
+    except TypeError:
+        if hasattr(type(value), "__iter__") or hasattr(type(value), "__getitem__"):
+            raise
+        raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object") from None
+    items: list[Any] = []
+    for item in iterator:
+        if most is not None and len(items) == most:
+            raise ValueError(f"too many values to unpack (expected {most})")
+        items.append(item)
+    if len(items) < least:
+        at_least = "" if most is not None else "at least "
+        raise ValueError(
+            f"not enough values to unpack (expected {at_least}{least}, got {len(items)})"
+        )
+    return items
+
+
+@op("UNPACK_EX")
+def unpack_ex(m: Machine, f: Frame, arg: int) -> None:
+    before, after = arg & 255, arg >> 8
+    items = _unpack(m, f.stack[-1], before + after, None)
+    middle = len(items) - after
+    f.stack.pop()
+    f.stack.extend(reversed([*items[:before], items[before:middle], *items[middle:]]))
+
+
+# ---- calls -----------------------------------------------------------------------------------
+
+
+@op("KW_NAMES")
+def kw_names(m: Machine, f: Frame, names: tuple[str, ...]) -> None:
+    f.kwnames = names
+
+
+@op("CALL")
+def call(m: Machine, f: Frame, count: int) -> None:
+    s = f.stack
+    base = len(s) - count
+    if s[base - 2] is NULL:
+        function, args = s[base - 1], s[base:]
+    else:
+        function, args = s[base - 2], s[base - 1 :]
+    kwargs: dict[str, Any] = {}
+    names = f.kwnames
+    if names:
+        kwargs = dict(zip(names, args[-len(names) :], strict=True))
+        del args[-len(names) :]
+    found = m.call(f, function, args, kwargs)
+    f.kwnames = ()
+    del s[base - 2 :]
+    if found is not CALLED:
+        s.append(found)
+
+
+@op("CALL_FUNCTION_EX")
+def call_function_ex(m: Machine, f: Frame, flags: int) -> None:
+    s = f.stack
+    given = 2 + (flags & 1)
+    function = s[-given]
+    args = s[-given + 1]
+    kwargs = m.own(s[-1]) if flags & 1 else {}
+    try:
+        args = list(m.items_of(args))
+    except TypeError:
+        if hasattr(type(args), "__iter__"):
+            raise
+        raise TypeError(
+            f"{getattr(function, '__qualname__', function)}() argument after * must be an "
+            f"iterable, not {type(args).__name__}"
+        ) from None
+    found = m.call(f, function, args, dict(kwargs))
+    del s[-given - 1 :]  # and the NULL below
+    if found is not CALLED:
+        s.append(found)
+
+
+@op("RETURN_VALUE")
+def return_value(m: Machine, f: Frame, arg: Any) -> None:
+    value = f.stack[-1]
+    back = f.back
+    if back is None:
+        m.result = value
+        m.frame = None
+    else:
+        m.frame = back
+        RETURNS[f.on_return](m, back, value, f.extra)
+
+
+# ---- formatting and imports ------------------------------------------------------------------
+
+
+@op("FORMAT_VALUE")
+def format_value(m: Machine, f: Frame, flags: int) -> None:
+    s = f.stack
+    given = 2 if flags & 4 else 1
+    spec = m.own(s[-1]) if flags & 4 else ""
+    value = s[-given]
+    if flags & 3:
+        value = m.convert(value, flags & 3)
+    text = m.format(value, spec)
+    del s[-given:]
+    s.append(text)
+
+
+@op("PRINT_EXPR")
+def print_expr(m: Machine, f: Frame, arg: Any) -> None:
+    sys.displayhook(f.stack[-1])
+    f.stack.pop()
+
+
+@op("IMPORT_NAME")
+def import_name(m: Machine, f: Frame, name: str) -> None:
+    s = f.stack
+    module = m.import_name(f, name, m.own(s[-1]), m.own(s[-2]))
+    s.pop()
+    s[-1] = module
+
+
+@op("IMPORT_FROM")
+def import_from(m: Machine, f: Frame, name: str) -> None:
+    module = f.stack[-1]
+    try:
+        found = m.getattr(module, name)
+    except AttributeError:
+        full = f"{getattr(module, '__name__', '')}.{name}"
+        if full in sys.modules:
+            found = sys.modules[full]
+        else:
+            origin = getattr(module, "__file__", None) or "unknown location"
+            raise ImportError(
+                f"cannot import name {name!r} from {module.__name__!r} ({origin})",
+                name=module.__name__,
+                path=getattr(module, "__file__", None),
+            ) from None
+    f.stack.append(found)
+
+
+@op("IMPORT_STAR")
+def import_star(m: Machine, f: Frame, arg: Any) -> None:
+    module = m.own(f.stack[-1])
+    namespace = vars(module)
+    names = namespace.get("__all__")
+    if names is None:
+        names = [name for name in namespace if not name.startswith("_")]
+    target = f.globals if f.mapping is None else f.mapping
+    for name in names:
+        target[name] = getattr(module, name)
+    f.stack.pop()

@@ -1,0 +1,384 @@
+"""Opcodes that move values: stack, locals, cells, globals, attributes, items, containers."""
+
+from __future__ import annotations
+
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+from refcompiler.interpreter.frame import NULL, UNSET, Frame
+from refcompiler.interpreter.machine import Machine, op
+
+
+@op("NOP", "RESUME", "PRECALL", "COPY_FREE_VARS", "CACHE", "ASYNC_GEN_WRAP")
+def nothing(m: Machine, f: Frame, arg: Any) -> None:
+    """Free variables are already in their slots, and there is no adaptive interpreter."""
+
+
+@op("POP_TOP")
+def pop_top(m: Machine, f: Frame, arg: Any) -> None:
+    f.stack.pop()
+
+
+@op("PUSH_NULL")
+def push_null(m: Machine, f: Frame, arg: Any) -> None:
+    f.stack.append(NULL)
+
+
+@op("SWAP")
+def swap(m: Machine, f: Frame, arg: int) -> None:
+    s = f.stack
+    s[-1], s[-arg] = s[-arg], s[-1]
+
+
+@op("COPY")
+def copy(m: Machine, f: Frame, arg: int) -> None:
+    f.stack.append(f.stack[-arg])
+
+
+@op("LOAD_CONST")
+def load_const(m: Machine, f: Frame, value: Any) -> None:
+    f.stack.append(value)
+
+
+# ---- locals and cells -----------------------------------------------------------------------
+
+
+def _unbound(f: Frame, slot: int) -> Exception:
+    name = f.program.names[slot]
+    if name in f.code.co_freevars:
+        return NameError(
+            f"cannot access free variable '{name}' where it is not associated with a value in "
+            "enclosing scope",
+            name=name,
+        )
+    return UnboundLocalError(
+        f"cannot access local variable '{name}' where it is not associated with a value"
+    )
+
+
+@op("LOAD_FAST")
+def load_fast(m: Machine, f: Frame, slot: int) -> None:
+    value = f.fast[slot]
+    if value is UNSET:
+        raise _unbound(f, slot)
+    f.stack.append(value)
+
+
+@op("LOAD_CLOSURE")
+def load_closure(m: Machine, f: Frame, slot: int) -> None:
+    f.stack.append(f.fast[slot])
+
+
+@op("STORE_FAST")
+def store_fast(m: Machine, f: Frame, slot: int) -> None:
+    f.fast[slot] = f.stack.pop()
+
+
+@op("DELETE_FAST")
+def delete_fast(m: Machine, f: Frame, slot: int) -> None:
+    if f.fast[slot] is UNSET:
+        raise _unbound(f, slot)
+    f.fast[slot] = UNSET
+
+
+@op("MAKE_CELL")
+def make_cell(m: Machine, f: Frame, slot: int) -> None:
+    value = f.fast[slot]
+    f.fast[slot] = CellType() if value is UNSET else CellType(m.own(value))
+
+
+@op("LOAD_DEREF")
+def load_deref(m: Machine, f: Frame, slot: int) -> None:
+    value = m.load_cell(f.fast[slot])
+    if value is UNSET:
+        raise _unbound(f, slot)
+    f.stack.append(value)
+
+
+@op("LOAD_CLASSDEREF")
+def load_classderef(m: Machine, f: Frame, slot: int) -> None:
+    name = f.program.names[slot]
+    if f.mapping is not None and name in f.mapping:
+        f.stack.append(f.mapping[name])
+    else:
+        load_deref(m, f, slot)
+
+
+@op("STORE_DEREF")
+def store_deref(m: Machine, f: Frame, slot: int) -> None:
+    m.store_cell(f.fast[slot], m.own(f.stack[-1]))
+    f.stack.pop()
+
+
+@op("DELETE_DEREF")
+def delete_deref(m: Machine, f: Frame, slot: int) -> None:
+    if m.load_cell(f.fast[slot]) is UNSET:
+        raise _unbound(f, slot)
+    m.store_cell(f.fast[slot], UNSET)
+
+
+# ---- globals and class-body names ------------------------------------------------------------
+
+
+@op("LOAD_GLOBAL")
+def load_global(m: Machine, f: Frame, value: tuple[str, bool]) -> None:
+    name, push_null = value
+    found = m.load_global(f, name)
+    if push_null:
+        f.stack.append(NULL)
+    f.stack.append(found)
+
+
+@op("STORE_GLOBAL")
+def store_global(m: Machine, f: Frame, name: str) -> None:
+    m.store_global(f, name, f.stack[-1])
+    f.stack.pop()
+
+
+@op("DELETE_GLOBAL")
+def delete_global(m: Machine, f: Frame, name: str) -> None:
+    m.delete_global(f, name)
+
+
+@op("LOAD_NAME")
+def load_name(m: Machine, f: Frame, name: str) -> None:
+    if f.mapping is not None:
+        try:
+            f.stack.append(f.mapping[name])
+            return
+        except KeyError:
+            pass
+    f.stack.append(m.load_global(f, name))
+
+
+@op("STORE_NAME")
+def store_name(m: Machine, f: Frame, name: str) -> None:
+    (f.globals if f.mapping is None else f.mapping)[name] = m.own(f.stack[-1])
+    f.stack.pop()
+
+
+@op("DELETE_NAME")
+def delete_name(m: Machine, f: Frame, name: str) -> None:
+    try:
+        del (f.globals if f.mapping is None else f.mapping)[name]
+    except KeyError:
+        raise NameError(f"name '{name}' is not defined", name=name) from None
+
+
+@op("SETUP_ANNOTATIONS")
+def setup_annotations(m: Machine, f: Frame, arg: Any) -> None:
+    namespace = f.globals if f.mapping is None else f.mapping
+    if "__annotations__" not in namespace:
+        namespace["__annotations__"] = {}
+
+
+# ---- attributes and items --------------------------------------------------------------------
+
+
+@op("LOAD_ATTR")
+def load_attr(m: Machine, f: Frame, name: str) -> None:
+    s = f.stack
+    s[-1] = m.getattr(s[-1], name)
+
+
+@op("LOAD_METHOD")
+def load_method(m: Machine, f: Frame, name: str) -> None:
+    s = f.stack
+    found = m.getattr(s[-1], name)
+    s[-1] = NULL
+    s.append(found)
+
+
+@op("STORE_ATTR")
+def store_attr(m: Machine, f: Frame, name: str) -> None:
+    s = f.stack
+    m.setattr(s[-1], name, s[-2])
+    del s[-2:]
+
+
+@op("DELETE_ATTR")
+def delete_attr(m: Machine, f: Frame, name: str) -> None:
+    m.delattr(f.stack[-1], name)
+    f.stack.pop()
+
+
+@op("BINARY_SUBSCR")
+def binary_subscr(m: Machine, f: Frame, arg: Any) -> None:
+    s = f.stack
+    found = m.getitem(s[-2], s[-1])
+    s.pop()
+    s[-1] = found
+
+
+@op("STORE_SUBSCR")
+def store_subscr(m: Machine, f: Frame, arg: Any) -> None:
+    s = f.stack
+    m.setitem(s[-2], s[-1], s[-3])
+    del s[-3:]
+
+
+@op("DELETE_SUBSCR")
+def delete_subscr(m: Machine, f: Frame, arg: Any) -> None:
+    s = f.stack
+    m.delitem(s[-2], s[-1])
+    del s[-2:]
+
+
+# ---- building --------------------------------------------------------------------------------
+
+
+def _take(f: Frame, count: int) -> list[Any]:
+    return f.stack[len(f.stack) - count :]
+
+
+def _replace(f: Frame, count: int, value: Any) -> None:
+    del f.stack[len(f.stack) - count :]
+    f.stack.append(value)
+
+
+@op("BUILD_TUPLE")
+def build_tuple(m: Machine, f: Frame, count: int) -> None:
+    _replace(f, count, tuple([m.own(v) for v in _take(f, count)]))
+
+
+@op("BUILD_LIST")
+def build_list(m: Machine, f: Frame, count: int) -> None:
+    _replace(f, count, [m.own(v) for v in _take(f, count)])
+
+
+@op("BUILD_SET")
+def build_set(m: Machine, f: Frame, count: int) -> None:
+    _replace(f, count, {m.own(v) for v in _take(f, count)})
+
+
+@op("BUILD_MAP")
+def build_map(m: Machine, f: Frame, count: int) -> None:
+    items = [m.own(v) for v in _take(f, 2 * count)]
+    _replace(f, 2 * count, dict(zip(items[::2], items[1::2], strict=True)))
+
+
+@op("BUILD_CONST_KEY_MAP")
+def build_const_key_map(m: Machine, f: Frame, count: int) -> None:
+    *values, keys = _take(f, count + 1)
+    _replace(f, count + 1, dict(zip(keys, [m.own(v) for v in values], strict=True)))
+
+
+@op("BUILD_STRING")
+def build_string(m: Machine, f: Frame, count: int) -> None:
+    _replace(f, count, "".join(m.own(v) for v in _take(f, count)))
+
+
+@op("BUILD_SLICE")
+def build_slice(m: Machine, f: Frame, count: int) -> None:
+    _replace(f, count, slice(*[m.own(v) for v in _take(f, count)]))
+
+
+@op("LIST_TO_TUPLE")
+def list_to_tuple(m: Machine, f: Frame, arg: Any) -> None:
+    f.stack[-1] = tuple(f.stack[-1])
+
+
+@op("LIST_APPEND")
+def list_append(m: Machine, f: Frame, depth: int) -> None:
+    f.stack[-depth - 1].append(m.own(f.stack[-1]))
+    f.stack.pop()
+
+
+@op("SET_ADD")
+def set_add(m: Machine, f: Frame, depth: int) -> None:
+    f.stack[-depth - 1].add(m.own(f.stack[-1]))
+    f.stack.pop()
+
+
+@op("MAP_ADD")
+def map_add(m: Machine, f: Frame, depth: int) -> None:
+    s = f.stack
+    s[-depth - 2][m.own(s[-2])] = m.own(s[-1])
+    del s[-2:]
+
+
+@op("LIST_EXTEND")
+def list_extend(m: Machine, f: Frame, depth: int) -> None:
+    s = f.stack
+    value = s[-1]
+    try:
+        items = m.items_of(value)
+        iter(items)
+    except TypeError:
+        raise TypeError(
+            f"Value after * must be an iterable, not {type(value).__name__}"
+        ) from None
+    s[-depth - 1].extend(items)
+    s.pop()
+
+
+@op("SET_UPDATE")
+def set_update(m: Machine, f: Frame, depth: int) -> None:
+    f.stack[-depth - 1].update(m.items_of(f.stack[-1]))
+    f.stack.pop()
+
+
+@op("DICT_UPDATE")
+def dict_update(m: Machine, f: Frame, depth: int) -> None:
+    value = m.own(f.stack[-1])
+    try:
+        f.stack[-depth - 1].update(value)
+    except AttributeError:
+        raise TypeError(f"'{type(value).__name__}' object is not a mapping") from None
+    f.stack.pop()
+
+
+@op("DICT_MERGE")
+def dict_merge(m: Machine, f: Frame, depth: int) -> None:
+    """Keyword arguments of a call: a key given twice is an error that names the callee."""
+    s = f.stack
+    value = m.own(s[-1])
+    target = s[-depth - 1]
+    name = getattr(s[-depth - 3], "__qualname__", None) or str(s[-depth - 3])
+    if not hasattr(type(value), "keys"):
+        raise TypeError(
+            f"{name}() argument after ** must be a mapping, not {type(value).__name__}"
+        )
+    for key in value.keys():
+        if key in target:
+            raise TypeError(f"{name}() got multiple values for keyword argument '{key}'")
+        target[key] = value[key]
+    s.pop()
+
+
+@op("LOAD_ASSERTION_ERROR")
+def load_assertion_error(m: Machine, f: Frame, arg: Any) -> None:
+    f.stack.append(AssertionError)
+
+
+@op("LOAD_BUILD_CLASS")
+def load_build_class(m: Machine, f: Frame, arg: Any) -> None:
+    f.stack.append(f.builtins["__build_class__"])
+
+
+@op("MAKE_FUNCTION")
+def make_function(m: Machine, f: Frame, flags: int) -> None:
+    s = f.stack
+    code: CodeType = s[-1]
+    index = -2
+    closure = annotations = kwdefaults = defaults = None
+    if flags & 8:
+        closure, index = s[index], index - 1
+    if flags & 4:
+        annotations, index = s[index], index - 1
+    if flags & 2:
+        kwdefaults, index = s[index], index - 1
+    if flags & 1:
+        defaults, index = s[index], index - 1
+    function = FunctionType(code, f.globals, code.co_name, defaults, closure)
+    function.__kwdefaults__ = kwdefaults
+    if annotations is not None:
+        function.__annotations__ = (
+            dict(zip(annotations[::2], annotations[1::2], strict=True))
+            if isinstance(annotations, tuple)
+            else annotations
+        )
+    if "__name__" in f.globals:
+        function.__module__ = f.globals["__name__"]
+    del s[index + 1 :]
+    s.append(function)
