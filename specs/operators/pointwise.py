@@ -1,0 +1,549 @@
+"""Operator rows: elementwise arithmetic, comparison, logic and elementary functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specs import dtypes
+from specs.operators.row import OPERATORS, Arg, Operator
+
+FLOATS = frozenset(dtypes.FLOATS)
+INTS = frozenset(dtypes.INTS)
+NUMBERS = FLOATS | INTS
+ALL = NUMBERS | {"bool"}
+INTEGRAL = INTS | {"bool"}
+
+SELF = Arg("self", promotes=True)
+OTHER = Arg("other", relation="broadcast", promotes=True)
+OTHER_OR_NUMBER = Arg("other", "operand", "broadcast", promotes=True)
+NUMBER = Arg("other", "scalar", promotes=True)
+
+# An integer divisor may be zero unless it is a number that is not: then eager raises, and so has
+# the fast path to, which a kernel cannot.
+DIVISOR_WHEN = "is_float(dtype) or (is_number(other) and other != 0)"
+
+
+def tolerance(single: float, double: float | None = None, reduced: float = 1.0) -> dict[str, float]:
+    """ULP per dtype of the result; the reduced floats are rounded once from float32."""
+    double = single if double is None else double
+    return {"float16": reduced, "bfloat16": reduced, "float32": single, "float64": double}
+
+
+def pointwise(
+    name: str,
+    call: str,
+    args: tuple[Arg, ...],
+    lowering: str | None,
+    rule: str,
+    accepts: frozenset[str] = ALL,
+    **more: Any,
+) -> Operator:
+    """Add a row of an elementwise operator whose tensors broadcast."""
+    more.setdefault("shape_rule", "broadcasting")
+    return OPERATORS.add(
+        Operator(
+            name=f"aten.{name}",
+            call=call,
+            kind=more.pop("kind", "pointwise"),
+            args=args,
+            dtypes=accepts,
+            dtype_rule=rule,
+            lowering=lowering,
+            **more,
+        )
+    )
+
+
+# -- arithmetic -----------------------------------------------------------------------------------
+
+_ALPHA = Arg("alpha", "scalar", keyword=True, optional=True, default=1)
+
+
+def _scaled(operand: str) -> str:
+    return f"({operand} if alpha == 1 else mul({operand}, rounded(alpha)))"
+
+
+# One rounding more than the sum's own, from the scaled operand.
+_ALPHA_TOLERANCE = tolerance(1, 1, 2)
+for _name, _call, _rule, _lowering in (
+    ("add", "torch.add", "promote", f"add(self, {_scaled('other')})"),
+    ("sub", "torch.sub", "promote_no_bool", f"sub(self, {_scaled('other')})"),
+    ("rsub", "torch.rsub", "promote_no_bool", f"sub(other, {_scaled('self')})"),
+):
+    _accepts = ALL if _rule == "promote" else NUMBERS
+    for _overload, _other in (("Tensor", OTHER_OR_NUMBER), ("Scalar", NUMBER)):
+        pointwise(
+            f"{_name}.{_overload}",
+            _call,
+            (SELF, _other, _ALPHA),
+            _lowering,
+            _rule,
+            _accepts,
+            tolerance=_ALPHA_TOLERANCE,
+        )
+for _overload, _other in (("Tensor", OTHER_OR_NUMBER), ("Scalar", NUMBER)):
+    pointwise(
+        f"mul.{_overload}",
+        "torch.mul",
+        (SELF, _other),
+        "mul(self, other)",
+        "promote_keep",
+        tolerance=tolerance(0.5, 0.5),
+    )
+    pointwise(
+        f"div.{_overload}",
+        "torch.div",
+        (SELF, _other),
+        "truediv(self, other)",
+        "promote_float_keep",
+        tolerance=tolerance(0.5, 0.5),
+    )
+
+_MODE = Arg(
+    "rounding_mode", "choice", values=(None, "trunc", "floor"), keyword=True, optional=False
+)
+_DIVISORS = (
+    ("Tensor", Arg("other", "operand", "broadcast", promotes=True, nonzero=True)),
+    ("Scalar", Arg("other", "scalar", promotes=True, nonzero=True)),
+)
+_BY_MODE = (
+    "truediv(self, other) if rounding_mode is None else floordiv(self, other)"
+    ' if rounding_mode == "floor" else trunc(truediv(self, other)) if is_float(dtype)'
+    " else truncdiv(self, other)"
+)
+for _overload, _other in _DIVISORS:
+    pointwise(
+        f"div.{_overload}_mode",
+        "torch.div",
+        (SELF, _other, _MODE),
+        _BY_MODE,
+        "divide",
+        NUMBERS,
+        when=f"rounding_mode is None or {DIVISOR_WHEN}",
+        tolerance=tolerance(1, 1),
+        doc="Integer division by zero raises.",
+    )
+    pointwise(
+        f"remainder.{_overload}",
+        "torch.remainder",
+        (SELF, _other),
+        "remainder(self, other)",
+        "promote",
+        NUMBERS,
+        when=DIVISOR_WHEN,
+        tolerance=tolerance(0.5, 0.5),
+        doc="The divisor's sign; an integer divisor of zero raises.",
+    )
+    pointwise(
+        f"fmod.{_overload}",
+        "torch.fmod",
+        (SELF, _other),
+        "fmod(self, other)",
+        "promote",
+        NUMBERS,
+        when=DIVISOR_WHEN,
+        tolerance=tolerance(0.5, 0.5),
+        doc="The dividend's sign; an integer divisor of zero raises.",
+    )
+pointwise(
+    "floor_divide.default",
+    "torch.floor_divide",
+    (SELF, _DIVISORS[0][1]),
+    "floordiv(self, other)",
+    "promote_keep",
+    NUMBERS,
+    when=DIVISOR_WHEN,
+    tolerance=tolerance(1, 1),
+    doc="The floor of the exact quotient, so 1.0 // 0.1 is 9; integer division by zero raises.",
+)
+
+pointwise(
+    "pow.Tensor_Tensor",
+    "torch.pow",
+    (SELF, Arg("exponent", relation="broadcast", promotes=True)),
+    "pow(self, exponent)",
+    "promote_no_bool",
+    NUMBERS,
+    when="is_float(dtype)",
+    tolerance=tolerance(2, 3),
+    doc="A negative integer exponent raises, so integers go to ATen.",
+)
+pointwise(
+    "pow.Tensor_Scalar",
+    "torch.pow",
+    (SELF, Arg("exponent", "scalar", promotes=True, values=(0, 4))),
+    "pow(self, exponent) if not is_float(dtype) else"
+    ' const(1) if plain["exponent"] == 0 else self if plain["exponent"] == 1 else'
+    ' mul(self, self) if plain["exponent"] == 2 else'
+    ' mul(cast(cast(mul(self, self), common), dtype), self) if plain["exponent"] == 3 else'
+    ' sqrt(self) if plain["exponent"] == 0.5 else rsqrt(self) if plain["exponent"] == -0.5 else'
+    ' reciprocal(self) if plain["exponent"] == -1 else'
+    ' reciprocal(cast(cast(mul(self, self), common), dtype)) if plain["exponent"] == -2 else'
+    " pow(self, exponent)",
+    "promote_no_bool",
+    NUMBERS,
+    when="is_float(dtype) or exponent >= 0",
+    tolerance=tolerance(2, 3, 2),
+    doc="Small exponents are products and roots, each rounded to the tensor's dtype, as in eager.",
+)
+pointwise(
+    "pow.Scalar",
+    "torch.pow",
+    (Arg("self", "scalar", promotes=True, values=(1, 4)), Arg("exponent", promotes=True)),
+    "const(1) if plain['self'] == 1 else pow(self, exponent)",
+    "promote_no_bool",
+    NUMBERS,
+    when="is_float(dtype)",
+    tolerance=tolerance(2, 3),
+    doc="A negative integer exponent raises, so integers go to ATen.",
+)
+pointwise(
+    "square.default", "torch.square", (SELF,), "mul(self, self)", "promote_no_bool", NUMBERS,
+    tolerance=tolerance(0.5, 0.5),
+)  # fmt: skip
+
+for _name, _lowering in (("neg", "neg(self)"), ("abs", "abs(self)")):
+    pointwise(f"{_name}.default", f"torch.{_name}", (SELF,), _lowering, "promote_no_bool", NUMBERS)
+for _name in ("sign", "sgn"):
+    pointwise(f"{_name}.default", f"torch.{_name}", (SELF,), "sign(self)", "promote", ALL)
+for _name in ("minimum", "maximum"):
+    pointwise(
+        f"{_name}.default",
+        f"torch.{_name}",
+        (SELF, OTHER),
+        f"{_name}(self, other)",
+        "promote",
+        ALL,
+        doc="nan if either is; which zero of two comes out is free.",
+    )
+for _name in ("fmin", "fmax"):
+    pointwise(
+        f"{_name}.default",
+        f"torch.{_name}",
+        (SELF, OTHER),
+        f"{_name}(self, other)",
+        "promote",
+        NUMBERS,
+        doc="The other operand where one is nan.",
+    )
+
+# -- elementary functions -------------------------------------------------------------------------
+
+for _name, _single, _double in (
+    ("exp", 1, 1),
+    ("exp2", 1, 1),
+    ("expm1", 2, 2),
+    ("log", 1, 1),
+    ("log2", 1, 2),
+    ("log10", 2, 2),
+    ("log1p", 2, 2),
+    ("sin", 2, 2),
+    ("cos", 2, 2),
+    ("tan", 3, 3),
+    ("asin", 2, 2),
+    ("acos", 2, 2),
+    ("atan", 2, 2),
+    ("sinh", 2, 3),
+    ("cosh", 2, 2),
+    ("tanh", 2, 2),
+    ("asinh", 3, 3),
+    ("acosh", 3, 3),
+    ("atanh", 3, 3),
+    ("erf", 2, 2),
+    ("erfc", 4, 5),
+    ("sigmoid", 2, 2),
+    ("reciprocal", 0.5, 0.5),
+    ("sqrt", 0.5, 0.5),
+    ("rsqrt", 2, 2),
+):
+    pointwise(
+        f"{_name}.default",
+        f"torch.{_name}",
+        (SELF,),
+        f"{_name}(self)",
+        "promote_float",
+        tolerance=tolerance(_single, _double),
+    )
+pointwise(
+    "lgamma.default",
+    "torch.lgamma",
+    (SELF,),
+    None,
+    "promote_float",
+    tolerance=tolerance(4, 4),
+    reasons={"lowering": "no kernel text for lgamma yet"},
+)
+for _name in ("floor", "ceil", "trunc", "round"):
+    pointwise(
+        f"{_name}.default", f"torch.{_name}", (SELF,), f"{_name}(self)", "promote_no_bool", NUMBERS
+    )
+pointwise(
+    "round.decimals",
+    "torch.round",
+    (SELF, Arg("decimals", "int", values=(-2, 3), keyword=True)),
+    "round(self) if decimals == 0 else"
+    " truediv(round(mul(self, const(10 ** decimals))), const(10 ** decimals)) if decimals > 0 else"
+    " mul(round(truediv(self, const(10 ** -decimals))), const(10 ** -decimals))",
+    "floating",
+    frozenset({"float32", "float64"}),
+    tolerance=tolerance(1, 1),
+)
+pointwise(
+    "frac.default", "torch.frac", (SELF,), "frac(self)", "floating", FLOATS,
+)  # fmt: skip
+pointwise(
+    "atan2.default",
+    "torch.atan2",
+    (SELF, OTHER),
+    "atan2(self, other)",
+    "promote_float",
+    tolerance=tolerance(3, 3),
+)
+for _overload, _other in (("Tensor", OTHER), ("Scalar", NUMBER)):
+    pointwise(
+        f"copysign.{_overload}",
+        "torch.copysign",
+        (SELF, _other),
+        "copysign(self, other)",
+        "promote_float",
+    )
+pointwise(
+    "logaddexp.default",
+    "torch.logaddexp",
+    (SELF, OTHER),
+    "where(logical_and(isinf(self), eq(self, other)), self,"
+    " add(maximum(self, other), log1p(exp(neg(abs(sub(self, other)))))))",
+    "floating",
+    FLOATS,
+    tolerance=tolerance(4, 4),
+)
+pointwise(
+    "logaddexp2.default",
+    "torch.logaddexp2",
+    (SELF, OTHER),
+    "where(logical_and(isinf(self), eq(self, other)), self, add(maximum(self, other),"
+    " mul(log1p(exp2(neg(abs(sub(self, other))))), const(1 / math.log(2)))))",
+    "floating",
+    FLOATS,
+    tolerance=tolerance(4, 4),
+)
+pointwise(
+    "xlogy.Tensor",
+    "torch.xlogy",
+    (SELF, OTHER),
+    "where(isnan(other), other, where(eq(self, const(0)), const(0), mul(self, log(other))))",
+    "promote_float",
+    tolerance=tolerance(2, 2),
+)
+pointwise(
+    "hypot.default",
+    "torch.hypot",
+    (SELF, OTHER),
+    None,
+    "floating",
+    FLOATS,
+    tolerance=tolerance(2, 2),
+    reasons={"lowering": "needs scaling against overflow, which no scalar row gives"},
+)
+pointwise(
+    "heaviside.default",
+    "torch.heaviside",
+    (SELF, Arg("values", relation="broadcast", promotes=True)),
+    "where(eq(self, const(0)), values, where(gt(self, const(0)), const(1), const(0)))",
+    "same",
+    ALL - {"bool"},
+)
+pointwise(
+    "nan_to_num.default",
+    "torch.nan_to_num",
+    (
+        SELF,
+        Arg("nan", "float", optional=True),
+        Arg("posinf", "float", optional=True),
+        Arg("neginf", "float", optional=True),
+    ),
+    "self if not is_float(dtype) else where(isnan(self), const(nan or 0.0),"
+    " where(eq(self, const(math.inf)), const(largest if posinf is None else posinf),"
+    " where(eq(self, const(-math.inf)), const(-largest if neginf is None else neginf), self)))",
+    "promote",
+)
+
+# -- comparison, logic, bits ----------------------------------------------------------------------
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    for _overload, _other in (("Tensor", OTHER_OR_NUMBER), ("Scalar", NUMBER)):
+        pointwise(
+            f"{_name}.{_overload}",
+            f"torch.{_name}",
+            (SELF, _other),
+            f"{_name}(self, other)",
+            "compare",
+        )
+for _name in ("logical_and", "logical_or", "logical_xor"):
+    pointwise(
+        f"{_name}.default", f"torch.{_name}", (SELF, OTHER), f"{_name}(self, other)", "compare"
+    )
+pointwise(
+    "logical_not.default", "torch.logical_not", (SELF,), "logical_not(self)", "predicate"
+)  # fmt: skip
+for _name in ("isnan", "isinf", "isfinite", "signbit"):
+    pointwise(f"{_name}.default", f"torch.{_name}", (SELF,), f"{_name}(self)", "predicate")
+for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
+    for _overload, _other in (("Tensor", OTHER_OR_NUMBER), ("Scalar", NUMBER)):
+        pointwise(
+            f"{_name}.{_overload}",
+            f"torch.{_name}",
+            (SELF, _other),
+            f"{_name}(self, other)",
+            "integral",
+            INTEGRAL,
+        )
+pointwise(
+    "bitwise_not.default", "torch.bitwise_not", (SELF,), "bitwise_not(self)", "integral", INTEGRAL
+)
+for _name, _scalar in (("bitwise_left_shift", "lshift"), ("bitwise_right_shift", "rshift")):
+    for _overload, _kind in (("Tensor", "tensor"), ("Tensor_Scalar", "scalar")):
+        _count = Arg(
+            "other",
+            _kind,
+            "broadcast" if _kind == "tensor" else "free",
+            values=(0, 7),
+            promotes=True,
+        )
+        pointwise(
+            f"{_name}.{_overload}",
+            f"torch.{_name}",
+            (SELF, _count),
+            f"{_scalar}(self, other)",
+            "shift",
+            INTS,
+        )
+
+# -- selection and blending -----------------------------------------------------------------------
+
+pointwise(
+    "where.self",
+    "torch.where",
+    (
+        Arg("condition", "mask"),
+        Arg("self", "tensor", "broadcast", promotes=True),
+        Arg("other", "tensor", "broadcast", promotes=True),
+    ),
+    "where(condition, self, other)",
+    "promote",
+)
+for _overload, _value in (
+    ("Scalar", Arg("value", "scalar")),
+    ("Tensor", Arg("value", "tensor", max_rank=0)),
+):
+    pointwise(
+        f"masked_fill.{_overload}",
+        "torch.masked_fill",
+        (SELF, Arg("mask", "mask", "broadcast"), _value),
+        "where(mask, rounded(value), self)"
+        if _overload == "Scalar"
+        else "where(mask, cast(value, dtype), self)",
+        "first",
+    )
+_CLAMP = (
+    "minimum((self if {min} is None else maximum(self, {min})), {max}) if {max} is not None"
+    " else maximum(self, {min})"
+).format
+pointwise(
+    "clamp.default",
+    "torch.clamp",
+    (
+        SELF,
+        Arg("min", "scalar", optional=True, promotes=True),
+        Arg("max", "scalar", optional=True, promotes=True),
+    ),
+    _CLAMP(min="min", max="max"),
+    "promote_no_bool",
+    NUMBERS,
+    when="not (min is None and max is None)",
+    doc="nan of any operand comes out; min > max gives max. One bound has to be given.",
+)
+pointwise(
+    "clamp.Tensor",
+    "torch.clamp",
+    (
+        SELF,
+        Arg("min", "tensor", "broadcast", promotes=True, optional=True),
+        Arg("max", "tensor", "broadcast", promotes=True, optional=True),
+    ),
+    _CLAMP(min="min", max="max"),
+    "promote_no_bool",
+    NUMBERS,
+    when="not (min is None and max is None)",
+)
+for _name, _bound, _scalar in (
+    ("clamp_min", "min", "maximum"),
+    ("clamp_max", "max", "minimum"),
+):
+    for _overload, _kind in (("default", "scalar"), ("Tensor", "tensor")):
+        pointwise(
+            f"{_name}.{_overload}",
+            f"torch.{_name}",
+            (
+                SELF,
+                Arg(
+                    _bound,
+                    _kind,
+                    "broadcast" if _kind == "tensor" else "free",
+                    promotes=True,
+                ),
+            ),
+            f"{_scalar}(self, {_bound})",
+            "promote_no_bool",
+            NUMBERS,
+        )
+_END = Arg("end", relation="broadcast", promotes=True)
+_LERP = (
+    "add(self, mul({w}, sub(end, self))) if {near} else"
+    " sub(end, mul(sub(end, self), sub(const(1), {w})))"
+)
+pointwise(
+    "lerp.Scalar",
+    "torch.lerp",
+    (SELF, _END, Arg("weight", "float", values=(-2.0, 2.0))),
+    _LERP.format(w="const(weight)", near="math.fabs(weight) < 0.5"),
+    "same_floating",
+    FLOATS,
+    tolerance=tolerance(4, 4, 2),
+    doc="Computed from the nearer end, as in eager.",
+)
+pointwise(
+    "lerp.Tensor",
+    "torch.lerp",
+    (SELF, _END, Arg("weight", relation="broadcast", promotes=True, values=(-2.0, 2.0))),
+    "where(lt(abs(weight), const(0.5)), add(self, mul(weight, sub(end, self))),"
+    " sub(end, mul(sub(end, self), sub(const(1), weight))))",
+    "same_floating",
+    FLOATS,
+    tolerance=tolerance(4, 4, 2),
+)
+_ADDC = (
+    SELF,
+    Arg("tensor1", relation="broadcast", promotes=True),
+    Arg("tensor2", relation="broadcast", promotes=True),
+    Arg("value", "scalar", keyword=True, optional=True, default=1),
+)
+pointwise(
+    "addcmul.default",
+    "torch.addcmul",
+    _ADDC,
+    "add(self, mul((tensor1 if value == 1 else mul(const(value), tensor1)), tensor2))",
+    "promote_no_bool",
+    NUMBERS,
+    tolerance=tolerance(2, 2, 2),
+)
+pointwise(
+    "addcdiv.default",
+    "torch.addcdiv",
+    _ADDC,
+    "add(self, truediv((tensor1 if value == 1 else mul(const(value), tensor1)), tensor2))",
+    "floating",
+    FLOATS,
+    tolerance=tolerance(2, 2, 2),
+    doc="Integer division is not supported by eager.",
+)

@@ -1,0 +1,170 @@
+"""The form of an operator row: one ATen overload, its types, lowering, inputs and tolerance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from specs import dtypes, shapes
+from specs.dtypes import Computation, TensorType
+from specs.table import Table
+
+TENSOR_KINDS = ("tensor", "tensors", "operand", "index", "mask", "indices")
+
+
+@dataclass(frozen=True)
+class Arg:
+    """One argument: how a valid value is drawn, and its part in promotion.
+
+    ``name`` is the schema's. ``kind`` is one of
+
+    - ``tensor``; ``tensors`` (a list of them); ``operand`` (a tensor or a Python number);
+      ``mask`` (a bool tensor); ``index`` (an int64 tensor of positions into the first tensor along
+      the argument ``dim``, else along dimension 0); ``indices`` (a list of such or ``None``);
+    - ``scalar`` (a Python bool, int or float that fits the dtype), ``int``, ``float``, ``bool``;
+    - ``dim`` (one dimension of the first tensor, negative ones too), ``dims`` (distinct ones; empty
+      means all), ``permutation`` (all of them), ``ints``, ``shape`` (a valid target shape of the
+      operator), ``dtype`` (a dtype's name), ``choice`` (one of ``values``).
+
+    ``relation`` ties a tensor's shape to the arguments before it: ``free``; ``broadcast`` (with the
+    earlier tensors); ``same`` (as the first tensor); ``matmul``, ``addmm`` (broadcastable to the
+    product of the two after it), ``kernel`` (a convolution's weight), ``channels`` (1-d, as long as
+    the first tensor's dimension 1; of the output for a convolution's bias), ``normalized`` (of the
+    argument ``normalized_shape``), ``last`` (trailing dimension agrees: ``linear``, whose bias is
+    ``features``), ``cat`` (agrees but for ``dim``), ``attention``, ``selected`` (of the shape of
+    ``index``). For numbers: ``length`` (a position in dimension ``dim``, negative ones too),
+    ``count`` (1 up to the length of dimension ``dim``), ``divisor`` (divides it).
+
+    ``values``: for a ``choice`` and for ``shape``-like arguments the values to draw from, for
+    numbers (low, high) inclusive, for floating tensors the (low, high) outside which the operator
+    has no value or no tolerance holds. Integer tensors are clipped to it too. Empty: everything.
+
+    ``promotes``: takes part in type promotion, so the lowering sees it as an expression; tensors
+    that do not (a mask) are expressions in a dtype of their own, and other arguments are plain
+    Python values in the lowering. ``default`` is the value when left out (``optional``).
+    ``min_rank``, ``max_rank`` bound a tensor's rank. ``nonzero``: no element may be zero if the
+    computing dtype is an integer (eager raises). Not ``reached``: ``call`` does not have it, only
+    the overload does.
+    """
+
+    name: str
+    kind: str = "tensor"
+    relation: str = "free"
+    values: tuple[Any, ...] = ()
+    keyword: bool = False  # passed by name
+    optional: bool = False  # may be left out
+    default: Any = None
+    promotes: bool = False
+    nonzero: bool = False
+    reached: bool = True
+    min_rank: int = 0
+    max_rank: int = 4
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One ATen operator.
+
+    ``name`` is the overload's name, ``aten.add.Tensor``; ``call`` the dotted path of a callable
+    that reaches it, ``torch.add`` (arguments in the order of ``args``, those with ``keyword`` by
+    name). ``kind``: ``pointwise``, ``reduction``, ``scan``, ``view``, ``copy`` (moves elements:
+    ``cat``, ``flip``), ``cast``, ``factory``, ``contraction``, ``gather``, ``scatter``, ``sort``,
+    ``normalisation``, ``pooling``.
+
+    ``dtypes`` are the dtypes that its (first) tensor may have, ``dtype_rule`` and ``shape_rule``
+    names in :data:`specs.dtypes.DTYPE_RULES` and :data:`specs.shapes.SHAPE_RULES`; :meth:`infer`
+    applies both.
+
+    ``lowering`` of a ``pointwise`` or ``cast`` operator is a Python expression, to be evaluated
+    once per graph node with these names:
+
+    - every name in :data:`specs.scalars.SCALARS`, as a function on expressions;
+    - the arguments by the schema's name: promoting ones as expressions already in the computing
+      dtype (cast first to the ``common`` dtype, Python numbers to ``scalars``: see
+      :class:`specs.dtypes.Computation`), other tensors as expressions of their own dtype, all else
+      as plain Python values (``None`` where left out);
+    - ``const(v)``: a Python number in the computing dtype; ``rounded(v)``: the same, rounded to
+      the ``common`` dtype first; ``cast(x, dtype)``: a conversion; ``dtype``: the computing
+      dtype's name; ``common``, ``result``: the other two; ``largest``: the largest finite number
+      of ``result``; ``plain[name]``: a promoting argument as it was passed; ``math``: the module.
+
+    ``if``/``else`` in it decides on plain Python values only. Its value is cast to the ``result``
+    dtype by whoever evaluates it. It holds where ``when``, an expression over the plain arguments,
+    ``is_float(dtype)``, ``is_int(dtype)``, ``dtype``, ``result`` and ``is_number(arg)``, is true
+    (empty: always); otherwise ATen is called. For the other kinds ``lowering`` names a rule of the
+    loop IR (``reduce:sum``, ``view:permute``). ``None``: ATen is called, and
+    ``reasons["lowering"]`` says why.
+
+    ``tolerance``: per dtype of the result, ULP of the result against the exact value (computed
+    from the same rounded inputs). For reductions, scans, normalisations and contractions it is ULP
+    of the sum of the terms' magnitudes. No entry means equality, which for exact operations (views,
+    comparisons, integers) is the whole truth.
+    """
+
+    name: str
+    call: str
+    kind: str
+    args: tuple[Arg, ...]
+    dtypes: frozenset[str]
+    dtype_rule: str
+    shape_rule: str
+    lowering: str | None
+    when: str = ""
+    tolerance: Mapping[str, float] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    doc: str = ""
+
+    def arg(self, name: str) -> Arg:
+        """The argument of that name, or ``KeyError``."""
+        for arg in self.args:
+            if arg.name == name:
+                return arg
+        raise KeyError(f"{self.name} has no argument {name!r}")
+
+    def complete(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """``args`` with the defaults of what was left out."""
+        unknown = set(args) - {arg.name for arg in self.args}
+        if unknown:
+            raise TypeError(f"{self.name} has no argument {sorted(unknown)[0]!r}")
+        return {arg.name: args.get(arg.name, arg.default) for arg in self.args}
+
+    def computation(self, args: Mapping[str, Any]) -> Computation:
+        """In which dtypes it computes; tensors in ``args`` are :class:`TensorType`, or have
+        ``dtype`` (by name) and ``shape``. Raises ``TypeError`` where eager rejects the dtypes."""
+        full = self.complete(args)
+        operands: list[Any] = []
+        for arg in self.args:
+            value = full[arg.name]
+            if arg.promotes and value is not None:
+                operands.extend(value if isinstance(value, (list, tuple)) else [value])
+        return dtypes.DTYPE_RULES[self.dtype_rule](operands, full)
+
+    def infer(self, args: Mapping[str, Any]) -> tuple[TensorType, ...]:
+        """The types of the outputs. Raises ``TypeError`` or ``ValueError`` for bad arguments."""
+        full = self.complete(args)
+        computation = self.computation(full)
+        found = shapes.SHAPE_RULES[self.shape_rule](full)
+        names = (computation.result, *computation.further)
+        names += (computation.result,) * (len(found) - len(names))
+        return tuple(TensorType(d, s) for d, s in zip(names, found, strict=True))
+
+    def lowers(self, args: Mapping[str, Any]) -> bool:
+        """Whether the lowering holds for these arguments (see ``when``)."""
+        if self.lowering is None:
+            return False
+        if not self.when:
+            return True
+        computation = self.computation(args)
+        names = {
+            **self.complete(args),
+            "dtype": computation.compute,
+            "result": computation.result,
+            "is_float": dtypes.is_float,
+            "is_int": dtypes.is_int,
+            "is_number": lambda value: isinstance(value, bool | int | float),
+        }
+        return bool(eval(self.when, {"__builtins__": {}}, names))
+
+
+OPERATORS: Table[Operator] = Table("ATen operators")
