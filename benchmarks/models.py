@@ -13,7 +13,14 @@ def gpt2(layers: int = 4) -> tuple[torch.nn.Module, Mapping[str, torch.Tensor]]:
 
     torch.manual_seed(0)
     config = GPT2Config(
-        vocab_size=128, n_positions=64, n_embd=64, n_layer=layers, n_head=4, use_cache=False
+        vocab_size=128,
+        n_positions=64,
+        n_embd=64,
+        n_layer=layers,
+        n_head=4,
+        use_cache=False,
+        bos_token_id=None,
+        eos_token_id=None,
     )
     return GPT2Model(config).eval(), {"input_ids": torch.randint(0, 128, (2, 16))}
 
