@@ -1,0 +1,247 @@
+"""Runs a case once, eagerly or compiled, and observes every step."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import linecache
+import random
+import sys
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from conformance.case import Call, Case, Change
+from conformance.observe import (
+    ErrorSeen,
+    Observation,
+    Snapshot,
+    StepSeen,
+    error_seen,
+    rng_state,
+    snapshot,
+)
+from conformance.render import PRELUDE, inputs_source
+from conformance.verdict import Compiled
+
+# The name of the module that a program's source becomes while it runs.
+MODULE = "conformance_program"
+
+
+class Session(Protocol):
+    """One fresh use of a compiler: see :class:`conformance.compilers.Session`."""
+
+    refusals: tuple[type, ...]
+
+    def compile(self, model: Callable[..., Any]) -> Callable[..., Any]: ...
+
+    def taken(self) -> Compiled: ...
+
+
+class Eager:
+    """The absence of a compiler: the oracle's side of every comparison."""
+
+    refusals: tuple[type, ...] = ()
+
+    def compile(self, model: Callable[..., Any]) -> Callable[..., Any]:
+        return model
+
+    def taken(self) -> Compiled:
+        return Compiled()
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Run with every floating storage, parameter and dtype argument in ``dtype`` instead.
+
+    ``jitter`` seeds a random rounding error, of one unit in the last place of the *original* dtype,
+    on every floating input and parameter: how far that moves the result says how far rounding
+    alone may move it.
+    """
+
+    dtype: torch.dtype
+    jitter: int | None = None
+
+
+FLOAT64 = Precision(torch.float64)
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_COMPLEX = {
+    torch.float64: torch.complex128,
+    torch.float32: torch.complex64,
+    torch.float16: torch.complex32,
+}
+
+
+class _Recast(TorchFunctionMode):
+    """Replaces every floating or complex dtype that a program names by the one under test."""
+
+    def __init__(self, dtype: torch.dtype):
+        super().__init__()
+        self.dtype = dtype
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        swap = {name: recast(value, self.dtype) for name, value in (kwargs or {}).items()}
+        return func(*(recast(value, self.dtype) for value in args), **swap)
+
+
+def recast(value: Any, dtype: torch.dtype) -> Any:
+    """``dtype`` in place of a floating dtype, its complex counterpart in place of a complex one."""
+    if value in _FLOATS if isinstance(value, torch.dtype) else False:
+        return dtype
+    if isinstance(value, torch.dtype) and value.is_complex:
+        return _COMPLEX.get(dtype, value)
+    return value
+
+
+class Recaster:
+    """Moves inputs and parameters to another precision, with or without jitter."""
+
+    def __init__(self, precision: Precision):
+        self.dtype = precision.dtype
+        self.generator = None
+        if precision.jitter is not None:
+            self.generator = torch.Generator().manual_seed(precision.jitter)
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            return tensor
+        moved = tensor.to(recast(tensor.dtype, self.dtype))
+        if self.generator is None:
+            return moved
+        unit = torch.finfo(tensor.dtype).eps / 2
+        sign = torch.randint(0, 2, moved.shape, generator=self.generator) * 2 - 1
+        return moved * (1 + unit * sign.to(moved.device))
+
+    def module(self, module: torch.nn.Module) -> None:
+        """In place, so that whatever shares a parameter goes on sharing it."""
+        seen: set[int] = set()
+        with torch.no_grad():
+            for store in (module.parameters(), module.buffers()):
+                for tensor in store:
+                    if id(tensor) not in seen:
+                        seen.add(id(tensor))
+                        tensor.data = self(tensor.data)
+
+
+def run(case: Case, session: Session, precision: Precision | None = None) -> Observation:
+    """Run ``case`` from scratch: a fresh program, fresh inputs, seeded generators.
+
+    Raises whatever the program's own source or the inputs raise while they are built: such a case
+    is malformed. What a step raises is part of the observation.
+    """
+    seed_everything()
+    filename = f"<program {case.digest}>"
+    namespace = build(case, filename, precision)
+    recast_mode = _Recast(precision.dtype) if precision else contextlib.nullcontext()
+    outs: list[Any] = namespace["outs"]
+    steps = []
+    failed: ErrorSeen | None = None
+    try:
+        namespace["f"] = session.compile(namespace["model"])
+    except Exception as error:
+        failed = error_seen(error, filename, session.refusals)
+    for step in case.history:
+        printed = io.StringIO()
+        error = failed
+        with recast_mode, contextlib.redirect_stdout(printed), _ambient_state_restored():
+            if failed is None:
+                try:
+                    _take(step, namespace, outs)
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as raised:  # a backend that calls sys.exit is an answer too
+                    error = error_seen(raised, filename, session.refusals)
+        steps.append(
+            StepSeen(_visible(namespace), printed.getvalue(), error, rng_state(), session.taken())
+        )
+    return Observation(tuple(steps))
+
+
+def build(case: Case, filename: str, precision: Precision | None = None) -> dict[str, Any]:
+    """The namespace of a case before its first step: the program's names, ``model``, the inputs."""
+    module = types.ModuleType(MODULE)
+    sys.modules[MODULE] = module  # dataclasses and pickle look a class's module up
+    namespace = module.__dict__
+    namespace["torch"] = torch
+    source = case.program.source
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    exec(compile(source, filename, "exec"), namespace)
+    model = eval(case.program.entry, namespace)
+    if case.device != "cpu" and isinstance(model, torch.nn.Module):
+        model.to(case.device)
+    exec(PRELUDE, namespace)
+    wrap = ""
+    if precision is not None:
+        recaster = Recaster(precision)
+        if isinstance(model, torch.nn.Module):
+            recaster.module(model)
+        namespace["_wrap"] = recaster
+        wrap = "_wrap"
+    exec(inputs_source(case.inputs, case.device, wrap), namespace)
+    namespace["model"] = model
+    namespace["outs"] = []
+    return namespace
+
+
+def cotangent(tensor: torch.Tensor) -> torch.Tensor:
+    """A fixed cotangent with no two neighbours alike, so that no element's gradient is hidden."""
+    ramp = torch.arange(tensor.numel(), dtype=torch.float64, device=tensor.device)
+    return (ramp + 1).cos().to(tensor.dtype).reshape(tensor.shape)
+
+
+def seed_everything(seed: int = 0) -> None:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        import numpy
+
+        numpy.random.seed(seed)
+
+
+def _take(step: Call | Change, namespace: dict[str, Any], outs: list[Any]) -> None:
+    if isinstance(step, Change):
+        exec(compile(step.source, "<change>", "exec"), namespace)
+        return
+    with _mode(step.mode):
+        out = eval(compile(step.source, "<call>", "eval"), namespace)
+    outs.append(out)
+    if step.backward:
+        seen = snapshot_tensors(out)
+        roots = [t for t in seen if t.requires_grad and t.is_floating_point()]
+        torch.autograd.backward(roots, [cotangent(t) for t in roots])
+
+
+def snapshot_tensors(value: Any) -> list[torch.Tensor]:
+    """The tensors in ``value``, a tensor or a nest of containers known to pytree."""
+    leaves = torch.utils._pytree.tree_leaves(value)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _mode(name: str) -> contextlib.AbstractContextManager[Any]:
+    modes = {
+        "grad": torch.enable_grad,
+        "no_grad": torch.no_grad,
+        "inference_mode": torch.inference_mode,
+    }
+    return modes[name]()
+
+
+def _visible(namespace: dict[str, Any]) -> Snapshot:
+    hidden = ("f", "inf", "nan")
+    order = {"outs": namespace["outs"]}  # results first: their paths name what they share
+    return snapshot(order | {k: v for k, v in namespace.items() if k not in hidden})
+
+
+@contextlib.contextmanager
+def _ambient_state_restored() -> Iterator[None]:
+    """A case that dies in the middle of a mode must not decide the next case."""
+    grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
+    try:
+        yield
+    finally:
+        torch.set_grad_enabled(grad)
+        torch.set_default_dtype(dtype)

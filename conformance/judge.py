@@ -1,0 +1,137 @@
+"""The verdict on one case: run both sides, compare, and ask the oracle about what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import torch
+
+from conformance.case import Case
+from conformance.compare import Comparison, compare
+from conformance.compilers import Compiler
+from conformance.execute import FLOAT64, Eager, Precision, run
+from conformance.numeric import (
+    LOWER,
+    Closeness,
+    Reference,
+    closeness,
+    explained_by,
+    identical,
+    real_dtype,
+)
+from conformance.observe import Observation, TensorSeen
+from conformance.verdict import Finding, Kind, Verdict, verdict_of
+
+# How many roundings of the inputs the spread of a result is measured with.
+JITTERS = (1, 2)
+
+
+class Oracle:
+    """Eager in other precisions, run when first asked and at most once each."""
+
+    def __init__(self, case: Case):
+        self.case = case
+        self._run = cache(self._observe)
+
+    def _observe(self, precision: Precision) -> Observation | None:
+        try:
+            return run(self.case, Eager(), precision)
+        except Exception:
+            return None  # the case's own source cannot be built in this precision
+
+    def tensor(self, precision: Precision, step: int, like: TensorSeen, path: str):  # type: ignore[no-untyped-def]
+        """The tensor at ``path`` in that precision; ``None`` if the run has no such tensor."""
+        seen = self._run(precision)
+        if seen is None or any(s.error for s in seen.steps[: step + 1]):
+            return None
+        found = seen.steps[step].snapshot.tensors.get(path)
+        if found is None or found.shape != like.shape:
+            return None
+        return found.values
+
+    def reference(self, step: int, like: TensorSeen, path: str) -> Reference | None:
+        """The float64 result, and how far the inputs' rounding moves it where that matters."""
+        exact = self.tensor(FLOAT64, step, like, path)
+        if exact is None:
+            return None
+        if not self.case.tolerance.conditioned:
+            return Reference(exact)
+        spread = torch.zeros(exact.shape, dtype=torch.float64)
+        for seed in JITTERS:
+            moved = self.tensor(Precision(torch.float64, seed), step, like, path)
+            if moved is not None:
+                distance = (moved - exact).abs() if not _is_exact(exact) else moved != exact
+                spread = torch.maximum(spread, distance.to(torch.float64))
+        if exact.is_complex():
+            spread = torch.stack([spread, spread], -1)
+        return Reference(exact, spread)
+
+    def judge(self, step: int, path: str, expected: TensorSeen, found: TensorSeen) -> Closeness:
+        """The kind of the difference between two tensors of one dtype and shape."""
+        if identical(expected.values, found.values):
+            return Closeness(Kind.PASS)
+        reference = self.reference(step, expected, path)
+        close = closeness(expected.values, found.values, self.case.tolerance, reference)
+        if close.kind is not Kind.WRONG or reference is None or _is_exact(expected.values):
+            return close
+        for lower in LOWER.get(real_dtype(expected.values.dtype), ()):
+            low = self.tensor(Precision(lower), step, expected, path)
+            if low is not None and explained_by(low, found.values, reference):
+                evidence = {**close.evidence, "direction": f"less precise: as in {lower}"}
+                return Closeness(Kind.PRECISION, tolerated=False, evidence=evidence)
+        return close
+
+
+def _is_exact(tensor: torch.Tensor) -> bool:
+    return not (tensor.is_floating_point() or tensor.is_complex())
+
+
+def judge(case: Case, compiler: Compiler) -> Verdict:
+    """Run ``case`` eagerly and under ``compiler``, and judge everything a user can see.
+
+    Raises what the case's own source raises when it is built.
+    """
+    expected = run(case, Eager())
+    found = run(case, compiler.session())
+    oracle = Oracle(case)
+    result = compare(case, expected, found, oracle.judge, compiler.compiles)
+    if any(f.aspect == "values" and not f.tolerated for f in result.findings):
+        _tell_nondeterminism(case, compiler, expected, found, result)
+    return verdict_of(result.findings, result.count, found.compiled)
+
+
+def _tell_nondeterminism(
+    case: Case,
+    compiler: Compiler,
+    expected: Observation,
+    found: Observation,
+    result: Comparison,
+) -> None:
+    """Run both sides again: a value that differs from itself is not wrong but not reproducible."""
+    sides: list[tuple[str, Observation, Callable[[], Observation]]] = [
+        ("eager", expected, lambda: run(case, Eager())),
+        ("compiled", found, lambda: run(case, compiler.session())),
+    ]
+    unsteady: dict[tuple[int, str], str] = {}
+    wrong = [f for f in result.findings if f.aspect == "values" and not f.tolerated]
+    for side, first, again in sides:
+        second = again()
+        for finding in wrong:
+            one = first.steps[finding.step].snapshot.tensors.get(finding.where)
+            other = second.steps[finding.step].snapshot.tensors.get(finding.where)
+            if one is None or other is None or not identical(one.values, other.values):
+                unsteady.setdefault((finding.step, finding.where), side)
+    result.findings[:] = [
+        _as_unsteady(f, unsteady[f.step, f.where])
+        if f in wrong and (f.step, f.where) in unsteady
+        else f
+        for f in result.findings
+    ]
+
+
+def _as_unsteady(finding: Finding, side: str) -> Finding:
+    # Where eager itself is not reproducible, nothing was promised.
+    evidence = {**finding.evidence, "side": side}
+    return replace(finding, kind=Kind.NONDETERMINISM, tolerated=side == "eager", evidence=evidence)

@@ -1,0 +1,116 @@
+"""A wrapper around a backend that measures what it does, whatever the backend is."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from conformance.verdict import Compiled
+
+Backend = Callable[..., Callable[..., Any]]
+
+# Operators that move no data and compute nothing: compiled code may call them freely.
+_FREE = {
+    "empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "as_strided",
+    "detach", "alias", "lift_fresh", "set_", "resize_", "_local_scalar_dense", "_reshape_alias",
+    "sym_size", "sym_stride", "sym_numel", "record_stream", "_assert_async",
+}  # fmt: skip
+
+
+class Meter:
+    """Counts graphs, nodes and calls, and sees what ATen operators compiled code calls.
+
+    Use it as the backend. ``taken()`` gives what happened since it was last asked.
+    """
+
+    def __init__(self, backend: Backend, name: str):
+        self.backend = backend
+        self.__name__ = name
+        self.running = 0  # calls of compiled code that have not returned
+        self.breaks: Callable[[], int] = lambda: 0
+        self.reset()
+
+    def reset(self) -> None:
+        self.graphs = self.nodes = self.calls = self.eager_calls = 0
+        self.kernels: int | None = None
+        self.fallback: str | None = None
+        self.aten: set[str] = set()
+
+    def __call__(self, gm: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
+        self.graphs += 1
+        self.nodes += sum(n.op.startswith("call_") for n in gm.graph.nodes)
+        self._watch_graph(gm)
+        compiled = self.backend(gm, inputs, **options)
+        if not callable(compiled):
+            raise TypeError(
+                f"backend {self.__name__!r} returned {type(compiled).__name__}, not a callable"
+            )
+        self._read_report(getattr(compiled, "report", None))
+
+        @functools.wraps(compiled, updated=())
+        def counted(*args: Any) -> Any:
+            self.calls += 1
+            self.running += 1
+            try:
+                with _Seen(self.aten):
+                    return compiled(*args)
+            finally:
+                self.running -= 1
+
+        return counted
+
+    def taken(self) -> Compiled:
+        now = Compiled(
+            graphs=self.graphs,
+            nodes=self.nodes,
+            calls=self.calls,
+            eager_calls=self.eager_calls,
+            breaks=self.breaks(),
+            kernels=self.kernels,
+            fallback=self.fallback,
+            aten=tuple(sorted(self.aten)),
+        )
+        self.reset()
+        return now
+
+    def _read_report(self, report: Any) -> None:
+        """What the backend says of itself: ``kernels``, ``aten_calls`` and ``fallback``."""
+        if report is None:
+            return
+        self.kernels = (self.kernels or 0) + int(getattr(report, "kernels", 0))
+        self.fallback = self.fallback or getattr(report, "fallback", None)
+        self.aten |= {str(name) for name in getattr(report, "aten_calls", {})}
+
+    def _watch_graph(self, gm: torch.fx.GraphModule) -> None:
+        """Count runs of the captured graph by compiled code; tracing it is no such run.
+
+        Every GraphModule has a class of its own, so that this touches no other graph.
+        """
+        if hasattr(gm, "real_recompile"):  # torch's graphs make their code when first called
+            gm.real_recompile()
+        kind, forward = type(gm), type(gm).forward
+
+        @functools.wraps(forward)
+        def watched(module: Any, *args: Any, **kwargs: Any) -> Any:
+            self.eager_calls += bool(self.running)
+            return forward(module, *args, **kwargs)
+
+        kind.forward = watched  # type: ignore[method-assign]
+
+
+class _Seen(TorchDispatchMode):
+    """Writes down the names of the ATen operators that run."""
+
+    def __init__(self, names: set[str]):
+        super().__init__()
+        self.names = names
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        packet = func._schema.name.split("::")[-1]
+        if not (packet in _FREE or func.is_view):
+            self.names.add(func._schema.name.replace("::", "."))
+        return func(*args, **(kwargs or {}))

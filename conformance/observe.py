@@ -1,0 +1,254 @@
+"""Everything a user can see after a call, as values: what two runs are compared on."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import random
+import re
+import sys
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+import torch
+
+from conformance.verdict import Compiled
+
+# Objects reached from a result are followed this far; a cycle is followed once.
+MAX_LEAVES = 20_000
+
+
+@dataclass(frozen=True)
+class TensorSeen:
+    """One tensor: what it says of itself, and a copy of its values."""
+
+    type: str
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int | None, ...]  # None where no element is reached by it
+    offset: int
+    device: str
+    layout: str
+    requires_grad: bool
+    is_leaf: bool
+    conj: bool
+    neg: bool
+    values: torch.Tensor = field(compare=False, repr=False)
+    storage: int = field(compare=False)
+    identity: int = field(compare=False)
+
+
+@dataclass(frozen=True)
+class LeafSeen:
+    """Anything else: its type and how it prints."""
+
+    type: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All that can be reached from a namespace, keyed by the Python expression that reaches it."""
+
+    tensors: Mapping[str, TensorSeen]
+    leaves: Mapping[str, LeafSeen]
+
+
+@dataclass(frozen=True)
+class ErrorSeen:
+    """An exception: ``own`` says that the program itself raised it, not something it called."""
+
+    type: str
+    message: str
+    own: bool
+    traceback: str
+    refusal: bool = False
+
+
+@dataclass(frozen=True)
+class StepSeen:
+    """What a user can see after one step."""
+
+    snapshot: Snapshot
+    printed: str
+    error: ErrorSeen | None
+    rng: Mapping[str, str]
+    compiled: Compiled
+
+
+@dataclass(frozen=True)
+class Observation:
+    steps: tuple[StepSeen, ...]
+
+    @property
+    def compiled(self) -> Compiled:
+        return sum((step.compiled for step in self.steps), Compiled())
+
+
+def rng_state() -> dict[str, str]:
+    """Fingerprints of every random generator's state, by its name in Python."""
+    states = {"torch": torch.get_rng_state().numpy().tobytes(), "random": random.getstate()}
+    if "numpy" in sys.modules:
+        import numpy
+
+        kind, keys, *rest = numpy.random.get_state()
+        states["numpy.random"] = (kind, keys.tobytes(), *rest)
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        states["torch.cuda"] = torch.cuda.get_rng_state().numpy().tobytes()
+    return {name: hashlib.sha256(repr(s).encode()).hexdigest()[:12] for name, s in states.items()}
+
+
+def tensor_seen(tensor: torch.Tensor) -> TensorSeen:
+    """Facts and a detached copy. Strides of dimensions of size 0 or 1 carry no meaning."""
+    dense = tensor.layout == torch.strided
+    strides: tuple[int | None, ...] = ()
+    if dense:
+        used = tensor.numel() > 0
+        pairs = zip(tensor.shape, tensor.stride(), strict=True)
+        strides = tuple(stride if used and size > 1 else None for size, stride in pairs)
+    with torch.no_grad():
+        values = tensor.detach()
+        values = values if dense else values.to_dense()
+        # A functionalised, fake or lazy tensor that escaped has no values: to_plain raises then,
+        # and the caller reports the escape.
+        values = values.resolve_conj().resolve_neg().to("cpu", copy=True).contiguous()
+    return TensorSeen(
+        type=type(tensor).__name__,
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=tuple(tensor.shape),
+        strides=strides,
+        offset=tensor.storage_offset() if dense else 0,
+        device=str(tensor.device),
+        layout=str(tensor.layout).removeprefix("torch."),
+        requires_grad=tensor.requires_grad,
+        is_leaf=tensor.is_leaf,
+        conj=tensor.is_conj(),
+        neg=tensor.is_neg(),
+        values=values,
+        storage=tensor.untyped_storage()._cdata if dense else id(tensor),
+        identity=id(tensor),
+    )
+
+
+class _Walk:
+    """Follows everything reachable from some roots, once, in a fixed order."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, TensorSeen] = {}
+        self.leaves: dict[str, LeafSeen] = {}
+        self.seen: dict[int, str] = {}
+        self.kept: list[Any] = []  # keeps temporaries alive, so that an id stays one object's
+
+    def visit(self, path: str, value: Any) -> None:
+        if len(self.leaves) + len(self.tensors) >= MAX_LEAVES:
+            return
+        if isinstance(value, torch.Tensor):
+            self.tensor(path, value)
+        elif value is None or isinstance(value, _PLAIN):
+            self.leaves[path] = LeafSeen(type(value).__name__, _text(value))
+        elif isinstance(value, _BY_NAME):
+            # Compiling may wrap or copy code; a user sees what it is called.
+            name = getattr(value, "__qualname__", getattr(value, "__name__", ""))
+            self.leaves[path] = LeafSeen("code", name)
+        elif id(value) in self.seen:
+            self.leaves[path] = LeafSeen("same object", self.seen[id(value)])
+        else:
+            self.seen[id(value)] = path
+            self.kept.append(value)
+            self.leaves[path] = LeafSeen(type(value).__qualname__, "")
+            self.container(path, value)
+
+    def tensor(self, path: str, value: torch.Tensor) -> None:
+        self.kept.append(value)
+        try:
+            self.tensors[path] = tensor_seen(value)
+        except Exception as error:
+            self.leaves[path] = LeafSeen(type(value).__name__, f"unreadable: {error}")
+            return
+        if value.is_leaf and value.requires_grad:
+            self.visit(f"{path}.grad", value.grad)
+
+    def container(self, path: str, value: Any) -> None:
+        if isinstance(value, torch.nn.Module):
+            self.module(path, value)
+        elif isinstance(value, Mapping):
+            for key, item in value.items():
+                self.visit(f"{path}[{key!r}]", item)
+        elif isinstance(value, set | frozenset):
+            self.leaves[path] = LeafSeen(type(value).__qualname__, str(sorted(map(repr, value))))
+        elif isinstance(value, tuple) and hasattr(value, "_fields"):
+            for name in value._fields:
+                self.visit(f"{path}.{name}", getattr(value, name))
+        elif isinstance(value, list | tuple) or type(value).__qualname__ == "deque":
+            for index, item in enumerate(value):
+                self.visit(f"{path}[{index}]", item)
+        if is_dataclass(value):
+            for entry in fields(value):
+                self.visit(f"{path}.{entry.name}", getattr(value, entry.name, None))
+        elif not isinstance(value, torch.nn.Module):
+            for name, item in getattr(value, "__dict__", {}).items():
+                self.visit(f"{path}.{name}", item)
+
+    def module(self, path: str, module: torch.nn.Module) -> None:
+        for name, item in module.__dict__.items():
+            if name not in _MODULE_INTERNALS:
+                self.visit(f"{path}.{name}", item)
+        for store in ("_parameters", "_buffers"):
+            for name, item in getattr(module, store).items():
+                self.visit(f"{path}.{name}", item)
+        for name, item in module._modules.items():
+            # Numbers are no attribute names in Python's grammar.
+            self.visit(f"{path}.{name}" if name.isidentifier() else f"{path}[{name}]", item)
+
+
+_PLAIN = (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, enum.Enum)
+_BY_NAME = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType)
+# Kept by torch in every module; none is the user's state.
+_MODULE_INTERNALS = {
+    *torch.nn.Module().__dict__,
+    "_compiled_call_impl",
+    "_is_full_backward_hook",
+} - {"training"}
+
+
+def _text(value: Any) -> str:
+    # Addresses differ from run to run.
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+def snapshot(namespace: Mapping[str, Any]) -> Snapshot:
+    """See everything reachable from the public names of ``namespace`` that hold data."""
+    walk = _Walk()
+    for name, value in namespace.items():
+        if not name.startswith("_") and not isinstance(value, _BY_NAME):
+            walk.visit(name, value)
+    return Snapshot(walk.tensors, walk.leaves)
+
+
+def error_seen(error: BaseException, own_file: str, refusals: tuple[type, ...]) -> ErrorSeen:
+    """Facts of an exception. ``own_file`` is the name that the program's code was compiled under."""
+    import traceback
+
+    frames = traceback.extract_tb(error.__traceback__)
+    own = bool(frames) and frames[-1].filename == own_file
+    return ErrorSeen(
+        type=f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins."),
+        message=str(error),
+        own=own,
+        traceback="".join(traceback.format_exception(error))[-6000:],
+        refusal=_is_refusal(error, refusals),
+    )
+
+
+def _is_refusal(error: BaseException, refusals: tuple[type, ...]) -> bool:
+    """Whether the error, or what it wraps, says "not supported" in so many words."""
+    inner: BaseException | None = error
+    for _ in range(8):
+        if inner is None:
+            return False
+        if isinstance(inner, (NotImplementedError, ImportError, *refusals)):
+            return True
+        inner = getattr(inner, "inner_exception", None) or inner.__cause__
+    return False
