@@ -48,6 +48,7 @@ class Program:
     names: tuple[str, ...]
     values: list[Any]
     ops: list[Any] = field(default_factory=list)
+    raiser: CodeType | None = None  # see refcompiler.interpreter.tracebacks
     _live: list[frozenset[int]] | None = None
 
     def handler_at(self, index: int) -> Handler | None:

@@ -10,7 +10,8 @@ from typing import Any
 from refcompiler.interpreter.frame import UNSET
 
 VARARGS, VARKEYWORDS = 0x04, 0x08
-GENERATOR, COROUTINE, ASYNC_GENERATOR = 0x20, 0x80, 0x200
+GENERATOR = 0x20
+ASYNCHRONOUS = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronous generator
 _EMPTY_BODY = bytes(
     b
     for name, arg in (("RESUME", 0), ("LOAD_CONST", 0), ("RETURN_VALUE", 0))
@@ -25,7 +26,10 @@ def raise_binding_error(function: FunctionType, args: Sequence[Any], kwargs: Map
     """
     code = function.__code__
     empty = code.replace(
-        co_code=_EMPTY_BODY, co_consts=(None,), co_exceptiontable=b"", co_flags=code.co_flags & ~0x2A0
+        co_code=_EMPTY_BODY,
+        co_consts=(None,),
+        co_exceptiontable=b"",
+        co_flags=code.co_flags & ~0x2A0,
     )
     stub = FunctionType(empty, {}, function.__name__, function.__defaults__, function.__closure__)
     stub.__kwdefaults__ = function.__kwdefaults__

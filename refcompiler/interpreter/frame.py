@@ -46,6 +46,8 @@ class Frame:
         "kwnames",
         "generator",
         "function",
+        "depth",
+        "snapshot",
     )
 
     def __init__(self, program: Program, globals_: dict, builtins: dict, back: Frame | None):
@@ -64,6 +66,8 @@ class Frame:
         self.kwnames: tuple[str, ...] = ()
         self.generator: Any = None
         self.function: Any = None
+        self.depth = 0  # interpreted frames below this one
+        self.snapshot: Any = None  # the dict that locals() gave out
 
     @property
     def code(self) -> CodeType:

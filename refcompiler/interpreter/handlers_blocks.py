@@ -43,8 +43,10 @@ def check_eg_match(m: Machine, f: Frame, arg: Any) -> None:
     if m.exc_match(error, kinds):
         match = error
         if not isinstance(error, BaseExceptionGroup):
-            match = ExceptionGroup("", [error]) if isinstance(error, Exception) else (
-                BaseExceptionGroup("", [error])
+            match = (
+                ExceptionGroup("", [error])
+                if isinstance(error, Exception)
+                else (BaseExceptionGroup("", [error]))
             )
         rest = None
     elif isinstance(error, BaseExceptionGroup):
@@ -73,7 +75,8 @@ def prep_reraise_star(m: Machine, f: Frame, arg: Any) -> None:
         if not raised:
             found = kept
         else:
-            found = BaseExceptionGroup("", raised + ([kept] if kept is not None else []))
+            raised += [] if kept is None else [kept]
+            found = BaseExceptionGroup("", raised) if len(raised) > 1 else raised[0]
     f.stack.pop()
     f.stack[-1] = found
 
@@ -85,9 +88,10 @@ def _leaves(error: BaseException) -> set[int]:
 
 
 def _from(error: BaseException, original: BaseExceptionGroup) -> bool:
-    """``error`` is a part of ``original`` (split keeps traceback, cause and context)."""
+    """``error`` is a part of ``original`` (split keeps notes, traceback, cause and context)."""
+    notes = getattr(error, "__notes__", None)
     return (
-        isinstance(error, BaseExceptionGroup)
+        notes is getattr(original, "__notes__", None)
         and error.__traceback__ is original.__traceback__
         and error.__cause__ is original.__cause__
         and error.__context__ is original.__context__
@@ -103,15 +107,18 @@ def _project(original: BaseExceptionGroup, parts: Sequence[BaseException]) -> An
 def raise_varargs(m: Machine, f: Frame, count: int) -> None:
     s = f.stack
     if count == 0:
-        if m.exc is None:
+        handled = m.handled()
+        if handled is None:
             raise RuntimeError("No active exception to reraise")
-        raise m.exc
+        m.reraised = handled
+        raise handled
     error = _as_exception(m, f, s[-count], "exceptions must derive from BaseException")
     if count == 2:
         cause = m.own(s[-1])
         if cause is not None:
             cause = _as_exception(m, f, cause, "exception causes must derive from BaseException")
         error.__cause__ = cause
+    m.chain(error)
     raise error
 
 
@@ -126,8 +133,15 @@ def _as_exception(m: Machine, f: Frame, value: Any, complaint: str) -> BaseExcep
 
 @op("RERAISE")
 def reraise(m: Machine, f: Frame, arg: int) -> None:
-    """With an argument, the line of the original raise is what the traceback shows."""
-    raise f.stack[-1]
+    """The traceback stays as it is; with an argument, so does the place in the frame.
+
+    That place is the instruction that raised, which the block's handler found on the stack.
+    """
+    error = f.stack[-1]
+    if arg:
+        f.ip = f.stack[-arg - 1] + 1
+    m.reraised = error
+    raise error
 
 
 # ---- with ------------------------------------------------------------------------------------
@@ -223,22 +237,35 @@ def get_len(m: Machine, f: Frame, arg: Any) -> None:
 
 @op("MATCH_MAPPING")
 def match_mapping(m: Machine, f: Frame, arg: Any) -> None:
-    f.stack.append(isinstance(m.own(f.stack[-1]), Mapping))
+    f.stack.append(issubclass(m.type_of(f.stack[-1]), Mapping))
 
 
 @op("MATCH_SEQUENCE")
 def match_sequence(m: Machine, f: Frame, arg: Any) -> None:
-    value = m.own(f.stack[-1])
-    f.stack.append(isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray)))
+    kind = m.type_of(f.stack[-1])
+    f.stack.append(issubclass(kind, Sequence) and not issubclass(kind, str | bytes | bytearray))
 
 
 @op("MATCH_KEYS")
 def match_keys(m: Machine, f: Frame, arg: Any) -> None:
     subject, keys = m.own(f.stack[-2]), f.stack[-1]
+    f.stack.append(_match_keys(subject, keys))
+
+
+def _match_keys(subject: Any, keys: tuple) -> tuple | None:
+    get = subject.get if keys else None
     missing = object()
-    values = [subject.get(key, missing) for key in keys]
-    found = any(value is missing for value in values)
-    f.stack.append(None if found else tuple(values))
+    seen = set()
+    values = []
+    for key in keys:
+        if key in seen:
+            raise ValueError(f"mapping pattern checks duplicate key ({key!r})")
+        seen.add(key)
+        value = get(key, missing)  # type: ignore[misc]
+        if value is missing:
+            return None
+        values.append(value)
+    return tuple(values)
 
 
 @op("MATCH_CLASS")
@@ -257,7 +284,7 @@ _SELF_MATCHING = (
 
 def _match_class(m: Machine, subject: Any, cls: Any, count: int, names: tuple) -> Any:
     if not isinstance(cls, type):
-        raise TypeError("called match pattern must be a class")
+        raise TypeError("called match pattern must be a type")
     if not isinstance(subject, cls):
         return None
     values = []
@@ -283,6 +310,10 @@ def _match_class(m: Machine, subject: Any, cls: Any, count: int, names: tuple) -
                 f"{cls.__name__}() accepts {len(positional)} positional sub-pattern{plural} "
                 f"({count} given)"
             )
+        for name in positional[:count]:
+            if type(name) is not str:
+                kind = type(name).__name__
+                raise TypeError(f"__match_args__ elements must be strings (got {kind})")
         names = (*positional[:count], *names)
     for name in names:
         if name in seen:
@@ -293,5 +324,3 @@ def _match_class(m: Machine, subject: Any, cls: Any, count: int, names: tuple) -
         except AttributeError:
             return None
     return tuple(values)
-
-

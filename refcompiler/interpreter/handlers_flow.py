@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from refcompiler.interpreter.frame import CALLED, NULL, UNSET, Frame
+from refcompiler.interpreter.handlers_stack import callee_name, is_iterable
 from refcompiler.interpreter.machine import RETURNS, Machine, op
 
 _UNARY = {
@@ -183,13 +184,15 @@ def unpack_sequence(m: Machine, f: Frame, count: int) -> None:
 
 def _unpack(m: Machine, value: Any, least: int, most: int | None) -> list[Any]:
     """Items of ``value``, at least ``least`` and, unless ``most`` is None, no more than that."""
-    given = m.items_of(value)
     try:
-        iterator = iter(given)
-    except TypeError:
-        if hasattr(type(value), "__iter__") or hasattr(type(value), "__getitem__"):
-            raise
-        raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object") from None
+        iterator = iter(m.items_of(value))
+        complaint = None
+    except TypeError as error:
+        complaint = error
+    if complaint is not None:
+        if is_iterable(m, value):
+            raise complaint
+        raise TypeError(f"cannot unpack non-iterable {m.type_of(value).__name__} object")
     items: list[Any] = []
     for item in iterator:
         if most is not None and len(items) == most:
@@ -248,15 +251,16 @@ def call_function_ex(m: Machine, f: Frame, flags: int) -> None:
     args = s[-given + 1]
     kwargs = m.own(s[-1]) if flags & 1 else {}
     try:
-        args = list(m.items_of(args))
-    except TypeError:
-        if hasattr(type(args), "__iter__"):
-            raise
-        raise TypeError(
-            f"{getattr(function, '__qualname__', function)}() argument after * must be an "
-            f"iterable, not {type(args).__name__}"
-        ) from None
-    found = m.call(f, function, args, dict(kwargs))
+        items = list(m.items_of(args))
+        complaint = None
+    except TypeError as error:
+        complaint = error
+    if complaint is not None:
+        if is_iterable(m, args):
+            raise complaint
+        kind = m.type_of(args).__name__
+        raise TypeError(f"{callee_name(function)} argument after * must be an iterable, not {kind}")
+    found = m.call(f, function, items, dict(kwargs))
     del s[-given - 1 :]  # and the NULL below
     if found is not CALLED:
         s.append(found)
@@ -310,17 +314,30 @@ def import_from(m: Machine, f: Frame, name: str) -> None:
     try:
         found = m.getattr(module, name)
     except AttributeError:
-        full = f"{getattr(module, '__name__', '')}.{name}"
-        if full in sys.modules:
-            found = sys.modules[full]
-        else:
-            origin = getattr(module, "__file__", None) or "unknown location"
-            raise ImportError(
-                f"cannot import name {name!r} from {module.__name__!r} ({origin})",
-                name=module.__name__,
-                path=getattr(module, "__file__", None),
-            ) from None
+        found = UNSET
+    if found is UNSET:
+        found = _submodule(module, name)
     f.stack.append(found)
+
+
+def _submodule(module: Any, name: str) -> Any:
+    """``name`` among the imported modules, for circular imports (CPython's ``import_from``)."""
+    package = getattr(module, "__name__", None)
+    if isinstance(package, str) and f"{package}.{name}" in sys.modules:
+        return sys.modules[f"{package}.{name}"]
+    path = getattr(module, "__file__", None)
+    shown = package if isinstance(package, str) else "<unknown module name>"
+    partly = ""
+    if getattr(getattr(module, "__spec__", None), "_initializing", False):
+        partly, circular = "partially initialized module ", "most likely due to a circular import"
+        where = f"{circular}) ({path}" if path is not None else circular
+    else:
+        where = path if path is not None else "unknown location"
+    raise ImportError(
+        f"cannot import name {name!r} from {partly}{shown!r} ({where})",
+        name=package,
+        path=path,
+    )
 
 
 @op("IMPORT_STAR")

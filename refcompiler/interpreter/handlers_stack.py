@@ -161,8 +161,10 @@ def store_name(m: Machine, f: Frame, name: str) -> None:
 def delete_name(m: Machine, f: Frame, name: str) -> None:
     try:
         del (f.globals if f.mapping is None else f.mapping)[name]
+        return
     except KeyError:
-        raise NameError(f"name '{name}' is not defined", name=name) from None
+        pass
+    raise NameError(f"name '{name}' is not defined", name=name)
 
 
 @op("SETUP_ANNOTATIONS")
@@ -302,14 +304,21 @@ def list_extend(m: Machine, f: Frame, depth: int) -> None:
     s = f.stack
     value = s[-1]
     try:
-        items = m.items_of(value)
-        iter(items)
-    except TypeError:
-        raise TypeError(
-            f"Value after * must be an iterable, not {type(value).__name__}"
-        ) from None
-    s[-depth - 1].extend(items)
+        s[-depth - 1].extend(m.items_of(value))
+        complaint = None
+    except TypeError as error:
+        complaint = error
+    if complaint is not None:
+        if is_iterable(m, value):
+            raise complaint
+        kind = m.type_of(value).__name__
+        raise TypeError(f"Value after * must be an iterable, not {kind}")
     s.pop()
+
+
+def is_iterable(m: Machine, value: Any) -> bool:
+    """Whether the type of ``value`` offers iteration at all, be it by ``__getitem__``."""
+    return m.has_special(value, "__iter__") or m.has_special(value, "__getitem__")
 
 
 @op("SET_UPDATE")
@@ -321,11 +330,25 @@ def set_update(m: Machine, f: Frame, depth: int) -> None:
 @op("DICT_UPDATE")
 def dict_update(m: Machine, f: Frame, depth: int) -> None:
     value = m.own(f.stack[-1])
-    try:
-        f.stack[-depth - 1].update(value)
-    except AttributeError:
-        raise TypeError(f"'{type(value).__name__}' object is not a mapping") from None
+    target = f.stack[-depth - 1]
+    if type(value) is not dict:
+        try:
+            keys = value.keys
+        except AttributeError:
+            keys = None
+        if keys is None:
+            raise TypeError(f"'{type(value).__name__}' object is not a mapping")
+    target.update(value)
     f.stack.pop()
+
+
+def callee_name(function: Any) -> str:
+    """How CPython's complaints about a call's arguments name the callee."""
+    name = getattr(function, "__qualname__", None)
+    if name is None:
+        return str(function)
+    module = getattr(function, "__module__", None)
+    return f"{name}()" if module in (None, "builtins") else f"{module}.{name}()"
 
 
 @op("DICT_MERGE")
@@ -334,14 +357,26 @@ def dict_merge(m: Machine, f: Frame, depth: int) -> None:
     s = f.stack
     value = m.own(s[-1])
     target = s[-depth - 1]
-    name = getattr(s[-depth - 3], "__qualname__", None) or str(s[-depth - 3])
-    if not hasattr(type(value), "keys"):
+    if type(value) is dict and not target:
+        target.update(value)
+        s.pop()
+        return
+    try:
+        keys = value.keys
+    except AttributeError:
+        keys = None
+    if keys is None:
+        kind = type(value).__name__
         raise TypeError(
-            f"{name}() argument after ** must be a mapping, not {type(value).__name__}"
+            f"{callee_name(s[-depth - 3])} argument after ** must be a mapping, not {kind}"
         )
-    for key in value.keys():
+    for key in keys():
         if key in target:
-            raise TypeError(f"{name}() got multiple values for keyword argument '{key}'")
+            if not isinstance(key, str):
+                raise TypeError("keywords must be strings")
+            raise TypeError(
+                f"{callee_name(s[-depth - 3])} got multiple values for keyword argument '{key}'"
+            )
         target[key] = value[key]
     s.pop()
 

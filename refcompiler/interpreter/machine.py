@@ -10,20 +10,39 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import CellType, CodeType, FunctionType, MethodType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
 from refcompiler.bytecode.decode import Program, decode
 from refcompiler.errors import InternalError, UnsupportedError
 from refcompiler.interpreter.binding import (
-    ASYNC_GENERATOR,
-    COROUTINE,
+    ASYNCHRONOUS,
     GENERATOR,
     bind,
     raise_binding_error,
 )
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
-from refcompiler.interpreter.tracebacks import Trace
+from refcompiler.interpreter.introspection import (
+    FRAME_READERS,
+    finish_class,
+    frame_locals,
+    set_run_code,
+    super_of,
+)
+from refcompiler.interpreter.tracebacks import chain, chain_native, user_part, with_entry
+
+__all__ = [
+    "HANDLERS",
+    "Machine",
+    "NATIVE_CODES",
+    "RETURNS",
+    "Signal",
+    "frame_locals",
+    "native",
+    "op",
+    "program_of",
+    "super_of",
+]
 
 
 class Signal(BaseException):
@@ -40,10 +59,16 @@ def _initialised(machine: Machine, frame: Frame, value: Any, extra: Any) -> None
     frame.stack.append(extra)
 
 
+def _executed(machine: Machine, frame: Frame, value: Any, extra: Any) -> None:
+    frame.stack.append(None)
+
+
 #: What happens in the caller's frame to the value of a frame that returns.
 RETURNS: dict[str, Callable[[Any, Frame, Any, Any], None]] = {
     "push": _push,
     "init": _initialised,
+    "exec": _executed,
+    "class": finish_class,
 }
 
 #: ids of code objects of the interpreter's own objects, which are never interpreted.
@@ -95,7 +120,11 @@ class Machine:
         self.frame: Frame | None = None
         self.result: Any = None
         self.yielded = False
-        self.exc: BaseException | None = None  # the exception being handled
+        self.exc: BaseException | None = None  # the exception being handled in this generator
+        self.outer_excs: list[BaseException | None] = []  # and in those that resumed it
+        self.reraised: BaseException | None = None  # raised again: gets no entry and no context
+        self.passing: BaseException | None = None  # left an inner run: has its context already
+        self.stopped: Any = None  # value of the StopIteration that ended the last iterator
         self.depth = 0
 
     # ---- frames -----------------------------------------------------------------------------
@@ -131,11 +160,13 @@ class Machine:
     def run(self, frame: Frame) -> Any:
         """Run ``frame`` (and what it calls) to its end; its value, or its exception."""
         saved = self.frame
+        frame.depth = 0 if saved is None else saved.depth + 1
         self.frame = frame
         self.depth += 1
         try:
             self.loop()
-            return self.result
+            result, self.result = self.result, None
+            return result
         finally:
             self.depth -= 1
             self.frame = saved
@@ -155,44 +186,52 @@ class Machine:
             except BaseException as exc:
                 error = exc
             self.unwind(error)
+            del error
 
     def unwind(self, error: BaseException) -> None:
         """Enter the innermost handler of ``error`` among the frames of this run, or raise it."""
-        self.chain(error)
-        trace = Trace.of(error)
         frame = self.frame
+        shown = error is not self.reraised
+        if shown and error is not self.passing:
+            chain_native(error, self.handled())
+        self.reraised = self.passing = None
+        traceback = user_part(error.__traceback__)
         while frame is not None:
-            trace.passed(frame)
+            if shown:
+                traceback = with_entry(frame, traceback)
+            shown = True
             handler = frame.program.handler_at(frame.ip - 1)
             if handler is not None:
+                error.__traceback__ = traceback
                 del frame.stack[handler.depth :]
                 if handler.lasti:
                     frame.stack.append(frame.ip - 1)
                 frame.stack.append(error)
                 frame.ip = handler.target
+                frame.kwnames = ()
                 self.frame = frame
                 return
             self.abandon(frame)
             frame = frame.back
-        raise trace.finish(error)
+        error.__traceback__ = traceback
+        self.passing = error
+        raise error
 
     def abandon(self, frame: Frame) -> None:
         """``frame`` is left by an exception."""
 
+    def handled(self) -> BaseException | None:
+        """The exception that is being handled, here or where this generator was resumed."""
+        if self.exc is not None:
+            return self.exc
+        for exc in reversed(self.outer_excs):
+            if exc is not None:
+                return exc
+        return None
+
     def chain(self, error: BaseException) -> None:
         """Set ``__context__`` as ``raise`` does, without making a cycle."""
-        current = self.exc
-        if current is None or current is error or error.__context__ is not None:
-            return
-        link: BaseException | None = current
-        seen = set()
-        while link is not None and id(link) not in seen:
-            if link.__context__ is error:
-                link.__context__ = None
-                break
-            seen.add(id(link))
-            link = link.__context__
-        error.__context__ = current
+        chain(error, self.handled())
 
     # ---- names ------------------------------------------------------------------------------
 
@@ -204,16 +243,16 @@ class Machine:
         try:
             return frame.builtins[name]
         except KeyError:
-            raise NameError(f"name '{name}' is not defined", name=name) from None
+            pass
+        raise NameError(f"name '{name}' is not defined", name=name)
 
     def store_global(self, frame: Frame, name: str, value: Any) -> None:
         frame.globals[name] = value
 
     def delete_global(self, frame: Frame, name: str) -> None:
-        try:
-            del frame.globals[name]
-        except KeyError:
-            raise NameError(f"name '{name}' is not defined", name=name) from None
+        if name not in frame.globals:
+            raise NameError(f"name '{name}' is not defined", name=name)
+        del frame.globals[name]
 
     def load_cell(self, cell: CellType) -> Any:
         """The cell's content, or UNSET."""
@@ -275,7 +314,11 @@ class Machine:
 
     def next(self, iterator: Any) -> Any:
         """The next item; UNSET at the end."""
-        return next(iterator, UNSET)
+        try:
+            return next(iterator)
+        except StopIteration as stop:
+            self.stopped = stop.value
+        return UNSET
 
     def items_of(self, value: Any) -> Iterable:
         """``value`` as something that C code may iterate."""
@@ -288,7 +331,9 @@ class Machine:
         return (None, str, repr, ascii)[conversion](value)  # type: ignore[misc]
 
     def import_name(self, frame: Frame, name: str, names: Any, level: int) -> Any:
-        function = frame.builtins["__import__"]
+        function = frame.builtins.get("__import__")
+        if function is None:
+            raise ImportError("__import__ not found")
         return function(name, frame.globals, frame.mapping, names, level)
 
     def exc_match(self, error: BaseException, kinds: Any) -> bool:
@@ -305,15 +350,11 @@ class Machine:
         return type(value)
 
     def has_special(self, value: Any, name: str) -> bool:
-        return hasattr(type(value), name)
+        return lookup_special(type(value), name) is not None
 
     def special(self, value: Any, name: str) -> Any:
         """The special method ``name`` of ``value``, bound; looked up on the class."""
-        found = getattr(type(value), name)
-        for cls in type(value).__mro__:
-            if name in cls.__dict__:
-                found = cls.__dict__[name]
-                break
+        found = lookup_special(type(value), name)
         binder = getattr(type(found), "__get__", None)
         return found if binder is None else binder(found, value, type(value))
 
@@ -342,35 +383,78 @@ class Machine:
 
     def stop_value(self, iterator: Any) -> Any:
         """The value of the StopIteration with which ``next`` ended a plain iterator."""
-        return None
+        found, self.stopped = self.stopped, None
+        return found
 
     # ---- calls ------------------------------------------------------------------------------
 
     def call(self, frame: Frame, function: Any, args: Sequence, kwargs: Mapping) -> Any:
         """Call; the value, or CALLED when a frame was pushed that will deliver it."""
-        if type(function) is MethodType:
+        kind = type(function)
+        if kind is MethodType:
             args = (function.__self__, *args)
             function = function.__func__
-        if type(function) is FunctionType and not self.native_calls:
-            if id(function.__code__) not in NATIVE_CODES:
-                return self.call_python(frame, function, args, kwargs)
-        frame_reader = _FRAME_READERS.get(function) if _hashable(function) else None
-        if frame_reader is not None:
-            return frame_reader(self, frame, function, args, kwargs)
+            kind = type(function)
+        if kind is FunctionType:
+            if self.native_calls or id(function.__code__) in NATIVE_CODES:
+                return function(*args, **kwargs)
+            return self.call_python(frame, function, args, kwargs)
+        reader = FRAME_READERS.get(id(function))
+        if reader is not None:
+            return reader(self, frame, function, args, kwargs)
+        if kind is BuiltinFunctionType or self.native_calls:
+            return function(*args, **kwargs)
+        if kind is type:
+            return self.call_class(frame, function, args, kwargs)
+        found = lookup_special(kind, "__call__")
+        if type(found) is FunctionType and id(found.__code__) not in NATIVE_CODES:
+            return self.call_python(frame, found, (function, *args), kwargs)
         return function(*args, **kwargs)
+
+    def call_class(self, frame: Frame, cls: type, args: Sequence, kwargs: Mapping) -> Any:
+        """An instance of a class whose metaclass is ``type``; ``__init__`` is interpreted."""
+        init = lookup_special(cls, "__init__")
+        if type(init) is not FunctionType or lookup_special(cls, "__new__") is not _OBJECT_NEW:
+            return cls(*args, **kwargs)
+        made = object.__new__(cls)
+        found = self.call_python(frame, init, (made, *args), kwargs)
+        if found is not CALLED:
+            raise TypeError(f"__init__() should return None, not '{type(found).__name__}'")
+        assert self.frame is not None
+        self.frame.on_return, self.frame.extra = "init", made
+        return CALLED
 
     def call_python(
         self, frame: Frame, function: FunctionType, args: Sequence, kwargs: Mapping
     ) -> Any:
-        if function.__code__.co_flags & (COROUTINE | ASYNC_GENERATOR):
+        flags = function.__code__.co_flags
+        if flags & ASYNCHRONOUS:
             return function(*args, **kwargs)
         new = self.make_frame(function, args, kwargs)
-        if function.__code__.co_flags & GENERATOR:
+        if flags & GENERATOR:
             return self.make_generator(new)
-        new.back = frame
-        self.frame = new
+        self.push(frame, new)
         return CALLED
 
+    def push(self, frame: Frame, new: Frame) -> None:
+        """Let ``new`` run next, and return to ``frame``."""
+        new.depth = frame.depth + 1
+        if new.depth > sys.getrecursionlimit():
+            raise RecursionError("maximum recursion depth exceeded")
+        new.back = frame
+        self.frame = new
+
+    def module_frame(self, code: CodeType, globals_: dict, locals_: Any) -> Frame:
+        """A frame of module-level code, whose names live in ``locals_``."""
+        builtins = globals_["__builtins__"]
+        frame = Frame(
+            program_of(code),
+            globals_,
+            builtins if isinstance(builtins, dict) else vars(builtins),
+            None,
+        )
+        frame.mapping = locals_
+        return frame
 
     def make_generator(self, frame: Frame) -> Any:
         from refcompiler.interpreter.generators import Generator
@@ -378,78 +462,19 @@ class Machine:
         return Generator(self, frame)
 
 
-def _hashable(value: Any) -> bool:
-    return type(value).__hash__ is not None and type(value).__name__ in (
-        "builtin_function_or_method",
-        "type",
-    )
-
-
 def _builtins_of(function: FunctionType) -> dict:
     builtins = function.__builtins__
     return builtins if isinstance(builtins, dict) else vars(builtins)
 
 
-def frame_locals(machine: Machine, frame: Frame) -> dict[str, Any]:
-    """What ``locals()`` answers in ``frame``."""
-    if frame.mapping is not None:
-        return frame.mapping
-    found = {}
-    for name, value in zip(frame.program.names, frame.fast, strict=True):
-        if type(value) is CellType and name in frame.code.co_cellvars + frame.code.co_freevars:
-            value = machine.load_cell(value)
-        if value is not UNSET:
-            found[name] = machine.own(value)
-    return found
+def lookup_special(cls: type, name: str) -> Any:
+    """The attribute ``name`` in the class's method resolution order, unbound, or None."""
+    for base in cls.__mro__:
+        found = base.__dict__.get(name)
+        if found is not None:
+            return found
+    return None
 
 
-def super_of(machine: Machine, frame: Frame) -> Any:
-    """The arguments of a ``super()`` without any: the ``__class__`` cell and the first local."""
-    names = frame.program.names
-    if frame.code.co_argcount == 0 or "__class__" not in names:
-        raise RuntimeError("super(): no arguments")
-    cls = machine.load_cell(frame.fast[names.index("__class__")])
-    self = frame.fast[0]
-    if type(self) is CellType and names[0] in frame.code.co_cellvars:
-        self = machine.load_cell(self)
-    return cls, self
-
-
-def _super(machine: Machine, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
-    return super(*(args or super_of(machine, frame)))
-
-
-def _locals(machine: Machine, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
-    return function(*args, **kwargs) if args else frame_locals(machine, frame)
-
-
-def _globals(machine: Machine, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
-    return frame.globals
-
-
-def _dir(machine: Machine, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
-    return function(*args, **kwargs) if args else sorted(frame_locals(machine, frame))
-
-
-def _evaluate(machine: Machine, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
-    if len(args) == 1:
-        args = (args[0], frame.globals, frame_locals(machine, frame))
-    return function(*args, **kwargs)
-
-
-def _exc_info(machine: Machine, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
-    error = machine.exc
-    return (None, None, None) if error is None else (type(error), error, error.__traceback__)
-
-
-#: Builtins that read the calling frame, which natively would be the interpreter's own.
-_FRAME_READERS: dict[Any, Callable] = {
-    super: _super,
-    locals: _locals,
-    vars: _locals,
-    globals: _globals,
-    dir: _dir,
-    eval: _evaluate,
-    exec: _evaluate,
-    sys.exc_info: _exc_info,
-}
+_OBJECT_NEW = object.__dict__["__new__"]
+set_run_code(Machine.run.__code__)

@@ -1,79 +1,120 @@
 """Tracebacks that show the user's frames instead of the interpreter's.
 
-A traceback entry needs a frame object, which only the running of code makes. So for each user
-frame a code object with the user's file, name and line is run that does nothing but raise.
+A traceback entry needs a frame object, and only running code makes one. So for each user frame
+that an exception passes, a copy of its code object is run whose body does nothing but raise; the
+entry then gets the offset and line of the user's instruction, so that even the carets are right.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-from types import CodeType, TracebackType
+import dis
+from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
 
+from refcompiler.bytecode.decode import Program
 
-class Trace:
-    """The user frames that an exception passed, innermost first; kept on the exception."""
-
-    def __init__(self) -> None:
-        self.places: list[tuple[CodeType, int]] = []
-        self.native: TracebackType | None = None
-
-    @staticmethod
-    def of(error: BaseException) -> Trace:
-        trace = error.__dict__.get("__refcompiler_trace__") if hasattr(error, "__dict__") else None
-        if trace is None:
-            trace = Trace()
-            trace.native = _without_interpreter(error.__traceback__)
-            try:
-                error.__dict__["__refcompiler_trace__"] = trace
-            except AttributeError:
-                pass
-        return trace
-
-    def passed(self, frame: Any) -> None:
-        place = (frame.code, frame.line)
-        if not self.places or self.places[-1] != place:
-            self.places.append(place)
-
-    def finish(self, error: BaseException) -> BaseException:
-        """``error`` with a traceback of user frames, ready to be raised."""
-        traceback = self.native
-        for code, line in self.places:
-            frame_entry = _entry(code, line)
-            traceback = TracebackType(
-                traceback, frame_entry.tb_frame, frame_entry.tb_lasti, frame_entry.tb_lineno
-            )
-        error.__dict__.pop("__refcompiler_trace__", None)
-        return error.with_traceback(traceback)
+_RAISES = bytes(
+    byte
+    for name, arg in (("RESUME", 0), ("LOAD_ASSERTION_ERROR", 0), ("RAISE_VARARGS", 1))
+    for byte in (dis.opmap[name], arg)
+)
+_NOP = bytes((dis.opmap["NOP"], 0))
+_OPTIMIZED, _NEWLOCALS = 0x01, 0x02
 
 
-def _without_interpreter(traceback: TracebackType | None) -> TracebackType | None:
-    """Drop the leading entries that lie in this package: what is left was native code's."""
-    while traceback is not None:
-        module = traceback.tb_frame.f_globals.get("__name__", "")
-        if not module.startswith(("refcompiler.", "torch.overrides")):
-            return traceback
-        traceback = traceback.tb_next
-    return None
+def user_part(traceback: TracebackType | None) -> TracebackType | None:
+    """``traceback`` without the entries that lie in this package."""
+    kept: list[TracebackType] = []
+    clean: TracebackType | None = traceback  # the longest tail in which nothing is dropped
+    entry = traceback
+    while entry is not None:
+        module = entry.tb_frame.f_globals.get("__name__") or ""
+        if module.startswith("refcompiler.") or (module == "torch.overrides" and not kept):
+            clean = entry.tb_next
+        else:
+            kept.append(entry)
+        entry = entry.tb_next
+    dropped_between = [e for e in _until(kept, clean)]
+    for entry in reversed(dropped_between):
+        clean = TracebackType(clean, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return clean
 
 
-@lru_cache(maxsize=256)
-def _raiser(filename: str, name: str, qualname: str, line: int) -> CodeType:
-    code = compile("\n" * (line - 1) + "raise _error", filename, "exec")
-    return code.replace(co_name=name, co_qualname=qualname)
+def _until(entries: list[TracebackType], end: TracebackType | None) -> list[TracebackType]:
+    for i, entry in enumerate(entries):
+        if entry is end:
+            return entries[:i]
+    return entries
 
 
-def _entry(code: CodeType, line: int) -> TracebackType:
+def with_entry(frame: Any, traceback: TracebackType | None) -> TracebackType:
+    """``traceback`` with an entry for the interpreted ``frame`` put before it."""
+    instruction = frame.program.instructions[max(frame.ip - 1, 0)]
+    shown = _frame_object(frame.program, frame.globals)
+    return TracebackType(traceback, shown, instruction.offset, instruction.line)
+
+
+def _frame_object(program: Program, globals_: dict[str, Any]) -> FrameType:
+    if program.raiser is None:
+        program.raiser = _raiser(program.code)
     try:
-        exec(
-            _raiser(code.co_filename, code.co_name, code.co_qualname, max(line, 1)),
-            {"_error": ZeroDivisionError()},
-        )
-    except ZeroDivisionError as raised:
+        FunctionType(program.raiser, globals_)()
+    except AssertionError as raised:
         traceback = raised.__traceback__
         assert traceback is not None and traceback.tb_next is not None
-        return traceback.tb_next
+        return traceback.tb_next.tb_frame
     raise AssertionError("unreachable")
+
+
+def _raiser(code: CodeType) -> CodeType:
+    padding = _NOP * ((len(code.co_code) - len(_RAISES)) // 2)
+    return code.replace(
+        co_code=_RAISES + padding,
+        co_exceptiontable=b"",
+        co_flags=_OPTIMIZED | _NEWLOCALS,
+        co_argcount=0,
+        co_posonlyargcount=0,
+        co_kwonlyargcount=0,
+        co_nlocals=0,
+        co_varnames=(),
+        co_cellvars=(),
+        co_freevars=(),
+        co_stacksize=max(code.co_stacksize, 1),
+    )
+
+
+def chain(error: BaseException, handled: BaseException | None) -> None:
+    """Set ``__context__`` as ``raise`` does while ``handled`` is handled: without a cycle."""
+    if handled is None or handled is error:
+        return
+    link = handled
+    seen = set()
+    while link.__context__ is not None and id(link) not in seen:
+        if link.__context__ is error:
+            link.__context__ = None
+            break
+        seen.add(id(link))
+        link = link.__context__
+    error.__context__ = handled
+
+
+def chain_native(error: BaseException, handled: BaseException | None) -> None:
+    """The same for an exception that native code raised, which knows of its own handling only.
+
+    What it handled itself comes first in the chain, so ``handled`` goes to the chain's end.
+    """
+    if handled is None:
+        return
+    link: BaseException = error
+    seen = set()
+    while id(link) not in seen:
+        if link is handled:
+            return
+        seen.add(id(link))
+        if link.__context__ is None:
+            chain(link, handled)
+            return
+        link = link.__context__
 
 
 def entry_frames(error: BaseException) -> list[tuple[str, int, str]]:

@@ -1,0 +1,284 @@
+"""Builtins that read the frame that calls them, which natively would be the interpreter's own.
+
+A reader takes (machine, frame, function, args, kwargs) and answers like
+:meth:`refcompiler.interpreter.machine.Machine.call`: with the value, or with CALLED.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import types
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from types import CellType, CodeType
+from typing import Any
+
+from refcompiler.interpreter.frame import CALLED, UNSET, Frame
+
+_FUTURE_FLAGS = 0x1FE0000  # CPython's PyCF_MASK: what a nested compilation inherits
+_NEEDS_CALL = 0x20 | 0x80 | 0x100 | 0x200  # generators and coroutines of every kind
+
+
+def frame_locals(machine: Any, frame: Frame) -> Any:
+    """What ``locals()`` answers in ``frame``: in a function one dict, brought up to date."""
+    if frame.mapping is not None:
+        return frame.mapping
+    found: dict[str, Any] = {} if frame.snapshot is None else frame.snapshot
+    code = frame.code
+    plain = len(code.co_varnames)
+    for i, name in enumerate(frame.program.names):
+        value = frame.fast[i]
+        if type(value) is CellType and (i >= plain or name in code.co_cellvars):
+            value = machine.load_cell(value)
+        if value is UNSET:
+            found.pop(name, None)
+        else:
+            found[name] = machine.own(value)
+    frame.snapshot = found
+    return found
+
+
+def super_of(machine: Any, frame: Frame) -> tuple[Any, Any]:
+    """The arguments of a ``super()`` without any: the ``__class__`` cell and the first local."""
+    names = frame.program.names
+    if frame.code.co_argcount == 0:
+        raise RuntimeError("super(): no arguments")
+    self = frame.fast[0]
+    if type(self) is CellType and names[0] in frame.code.co_cellvars:
+        self = machine.load_cell(self)
+    if self is UNSET:
+        raise RuntimeError("super(): arg[0] deleted")
+    if "__class__" not in frame.code.co_freevars:
+        raise RuntimeError("super(): __class__ cell not found")
+    cls = machine.load_cell(frame.fast[names.index("__class__")])
+    if cls is UNSET:
+        raise RuntimeError("super(): empty __class__ cell")
+    return cls, self
+
+
+def _super(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
+    return function(*(args or super_of(machine, frame)), **kwargs)
+
+
+def _locals(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
+    return function(*args, **kwargs) if args or kwargs else frame_locals(machine, frame)
+
+
+def _globals(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
+    return function(*args, **kwargs) if args or kwargs else frame.globals
+
+
+def _dir(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
+    return function(*args, **kwargs) if args or kwargs else sorted(frame_locals(machine, frame))
+
+
+# ---- code ------------------------------------------------------------------------------------
+
+
+def _compile(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
+    """The flags of the user's module are inherited, not those of this one."""
+    given = dict(kwargs)
+    for name, value in zip(
+        ("source", "filename", "mode", "flags", "dont_inherit"), args, strict=False
+    ):
+        given[name] = value
+    if len(args) <= 5 and not given.get("dont_inherit") and isinstance(given.get("flags", 0), int):
+        inherited = frame.code.co_flags & _FUTURE_FLAGS
+        given["flags"] = given.get("flags", 0) | inherited
+        given["dont_inherit"] = True
+        return function(**given)
+    return function(*args, **kwargs)
+
+
+def _evaluate(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
+    """``eval`` and ``exec``: the code runs in a frame of its own."""
+    source, *spaces = args or (None,)
+    globals_, locals_ = (*spaces, None, None)[:2]
+    if globals_ is None:
+        globals_ = frame.globals
+        if locals_ is None:
+            locals_ = frame_locals(machine, frame) if frame.function is not None else frame.mapping
+    if locals_ is None:
+        locals_ = globals_
+    if isinstance(source, str | bytes) and len(args) <= 3:
+        text = source.lstrip(" \t" if isinstance(source, str) else b" \t")
+        source = compile(
+            text if function is eval else source,
+            "<string>",
+            "eval" if function is eval else "exec",
+            frame.code.co_flags & _FUTURE_FLAGS,
+            True,
+        )
+    plain = type(source) is CodeType and not source.co_flags & _NEEDS_CALL
+    if kwargs or len(args) > 3 or not plain or source.co_freevars or type(globals_) is not dict:
+        return function(source, globals_, locals_, *args[3:], **kwargs)
+    if not hasattr(type(locals_), "__getitem__"):
+        return function(source, globals_, locals_)
+    globals_.setdefault("__builtins__", frame.builtins)
+    new = machine.module_frame(source, globals_, locals_)
+    if function is exec:
+        new.on_return = "exec"
+    machine.push(frame, new)
+    return CALLED
+
+
+def _build_class(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
+    """The class statement (CPython's ``builtin___build_class__``), its body interpreted."""
+    body, name, *given = args
+    bases = types.resolve_bases(given)
+    metaclass, namespace, keywords = types.prepare_class(name, bases, dict(kwargs))
+    if not hasattr(type(namespace), "__getitem__"):
+        shown = metaclass.__name__ if isinstance(metaclass, type) else "<metaclass>"
+        raise TypeError(
+            f"{shown}.__prepare__() must return a mapping, not {type(namespace).__name__}"
+        )
+    if bases is not given:
+        namespace["__orig_bases__"] = tuple(given)
+    new = machine.make_frame(body, (), {})
+    new.mapping = namespace
+    new.on_return = "class"
+    new.extra = metaclass, name, tuple(bases), namespace, keywords
+    machine.push(frame, new)
+    return CALLED
+
+
+def finish_class(machine: Any, frame: Frame, cell: Any, extra: Any) -> None:
+    """The body returned its ``__class__`` cell or None: make the class and push it."""
+    metaclass, name, bases, namespace, keywords = extra
+    cls = metaclass(name, bases, namespace, **keywords)
+    if type(cell) is CellType and isinstance(cls, type):
+        held = machine.load_cell(cell)
+        if held is UNSET:
+            raise RuntimeError(
+                f"__class__ not set defining {name!r} as {cls!r}. Was __classcell__ propagated "
+                "to type.__new__?"
+            )
+        if held is not cls:
+            raise TypeError(f"__class__ set to {held!r} defining {name!r} as {cls!r}")
+    frame.stack.append(cls)
+
+
+# ---- the stack of frames ---------------------------------------------------------------------
+
+
+class FrameView:
+    """The attributes of a frame object for an interpreted frame."""
+
+    def __init__(self, machine: Any, frame: Frame, back: Any):
+        self._machine, self._frame = machine, frame
+        self.f_back = back
+        self.f_code = frame.code
+        self.f_globals = frame.globals
+        self.f_builtins = frame.builtins
+        self.f_trace = None
+
+    @property
+    def f_lineno(self) -> int:
+        return self._frame.line
+
+    @property
+    def f_lasti(self) -> int:
+        frame = self._frame
+        return frame.program.instructions[max(frame.ip - 1, 0)].offset
+
+    @property
+    def f_locals(self) -> Any:
+        return frame_locals(self._machine, self._frame)
+
+    def clear(self) -> None:
+        self._frame.snapshot = None
+
+
+def stack_of(machine: Any, frame: Frame) -> Any:
+    """A view of ``frame`` whose ``f_back`` leads through interpreted and native frames alike."""
+    found: list[Any] = []
+    current: Frame | None = frame
+    native = sys._getframe()
+    while native is not None:
+        if native.f_code is _RUN_CODE[0]:
+            while current is not None:
+                found.append(current)
+                current = current.back
+            current = native.f_locals["saved"]
+        elif not (native.f_globals.get("__name__") or "").startswith("refcompiler."):
+            found.append(native)
+            break  # its own f_back is right up to the next run, and that is far enough
+        native = native.f_back
+    back = None
+    for entry in reversed(found):
+        back = FrameView(machine, entry, back) if type(entry) is Frame else entry
+    return back
+
+
+_RUN_CODE: list[CodeType] = []
+
+
+def set_run_code(code: CodeType) -> None:
+    """Tell which native frames are runs of the interpreter."""
+    _RUN_CODE.append(code)
+
+
+def _getframe(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
+    view = stack_of(machine, frame)
+    for _ in range(args[0] if args else 0):
+        view = view.f_back
+        if view is None:
+            raise ValueError("call stack is not deep enough")
+    return view
+
+
+def _exc_info(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
+    error = machine.handled()
+    return (None, None, None) if error is None else (type(error), error, error.__traceback__)
+
+
+def _exception(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
+    return machine.handled()
+
+
+def _warn(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
+    """``warnings.warn``: shown at the user's line, counted in the user's registry."""
+    names = ("message", "category", "stacklevel", "source")
+    given: dict[str, Any] = dict(zip(names, args, strict=False), **kwargs)
+    message, category = given.get("message"), given.get("category")
+    if isinstance(message, Warning):
+        category = type(message)
+    elif category is None:
+        category = UserWarning
+    if not (isinstance(category, type) and issubclass(category, Warning)) or "message" not in given:
+        return function(*args, **kwargs)
+    view = stack_of(machine, frame)
+    for _ in range(given.get("stacklevel", 1) - 1):
+        view = None if view is None else view.f_back
+    if view is None:
+        globals_, filename, line = vars(sys), "sys", 1
+    else:
+        globals_, filename, line = view.f_globals, view.f_code.co_filename, view.f_lineno
+    registry = globals_.setdefault("__warningregistry__", {})
+    module = globals_.get("__name__") or "<string>"
+    return warnings.warn_explicit(
+        message, category, filename, line, module, registry, globals_, given.get("source")
+    )
+
+
+Reader = Callable[[Any, Frame, Any, Sequence, Mapping], Any]
+
+_READERS: list[tuple[Any, Reader]] = [
+    (super, _super),
+    (locals, _locals),
+    (vars, _locals),
+    (globals, _globals),
+    (dir, _dir),
+    (eval, _evaluate),
+    (exec, _evaluate),
+    (compile, _compile),
+    (builtins.__build_class__, _build_class),
+    (sys.exc_info, _exc_info),
+    (sys.exception, _exception),
+    (sys._getframe, _getframe),
+    (warnings.warn, _warn),
+]
+
+#: By identity, so that looking up asks nothing of the callable.
+FRAME_READERS: dict[int, Reader] = {id(function): reader for function, reader in _READERS}
