@@ -1,1 +1,29 @@
-"""The default backend. In: a captured graph and its example inputs. Out: a callable."""
+"""The default backend. In: a captured graph and its example inputs. Out: a callable.
+
+``torch.compile(model, backend="fastpath")`` finds it by its entry point; :func:`compile_graph`
+is the same as a function. Importing the package is cheap: torch and numba come with the first
+graph.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["backend", "compile_graph", "last_report"]
+
+
+def compile_graph(gm: Any, example_inputs: Any, **options: Any) -> Any:
+    """Compile a graph: see :func:`fastpath.backend.compile_graph`."""
+    from fastpath.compiler import compile_graph
+
+    return compile_graph(gm, example_inputs, **options)
+
+
+def last_report() -> Any:
+    """The :class:`fastpath.report.Report` of the graph compiled last, or None."""
+    from fastpath.report import last_report
+
+    return last_report()
+
+
+backend = compile_graph

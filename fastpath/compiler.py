@@ -1,0 +1,102 @@
+"""The backend: ``(graph module, example inputs, **options) -> callable``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from fastpath.aot.capture import Capture, capture
+from fastpath.aot.inputs import Unsupported
+from fastpath.aot.overlap import disjoint
+from fastpath.report import Report, remember
+
+
+def compile_graph(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any
+) -> Callable[..., Any]:
+    """Compile a torch-level graph for inputs like ``example_inputs`` (real or fake tensors).
+
+    The result takes the graph's inputs and returns what ``gm`` returns, with eager's values,
+    dtypes, strides, aliasing and mutations. It relies on the caller for guards: later inputs have
+    to agree with the examples in dtype, size, strides, device and gradient flag. It carries
+    ``report`` (a :class:`fastpath.report.Report`), ``source`` and ``kernel_sources``.
+
+    A graph that cannot be compiled is run as it is, and ``report.fallback`` says why. Raises
+    ``TypeError`` for an unknown option.
+    """
+    if options:
+        raise TypeError(f"fastpath has no option {sorted(options)[0]!r}; it takes none")
+    try:
+        return _compile(gm, example_inputs)
+    except Unsupported as error:
+        return _uncompiled(gm, str(error))
+    except Exception as error:  # a bad program has to fail as eager fails, when it is called
+        return _uncompiled(gm, f"{type(error).__name__}: {error}")
+
+
+def _uncompiled(gm: torch.fx.GraphModule, reason: str) -> Callable[..., Any]:
+    report = remember(Report(nodes=len(gm.graph.nodes), fallback=reason))
+
+    def call(*inputs: Any) -> Any:
+        return gm(*inputs)
+
+    call.report = report  # type: ignore[attr-defined]
+    call.source = gm.code  # type: ignore[attr-defined]
+    call.kernel_sources = []  # type: ignore[attr-defined]
+    return call
+
+
+def _compile(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    captured = capture(gm, example_inputs)
+    from fastpath.cpu.compile import compile_kernel
+    from fastpath.ir.lower import Lowering
+    from fastpath.wrapper import Wrapper
+
+    lowering = Lowering(captured.graph)
+    program = lowering.run()
+    report = Report(nodes=sum(n.op == "call_function" for n in captured.graph.graph.nodes))
+    wrapper = Wrapper(captured, program, lowering.constants, compile_kernel, report)
+    call = _guarded(gm, wrapper.write(), captured, example_inputs, report)
+    remember(report)
+    return call
+
+
+def _guarded(
+    gm: torch.fx.GraphModule,
+    call: Callable[..., Any],
+    captured: Capture,
+    examples: Sequence[Any],
+    report: Report,
+) -> Callable[..., Any]:
+    """``call``, with the run-time conditions that the caller's guards do not cover."""
+    if torch.is_autocast_enabled("cpu"):
+        call = _with_attributes(_without_autocast(call), call)
+    if not captured.written:
+        return call
+    check = disjoint([*examples, *captured.lifted], captured.written)
+    lifted = captured.lifted
+
+    @functools.wraps(call)
+    def checked(*inputs: Any) -> Any:
+        if check(*inputs, *lifted):
+            return call(*inputs)
+        report.runtime_fallbacks += 1
+        return gm(*inputs)
+
+    return checked
+
+
+def _without_autocast(call: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*inputs: Any) -> Any:
+        # The casts are in the graph already.
+        with torch._C._DisableAutocast():
+            return call(*inputs)
+
+    return run
+
+
+def _with_attributes(call: Any, like: Any) -> Any:
+    return functools.wraps(like)(call)

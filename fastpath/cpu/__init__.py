@@ -1,0 +1,1 @@
+"""Kernels for the CPU. In: scheduled kernels. Out: callables that take addresses."""

@@ -1,0 +1,147 @@
+"""numba intrinsics that kernels use for memory: loads and stores at an address, scratch, sums.
+
+Each buffer of a kernel has a scope of its own, and its accesses are declared not to alias those of
+other buffers: outputs are fresh allocations, and what is written in place is checked before the
+launch. Without that, LLVM's run-time alias checks give up beyond about ten pointers.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+MOST_SCOPES = 64
+
+_I8, _I16, _I32, _I64 = (ir.IntType(n) for n in (8, 16, 32, 64))
+_NUMBA = {
+    "bool": types.boolean,
+    "uint8": types.uint8,
+    "int8": types.int8,
+    "int16": types.int16,
+    "int32": types.int32,
+    "int64": types.int64,
+    "float16": types.float32,
+    "bfloat16": types.float32,
+    "float32": types.float32,
+    "float64": types.float64,
+}
+_MEMORY = {
+    "bool": _I8,
+    "uint8": _I8,
+    "int8": _I8,
+    "int16": _I16,
+    "int32": _I32,
+    "int64": _I64,
+    "float16": ir.HalfType(),
+    "bfloat16": _I16,
+    "float32": ir.FloatType(),
+    "float64": ir.DoubleType(),
+}
+
+
+def _declare_scope(module: ir.Module, instruction: Any, scope: int) -> None:
+    domain = module.add_metadata(["fastpath buffers"])
+    scopes = [module.add_metadata([f"buffer {n}", domain]) for n in range(MOST_SCOPES)]
+    instruction.set_metadata("alias.scope", module.add_metadata([scopes[scope]]))
+    others = [s for n, s in enumerate(scopes) if n != scope]
+    instruction.set_metadata("noalias", module.add_metadata(others))
+
+
+def _address(builder: Any, base: Any, index: Any, memory: ir.Type) -> Any:
+    pointer = builder.inttoptr(base, memory.as_pointer())
+    return builder.gep(pointer, [index], inbounds=True)
+
+
+@functools.cache
+def load(dtype: str, scope: int) -> Any:
+    """``load(address, index)``: element ``index`` as a register value (reduced floats widen)."""
+    memory, value = _MEMORY[dtype], _NUMBA[dtype]
+
+    @intrinsic
+    def load_element(typing_context, address, index):  # type: ignore[no-untyped-def]
+        def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            got = builder.load(_address(builder, args[0], args[1], memory))
+            _declare_scope(builder.module, got, scope)
+            if dtype == "bool":
+                return builder.icmp_unsigned("!=", got, _I8(0))
+            if dtype == "bfloat16":
+                wide = builder.shl(builder.zext(got, _I32), _I32(16))
+                return builder.bitcast(wide, ir.FloatType())
+            if dtype == "float16":
+                return builder.fpext(got, ir.FloatType())
+            return got
+
+        return value(types.int64, types.int64), generate
+
+    return load_element
+
+
+@functools.cache
+def store(dtype: str, scope: int) -> Any:
+    """``store(address, index, value)``. A reduced float has been rounded to its dtype before."""
+    memory, value = _MEMORY[dtype], _NUMBA[dtype]
+
+    @intrinsic
+    def store_element(typing_context, address, index, element):  # type: ignore[no-untyped-def]
+        def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            v = args[2]
+            if dtype == "bool":
+                v = builder.zext(v, _I8)
+            elif dtype == "bfloat16":
+                v = builder.trunc(builder.lshr(builder.bitcast(v, _I32), _I32(16)), _I16)
+            elif dtype == "float16":
+                v = builder.fptrunc(v, ir.HalfType())
+            done = builder.store(v, _address(builder, args[0], args[1], memory))
+            _declare_scope(builder.module, done, scope)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, value), generate
+
+    return store_element
+
+
+@intrinsic
+def address(typing_context, addresses, place):  # type: ignore[no-untyped-def]
+    """``address(addresses, k)``: the k-th argument of the kernel."""
+
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return builder.load(_address(builder, args[0], args[1], _I64))
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@functools.cache
+def scratch(count: int, dtype: str) -> Any:
+    """``scratch()``: the address of ``count`` elements on the stack, 64-byte aligned."""
+    memory = _MEMORY[dtype]
+
+    @intrinsic
+    def scratch_row(typing_context):  # type: ignore[no-untyped-def]
+        def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            place = cgutils.alloca_once(builder, ir.ArrayType(memory, count))
+            place.align = 64
+            return builder.ptrtoint(place, _I64)
+
+        return types.int64(), generate
+
+    return scratch_row
+
+
+def _sum_like(name: str, flags: tuple[str, ...]) -> Any:
+    @intrinsic
+    def combine(typing_context, accumulator, value):  # type: ignore[no-untyped-def]
+        def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            return getattr(builder, name)(args[0], args[1], flags=flags)
+
+        return value(value, value), generate
+
+    return combine
+
+
+# Sums alone may be reordered, or they could not be vectorised.
+add_reordered = _sum_like("fadd", ("reassoc", "nsz"))
+mul_reordered = _sum_like("fmul", ("reassoc", "nsz"))

@@ -1,0 +1,90 @@
+"""Compiles printed kernels with numba and binds them to the launcher."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from fastpath.cpu.launcher import bind
+from fastpath.cpu.printer import Printed, print_kernel
+from fastpath.schedule.kernel import Kernel
+
+WORK_PER_THREAD = 60_000  # element operations that are worth waking a thread
+
+_compiled: dict[tuple[str, str], Any] = {}
+
+
+def threads_for(kernel: Kernel) -> int:
+    """The most threads that the kernel's work is worth, torch's own limit aside."""
+    return max(1, min(kernel.units, kernel.work // WORK_PER_THREAD))
+
+
+def compile_kernel(kernel: Kernel) -> tuple[Callable[..., None], str]:
+    """A callable of the addresses of ``kernel.buffers``, in order, and the kernel's source."""
+    printed = print_kernel(kernel)
+    function = machine_code(printed)
+    run = bind(function.address, kernel.units, threads_for(kernel), len(kernel.buffers))
+    return run, printed.source
+
+
+def machine_code(printed: Printed) -> Any:
+    """numba's C callback of a printed kernel; equal texts are compiled once per process."""
+    key = (printed.source, repr(sorted(printed.names.items())))
+    function = _compiled.get(key)
+    if function is None:
+        function = _compiled[key] = _compile(printed)
+    return function
+
+
+@functools.cache
+def _signature() -> Any:
+    from numba import types
+
+    return types.void(types.int64, types.int64, types.int64)
+
+
+def _compile(printed: Printed) -> Any:
+    import numba
+
+    code = compile(printed.source, "<fastpath kernel>", "exec")
+    scope = _environment(printed)
+    exec(code, scope)
+    # numpy's error model: a division never raises. No fast-math: every operation rounds as
+    # eager's does, and only sums may be reordered (their intrinsic says so).
+    make = numba.cfunc(_signature(), error_model="numpy")
+    return make(scope["kernel"])
+
+
+def _environment(printed: Printed) -> dict[str, Any]:
+    import numba
+    import numpy as np
+
+    from fastpath.cpu import access, maths
+
+    numbers = {
+        "u8": np.uint8,
+        "i8": np.int8,
+        "i16": np.int16,
+        "i32": np.int32,
+        "i64": np.int64,
+        "f32": np.float32,
+        "f64": np.float64,
+    }
+    scope: dict[str, Any] = {
+        "m": maths,
+        "int64": numba.int64,
+        "address": access.address,
+        "add_reordered": access.add_reordered,
+        "mul_reordered": access.mul_reordered,
+    }
+    for name, (kind, *rest) in printed.names.items():
+        if kind == "const":
+            suffix, value = rest
+            with np.errstate(over="ignore"):
+                scope[name] = numbers[str(suffix)](value)
+        else:
+            scope[name] = getattr(access, str(kind))(
+                *(rest if kind != "scratch" else (rest[0], rest[1]))
+            )
+    return scope

@@ -1,0 +1,220 @@
+"""Calling compiled loops from Python: one vectorcall-style C function for every kernel.
+
+A kernel is a C function ``void kernel(int64_t *addresses, int64_t begin, int64_t end)`` over a
+range of *units* of work. :func:`bind` makes a Python callable of it that takes the addresses as
+integers and splits the units over torch's own thread pool: the OpenMP runtime that torch has
+loaded is asked for its current number of threads at each call and is never reconfigured.
+
+The C function is a few lines of LLVM IR, because it has to exist without a C compiler and to cost
+about a tenth of a microsecond.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from typing import Any
+
+_IR = """
+declare i64 @PyLong_AsLongLong(ptr)
+declare ptr @PyErr_Occurred()
+declare void @Py_IncRef(ptr)
+declare void @PyErr_SetString(ptr, ptr)
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
+@arity = private constant [34 x i8] c"kernel: wrong number of addresses\\00"
+{declarations}
+
+; a record holds: kernel, units, most threads, number of addresses
+
+define internal void @region(ptr %shared) {{
+  %kernel.at = getelementptr i64, ptr %shared, i64 0
+  %kernel = load ptr, ptr %kernel.at
+  %units.at = getelementptr i64, ptr %shared, i64 1
+  %units = load i64, ptr %units.at
+  %addresses = getelementptr i64, ptr %shared, i64 2
+  %thread.32 = {thread}
+  %threads.32 = {threads}
+  %thread = sext i32 %thread.32 to i64
+  %threads = sext i32 %threads.32 to i64
+  %next = add i64 %thread, 1
+  %a = mul i64 %units, %thread
+  %b = mul i64 %units, %next
+  %begin = sdiv i64 %a, %threads
+  %end = sdiv i64 %b, %threads
+  call void %kernel(ptr %addresses, i64 %begin, i64 %end)
+  ret void
+}}
+
+define ptr @launch(ptr %self, ptr %args, i64 %given) {{
+entry:
+  %self.value = call i64 @PyLong_AsLongLong(ptr %self)
+  %record = inttoptr i64 %self.value to ptr
+  %kernel = load ptr, ptr %record
+  %units.at = getelementptr i64, ptr %record, i64 1
+  %units = load i64, ptr %units.at
+  %most.at = getelementptr i64, ptr %record, i64 2
+  %most = load i64, ptr %most.at
+  %expected.at = getelementptr i64, ptr %record, i64 3
+  %expected = load i64, ptr %expected.at
+  %fits = icmp eq i64 %expected, %given
+  br i1 %fits, label %unpack, label %refuse
+refuse:
+  %error = inttoptr i64 {type_error} to ptr
+  call void @PyErr_SetString(ptr %error, ptr @arity)
+  ret ptr null
+unpack:
+  %words = add i64 %given, 2
+  %shared = alloca i64, i64 %words
+  %addresses = getelementptr i64, ptr %shared, i64 2
+  %some = icmp sgt i64 %given, 0
+  br i1 %some, label %loop, label %ready
+loop:
+  %i = phi i64 [ 0, %unpack ], [ %i.next, %loop ]
+  %arg.at = getelementptr ptr, ptr %args, i64 %i
+  %arg = load ptr, ptr %arg.at
+  %value = call i64 @PyLong_AsLongLong(ptr %arg)
+  %slot = getelementptr i64, ptr %addresses, i64 %i
+  store i64 %value, ptr %slot
+  %i.next = add i64 %i, 1
+  %more = icmp slt i64 %i.next, %given
+  br i1 %more, label %loop, label %check
+check:
+  %raised = call ptr @PyErr_Occurred()
+  %ok = icmp eq ptr %raised, null
+  br i1 %ok, label %ready, label %fail
+fail:
+  ret ptr null
+ready:
+  %small = icmp sle i64 %most, 1
+  br i1 %small, label %serial, label %wide
+wide:
+  %available.32 = {available}
+  %available = sext i32 %available.32 to i64
+  %fewer = icmp slt i64 %most, %available
+  %threads = select i1 %fewer, i64 %most, i64 %available
+  %single = icmp sle i64 %threads, 1
+  %state = call ptr @PyEval_SaveThread()
+  br i1 %single, label %alone, label %parallel
+alone:
+  call void %kernel(ptr %addresses, i64 0, i64 %units)
+  br label %joined
+parallel:
+  store ptr %kernel, ptr %shared
+  %units.slot = getelementptr i64, ptr %shared, i64 1
+  store i64 %units, ptr %units.slot
+  %threads.32 = trunc i64 %threads to i32
+  {parallel}
+  br label %joined
+joined:
+  call void @PyEval_RestoreThread(ptr %state)
+  br label %done
+serial:
+  call void %kernel(ptr %addresses, i64 0, i64 %units)
+  br label %done
+done:
+  %none = inttoptr i64 {none} to ptr
+  call void @Py_IncRef(ptr %none)
+  ret ptr %none
+}}
+"""
+
+_OPENMP = {
+    "declarations": (
+        "declare i32 @omp_get_thread_num()\n"
+        "declare i32 @omp_get_num_threads()\n"
+        "declare i32 @omp_get_max_threads()\n"
+        "declare void @GOMP_parallel(ptr, ptr, i32, i32)"
+    ),
+    "thread": "call i32 @omp_get_thread_num()",
+    "threads": "call i32 @omp_get_num_threads()",
+    "available": "call i32 @omp_get_max_threads()",
+    "parallel": (
+        "call void @GOMP_parallel(ptr @region, ptr %shared, i32 %threads.32, i32 0)"
+    ),
+}
+_SERIAL = {
+    "declarations": "",
+    "thread": "add i32 0, 0",
+    "threads": "add i32 1, 0",
+    "available": "add i32 1, 0",
+    "parallel": "call void @region(ptr %shared)",
+}
+_SYMBOLS = ("omp_get_thread_num", "omp_get_num_threads", "omp_get_max_threads", "GOMP_parallel")
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
+
+
+_METH_FASTCALL = 0x80
+_alive: list[Any] = []  # what the process needs as long as any kernel may be called
+
+
+def _torch_openmp() -> dict[str, int] | None:
+    """Addresses in the OpenMP runtime that torch links to; None without a GNU-compatible one."""
+    import pathlib
+
+    import torch
+
+    for name in ("libtorch_cpu.so", "libtorch_cpu.dylib"):
+        path = pathlib.Path(torch.__file__).parent / "lib" / name
+        if not path.exists():
+            continue
+        library = ctypes.CDLL(str(path))  # symbol look-up covers what the library links to
+        try:
+            found = {s: ctypes.cast(getattr(library, s), ctypes.c_void_p).value for s in _SYMBOLS}
+        except AttributeError:
+            return None
+        return {s: address for s, address in found.items() if address is not None}
+    return None
+
+
+@functools.cache
+def _method() -> _MethodDef:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    symbols = _torch_openmp()
+    for name, address in (symbols or {}).items():
+        llvm.add_symbol(name, address)
+    # External data symbols are out of the code model's reach, so two objects go in by address.
+    text = _IR.format(
+        **(_OPENMP if symbols else _SERIAL), none=id(None), type_error=id(TypeError)
+    )
+    module = llvm.parse_assembly(text)
+    module.verify()
+    machine = llvm.Target.from_default_triple().create_target_machine(opt=2)
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    method = _MethodDef(
+        b"kernel", engine.get_function_address("launch"), _METH_FASTCALL, b"Run the kernel."
+    )
+    _alive.extend((engine, method))
+    return method
+
+
+def parallel_runtime() -> bool:
+    """Whether kernels can use torch's threads here (else they run serially, correctly)."""
+    return _torch_openmp() is not None
+
+
+def bind(kernel: int, units: int, threads: int, addresses: int) -> Callable[..., None]:
+    """A callable of ``addresses`` integers that runs ``kernel`` (an address) over all units.
+
+    ``threads`` is the most threads that the amount of work is worth; the call uses fewer when
+    torch has fewer. Raises ``TypeError`` for a wrong number of addresses.
+    """
+    record = (ctypes.c_int64 * 4)(kernel, units, threads, addresses)
+    _alive.append(record)
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype = ctypes.py_object
+    make.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+    return make(ctypes.addressof(_method()), ctypes.addressof(record), None)

@@ -1,0 +1,397 @@
+"""Prints a scheduled kernel as the source of a numba function.
+
+The function is ``kernel(addresses, begin, end)`` over units of work. Its text only names: the
+memory intrinsics of :mod:`fastpath.cpu.access` (``load_f32_0``: dtype and buffer), the scalar
+functions of :mod:`fastpath.cpu.maths` (``m``), and typed constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from fastpath.ir.expr import Expr
+from fastpath.ir.index import Axis, Index
+from fastpath.schedule.kernel import Accumulate, Keep, Kernel, Stage, Statement, Store
+from fastpath.schedule.loops import operands
+from specs.dtypes import compute_dtype, int_range, is_float
+from specs.scalars import NUMBA_SUFFIX, SCALARS, cast_text
+
+UNROLL = 4  # rows that a column reduction takes at once
+
+_LIMITS = {"sum": "0", "prod": "1", "any": "False", "all": "True"}
+
+
+@dataclass
+class Printed:
+    """``source`` of the function ``kernel``, and what its free names stand for: ``names`` maps
+    a name to ``(kind, ...)``: load, store, scratch, const."""
+
+    source: str
+    names: dict[str, tuple[object, ...]] = field(default_factory=dict)
+
+
+class Printer:
+    def __init__(self, kernel: Kernel):
+        self.kernel = kernel
+        self.lines: list[str] = []
+        self.depth = 1
+        self.names: dict[str, tuple[object, ...]] = {}
+        self.scope = {b.name: n for n, b in enumerate(kernel.buffers)}
+        self.dtype = {b.name: b.dtype for b in kernel.buffers}
+        self.unit_values: dict[Expr, str] = {}  # what the unit has computed outside its loops
+        self.accumulators: dict[str, str] = {}  # reduction -> dtype
+        self._fresh = 0
+
+    # -- text ------------------------------------------------------------------------------------
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def fresh(self) -> str:
+        self._fresh += 1
+        return f"t{self._fresh}"
+
+    def name_of(self, name: str, *what: object) -> str:
+        self.names[name] = what
+        return name
+
+    def constant(self, value: bool | int | float, dtype: str) -> str:
+        if dtype == "bool":
+            return repr(value)
+        suffix = NUMBA_SUFFIX[dtype]
+        for name, what in self.names.items():
+            if what[0] == "const" and what[1] == suffix and repr(what[2]) == repr(value):
+                return name
+        count = sum(what[0] == "const" for what in self.names.values())
+        return self.name_of(f"c{count}_{suffix}", "const", suffix, value)
+
+    def index(self, index: Index) -> str:
+        parts = []
+        for atom, c in index.terms.items():
+            if isinstance(atom, Axis):
+                text = f"a{atom.serial}"
+            else:
+                symbol = "%" if atom.remainder else "//"
+                text = f"({self.index(atom.dividend)} {symbol} {atom.divisor})"
+            parts.append(text if c == 1 else f"{text} * {c}")
+        if index.const or not parts:
+            parts.append(str(index.const))
+        return f"({' + '.join(parts)})" if len(parts) > 1 else parts[0]
+
+    # -- the function ----------------------------------------------------------------------------
+
+    def print(self) -> Printed:
+        kernel = self.kernel
+        for n, buffer in enumerate(kernel.buffers):
+            self.line(f"p{n} = address(addresses, {n})")
+        for name, (dtype, count) in kernel.scratch.items():
+            self._scratch(name, dtype, count)
+        for stage in kernel.stages:
+            for s in stage.statements:
+                if isinstance(s, Accumulate):
+                    self.accumulators[s.reduction] = s.value.dtype
+                    if kernel.lane is not None:
+                        lanes = min(kernel.block, kernel.lane.extent)
+                        self._scratch(s.reduction, s.value.dtype, lanes)
+        self.line("for unit in range(begin, end):")
+        self.depth += 1
+        self._unit()
+        for stage in kernel.stages:
+            self._stage(stage)
+        body = "\n".join(self.lines)
+        return Printed(f"def kernel(addresses, begin, end):\n{body}\n", self.names)
+
+    def _scratch(self, name: str, dtype: str, count: int) -> None:
+        kept = compute_dtype(dtype)
+        self.dtype[name] = kept
+        self.scope[name] = len(self.scope)
+        maker = self.name_of(f"scratch_{kept}_{count}", "scratch", count, kept)
+        self.line(f"p{self.scope[name]} = {maker}()")
+
+    def _unit(self) -> None:
+        """The outer axes and the block of lanes from the unit's number."""
+        kernel = self.kernel
+        rest = "unit"
+        if kernel.lane is not None:
+            lanes, block = kernel.lane.extent, kernel.block
+            if kernel.blocks == 1:
+                self.lane_range = f"0, {lanes}"
+                self.lane_start = "0"
+            else:
+                if kernel.outer:
+                    self.line(f"first = unit % {kernel.blocks} * {block}")
+                    self.line(f"outer = unit // {kernel.blocks}")
+                    rest = "outer"
+                else:
+                    self.line(f"first = unit * {block}")
+                if lanes % block == 0:
+                    self.line(f"last = first + {block}")
+                else:
+                    self.line(f"last = min(first + {block}, {lanes})")
+                self.lane_range, self.lane_start = "first, last", "first"
+        for place, axis in reversed(list(enumerate(kernel.outer))):
+            if axis.extent == 1:
+                self.line(f"a{axis.serial} = 0")
+            elif place == 0:
+                self.line(f"a{axis.serial} = {rest}")
+            else:
+                self.line(f"a{axis.serial} = {rest} % {axis.extent}")
+                self.line(f"r{axis.serial} = {rest} // {axis.extent}")
+                rest = f"r{axis.serial}"
+
+    # -- stages ----------------------------------------------------------------------------------
+
+    def _stage(self, stage: Stage) -> None:
+        lane = self.kernel.lane
+        inside = set(stage.axes) | ({lane} if lane is not None else set())
+        for s in stage.statements:
+            if isinstance(s, Accumulate):
+                self._start(s)
+        values = [s.value for s in stage.statements]
+        self._hoist(values, inside)
+        if lane is not None and stage.axes and all(
+            isinstance(s, Accumulate) for s in stage.statements
+        ):
+            self._columns(stage, inside)
+            return
+        depth = self.depth
+        for axis in stage.axes:
+            self.line(f"for a{axis.serial} in range({axis.extent}):")
+            self.depth += 1
+        if lane is not None:
+            self.line(f"for a{lane.serial} in range({self.lane_range}):")
+            self.depth += 1
+        scope = _Scope(self, values)
+        for s in stage.statements:
+            self._statement(s, scope)
+        self.depth = depth
+
+    def _start(self, s: Accumulate) -> None:
+        dtype = s.value.dtype
+        initial = self._identity(s.kind, dtype)
+        if self.kernel.lane is None:
+            self.line(f"acc_{self.scope_name(s.reduction)} = {initial}")
+            return
+        lanes = min(self.kernel.block, self.kernel.lane.extent)
+        store = self._memory("store", s.reduction)
+        place = self.scope[s.reduction]
+        self.line(f"for lane in range({lanes}):")
+        self.line(f"    {store}(p{place}, lane, {initial})")
+
+    def scope_name(self, reduction: str) -> str:
+        return str(list(self.accumulators).index(reduction))
+
+    def _identity(self, kind: str, dtype: str) -> str:
+        if kind in ("any", "all"):
+            return _LIMITS[kind]
+        if kind in ("max", "min"):
+            if is_float(dtype):
+                value: bool | int | float = float("-inf" if kind == "max" else "inf")
+            else:
+                value = int_range(dtype)[0 if kind == "max" else 1]
+        else:
+            value = float(_LIMITS[kind]) if is_float(dtype) else int(_LIMITS[kind])
+        return self.constant(bool(value) if dtype == "bool" else value, dtype)
+
+    def _statement(self, s: Statement, scope: _Scope) -> None:
+        value = scope.text(s.value)
+        if isinstance(s, Store):
+            store = self._memory("store", s.buffer)
+            self.line(f"{store}(p{self.scope[s.buffer]}, {self.index(s.index)}, {value})")
+        elif isinstance(s, Keep):
+            store = self._memory("store", s.scratch)
+            self.line(f"{store}(p{self.scope[s.scratch]}, {self.index(s.index)}, {value})")
+        elif self.kernel.lane is None:
+            name = f"acc_{self.scope_name(s.reduction)}"
+            self.line(f"{name} = {combine(s.kind, s.value.dtype, name, value)}")
+        else:
+            self._add_lane(s, value)
+
+    def _add_lane(self, s: Accumulate, value: str) -> None:
+        p = f"p{self.scope[s.reduction]}"
+        lane = self._lane_place()
+        old = f"{self._memory('load', s.reduction)}({p}, {lane})"
+        new = combine(s.kind, s.value.dtype, old, value)
+        self.line(f"{self._memory('store', s.reduction)}({p}, {lane}, {new})")
+
+    def _lane_place(self) -> str:
+        assert self.kernel.lane is not None
+        serial = self.kernel.lane.serial
+        return f"a{serial}" if self.lane_start == "0" else f"(a{serial} - {self.lane_start})"
+
+    def _columns(self, stage: Stage, inside: set[Axis]) -> None:
+        """Accumulate lane by lane, several rows at a time to save accumulator traffic."""
+        lane = self.kernel.lane
+        assert lane is not None
+        depth = self.depth
+        *slow, row = stage.axes
+        for axis in slow:
+            self.line(f"for a{axis.serial} in range({axis.extent}):")
+            self.depth += 1
+        whole = row.extent // UNROLL
+        if whole:
+            self.line(f"for quad in range({whole}):")
+            self.depth += 1
+            for k in range(UNROLL):
+                self.line(f"a{row.serial}_{k} = quad * {UNROLL} + {k}")
+            self.line(f"for a{lane.serial} in range({self.lane_range}):")
+            self.depth += 1
+            scopes = [_Scope(self, [s.value for s in stage.statements]) for _ in range(UNROLL)]
+            for s in stage.statements:
+                assert isinstance(s, Accumulate)
+                values = []
+                for k, scope in enumerate(scopes):
+                    scope.rename = (f"a{row.serial}", f"a{row.serial}_{k}")
+                    values.append(scope.text(s.value))
+                while len(values) > 1:
+                    values = [
+                        combine(s.kind, s.value.dtype, a, b)
+                        for a, b in zip(values[::2], values[1::2])
+                    ]
+                self._add_lane(s, values[0])
+            self.depth -= 2
+        if row.extent % UNROLL:
+            self.line(f"for a{row.serial} in range({whole * UNROLL}, {row.extent}):")
+            self.depth += 1
+            self.line(f"for a{lane.serial} in range({self.lane_range}):")
+            self.depth += 1
+            scope = _Scope(self, [s.value for s in stage.statements])
+            for s in stage.statements:
+                self._statement(s, scope)
+        self.depth = depth
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def _memory(self, what: str, name: str) -> str:
+        dtype, place = self.dtype[name], self.scope[name]
+        return self.name_of(f"{what}_{dtype}_{place}", what, dtype, place)
+
+    def _varies(self, e: Expr, inside: set[Axis], memo: dict[Expr, bool]) -> bool:
+        known = memo.get(e)
+        if known is None:
+            if e.op in ("load", "scratch"):
+                known = bool(e.args[1].axes() & inside)
+            elif e.op == "index":
+                known = bool(e.args[0].axes() & inside)
+            elif e.op == "reduced":
+                known = self.kernel.lane is not None
+            else:
+                known = any(self._varies(a, inside, memo) for a in operands(e))
+            memo[e] = known
+        return known
+
+    def _hoist(self, values: Iterable[Expr], inside: set[Axis]) -> None:
+        """Compute before the loops whatever does not change in them."""
+        memo: dict[Expr, bool] = {}
+        found: list[Expr] = []
+        seen: set[Expr] = set()
+
+        def visit(e: Expr) -> None:
+            if e in seen:
+                return
+            seen.add(e)
+            if not self._varies(e, inside, memo):
+                if e.op != "const" and e not in self.unit_values:
+                    found.append(e)
+                return
+            for a in operands(e):
+                visit(a)
+
+        for value in values:
+            visit(value)
+        if found:
+            scope = _Scope(self, found)
+            for e in found:
+                name = scope.text(e)
+                if not name.isidentifier():
+                    fresh = self.fresh()
+                    self.line(f"{fresh} = {name}")
+                    name = fresh
+                self.unit_values[e] = name
+
+
+class _Scope:
+    """Texts of expressions at one place; what is used twice there gets a name."""
+
+    def __init__(self, printer: Printer, values: Iterable[Expr]):
+        self.printer = printer
+        self.known: dict[Expr, str] = {}
+        self.rename: tuple[str, str] | None = None
+        self.uses: dict[Expr, int] = {}
+        stack = list(values)
+        for e in stack:
+            self.uses[e] = self.uses.get(e, 0) + 1
+        seen: set[Expr] = set()
+        while stack:
+            e = stack.pop()
+            if e in seen:
+                continue
+            seen.add(e)
+            for a in operands(e):
+                self.uses[a] = self.uses.get(a, 0) + 1
+                stack.append(a)
+
+    def text(self, e: Expr) -> str:
+        printer = self.printer
+        known = self.known.get(e) or printer.unit_values.get(e)
+        if known is not None:
+            return known
+        if e.op == "const":
+            return printer.constant(e.args[0], e.dtype)
+        text = self._new(e)
+        if self.rename:
+            old, new = self.rename
+            text = _renamed(text, old, new) if e.op in ("load", "scratch", "index") else text
+        if self.uses.get(e, 0) > 1 or len(text) > 300:
+            name = printer.fresh()
+            printer.line(f"{name} = {text}")
+            text = name
+        self.known[e] = text
+        return text
+
+    def _new(self, e: Expr) -> str:
+        printer = self.printer
+        if e.op in ("load", "scratch"):
+            name, index = e.args
+            load = printer._memory("load", name)
+            return f"{load}(p{printer.scope[name]}, {printer.index(index)})"
+        if e.op == "index":
+            return f"int64({printer.index(e.args[0])})"
+        if e.op == "reduced":
+            if printer.kernel.lane is None:
+                return f"acc_{printer.scope_name(e.args[0])}"
+            load = printer._memory("load", e.args[0])
+            return f"{load}(p{printer.scope[e.args[0]]}, {printer._lane_place()})"
+        texts = [self.text(a) for a in e.args]
+        if e.op == "cast":
+            return cast_text("numba", e.args[0].dtype, e.dtype, texts[0])
+        # A selection's first operand is a bool; the computing dtype is that of the last.
+        return SCALARS[e.op].text("numba", e.args[-1].dtype, *texts)
+
+
+def _renamed(text: str, old: str, new: str) -> str:
+    import re
+
+    return re.sub(rf"\b{old}\b", new, text)
+
+
+def combine(kind: str, dtype: str, accumulator: str, value: str) -> str:
+    """The text of one step of a reduction."""
+    suffix = NUMBA_SUFFIX[dtype]
+    if kind in ("sum", "prod") and is_float(dtype):
+        return f"{'add' if kind == 'sum' else 'mul'}_reordered({accumulator}, {value})"
+    row = {
+        "sum": "add",
+        "prod": "mul",
+        "max": "maximum",
+        "min": "minimum",
+        "any": "logical_or",
+        "all": "logical_and",
+    }[kind]
+    del suffix
+    return SCALARS[row].text("numba", dtype, accumulator, value)
+
+
+def print_kernel(kernel: Kernel) -> Printed:
+    return Printer(kernel).print()

@@ -1,0 +1,146 @@
+"""Lowering of an elementwise operator: its row's expression, evaluated on IR expressions."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from fastpath.ir import expr as E
+from fastpath.ir.expr import Expr
+from fastpath.ir.index import ZERO
+from fastpath.ir.program import Position, Tensor
+from fastpath.ir.types import name_of
+from specs.dtypes import Computation, TensorType, compute_dtype, is_float, is_int
+from specs.operators import Operator
+from specs.scalars import SCALARS
+
+_RESULTS = {row.name: row.result for row in SCALARS}
+
+
+class NotLowered(Exception):
+    """The operator has to be called; the text is the reason."""
+
+
+def apply(op: str, *operands: Expr) -> Expr:
+    """A scalar row applied to expressions of one computing dtype."""
+    dtype = operands[-1].dtype
+    if _RESULTS[op] == "bool":
+        return Expr(op, operands, "bool")
+    return Expr(op, operands, dtype)
+
+
+_FUNCTIONS = {name: functools.partial(apply, name) for name in SCALARS.names() if name != "cast"}
+
+
+def broadcast_read(t: Tensor, index: Position) -> Expr:
+    """The element of ``t`` that an output position broadcasts to."""
+    skip = len(index) - len(t.shape)
+    return t.read(tuple(ZERO if n == 1 else i for n, i in zip(t.shape, index[skip:])))
+
+
+@functools.cache
+def _code(text: str) -> Any:
+    return compile(text, "<operator row>", "eval")
+
+
+def _largest(dtype: str) -> float:
+    return torch.finfo(getattr(torch, dtype)).max if is_float(dtype) else math.inf
+
+
+class Elementwise:
+    """One call of an elementwise operator: ``result`` is its dtype, ``body`` its element."""
+
+    def __init__(self, row: Operator, arguments: Mapping[str, Any]):
+        if row.lowering is None:
+            raise NotLowered(row.reasons.get("lowering", "no lowering"))
+        self.row = row
+        self.arguments = row.complete({k: _plain(v) for k, v in arguments.items()})
+        types = {k: _typed(v) for k, v in self.arguments.items()}
+        try:
+            self.computation: Computation = row.computation(types)
+        except TypeError as error:
+            raise NotLowered(str(error)) from None
+        self.result = self.computation.result
+        self._promoting = {a.name for a in row.args if a.promotes}
+        if row.when and not eval(_code(row.when), self._names(None)):
+            raise NotLowered("not for these arguments: " + row.when)
+
+    def body(self, index: Position) -> Expr:
+        value = eval(_code(self.row.lowering or ""), self._names(index))
+        if not isinstance(value, Expr):
+            raise NotLowered(f"{self.row.name}: its lowering gives no expression")
+        return E.cast(value, self.result)
+
+    def _names(self, index: Position | None) -> dict[str, Any]:
+        c = self.computation
+
+        def const(value: Any) -> Expr:
+            return E.const(value, c.compute)
+
+        def rounded(value: Any) -> Expr:
+            return E.cast(E.const(_round(value, c.common), c.common), c.compute)
+
+        names: dict[str, Any] = dict(_FUNCTIONS)
+        names.update(
+            const=const,
+            rounded=rounded,
+            cast=E.cast,
+            dtype=c.compute,
+            common=c.common,
+            result=c.result,
+            largest=_largest(c.result),
+            math=math,
+            is_float=is_float,
+            is_int=is_int,
+            is_number=lambda value: isinstance(value, (bool, int, float)),
+            plain=self.arguments,
+        )
+        for name, value in self.arguments.items():
+            if index is None:
+                names[name] = value
+            elif isinstance(value, Tensor):
+                element = broadcast_read(value, index)
+                if name in self._promoting:
+                    element = E.cast(E.cast(element, c.common), c.compute)
+                names[name] = element
+            elif name in self._promoting and isinstance(value, (bool, int, float)):
+                names[name] = E.cast(E.const(_round(value, c.scalars), c.scalars), c.compute)
+            else:
+                names[name] = value
+        return names
+
+
+def _round(value: Any, dtype: str) -> Any:
+    """A Python number rounded to a floating dtype (exactly what converting a tensor would do)."""
+    if not is_float(dtype) or dtype == "float64":
+        return value
+    return torch.tensor(float(value), dtype=torch.float64).to(getattr(torch, dtype)).item()
+
+
+def _plain(value: Any) -> Any:
+    return name_of(value) if isinstance(value, torch.dtype) else value
+
+
+def _typed(value: Any) -> Any:
+    return TensorType(value.dtype, value.shape) if isinstance(value, Tensor) else value
+
+
+def elementwise(row: Operator, arguments: Mapping[str, Any]) -> tuple[str, Callable[..., Expr]]:
+    """The result's dtype and the function from a position to the element."""
+    call = Elementwise(row, arguments)
+    probe: Sequence[Any] = [v for v in call.arguments.values() if isinstance(v, Tensor)]
+    for t in probe:
+        if not _known(t.dtype):
+            raise NotLowered(f"{t.dtype} is not computed in kernels")
+    return call.result, call.body
+
+
+def _known(dtype: str) -> bool:
+    return dtype == "bool" or is_int(dtype) or is_float(dtype)
+
+
+__all__ = ["NotLowered", "apply", "broadcast_read", "compute_dtype", "elementwise"]

@@ -1,0 +1,307 @@
+"""From a functional ATen graph to a :class:`~fastpath.ir.program.Program`.
+
+Each node is looked up by its overload's name in :data:`specs.operators.OPERATORS`: elementwise
+rows are evaluated on IR expressions, the others name a rule (``view:permute``, ``reduce:sum``).
+What no rule takes becomes a call of ATen, with the reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from fastpath.ir import expr as E
+from fastpath.ir import views
+from fastpath.ir.elementwise import NotLowered, elementwise
+from fastpath.ir.expr import Expr
+from fastpath.ir.index import contiguous_strides
+from fastpath.ir.program import (
+    Call,
+    Computed,
+    Input,
+    Node,
+    Pointwise,
+    Position,
+    Program,
+    Reduction,
+    Replay,
+    Result,
+    Tensor,
+    whole,
+)
+from fastpath.ir.types import computable, name_of
+from specs.operators import OPERATORS
+
+_IGNORED = ("layout", "device", "pin_memory", "non_blocking", "memory_format")
+
+
+class Lowering:
+    """Builds the program; rules use :meth:`pointwise`, :meth:`reduce` and :meth:`output`."""
+
+    def __init__(self, graph: torch.fx.GraphModule):
+        self.graph = graph
+        self.values: dict[torch.fx.Node, Any] = {}
+        self.inputs: list[Input] = []
+        self.constants: list[torch.Tensor] = []
+        self.steps: list[Computed | Call] = []
+        self._names = 0
+
+    def run(self) -> Program:
+        outputs: list[Any] = []
+        for node in self.graph.graph.nodes:
+            if node.op == "placeholder":
+                self.values[node] = self._input(node.meta["val"])
+            elif node.op == "get_attr":
+                constant = getattr(self.graph, node.target)
+                self.constants.append(constant)
+                self.values[node] = self._input(constant)
+            elif node.op == "output":
+                outputs = list(self._arguments(node.args[0]))
+            else:
+                self.values[node] = self._call(node)
+        return Program(self.inputs, self.steps, outputs)
+
+    def _input(self, t: torch.Tensor) -> Tensor:
+        n = len(self.inputs)
+        node = Input(f"in{n}", n, tuple(t.shape), name_of(t.dtype), t.stride())
+        self.inputs.append(node)
+        return whole(node)
+
+    # -- what rules build with -------------------------------------------------------------------
+
+    def fresh(self, stem: str) -> str:
+        self._names += 1
+        return f"{stem}_{self._names}"
+
+    def pointwise(
+        self,
+        shape: Sequence[int],
+        dtype: str,
+        body: Callable[[Position], Expr],
+        stem: str = "value",
+        strides: Sequence[int] | None = None,
+    ) -> Tensor:
+        if strides is None:
+            strides = contiguous_strides(shape)
+        node = Pointwise(self.fresh(stem), shape, dtype, strides, body)
+        self.steps.append(node)
+        return whole(node)
+
+    def reduce(
+        self,
+        kind: str,
+        space: Sequence[int],
+        dims: Sequence[int],
+        dtype: str,
+        body: Callable[[Position], Expr],
+    ) -> Tensor:
+        """The reduction with ``keepdim``; long ones with few results are split in two."""
+        from fastpath.ir.split import reduce
+
+        return reduce(self, kind, tuple(space), tuple(dims), dtype, body)
+
+    def add_reduction(self, kind: str, space: Any, dims: Any, dtype: str, body: Any) -> Tensor:
+        node = Reduction(self.fresh(kind), kind, space, dims, dtype, body)
+        self.steps.append(node)
+        return whole(node)
+
+    def output(self, val: torch.Tensor, body: Callable[[Position], Expr], stem: str) -> Tensor:
+        """A pointwise node with the shape, dtype and strides of the fake ``val``."""
+        dtype = name_of(val.dtype)
+        return self.pointwise(
+            tuple(val.shape), dtype, lambda i: E.cast(body(i), dtype), stem, tuple(val.stride())
+        )
+
+    # -- one node --------------------------------------------------------------------------------
+
+    def _arguments(self, value: Any) -> Any:
+        return torch.fx.node.map_aggregate(
+            value, lambda n: self.values[n] if isinstance(n, torch.fx.Node) else n
+        )
+
+    def _call(self, node: torch.fx.Node) -> Any:
+        arguments, keywords = self._arguments(node.args), self._arguments(node.kwargs)
+        target: Any = node.target
+        if not isinstance(target, torch._ops.OpOverload):
+            if getattr(target, "__name__", "") == "getitem":
+                return arguments[0][arguments[1]]
+            raise NotLowered(f"{target} is not an ATen overload")
+        try:
+            return self._lower(node, target, arguments, keywords)
+        except NotLowered as error:
+            return self._aten(node, target, arguments, keywords, str(error))
+
+    def _lower(self, node: torch.fx.Node, target: Any, arguments: Any, keywords: Any) -> Any:
+        from fastpath.ir.rules import RULES
+
+        name = str(target)
+        row = OPERATORS.get(name)
+        val = node.meta["val"]
+        tensors = val if isinstance(val, (tuple, list)) else (val,)
+        for t in tensors:
+            if not isinstance(t, torch.Tensor) or not computable(t.dtype):
+                raise NotLowered("an output that no kernel computes")
+            if t.device.type != "cpu" or t.layout is not torch.strided:
+                raise NotLowered("an output that is not a strided CPU tensor")
+        if row is not None and row.lowering is None:
+            raise NotLowered(row.reasons.get("lowering", "no lowering"))
+        rule = _RULE_OF.get(name) if row is None else row.lowering
+        if row is not None and row.kind in ("pointwise", "cast"):
+            return self._elementwise(node, row, target, arguments, keywords)
+        if rule is None:
+            raise NotLowered("no row in the operator table")
+        if rule.startswith("view:"):
+            return self._view(node, rule.removeprefix("view:"), target, arguments, keywords)
+        if any(t.numel() == 0 for t in tensors) or _empty(arguments):
+            raise NotLowered("a tensor without elements")
+        if rule not in RULES:
+            raise NotLowered(f"no rule {rule!r} in the loop IR")
+        bound = bind(target, arguments, keywords)
+        return RULES[rule](self, val, bound)
+
+    def _elementwise(
+        self, node: torch.fx.Node, row: Any, target: Any, arguments: Any, keywords: Any
+    ) -> Tensor:
+        bound = bind(target, arguments, keywords)
+        known = {a.name for a in row.args}
+        given = {}
+        for name, value in bound.items():
+            if name in known:
+                given[name] = value
+            elif value is not None and name not in _IGNORED:
+                raise NotLowered(f"its argument {name} has no part in the row")
+        val = node.meta["val"]
+        if val.numel() == 0:
+            raise NotLowered("a tensor without elements")
+        result, body = elementwise(row, given)
+        if result != name_of(val.dtype):
+            raise NotLowered(f"the row's dtype rule gives {result}, ATen {val.dtype}")
+        return self.pointwise(tuple(val.shape), result, body, node.name, tuple(val.stride()))
+
+    def _view(
+        self, node: torch.fx.Node, rule: str, target: Any, arguments: Any, keywords: Any
+    ) -> Any:
+        base, *rest = arguments
+        val = node.meta["val"]
+        if rule in ("split", "unbind"):
+            return self._pieces(val, target, base, arguments, keywords)
+        if rule not in views.RULES:
+            raise NotLowered(f"no view rule {rule!r}")
+        index = views.RULES[rule](base.shape, tuple(val.shape), *rest, **keywords)
+        return _through(base, val, index, Replay(target, arguments, keywords))
+
+    def _pieces(
+        self, vals: Sequence[torch.Tensor], target: Any, base: Tensor, args: Any, keywords: Any
+    ) -> tuple[Tensor, ...]:
+        bound = bind(target, args, keywords)
+        dim, drop = bound.get("dim", 0) or 0, "unbind" in str(target)
+        start, found = 0, []
+        for place, val in enumerate(vals):
+            index = views.piece(base.shape, dim, start, drop)
+            found.append(_through(base, val, index, Replay(target, args, keywords, place)))
+            start += 1 if drop else val.shape[dim]
+        return tuple(found)
+
+    def _aten(
+        self, node: torch.fx.Node, target: Any, arguments: Any, keywords: Any, reason: str
+    ) -> Any:
+        impure = torch.Tag.nondeterministic_seeded in target.tags or target._schema.is_mutable
+        impure |= not target.namespace == "aten"
+        call = Call(target, arguments, dict(keywords), reason, impure=impure)
+        self.steps.append(call)
+        val = node.meta.get("val")
+        call.single = not isinstance(val, (tuple, list))
+        results: list[Any] = []
+        for place, t in enumerate((val,) if call.single else val):
+            if not isinstance(t, torch.Tensor):
+                results.append(None)
+                continue
+            result = Result(
+                self.fresh(node.name), call, tuple(t.shape), name_of(t.dtype), t.stride()
+            )
+            call.outputs.append(result)
+            call.places.append(place)
+            results.append(whole(result))
+        return results[0] if call.single else tuple(results)
+
+
+def _empty(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return math.prod(value.shape) == 0
+    return isinstance(value, (tuple, list)) and any(_empty(v) for v in value)
+
+
+def _through(base: Tensor, val: torch.Tensor, index: Any, replay: Replay) -> Tensor:
+    composed = index
+    if base.index is not None:
+        outer = base.index
+
+        def composed(i: Position) -> Position:
+            return outer(index(i))
+
+    return Tensor(
+        base.node, tuple(val.shape), tuple(val.stride()), val.storage_offset(), composed, replay
+    )
+
+
+def bind(target: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> dict[str, Any]:
+    """All arguments by the schema's names, defaults filled in."""
+    bound: dict[str, Any] = {}
+    for place, argument in enumerate(target._schema.arguments):
+        if place < len(arguments):
+            bound[argument.name] = arguments[place]
+        elif argument.name in keywords:
+            bound[argument.name] = keywords[argument.name]
+        elif argument.has_default_value():
+            bound[argument.name] = argument.default_value
+    return bound
+
+
+# Overloads that need no row of the specification of their own: other spellings of a view, or the
+# pieces that capture's functional form introduces.
+_RULE_OF: dict[str, str] = {
+    "aten._unsafe_view.default": "view:view",
+    "aten._reshape_alias.default": "view:view",
+    "aten.detach.default": "view:detach",
+    "aten.alias.default": "view:alias",
+    "aten.view.default": "view:view",
+    "aten.permute.default": "view:permute",
+    "aten.transpose.int": "view:transpose",
+    "aten.t.default": "view:t",
+    "aten.expand.default": "view:expand",
+    "aten.select.int": "view:select",
+    "aten.slice.Tensor": "view:slice",
+    "aten.unsqueeze.default": "view:unsqueeze",
+    "aten.squeeze.default": "view:squeeze",
+    "aten.squeeze.dim": "view:squeeze",
+    "aten.squeeze.dims": "view:squeeze",
+    "aten.diagonal.default": "view:diagonal",
+    "aten.split.Tensor": "view:split",
+    "aten.split_with_sizes.default": "view:split",
+    "aten.unbind.int": "view:unbind",
+    "aten.sum.default": "reduce:sum",
+    "aten.sum.dim_IntList": "reduce:sum",
+    "aten.mean.default": "reduce:mean",
+    "aten.mean.dim": "reduce:mean",
+    "aten.amax.default": "reduce:max",
+    "aten.amin.default": "reduce:min",
+    "aten.max.default": "reduce:max",
+    "aten.min.default": "reduce:min",
+    "aten.prod.default": "reduce:prod",
+    "aten.prod.dim_int": "reduce:prod",
+    "aten.any.default": "reduce:any",
+    "aten.any.dim": "reduce:any",
+    "aten.any.dims": "reduce:any",
+    "aten.all.default": "reduce:all",
+    "aten.all.dim": "reduce:all",
+    "aten.all.dims": "reduce:all",
+    "aten.var.correction": "reduce:var",
+    "aten._softmax.default": "softmax",
+    "aten._log_softmax.default": "log_softmax",
+    "aten.native_layer_norm.default": "layer_norm",
+    "aten._native_batch_norm_legit_no_training.default": "batch_norm_inference",
+    "aten._native_batch_norm_legit_functional.default": "batch_norm_training",
+}

@@ -1,0 +1,190 @@
+"""What a graph computes: nodes with a value per element, and ATen calls, in graph order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastpath.ir.expr import Expr, read
+from fastpath.ir.index import Axis, Index, axes_for, variable
+
+Position = tuple[Index, ...]
+
+
+class Node:
+    """A tensor by name, shape, dtype (torch's name) and the strides it has once in memory."""
+
+    def __init__(self, name: str, shape: Sequence[int], dtype: str, strides: Sequence[int]):
+        self.name = name
+        self.shape = tuple(shape)
+        self.dtype = dtype
+        self.strides = tuple(strides)
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name}: {self.dtype}{list(self.shape)})"
+
+
+class Input(Node):
+    """An input of the graph (argument ``place`` of the call)."""
+
+    def __init__(self, name: str, place: int, shape: Sequence[int], dtype: str, strides: Any):
+        super().__init__(name, shape, dtype, strides)
+        self.place = place
+
+
+class Result(Node):
+    """One output of an ATen call."""
+
+    def __init__(self, name: str, call: Call, shape: Sequence[int], dtype: str, strides: Any):
+        super().__init__(name, shape, dtype, strides)
+        self.call = call
+
+
+class Computed(Node):
+    """A node that a kernel computes; ``axes`` run over ``space``, ``value`` is per point of it."""
+
+    space: tuple[int, ...]
+
+    def __init__(self, name: str, shape: Sequence[int], dtype: str, strides: Sequence[int]):
+        super().__init__(name, shape, dtype, strides)
+        self._axes: tuple[Axis, ...] | None = None
+        self._value: Expr | None = None
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        if self._axes is None:
+            self._axes = axes_for(self.space)
+        return self._axes
+
+    @property
+    def value(self) -> Expr:
+        if self._value is None:
+            self._value = self.at(tuple(variable(a) for a in self.axes))
+        return self._value
+
+    def at(self, index: Position) -> Expr:
+        raise NotImplementedError
+
+
+class Pointwise(Computed):
+    """``body(index)`` is the element at ``index``."""
+
+    def __init__(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: str,
+        strides: Sequence[int],
+        body: Callable[[Position], Expr],
+    ):
+        super().__init__(name, shape, dtype, strides)
+        self.space = self.shape
+        self.body = body
+
+    def at(self, index: Position) -> Expr:
+        return self.body(index)
+
+
+class Reduction(Computed):
+    """``kind`` (``sum``, ``prod``, ``max``, ``min``, ``any``, ``all``) of ``body`` over some axes.
+
+    ``space`` is the shape of what is reduced, ``reduced`` the dimensions of it that go away;
+    ``shape`` is ``space`` with size 1 there (``keepdim``); views drop them. ``accumulator`` is the
+    dtype of the running value; the node's own dtype is the same.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        space: Sequence[int],
+        reduced: Sequence[int],
+        dtype: str,
+        body: Callable[[Position], Expr],
+    ):
+        self.reduced = frozenset(reduced)
+        shape = [1 if d in self.reduced else n for d, n in enumerate(space)]
+        strides, step = [], 1
+        for n in reversed(shape):
+            strides.append(step)
+            step *= max(n, 1)
+        super().__init__(name, shape, dtype, strides[::-1])
+        self.space = tuple(space)
+        self.kind = kind
+        self.body = body
+
+    def at(self, index: Position) -> Expr:
+        return self.body(index)
+
+
+@dataclass(eq=False)
+class Call:
+    """One ATen call. ``arguments`` holds :class:`Tensor` wherever the operator takes a tensor."""
+
+    target: Any
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+    reason: str
+    outputs: list[Result] = field(default_factory=list)
+    impure: bool = False  # draws random numbers or has effects: keeps its place among its kind
+    single: bool = True  # returns one tensor rather than a tuple
+    places: list[int] = field(default_factory=list)  # of the outputs in that tuple
+
+    @property
+    def name(self) -> str:
+        return f"{self.target}"
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """How a view is made of a real tensor: an ATen view operator on another :class:`Tensor`."""
+
+    target: Any
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+    place: int | None = None  # which of several outputs
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A node seen through views: ``index`` maps a position of the view to one of the node."""
+
+    node: Node
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+    index: Callable[[Position], Position] | None = None
+    replay: Replay | None = None
+
+    @property
+    def dtype(self) -> str:
+        return self.node.dtype
+
+    def read(self, index: Position) -> Expr:
+        return read(self.node, index if self.index is None else self.index(index))
+
+    @property
+    def is_view(self) -> bool:
+        return self.replay is not None
+
+
+def whole(node: Node) -> Tensor:
+    return Tensor(node, node.shape, node.strides)
+
+
+@dataclass
+class Program:
+    """``steps`` in graph order (:class:`Computed` nodes and :class:`Call`), and what is returned.
+
+    ``outputs`` are :class:`Tensor` or plain Python values.
+    """
+
+    inputs: list[Input]
+    steps: list[Computed | Call]
+    outputs: list[Any]

@@ -1,0 +1,300 @@
+"""Rules of the loop IR for operators that are no single expression: reductions, normalisations.
+
+A rule gets the lowering, the fake output(s) and the arguments by the schema's names.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fastpath.ir import expr as E
+from fastpath.ir.elementwise import NotLowered, apply, broadcast_read
+from fastpath.ir.expr import Expr
+from fastpath.ir.index import ZERO
+from fastpath.ir.lower import Lowering
+from fastpath.ir.program import Position, Tensor
+from fastpath.ir.types import name_of
+from specs.dtypes import compute_dtype, is_float
+
+Rule = Callable[[Lowering, Any, dict[str, Any]], Any]
+
+
+def _dims(given: Any, rank: int) -> tuple[int, ...]:
+    if given is None or (isinstance(given, (list, tuple)) and not given):
+        return tuple(range(rank))
+    dims = [given] if isinstance(given, int) else list(given)
+    return tuple(sorted({d + rank if d < 0 else d for d in dims})) if rank else ()
+
+
+def _kept(index: Position, dims: Sequence[int], rank: int, keepdim: bool) -> Position:
+    """The position in a ``keepdim`` reduction of a position of the output."""
+    if keepdim:
+        return tuple(ZERO if d in dims else i for d, i in enumerate(index))
+    rest = iter(index)
+    return tuple(ZERO if d in dims else next(rest) for d in range(rank))
+
+
+def _reader(t: Tensor, dtype: str) -> Callable[[Position], Expr]:
+    return lambda index: E.cast(t.read(index), dtype)
+
+
+def _reduction(kind: str, lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tensor:
+    t: Tensor = bound["self"]
+    rank = len(t.shape)
+    dims = _dims(bound.get("dim"), rank)
+    keepdim = bool(bound.get("keepdim", False))
+    result = name_of(val.dtype)
+    if kind in ("any", "all"):
+        compute, body = "bool", _truth(t)
+    else:
+        common = result if kind in ("sum", "mean", "prod") else t.dtype
+        compute = compute_dtype(common)
+        value = _reader(t, common)
+
+        def body(index: Position) -> Expr:
+            return E.cast(value(index), compute)
+
+    if kind == "mean" and not is_float(compute):
+        raise NotLowered("a mean of integers")
+    raw = lowering.reduce("sum" if kind == "mean" else kind, t.shape, dims, compute, body)
+    count = math.prod(t.shape[d] for d in dims)
+
+    def finish(index: Position) -> Expr:
+        value = raw.read(_kept(index, dims, rank, keepdim))
+        if kind == "mean":
+            value = apply("truediv", value, E.const(count, compute))
+        return value
+
+    return lowering.output(val, finish, kind)
+
+
+def _truth(t: Tensor) -> Callable[[Position], Expr]:
+    zero = E.const(0, compute_dtype(t.dtype))
+
+    def body(index: Position) -> Expr:
+        value = t.read(index)
+        if t.dtype == "bool":
+            return value
+        return apply("ne", E.cast(value, compute_dtype(t.dtype)), zero)
+
+    return body
+
+
+def _moments(
+    lowering: Lowering, t: Tensor, dims: tuple[int, ...], dtype: str
+) -> tuple[Tensor, Tensor, int]:
+    """The mean and the sum of squared deviations over ``dims`` (both ``keepdim``), and the count.
+
+    Two passes: the deviations from the rounded mean are exact where a one-pass formula cancels.
+    """
+    count = math.prod(t.shape[d] for d in dims)
+    x = _reader(t, dtype)
+    total = lowering.reduce("sum", t.shape, dims, dtype, x)
+    mean = lowering.pointwise(
+        total.shape,
+        dtype,
+        lambda i: apply("truediv", total.read(i), E.const(count, dtype)),
+        "mean",
+    )
+
+    def squared(index: Position) -> Expr:
+        at = tuple(ZERO if d in dims else i for d, i in enumerate(index))
+        deviation = apply("sub", x(index), mean.read(at))
+        return apply("mul", deviation, deviation)
+
+    return mean, lowering.reduce("sum", t.shape, dims, dtype, squared), count
+
+
+def _var(lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tensor:
+    t: Tensor = bound["self"]
+    dtype = compute_dtype(t.dtype)
+    if not is_float(dtype):
+        raise NotLowered("a variance of complex numbers or integers")
+    rank = len(t.shape)
+    dims = _dims(bound.get("dim"), rank)
+    correction = bound.get("correction")
+    correction = 1 if correction is None else correction
+    _, squares, count = _moments(lowering, t, dims, dtype)
+    keepdim = bool(bound.get("keepdim", False))
+    divisor = E.const(max(count - correction, 0), dtype)
+
+    def finish(index: Position) -> Expr:
+        return apply("truediv", squares.read(_kept(index, dims, rank, keepdim)), divisor)
+
+    return lowering.output(val, finish, "var")
+
+
+def _softmax(log: bool, lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tensor:
+    t: Tensor = bound["self"]
+    rank = len(t.shape)
+    dims = _dims(bound["dim"], rank)
+    dtype = compute_dtype(t.dtype)
+    if not is_float(dtype) or not rank:
+        raise NotLowered("a softmax of integers or of a single number")
+    x = _reader(t, dtype)
+
+    def top(index: Position) -> Position:
+        return tuple(ZERO if d in dims else i for d, i in enumerate(index))
+
+    largest = lowering.reduce("max", t.shape, dims, dtype, x)
+
+    def shifted(index: Position) -> Expr:
+        return apply("sub", x(index), largest.read(top(index)))
+
+    powers = lowering.pointwise(t.shape, dtype, lambda i: apply("exp", shifted(i)), "exp")
+    total = lowering.reduce("sum", t.shape, dims, dtype, powers.read)
+    if log:
+        offset = lowering.pointwise(
+            total.shape, dtype, lambda i: apply("log", total.read(i)), "log"
+        )
+        return lowering.output(
+            val, lambda i: apply("sub", shifted(i), offset.read(top(i))), "log_softmax"
+        )
+    return lowering.output(
+        val, lambda i: apply("truediv", powers.read(i), total.read(top(i))), "softmax"
+    )
+
+
+def _scaled(
+    value: Expr, weight: Tensor | None, bias: Tensor | None, place: Position, dtype: str
+) -> Expr:
+    if weight is not None:
+        value = apply("mul", value, E.cast(weight.read(place), dtype))
+    if bias is not None:
+        value = apply("add", value, E.cast(bias.read(place), dtype))
+    return value
+
+
+def _reciprocal_deviation(
+    lowering: Lowering, squares: Tensor, count: int, eps: float, dtype: str
+) -> Tensor:
+    def body(index: Position) -> Expr:
+        variance = apply("truediv", squares.read(index), E.const(count, dtype))
+        return apply("rsqrt", apply("add", variance, E.const(eps, dtype)))
+
+    return lowering.pointwise(squares.shape, dtype, body, "rstd")
+
+
+def _layer_norm(lowering: Lowering, vals: Any, bound: dict[str, Any]) -> tuple[Tensor, ...]:
+    t: Tensor = bound["input"]
+    shape = bound["normalized_shape"]
+    rank = len(t.shape)
+    dims = tuple(range(rank - len(shape), rank))
+    dtype = compute_dtype(t.dtype)
+    mean, squares, count = _moments(lowering, t, dims, dtype)
+    rstd = _reciprocal_deviation(lowering, squares, count, bound["eps"], dtype)
+    weight, bias = bound.get("weight"), bound.get("bias")
+
+    def normalised(index: Position) -> Expr:
+        at = tuple(ZERO if d in dims else i for d, i in enumerate(index))
+        deviation = apply("sub", E.cast(t.read(index), dtype), mean.read(at))
+        value = apply("mul", deviation, rstd.read(at))
+        return _scaled(value, weight, bias, index[dims[0] :], dtype)
+
+    out = lowering.output(vals[0], normalised, "layer_norm")
+    return out, *(
+        lowering.output(val, lambda i, s=s: broadcast_read(s, i), "moment")
+        for val, s in zip(vals[1:], (mean, rstd))
+    )
+
+
+def _channels(index: Position) -> Position:
+    return index[1:2]
+
+
+def _batch_norm_inference(lowering: Lowering, vals: Any, bound: dict[str, Any]) -> Any:
+    t: Tensor = bound["input"]
+    dtype = compute_dtype(t.dtype)
+    mean, var = bound["running_mean"], bound["running_var"]
+    weight, bias, eps = bound.get("weight"), bound.get("bias"), bound["eps"]
+
+    def scale(index: Position) -> Expr:
+        variance = E.cast(var.read(index), dtype)
+        value = apply("rsqrt", apply("add", variance, E.const(eps, dtype)))
+        return _scaled(value, weight, None, index, dtype)
+
+    factor = lowering.pointwise(mean.shape, dtype, scale, "scale")
+
+    def normalised(index: Position) -> Expr:
+        at = _channels(index)
+        deviation = apply("sub", E.cast(t.read(index), dtype), E.cast(mean.read(at), dtype))
+        value = apply("mul", deviation, factor.read(at))
+        return _scaled(value, None, bias, at, dtype)
+
+    out = lowering.output(vals[0], normalised, "batch_norm")
+    empty = [lowering_empty(lowering, val) for val in vals[1:]]
+    return out, *empty
+
+
+def lowering_empty(lowering: Lowering, val: Any) -> Tensor:
+    """Outputs that only exist for the gradient: here without elements, so never read."""
+    if val.numel():
+        raise NotLowered("saved statistics with elements")
+    return lowering.pointwise(
+        tuple(val.shape), name_of(val.dtype), lambda i: E.const(0, name_of(val.dtype)), "saved"
+    )
+
+
+def _batch_norm_training(lowering: Lowering, vals: Any, bound: dict[str, Any]) -> Any:
+    if not bound["training"]:
+        raise NotLowered("batch norm with statistics but not training")
+    t: Tensor = bound["input"]
+    rank = len(t.shape)
+    dims = tuple(d for d in range(rank) if d != 1)
+    dtype = compute_dtype(t.dtype)
+    mean, squares, count = _moments(lowering, t, dims, dtype)
+    if count < 2:
+        raise NotLowered("batch norm of a single value per channel")
+    rstd = _reciprocal_deviation(lowering, squares, count, bound["eps"], dtype)
+    weight, bias, momentum = bound.get("weight"), bound.get("bias"), bound["momentum"]
+
+    def channel(index: Position) -> Position:
+        return tuple(index[-1] if d == 1 else ZERO for d in range(rank))
+
+    def normalised(index: Position) -> Expr:
+        at = tuple(i if d == 1 else ZERO for d, i in enumerate(index))
+        deviation = apply("sub", E.cast(t.read(index), dtype), mean.read(at))
+        value = apply("mul", deviation, rstd.read(at))
+        return _scaled(value, weight, bias, _channels(index), dtype)
+
+    def running(old: Tensor, new: Callable[[Position], Expr]) -> Callable[[Position], Expr]:
+        kept, share = E.const(1 - momentum, dtype), E.const(momentum, dtype)
+
+        def body(index: Position) -> Expr:
+            before = apply("mul", kept, E.cast(old.read(index), dtype))
+            return apply("add", apply("mul", share, new(index)), before)
+
+        return body
+
+    def variance(index: Position) -> Expr:
+        return apply("truediv", squares.read(channel(index)), E.const(count - 1, dtype))
+
+    out = lowering.output(vals[0], normalised, "batch_norm")
+    saved = lowering.output(vals[1], lambda i: mean.read(channel(i)), "saved_mean")
+    saved_rstd = lowering.output(vals[2], lambda i: rstd.read(channel(i)), "saved_rstd")
+    new_mean = running(bound["running_mean"], lambda i: mean.read(channel(i)))
+    new_var = running(bound["running_var"], variance)
+    return (
+        out,
+        saved,
+        saved_rstd,
+        lowering.output(vals[3], new_mean, "running_mean"),
+        lowering.output(vals[4], new_var, "running_var"),
+    )
+
+
+RULES: dict[str, Rule] = {
+    **{
+        f"reduce:{kind}": functools.partial(_reduction, kind)
+        for kind in ("sum", "mean", "prod", "max", "min", "any", "all")
+    },
+    "reduce:var": _var,
+    "softmax": functools.partial(_softmax, False),
+    "log_softmax": functools.partial(_softmax, True),
+    "layer_norm": _layer_norm,
+    "batch_norm_inference": _batch_norm_inference,
+    "batch_norm_training": _batch_norm_training,
+}

@@ -1,0 +1,121 @@
+"""Views as index arithmetic: each rule maps a position of the view to one of its base."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fastpath.ir.index import ZERO, regroup
+from fastpath.ir.program import Position
+
+Map = Callable[[Position], Position]
+Shape = Sequence[int]
+
+
+def _axis(dim: int, rank: int) -> int:
+    return dim + rank if dim < 0 else dim
+
+
+def permute(base: Shape, shape: Shape, dims: Sequence[int]) -> Map:
+    rank = len(base)
+    order = [_axis(d, rank) for d in dims]
+    inverse = [order.index(d) for d in range(rank)]
+    return lambda index: tuple(index[d] for d in inverse)
+
+
+def transpose(base: Shape, shape: Shape, dim0: int, dim1: int) -> Map:
+    order = list(range(len(base)))
+    if order:
+        a, b = _axis(dim0, len(base)), _axis(dim1, len(base))
+        order[a], order[b] = order[b], order[a]
+    return permute(base, shape, order)
+
+
+def t(base: Shape, shape: Shape) -> Map:
+    return transpose(base, shape, 0, 1) if len(base) == 2 else alias(base, shape)
+
+
+def alias(base: Shape, shape: Shape, *_: Any) -> Map:
+    return lambda index: index
+
+
+def view(base: Shape, shape: Shape, *_: Any) -> Map:
+    source, target = tuple(base), tuple(shape)
+    return lambda index: regroup(index, target, source)
+
+
+def expand(base: Shape, shape: Shape, *_: Any) -> Map:
+    skip = len(shape) - len(base)
+    return lambda index: tuple(ZERO if n == 1 else i for n, i in zip(base, index[skip:]))
+
+
+def select(base: Shape, shape: Shape, dim: int, position: int) -> Map:
+    from fastpath.ir.index import constant
+
+    axis = _axis(dim, len(base))
+    at = constant(position + base[axis] if position < 0 else position)
+    return lambda index: (*index[:axis], at, *index[axis:])
+
+
+def slice_(
+    base: Shape,
+    shape: Shape,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Map:
+    axis = _axis(dim, len(base))
+    first = slice(start, end, step).indices(base[axis])[0]
+    return lambda index: (*index[:axis], index[axis] * step + first, *index[axis + 1 :])
+
+
+def unsqueeze(base: Shape, shape: Shape, dim: int) -> Map:
+    axis = _axis(dim, len(shape))
+    return lambda index: (*index[:axis], *index[axis + 1 :])
+
+
+def squeeze(base: Shape, shape: Shape, *_: Any) -> Map:
+    return view(base, shape)
+
+
+def diagonal(base: Shape, shape: Shape, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Map:
+    rank = len(base)
+    a, b = _axis(dim1, rank), _axis(dim2, rank)
+
+    def index_map(index: Position) -> Position:
+        rest = iter(index[:-1])
+        step = index[-1]
+        return tuple(
+            step + max(-offset, 0) if d == a else step + max(offset, 0) if d == b else next(rest)
+            for d in range(rank)
+        )
+
+    return index_map
+
+
+RULES: dict[str, Callable[..., Map]] = {
+    "permute": permute,
+    "transpose": transpose,
+    "t": t,
+    "alias": alias,
+    "detach": alias,
+    "view": view,
+    "reshape": view,
+    "expand": expand,
+    "select": select,
+    "slice": slice_,
+    "unsqueeze": unsqueeze,
+    "squeeze": squeeze,
+    "diagonal": diagonal,
+}
+
+
+def piece(base: Shape, dim: int, start: int, drop: bool) -> Map:
+    """One of the outputs of ``split`` (``drop`` false) or ``unbind`` (true)."""
+    from fastpath.ir.index import constant
+
+    axis = _axis(dim, len(base))
+    if drop:
+        return lambda index: (*index[:axis], constant(start), *index[axis:])
+    return lambda index: (*index[:axis], index[axis] + start, *index[axis + 1 :])

@@ -1,0 +1,286 @@
+"""Greedy fusion: which roots share a kernel.
+
+A cluster has a *space*: axes in the order of the largest tensor's dimensions, some of them
+reduced. A member runs over the whole space or, after the reductions, over the kept axes only.
+Roots join, in graph order, a cluster that makes what they read (vertical), or one that reads the
+same data (sibling), when the spaces agree, when every value passed on is read at the very position
+where it was made, and when no path leads from the cluster through something else to the root.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fastpath.ir.expr import Expr
+from fastpath.ir.index import Axis, Index, variable
+from fastpath.ir.program import (
+    Call,
+    Computed,
+    Input,
+    Node,
+    Pointwise,
+    Position,
+    Program,
+    Reduction,
+    Result,
+)
+from fastpath.schedule.cost import own_cost
+from fastpath.schedule.roots import Roots
+
+MOST_BUFFERS = 28  # arguments of a kernel
+
+
+class Cluster:
+    """Roots that share a kernel. ``place[node]`` is the node's own position in cluster axes."""
+
+    def __init__(self, serial: int):
+        self.serial = serial
+        self.members: list[Computed] = []
+        self.axes: list[Axis] = []
+        self.reduced: set[Axis] = set()
+        self.place: dict[Node, Position] = {}
+        self.inner: set[Node] = set()  # members that run over the reduced axes too
+        self.call: Call | None = None
+        self.needs: set[Node] = set()
+
+    def kept(self) -> list[Axis]:
+        return [a for a in self.axes if a not in self.reduced]
+
+    def split(self, axis: Axis, extents: Sequence[int]) -> None:
+        """Replace an axis by several whose extents multiply to its own."""
+        parts = [Axis(n) for n in extents]
+        value, step = Index({}), 1
+        for part in reversed(parts):
+            value = value + variable(part) * step
+            step *= part.extent
+        at = self.axes.index(axis)
+        self.axes[at : at + 1] = parts
+        if axis in self.reduced:
+            self.reduced.remove(axis)
+            self.reduced |= set(parts)
+        self.place = {
+            node: tuple(i.substitute({axis: value}) for i in index)
+            for node, index in self.place.items()
+        }
+
+
+def match(shape: Sequence[int], axes: Sequence[Axis]) -> list[list[int]] | None:
+    """How both sides split so that they agree: per axis the extents it splits into, or None.
+
+    ``shape`` is free of ones. The refined extents of both sides, in order, are equal, so that the
+    caller can split its axes and then walk along both.
+    """
+    splits: list[list[int]] = [[] for _ in axes]
+    i, j = len(shape) - 1, len(axes) - 1
+    left = shape[i] if i >= 0 else 1
+    right = axes[j].extent if j >= 0 else 1
+    while i >= 0 and j >= 0:
+        step = min(left, right)
+        if left % step or right % step:
+            return None
+        splits[j].insert(0, step)
+        left //= step
+        right //= step
+        if left == 1:
+            i -= 1
+            left = shape[i] if i >= 0 else 1
+        if right == 1:
+            j -= 1
+            right = axes[j].extent if j >= 0 else 1
+    return splits if i < 0 and j < 0 else None
+
+
+class Fusion:
+    """Clusters of a program, in an order that respects every dependency (``result``)."""
+
+    def __init__(self, program: Program):
+        self.program = program
+        self.roots = Roots(program)
+        self.clusters: list[Cluster] = []
+        self.home: dict[Node, Cluster] = {}
+        self._readers: dict[Node, list[Cluster]] = {}
+        last_impure: Cluster | None = None
+        self._after: dict[Cluster, set[Cluster]] = {}
+        for step in self.roots.order:
+            if isinstance(step, Call):
+                cluster = self._new()
+                cluster.call = step
+                cluster.needs = set(self.roots.needs[step])
+                for result in step.outputs:
+                    self.home[result] = cluster
+                if step.impure:
+                    if last_impure is not None:
+                        self._after[cluster] = {last_impure}
+                    last_impure = cluster
+                continue
+            if not any(self._join(c, step) for c in self._candidates(step)):
+                cluster = self._new()
+                joined = self._join(cluster, step)
+                assert joined
+        self.result = self._sorted()
+
+    def _new(self) -> Cluster:
+        cluster = Cluster(len(self.clusters))
+        self.clusters.append(cluster)
+        return cluster
+
+    # -- dependencies ----------------------------------------------------------------------------
+
+    def _sources(self, cluster: Cluster) -> set[Cluster]:
+        found = {self.home[n] for n in cluster.needs if n in self.home}
+        found |= self._after.get(cluster, set())
+        found.discard(cluster)
+        return found
+
+    def _depends(self, cluster: Cluster, on: Cluster) -> bool:
+        seen: set[Cluster] = set()
+        stack = [cluster]
+        while stack:
+            c = stack.pop()
+            if c is on:
+                return True
+            if c not in seen:
+                seen.add(c)
+                stack.extend(self._sources(c))
+        return False
+
+    def _candidates(self, step: Computed) -> list[Cluster]:
+        needs = self.roots.needs[step]
+        makers = {self.home[n] for n in needs if n in self.home}
+        found = sorted((c for c in makers if c.call is None), key=lambda c: -c.serial)
+        siblings = {c for n in needs for c in self._readers.get(n, ()) if c not in makers}
+        return found + sorted(siblings, key=lambda c: -c.serial)[:8]
+
+    def _sorted(self) -> list[Cluster]:
+        order: list[Cluster] = []
+        done: set[Cluster] = set()
+
+        def visit(cluster: Cluster) -> None:
+            stack = [(cluster, iter(sorted(self._sources(cluster), key=lambda c: c.serial)))]
+            done.add(cluster)
+            while stack:
+                top, sources = stack[-1]
+                for source in sources:
+                    if source not in done:
+                        done.add(source)
+                        ordered = sorted(self._sources(source), key=lambda c: c.serial)
+                        stack.append((source, iter(ordered)))
+                        break
+                else:
+                    order.append(top)
+                    stack.pop()
+
+        for cluster in self.clusters:
+            if cluster not in done:
+                visit(cluster)
+        return order
+
+    # -- joining ---------------------------------------------------------------------------------
+
+    def _join(self, cluster: Cluster, step: Computed) -> bool:
+        needs = self.roots.needs[step]
+        if cluster.members:
+            buffers = len(cluster.needs | needs) + len(cluster.members)
+            if buffers > MOST_BUFFERS:
+                return False
+            outside = {self.home[n] for n in needs if n in self.home} - {cluster}
+            if any(self._depends(c, cluster) for c in outside):
+                return False
+        trial = Cluster(cluster.serial)
+        trial.axes, trial.reduced = list(cluster.axes), set(cluster.reduced)
+        trial.place, trial.inner = dict(cluster.place), set(cluster.inner)
+        trial.members = cluster.members
+        if not self._place(trial, step) or not self._passes(trial, step):
+            return False
+        cluster.axes, cluster.reduced = trial.axes, trial.reduced
+        cluster.place, cluster.inner = trial.place, trial.inner
+        cluster.members.append(step)
+        cluster.needs |= needs
+        self.home[step] = cluster
+        for n in needs:
+            if isinstance(n, (Input, Result)) or n not in cluster.place:
+                self._readers.setdefault(n, []).append(cluster)
+        return True
+
+    def _place(self, cluster: Cluster, step: Computed) -> bool:
+        """Give ``step`` a position in the cluster's axes, splitting axes where that helps."""
+        dims = [n for n in step.space if n != 1]
+        if not cluster.members:
+            cluster.axes = [a for a in step.axes if a.extent != 1]
+            cluster.place[step] = tuple(variable(a) for a in step.axes)
+            if isinstance(step, Reduction):
+                cluster.reduced = {step.axes[d] for d in step.reduced if step.space[d] != 1}
+            cluster.inner.add(step)
+            return True
+        if isinstance(step, Reduction):
+            if not self._lay(cluster, step, dims, list(cluster.axes)):
+                return False
+            reduced = set()
+            for d in step.reduced:
+                reduced |= cluster.place[step][d].axes()
+            if cluster.reduced and reduced != cluster.reduced:
+                return False
+            if not cluster.reduced:
+                cluster.reduced = reduced
+            cluster.inner.add(step)
+            return True
+        if self._lay(cluster, step, dims, list(cluster.axes)):
+            cluster.inner.add(step)
+            return True
+        return bool(cluster.reduced) and self._lay(cluster, step, dims, cluster.kept())
+
+    def _lay(
+        self, cluster: Cluster, step: Computed, dims: Sequence[int], axes: Sequence[Axis]
+    ) -> bool:
+        if math.prod(dims) != math.prod(a.extent for a in axes) or 0 in dims:
+            return False
+        splits = match(dims, axes)
+        if splits is None:
+            return False
+        for axis, extents in zip(axes, splits):
+            if len(extents) > 1:
+                cluster.split(axis, extents)
+        kept = axes is not cluster.axes and len(axes) != 0
+        walk: list[Axis] = []
+        skip = cluster.reduced if kept and not self._covers(cluster, dims) else set()
+        walk = [a for a in cluster.axes if a not in skip]
+        place: list[Index] = []
+        at = len(walk) - 1
+        for n in reversed(step.space):
+            value, step_size = Index({}), 1
+            while step_size < n:
+                value = value + variable(walk[at]) * step_size
+                step_size *= walk[at].extent
+                at -= 1
+            place.insert(0, value)
+        cluster.place[step] = tuple(place)
+        return True
+
+    @staticmethod
+    def _covers(cluster: Cluster, dims: Sequence[int]) -> bool:
+        return math.prod(dims) == math.prod(a.extent for a in cluster.axes)
+
+    def _passes(self, cluster: Cluster, step: Computed) -> bool:
+        """Whether every value that ``step`` takes from the cluster is there when it is read."""
+        own = {axis: index for axis, index in zip(step.axes, cluster.place[step])}
+        ok = True
+
+        def check(value: Expr, index: dict[Axis, Index]) -> None:
+            nonlocal ok
+            for e in own_cost(value)[1]:
+                node, position = e.args
+                if node in cluster.place and node is not step:
+                    there = tuple(i.substitute(index) for i in position)
+                    if not _same(node, there, cluster.place[node]):
+                        ok = False
+                elif isinstance(node, Pointwise) and node not in self.roots.roots:
+                    check(node.at(tuple(i.substitute(index) for i in position)), {})
+
+        check(step.value, own)
+        return ok
+
+
+def _same(node: Node, there: Position, made: Position) -> bool:
+    reduced = node.reduced if isinstance(node, Reduction) else ()
+    return all(d in reduced or a == b for d, (a, b) in enumerate(zip(there, made)))

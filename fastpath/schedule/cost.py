@@ -1,0 +1,42 @@
+"""What evaluating an expression costs, in units of an addition: a coarse rule for recomputing."""
+
+from __future__ import annotations
+
+from fastpath.ir.expr import Expr
+from fastpath.ir.program import Pointwise
+
+CHEAP = 8  # at most this is recomputed by each consumer rather than kept
+MOST_READS = 16  # distinct elements that one inlined expression may read
+
+_FREE = {"const", "index", "read"}
+_ONE = {
+    *("add", "sub", "mul", "neg", "abs", "minimum", "maximum", "fmin", "fmax", "sign", "where"),
+    *("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor"),
+    *("logical_not", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "lshift"),
+    *("rshift", "isnan", "isinf", "isfinite", "signbit", "copysign", "floor", "ceil", "trunc"),
+    *("round", "frac", "square", "cast"),
+}
+_FEW = {"truediv", "sqrt", "rsqrt", "reciprocal", "fma"}
+
+
+def own_cost(expr: Expr) -> tuple[int, list[Expr]]:
+    """The cost of the expression without what it reads, and its distinct reads."""
+    seen: set[Expr] = set()
+    reads: list[Expr] = []
+    total = 0
+    stack = [expr]
+    while stack:
+        e = stack.pop()
+        if e in seen:
+            continue
+        seen.add(e)
+        if e.op == "read":
+            reads.append(e)
+        elif e.op not in _FREE:
+            total += 1 if e.op in _ONE else 4 if e.op in _FEW else 12
+        stack.extend(e.operands())
+    return total, reads
+
+
+def is_pointwise(expr: Expr) -> bool:
+    return expr.op == "read" and isinstance(expr.args[0], Pointwise)

@@ -1,0 +1,84 @@
+"""A scheduled kernel: explicit loops over scalar statements, for any printer.
+
+Work is cut into *units*. A unit fixes the ``outer`` axes and, where there is a ``lane`` axis, a
+block of it. In a unit the ``stages`` run one after the other; each is a nest of loops over
+its ``axes`` with, innermost, a loop over the lanes of the block.
+
+Scalar expressions use, besides the scalar rows, ``const``, ``index`` and ``cast``:
+
+- ``load``: ``(buffer name, Index)``, an element of memory;
+- ``reduced``: ``(reduction name,)``, the finished value of an earlier stage's accumulator
+  (one per lane where there is a lane axis);
+- ``scratch``: ``(scratch name, Index)``, an element of the unit's own scratch row.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from fastpath.ir.expr import Expr
+from fastpath.ir.index import Axis, Index
+
+
+@dataclass(frozen=True)
+class Store:
+    buffer: str
+    index: Index
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Write one element of a scratch row."""
+
+    scratch: str
+    index: Index
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Accumulate:
+    """``accumulator = kind(accumulator, value)``; the dtype is the value's."""
+
+    reduction: str
+    kind: str
+    value: Expr
+
+
+Statement = Store | Keep | Accumulate
+
+
+@dataclass
+class Stage:
+    axes: tuple[Axis, ...]
+    statements: list[Statement]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A kernel argument: the address of the first element of a tensor of ``dtype``."""
+
+    name: str
+    dtype: str
+    written: bool
+
+
+@dataclass
+class Kernel:
+    name: str
+    outer: tuple[Axis, ...]
+    lane: Axis | None
+    block: int  # lanes of a unit
+    stages: list[Stage]
+    buffers: list[Buffer]
+    scratch: dict[str, tuple[str, int]] = field(default_factory=dict)  # name -> dtype, elements
+    work: int = 0  # element operations, about: what threads are worth
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.lane.extent // self.block) if self.lane is not None else 1
+
+    @property
+    def units(self) -> int:
+        return math.prod(a.extent for a in self.outer) * self.blocks

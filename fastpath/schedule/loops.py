@@ -1,0 +1,356 @@
+"""From a cluster to a kernel: stages, loop order, collapsed axes, lanes, what is kept where.
+
+Stages: a reduction's value is known after its stage, so whatever reads it goes to a later one.
+A value that was made in an earlier stage is taken from memory if it was stored there, from a
+scratch row if it is costly, and computed again otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from fastpath.ir.expr import Expr
+from fastpath.ir.index import Axis, Index, contiguous_strides, linear, variable
+from fastpath.ir.program import Computed, Node, Pointwise, Position, Reduction
+from fastpath.schedule.cluster import Cluster
+from fastpath.schedule.cost import CHEAP, own_cost
+from fastpath.schedule.kernel import Accumulate, Buffer, Keep, Kernel, Stage, Statement, Store
+
+BLOCK = 4096  # lanes of a unit where all lanes are independent
+STRIP = 256  # lanes of a unit that carry accumulators
+SCRATCH_BYTES = 96 * 1024  # of one unit, on the stack of its thread
+ITEMSIZE = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2}
+
+
+def itemsize(dtype: str) -> int:
+    return ITEMSIZE.get(dtype, 8 if dtype.endswith("64") else 4)
+
+
+class Builder:
+    """Builds one kernel. ``strides`` and ``stored`` say which nodes live in memory, and how."""
+
+    def __init__(self, cluster: Cluster, name: str, roots: set[Node], stored: set[Node]):
+        self.cluster, self.name = cluster, name
+        self.roots, self.stored = roots, stored
+        self.stage_of: dict[Node, int] = {}
+        self.scratch: dict[str, tuple[str, int]] = {}
+        self._scratched: set[Node] = set()
+        self._memo: dict[tuple[int, Expr], Expr] = {}
+        self._costs: dict[Node, int] = {}
+        self._reads: dict[str, str] = {}
+        self._written: dict[str, str] = {}
+
+    def build(self) -> Kernel:
+        cluster = self.cluster
+        members = cluster.members
+        for node in members:
+            self.stage_of[node] = self._stage(node)
+        count = 1 + max(self.stage_of.values())
+        # Slot 2n: members of the kept axes that stage n waits for; slot 2n + 1: its loops.
+        pending: list[list[tuple[Node, Statement]]] = [[] for _ in range(2 * count + 1)]
+        lane = self._lane_candidate()
+        self._row_mode = bool(cluster.reduced) and (lane is None or lane in cluster.reduced)
+        self._find_scratch()
+        for node in members:
+            stage = self.stage_of[node]
+            index = cluster.place[node]
+            at = 2 * stage + (1 if node in cluster.inner else 0)
+            value = self._value(node, index, stage)
+            if isinstance(node, Reduction):
+                pending[at].append((node, Accumulate(node.name, node.kind, value)))
+                if node in self.stored:
+                    offset = linear(self._kept_position(node), node.strides)
+                    done = Expr("reduced", (node.name,), node.dtype)
+                    self._written[node.name] = node.dtype
+                    pending[at + 1].append((node, Store(node.name, offset, done)))
+                continue
+            if node in self.stored:
+                self._written[node.name] = node.dtype
+                offset = linear(index, node.strides)
+                pending[at].append((node, Store(node.name, offset, value)))
+            if node in self._scratched:
+                pending[at].append((node, Keep(node.name, self._scratch_index(), value)))
+        return self._assemble(pending)
+
+    # -- stages ----------------------------------------------------------------------------------
+
+    def _stage(self, node: Computed) -> int:
+        """The stage a member runs in; row-level members run just before stage ``n``."""
+        latest = 0
+        for source in self._members_read(node):
+            made = self.stage_of[source]
+            latest = max(latest, made + 1 if isinstance(source, Reduction) else made)
+        return latest
+
+    def _members_read(self, node: Computed) -> set[Node]:
+        found: set[Node] = set()
+        seen: set[Node] = set()
+        stack: list[Computed] = [node]
+        while stack:
+            for e in own_cost(stack.pop().value)[1]:
+                source = e.args[0]
+                if source in seen or source is node:
+                    continue
+                seen.add(source)
+                if source in self.cluster.place:
+                    found.add(source)
+                elif isinstance(source, Pointwise) and source not in self.roots:
+                    stack.append(source)
+        return found
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def _value(self, node: Computed, index: Position, stage: int) -> Expr:
+        return self._resolve(node.at(index), stage)
+
+    def _resolve(self, e: Expr, stage: int) -> Expr:
+        """``e`` with every read replaced by a load, an accumulator, scratch, or the body."""
+        key = (stage, e)
+        known = self._memo.get(key)
+        if known is None:
+            known = self._memo[key] = self._resolve_new(e, stage)
+        return known
+
+    def _resolve_new(self, e: Expr, stage: int) -> Expr:
+        if e.op in ("const", "index"):
+            return e
+        if e.op != "read":
+            return Expr(e.op, tuple(self._resolve(a, stage) for a in e.args), e.dtype)
+        node, index = e.args
+        if node in self.cluster.place:
+            if isinstance(node, Reduction):
+                return Expr("reduced", (node.name,), node.dtype)
+            if self.stage_of[node] < stage and node in self.cluster.inner:
+                if node in self._scratched:
+                    return Expr("scratch", (node.name, self._scratch_index()), node.dtype)
+                if node in self.stored and self._cost(node) > CHEAP:
+                    return self._load(node, index)
+            return self._resolve(node.at(index), stage)
+        if isinstance(node, Pointwise) and node not in self.roots:
+            return self._resolve(node.at(index), stage)
+        return self._load(node, index)
+
+    def _load(self, node: Node, index: Position) -> Expr:
+        self._reads[node.name] = node.dtype
+        return Expr("load", (node.name, linear(index, node.strides)), node.dtype)
+
+    def _cost(self, node: Computed) -> int:
+        if node not in self._costs:
+            cost, reads = own_cost(node.value)
+            for e in reads:
+                source = e.args[0]
+                if isinstance(source, Pointwise) and (
+                    source in self.cluster.place or source not in self.roots
+                ):
+                    cost += self._cost(source)
+            self._costs[node] = cost
+        return self._costs[node]
+
+    def _kept_position(self, node: Reduction) -> Position:
+        place = self.cluster.place[node]
+        return tuple(Index({}) if d in node.reduced else i for d, i in enumerate(place))
+
+    # -- scratch rows ----------------------------------------------------------------------------
+
+    def _inner_axes(self) -> list[Axis]:
+        return [a for a in self.cluster.axes if a in self.cluster.reduced]
+
+    def _scratch_index(self) -> Index:
+        inner = self._inner_axes()
+        return linear(
+            [variable(a) for a in inner], contiguous_strides([a.extent for a in inner])
+        )
+
+    def _find_scratch(self) -> None:
+        if not self._row_mode:
+            return
+        width = math.prod(a.extent for a in self._inner_axes())
+        budget = SCRATCH_BYTES
+        for node in self.cluster.members:
+            for source in self._members_read(node):
+                if (
+                    isinstance(source, Pointwise)
+                    and source in self.cluster.inner
+                    and self.stage_of[source] < self.stage_of[node]
+                    and self._cost(source) > CHEAP
+                    and source not in self._scratched
+                    and width * 4 <= budget
+                ):
+                    kept = "float32" if source.dtype in ("bfloat16", "float16") else source.dtype
+                    if itemsize(kept) * width > budget:
+                        continue
+                    budget -= itemsize(kept) * width
+                    self._scratched.add(source)
+                    self.scratch[source.name] = (source.dtype, width)
+
+    # -- loops -----------------------------------------------------------------------------------
+
+    def _weights(self) -> list[tuple[Index, int]]:
+        """The memory positions that matter for the loop order; stores count double."""
+        found: list[tuple[Index, int]] = []
+        for node in self.cluster.members:
+            index = self.cluster.place[node]
+            if node in self.stored and not isinstance(node, Reduction):
+                found.append((linear(index, node.strides), 2))
+            stack = [node.at(index)]
+            seen: set[Expr] = set()
+            while stack:
+                for e in own_cost(stack.pop())[1]:
+                    source, position = e.args
+                    if e in seen or source in self.cluster.place:
+                        continue
+                    seen.add(e)
+                    if isinstance(source, Pointwise) and source not in self.roots:
+                        stack.append(source.at(position))
+                    else:
+                        found.append((linear(position, source.strides), 1))
+        return found
+
+    def _lane_candidate(self) -> Axis | None:
+        """The axis along which most accesses step by one element."""
+        self._accesses = self._weights()
+        best, best_score = None, 0
+        for axis in self.cluster.axes:
+            score = sum(w for i, w in self._accesses if i.coefficient(axis) == 1)
+            # Ties go to the later axis, and short axes make poor lanes.
+            score = score * min(axis.extent, 16)
+            if score >= best_score and score > 0:
+                best, best_score = axis, score
+        return best if best is not None else (self.cluster.axes[-1] if self.cluster.axes else None)
+
+    def _ordered(self, axes: Iterable[Axis]) -> list[Axis]:
+        """Outermost first: by the stride of the heaviest access that moves along both."""
+        axes = list(axes)
+        place = {a: n for n, a in enumerate(self.cluster.axes)}
+
+        def stride(axis: Axis) -> tuple[int, int]:
+            for index, _ in sorted(self._accesses, key=lambda pair: -pair[1]):
+                c = index.coefficient(axis)
+                if c:
+                    return (-abs(c), place[axis])
+            return (0, place[axis])
+
+        return sorted(axes, key=stride)
+
+    def _assemble(self, pending: list[list[tuple[Node, Statement]]]) -> Kernel:
+        cluster = self.cluster
+        lane = self._lane_candidate()
+        if self._row_mode:
+            lane = None
+        if cluster.reduced:
+            inner = self._ordered(cluster.reduced)
+            outer = self._ordered(a for a in cluster.kept() if a is not lane)
+        else:
+            inner = []
+            outer = self._ordered(a for a in cluster.axes if a is not lane)
+        stages: list[Stage] = []
+        for place, statements in enumerate(pending):
+            if statements:
+                axes = tuple(inner) if place % 2 else ()
+                stages.append(Stage(axes, [s for _, s in statements]))
+        block = 1
+        if lane is not None:
+            block = STRIP if cluster.reduced else BLOCK
+        buffers = [Buffer(n, d, False) for n, d in self._reads.items() if n not in self._written]
+        buffers += [Buffer(n, d, True) for n, d in self._written.items()]
+        points = math.prod(a.extent for a in cluster.axes)
+        work = points * (2 + sum(self._cost(n) for n in cluster.members))
+        kernel = Kernel(
+            self.name, tuple(outer), lane, block, stages, buffers, dict(self.scratch), work
+        )
+        return collapse(kernel)
+
+
+def _indices(kernel: Kernel) -> Iterable[Index]:
+    seen: set[Expr] = set()
+    for stage in kernel.stages:
+        for s in stage.statements:
+            if not isinstance(s, Accumulate):
+                yield s.index
+            stack = [s.value]
+            while stack:
+                e = stack.pop()
+                if e in seen:
+                    continue
+                seen.add(e)
+                if e.op in ("load", "scratch"):
+                    yield e.args[1]
+                elif e.op == "index":
+                    yield e.args[0]
+                stack.extend(operands(e))
+
+
+def operands(e: Expr) -> tuple[Expr, ...]:
+    return () if e.op in ("const", "index", "load", "reduced", "scratch") else e.args
+
+
+def _rewrite(e: Expr, values: dict[Axis, Index], memo: dict[Expr, Expr]) -> Expr:
+    known = memo.get(e)
+    if known is None:
+        if e.op in ("load", "scratch"):
+            known = Expr(e.op, (e.args[0], e.args[1].substitute(values)), e.dtype)
+        elif e.op == "index":
+            known = Expr(e.op, (e.args[0].substitute(values),), e.dtype)
+        elif e.op in ("const", "reduced"):
+            known = e
+        else:
+            known = Expr(e.op, tuple(_rewrite(a, values, memo) for a in e.args), e.dtype)
+        memo[e] = known
+    return known
+
+
+def substitute(kernel: Kernel, values: dict[Axis, Index]) -> None:
+    memo: dict[Expr, Expr] = {}
+    for stage in kernel.stages:
+        changed: list[Statement] = []
+        for s in stage.statements:
+            value = _rewrite(s.value, values, memo)
+            if isinstance(s, Store):
+                changed.append(Store(s.buffer, s.index.substitute(values), value))
+            elif isinstance(s, Keep):
+                changed.append(Keep(s.scratch, s.index.substitute(values), value))
+            else:
+                changed.append(Accumulate(s.reduction, s.kind, value))
+        stage.statements = changed
+
+
+def collapse(kernel: Kernel) -> Kernel:
+    """Merge neighbouring loops wherever every access steps through both as through one."""
+    changed = True
+    while changed:
+        changed = False
+        runs = [list(kernel.outer) + ([kernel.lane] if kernel.lane is not None else [])]
+        nests = {stage.axes for stage in kernel.stages if stage.axes}
+        runs += [list(n) for n in nests]
+        indices = list(_indices(kernel))
+        for run in runs:
+            for slow, fast in zip(run, run[1:]):
+                steps = [(i.coefficient(slow), i.coefficient(fast)) for i in indices]
+                if any(s is None or f is None or s != f * fast.extent for s, f in steps):
+                    continue
+                merged = Axis(slow.extent * fast.extent)
+                # Every index is affine in both with these strides, so the slow axis takes all.
+                _merge(kernel, slow, fast, merged)
+                changed = True
+                break
+            if changed:
+                break
+    return kernel
+
+
+def _merge(kernel: Kernel, slow: Axis, fast: Axis, merged: Axis) -> None:
+    # slow * (s * extent) + fast * s == merged * s
+    values = {slow: Index({}), fast: Index({merged: 1})}
+    substitute(kernel, values)
+
+    def replaced(axes: Iterable[Axis]) -> tuple[Axis, ...]:
+        return tuple(merged if a is fast else a for a in axes if a is not slow)
+
+    if kernel.lane is fast:
+        kernel.lane = merged
+        kernel.outer = tuple(a for a in kernel.outer if a is not slow)
+    else:
+        kernel.outer = replaced(kernel.outer)
+    for stage in kernel.stages:
+        stage.axes = replaced(stage.axes)

@@ -1,0 +1,107 @@
+"""Which nodes are computed for themselves, and which are inlined into their consumers.
+
+A *root* is a reduction, or a pointwise node that has to exist in memory or is too costly to be
+computed once per consumer. Whether a root really is stored is decided later: consumers in the
+same kernel take the value from a register.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from fastpath.ir.program import Call, Computed, Node, Pointwise, Program, Reduction, Tensor
+from fastpath.schedule.cost import CHEAP, MOST_READS, own_cost
+
+
+def tensors_in(value: object) -> Iterable[Tensor]:
+    """Every tensor in nested tuples, lists and dicts."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensors_in(item)
+
+
+class Roots:
+    """``order``: the roots and calls that are needed, in graph order. ``stored``: nodes that
+    calls or the caller need as real tensors. ``needs``: per root or call, the roots, calls and
+    inputs whose values it takes."""
+
+    def __init__(self, program: Program):
+        self.stored: set[Node] = set()
+        self.order: list[Computed | Call] = []
+        self._live = self._liveness(program)
+        self._users: dict[Node, set[object]] = defaultdict(set)
+        self._widest: dict[Node, int] = defaultdict(int)
+        self._reads = {}
+        self._cost = {}
+        self.needs: dict[object, set[Node]] = {}
+        steps = [s for s in program.steps if s in self._live]
+        for step in steps:
+            if isinstance(step, Computed):
+                self._cost[step], self._reads[step] = own_cost(step.value)
+                points = 1
+                for n in step.space:
+                    points *= n
+                for e in self._reads[step]:
+                    self._users[e.args[0]].add(step)
+                    self._widest[e.args[0]] = max(self._widest[e.args[0]], points)
+        self.roots: set[Node] = set()
+        total: dict[Node, int] = {}
+        leaves: dict[Node, frozenset[Node]] = {}
+        for step in steps:
+            if isinstance(step, Call):
+                self.order.append(step)
+                self.needs[step] = {
+                    n
+                    for t in tensors_in((step.arguments, step.keywords))
+                    for n in (t.node,)
+                }
+                continue
+            cost, found = self._cost[step], set()
+            for e in self._reads[step]:
+                node = e.args[0]
+                if isinstance(node, Pointwise) and node not in self.roots:
+                    cost += total[node]
+                    found |= leaves[node]
+                else:
+                    found.add(node)
+            total[step], leaves[step] = cost, frozenset(found)
+            if self._is_root(step, cost, len(found)):
+                self.roots.add(step)
+                self.order.append(step)
+                self.needs[step] = found
+
+    def _is_root(self, node: Computed, cost: int, leaves: int) -> bool:
+        if isinstance(node, Reduction) or node in self.stored:
+            return True
+        users = self._users[node]
+        if not users:
+            return True
+        if cost > CHEAP and len(users) > 1:
+            return True
+        if cost > CHEAP and self._widest[node] > 2 * node.numel:
+            return True
+        return leaves > MOST_READS
+
+    def _liveness(self, program: Program) -> set[object]:
+        for t in tensors_in(program.outputs):
+            self.stored.add(t.node)
+        live: set[object] = set()
+        wanted: set[Node] = set(self.stored)
+        for step in reversed(program.steps):
+            if isinstance(step, Call):
+                if step.impure or any(r in wanted for r in step.outputs):
+                    live.add(step)
+                    for t in tensors_in((step.arguments, step.keywords)):
+                        wanted.add(t.node)
+                        self.stored.add(t.node)
+            elif step in wanted:
+                live.add(step)
+                for e in own_cost(step.value)[1]:
+                    wanted.add(e.args[0])
+        return live

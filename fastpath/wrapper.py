@@ -1,0 +1,328 @@
+"""The generated Python function that allocates, launches kernels, and calls ATen.
+
+Everything that can be decided while compiling is a literal of the text. Buffers are freed after
+their last use, and a dead one of the same size and layout is used again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from fastpath.aot.capture import Capture
+from fastpath.aot.inputs import Unsupported
+from fastpath.aot.observe import Again, Plain, Same, Value, ViewOf
+from fastpath.ir.program import Call, Computed, Input, Node, Program, Result, Tensor
+from fastpath.ir.types import DTYPE
+from fastpath.report import Report
+from fastpath.schedule.cluster import Cluster, Fusion
+from fastpath.schedule.kernel import Kernel
+from fastpath.schedule.loops import Builder
+from fastpath.schedule.roots import tensors_in
+
+CompileKernel = Callable[[Kernel], "tuple[Callable[..., None], str]"]
+
+
+class Wrapper:
+    """Writes ``call(*inputs)`` and ``call.source``; ``compile_kernel`` is the printer's."""
+
+    def __init__(
+        self,
+        capture: Capture,
+        program: Program,
+        constants: Sequence[torch.Tensor],
+        compile_kernel: CompileKernel,
+        report: Report,
+    ):
+        self.capture, self.program, self.report = capture, program, report
+        self.compile_kernel = compile_kernel
+        self.names: dict[str, Any] = {"torch": torch, "empty": torch.empty_strided}
+        self.names["as_strided"] = torch.as_strided
+        self.lines: list[str] = []
+        self.kernels: list[str] = []  # sources
+        self._variable: dict[Node, str] = {}
+        self._views: dict[int, tuple[Tensor, str]] = {}
+        self._addresses: dict[str, str] = {}
+        self._count = 0
+        self.parameters: list[str] = []
+        for node in program.inputs:
+            self._variable[node] = node.name
+            if node.place < capture.given:
+                self.parameters.append(node.name)
+            elif node.place < capture.given + len(capture.lifted):
+                self.names[node.name] = capture.lifted[node.place - capture.given]
+            else:
+                place = node.place - capture.given - len(capture.lifted)
+                self.names[node.name] = constants[place]
+
+    def write(self) -> Callable[..., Any]:
+        fusion = Fusion(self.program)
+        self.escaping = fusion.roots.stored
+        stored = self._stored(fusion)
+        order = fusion.result
+        last = self._last_uses(order, stored)
+        self._pool: list[Node] = []
+        for place, cluster in enumerate(order):
+            if cluster.call is not None:
+                self._call(cluster.call)
+            else:
+                self._launch(cluster, fusion, stored)
+            self._release(last.get(place, ()))
+        self._finish()
+        return self._compile()
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def _stored(self, fusion: Fusion) -> set[Node]:
+        """Members that other kernels, calls or the caller read from memory."""
+        stored = {n for n in fusion.roots.stored if isinstance(n, Computed)}
+        for cluster in fusion.clusters:
+            for node in cluster.needs:
+                if isinstance(node, Computed) and fusion.home.get(node) is not cluster:
+                    stored.add(node)
+        return stored
+
+    def _last_uses(self, order: Sequence[Cluster], stored: set[Node]) -> dict[int, list[Node]]:
+        last: dict[Node, int] = {}
+        for place, cluster in enumerate(order):
+            for node in cluster.needs:
+                last[node] = place
+            for node in cluster.members:
+                last.setdefault(node, place)
+            if cluster.call is not None:
+                for node in cluster.call.outputs:
+                    last.setdefault(node, place)
+        returned = {t.node for t in tensors_in(self.program.outputs)}
+        found: dict[int, list[Node]] = {}
+        for node, place in last.items():
+            if isinstance(node, Input) or node in returned:
+                continue
+            if isinstance(node, Computed) and node not in stored:
+                continue
+            found.setdefault(place, []).append(node)
+        return found
+
+    def _release(self, nodes: Sequence[Node]) -> None:
+        dead: list[str] = []
+        for node in nodes:
+            name = self._variable.get(node)
+            if name is None:
+                continue
+            if isinstance(node, Computed) and node not in self.escaping:
+                self._pool.append(node)
+                continue
+            dead.append(name)
+            for key, (view, variable) in list(self._views.items()):
+                if view.node is node:
+                    dead.append(variable)
+                    del self._views[key]
+        if dead:
+            self.lines.append(f"del {', '.join(sorted(dead))}")
+
+    def _allocate(self, node: Computed) -> str:
+        for candidate in self._pool:
+            if (candidate.shape, candidate.strides, candidate.dtype) == (
+                node.shape,
+                node.strides,
+                node.dtype,
+            ):
+                self._pool.remove(candidate)
+                name = self._variable[candidate]
+                self._variable[node] = name
+                return name
+        name = f"b{self._count}"
+        self._count += 1
+        self.lines.append(
+            f"{name} = empty({node.shape}, {node.strides}, dtype={self._dtype(node.dtype)})"
+        )
+        self._variable[node] = name
+        return name
+
+    def _dtype(self, name: str) -> str:
+        self.names[name] = DTYPE[name]
+        return name
+
+    def _address(self, name: str) -> str:
+        known = self._addresses.get(name)
+        if known is None:
+            known = self._addresses[name] = f"{name}_p"
+            self.lines.append(f"{known} = {name}.data_ptr()")
+        return known
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    def _launch(self, cluster: Cluster, fusion: Fusion, stored: set[Node]) -> None:
+        own = [n for n in cluster.members if n in stored]
+        if any(n.numel == 0 for n in cluster.members):
+            for node in own:
+                self._allocate(node)
+            return
+        number = len(self.kernels)
+        kernel = Builder(cluster, f"kernel_{number}", fusion.roots.roots, stored).build()
+        run, source = self.compile_kernel(kernel)
+        self.kernels.append(source)
+        self.report.kernels += 1
+        for node in own:
+            self._allocate(node)
+        by_name = {n.name: self._variable[n] for n in (*cluster.needs, *own) if n in self._variable}
+        pointers = [self._address(by_name[b.name]) for b in kernel.buffers]
+        self.names[f"k{number}"] = run
+        made = ", ".join(n.name for n in cluster.members)
+        self.lines.append(f"k{number}({', '.join(pointers)})  # {made}")
+
+    def _call(self, call: Call) -> None:
+        self.report.aten_calls[call.name] = self.report.aten_calls.get(call.name, 0) + 1
+        self.report.reasons[call.name] = call.reason
+        text = self._operator(call.target, call.arguments, call.keywords)
+        if not call.outputs:
+            self.lines.append(text)
+            return
+        name = f"b{self._count}"
+        self._count += 1
+        self.lines.append(f"{name} = {text}")
+        if call.single:
+            self._variable[call.outputs[0]] = name
+            return
+        for place, result in zip(call.places, call.outputs):
+            self._variable[result] = f"{name}_{place}"
+            self.lines.append(f"{name}_{place} = {name}[{place}]")
+
+    def _operator(self, target: Any, arguments: Any, keywords: Any) -> str:
+        name = str(target).replace(".", "_").replace("::", "_")
+        self.names[name] = target._op if isinstance(target, torch._ops.OpOverload) else target
+        texts = [self._literal(a) for a in arguments]
+        texts += [f"{k}={self._literal(v)}" for k, v in keywords.items()]
+        return f"{name}({', '.join(texts)})"
+
+    def _literal(self, value: Any) -> str:
+        if isinstance(value, Tensor):
+            return self._real(value)
+        if isinstance(value, (tuple, list)):
+            items = ", ".join(self._literal(v) for v in value)
+            return f"[{items}]"
+        if isinstance(value, float) and value in (float("inf"), float("-inf")) or value != value:
+            return f"float('{value}')"
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return repr(value)
+        name = f"constant_{len(self.names)}"
+        for known, other in self.names.items():
+            if other is value and known.startswith("constant_"):
+                return known
+        self.names[name] = value
+        return name
+
+    def _real(self, t: Tensor) -> str:
+        """The variable that holds a real tensor; views are made by ATen's own view operators."""
+        if t.replay is None:
+            return self._variable[t.node]
+        known = self._views.get(id(t))
+        if known is not None:
+            return known[1]
+        replay = t.replay
+        text = self._operator(replay.target, replay.arguments, replay.keywords)
+        name = f"v{self._count}"
+        self._count += 1
+        if replay.place is not None:
+            text = f"{text}[{replay.place}]"
+        self.lines.append(f"{name} = {text}")
+        self._views[id(t)] = (t, name)
+        return name
+
+    # -- outputs ---------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        seen = self.capture.seen
+        count = len(seen.outputs)
+        values = self.program.outputs[:count]
+        written = self.program.outputs[count:]
+        texts: list[str] = [""] * count
+        groups = Counter(o.group for o in seen.outputs if isinstance(o, Value))
+        owner: dict[Node, int] = {}
+        base_of: dict[int, tuple[Node, int]] = {}
+        for place, (out, t) in enumerate(zip(seen.outputs, values)):
+            if isinstance(out, Value):
+                texts[place] = self._own(out, t, groups[out.group] > 1, owner, base_of)
+        temporaries = []
+        for n, t in zip(self.capture.written, written):
+            name = self._real(t)
+            if isinstance(t.node, Input):
+                self.lines.append(f"w{n} = {name}.clone()")
+                name = f"w{n}"
+            temporaries.append((self._variable[self.program.inputs[n]], name))
+        for target, name in temporaries:
+            self.lines.append(f"{target}.copy_({name})")
+        for place, out in enumerate(seen.outputs):
+            if isinstance(out, Same):
+                texts[place] = self._variable[self.program.inputs[out.place]]
+            elif isinstance(out, ViewOf):
+                base = self._variable[self.program.inputs[out.place]]
+                offset = f"{base}.storage_offset() + {out.offset}"
+                texts[place] = f"as_strided({base}, {out.size}, {out.stride}, {offset})"
+            elif isinstance(out, Plain):
+                texts[place] = self._literal(out.value)
+        for place, text in enumerate(texts):
+            self.lines.append(f"out{place} = {text}" if text else f"out{place} = None")
+        for place, out in enumerate(seen.outputs):
+            if isinstance(out, Again):
+                self.lines.append(f"out{place} = out{out.output}")
+        names = [f"out{place}" for place in range(count)]
+        spec = seen.spec
+        if spec.type in (tuple, list) and all(c.is_leaf() for c in spec.children()):
+            left, right = ("(", ",)") if spec.type is tuple and count else ("[", "]")
+            if spec.type is tuple and not count:
+                left, right = "(", ")"
+            self.lines.append(f"return {left}{', '.join(names)}{right}")
+        elif spec.is_leaf():
+            self.lines.append(f"return {names[0]}")
+        else:
+            self.names["unflatten"], self.names["spec"] = pytree.tree_unflatten, spec
+            self.lines.append(f"return unflatten([{', '.join(names)}], spec)")
+
+    def _own(
+        self,
+        out: Value,
+        t: Tensor,
+        shared: bool,
+        owner: dict[Node, int],
+        base_of: dict[int, tuple[Node, int]],
+    ) -> str:
+        """The text of an output with storage of its own (shared only within its group)."""
+        fits = (t.shape, t.strides) == (out.size, out.stride)
+        free = not isinstance(t.node, Input) and owner.setdefault(t.node, out.group) == out.group
+        if isinstance(t.node, Result) and t.node.call.target._schema.arguments:
+            free &= not any(a.alias_info for a in t.node.call.target._schema.arguments)
+        if shared:
+            node, offset = base_of.setdefault(out.group, (t.node, out.offset - t.offset))
+            if not (fits and free and node is t.node and offset == out.offset - t.offset):
+                raise Unsupported("outputs that alias each other after a mutation")
+        name = self._real(t)
+        if fits and free:
+            return name
+        dtype = self._dtype(t.dtype) if t.dtype in DTYPE else f"{name}.dtype"
+        return f"empty({out.size}, {out.stride}, dtype={dtype}).copy_({name})"
+
+    # -- text ------------------------------------------------------------------------------------
+
+    def _compile(self) -> Callable[..., Any]:
+        body = self.lines
+        if self.capture.no_grad:
+            self.names["set_grad"] = torch._C._set_grad_enabled
+            inner = "".join(f"        {line}\n" for line in body)
+            text = (
+                f"def call({', '.join(self.parameters)}):\n    set_grad(False)\n    try:\n{inner}"
+                "    finally:\n        set_grad(True)\n"
+            )
+        else:
+            inner = "".join(f"    {line}\n" for line in body)
+            text = f"def call({', '.join(self.parameters)}):\n{inner}"
+        scope = dict(self.names)
+        exec(compile(text, "<fastpath wrapper>", "exec"), scope)
+        call = scope["call"]
+        call.source = text
+        call.kernel_sources = self.kernels
+        call.report = self.report
+        return call
