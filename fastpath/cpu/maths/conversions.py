@@ -1,0 +1,69 @@
+"""Conversions between the kinds, and the reduced floats, which live in kernels as float32."""
+
+from __future__ import annotations
+
+from fastpath.cpu.maths.emitter import BITS, Value
+
+KINDS = ("b1", "u8", "i8", "i16", "i32", "i64", "f32", "f64")
+
+
+def to_integer(x: Value, kind: str) -> Value:
+    """A float truncated towards zero, and then wrapped; out of range as x86 converts.
+
+    The narrow integers go through int32, so what that does not hold gives its minimum's low bits.
+    """
+    word = "i64" if kind == "i64" else "i32"
+    low, high = -(2.0 ** (BITS[word] - 1)), 2.0 ** (BITS[word] - 1)
+    # a float64 above low - 1 truncates into int32; the other pairs have no number between
+    above = x > low - 1 if (x.kind, word) == ("f64", "i32") else x >= low
+    inside = above & (x < high)
+    whole = inside.where(x, 0.0).to(word)
+    return inside.where(whole, int(low)).to(kind)
+
+
+def convert(x: Value, kind: str) -> Value:
+    """Any of :data:`KINDS`, or a reduced float, for which the value is rounded and stays f32."""
+    if kind in ("f16", "bf16"):
+        single = convert(x, "f32")
+        if kind == "bf16":
+            return bf16_to_f32(f32_to_bf16(single))
+        return f16_to_f32(f32_to_f16(single))
+    if kind == "b1":
+        return x.ne(0)
+    if x.is_float and kind[0] in "iu":
+        return to_integer(x, kind)
+    return x.to(kind)
+
+
+def bf16_to_f32(x: Value) -> Value:
+    """The bits of a bfloat16, as u16, to float32 (exact)."""
+    return (x.to("u32") << 16).bitcast("f32")
+
+
+def f32_to_bf16(x: Value) -> Value:
+    """float32 to the bits of the nearest bfloat16, halves to even; nan stays nan."""
+    word = x.bitcast("u32")
+    nearest = (word + (((word >> 16) & 1) + 0x7FFF)) >> 16
+    return x.ne(x).where(0x7FC0, nearest).to("u16")
+
+
+def f16_to_f32(x: Value) -> Value:
+    """The bits of a float16, as u16, to float32 (exact, subnormals too)."""
+    word = x.to("u32")
+    # the exponent field moves by 13 bits; its bias differs by 112, which a product mends
+    size = ((word & 0x7FFF) << 13).bitcast("f32") * 2.0**112
+    infinite = (word & 0x7C00).eq(0x7C00).where(word.const(0x7F800000), 0)
+    return (size.bitcast("u32") | infinite | ((word & 0x8000) << 16)).bitcast("f32")
+
+
+def f32_to_f16(x: Value) -> Value:
+    """float32 to the bits of the nearest float16, halves to even; nan stays nan."""
+    word = x.bitcast("u32")
+    sign = (word >> 16) & 0x8000
+    size = word & 0x7FFFFFFF
+    normal = ((size + (((size >> 13) & 1) + 0xFFF)) >> 13) - (112 << 10)
+    # adding 1/2 aligns a subnormal's last bit with float32's, so that the sum is rounded to it
+    subnormal = (size.bitcast("f32") + 0.5).bitcast("u32") - size.const(0.5, "f32").bitcast("u32")
+    result = (size < 0x38800000).where(subnormal, normal)
+    result = (size >= 0x47800000).where(0x7C00, result)
+    return ((size > 0x7F800000).where(0x7E00, result) | sign).to("u16")

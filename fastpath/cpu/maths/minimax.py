@@ -1,0 +1,343 @@
+"""Minimax polynomials for the kernels' elementary functions: where ``coefficients.py`` comes from.
+
+``python -m fastpath.cpu.maths.minimax`` rewrites that file (needs mpmath, takes minutes); a name
+after it prints only that polynomial. The method is Remez' exchange on a dense grid in multiple
+precision; leading coefficients that the algorithm needs exact are divided out of the target, and
+coefficients are rounded to the kernel's dtype one by one, each time fitting the rest again.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mpmath import mp, mpf
+
+mp.dps = 50
+Function = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Target:
+    """``f(t)`` on ``[low, high]`` as a polynomial of ``degree``; the error is scaled by ``weight``.
+
+    ``dtype`` is ``f32`` or ``f64``.
+    """
+
+    f: Function
+    weight: Function
+    low: Any
+    high: Any
+    degree: int
+    dtype: str
+
+
+def rounded(value: Any, dtype: str) -> Any:
+    """``value`` to the nearest number of the dtype (normal range)."""
+    if value == 0:
+        return mpf(0)
+    bits = 24 if dtype == "f32" else 53
+    scale = mpf(2) ** (bits - 1 - int(mp.floor(mp.log(abs(value), 2))))
+    return mp.nint(value * scale) / scale
+
+
+def remez(
+    f: Sequence[Any], weight: Sequence[Any], grid: Sequence[Any], powers: Sequence[int]
+) -> tuple[list[Any], Any]:
+    """Coefficients of ``powers`` that minimise the largest weighted error on the grid, and it."""
+    count = len(powers) + 1
+    last = len(grid) - 1
+    nodes = [round(last * (1 - mp.cos(mp.pi * i / (count - 1))) / 2) for i in range(count)]
+    for _ in range(40):
+        matrix, right = mp.matrix(count, count), mp.matrix(count, 1)
+        for row, node in enumerate(nodes):
+            for column, power in enumerate(powers):
+                matrix[row, column] = grid[node] ** power
+            matrix[row, count - 1] = (-1) ** row / weight[node]
+            right[row] = f[node]
+        solution = mp.lu_solve(matrix, right)
+        coefficients = [solution[i] for i in range(count - 1)]
+        level = abs(solution[count - 1])
+        errors = [
+            (sum(c * x**p for c, p in zip(coefficients, powers, strict=True)) - fx) * w
+            for x, fx, w in zip(grid, f, weight, strict=True)
+        ]
+        extrema = _alternation(errors, count)
+        worst = max(abs(e) for e in errors)
+        if extrema is None or worst <= level * (1 + mpf("1e-3")):
+            return coefficients, worst
+        nodes = extrema
+    return coefficients, worst
+
+
+def _alternation(errors: list[Any], count: int) -> list[int] | None:
+    """One extremum per run of equal sign, cut down to ``count`` by dropping small ends."""
+    best: list[int] = []
+    for i, error in enumerate(errors):
+        if best and (errors[best[-1]] > 0) == (error > 0):
+            if abs(error) > abs(errors[best[-1]]):
+                best[-1] = i
+        else:
+            best.append(i)
+    while len(best) > count:
+        best.pop(0 if abs(errors[best[0]]) < abs(errors[best[-1]]) else -1)
+    return best if len(best) == count else None
+
+
+def fit(target: Target, points: int = 0) -> tuple[list[Any], Any]:
+    """Coefficients of ``target``, lowest first, in its dtype, and their largest weighted error."""
+    points = points or 24 * (target.degree + 2)
+    low, high = mpf(target.low), mpf(target.high)
+    grid = [
+        low + (high - low) * (1 - mp.cos(mp.pi * (i + mpf(1) / 2) / points)) / 2
+        for i in range(points)
+    ]
+    f = [target.f(x) for x in grid]
+    weight = [target.weight(x) for x in grid]
+    fixed, _ = remez(f, weight, grid, range(target.degree + 1))
+    if target.dtype == "f32":
+        fixed = _refitted(fixed, f, weight, grid)
+    fixed = [rounded(c, target.dtype) for c in fixed]
+    errors = [
+        abs(sum(c * x**p for p, c in enumerate(fixed)) - fx) * w
+        for x, fx, w in zip(grid, f, weight, strict=True)
+    ]
+    return fixed, max(errors)
+
+
+def _refitted(
+    coefficients: list[Any], f: Sequence[Any], weight: Sequence[Any], grid: Sequence[Any]
+) -> list[Any]:
+    """Round the coefficients to single precision lowest first, each time fitting the others again.
+
+    The fit is of least squares in double precision, weighted by where the error is large.
+    """
+    x = np.array(grid, dtype=np.float64)
+    scale = np.array(weight, dtype=np.float64)
+    target = np.array(
+        [
+            fx - sum(c * g**p for p, c in enumerate(coefficients))
+            for fx, g in zip(f, grid, strict=True)
+        ],
+        dtype=np.float64,
+    )
+    result = np.array(coefficients, dtype=np.float64)
+    for fixed in range(len(result)):
+        exact = result[fixed]
+        result[fixed] = np.float32(exact)
+        target = target + (exact - result[fixed]) * x**fixed
+        powers = np.arange(fixed + 1, len(result))
+        if not len(powers):
+            break
+        emphasis = np.ones_like(x)
+        columns = x[:, None] ** powers
+        for _ in range(30):
+            w = scale * emphasis
+            change = np.linalg.lstsq(columns * w[:, None], target * w, rcond=None)[0]
+            error = np.abs(target - columns @ change) * scale
+            emphasis *= np.sqrt(error / error.max() + 1e-3)
+            emphasis /= emphasis.max()
+        result[powers] += change
+        target = target - columns @ change
+    return [mpf(c) for c in result]
+
+
+def _series(terms: int, coefficient: Callable[[int], Any]) -> Function:
+    """A power series, for targets that cancel near 0."""
+    values = [coefficient(k) for k in range(terms)]
+    return lambda x: mp.polyval(values[::-1], x)
+
+
+_HALF_LN2 = mp.log(2) / 2
+_exp_tail = _series(30, lambda k: 1 / mp.factorial(k + 2))  # (exp(r) - 1 - r) / r**2
+_exp2_tail = _series(40, lambda k: mp.log(2) ** (k + 1) / mp.factorial(k + 1))  # (2**r - 1) / r
+_sin_tail = _series(20, lambda k: (-1) ** (k + 1) / mp.factorial(2 * k + 3))  # in r**2
+_cos_tail = _series(20, lambda k: (-1) ** k / mp.factorial(2 * k + 4))  # (cos r - 1 + r2/2) / r4
+_atanh_tail = _series(90, lambda k: mpf(2) / (2 * k + 3))  # (2 atanh(s) - 2 s) / s**3, in s**2
+_atanh_rest = _series(90, lambda k: mpf(2) / (2 * k + 5))  # what follows its 2/3, over s**2
+
+
+def _log_tail(f: Any) -> Any:
+    """(log(1 + f) - f + f**2 / 2) / f**3."""
+    if abs(f) < mpf("1e-6"):
+        return sum((-1) ** k * f**k / (k + 3) for k in range(8))
+    return (mp.log(1 + f) - f + f * f / 2) / f**3
+
+
+def _odd_tail(function: Function, slope: Any = 1) -> Function:
+    """(function(x) - slope x) / x**3 as a function of x**2."""
+
+    def tail(z: Any) -> Any:
+        with mp.workdps(90):
+            x = mp.sqrt(max(z, mpf("1e-24")))
+            return (function(x) - slope * x) / x**3
+
+    return tail
+
+
+def _erf_ratio(z: Any) -> Any:
+    """erf(x) / x - 1 as a function of x**2."""
+    x = mp.sqrt(max(z, mpf("1e-40")))
+    return mp.erf(x) / x - 1
+
+
+_ERF_SPLIT = mpf("0.9")
+_ERFC_CENTRE = mpf(3)
+_ERFC_END = mpf(28)
+
+
+def _erfcx(t: Any) -> Any:
+    """erfc(t) * exp(t**2) * (1 + 2t), which is between 1 and 1.2 and smooth to infinity."""
+    with mp.workdps(60):
+        value = mp.erfc(t) * mp.exp(t * t) * (1 + 2 * t)
+    return value
+
+
+def _erfcx_mapped(u: Any) -> Any:
+    """The same as a function of u = (t - c) / (t + c)."""
+    return _erfcx(_ERFC_CENTRE * (1 + u) / (1 - u))
+
+
+def _mapped(t: Any) -> Any:
+    return (t - _ERFC_CENTRE) / (t + _ERFC_CENTRE)
+
+
+def _one(x: Any) -> Any:
+    return mpf(1)
+
+
+_S = mp.sqrt(2)
+_S2 = ((_S - 1) / (_S + 1)) ** 2  # s**2 for m up to sqrt(2), s = (m - 1) / (m + 1)
+
+TARGETS: dict[str, Target] = {
+    "EXP_F32": Target(
+        _exp_tail, lambda r: r**2 / mp.exp(r), -_HALF_LN2 * 1.001, _HALF_LN2 * 1.001, 4, "f32"
+    ),
+    "EXP_F64": Target(
+        _exp_tail, lambda r: r**2 / mp.exp(r), -_HALF_LN2 * 1.001, _HALF_LN2 * 1.001, 9, "f64"
+    ),
+    "EXP2_F32": Target(_exp2_tail, lambda r: max(abs(r), mpf("0.05")), -0.5, 0.5, 5, "f32"),
+    "EXP2_F64": Target(_exp2_tail, lambda r: max(abs(r), mpf("0.05")), -0.5, 0.5, 11, "f64"),
+    "EXPM1_F32": Target(
+        _exp_tail,
+        lambda r: max(abs(r), mpf("0.05")),
+        -_HALF_LN2 * 1.001,
+        _HALF_LN2 * 1.001,
+        5,
+        "f32",
+    ),
+    "EXPM1_F64": Target(
+        _exp_tail,
+        lambda r: max(abs(r), mpf("0.05")),
+        -_HALF_LN2 * 1.001,
+        _HALF_LN2 * 1.001,
+        10,
+        "f64",
+    ),
+    "LOG_F32": Target(
+        _log_tail,
+        lambda f: abs(f**3 / mp.log(1 + f)) + mpf("1e-6"),
+        1 / _S - 1,
+        _S - 1,
+        8,
+        "f32",
+    ),
+    "LOG_F64": Target(_atanh_tail, lambda z: z + mpf("1e-9"), 0, _S2, 7, "f64"),
+    "POW_F64": Target(_atanh_rest, lambda z: z**2 + mpf("1e-9"), 0, _S2, 8, "f64"),
+    "SIN_F32": Target(_sin_tail, lambda z: z + mpf("1e-9"), 0, (mp.pi / 4) ** 2, 2, "f32"),
+    "SIN_F64": Target(_sin_tail, lambda z: z + mpf("1e-9"), 0, (mp.pi / 4) ** 2, 5, "f64"),
+    "COS_F32": Target(_cos_tail, lambda z: z**2 + mpf("1e-9"), 0, (mp.pi / 4) ** 2, 2, "f32"),
+    "COS_F64": Target(_cos_tail, lambda z: z**2 + mpf("1e-9"), 0, (mp.pi / 4) ** 2, 5, "f64"),
+    "TANH_F32": Target(
+        _odd_tail(mp.tanh), lambda z: z + mpf("1e-9"), 0, mpf("0.625") ** 2, 4, "f32"
+    ),
+    "TANH_F64": Target(
+        _odd_tail(mp.tanh), lambda z: z + mpf("1e-9"), 0, mpf("0.55") ** 2, 11, "f64"
+    ),
+    "ERF_F32": Target(_erf_ratio, _one, 0, _ERF_SPLIT**2, 6, "f32"),
+    "ERF_F64": Target(_erf_ratio, _one, 0, _ERF_SPLIT**2, 12, "f64"),
+    "ERF_TAIL_F32": Target(
+        lambda t: mp.log(mp.erfc(t)), lambda t: mp.erfc(t) / 0.8, mpf("0.89"), 4, 7, "f32"
+    ),
+    "ERFC_F64": Target(_erfcx_mapped, _one, _mapped(mpf(0)), _mapped(_ERFC_END), 22, "f64"),
+    "ATAN_F64": Target(
+        _odd_tail(mp.atan), lambda z: z + mpf("1e-9"), 0, (mp.sqrt(2) - 1) ** 2, 11, "f64"
+    ),
+    "ASIN_F64": Target(_odd_tail(mp.asin), lambda z: z + mpf("1e-9"), 0, 0.25, 12, "f64"),
+    "SINH_F64": Target(_odd_tail(mp.sinh), lambda z: z + mpf("1e-9"), 0, 1, 7, "f64"),
+    "ASINH_F64": Target(_odd_tail(mp.asinh), lambda z: z + mpf("1e-9"), 0, 0.25, 13, "f64"),
+}
+
+
+def pieces(value: Any, *bits: int) -> list[Any]:
+    """``value`` as a sum of numbers with so many significant bits, each the nearest to the rest."""
+    result = []
+    for count in bits:
+        scale = mpf(2) ** (count - 1 - int(mp.floor(mp.log(abs(value), 2))))
+        result.append(mp.nint(value * scale) / scale)
+        value -= result[-1]
+    return result
+
+
+# The leading pieces leave room for exact products with the integer that range reduction found.
+def quadrants() -> tuple[list[Any], list[Any]]:
+    """2**e * 2/pi modulo 8 for every exponent of a float32, as a head of 28 bits and the rest.
+
+    A float32's 24-bit significand times the head is exact in float64, so the angle of any float32
+    is found in quarter turns without multiple precision (Payne and Hanek, 1983).
+    """
+    heads, rests = [], []
+    with mp.workprec(400):
+        for exponent in range(-127, 129):
+            turn = mp.fmod(mpf(2) ** exponent * 2 / mp.pi, 8)
+            head = mp.nint(turn * 2**25) / 2**25
+            heads.append(head)
+            rests.append(turn - head)
+    return heads, rests
+
+
+CONSTANTS: dict[str, list[Any]] = {
+    "LN2_F32": pieces(mp.log(2), 15, 24),
+    "LN2_F64": pieces(mp.log(2), 41, 53),
+    "LN2": pieces(mp.log(2), 53, 53),
+    "LOG2E": pieces(1 / mp.log(2), 30, 53),
+    "LOG10E": pieces(1 / mp.log(10), 30, 53),
+    "LOG10_2": pieces(mp.log(2) / mp.log(10), 41, 53),
+    "QUADRANT_HEADS": quadrants()[0],
+    "QUADRANT_RESTS": quadrants()[1],
+    "PI": pieces(mp.pi, 53, 53),
+    "HALF_PI": pieces(mp.pi / 2, 30, 30, 30, 53),
+    "THIRD": pieces(mpf(2) / 3, 53, 53),
+}
+
+
+def main(names: Sequence[str]) -> None:
+    if names:
+        for name in names:
+            coefficients, error = fit(TARGETS[name])
+            print(name, mp.nstr(mp.log(error, 2), 5), [_text(c) for c in coefficients])
+        return
+    lines = [
+        '"""Written by ``python -m fastpath.cpu.maths.minimax``: coefficients, lowest first."""'
+    ]
+    for name, target in TARGETS.items():
+        coefficients, error = fit(target)
+        bits = mp.nstr(-mp.log(error, 2), 4)
+        lines += ["", f"# degree {target.degree}, weighted error 2**-{bits}", f"{name} = ("]
+        lines += [f"    {_text(c)}," for c in coefficients] + [")"]
+    for name, pieces in CONSTANTS.items():
+        lines += ["", f"{name} = ("] + [f"    {_text(c)}," for c in pieces] + [")"]
+    Path(__file__).with_name("coefficients.py").write_text("\n".join(lines) + "\n")
+
+
+def _text(value: Any) -> str:
+    return repr(struct.unpack("d", struct.pack("d", float(value)))[0])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
