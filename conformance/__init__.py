@@ -1,1 +1,14 @@
-"""Tests any ``torch.compile`` backend. In: a compiler by name. Out: verdicts and a report."""
+"""Tests any ``torch.compile`` backend. In: a compiler by name. Out: verdicts and a report.
+
+:func:`run` is the library's entry point; ``refcompiler conform`` the command line's. A
+:class:`~conformance.case.Case` is a program, inputs and a history of calls; what a user can see of
+it is an :class:`~conformance.observe.Observation`; eager's and the compiler's are compared, and
+what differs is judged against float64, into a :class:`~conformance.verdict.Verdict`.
+"""
+
+from conformance.pool import CannotRun
+from conformance.report import Report, Result
+from conformance.runner import run
+from conformance.verdict import Finding, Kind, Verdict
+
+__all__ = ["CannotRun", "Finding", "Kind", "Report", "Result", "Verdict", "run"]

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 Number = bool | int | float | complex
@@ -141,9 +142,9 @@ class Tolerance:
     conditioned: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Case:
-    """One case. ``subject`` and ``variant`` (often a dtype) are its row and column in the census."""
+    """One case. ``subject`` and ``variant`` (often a dtype): its row and column in the census."""
 
     suite: str
     subject: str
@@ -159,11 +160,17 @@ class Case:
     def id(self) -> str:
         return f"{self.suite}/{self.subject}/{self.variant}/{self.label or self.digest}"
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Ten hexadecimal digits that depend on nothing but the case's own content."""
         content = (self.program, self.inputs, self.history, self.tolerance, self.device)
         return hashlib.sha256(repr(content).encode()).hexdigest()[:10]
+
+    def __repr__(self) -> str:
+        return f"<case {self.id}>"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))  # hypothesis prints what it draws; this keeps that short
 
     def with_inputs(self, inputs: Iterable[Input]) -> Case:
         return replace(self, inputs=tuple(inputs))

@@ -36,11 +36,19 @@ class Comparison:
     findings: list[Finding] = field(default_factory=list)
     count: int = 0
 
-    def check(self, aspect: str, where: str, step: int, expected: Any, found: Any) -> bool:
+    def check(
+        self,
+        aspect: str,
+        where: str,
+        step: int,
+        expected: Any,
+        found: Any,
+        evidence: Mapping[str, Any] | None = None,
+    ) -> bool:
         self.count += 1
         if expected == found:
             return True
-        self.add(Kind.WRONG, aspect, where, step, expected, found)
+        self.add(Kind.WRONG, aspect, where, step, expected, found, evidence=evidence)
         return False
 
     def add(
@@ -205,7 +213,8 @@ def _compare_groups(
         other = first_compiled.setdefault(getattr(compiled.tensors[path], key), path)
         expected = f"shared with {one}" if one != path else "its own"
         found = f"shared with {other}" if other != path else "its own"
-        if result.check(aspect, path, step, expected, found) and aspect == "aliasing":
+        evidence = {"other": one if one != path else other}
+        if result.check(aspect, path, step, expected, found, evidence) and aspect == "aliasing":
             if one != path:  # where in the shared storage it lies shows only then
                 offset = eager.tensors[path].offset - eager.tensors[one].offset
                 got = compiled.tensors[path].offset - compiled.tensors[one].offset

@@ -83,7 +83,7 @@ class _Recast(TorchFunctionMode):
         super().__init__()
         self.dtype = dtype
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+    def __torch_function__(self, func, types, args=(), kwargs=None):
         swap = {name: recast(value, self.dtype) for name, value in (kwargs or {}).items()}
         return func(*(recast(value, self.dtype) for value in args), **swap)
 
@@ -139,16 +139,16 @@ def run(case: Case, session: Session, precision: Precision | None = None) -> Obs
     recast_mode = _Recast(precision.dtype) if precision else contextlib.nullcontext()
     outs: list[Any] = namespace["outs"]
     steps = []
-    failed: ErrorSeen | None = None
+    refused: ErrorSeen | None = None
     try:
         namespace["f"] = session.compile(namespace["model"])
-    except Exception as error:
-        failed = error_seen(error, filename, session.refusals)
+    except Exception as raised:
+        refused = error_seen(raised, filename, session.refusals)
     for step in case.history:
         printed = io.StringIO()
-        error = failed
+        error = refused
         with recast_mode, contextlib.redirect_stdout(printed), _ambient_state_restored():
-            if failed is None:
+            if refused is None:
                 try:
                     _take(step, namespace, outs)
                 except KeyboardInterrupt:

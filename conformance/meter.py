@@ -99,7 +99,7 @@ class Meter:
             self.eager_calls += bool(self.running)
             return forward(module, *args, **kwargs)
 
-        kind.forward = watched  # type: ignore[method-assign]
+        kind.forward = watched
 
 
 class _Seen(TorchDispatchMode):
@@ -109,7 +109,7 @@ class _Seen(TorchDispatchMode):
         super().__init__()
         self.names = names
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         packet = func._schema.name.split("::")[-1]
         if not (packet in _FREE or func.is_view):
             self.names.add(func._schema.name.replace("::", "."))

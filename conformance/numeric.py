@@ -225,4 +225,6 @@ def _evidence(
         "allowed": float(allowed[worst]),
         "ulp_to_float64": float(error[worst]),
         "ulp_of_eager": float(own.max()),
+        "complex": shaped.is_complex(),
+        "signed_zero": bool(e[worst] == c[worst] and e[worst].signbit() != c[worst].signbit()),
     }

@@ -93,8 +93,8 @@ def rng_state() -> dict[str, str]:
     if "numpy" in sys.modules:
         import numpy
 
-        kind, keys, *rest = numpy.random.get_state()
-        states["numpy.random"] = (kind, keys.tobytes(), *rest)
+        state = numpy.random.get_state(legacy=False)
+        states["numpy.random"] = (state["state"]["key"].tobytes(), state["state"]["pos"])
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         states["torch.cuda"] = torch.cuda.get_rng_state().numpy().tobytes()
     return {name: hashlib.sha256(repr(s).encode()).hexdigest()[:12] for name, s in states.items()}
@@ -228,7 +228,7 @@ def snapshot(namespace: Mapping[str, Any]) -> Snapshot:
 
 
 def error_seen(error: BaseException, own_file: str, refusals: tuple[type, ...]) -> ErrorSeen:
-    """Facts of an exception. ``own_file`` is the name that the program's code was compiled under."""
+    """Facts of an exception. ``own_file``: what the program's code was compiled as."""
     import traceback
 
     frames = traceback.extract_tb(error.__traceback__)

@@ -136,14 +136,15 @@ class Worker:
             verdict = crash("process", _ending(status), log=answer)
         return Judged(verdict, seconds, 0)
 
-    def run_script(self, path: Path) -> tuple[int | None, str]:
-        """Run a standalone script in a fresh process: its exit status and what it printed."""
-        self.stop()
+    def run_script(self, path: Path) -> int | None:
+        """Run a standalone script in a process of its own: its exit status; ``None`` if it hangs.
+
+        The worker ends with it.
+        """
         self.start()
         status, answer = self._exchange(Script(str(path)))
-        printed = self._printed() if self.pid is not None else str(answer)
         self.stop()
-        return (answer, printed) if isinstance(answer, int) else (status, printed)
+        return answer if isinstance(answer, int) else status
 
     def stop(self) -> None:
         if self.pid is not None:

@@ -151,6 +151,6 @@ def verdict_of(findings: Sequence[Finding], comparisons: int, compiled: Compiled
 
 
 def crash(aspect: str, found: str, **evidence: Any) -> Verdict:
-    """The verdict on a case that took its process with it (``process``) or never ended (``hang``)."""
+    """The verdict on a case that ended its process (``process``) or never ended (``hang``)."""
     expected = "an answer" if aspect == "hang" else "a living process"
     return Verdict((Finding(Kind.CRASH, aspect, "", 0, expected, found, evidence=evidence),))

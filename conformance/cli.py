@@ -1,0 +1,140 @@
+"""The console command ``refcompiler``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from conformance import runner
+from conformance.pool import CannotRun
+from conformance.report import Result, as_text
+from conformance.report import write as writing
+from conformance.suites import SUITES
+from specs.version import VERSION
+
+CONFORMS, DOES_NOT, COULD_NOT_RUN = 0, 1, 2
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, prog_name="refcompiler")
+def main() -> None:
+    """What torch.compile means, and whether a compiler does it."""
+
+
+@main.command()
+@click.option("--backend", required=True, help="A registered backend's name, or module:callable.")
+@click.option(
+    "--frontend",
+    type=click.Choice(["refcompiler", "torch"]),
+    default="refcompiler",
+    show_default=True,
+    help="What captures: this project's front end, or torch.compile itself.",
+)
+@click.option(
+    "--suite",
+    "suites",
+    multiple=True,
+    metavar="NAME",
+    help=f"A suite to run; may be repeated. Default: all ({', '.join(SUITES.names())}).",
+)
+@click.option("--device", default="cpu", show_default=True, help="Where inputs and models live.")
+@click.option(
+    "--max-examples",
+    type=int,
+    default=runner.DEFAULT_MAX_EXAMPLES,
+    show_default=True,
+    help="Cases per operator and dtype.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Draws the same cases again.")
+@click.option("--jobs", type=int, help="Worker processes. Default: 2, or 1 on a single core.")
+@click.option(
+    "--timeout",
+    type=float,
+    default=runner.DEFAULT_TIMEOUT,
+    show_default=True,
+    help="Seconds that one case may take before it counts as a hang.",
+)
+@click.option(
+    "--xfails",
+    type=click.Path(path_type=Path),
+    help="File of expected failures: TOML, or lines of 'id pattern  # reason'.",
+)
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    help="Folder for report.json, junit.xml, index.html and repro scripts.",
+)
+def conform(report: Path | None, **options: Any) -> None:
+    """Test a torch.compile backend.
+
+    Every case is run eagerly and compiled; everything that a user can see is compared, and what
+    differs is judged against float64. A crash or a hang costs only its own case.
+
+    Exit status: 0 conforms, 1 does not, 2 could not run.
+    """
+    console = Console()
+    try:
+        if report is not None and (line := writing.missing_extra()):
+            raise CannotRun(line)
+        found = _run(console, report=report, **options)
+    except CannotRun as error:
+        click.echo(f"refcompiler conform: {' '.join(str(error).split())}", err=True)
+        sys.exit(COULD_NOT_RUN)
+    except KeyboardInterrupt:
+        click.echo("refcompiler conform: interrupted", err=True)
+        sys.exit(COULD_NOT_RUN)
+    console.print(as_text.tables(found))
+    if report is not None:
+        writing.write(found, report)
+        console.print(f"report: {report / 'index.html'}", highlight=False)
+    outcome = "conforms" if found.conforms else "does not conform"
+    console.print(
+        f"{found.compiler} ({found.frontend} front end) {outcome}: {len(found.results)} cases, "
+        f"{found.comparisons} comparisons, {found.seconds:.0f} s",
+        highlight=False,
+    )
+    sys.exit(CONFORMS if found.conforms else DOES_NOT)
+
+
+def _run(console: Console, **options: Any) -> runner.Report:
+    """Run with a bar that counts families, and failures by verdict."""
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[state]}"),
+        console=console,
+        transient=True,
+    ) as bar:
+        task = bar.add_task("starting", total=None, state="")
+        failures = 0
+
+        def judged(result: Result) -> None:
+            nonlocal failures
+            failures += result.fails
+            bar.update(task, state=f"{failures} failures" if failures else "")
+
+        def started(families: int, ready: object) -> None:
+            bar.update(task, description="judging", total=families)
+
+        def shrinking(count: int) -> None:
+            bar.update(task, description="shrinking", total=count, completed=0)
+
+        progress = runner.Progress(
+            started=started,
+            judged=judged,
+            finished_family=lambda family: bar.advance(task),
+            shrinking=shrinking,
+            shown=lambda result: bar.advance(task),
+        )
+        return runner.run(progress=progress, **options)
+
+
+if __name__ == "__main__":
+    main()

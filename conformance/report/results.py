@@ -1,0 +1,85 @@
+"""The results of a run, and what is counted over them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from conformance.case import Case
+from conformance.verdict import Census, Kind, Verdict
+from conformance.xfails import Expectation
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of one case.
+
+    ``seconds``: how long it took. ``expected``: the entry of the user's file that expects this
+    failure. ``shrunk``: the smallest case found that fails alike, with its verdict. ``repro``: the
+    script's file name inside the report folder, ``confirmed`` when it was run alone and failed
+    (``None``: it was not tried).
+    """
+
+    case: Case
+    verdict: Verdict
+    seconds: float
+    expected: Expectation | None = None
+    shrunk: tuple[Case, Verdict] | None = None
+    repro: str | None = None
+    confirmed: bool | None = None
+
+    @property
+    def conforms(self) -> bool:
+        return self.verdict.conforms
+
+    @property
+    def fails(self) -> bool:
+        """Counts against the compiler."""
+        return not self.conforms and self.expected is None
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole run. ``settings`` are its options in words; ``versions`` what it ran on."""
+
+    compiler: str
+    frontend: str
+    settings: Mapping[str, str]
+    versions: Mapping[str, str]
+    results: tuple[Result, ...]
+    seconds: float
+    stale: tuple[Expectation, ...] = ()
+    command: str = ""
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def conforms(self) -> bool:
+        """At least one comparison was made, and no case failed that was not expected to."""
+        return self.comparisons > 0 and not any(result.fails for result in self.results)
+
+    @property
+    def comparisons(self) -> int:
+        return sum(result.verdict.comparisons for result in self.results)
+
+    @property
+    def failures(self) -> list[Result]:
+        return [result for result in self.results if result.fails]
+
+    def suites(self) -> list[str]:
+        return list(dict.fromkeys(result.case.suite for result in self.results))
+
+    def verdict_counts(self, suite: str | None = None) -> dict[Kind, int]:
+        """How many cases got which verdict, every verdict listed."""
+        chosen = [r for r in self.results if suite in (None, r.case.suite)]
+        counts = Counter(result.verdict.kind for result in chosen)
+        return {kind: counts[kind] for kind in Kind}
+
+    def census(self, suite: str) -> dict[str, dict[str, Counter[Census]]]:
+        """Subject -> variant -> how many cases compiled, fell back, were wrong, ..."""
+        table: dict[str, dict[str, Counter[Census]]] = {}
+        for result in self.results:
+            if result.case.suite == suite:
+                row = table.setdefault(result.case.subject, {})
+                row.setdefault(result.case.variant, Counter())[result.verdict.census] += 1
+        return table
