@@ -41,7 +41,7 @@ class Frontend(Protocol):
         """Graph breaks since the last reset."""
 
 
-class TorchFrontend:
+class TorchFrontend(Frontend):
     """``torch.compile``. What it is tested for is its own capture and its own guards."""
 
     name = "torch"
@@ -50,7 +50,7 @@ class TorchFrontend:
         import torch._dynamo
 
         self.dynamo = torch._dynamo
-        self.refusals: tuple[type, ...] = (torch._dynamo.exc.Unsupported,)
+        self.refusals = (torch._dynamo.exc.Unsupported,)
 
     def backends(self) -> list[str]:
         return sorted(self.dynamo.list_backends(exclude_tags=()))
@@ -72,7 +72,7 @@ class TorchFrontend:
         return sum(self.dynamo.utils.counters["graph_break"].values())
 
 
-class RefFrontend:
+class RefFrontend(Frontend):
     """This project's own front end."""
 
     name = "refcompiler"
