@@ -363,6 +363,13 @@ def normalised(operands: Sequence[Operand], args: Mapping[str, Any]) -> Computat
 
 
 @dtype_rule
+def pair(operands: Sequence[Operand], args: Mapping[str, Any]) -> Computation:
+    """Two floating results (``var_mean``)."""
+    common = average(operands, args).common
+    return Computation(common, compute_dtype(common), common, common, (common,))
+
+
+@dtype_rule
 def filled(operands: Sequence[Operand], args: Mapping[str, Any]) -> Computation:
     """Factories: ``dtype`` if given, else that of the ``fill_value``, else the default float."""
     target = args.get("dtype")

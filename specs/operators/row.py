@@ -19,22 +19,35 @@ class Arg:
 
     ``name`` is the schema's. ``kind`` is one of
 
-    - ``tensor``; ``tensors`` (a list of them); ``operand`` (a tensor or a Python number);
+    - ``tensor``; ``tensors`` (a list of one to four); ``operand`` (a tensor or a Python number);
       ``mask`` (a bool tensor); ``index`` (an int64 tensor of positions into the first tensor along
-      the argument ``dim``, else along dimension 0); ``indices`` (a list of such or ``None``);
-    - ``scalar`` (a Python bool, int or float that fits the dtype), ``int``, ``float``, ``bool``;
-    - ``dim`` (one dimension of the first tensor, negative ones too), ``dims`` (distinct ones; empty
-      means all), ``permutation`` (all of them), ``ints``, ``shape`` (a valid target shape of the
-      operator), ``dtype`` (a dtype's name), ``choice`` (one of ``values``).
+      the argument ``dim``, else along dimension 0); ``indices`` (a list, one entry per leading
+      dimension, of ``None`` or an int64 tensor of positions in it; the tensors broadcast);
+    - ``scalar`` (a Python bool, int or float that the first tensor's dtype holds, a float only for
+      floating tensors unless the argument ``promotes``), ``int``, ``float``, ``bool``;
+    - ``dim`` (one dimension of the first tensor, negative ones too), ``new_dim`` (a place for a new
+      one), ``dims`` (a list of distinct ones; empty means all), ``permutation`` (all of them);
+    - ``ints``, ``shape`` (see ``relation``; without one a valid target of the operator: ``view``,
+      ``expand``, ``normalized_shape``), ``sizes`` (any shape), ``dtype`` (a dtype's name),
+      ``choice`` (one of ``values``).
 
-    ``relation`` ties a tensor's shape to the arguments before it: ``free``; ``broadcast`` (with the
-    earlier tensors); ``same`` (as the first tensor); ``matmul``, ``addmm`` (broadcastable to the
-    product of the two after it), ``kernel`` (a convolution's weight), ``channels`` (1-d, as long as
-    the first tensor's dimension 1; of the output for a convolution's bias), ``normalized`` (of the
-    argument ``normalized_shape``), ``last`` (trailing dimension agrees: ``linear``, whose bias is
-    ``features``), ``cat`` (agrees but for ``dim``), ``attention``, ``selected`` (of the shape of
-    ``index``). For numbers: ``length`` (a position in dimension ``dim``, negative ones too),
-    ``count`` (1 up to the length of dimension ``dim``), ``divisor`` (divides it).
+    ``relation`` ties the argument to the others. For tensors: ``free``; ``broadcast`` (with the
+    earlier tensors); ``same`` (the first tensor's shape); ``matmul`` (multiplies the tensor before
+    it), ``addmm`` (broadcastable to the product of the two after it), ``kernel`` (a convolution's
+    weight: of the input's rank, its channels times ``groups`` the input's, or first if
+    transposed), ``channels`` (1-d, the first tensor's dimension 1; for a convolution's bias the
+    output's), ``normalized`` (of shape ``normalized_shape``), ``last`` (2-d, the trailing dimension
+    agrees), ``features`` (1-d, the weight's first dimension), ``cat`` (agree but for ``dim``),
+    ``attention`` (query, key, value of one batch; a mask of (L, S)), ``gather`` (an index of the
+    first tensor's rank, no longer than it but along ``dim``), ``unique`` (the same, distinct along
+    ``dim``), ``selected`` (of the shape of ``index``), ``rows`` (the first tensor's shape with
+    ``dim`` as long as ``index``). For numbers: ``length`` (a position in dimension ``dim`` or just
+    beyond either end), ``position`` (a valid one), ``count`` (1 up to the length of the dimension,
+    1 for a 0-dim tensor), ``divisor`` (divides dimension 1; at most what ``values`` says),
+    ``length_of_0``, ``length_of_1``, ``length_of_rest`` (of the first tensor). For ``ints``:
+    ``partition`` (adds up to the length of ``dim``), ``per_dim`` (as many as ``dims``), ``padding``
+    (pairs, at most one per dimension), ``repeats`` (at least one per dimension), ``spatial`` (one
+    per dimension after the second).
 
     ``values``: for a ``choice`` and for ``shape``-like arguments the values to draw from, for
     numbers (low, high) inclusive, for floating tensors the (low, high) outside which the operator
@@ -45,7 +58,7 @@ class Arg:
     Python values in the lowering. ``default`` is the value when left out (``optional``).
     ``min_rank``, ``max_rank`` bound a tensor's rank. ``nonzero``: no element may be zero if the
     computing dtype is an integer (eager raises). Not ``reached``: ``call`` does not have it, only
-    the overload does.
+    the overload does. ``nonempty``: no dimension of length 0; ``min_length``: none shorter.
     """
 
     name: str
@@ -58,6 +71,8 @@ class Arg:
     promotes: bool = False
     nonzero: bool = False
     reached: bool = True
+    nonempty: bool = False
+    min_length: int = 0
     min_rank: int = 0
     max_rank: int = 4
 
