@@ -1,1 +1,52 @@
-"""The front end: bytecode -> capture -> guards + graph + plan -> backend."""
+"""The front end of a PyTorch compiler, written to be read.
+
+In: a Python function, method or ``nn.Module`` (its bytecode) and the arguments of a call.
+Out: a callable that answers as eager does, through graphs (``torch.fx.GraphModule``) that a
+backend compiled, guarded so that a graph is reused only where it is right.
+
+Stages, each a package: ``bytecode`` (decoding), ``interpreter`` (opcode handlers, concrete
+domain), ``capture`` (symbolic domain), ``guards``, ``plan`` (generated Python), ``runtime``
+(entries, continuations, the public functions), ``backends``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+#: public name -> where it lives; loaded when first asked for, so that the interpreter and the
+#: command line start without torch.
+_PUBLIC = {
+    "compile": "refcompiler.runtime.api",
+    "reset": "refcompiler.runtime.api",
+    "counters": "refcompiler.runtime.counters",
+    "config": "refcompiler.runtime.config",
+    "list_backends": "refcompiler.backends",
+    "lookup_backend": "refcompiler.backends",
+    "register_backend": "refcompiler.backends",
+    "errors": "",
+}
+
+__all__ = [*_PUBLIC, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'refcompiler' has no attribute {name!r}")
+    if name == "errors":
+        return importlib.import_module("refcompiler.errors")
+    from refcompiler.versions import check
+
+    check()
+    if name == "counters":  # a function and the module that holds it share their name
+        value = importlib.import_module(_PUBLIC[name]).counters
+    else:
+        value = getattr(importlib.import_module(_PUBLIC[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dis
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -117,9 +116,19 @@ def _value(name: str, arg: int, argval: Any, code: CodeType) -> Any:
     return arg
 
 
-@lru_cache(maxsize=None)
+#: By identity: equal code objects may differ in their file, and hashing one is slow.
+_PROGRAMS: dict[int, Program] = {}
+
+
 def decode(code: CodeType) -> Program:
     """The program of ``code`` (cached for the life of the process, as code objects are few)."""
+    program = _PROGRAMS.get(id(code))
+    if program is None:
+        program = _PROGRAMS[id(code)] = _decode(code)
+    return program
+
+
+def _decode(code: CodeType) -> Program:
     raw = [ins for ins in dis.get_instructions(code) if ins.opname != "CACHE"]
     index_of: dict[int, int] = {}
     kept = []

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from refcompiler.errors import UnsupportedError
 from refcompiler.interpreter.frame import UNSET, Frame
 from refcompiler.interpreter.generators import Generator
 from refcompiler.interpreter.machine import Machine, op
-from refcompiler.errors import UnsupportedError
 
 # ---- exceptions ------------------------------------------------------------------------------
 
@@ -133,13 +133,8 @@ def _as_exception(m: Machine, f: Frame, value: Any, complaint: str) -> BaseExcep
 
 @op("RERAISE")
 def reraise(m: Machine, f: Frame, arg: int) -> None:
-    """The traceback stays as it is; with an argument, so does the place in the frame.
-
-    That place is the instruction that raised, which the block's handler found on the stack.
-    """
+    """The traceback stays as it is. The argument only tells a frame object its line."""
     error = f.stack[-1]
-    if arg:
-        f.ip = f.stack[-arg - 1] + 1
     m.reraised = error
     raise error
 

@@ -34,8 +34,7 @@ def user_part(traceback: TracebackType | None) -> TracebackType | None:
         else:
             kept.append(entry)
         entry = entry.tb_next
-    dropped_between = [e for e in _until(kept, clean)]
-    for entry in reversed(dropped_between):
+    for entry in reversed(_until(kept, clean)):
         clean = TracebackType(clean, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return clean
 

@@ -1,0 +1,91 @@
+"""Finding a backend by name."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.metadata
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from refcompiler.errors import UnsupportedError
+
+GROUP = "torch_dynamo_backends"
+_TAGS: dict[str, tuple[str, ...]] = {}
+_REGISTERED: dict[str, Callable] = {}
+
+
+def register_backend(
+    compiler_fn: Callable | None = None, name: str | None = None, tags: Sequence[str] = ()
+) -> Any:
+    """Register a backend under ``name`` (default: the function's own); usable as a decorator."""
+    if compiler_fn is None:
+        return lambda function: register_backend(function, name, tags)
+    if not callable(compiler_fn):
+        raise TypeError(f"register_backend: {compiler_fn!r} is not callable")
+    name = name or compiler_fn.__name__
+    known = _REGISTERED.get(name)
+    if known is not None and known is not compiler_fn:
+        raise ValueError(f"register_backend: a backend named {name!r} is registered already")
+    _REGISTERED[name] = compiler_fn
+    _TAGS[name] = tuple(tags)
+    return compiler_fn
+
+
+def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
+    return {ep.name: ep for ep in importlib.metadata.entry_points(group=GROUP)}
+
+
+def _torch_backends() -> list[str]:
+    """Names in torch's registry. Importing it is slow, so it is asked last."""
+    from torch._dynamo.backends.registry import list_backends as torch_list
+
+    return list(torch_list(exclude_tags=()))
+
+
+def list_backends(exclude_tags: Sequence[str] | None = ("debug", "experimental")) -> list[str]:
+    """Names of backends registered here and in the entry-point group.
+
+    Backends in torch's own registry are found by name too; they are listed only once torch's
+    compiler has been imported.
+    """
+    excluded = set(exclude_tags or ())
+    names = {name for name, tags in _TAGS.items() if not excluded & set(tags)}
+    names |= _entry_points().keys()
+    if "torch._dynamo.backends.registry" in sys.modules:
+        from torch._dynamo.backends.registry import list_backends as torch_list
+
+        names |= set(torch_list(exclude_tags=tuple(excluded)))
+    return sorted(names)
+
+
+def lookup_backend(backend: str | Callable) -> Callable:
+    """The backend called ``backend``, or ``backend`` itself when it is callable."""
+    if callable(backend):
+        return backend
+    if not isinstance(backend, str):
+        raise TypeError(f"a backend is a name or a callable, not {type(backend).__name__}")
+    found = _REGISTERED.get(backend)
+    if found is not None:
+        return found
+    entry = _entry_points().get(backend)
+    if entry is not None:
+        try:
+            loaded = entry.load()
+        except ImportError as error:
+            raise UnsupportedError(
+                f"backend {backend!r} ({entry.value}) cannot be imported: {error}"
+            ) from error
+        _REGISTERED[backend] = loaded
+        _TAGS.setdefault(backend, ())
+        return loaded
+    if backend in _torch_backends():
+        from torch._dynamo.backends.registry import lookup_backend as torch_lookup
+
+        _REGISTERED[backend] = loaded = torch_lookup(backend)
+        _TAGS.setdefault(backend, ())
+        return loaded
+    known = sorted({*list_backends(()), *_torch_backends()})
+    close = difflib.get_close_matches(backend, known, 1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    raise UnsupportedError(f"no backend is named {backend!r}{hint} Known: {', '.join(known)}")

@@ -1,0 +1,505 @@
+"""Attribute access with CPython's rules on objects from outside, on fakes, and on our own.
+
+Source of the rules: the descriptor guide of CPython's documentation, ``object.__getattribute__``,
+``type.__getattribute__`` and ``super``.
+"""
+
+from __future__ import annotations
+
+import types
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+
+from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES, Observing
+from refcompiler.capture.signals import Break
+from refcompiler.capture.values import DELETED, External, Lazy, LazyMethod
+from refcompiler.guards.sources import Source
+from refcompiler.interpreter.frame import UNSET
+
+_HEAP_TYPE = 1 << 9
+_MODULE_DICTS = ("_parameters", "_buffers", "_modules")
+_module_getattr = torch.nn.Module.__getattr__
+_module_setattr = torch.nn.Module.__setattr__
+_DICT_READS = frozenset({"get", "__contains__", "__getitem__"})
+_SLOT_TYPES = (
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.BuiltinFunctionType,
+)
+
+
+def is_heap(cls: type) -> bool:
+    """A class made by a ``class`` statement (or like one), whose attributes may change."""
+    return bool(cls.__flags__ & _HEAP_TYPE)
+
+
+def find(cls: type, name: str) -> tuple[type | None, Any]:
+    """The first class of the MRO whose namespace has ``name``, and what it has there."""
+    for base in cls.__mro__:
+        namespace = base.__dict__
+        if name in namespace:
+            return base, namespace[name]
+    return None, UNSET
+
+
+class Attributes(Observing):
+    """The attribute hooks of the symbolic domain."""
+
+    # ---- classes ----------------------------------------------------------------------------
+
+    def find_guarded(self, cls: type, name: str) -> tuple[Source | None, Any]:
+        """As :func:`find`, guarding that no class before the owner has the name."""
+        known = self.class_lookups.get((cls, name))
+        if known is not None:
+            return known
+        found: tuple[Source | None, Any] = (None, UNSET)
+        for base in cls.__mro__:
+            namespace = base.__dict__
+            heap = is_heap(base)
+            if name in namespace:
+                source = None
+                value = namespace[name]
+                if heap:
+                    parent = self.sources.constant(namespace, base.__qualname__)
+                    self.lazy(parent, namespace)
+                    source = self.item(parent, name, "member", name)
+                    self.lazy(source, value)
+                found = (source, value)
+                break
+            if heap:
+                parent = self.sources.constant(namespace, base.__qualname__)
+                self.lazy(parent, namespace)
+                self.guard("ABSENT", parent, name)
+        self.class_lookups[cls, name] = found
+        return found
+
+    def from_class(self, source: Source | None, value: Any) -> Any:
+        """A function or descriptor found on a class: guarded by identity."""
+        if source is not None:
+            if type(value) is FunctionType:
+                if id(value) not in self.external:
+                    self.external[id(value)] = External(value, source)
+                self.guard("ID", source, value)
+            elif isinstance(value, IDENTITY_TYPES) or is_heap(type(value)):
+                self.guard("ID", source, value)
+        return value
+
+    def wrapped(self, source: Source | None, descriptor: Any, name: str) -> Any:
+        """The function inside a staticmethod, classmethod or property of a class."""
+        self.from_class(source, descriptor)
+        function = getattr(descriptor, name)
+        if source is not None and id(function) not in self.external:
+            inner = self.member(source, name)
+            self.lazy(inner, function)
+            self.external[id(function)] = External(function, inner)
+        return function
+
+    # ---- reading ----------------------------------------------------------------------------
+
+    def getattr(self, value: Any, name: str) -> Any:
+        if type(value) is Lazy:
+            inner = type(value.value)
+            if name in _DICT_READS and (inner is dict or inner.__name__ == "OrderedDict"):
+                self.guard("TYPE", value.source, inner)
+                return LazyMethod(value, name)
+            value = self.observe(value)
+        if isinstance(value, torch.Tensor):
+            return self.tensor_attribute(value, name)
+        kind = type(value)
+        if kind is FunctionType:
+            return self.function_attribute(value, name)
+        if isinstance(value, type):
+            return self.class_attribute(value, name)
+        if kind is ModuleType or issubclass(kind, ModuleType):
+            return self.module_attribute(value, name)
+        if kind is super:
+            return self.super_attribute(value, name)
+        if kind is LazyMethod or kind in CONSTANT_TYPES:
+            return getattr(value, name)
+        if not is_heap(kind):
+            return self.builtin_attribute(value, name)
+        return self.object_attribute(value, name)
+
+    def builtin_attribute(self, value: Any, name: str) -> Any:
+        if kind_is_method(value):
+            if name in ("__self__", "__func__", "__name__", "__qualname__", "__doc__"):
+                return getattr(value, name)
+            if type(value) is MethodType:
+                return self.getattr(value.__func__, name)
+        if self.is_foreign(value) and not isinstance(value, IDENTITY_TYPES):
+            found = getattr(value, name)
+            if getattr(found, "__self__", None) is value:
+                return found  # a C method: whether it may be called is the caller's question
+            raise Break("external-object", f"attribute {name} of a {type(value).__name__}")
+        return getattr(value, name)
+
+    def function_attribute(self, value: FunctionType, name: str) -> Any:
+        external = self.external.get(id(value))
+        if external is None:
+            return getattr(value, name)
+        if name in ("__code__", "__name__", "__qualname__", "__globals__", "__doc__"):
+            return getattr(value, name)
+        if name in ("__module__", "__annotations__", "__builtins__"):
+            return getattr(value, name)
+        if name in ("__defaults__", "__kwdefaults__", "__closure__"):
+            return self.lazy(self.member(external.source, name), getattr(value, name))
+        found = self.overlay.get((id(value), name), UNSET)
+        if found is not UNSET and found is not DELETED:
+            return found
+        if name in value.__dict__:
+            parent = self.namespace(value, external.source)
+            self.lazy(parent, value.__dict__)
+            return self.lazy(self.item(parent, name, "member", name), value.__dict__[name])
+        if found is UNSET and hasattr(FunctionType, name):
+            return getattr(value, name)  # a bound C method such as __get__
+        parent = self.namespace(value, external.source)
+        self.lazy(parent, value.__dict__)
+        self.guard("ABSENT", parent, name)
+        raise AttributeError(
+            f"'function' object has no attribute '{name}'", name=name, obj=value
+        )
+
+    def module_attribute(self, value: ModuleType, name: str) -> Any:
+        namespace = value.__dict__
+        found = self.overlay.get((id(value), name), UNSET)
+        if found is not UNSET and found is not DELETED:
+            return found
+        if name not in namespace:
+            return getattr(value, name)  # a module's __getattr__, or CPython's error
+        source = self.sources.constant(namespace, value.__name__)
+        self.lazy(source, namespace)
+        return self.lazy(self.item(source, name, "member", name), namespace[name])
+
+    def class_attribute(self, value: type, name: str) -> Any:
+        meta_owner, meta = find(type(value), name)
+        if meta_owner is not None and hasattr(type(meta), "__set__"):
+            return self.bind_meta(meta, value, name)
+        overlaid = self.overlay.get((id(value), name), UNSET)
+        if overlaid is not UNSET and overlaid is not DELETED:
+            return overlaid
+        source, found = self.find_guarded(value, name)
+        if found is not UNSET:
+            kind = type(found)
+            if kind is staticmethod:
+                return self.wrapped(source, found, "__func__")
+            if kind is classmethod:
+                return MethodType(self.wrapped(source, found, "__func__"), value)
+            if kind is FunctionType or kind is property:
+                return self.from_class(source, found)
+            if isinstance(found, _SLOT_TYPES) or not is_heap(value):
+                return getattr(value, name)
+            getter = find(kind, "__get__")[1]
+            if getter is not UNSET:
+                self.from_class(source, found)
+                if type(getter) is FunctionType:
+                    return self.invoke(self.frame, getter, [found, None, value])
+                return found.__get__(None, value)
+            return self.plain_class_value(source, found)
+        if meta_owner is not None:
+            return self.bind_meta(meta, value, name)
+        return getattr(value, name)
+
+    def plain_class_value(self, source: Source | None, value: Any) -> Any:
+        return value if source is None else self.lazy(source, value)
+
+    def bind_meta(self, meta: Any, value: type, name: str) -> Any:
+        if type(meta) is FunctionType:
+            return MethodType(meta, value)
+        if type(meta) is property and meta.fget is not None:
+            return self.invoke(self.frame, meta.fget, [value])
+        return getattr(value, name)
+
+    def super_attribute(self, value: Any, name: str) -> Any:
+        start, receiver = value.__thisclass__, value.__self__
+        if receiver is None:
+            return getattr(value, name)
+        cls = value.__self_class__
+        mro = cls.__mro__
+        for base in mro[mro.index(start) + 1 :]:
+            if name in base.__dict__:
+                found = base.__dict__[name]
+                source = None
+                if is_heap(base):
+                    parent = self.sources.constant(base.__dict__, base.__qualname__)
+                    self.lazy(parent, base.__dict__)
+                    source = self.item(parent, name, "member", name)
+                    self.lazy(source, found)
+                return self.bind_found(source, found, receiver, cls, name)
+            if is_heap(base):
+                parent = self.sources.constant(base.__dict__, base.__qualname__)
+                self.lazy(parent, base.__dict__)
+                self.guard("ABSENT", parent, name)
+        raise AttributeError(f"'super' object has no attribute '{name}'", name=name)
+
+    # ---- instances --------------------------------------------------------------------------
+
+    def object_attribute(self, value: Any, name: str) -> Any:
+        cls = type(value)
+        getattribute = find(cls, "__getattribute__")[1]
+        if type(getattribute) is FunctionType:
+            self.find_guarded(cls, "__getattribute__")
+            return self.with_fallback(value, name, getattribute)
+        return self.plain_attribute(value, name)
+
+    def with_fallback(self, value: Any, name: str, getattribute: FunctionType) -> Any:
+        try:
+            return self.invoke(self.frame, getattribute, [value, name])
+        except AttributeError:
+            fallback = find(type(value), "__getattr__")[1]
+            if type(fallback) is not FunctionType:
+                raise
+        return self.invoke(self.frame, fallback, [value, name])
+
+    def plain_attribute(self, value: Any, name: str) -> Any:
+        """``object.__getattribute__``, then ``__getattr__``."""
+        cls = type(value)
+        external = self.external.get(id(value))
+        source, found = self.find_guarded(cls, name)
+        if found is not UNSET and hasattr(type(found), "__set__"):
+            return self.data_descriptor(external, value, name, source, found)
+        own = self.instance_value(external, value, name, found is not UNSET)
+        if own is not UNSET:
+            return own
+        if found is not UNSET:
+            return self.bind_found(source, found, value, cls, name)
+        _, fallback = self.find_guarded(cls, "__getattr__")
+        if fallback is UNSET:
+            raise AttributeError(
+                f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=value
+            )
+        if fallback is _module_getattr and external is not None:
+            return self.registered(external, value, name)
+        return self.invoke(self.frame, fallback, [value, name])
+
+    def instance_value(
+        self, external: External | None, value: Any, name: str, shadows: bool
+    ) -> Any:
+        """The entry of the instance's namespace, or UNSET."""
+        if external is None:
+            return getattr(value, "__dict__", {}).get(name, UNSET)
+        overlaid = self.overlay.get((id(external.value), name), UNSET)
+        if overlaid is not UNSET:
+            return UNSET if overlaid is DELETED else overlaid
+        namespace = getattr(external.value, "__dict__", None)
+        if namespace is None:
+            return UNSET
+        parent = self.namespace(external.value, external.source)
+        if name in namespace:
+            self.lazy(parent, namespace)
+            return self.lazy(self.item(parent, name, "member", name), namespace[name])
+        self.lazy(parent, namespace)
+        self.guard("ABSENT", parent, name)
+        return UNSET
+
+    def data_descriptor(
+        self, external: External | None, value: Any, name: str, source: Source | None, found: Any
+    ) -> Any:
+        kind = type(found)
+        if kind is property:
+            if found.fget is None:
+                return getattr(value, name)
+            return self.invoke(self.frame, self.wrapped(source, found, "fget"), [value])
+        if name == "__class__":
+            return type(value)
+        if name == "__dict__":
+            if external is None:
+                return value.__dict__
+            parent = self.namespace(external.value, external.source)
+            return self.lazy(parent, external.value.__dict__)
+        if kind is types.MemberDescriptorType:
+            if external is None:
+                return getattr(value, name)
+            overlaid = self.overlay.get((id(value), name), UNSET)
+            if overlaid is not UNSET and overlaid is not DELETED:
+                return overlaid
+            if overlaid is DELETED:
+                raise AttributeError(name)
+            return self.lazy(self.member(external.source, name), getattr(value, name))
+        getter = find(kind, "__get__")[1]
+        if type(getter) is FunctionType:
+            self.from_class(source, found)
+            return self.invoke(self.frame, getter, [found, value, type(value)])
+        if external is not None and kind is types.GetSetDescriptorType:
+            if isinstance(value, BaseException):
+                return getattr(value, name)
+            return self.lazy(self.member(external.source, name), getattr(value, name))
+        return getattr(value, name)
+
+    def bind_found(
+        self, source: Source | None, found: Any, value: Any, cls: type, name: str
+    ) -> Any:
+        """A class's non-data attribute as seen from an instance."""
+        kind = type(found)
+        if kind is FunctionType:
+            return MethodType(self.from_class(source, found), value)
+        if kind is staticmethod:
+            return self.wrapped(source, found, "__func__")
+        if kind is classmethod:
+            return MethodType(self.wrapped(source, found, "__func__"), cls)
+        if kind is property:
+            return self.invoke(self.frame, self.wrapped(source, found, "fget"), [value])
+        if isinstance(found, _SLOT_TYPES):
+            receiver = value
+            external = self.external.get(id(value))
+            if external is not None and external.shadow is not None:
+                receiver = external.shadow
+            return found.__get__(receiver, cls)
+        getter = find(kind, "__get__")[1]
+        if type(getter) is FunctionType:
+            self.from_class(source, found)
+            return self.invoke(self.frame, getter, [found, value, cls])
+        if getter is not UNSET:
+            self.from_class(source, found)
+            return found.__get__(value, cls)
+        return self.plain_class_value(source, found)
+
+    def registered(self, external: External, value: Any, name: str) -> Any:
+        """``nn.Module.__getattr__``: parameters, buffers, submodules."""
+        parent = self.namespace(value, external.source)
+        for kind in _MODULE_DICTS:
+            entries = value.__dict__.get(kind)
+            if entries is None:
+                continue
+            entries_source = self.item(parent, kind, "member", kind)
+            known = self.external.get(id(entries))
+            if known is not None and known.shadow is not None:
+                if name in known.shadow:
+                    return known.shadow[name]
+                continue
+            overlaid = self.overlay.get((id(entries), name), UNSET)
+            if overlaid is not UNSET and overlaid is not DELETED:
+                return overlaid
+            if name in entries:
+                self.lazy(parent, value.__dict__)
+                self.lazy(entries_source, entries)
+                return self.lazy(self.item(entries_source, name, "member", name), entries[name])
+        for kind in _MODULE_DICTS:
+            if kind in value.__dict__:
+                source = self.item(parent, kind, "member", kind)
+                self.lazy(source, value.__dict__[kind])
+                self.guard("ABSENT", source, name)
+        raise AttributeError(
+            f"'{type(value).__name__}' object has no attribute '{name}'", name=name, obj=value
+        )
+
+    # ---- tensors ----------------------------------------------------------------------------
+
+    def tensor_attribute(self, value: torch.Tensor, name: str) -> Any:
+        if name == "__class__":
+            return self.type_of(value)
+        real = self.real_of(value)
+        if real is not None:
+            if name in getattr(real, "__dict__", {}):
+                source = self.fakes_of_inputs[id(value)]
+                parent = self.namespace(real, source)
+                self.lazy(parent, real.__dict__)
+                return self.lazy(self.item(parent, name, "member", name), real.__dict__[name])
+            if name == "grad":
+                source = self.fakes_of_inputs[id(value)]
+                return self.lazy(self.member(source, "grad"), real.grad)
+        if find(torch.Tensor, name)[1] is UNSET and find(torch.nn.Parameter, name)[1] is UNSET:
+            raise AttributeError(
+                f"'{self.type_of(value).__name__}' object has no attribute '{name}'",
+                name=name,
+                obj=value,
+            )
+        return getattr(value, name)
+
+    def type_of(self, value: Any) -> type:
+        if isinstance(value, torch.Tensor):
+            return torch.nn.Parameter if getattr(value, "_is_param", False) else torch.Tensor
+        return type(value)
+
+    # ---- writing ----------------------------------------------------------------------------
+
+    def setattr(self, value: Any, name: str, new: Any) -> None:
+        value = self.force(value)
+        if isinstance(value, torch.Tensor):
+            raise Break("operation-not-modelled", f"assignment to attribute {name} of a tensor")
+        setter = find(type(value), "__setattr__")[1]
+        if type(setter) is FunctionType:
+            if setter is _module_setattr and self.set_plain(value, name, new):
+                return
+            self.find_guarded(type(value), "__setattr__")
+            self.invoke(self.frame, setter, [value, name, new])
+            return
+        self.plain_setattr(value, name, new)
+
+    def set_plain(self, value: Any, name: str, new: Any) -> bool:
+        """``nn.Module.__setattr__`` where it does no more than ``object.__setattr__``."""
+        new = self.force(new)
+        if isinstance(new, (torch.Tensor, torch.nn.Module)) or value.__dict__ is None:
+            return False
+        external = self.external.get(id(value))
+        if external is None:
+            return False
+        parent = self.namespace(value, external.source)
+        for kind in _MODULE_DICTS:
+            entries = value.__dict__.get(kind)
+            if entries and name in entries:
+                return False
+        for kind in _MODULE_DICTS:
+            source = self.item(parent, kind, "member", kind)
+            self.lazy(source, value.__dict__[kind])
+            self.guard("ABSENT", source, name)
+        self.plain_setattr(value, name, new)
+        return True
+
+    def plain_setattr(self, value: Any, name: str, new: Any) -> None:
+        """``object.__setattr__``."""
+        new = self.force(new)
+        source, found = self.find_guarded(type(value), name)
+        if found is not UNSET and type(found) is property and found.fset is not None:
+            self.invoke(self.frame, self.wrapped(source, found, "fset"), [value, new])
+            return
+        if found is not UNSET and not isinstance(found, types.MemberDescriptorType):
+            setter = find(type(found), "__set__")[1]
+            if type(setter) is FunctionType:
+                self.invoke(self.frame, setter, [found, value, new])
+                return
+        external = self.external.get(id(value))
+        if external is None or isinstance(value, BaseException):
+            object.__setattr__(value, name, new) if not isinstance(value, type) else setattr(
+                value, name, new
+            )
+            return
+        if isinstance(value, type) or name in ("__dict__", "__class__"):
+            raise Break("external-object", f"assignment to {name} of {value!r:.80}")
+        writable = (
+            hasattr(value, "__dict__")
+            or type(found) is types.MemberDescriptorType
+            or isinstance(value, ModuleType)
+        )
+        if not writable or (found is not UNSET and type(found) is property):
+            object.__setattr__(value, name, new)  # raises as CPython does
+            raise Break("external-object", f"assignment to {name}")
+        self.write(external, name, new)
+
+    def delattr(self, value: Any, name: str) -> None:
+        value = self.force(value)
+        if isinstance(value, torch.Tensor):
+            raise Break("operation-not-modelled", f"deletion of attribute {name} of a tensor")
+        deleter = find(type(value), "__delattr__")[1]
+        if type(deleter) is FunctionType:
+            self.invoke(self.frame, deleter, [value, name])
+            return
+        external = self.external.get(id(value))
+        if external is None:
+            object.__delattr__(value, name)
+            return
+        if isinstance(value, (type, ModuleType)):
+            raise Break("external-object", f"deletion of {name}")
+        self.plain_attribute(value, name)
+        self.write(external, name, DELETED)
+
+    # filled by the machine
+    class_lookups: dict[tuple[type, str], tuple[Source | None, Any]]
+
+
+def kind_is_method(value: Any) -> bool:
+    return type(value) in (MethodType, types.BuiltinFunctionType, types.MethodWrapperType)
+
+

@@ -1,0 +1,416 @@
+"""Calls in the symbolic domain: Python callees are inlined, C callees are default-deny."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Mapping, Sequence
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from refcompiler.capture.attributes import find, is_heap
+from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES
+from refcompiler.capture.operators import Operators, Pulled, python_method
+from refcompiler.capture.policy import (
+    HIGHER_ORDER_MODULES,
+    IMPURE_BUILTINS,
+    LEAF_MODULES,
+    PURE_MODULES,
+    STATE_READERS,
+    bound_owner,
+    is_operation,
+)
+from refcompiler.capture.signals import Break
+from refcompiler.capture.values import Lazy, LazyMethod
+from refcompiler.guards.sources import Source
+from refcompiler.interpreter.binding import (
+    ASYNCHRONOUS,
+    GENERATOR,
+    bind,
+    raise_binding_error,
+)
+from refcompiler.interpreter.frame import CALLED, UNSET, Frame
+from refcompiler.interpreter.machine import NATIVE_CODES, program_of
+
+_DISABLE_MARKS = ("_torchdynamo_disable", "__refcompiler_disable__")
+_TORCH_C = types.BuiltinFunctionType
+_ORIGINAL = "__refcompiler_original__"
+
+
+class Calls(Operators):
+    """The call hooks of the symbolic domain."""
+
+    def call(self, frame: Frame, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+        if type(function) is Lazy:
+            function = self.observe(function)
+        kind = type(function)
+        if kind is MethodType:
+            args = (function.__self__, *args)
+            function = self.force(function.__func__)
+            kind = type(function)
+        if kind is LazyMethod:
+            return self.call_lazy_method(frame, function, args, kwargs)
+        model = MODELS.get(id(function))
+        if model is not None:
+            return model(self, frame, args, kwargs)
+        if kind is FunctionType:
+            return self.call_function(frame, function, args, kwargs)
+        if isinstance(function, type):
+            return self.call_class(frame, function, args, kwargs)
+        if kind is functools.partial:
+            merged = {**function.keywords, **kwargs}
+            return self.call(frame, function.func, (*function.args, *args), merged)
+        if kind.__name__ == "_lru_cache_wrapper":
+            source = self.source_of(function)
+            wrapped = function.__wrapped__
+            if source is not None:
+                wrapped = self.observe(self.lazy(self.member(source, "__wrapped__"), wrapped))
+            return self.call(frame, wrapped, args, kwargs)
+        if kind in (types.BuiltinFunctionType, types.MethodWrapperType) or isinstance(
+            function, IDENTITY_TYPES
+        ):
+            return self.call_native(frame, function, args, kwargs)
+        if is_operation(function):
+            return self.call_operation(function, args, kwargs)
+        if python_method(kind, "__call__") is not UNSET:
+            source, method = self.find_guarded(kind, "__call__")
+            self.from_class(source, method)
+            return self.call(frame, method, (function, *args), kwargs)
+        if is_heap(kind) and find(kind, "__call__")[1] is not UNSET and kind is not type:
+            bound = find(kind, "__call__")[1]
+            if hasattr(type(bound), "__get__") and type(bound) is not types.WrapperDescriptorType:
+                return self.call(frame, bound.__get__(function, kind), args, kwargs)
+        return self.call_native(frame, function, args, kwargs)
+
+    def invoke(self, frame: Any, function: Any, args: Sequence, kwargs: Mapping = {}) -> Any:
+        """Call ``function`` to its end within this instruction."""
+        outer = self.frame
+        found = self.call(frame, function, args, kwargs)
+        if found is not CALLED:
+            return found
+        new, self.frame = self.frame, outer
+        assert new is not None
+        root = new
+        while root.back is not outer:
+            root = root.back
+        root.back = None
+        if root.on_return == "init":
+            extra = root.extra
+            root.on_return = "push"
+            if self.run(new) is not None:
+                raise TypeError("__init__() should return None")
+            return extra
+        return self.run(new)
+
+    # ---- Python functions -------------------------------------------------------------------
+
+    def call_function(
+        self, frame: Any, function: FunctionType, args: Sequence, kwargs: Mapping
+    ) -> Any:
+        code = function.__code__
+        if id(code) in NATIVE_CODES:
+            return function(*map(self.force, args), **{k: self.force(v) for k, v in kwargs.items()})
+        module = function.__module__ or ""
+        if module in LEAF_MODULES:
+            return self.call_operation(function, args, kwargs)
+        if module.startswith("torch.") and module.startswith(HIGHER_ORDER_MODULES):
+            raise Break("higher-order", f"{module}.{function.__qualname__}")
+        for mark in _DISABLE_MARKS:
+            if function.__dict__.get(mark):
+                raise Break("disabled-function", function.__qualname__)
+        original = function.__dict__.get(_ORIGINAL)
+        if original is not None:  # a function compiled on its own is inlined
+            return self.call_function(frame, original, args, kwargs)
+        flags = code.co_flags
+        if flags & ASYNCHRONOUS:
+            raise Break("coroutine", function.__qualname__)
+        source = self.source_of(function)
+        program = program_of(code)
+        fast = self.bind_function(function, source, args, kwargs, len(program.names))
+        if function.__closure__ and source is not None:
+            self.adopt_cells(function, source)
+        new = self.enter(program, function, fast)
+        if flags & GENERATOR:
+            return self.make_generator(new)
+        self.push(frame, new)
+        return CALLED
+
+    def bind_function(
+        self,
+        function: FunctionType,
+        source: Source | None,
+        args: Sequence,
+        kwargs: Mapping,
+        size: int,
+    ) -> list[Any]:
+        code = function.__code__
+        defaults, kwdefaults = function.__defaults__ or (), function.__kwdefaults__ or {}
+        first = code.co_argcount - len(defaults)
+
+        def default(i: int) -> Any:
+            if i < first:
+                return UNSET
+            value = defaults[i - first]
+            if source is None:
+                return value
+            return self.lazy(self.sources.make("default", source, i - first), value)
+
+        def kwdefault(name: str) -> Any:
+            if name not in kwdefaults:
+                return UNSET
+            if source is None:
+                return kwdefaults[name]
+            return self.lazy(self.sources.make("kwdefault", source, name), kwdefaults[name])
+
+        if code.co_flags & 0x0C:  # what goes into *args and **kwargs enters a container
+            taken = code.co_argcount
+            if len(args) > taken:
+                args = (*args[:taken], *map(self.force, args[taken:]))
+            if kwargs:
+                named = code.co_varnames[code.co_posonlyargcount : taken + code.co_kwonlyargcount]
+                kwargs = {k: v if k in named else self.force(v) for k, v in kwargs.items()}
+        fast = bind(code, args, kwargs, default, kwdefault, size)
+        if fast is None:
+            raise_binding_error(function, args, kwargs)
+            raise TypeError(f"{function.__qualname__}() cannot be called with these arguments")
+        return fast
+
+    # ---- classes ----------------------------------------------------------------------------
+
+    def call_class(self, frame: Any, cls: type, args: Sequence, kwargs: Mapping) -> Any:
+        meta_call = find(type(cls), "__call__")[1]
+        if type(meta_call) is FunctionType:
+            if cls.__module__ == "enum" or hasattr(cls, "_member_map_"):
+                return self.call_pure(cls, args, kwargs)
+            return self.call(frame, meta_call, (cls, *args), kwargs)
+        if not is_heap(cls):
+            return self.call_builtin_class(frame, cls, args, kwargs)
+        if issubclass(cls, torch.Tensor) or issubclass(cls, torch.autograd.Function):
+            raise Break("tensor-kind", f"construction of a {cls.__name__}")
+        module = cls.__module__
+        if module.startswith("torch.") and module.startswith(HIGHER_ORDER_MODULES):
+            raise Break("higher-order", f"{module}.{cls.__qualname__}")
+        if any(cls.__dict__.get(mark) for mark in _DISABLE_MARKS):
+            raise Break("disabled-function", cls.__qualname__)
+        new_source, new = self.find_guarded(cls, "__new__")
+        if type(new) is staticmethod:
+            new = new.__func__
+        if type(new) is FunctionType:
+            if new_source is not None:
+                self.guard("ID", new_source, find(cls, "__new__")[1])
+                self.external.setdefault(id(new), _external_staticmethod(self, new, new_source))
+            made = self.force(self.invoke(frame, new, (cls, *args), kwargs))
+            if not isinstance(made, cls):
+                return made
+        elif new is object.__new__:
+            made = object.__new__(cls)
+        else:
+            forced = [self.pass_native(a) for a in args]
+            if find(cls, "__init__")[0] is object and new is not object.__new__:
+                made = new(cls, *forced, **{k: self.pass_native(v) for k, v in kwargs.items()})
+            elif issubclass(cls, (BaseException, tuple, str, int, float, frozenset)):
+                made = new(cls, *forced, **{k: self.pass_native(v) for k, v in kwargs.items()})
+            else:
+                made = new(cls)
+        self.recorder.keep.append(made)
+        init_source, init = self.find_guarded(cls, "__init__")
+        if type(init) is FunctionType:
+            self.from_class(init_source, init)
+            found = self.call(frame, init, (made, *args), kwargs)
+            if found is CALLED:
+                pushed = self.frame
+                assert pushed is not None
+                pushed.on_return, pushed.extra = "init", made
+                return CALLED
+            return made
+        if init is object.__init__:
+            if (args or kwargs) and new is object.__new__:
+                raise TypeError(f"{cls.__name__}() takes no arguments")
+            return made
+        forced = [self.pass_native(a) for a in args]
+        init(made, *forced, **{k: self.pass_native(v) for k, v in kwargs.items()})
+        return made
+
+    def call_builtin_class(self, frame: Any, cls: type, args: Sequence, kwargs: Mapping) -> Any:
+        if cls in CONSTANT_TYPES or issubclass(cls, BaseException):
+            if args and isinstance(self.force(args[0]), torch.Tensor):
+                if not issubclass(cls, BaseException):
+                    raise Break("data-dependent-value", f"{cls.__name__}() of a tensor")
+        if cls is torch.Generator or cls.__module__.startswith("torch._C"):
+            raise Break("ambient-state", f"construction of a {cls.__qualname__}")
+        if cls in (str, bytes) and args:
+            return self.convert(args[0], 1) if len(args) == 1 else self.call_pure(cls, args, kwargs)
+        if cls is bool and args:
+            return self.truth(args[0])
+        if cls is object:
+            made = object()
+            self.recorder.keep.append(made)
+            return made
+        if cls in (int, float, complex) and args:
+            value = self.force(args[0])
+            for name in ("__int__", "__index__") if cls is int else (f"__{cls.__name__}__",):
+                if python_method(type(value), name) is not UNSET:
+                    return self.force(self.call_special(value, name))
+        if cls.__module__ in PURE_MODULES or cls.__module__ == "torch":
+            return self.call_pure(cls, args, kwargs)
+        raise Break("c-function", f"class {cls.__module__}.{cls.__qualname__}")
+
+    # ---- C functions ------------------------------------------------------------------------
+
+    def call_native(self, frame: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+        if is_operation(function):
+            return self.call_operation(function, args, kwargs)
+        name = getattr(function, "__name__", type(function).__name__)
+        bound = bound_owner(function)
+        if bound is not None:
+            return self.call_bound(function, bound, name, args, kwargs)
+        owner = getattr(function, "__self__", None)
+        if isinstance(owner, type) and not isinstance(function, types.MethodWrapperType):
+            module = owner.__module__  # a class method in C, such as dict.fromkeys
+        elif hasattr(function, "__objclass__"):
+            return self.call_descriptor(frame, function, name, args, kwargs)
+        else:
+            module = getattr(function, "__module__", None) or ""
+        if module in ("torch", "torch._C") and name in STATE_READERS:
+            return function(*map(self.force, args), **{k: self.force(v) for k, v in kwargs.items()})
+        if module == "torch._C" and name == "_set_grad_enabled":
+            return function(*map(self.force, args))
+        if module.startswith("torch"):
+            raise Break("ambient-state", f"{module}.{name}")
+        if module in PURE_MODULES:
+            if name in IMPURE_BUILTINS:
+                raise Break(IMPURE_BUILTINS[name], f"{module}.{name}")
+            return self.call_pure(function, args, kwargs)
+        raise Break("c-function", f"{module}.{name}".lstrip("."))
+
+    def call_bound(
+        self, function: Any, owner: Any, name: str, args: Sequence, kwargs: Mapping
+    ) -> Any:
+        """A C method of an object."""
+        if self.is_foreign(owner):
+            if type(owner) in (types.MappingProxyType,):
+                return self.call_pure(function, args, kwargs)
+            raise Break("c-function", f"{type(owner).__name__}.{name} of an object from outside")
+        module = type(owner).__module__
+        builtin_base = any(
+            not is_heap(base) and base.__module__ in PURE_MODULES and name in base.__dict__
+            for base in type(owner).__mro__
+        )
+        if module in PURE_MODULES or builtin_base or module.startswith("refcompiler."):
+            return self.call_pure(function, args, kwargs)
+        if type(owner) in CONSTANT_TYPES or isinstance(owner, torch.Tensor):
+            return self.call_pure(function, args, kwargs)
+        raise Break("c-function", f"{type(owner).__qualname__}.{name}")
+
+    def call_descriptor(
+        self, frame: Any, function: Any, name: str, args: Sequence, kwargs: Mapping
+    ) -> Any:
+        """An unbound slot or method of a built-in class, such as ``object.__setattr__``."""
+        if args:
+            receiver = self.force(args[0])
+            if function.__objclass__ is object:
+                if name == "__setattr__":
+                    self.plain_setattr(receiver, self.force(args[1]), args[2])
+                    return None
+                if name == "__getattribute__":
+                    return self.getattribute(receiver, self.force(args[1]))
+                if name == "__delattr__":
+                    self.delattr(receiver, self.force(args[1]))
+                    return None
+            if self.is_foreign(receiver):
+                raise Break("c-function", f"{function.__qualname__} of an object from outside")
+            if isinstance(receiver, torch.Tensor):
+                return self.call_operation(function, args, kwargs)
+            args = (receiver, *args[1:])
+        if function.__objclass__.__module__ in PURE_MODULES:
+            return self.call_pure(function, args, kwargs)
+        raise Break("c-function", function.__qualname__)
+
+    def getattribute(self, value: Any, name: str) -> Any:
+        """``object.__getattribute__``: without ``__getattr__``."""
+        return self.plain_attribute(value, name)
+
+    def call_pure(self, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+        forced = [self.pass_native(a) for a in args]
+        named = {k: self.pass_native(v) for k, v in kwargs.items()}
+        found = function(*forced, **named)
+        self.recorder.keep.append(found)  # identity tables must not see its id again
+        return found
+
+    def pass_native(self, value: Any) -> Any:
+        """``value`` as C code may see it."""
+        value = self.force(value)
+        kind = type(value)
+        if kind is FunctionType or (kind is MethodType and type(value.__func__) is FunctionType):
+            return self.callback(value)
+        if is_heap(kind) and not isinstance(value, torch.Tensor):
+            if python_method(kind, "__iter__") is not UNSET and not self.is_native(value):
+                return Pulled(self, self.iter(value))
+            if python_method(kind, "__call__") is not UNSET:
+                return self.callback(value)
+        elif self.is_foreign(value) and hasattr(kind, "__next__"):
+            raise Break("external-iterator", f"a {kind.__name__} from outside")
+        return value
+
+    def callback(self, function: Any) -> Any:
+        """A Python function that C code may call: it runs in the interpreter."""
+        known = self.callbacks.get(id(function))
+        if known is not None:
+            return known[1]
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self.force(self.invoke(self.frame, function, args, kwargs))
+
+        self.callbacks[id(function)] = (function, call)
+        self.callback_of[id(call)] = function
+        return call
+
+    def call_operation(self, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+        """A torch operation, which the door records when a tensor takes part."""
+        forced = [self.pass_operand(a) for a in args]
+        named = {k: self.pass_operand(v) for k, v in kwargs.items()}
+        return function(*forced, **named)
+
+    def pass_operand(self, value: Any) -> Any:
+        value = self.force(value)
+        if self.is_foreign(value):
+            raise Break("external-object", f"a {type(value).__name__} is an operand")
+        if type(value) is FunctionType and id(value) not in self.callbacks:
+            raise Break("higher-order", f"function {value.__qualname__} is an operand")
+        return value
+
+    def call_lazy_method(
+        self, frame: Any, method: LazyMethod, args: Sequence, kwargs: Mapping
+    ) -> Any:
+        lazy = method.lazy
+        key = self.force(args[0])
+        if id(lazy.value) in self.external or type(key) not in CONSTANT_TYPES or kwargs:
+            return self.call_pure(getattr(self.observe(lazy), method.name), args, kwargs)
+        if method.name == "__contains__":
+            return self.contains(key, lazy)
+        if method.name == "get" and key not in lazy.value:
+            self.guard("ABSENT", lazy.source, key)
+            return args[1] if len(args) > 1 else None
+        return self.getitem(lazy, key)
+
+    def instantiate(self, frame: Frame, cls: type) -> Any:
+        return self.force(self.invoke(frame, cls, []))
+
+    def exc_match(self, error: BaseException, kinds: Any) -> bool:
+        return super().exc_match(error, self.force(kinds))
+
+    # filled by the machine
+    callbacks: dict[int, tuple[Any, Any]]
+    callback_of: dict[int, Any]
+
+
+def _external_staticmethod(machine: Calls, function: Any, source: Source) -> Any:
+    from refcompiler.capture.values import External
+
+    return External(function, machine.member(source, "__func__"))
+
+
+#: id of a callable -> its model in the symbolic domain; see :mod:`refcompiler.capture.models`.
+MODELS: dict[int, Any] = {}

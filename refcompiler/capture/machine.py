@@ -1,0 +1,140 @@
+"""The symbolic machine: one capture, from its frames to a return or a break."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from refcompiler.capture import models
+from refcompiler.capture.calls import Calls
+from refcompiler.capture.door import Door, Recorder
+from refcompiler.capture.signals import Break, Reason, Restart
+from refcompiler.guards.kinds import Ambient
+from refcompiler.interpreter.frame import Frame
+from refcompiler.interpreter.machine import Signal
+
+__all__ = ["Captured", "Symbolic", "models"]
+
+
+@dataclass
+class Captured:
+    """How a capture ended: with the root's value, or (``reason`` set) before an instruction.
+
+    ``frames`` are the frames alive at the break, root first; ``ip`` of the last is the breaking
+    instruction's. ``error`` is what the user's program raised there, if that was the reason.
+    """
+
+    machine: Symbolic
+    value: Any = None
+    frames: list[Frame] | None = None
+    reason: Reason | None = None
+    error: BaseException | None = None
+    grad: bool = True
+
+
+class Symbolic(Calls):
+    """The symbolic domain. ``stops`` are root instruction counts at which to break."""
+
+    def __init__(self, stops: dict[int, tuple[str, str]]):
+        super().__init__(Recorder())
+        self.stops = stops
+        self.steps = 0
+        self.ambient = Ambient.now()
+        self.class_lookups = {}
+        self.callbacks = {}
+        self.callback_of = {}
+        self.recorder.place = self.stack_trace
+        self.surprise: BaseException | None = None
+        self.generators: list[Any] = []
+
+    def stack_trace(self) -> str:
+        frame = self.frame
+        if frame is None:
+            return ""
+        return f'File "{frame.code.co_filename}", line {frame.line}, in {frame.code.co_name}'
+
+    def capture(self, frame: Frame) -> Captured:
+        """Run ``frame`` (the innermost of the frames alive) as far as one graph reaches."""
+        self.frame = frame
+        self.depth = 1
+        with self._domain():
+            try:
+                self.root_loop()
+            except Break as signal:
+                frames = self._frames()
+                reason = self.reason(signal.row, signal.context)
+                frames[-1].ip -= 1
+                return Captured(
+                    self, None, frames, reason, self.surprise, torch.is_grad_enabled()
+                )
+            return Captured(self, self.result, grad=torch.is_grad_enabled())
+
+    @contextlib.contextmanager
+    def _domain(self) -> Iterator[None]:
+        grad = torch.is_grad_enabled()
+        try:
+            with self.recorder.fake_mode, Door(self.recorder):
+                yield
+        finally:
+            torch._C._set_grad_enabled(grad)
+
+    def root_loop(self) -> None:
+        stops = self.stops
+        while True:
+            try:
+                f = self.frame
+                while f is not None:
+                    self.steps += 1
+                    i = f.ip
+                    f.ip = i + 1
+                    if self.steps in stops:
+                        raise Break(*stops[self.steps])
+                    f.ops[i](self, f, f.values[i])
+                    f = self.frame
+                return
+            except Signal:
+                raise
+            except BaseException as exc:
+                error = exc
+            if not any(f.program.handler_at(f.ip - 1) for f in self._frames()):
+                self.surprise = error
+                raise Break("exception-escapes", f"{type(error).__name__}: {error}") from error
+            self.unwind(error)
+
+    def make_generator(self, frame: Frame) -> Any:
+        made = super().make_generator(frame)
+        self.generators.append(made)
+        return made
+
+    def close(self) -> None:
+        """Capture is over: generators left in the middle must not run on when collected."""
+        for generator in self.generators:
+            generator.frame = None
+
+    def run(self, frame: Frame) -> Any:
+        """A nested run: entered through C or a special method, so a break restarts capture."""
+        try:
+            return super().run(frame)
+        except Break as signal:
+            raise Restart(self.steps, signal.row, signal.context) from signal
+
+    def _frames(self) -> list[Frame]:
+        frames = []
+        frame = self.frame
+        while frame is not None:
+            frames.append(frame)
+            frame = frame.back
+        return frames[::-1]
+
+    def reason(self, row: str, context: str) -> Reason:
+        frame = self.frame
+        assert frame is not None
+        for candidate in self._frames()[::-1]:  # the innermost frame that is the user's
+            if not candidate.globals.get("__name__", "").startswith(("torch.", "refcompiler.")):
+                frame = candidate
+                break
+        return Reason(row, context, frame.code.co_filename, frame.line, frame.code.co_qualname)

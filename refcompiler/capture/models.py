@@ -1,0 +1,360 @@
+"""Models of callables that run differently in the symbolic domain than natively."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import operator
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from refcompiler.capture.calls import MODELS, Calls
+from refcompiler.capture.observe import MAPPINGS, SEQUENCES, SETS
+from refcompiler.capture.operators import _DUNDERS, python_method
+from refcompiler.capture.signals import Break
+from refcompiler.capture.values import Lazy
+from refcompiler.interpreter.frame import UNSET
+from refcompiler.interpreter.introspection import frame_locals, super_of
+
+_KEEP: list[Any] = []  # MODELS knows callables by id
+
+
+def model(*callables: Any) -> Callable:
+    """Register a model ``(machine, frame, args, kwargs) -> value``."""
+
+    def register(function: Callable) -> Callable:
+        for callable_ in callables:
+            MODELS[id(callable_)] = function
+            _KEEP.append(callable_)
+        return function
+
+    return register
+
+
+def constant(value: Any, *callables: Any) -> None:
+    """The callables answer ``value`` while capturing."""
+    model(*callables)(lambda machine, frame, args, kwargs: value)
+
+
+def _named(paths: str) -> list[Any]:
+    """The objects at dotted paths under torch, leaving out what this torch version lacks."""
+    found = []
+    for path in paths.split():
+        value: Any = torch
+        for name in path.split("."):
+            value = getattr(value, name, None)
+        if value is not None:
+            found.append(value)
+    return found
+
+
+constant(True, *_named("compiler.is_compiling compiler.is_dynamo_compiling"))
+constant(False, *_named("compiler.is_exporting jit.is_scripting _jit_internal.is_scripting"))
+constant(False, *_named("jit.is_tracing"))
+constant(None, torch._C._log_api_usage_once)
+
+
+@model(
+    *_named("_C._has_torch_function _C._has_torch_function_unary _C._has_torch_function_variadic"),
+    *_named("overrides.has_torch_function"),
+)
+def _has_torch_function(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
+    """Eager has no mode here, and fakes stand for plain tensors."""
+    return False
+
+
+# ---- builtins that read or write attributes ---------------------------------------------------
+
+
+@model(getattr)
+def _getattr(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    name = m.force(args[1])
+    if not isinstance(name, str):
+        raise TypeError(f"attribute name must be string, not '{type(name).__name__}'")
+    if len(args) == 2:
+        return m.getattr(args[0], name)
+    try:
+        return m.getattr(args[0], name)
+    except AttributeError:
+        return args[2]
+
+
+@model(hasattr)
+def _hasattr(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
+    try:
+        m.getattr(args[0], m.force(args[1]))
+    except AttributeError:
+        return False
+    return True
+
+
+@model(setattr)
+def _setattr(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> None:
+    m.setattr(args[0], m.force(args[1]), args[2])
+
+
+@model(delattr)
+def _delattr(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> None:
+    m.delattr(args[0], m.force(args[1]))
+
+
+@model(super)
+def _super(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    return super(*[m.force(a) for a in (args or super_of(m, frame))])
+
+
+@model(locals)
+def _locals(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    return frame_locals(m, frame)
+
+
+@model(vars)
+def _vars(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    return m.getattr(args[0], "__dict__") if args else frame_locals(m, frame)
+
+
+@model(globals)
+def _globals(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    return m.lazy(m.sources.constant(frame.globals, "globals"), frame.globals)
+
+
+@model(sys.exc_info)
+def _exc_info(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    error = m.exc
+    return (None, None, None) if error is None else (type(error), error, error.__traceback__)
+
+
+# ---- builtins that ask about types ------------------------------------------------------------
+
+
+@model(type)
+def _type(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    if len(args) == 1:
+        value = args[0]
+        if type(value) is Lazy and not isinstance(value.value, torch.Tensor):
+            m.guard("TYPE", value.source, type(value.value))
+            return type(value.value)
+        return m.type_of(m.force(value))
+    return m.call_pure(type, args, kwargs)
+
+
+@model(isinstance)
+def _isinstance(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
+    value, classes = args[0], _plain(m, args[1])
+    if type(value) is Lazy and value.source not in m.forced:
+        inner = value.value
+        if not isinstance(inner, torch.Tensor):
+            m.guard("TYPE", value.source, type(inner))
+            return _native_isinstance(m, inner, classes)
+    return _native_isinstance(m, m.force(value), classes)
+
+
+def _plain(m: Calls, classes: Any) -> Any:
+    classes = m.force(classes)
+    if isinstance(classes, tuple):
+        return tuple([_plain(m, c) for c in classes])
+    return classes
+
+
+def _native_isinstance(m: Calls, value: Any, classes: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        for cls in classes if isinstance(classes, tuple) else (classes,):
+            if isinstance(cls, tuple):
+                if _native_isinstance(m, value, cls):
+                    return True
+                continue
+            if isinstance(cls, type) and issubclass(m.type_of(value), cls):
+                return True
+            if not (isinstance(cls, type) and cls.__module__.startswith("torch._subclasses")):
+                if isinstance(value, cls):
+                    return True
+        return False
+    return isinstance(value, classes)
+
+
+@model(issubclass)
+def _issubclass(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
+    return issubclass(m.force(args[0]), _plain(m, args[1]))
+
+
+@model(callable)
+def _callable(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
+    return callable(m.force(args[0]))
+
+
+@model(id)
+def _id(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> int:
+    value = m.force(args[0])
+    if isinstance(value, torch.Tensor) or m.source_of(value) is None:
+        raise Break("c-function", "builtins.id")
+    if not isinstance(value, (type, FunctionType)):
+        raise Break("c-function", "builtins.id")
+    return id(value)
+
+
+@model(hash)
+def _hash(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    value = m.force(args[0])
+    if isinstance(value, (int, float, str, bytes, tuple, type(None))):
+        return hash(value)
+    raise Break("c-function", "builtins.hash")
+
+
+# ---- builtins that iterate --------------------------------------------------------------------
+
+
+@model(len)
+def _len(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> int:
+    value = args[0]
+    if type(value) is Lazy and id(value.value) not in m.external:
+        inner = value.value
+        if type(inner) in (*SEQUENCES, *MAPPINGS, *SETS):
+            m.guard("TYPE", value.source, type(inner))
+            m.guard("LENGTH", value.source, len(inner))
+            return len(inner)
+    value = m.force(value)
+    if isinstance(value, torch.Tensor):
+        if value.dim() == 0:
+            raise TypeError("len() of a 0-d tensor")
+        return value.shape[0]
+    if python_method(type(value), "__len__") is not UNSET:
+        return m.force(m.call_special(value, "__len__"))
+    if m.is_foreign(value):
+        raise Break("external-object", f"the length of a {type(value).__name__}")
+    return len(value)
+
+
+@model(iter)
+def _iter(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    return m.iter(args[0]) if len(args) == 1 else m.call_pure(iter, args, kwargs)
+
+
+@model(next)
+def _next(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    iterator = m.force(args[0])
+    found = m.next(iterator)
+    if found is not UNSET:
+        return found
+    if len(args) > 1:
+        return args[1]
+    value = getattr(iterator, "value", None) if m.is_native(iterator) else None
+    raise StopIteration(value) if value is not None else StopIteration
+
+
+@model(any)
+def _any(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
+    iterator = m.iter(args[0])
+    while (item := m.next(iterator)) is not UNSET:
+        if m.truth(item):
+            return True
+    return False
+
+
+@model(all)
+def _all(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
+    iterator = m.iter(args[0])
+    while (item := m.next(iterator)) is not UNSET:
+        if not m.truth(item):
+            return False
+    return True
+
+
+@model(sum)
+def _sum(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    total = args[1] if len(args) > 1 else kwargs.get("start", 0)
+    iterator = m.iter(args[0])
+    while (item := m.next(iterator)) is not UNSET:
+        total = m.binary(operator.add, total, item)
+    return m.force(total)
+
+
+def _extreme(function: Callable, better: Callable) -> Callable:
+    def run(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+        key = m.force(kwargs.get("key"))
+        iterator = m.iter(args[0] if len(args) == 1 else list(map(m.force, args)))
+        best = best_key = UNSET
+        while (item := m.next(iterator)) is not UNSET:
+            item_key = item if key is None else m.invoke(frame, key, [item])
+            if best is UNSET or m.truth(m.binary(better, item_key, best_key)):
+                best, best_key = item, item_key
+        if best is UNSET:
+            if "default" in kwargs:
+                return kwargs["default"]
+            raise ValueError(f"{function.__name__}() arg is an empty sequence")
+        return best
+
+    return run
+
+
+model(min)(_extreme(min, operator.lt))
+model(max)(_extreme(max, operator.gt))
+
+
+@model(functools.reduce)
+def _reduce(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    iterator = m.iter(args[1])
+    total = args[2] if len(args) > 2 else m.next(iterator)
+    if total is UNSET:
+        raise TypeError("reduce() of empty iterable with no initial value")
+    while (item := m.next(iterator)) is not UNSET:
+        total = m.invoke(frame, args[0], [total, item])
+    return total
+
+
+@model(repr)
+def _repr(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> str:
+    return m.convert(args[0], 2)
+
+
+@model(format)
+def _format(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> str:
+    return m.format(args[0], m.force(args[1]) if len(args) > 1 else "")
+
+
+@model(abs)
+def _abs(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    value = m.force(args[0])
+    if python_method(type(value), "__abs__") is not UNSET and not isinstance(value, torch.Tensor):
+        return m.call_special(value, "__abs__")
+    return abs(value)
+
+
+@model(round)
+def _round(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    value = m.force(args[0])
+    if isinstance(value, torch.Tensor):
+        return m.call_operation(torch.round, args, kwargs)
+    return m.call_pure(round, args, kwargs)
+
+
+def _operator_model(function: Callable) -> Callable:
+    return lambda m, frame, args, kwargs: m.binary(function, *args)
+
+
+for _function in _DUNDERS:
+    model(_function)(_operator_model(_function))
+model(operator.getitem)(lambda m, frame, args, kwargs: m.getitem(*args))
+model(operator.setitem)(lambda m, frame, args, kwargs: m.setitem(*args))
+model(operator.contains)(lambda m, frame, args, kwargs: m.contains(args[1], args[0]))
+model(operator.is_)(lambda m, frame, args, kwargs: m.same(*args))
+model(operator.is_not)(lambda m, frame, args, kwargs: not m.same(*args))
+model(operator.truth)(lambda m, frame, args, kwargs: m.truth(*args))
+model(operator.not_)(lambda m, frame, args, kwargs: not m.truth(*args))
+model(operator.neg)(lambda m, frame, args, kwargs: m.unary(operator.neg, *args))
+
+
+@model(builtins.__import__)
+def _import(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    name = m.force(args[0])
+    if name not in sys.modules:
+        raise Break("io", f"import of {name}")
+    return m.call_pure(builtins.__import__, args, kwargs)
+
+
+@model(builtins.__build_class__)
+def _build_class(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    raise Break("c-function", "a class statement")

@@ -1,0 +1,368 @@
+"""Observation: the moment a lazy value becomes real, and the guard that this costs."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import types
+from types import CellType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+
+from refcompiler.capture.door import Recorder
+from refcompiler.capture.policy import bound_owner
+from refcompiler.capture.signals import Break
+from refcompiler.capture.values import DELETED, External, Lazy
+from refcompiler.guards.kinds import Guard, TensorMeta
+from refcompiler.guards.sources import Source, Sources
+from refcompiler.interpreter.frame import UNSET, Frame
+from refcompiler.interpreter.machine import Machine
+
+#: Values of these classes are constants of the graph, guarded by equality.
+CONSTANT_TYPES = frozenset(
+    {
+        int,
+        float,
+        bool,
+        complex,
+        str,
+        bytes,
+        type(None),
+        type(...),
+        type(NotImplemented),
+        torch.dtype,
+        torch.device,
+        torch.layout,
+        torch.memory_format,
+        torch.Size,
+        range,
+    }
+)
+#: Objects that are what they are: guarded by identity.
+IDENTITY_TYPES = (
+    ModuleType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.ClassMethodDescriptorType,
+    property,
+    staticmethod,
+    classmethod,
+)
+SEQUENCES = (list, tuple, collections.deque)
+MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
+SETS = (set, frozenset)
+
+
+class Observing(Machine):
+    """Sources, guards, graph inputs, and the shadows of external containers."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+        self.sources = Sources()
+        self.guards: dict[tuple, Guard] = {}
+        self.lazies: dict[Source, Lazy] = {}
+        self.forced: dict[Source, Any] = {}
+        self.external: dict[int, External] = {}
+        self.inputs: dict[int, tuple[Any, Source, Any]] = {}  # real tensor -> its fake
+        self.input_order: list[int] = []
+        self.fakes_of_inputs: dict[int, Source] = {}
+        self.overlay: dict[tuple[int, str], Any] = {}
+        self.changed: dict[int, External] = {}
+
+    # ---- guards -----------------------------------------------------------------------------
+
+    def guard(self, kind: str, source: Source | None, expected: Any = None) -> None:
+        key = (kind, source, expected if kind in ("HAS", "ABSENT", "SAME", "DISTINCT") else None)
+        if key not in self.guards:
+            self.guards[key] = Guard(kind, source, expected, self.place())
+
+    def place(self) -> tuple[str, int]:
+        """The user's file and line that runs now."""
+        frame = self.frame
+        if frame is None:
+            return "", 0
+        return frame.code.co_filename, frame.line
+
+    def lazy(self, source: Source, value: Any) -> Lazy:
+        found = self.lazies.get(source)
+        if found is None:
+            found = self.lazies[source] = Lazy(source, value)
+        return found
+
+    def source_of(self, value: Any) -> Source | None:
+        external = self.external.get(id(value))
+        return None if external is None else external.source
+
+    def is_foreign(self, value: Any) -> bool:
+        """An object from outside that has state of its own (not a constant, not a shadow)."""
+        external = self.external.get(id(value))
+        return (
+            external is not None
+            and external.shadow is None
+            and not isinstance(value, (type, FunctionType, *IDENTITY_TYPES))
+        )
+
+    # ---- forcing ----------------------------------------------------------------------------
+
+    def force(self, value: Any) -> Any:
+        """``value`` observed: a constant, a fake tensor, a shadow, or the object itself."""
+        return self.observe(value) if type(value) is Lazy else value
+
+    own = force
+
+    def observe(self, lazy: Lazy) -> Any:
+        source = lazy.source
+        found = self.forced.get(source, UNSET)
+        if found is UNSET:
+            found = self.forced[source] = self._observe(lazy.value, source)
+        return found
+
+    def _observe(self, value: Any, source: Source) -> Any:
+        kind = type(value)
+        if kind in CONSTANT_TYPES:
+            self.guard("EQUALS", source, value)
+            return value
+        if issubclass(kind, torch.Tensor):
+            return self.tensor_input(value, source)
+        if issubclass(kind, enum.Enum) or isinstance(value, IDENTITY_TYPES):
+            return self._observe_identity(value, source)
+        if issubclass(kind, type):
+            self.guard("ID", source, value)
+            self.external.setdefault(id(value), External(value, source))
+            return value
+        known = self.external.get(id(value))
+        if known is not None:
+            if known.source is not source:
+                self.guard("SAME", source, known.source)
+            return known.value if known.shadow is None else known.shadow
+        external = self.external[id(value)] = External(value, source)
+        if kind is FunctionType:
+            self._observe_function(value, source)
+            return value
+        self.guard("TYPE", source, kind)
+        if kind is MethodType:
+            function = self.observe(self.lazy(self.member(source, "__func__"), value.__func__))
+            self_ = self.observe(self.lazy(self.member(source, "__self__"), value.__self__))
+            return MethodType(function, self_)
+        if kind is slice:
+            parts = [
+                self.observe(self.lazy(self.member(source, name), getattr(value, name)))
+                for name in ("start", "stop", "step")
+            ]
+            return slice(*parts)
+        if kind in SEQUENCES or (isinstance(value, tuple) and hasattr(kind, "_fields")):
+            return self._shadow_sequence(external)
+        if kind in MAPPINGS:
+            return self._shadow_mapping(external)
+        if kind in SETS:
+            return self._shadow_set(external)
+        if kind.__module__ == "functools" and kind.__name__ == "partial":
+            return self._shadow_partial(external)
+        return value
+
+    def _observe_identity(self, value: Any, source: Source) -> Any:
+        owner = bound_owner(value)
+        if type(value) is types.BuiltinFunctionType and owner is not None:
+            # a method of an object in C: lists' append and the like
+            self.guard("TYPE", source, type(value))
+            receiver = self.observe(self.lazy(self.member(source, "__self__"), owner))
+            self.guard("EQUALS", self.member(source, "__name__"), value.__name__)
+            return getattr(receiver, value.__name__)
+        self.guard("ID", source, value)
+        self.external.setdefault(id(value), External(value, source))
+        return value
+
+    def _observe_function(self, value: FunctionType, source: Source) -> None:
+        if value.__closure__ or "<locals>" in value.__qualname__:
+            self.guard("TYPE", source, FunctionType)
+            self.guard("CODE", source, (value.__code__, value.__globals__))
+        else:
+            self.guard("ID", source, value)
+
+    def member(self, source: Source, name: str) -> Source:
+        return self.sources.make("attr", source, name)
+
+    def item(self, source: Source, key: Any, kind: str = "item", label: str = "") -> Source:
+        return self.sources.make(kind, source, key, label)
+
+    def namespace(self, value: Any, source: Source) -> Source:
+        """The source of ``value.__dict__``."""
+        return self.sources.make("dict", source)
+
+    # ---- tensors ----------------------------------------------------------------------------
+
+    def tensor_input(self, value: torch.Tensor, source: Source) -> Any:
+        known = self.inputs.get(id(value))
+        if known is not None:
+            _, first, fake = known
+            self.guard("SAME", source, first)
+            return fake
+        kind = type(value)
+        if kind is not torch.Tensor and kind is not torch.nn.Parameter:
+            raise Break("tensor-kind", f"{source} is a {kind.__name__}")
+        if value.layout is not torch.strided or value.is_quantized or value.is_nested:
+            raise Break("tensor-kind", f"{source} has layout {value.layout}")
+        with torch._C.DisableTorchFunction():
+            if torch._C._functorch.is_functorch_wrapped_tensor(value):
+                raise Break("higher-order", f"{source} belongs to a function transformation")
+            fake = self.recorder.fake_mode.from_tensor(value, static_shapes=True)
+        self.guard("TENSOR", source, TensorMeta.of(value))
+        node = self.recorder.add_input(_input_name(source), fake)
+        node.meta["refcompiler_static"] = kind is torch.nn.Parameter
+        self.inputs[id(value)] = (value, source, fake)
+        self.input_order.append(id(value))
+        self.fakes_of_inputs[id(fake)] = source
+        return fake
+
+    def real_of(self, fake: Any) -> torch.Tensor | None:
+        """The real tensor of a fake that is a graph input."""
+        source = self.fakes_of_inputs.get(id(fake))
+        return None if source is None else self.lazies[source].value
+
+    # ---- containers -------------------------------------------------------------------------
+
+    def _adopt(self, external: External, shadow: Any, original: Any) -> Any:
+        external.shadow, external.original = shadow, original
+        self.external[id(shadow)] = external
+        return shadow
+
+    def _shadow_sequence(self, external: External) -> Any:
+        value, source = external.value, external.source
+        self.guard("LENGTH", source, len(value))
+        shadow: Any = None
+        if isinstance(value, tuple):
+            items = [
+                self.observe(self.lazy(self.item(source, i), item)) for i, item in enumerate(value)
+            ]
+            kind = type(value)
+            shadow = tuple(items) if kind is tuple else tuple.__new__(kind, items)
+            return self._adopt(external, shadow, shadow)
+        is_list = type(value) is list
+        shadow = [] if is_list else collections.deque(maxlen=value.maxlen)
+        self._adopt(external, shadow, None)  # first, since a list may hold itself
+        for i, item in enumerate(value):
+            shadow.append(self.observe(self.lazy(self.item(source, i), item)))
+        external.original = list(shadow)
+        return shadow
+
+    def _shadow_mapping(self, external: External) -> Any:
+        value, source = external.value, external.source
+        kind = type(value)
+        shadow: Any = kind()
+        self._adopt(external, shadow, None)
+        if all(type(key) in CONSTANT_TYPES for key in value):
+            self.guard("KEYS", source, tuple(value))
+            keys = [(key, self.item(source, key)) for key in value]
+        else:
+            self.guard("LENGTH", source, len(value))
+            keys = []
+            for i, key in enumerate(value):
+                forced = self.observe(self.lazy(self.sources.make("key", source, i), key))
+                keys.append((forced, self.item(source, key)))
+        for (key, item_source), item in zip(keys, value.values(), strict=True):
+            shadow[key] = self.observe(self.lazy(item_source, item))
+        if kind is collections.defaultdict:
+            factory = self.member(source, "default_factory")
+            shadow.default_factory = self.observe(self.lazy(factory, value.default_factory))
+        external.original = dict(shadow)
+        return shadow
+
+    def _shadow_set(self, external: External) -> Any:
+        value, source = external.value, external.source
+        if not all(type(item) in CONSTANT_TYPES for item in value):
+            raise Break("external-object", f"{source} is a set of objects")
+        self.guard("EQUALS", source, type(value)(value))
+        shadow = type(value)(value)
+        return self._adopt(external, shadow, type(value)(value))
+
+    def _shadow_partial(self, external: External) -> Any:
+        value, source = external.value, external.source
+        function = self.observe(self.lazy(self.member(source, "func"), value.func))
+        args = self.observe(self.lazy(self.member(source, "args"), value.args))
+        keywords = self.observe(self.lazy(self.member(source, "keywords"), value.keywords))
+        return type(value)(function, *args, **keywords)
+
+    # ---- cells and globals ------------------------------------------------------------------
+
+    def load_cell(self, cell: CellType) -> Any:
+        external = self.external.get(id(cell))
+        if external is None:
+            return super().load_cell(cell)
+        found = self.overlay.get((id(cell), "cell_contents"), UNSET)
+        if found is not UNSET:
+            return UNSET if found is DELETED else found
+        value = super().load_cell(cell)
+        if value is UNSET:
+            return UNSET
+        return self.lazy(self.sources.make("cell", external.source), value)
+
+    def store_cell(self, cell: CellType, value: Any) -> None:
+        external = self.external.get(id(cell))
+        if external is None:
+            super().store_cell(cell, value)
+        else:
+            self.write(external, "cell_contents", DELETED if value is UNSET else value)
+
+    def adopt_cells(self, function: FunctionType, source: Source) -> None:
+        """Make the cells of a function from outside known."""
+        for i, cell in enumerate(function.__closure__ or ()):
+            if id(cell) not in self.external:
+                cell_source = self.sources.make("closure", source, i)
+                self.external[id(cell)] = External(cell, cell_source)
+                self.lazy(cell_source, cell)
+
+    def load_global(self, frame: Frame, name: str) -> Any:
+        namespace = frame.globals
+        if self.overlay:
+            found = self.overlay.get((id(namespace), name), UNSET)
+            if found is DELETED:
+                raise NameError(f"name '{name}' is not defined", name=name)
+            if found is not UNSET:
+                return found
+        source = self.sources.constant(namespace, "globals")
+        if name in namespace:
+            return self.lazy(self.item(source, name, "member", name), namespace[name])
+        self.guard("ABSENT", source, name)
+        self.lazy(source, namespace)
+        builtins = frame.builtins
+        if name not in builtins:
+            raise NameError(f"name '{name}' is not defined", name=name)
+        source = self.sources.constant(builtins, "builtins")
+        return self.lazy(self.item(source, name, "member", name), builtins[name])
+
+    def store_global(self, frame: Frame, name: str, value: Any) -> None:
+        self.write(self._globals(frame), name, self.force(value))
+
+    def delete_global(self, frame: Frame, name: str) -> None:
+        self.load_global(frame, name)
+        self.write(self._globals(frame), name, DELETED)
+
+    def _globals(self, frame: Frame) -> External:
+        namespace = frame.globals
+        known = self.external.get(id(namespace))
+        if known is None:
+            source = self.sources.constant(namespace, "globals")
+            known = self.external[id(namespace)] = External(namespace, source)
+        return known
+
+    # ---- effects ----------------------------------------------------------------------------
+
+    def write(self, external: External, name: str, value: Any) -> None:
+        """Remember a write to an object from outside, to be replayed after the graph."""
+        key = (id(external.value), name)
+        self.overlay[key] = value
+        self.changed[id(external.value)] = external
+
+
+def _input_name(source: Source) -> str:
+    text = "".join(c if c.isalnum() else "_" for c in str(source)).strip("_")
+    while "__" in text:
+        text = text.replace("__", "_")
+    if not text or text[0].isdigit():
+        text = f"input_{text}"
+    return text[-60:].lstrip("_0123456789") or "input"

@@ -1,0 +1,394 @@
+"""Operators, items, truth, iteration and formatting in the symbolic domain."""
+
+from __future__ import annotations
+
+import collections
+import operator
+from collections.abc import Callable, Iterable
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from refcompiler.capture.attributes import Attributes, find, is_heap
+from refcompiler.capture.observe import CONSTANT_TYPES, MAPPINGS, SEQUENCES, SETS
+from refcompiler.capture.signals import Break
+from refcompiler.capture.values import Lazy
+from refcompiler.interpreter.frame import UNSET
+
+#: operator function -> (method, reflected method, in-place method)
+_DUNDERS: dict[Callable, tuple[str, str | None, str | None]] = {
+    operator.lt: ("__lt__", "__gt__", None),
+    operator.gt: ("__gt__", "__lt__", None),
+    operator.le: ("__le__", "__ge__", None),
+    operator.ge: ("__ge__", "__le__", None),
+    operator.eq: ("__eq__", "__eq__", None),
+    operator.ne: ("__ne__", "__ne__", None),
+}
+for _name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split():
+    _base = getattr(operator, _name + ("_" if _name in ("and", "or") else ""))
+    _DUNDERS[_base] = (f"__{_name}__", f"__r{_name}__", None)
+    _DUNDERS[getattr(operator, "i" + _name)] = (f"__{_name}__", f"__r{_name}__", f"__i{_name}__")
+_UNARY = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
+
+_CONTAINERS = (*SEQUENCES, *MAPPINGS, *SETS)
+
+
+def python_method(cls: type, name: str) -> Any:
+    """The Python function that implements special method ``name``, or UNSET."""
+    if not is_heap(cls):
+        return UNSET
+    found = find(cls, name)[1]
+    return found if type(found) is FunctionType else UNSET
+
+
+class Operators(Attributes):
+    """The operator hooks of the symbolic domain."""
+
+    def call_special(self, value: Any, name: str, *args: Any) -> Any:
+        """Call the Python special method ``name`` of ``value`` to its end."""
+        source, function = self.find_guarded(type(value), name)
+        self.from_class(source, function)
+        return self.invoke(self.frame, function, [value, *args])
+
+    # ---- truth and identity -----------------------------------------------------------------
+
+    def truth(self, value: Any) -> bool:
+        if type(value) is Lazy:
+            inner = value.value
+            if type(inner) in _CONTAINERS and id(inner) not in self.external:
+                self.guard("TYPE", value.source, type(inner))
+                self.guard("TRUTH", value.source, bool(inner))
+                return bool(inner)
+            value = self.observe(value)
+        if isinstance(value, torch.Tensor):
+            raise Break("data-dependent-branch", "the truth of a tensor")
+        if value is True or value is False or value is None:
+            return bool(value)
+        kind = type(value)
+        if python_method(kind, "__bool__") is not UNSET:
+            found = self.force(self.call_special(value, "__bool__"))
+            if type(found) is not bool:
+                raise TypeError(
+                    f"__bool__ should return bool, returned {type(found).__name__}"
+                )
+            return found
+        if find(kind, "__bool__")[1] is UNSET and python_method(kind, "__len__") is not UNSET:
+            return bool(self.force(self.call_special(value, "__len__")))
+        if self.is_foreign(value) and not is_heap(kind):
+            raise Break("external-object", f"the truth of a {kind.__name__}")
+        if is_heap(kind) and self.is_foreign(value):
+            self.find_guarded(kind, "__bool__")
+            self.find_guarded(kind, "__len__")
+        return bool(value)
+
+    def is_none(self, value: Any) -> bool:
+        if type(value) is Lazy and value.source not in self.forced:
+            self.guard("NONE" if value.value is None else "NOT_NONE", value.source)
+            return value.value is None
+        return self.force(value) is None
+
+    def same(self, a: Any, b: Any) -> bool:
+        if b is None:
+            return self.is_none(a)
+        if a is None:
+            return self.is_none(b)
+        a, b = self.force(a), self.force(b)
+        if a is b:
+            return True
+        first, second = self._origin(a), self._origin(b)
+        if first is not None and second is not None and first is not second:
+            self.guard("DISTINCT", first, second)
+        return False
+
+    def _origin(self, value: Any) -> Any:
+        return self.fakes_of_inputs.get(id(value)) or self.source_of(value)
+
+    # ---- operators --------------------------------------------------------------------------
+
+    def unary(self, function: Callable, value: Any) -> Any:
+        value = self.force(value)
+        name = _UNARY.get(function)
+        if name is not None and python_method(type(value), name) is not UNSET:
+            if not isinstance(value, torch.Tensor):
+                return self.call_special(value, name)
+        return function(value)
+
+    def binary(self, function: Callable, a: Any, b: Any) -> Any:
+        a, b = self.force(a), self.force(b)
+        if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
+            return function(a, b)
+        left, right = type(a), type(b)
+        if not is_heap(left) and not is_heap(right):
+            return function(a, b)
+        method, reflected, inplace = _DUNDERS[function]
+        names = [(a, inplace, b)] if inplace is not None else []
+        pair = [(a, method, b), (b, reflected, a)]
+        if left is not right and issubclass(right, left) and reflected is not None:
+            own = find(right, reflected)[0]
+            if own is not None and own is not find(left, reflected)[0]:
+                pair.reverse()
+        if not any(
+            python_method(type(x), name) is not UNSET for x, name, _ in names + pair if name
+        ):
+            return self._native_binary(function, a, b)
+        for receiver, name, other in names + pair:
+            if name is None:
+                continue
+            if left is right and name == reflected != method:
+                continue  # objects of one class are not asked twice
+            found = find(type(receiver), name)[1]
+            if found is UNSET:
+                continue
+            if type(found) is FunctionType:
+                result = self.call_special(receiver, name, other)
+            else:
+                result = getattr(type(receiver), name)(receiver, other)
+            if self.force(result) is not NotImplemented:
+                return result
+        if function is operator.eq or function is operator.ne:
+            return self.same(a, b) is (function is operator.eq)
+        return self._unsupported(function, a, b)
+
+    def _native_binary(self, function: Callable, a: Any, b: Any) -> Any:
+        if function in (operator.eq, operator.ne) and (self.is_foreign(a) or self.is_foreign(b)):
+            plain = all(
+                find(type(x), "__eq__")[1] is object.__dict__["__eq__"] for x in (a, b)
+            )
+            if plain:
+                return self.same(a, b) is (function is operator.eq)
+        return function(a, b)
+
+    def _unsupported(self, function: Callable, a: Any, b: Any) -> Any:
+        symbols = {
+            operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/",
+            operator.floordiv: "//", operator.mod: "%", operator.pow: "** or pow()",
+            operator.matmul: "@", operator.and_: "&", operator.or_: "|", operator.xor: "^",
+            operator.lshift: "<<", operator.rshift: ">>", operator.lt: "<", operator.le: "<=",
+            operator.gt: ">", operator.ge: ">=", operator.iadd: "+=", operator.isub: "-=",
+            operator.imul: "*=", operator.itruediv: "/=", operator.ifloordiv: "//=",
+            operator.imod: "%=", operator.ipow: "**=", operator.imatmul: "@=",
+            operator.iand: "&=", operator.ior: "|=", operator.ixor: "^=",
+            operator.ilshift: "<<=", operator.irshift: ">>=",
+        }  # fmt: skip
+        names = f"'{type(a).__name__}' and '{type(b).__name__}'"
+        if function in (operator.lt, operator.le, operator.gt, operator.ge):
+            raise TypeError(
+                f"'{symbols[function]}' not supported between instances of {names}"
+            )
+        raise TypeError(f"unsupported operand type(s) for {symbols[function]}: {names}")
+
+    # ---- items ------------------------------------------------------------------------------
+
+    def getitem(self, value: Any, key: Any) -> Any:
+        if type(value) is Lazy and id(value.value) not in self.external:
+            key = self.force(key)
+            found = self.lazy_item(value, key)
+            if found is not UNSET:
+                return found
+        value, key = self.force(value), self.force(key)
+        if isinstance(value, torch.Tensor):
+            return value[key]
+        if isinstance(key, torch.Tensor):
+            if type(value) in _CONTAINERS:
+                raise Break("data-dependent-value", "a tensor is the index of a container")
+        if python_method(type(value), "__getitem__") is not UNSET:
+            return self.call_special(value, "__getitem__", key)
+        if isinstance(value, dict) and not isinstance(value, MAPPINGS[:2]):
+            missing = python_method(type(value), "__missing__")
+            if missing is not UNSET and key not in value:
+                return self.call_special(value, "__missing__", key)
+        if type(value) is collections.defaultdict and key not in value:
+            if value.default_factory is None:
+                return value[key]
+            value[key] = made = self.force(self.invoke(self.frame, value.default_factory, []))
+            return made
+        if self.is_foreign(value):
+            raise Break("external-object", f"an item of a {type(value).__name__}")
+        return value[key]
+
+    def lazy_item(self, lazy: Lazy, key: Any) -> Any:
+        """An item of an external container that stays otherwise unobserved, or UNSET."""
+        value, source = lazy.value, lazy.source
+        kind = type(value)
+        if kind in (list, tuple) and type(key) is int:
+            self.guard("TYPE", source, kind)
+            self.guard("LENGTH", source, len(value))
+            return self.lazy(self.item(source, key), value[key])
+        if kind in MAPPINGS[:2] and type(key) in CONSTANT_TYPES:
+            self.guard("TYPE", source, kind)
+            overlaid = self.overlay.get((id(value), key), UNSET) if type(key) is str else UNSET
+            if overlaid is not UNSET:
+                return UNSET
+            if key not in value:
+                self.guard("ABSENT", source, key)
+                raise KeyError(key)
+            return self.lazy(self.item(source, key), value[key])
+        return UNSET
+
+    def setitem(self, value: Any, key: Any, new: Any) -> None:
+        value, key, new = self.force(value), self.force(key), self.force(new)
+        if python_method(type(value), "__setitem__") is not UNSET and not isinstance(
+            value, torch.Tensor
+        ):
+            self.call_special(value, "__setitem__", key, new)
+            return
+        self.check_writable(value)
+        value[key] = new
+
+    def delitem(self, value: Any, key: Any) -> None:
+        value, key = self.force(value), self.force(key)
+        if python_method(type(value), "__delitem__") is not UNSET:
+            self.call_special(value, "__delitem__", key)
+            return
+        self.check_writable(value)
+        del value[key]
+
+    def check_writable(self, value: Any) -> None:
+        if self.is_foreign(value):
+            raise Break("external-object", f"a write into a {type(value).__name__}")
+
+    def contains(self, item: Any, container: Any) -> bool:
+        if type(container) is Lazy and id(container.value) not in self.external:
+            inner, source = container.value, container.source
+            item = self.force(item)
+            if type(inner) in MAPPINGS and type(item) in CONSTANT_TYPES:
+                self.guard("TYPE", source, type(inner))
+                self.guard("HAS" if item in inner else "ABSENT", source, item)
+                return item in inner
+        item, container = self.force(item), self.force(container)
+        if isinstance(container, torch.Tensor) or isinstance(item, torch.Tensor):
+            if isinstance(container, torch.Tensor):
+                raise Break("data-dependent-value", "membership in a tensor")
+            if type(container) in SEQUENCES:
+                if any(item is other for other in container):
+                    return True
+                raise Break("data-dependent-branch", "a tensor is looked for in a sequence")
+        if python_method(type(container), "__contains__") is not UNSET:
+            return self.truth(self.call_special(container, "__contains__", item))
+        if find(type(container), "__contains__")[1] is UNSET:
+            iterator = self.iter(container)
+            while (other := self.next(iterator)) is not UNSET:
+                if self.same(item, other) or self.truth(self.binary(operator.eq, item, other)):
+                    return True
+            return False
+        if self.is_foreign(container) and not isinstance(container, type):
+            raise Break("external-object", f"membership in a {type(container).__name__}")
+        return item in container
+
+    # ---- iteration --------------------------------------------------------------------------
+
+    def iter(self, value: Any) -> Any:
+        value = self.force(value)
+        if isinstance(value, torch.Tensor):
+            return iter(list(value.unbind(0)) if value.dim() else value)
+        kind = type(value)
+        if python_method(kind, "__iter__") is not UNSET:
+            return self.force(self.call_special(value, "__iter__"))
+        if isinstance(value, type) and python_method(type(value), "__iter__") is not UNSET:
+            return self.force(self.call_special(value, "__iter__"))
+        if is_heap(kind) and find(kind, "__iter__")[1] is UNSET:
+            if python_method(kind, "__getitem__") is not UNSET:
+                return self.iterate_items(value)
+        if self.is_foreign(value):
+            if hasattr(kind, "__next__"):
+                return value
+            raise Break("external-object", f"iteration over a {kind.__name__}")
+        return iter(value)
+
+    def iterate_items(self, value: Any) -> Any:
+        """The old sequence protocol: items 0, 1, ... until IndexError."""
+        items = []
+        while True:
+            try:
+                items.append(self.force(self.getitem(value, len(items))))
+            except IndexError:
+                return iter(items)
+
+    def next(self, iterator: Any) -> Any:
+        iterator = self.force(iterator)
+        if python_method(type(iterator), "__next__") is not UNSET and not self.is_native(iterator):
+            try:
+                return self.call_special(iterator, "__next__")
+            except StopIteration as stop:
+                self.stopped = stop.value
+                return UNSET
+        if self.is_foreign(iterator):
+            raise Break("external-iterator", f"a {type(iterator).__name__} from outside")
+        return super().next(iterator)
+
+    def is_native(self, value: Any) -> bool:
+        return type(value).__module__ == "refcompiler.interpreter.generators"
+
+    def items_of(self, value: Any) -> Iterable:
+        value = self.force(value)
+        if type(value) in (list, tuple, dict, str, set, range):
+            return value
+        if type(value).__module__ == "refcompiler.interpreter.generators":
+            return value
+        return Pulled(self, self.iter(value))
+
+    # ---- text -------------------------------------------------------------------------------
+
+    def format(self, value: Any, spec: str) -> str:
+        value = self.force(value)
+        if isinstance(value, torch.Tensor):
+            raise Break("data-dependent-value", "a tensor is formatted")
+        for name in ("__format__", "__str__", "__repr__"):
+            if python_method(type(value), name) is not UNSET:
+                if name == "__format__":
+                    return self.force(self.call_special(value, name, spec))
+                return format(self.force(self.call_special(value, name)), spec)
+            if name == "__format__" and find(type(value), name)[0] is not object:
+                break
+        self.check_printable(value)
+        return format(value, spec)
+
+    def convert(self, value: Any, conversion: int) -> Any:
+        value = self.force(value)
+        if isinstance(value, torch.Tensor):
+            raise Break("data-dependent-value", "a tensor is formatted")
+        names = ("__str__", "__repr__") if conversion == 1 else ("__repr__",)
+        for name in names:
+            if python_method(type(value), name) is not UNSET:
+                found = self.force(self.call_special(value, name))
+                return ascii(found)[1:-1] if conversion == 3 else found
+        self.check_printable(value)
+        return super().convert(value, conversion)
+
+    def check_printable(self, value: Any) -> None:
+        """The text of an object must not show its address, or a tensor inside it."""
+        kind = type(value)
+        if kind in CONSTANT_TYPES or isinstance(value, (type, BaseException)):
+            if not isinstance(value, BaseException) or all(
+                type(arg) in CONSTANT_TYPES for arg in value.args
+            ):
+                return
+        if kind in _CONTAINERS:
+            for item in value.values() if isinstance(value, dict) else value:
+                if isinstance(item, torch.Tensor):
+                    raise Break("data-dependent-value", "a tensor is formatted")
+                self.check_printable(item)
+            return
+        if isinstance(value, str) or kind.__module__ == "enum" or hasattr(value, "_name_"):
+            return
+        raise Break("c-function", f"the text of a {kind.__name__}")
+
+
+class Pulled:
+    """An iterator of the symbolic domain as something that C code may iterate."""
+
+    __slots__ = ("machine", "iterator")
+
+    def __init__(self, machine: Operators, iterator: Any):
+        self.machine = machine
+        self.iterator = iterator
+
+    def __iter__(self) -> Pulled:
+        return self
+
+    def __next__(self) -> Any:
+        found = self.machine.next(self.iterator)
+        if found is UNSET:
+            raise StopIteration
+        return self.machine.force(found)

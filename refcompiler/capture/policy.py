@@ -1,0 +1,201 @@
+"""Which callables are operations of the graph, which are pure, and which end the graph.
+
+Names rather than objects, so that a name that a torch version lacks does no harm.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+
+#: Methods and getters of tensors that answer about metadata: run on the fake, not recorded.
+METADATA = frozenset(
+    """
+    shape dtype device layout ndim is_cuda is_cpu is_mps is_meta is_sparse is_quantized is_xpu
+    is_nested is_leaf requires_grad names itemsize nbytes is_mkldnn is_sparse_csr is_vulkan
+    is_maia is_mtia is_ipu is_xla is_ort output_nr _version is_inference
+    size stride storage_offset dim numel nelement element_size is_contiguous is_floating_point
+    is_complex is_signed is_conj is_neg get_device ndimension is_same_size type is_shared
+    __len__ is_pinned has_names is_set_to is_distributed _is_view is_coalesced dim_order
+    is_tensor is_storage result_type can_cast promote_types _is_zerotensor is_vulkan_available
+    _has_symbolic_sizes_strides retains_grad
+    """.split()
+)
+
+#: Operations whose result is a Python value: the graph ends before them.
+DATA_DEPENDENT = frozenset(
+    """
+    item tolist __bool__ __int__ __float__ __complex__ __index__ __array__ numpy __contains__
+    equal is_nonzero allclose __format__ __repr__ __str__
+    """.split()
+)
+
+#: Operations with effects that a graph does not hold.
+NOT_MODELLED = frozenset(
+    """
+    data_ptr backward register_hook register_post_accumulate_grad_hook storage untyped_storage
+    _typed_storage storage_type set_ share_memory_ pin_memory __deepcopy__ __reduce_ex__
+    retain_grad requires_grad_ __hash__ resize_as_ resize_ swap_tensors __dlpack__
+    __cuda_array_interface__ to_sparse to_dense as_subclass to_mkldnn rename rename_ refine_names
+    align_to align_as apply_ map_ map2_ new _make_subclass _make_wrapper_subclass __setstate__
+    grad_fn unflatten_names __dlpack_device__ _backward_hooks volatile grad data real_if_close
+    sparse_coo_tensor from_file frombuffer asarray from_numpy from_dlpack
+    manual_seed seed initial_seed set_rng_state get_rng_state set_default_dtype
+    set_default_device set_num_threads use_deterministic_algorithms
+    """.split()
+)
+
+#: ``torch._C`` functions that read or set state in a way that capture itself sees.
+STATE_READERS = frozenset(
+    """
+    is_grad_enabled is_inference_mode_enabled is_autocast_enabled is_autocast_cpu_enabled
+    get_autocast_dtype get_autocast_gpu_dtype get_autocast_cpu_dtype is_autocast_cache_enabled
+    get_default_dtype _get_tracing_state _is_tracing _is_torch_function_enabled
+    _is_torch_function_all_disabled _get_deterministic_algorithms _get_math_sdp_enabled
+    _get_flash_sdp_enabled _get_mem_efficient_sdp_enabled _get_cudnn_sdp_enabled
+    _get_cudnn_enabled _get_mkldnn_enabled _get_mkldnn_deterministic _is_any_autocast_enabled
+    _get_cublas_allow_tf32 _get_cudnn_allow_tf32 _jit_internal is_anomaly_enabled
+    _get_default_device _has_cuda _log_api_usage_once get_num_threads _is_in_bad_fork
+    _get_onednn_allow_tf32 _get_cudnn_benchmark _get_cudnn_deterministic _get_accelerator
+    _get_privateuse1_backend_name _is_autocast_available _cuda_isCurrentStreamCapturing
+    _cuda_is_bf16_supported _len_torch_function_stack _len_torch_dispatch_stack
+    _get_float32_matmul_precision _get_fp32_precision_getter _mps_is_available
+    """.split()
+)
+
+#: Python functions of these modules run natively and are recorded at the level the user wrote.
+LEAF_MODULES = frozenset(
+    {
+        "torch.functional",
+        "torch.nn.functional",
+        "torch._tensor",
+        "torch._C",
+        "torch._C._nn",
+        "torch.special",
+        "torch.linalg",
+        "torch.fft",
+        "torch._lobpcg",
+        "torch._lowrank",
+        "torch._linalg_utils",
+        "torch.signal.windows.windows",
+    }
+)
+
+#: Python functions of these modules transform functions; they end the graph.
+HIGHER_ORDER_MODULES = (
+    "torch._functorch",
+    "torch.func",
+    "torch.autograd.function",
+    "torch.autograd.functional",
+    "torch.autograd.graph",
+    "torch.utils.checkpoint",
+    "torch._higher_order_ops",
+    "torch.nn.attention.flex_attention",
+    "torch.nn.parallel",
+    "torch.distributed",
+    "torch._dynamo",
+    "torch._inductor",
+    "torch.export",
+    "torch.fx",
+    "torch.jit",
+    "torch.onnx",
+    "torch.profiler",
+    "torch.autograd.profiler",
+    "torch.multiprocessing",
+    "torch.amp",
+    "torch.random",
+    "torch.serialization",
+    "torch.storage",
+)
+
+#: C functions of these modules depend on their arguments alone.
+PURE_MODULES = frozenset(
+    {
+        "builtins",
+        "math",
+        "cmath",
+        "operator",
+        "_operator",
+        "itertools",
+        "_functools",
+        "functools",
+        "collections",
+        "_collections",
+        "_collections_abc",
+        "_bisect",
+        "_heapq",
+        "_struct",
+        "_string",
+        "string",
+        "_sre",
+        "re",
+        "fractions",
+        "numbers",
+        "types",
+        "enum",
+        "_abc",
+        "abc",
+        "typing",
+        "_typing",
+        "dataclasses",
+        "copy",
+        "weakref",
+        "_weakref",
+    }
+)
+
+#: Builtins that are not pure, with the break they cause.
+IMPURE_BUILTINS = {
+    "print": "io",
+    "input": "io",
+    "open": "io",
+    "breakpoint": "io",
+    "exec": "c-function",
+    "eval": "c-function",
+    "compile": "c-function",
+    "id": "c-function",
+    "__import__": "c-function",
+    "ref": "c-function",
+    "proxy": "c-function",
+    "hash": "c-function",
+}
+
+_OPERATION_MODULES = frozenset(
+    f"torch._C._{name}" for name in ("nn", "linalg", "fft", "special", "nested", "sparse")
+)
+
+
+def bound_owner(function: Any) -> Any:
+    """The object whose C method ``function`` is; None for functions of modules and classes."""
+    owner = getattr(function, "__self__", None)
+    if owner is None or isinstance(owner, (types.ModuleType, type)):
+        return None
+    if type(owner).__module__ == "pybind11_builtins":  # how pybind11 keeps its functions
+        return None
+    return owner
+
+
+def is_operation(function: Any) -> bool:
+    """A C-implemented torch operation, which the door records when a tensor is involved."""
+    kind = type(function)
+    if kind in (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType):
+        return issubclass(torch.Tensor, function.__objclass__) and function.__objclass__ is not object
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, torch.Tensor):
+        return True
+    if kind is types.BuiltinFunctionType:
+        if owner is None:  # torch.add and its like are static methods of a C class
+            return (function.__module__ or "") in ("torch", "torch._VF")
+        return isinstance(owner, types.ModuleType) and owner.__name__ in _OPERATION_MODULES
+    return kind.__module__ == "torch._ops" and kind.__name__ in ("OpOverload", "OpOverloadPacket")
+
+
+def operation_name(function: Any) -> str:
+    """The bare name of a torch function; of a getter or setter, the attribute's."""
+    if type(function) is types.MethodWrapperType:  # Tensor.shape.__get__
+        owner = function.__self__
+        name = getattr(owner, "__name__", "")
+        return name if function.__name__ == "__get__" else f"{name}.{function.__name__}"
+    return getattr(function, "__name__", str(function))

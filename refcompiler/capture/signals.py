@@ -1,0 +1,44 @@
+"""The signals with which capture leaves the interpreter."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from refcompiler.interpreter.machine import Signal
+from specs.breaks import BREAKS
+
+
+class Reason(NamedTuple):
+    """Why a graph ends: the row's name, what was met, and the user's place."""
+
+    row: str
+    context: str
+    file: str = ""
+    line: int = 0
+    function: str = ""
+
+    def __str__(self) -> str:
+        row = BREAKS[self.row]
+        return (
+            f"{self.row}: {self.context}\n  at {self.file}:{self.line} in {self.function}\n"
+            f"  {row.explanation}\n  Hint: {row.hint}"
+        )
+
+
+class Break(Signal):
+    """The current instruction cannot be captured: the graph ends before it."""
+
+    def __init__(self, row: str, context: str):
+        super().__init__(row, context)
+        self.row = row
+        self.context = context
+
+
+class Restart(Signal):
+    """Capture again from the start, and break at root instruction number ``step``."""
+
+    def __init__(self, step: int, row: str, context: str):
+        super().__init__(step, row, context)
+        self.step = step
+        self.row = row
+        self.context = context

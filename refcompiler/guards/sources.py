@@ -1,0 +1,76 @@
+"""Sources: the ways in which a value is reached from a call's arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+#: kind -> (expression over the parent {p} and the key {k}, the same for people)
+FORMS: dict[str, tuple[str, str]] = {
+    "arg": ("{k}", "{k}"),
+    "const": ("{k}", "{n}"),
+    "attr": ("{p}.{k}", "{p}.{k}"),
+    "dict": ("{p}.__dict__", "{p}"),
+    "item": ("{p}[{k}]", "{p}[{k}]"),
+    "member": ("{p}[{k}]", "{p}.{n}"),
+    "dict_item": ("dict_getitem({p}, {k})", "{p}[{k}]"),
+    "key": ("key_at({p}, {k})", "{p}.keys()[{k}]"),
+    "closure": ("{p}.__closure__[{k}]", "{p}.__closure__[{k}]"),
+    "cell": ("{p}.cell_contents", "{p}"),
+    "default": ("{p}.__defaults__[{k}]", "{p}.__defaults__[{k}]"),
+    "kwdefault": ("{p}.__kwdefaults__[{k}]", "{p}.__kwdefaults__[{k}]"),
+}
+
+
+class Source:
+    """How to reach a value. Interned by :class:`Sources`, so identity is equality."""
+
+    __slots__ = ("kind", "parent", "key", "label")
+
+    def __init__(self, kind: str, parent: Source | None, key: Any, label: str):
+        self.kind = kind
+        self.parent = parent
+        self.key = key
+        self.label = label
+
+    def expression(self, parent: str, constant: Callable[[Any], str]) -> str:
+        """Python text that reads the value, given the text of the parent."""
+        form = FORMS[self.kind][0]
+        if self.kind in ("arg", "attr"):
+            return form.format(p=parent, k=self.key)
+        return form.format(p=parent, k=constant(self.key) if "{k}" in form else "")
+
+    def __str__(self) -> str:
+        parent = str(self.parent) if self.parent is not None else ""
+        key = self.label or (self.key if self.kind in ("arg", "attr") else repr(self.key))
+        return FORMS[self.kind][1].format(p=parent, k=key, n=self.label or self.key)
+
+    def __repr__(self) -> str:
+        return f"Source({self})"
+
+
+class Sources:
+    """Makes sources, one object for each distinct one."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple, Source] = {}
+        self._constants: dict[int, Source] = {}
+
+    def make(self, kind: str, parent: Source | None, key: Any = None, label: str = "") -> Source:
+        known = (kind, parent, type(key), key)
+        found = self._known.get(known)
+        if found is None:
+            found = self._known[known] = Source(kind, parent, key, label)
+        return found
+
+    def constant(self, value: Any, label: str) -> Source:
+        """An object that the guards of its parents already fix, such as a class's namespace."""
+        found = self._constants.get(id(value))
+        if found is None:
+            found = self._constants[id(value)] = Source("const", None, value, label)
+        return found
+
+
+def key_at(mapping: Any, index: int) -> Any:
+    """The ``index``-th key of a mapping."""
+    return list(mapping)[index]

@@ -1,0 +1,344 @@
+"""Rebuilding: from a value of the symbolic domain to Python that makes it after the graph.
+
+What came from outside is read from its source, tensors come from the graph, and what the frame
+made is made again, once each, so that shared references stay shared.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import functools
+import itertools
+import types
+from types import CellType, FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from refcompiler.capture.attributes import is_heap
+from refcompiler.capture.machine import Symbolic
+from refcompiler.capture.observe import CONSTANT_TYPES
+from refcompiler.capture.operators import Pulled
+from refcompiler.capture.policy import bound_owner
+from refcompiler.capture.signals import Restart
+from refcompiler.capture.values import External, Lazy
+from refcompiler.interpreter.frame import NULL, UNSET
+from refcompiler.interpreter.generators import Generator
+from refcompiler.plan.writer import Writer
+
+_ITERATORS = (
+    type(iter([])),
+    type(iter(())),
+    type(iter(range(0))),
+    type(iter({})),
+    type(iter({}.values())),
+    type(iter({}.items())),
+    type(iter("")),
+    type(iter(set())),
+    type(reversed([])),
+    zip,
+    enumerate,
+    itertools.chain,
+    itertools.count,
+    itertools.islice,
+    itertools.repeat,
+    itertools.product,
+    itertools.cycle,
+)
+_VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
+_FIXED = (
+    type,
+    types.ModuleType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.CodeType,
+)
+
+
+class Rebuilder:
+    """Writes expressions and statements that rebuild values of one capture."""
+
+    def __init__(self, machine: Symbolic, writer: Writer):
+        self.machine = machine
+        self.writer = writer
+        self.names: dict[int, str] = {}
+        self.keep: list[Any] = []
+        self.outputs: list[torch.fx.Node] = []
+        self.lines: list[str] = []
+        self._count = itertools.count()
+
+    # ---- tensors ----------------------------------------------------------------------------
+
+    def tensor(self, value: torch.Tensor) -> str:
+        source = self.machine.fakes_of_inputs.get(id(value))
+        if source is not None:
+            return self.writer.read(source)
+        node = self.machine.recorder.node_of(value)
+        if node is None:
+            raise self.refuse(value)
+        if node not in self.outputs:
+            self.outputs.append(node)
+        return f"__g{self.outputs.index(node)}"
+
+    # ---- everything -------------------------------------------------------------------------
+
+    def expression(self, value: Any) -> str:
+        kind = type(value)
+        if kind is Lazy:
+            forced = self.machine.forced.get(value.source, UNSET)
+            if forced is not UNSET and not isinstance(forced, (MethodType, functools.partial)):
+                return self.expression(forced)
+            return self.writer.read(value.source)
+        if kind in CONSTANT_TYPES or value is NULL or value is UNSET:
+            return self.writer.constant(value)
+        if isinstance(value, torch.Tensor):
+            return self.tensor(value)
+        name = self.names.get(id(value))
+        if name is not None:
+            return name
+        external = self.machine.external.get(id(value))
+        if external is not None:
+            return self.external(external)
+        original = self.machine.callback_of.get(id(value))
+        if original is not None:
+            return self.expression(original)
+        if isinstance(value, _FIXED) and not self.bound_to_state(value):
+            return self.writer.constant(value)
+        self.keep.append(value)
+        return self.build(value)
+
+    def external(self, external: External) -> str:
+        return self.writer.read(external.source)
+
+    def bound_to_state(self, value: Any) -> bool:
+        return type(value) is types.BuiltinFunctionType and bound_owner(value) is not None
+
+    def assign(self, value: Any, text: str) -> str:
+        name = f"__r{next(self._count)}"
+        self.lines.append(f"{name} = {text}")
+        self.names[id(value)] = name
+        return name
+
+    def many(self, values: Any) -> str:
+        return ", ".join([self.expression(v) for v in values])
+
+    def build(self, value: Any) -> str:
+        kind = type(value)
+        constant = self.writer.constant
+        if kind is tuple:
+            text = self.many(value)
+            return self.assign(value, f"({text}{',' if len(value) == 1 else ''})")
+        if kind is list:
+            name = self.assign(value, "[]")
+            if value:
+                self.lines.append(f"{name} += [{self.many(value)}]")
+            return name
+        if kind is dict:
+            name = self.assign(value, "{}")
+            self.entries(name, value)
+            return name
+        if kind in (set, frozenset):
+            return self.assign(value, f"{kind.__name__}([{self.many(value)}])")
+        if kind in (collections.OrderedDict, collections.defaultdict):
+            factory = ""
+            if kind is collections.defaultdict:
+                factory = self.expression(value.default_factory)
+            name = self.assign(value, f"{constant(kind)}({factory})")
+            self.entries(name, value)
+            return name
+        if kind is collections.deque:
+            maxlen = constant(value.maxlen)
+            return self.assign(value, f"{constant(kind)}([{self.many(value)}], {maxlen})")
+        if kind is slice:
+            parts = self.many((value.start, value.stop, value.step))
+            return self.assign(value, f"slice({parts})")
+        if kind is MethodType:
+            method = constant(MethodType)
+            return self.assign(value, f"{method}({self.many((value.__func__, value.__self__))})")
+        if kind in (types.BuiltinFunctionType, types.MethodWrapperType):
+            return self.assign(
+                value, f"getattr({self.expression(value.__self__)}, {value.__name__!r})"
+            )
+        if kind is FunctionType:
+            return self.function(value)
+        if kind is CellType:
+            return self.cell(value)
+        if kind is functools.partial:
+            name = self.assign(
+                value,
+                f"{constant(kind)}({self.expression(value.func)}, *{self.expression(value.args)},"
+                f" **{self.expression(value.keywords)})",
+            )
+            return name
+        if kind in _VIEWS:
+            mapping = self.expression(_mapping_of(value))
+            return self.assign(value, f"{mapping}.{_VIEWS[kind]}()")
+        if isinstance(value, _ITERATORS):
+            return self.iterator(value)
+        if kind is Generator:
+            if value.frame is None:
+                return self.assign(value, "(_ for _ in ())")
+            raise Restart(value.step, "live-generator", value.__qualname__)
+        if kind is Pulled:
+            return self.expression(value.iterator)
+        if kind is super:
+            parts = self.many((value.__thisclass__, value.__self__))
+            return self.assign(value, f"super({parts})")
+        if kind is object:
+            return self.assign(value, "object()")
+        if kind in (torch.finfo, torch.iinfo) or kind.__module__ == "enum" or (
+            hasattr(kind, "_member_map_")
+        ):
+            return constant(value)
+        if isinstance(value, BaseException):
+            return self.exception(value)
+        if kind in (property, staticmethod, classmethod):
+            return constant(value)
+        if isinstance(value, tuple):
+            parts = self.expression(tuple(value))
+            if not is_heap(kind):  # torch.return_types and other structseqs
+                return self.assign(value, f"{constant(kind)}({parts})")
+            return self.instance(value, f"tuple.__new__({constant(kind)}, {parts})")
+        if is_heap(kind):
+            return self.instance(value, self.new(value))
+        raise self.refuse(value)
+
+    def refuse(self, value: Any) -> Exception:
+        return NotRebuilt(type(value).__qualname__)
+
+    def entries(self, name: str, value: dict) -> None:
+        for key, item in value.items():
+            key_text, item_text = self.expression(key), self.expression(item)
+            self.lines.append(f"{name}[{key_text}] = {item_text}")
+
+    # ---- functions and cells ----------------------------------------------------------------
+
+    def function(self, value: FunctionType) -> str:
+        constant = self.writer.constant
+        closure = "None"
+        if value.__closure__:
+            closure = f"({self.many(value.__closure__)},)"
+        defaults = self.expression(value.__defaults__)
+        name = self.assign(
+            value,
+            f"{constant(FunctionType)}({constant(value.__code__)}, "
+            f"{constant(value.__globals__)}, {value.__name__!r}, {defaults}, {closure})",
+        )
+        if value.__kwdefaults__:
+            self.lines.append(f"{name}.__kwdefaults__ = {self.expression(value.__kwdefaults__)}")
+        if value.__annotations__:
+            annotations = self.expression(value.__annotations__)
+            self.lines.append(f"{name}.__annotations__ = {annotations}")
+        for attribute in ("__qualname__", "__module__", "__doc__"):
+            found = getattr(value, attribute)
+            if type(found) is str:
+                self.lines.append(f"{name}.{attribute} = {constant(found)}")
+        for key, item in value.__dict__.items():
+            self.lines.append(f"{name}.__dict__[{key!r}] = {self.expression(item)}")
+        return name
+
+    def cell(self, value: CellType) -> str:
+        name = self.assign(value, f"{self.writer.constant(CellType)}()")
+        try:
+            content = value.cell_contents
+        except ValueError:
+            return name
+        self.lines.append(f"{name}.cell_contents = {self.expression(content)}")
+        return name
+
+    # ---- objects ----------------------------------------------------------------------------
+
+    def new(self, value: Any) -> str:
+        kind = self.writer.constant(type(value))
+        for base in (dict, list, set, collections.OrderedDict, collections.deque):
+            if isinstance(value, base):
+                return f"{self.writer.constant(base)}.__new__({kind})"
+        if any(not is_heap(b) and b is not object for b in type(value).__mro__):
+            for base in (int, float, str, bytes, frozenset):
+                if isinstance(value, base):
+                    return f"{base.__name__}.__new__({kind}, {self.expression(base(value))})"
+            raise self.refuse(value)
+        return f"object.__new__({kind})"
+
+    def instance(self, value: Any, text: str) -> str:
+        name = self.assign(value, text)
+        if isinstance(value, dict):
+            setter = "dict"
+            if isinstance(value, collections.OrderedDict):
+                setter = self.writer.constant(collections.OrderedDict)
+            for key, item in dict.items(value):
+                pair = f"{self.expression(key)}, {self.expression(item)}"
+                self.lines.append(f"{setter}.__setitem__({name}, {pair})")
+        elif isinstance(value, list):
+            self.lines.append(f"list.extend({name}, [{self.many(list.__iter__(value))}])")
+        elif isinstance(value, set):
+            self.lines.append(f"set.update({name}, [{self.many(set.__iter__(value))}])")
+        namespace = getattr(value, "__dict__", None)
+        if namespace:
+            text = self.expression(dict(namespace))
+            self.lines.append(f"{name}.__dict__.update({text})")
+        for slot in _slots(type(value)):
+            try:
+                item = object.__getattribute__(value, slot)
+            except AttributeError:
+                continue
+            setter = self.writer.constant(object.__setattr__)
+            self.lines.append(f"{setter}({name}, {slot!r}, {self.expression(item)})")
+        return name
+
+    def exception(self, value: BaseException) -> str:
+        kind = self.writer.constant(type(value))
+        name = self.assign(value, f"{kind}.__new__({kind}, {self.many(value.args)})")
+        self.lines.append(f"{name}.args = {self.expression(value.args)}")
+        for attribute in ("__cause__", "__context__"):
+            linked = getattr(value, attribute)
+            if linked is not None:
+                self.lines.append(f"{name}.{attribute} = {self.expression(linked)}")
+        if value.__suppress_context__:
+            self.lines.append(f"{name}.__suppress_context__ = True")
+        namespace = {
+            k: v for k, v in value.__dict__.items() if k != "__refcompiler_trace__"
+        }
+        if namespace:
+            self.lines.append(f"{name}.__dict__.update({self.expression(namespace)})")
+        for attribute in ("name", "obj", "value"):
+            if attribute in getattr(type(value), "__dict__", {}) and not namespace:
+                found = getattr(value, attribute, None)
+                if found is not None:
+                    self.lines.append(f"{name}.{attribute} = {self.expression(found)}")
+        return name
+
+    def iterator(self, value: Any) -> str:
+        """By the iterator's own account of its state (``__reduce__``), on a copy of it."""
+        if isinstance(value, (zip, enumerate, itertools.chain, itertools.islice, itertools.cycle)):
+            reduced = value.__reduce__()
+        else:
+            reduced = copy.copy(value).__reduce__()
+        function, args, *state = reduced
+        name = self.assign(value, f"{self.writer.constant(function)}({self.many(args)})")
+        if state and state[0] is not None:
+            self.lines.append(f"{name}.__setstate__({self.expression(state[0])})")
+        return name
+
+
+class NotRebuilt(Exception):
+    """A value for which there is no rule; capture ends before it was made, or runs natively."""
+
+
+def _mapping_of(view: Any) -> Any:
+    """The dict under a view. ``view.mapping`` is a proxy whose ``|`` gives a plain copy."""
+    return dict(view.mapping)
+
+
+def _slots(cls: type) -> list[str]:
+    found = []
+    for base in cls.__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        for slot in (slots,) if isinstance(slots, str) else slots:
+            if slot not in ("__dict__", "__weakref__"):
+                if slot.startswith("__") and not slot.endswith("__"):
+                    slot = f"_{base.__name__.lstrip('_')}{slot}"
+                found.append(slot)
+    return found

@@ -1,0 +1,104 @@
+"""What is alive at a break, and how frames are made of it again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from refcompiler.bytecode.decode import Program
+from refcompiler.interpreter.frame import NULL, UNSET, Frame
+
+
+class FrameLayout:
+    """The fixed part of one frame: where it stands, and which slots hold a value."""
+
+    __slots__ = (
+        "program",
+        "globals",
+        "builtins",
+        "ip",
+        "on_return",
+        "kwnames",
+        "slots",
+        "stack",
+        "extra",
+        "key",
+    )
+
+    def __init__(self, frame: Frame, slots: tuple[int, ...], ip: int):
+        self.program: Program = frame.program
+        self.globals = frame.globals
+        self.builtins = frame.builtins
+        self.ip = ip
+        self.on_return = frame.on_return
+        self.kwnames = frame.kwnames
+        self.slots = slots
+        self.stack = tuple(value is NULL for value in frame.stack)
+        self.extra = frame.on_return == "init"
+        self.key = (
+            id(self.program),
+            id(self.globals),
+            ip,
+            self.on_return,
+            self.kwnames,
+            slots,
+            self.stack,
+        )
+
+
+class Layout:
+    """The fixed part of a stack of frames, root first; ``size`` values complete it."""
+
+    __slots__ = ("frames", "key", "size")
+
+    def __init__(self, frames: list[FrameLayout]):
+        self.frames = frames
+        self.key = tuple(frame.key for frame in frames)
+        self.size = sum(
+            len(f.slots) + sum(not null for null in f.stack) + f.extra for f in frames
+        )
+
+    @property
+    def title(self) -> str:
+        frame = self.frames[-1]
+        return f"{frame.program.code.co_qualname}:{frame.program.line_at(frame.ip)}"
+
+    def frames_of(self, values: Sequence[Any]) -> Frame:
+        """The innermost frame of the stack that ``values`` complete."""
+        given = iter(values)
+        back: Frame | None = None
+        for layout in self.frames:
+            frame = Frame(layout.program, layout.globals, layout.builtins, back)
+            for slot in layout.slots:
+                frame.fast[slot] = next(given)
+            frame.stack = [NULL if null else next(given) for null in layout.stack]
+            if layout.extra:
+                frame.extra = next(given)
+            frame.ip = layout.ip
+            frame.on_return = layout.on_return
+            frame.kwnames = layout.kwnames
+            frame.depth = 0 if back is None else back.depth + 1
+            back = frame
+        assert back is not None
+        return back
+
+
+def describe(frames: list[Frame]) -> tuple[Layout, list[Any]]:
+    """The layout of ``frames`` (root first) and the values that complete it.
+
+    A local variable that nothing will read is left out.
+    """
+    layouts, values = [], []
+    for frame in frames:
+        live = frame.program.live_at(frame.ip)
+        if frame is not frames[-1]:  # a callee's exception is raised at the call, one before
+            handler = frame.program.handler_at(frame.ip - 1)
+            if handler is not None:
+                live |= frame.program.live_at(handler.target)
+        slots = tuple([i for i in sorted(live) if frame.fast[i] is not UNSET])
+        layouts.append(FrameLayout(frame, slots, frame.ip))
+        values += [frame.fast[i] for i in slots]
+        values += [value for value in frame.stack if value is not NULL]
+        if frame.on_return == "init":
+            values.append(frame.extra)
+    return Layout(layouts), values

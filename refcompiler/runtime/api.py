@@ -1,0 +1,145 @@
+"""The surface: ``compile`` and what belongs to it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from refcompiler.backends.registry import lookup_backend
+from refcompiler.errors import UnsupportedError
+from refcompiler.runtime import counters
+from refcompiler.runtime.drive import Driver
+from refcompiler.runtime.entry import Entry, wrap
+from refcompiler.runtime.module import call_module, wrap_module
+
+DEFAULT_BACKEND = "fastpath"
+
+
+class Compiler:
+    """Everything compiled under one backend and one ``fullgraph``: a site per code object."""
+
+    def __init__(self, backend: Callable, fullgraph: bool):
+        self.backend = backend
+        self.fullgraph = fullgraph
+        self.driver = Driver(backend)
+        self.entries: dict[Any, Entry] = {}
+
+    def entry(self, code: CodeType, key: Any, title: str) -> Entry:
+        found = self.entries.get(key)
+        if found is None:
+            found = self.entries[key] = Entry(code, title, self.driver, self.fullgraph)
+        return found
+
+    def reset(self) -> None:
+        self.driver.reset()
+        for entry in self.entries.values():
+            entry.reset()
+
+    def function(self, function: FunctionType) -> Callable:
+        code = function.__code__
+        return wrap(function, self.entry(code, code, function.__qualname__))
+
+    def module(self, module: torch.nn.Module, options: dict[str, Any]) -> Any:
+        forward = getattr(type(module).forward, "__code__", None) or type(module)
+        title = f"{type(module).__qualname__}.__call__"
+        entry = self.entry(call_module.__code__, ("module", forward), title)
+        return wrap_module(module, wrap(call_module, entry), options)
+
+
+_COMPILERS: dict[tuple[int, bool], tuple[Any, Compiler]] = {}
+
+
+def _compiler(backend: Any, fullgraph: bool) -> Compiler:
+    found = lookup_backend(backend)
+    key = (id(found), fullgraph)
+    known = _COMPILERS.get(key)
+    if known is None:
+        known = _COMPILERS[key] = (found, Compiler(found, fullgraph))
+    return known[1]
+
+
+def compile(
+    model: Any = None,
+    *,
+    backend: str | Callable | None = None,
+    fullgraph: bool = False,
+    disable: bool = False,
+) -> Any:
+    """Compile a function, a method, an ``nn.Module`` or a callable object.
+
+    As ``torch.compile``: each call runs compiled code whose guards hold for it, or is captured
+    and compiled anew. Usable as a call, as ``@compile`` and as ``@compile(...)``.
+
+    ``backend``: a name (see :func:`list_backends`) or a callable
+    ``(torch.fx.GraphModule, list of example tensors) -> callable``; default ``"fastpath"``.
+    ``fullgraph``: a graph break is an error that names the user's line, the reason and a hint.
+    ``disable``: give back ``model`` as it is.
+
+    Errors: ``TypeError`` for what cannot be called, :class:`UnsupportedError` for an unknown
+    backend or an unsupported Python or torch.
+    """
+    for name, value in (("fullgraph", fullgraph), ("disable", disable)):
+        if not isinstance(value, bool):
+            raise TypeError(f"compile: {name} takes True or False, not {value!r}")
+    chosen = DEFAULT_BACKEND if backend is None else backend
+    if model is None:
+        return functools.partial(compile, backend=backend, fullgraph=fullgraph, disable=disable)
+    if inspect.isclass(model):
+        raise TypeError(
+            f"compile: {model.__qualname__} is a class; compile an instance, or its methods"
+        )
+    if not callable(model):
+        raise TypeError(
+            f"compile: expected a function, method, nn.Module or callable, not "
+            f"{type(model).__name__}"
+        )
+    if disable:
+        return model
+    compiler = _compiler(chosen, fullgraph)
+    options = {"backend": chosen, "fullgraph": fullgraph}
+    if isinstance(model, torch.jit.ScriptModule):
+        raise UnsupportedError("compile: a ScriptModule is compiled already; pass the module")
+    if isinstance(model, torch.nn.Module):
+        original = getattr(type(model), "__refcompiler_class__", None)
+        if original is not None:
+            model = model._orig_mod
+        return compiler.module(model, options)
+    if isinstance(model, MethodType) and isinstance(model.__func__, FunctionType):
+        return MethodType(compiler.function(model.__func__), model.__self__)
+    if isinstance(model, FunctionType):
+        original = getattr(model, "__refcompiler_original__", None)
+        return compiler.function(original or model)
+    if isinstance(model, functools.partial):
+        inner = compile(model.func, backend=backend, fullgraph=fullgraph)
+        return functools.partial(inner, *model.args, **model.keywords)
+    method = getattr(type(model), "__call__", None)
+    if isinstance(method, FunctionType):
+        return MethodType(compiler.function(method), model)
+    if isinstance(model, BuiltinFunctionType) or callable(model):
+        return compiler.function(_python_caller(model))
+    raise TypeError(f"compile: cannot compile {model!r}")
+
+
+
+
+def _python_caller(function: Any) -> FunctionType:
+    """A Python function that calls a function written in C."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    call.__name__ = getattr(function, "__name__", "call")
+    call.__qualname__ = getattr(function, "__qualname__", call.__name__)
+    return call
+
+
+def reset() -> None:
+    """Forget everything that was compiled, and the counters; compiled callables stay usable."""
+    for _, compiler in _COMPILERS.values():
+        compiler.reset()
+    counters.clear()

@@ -1,0 +1,40 @@
+"""Counters: what was captured, compiled, reused, broken and given up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+#: Every counter, so that a reader finds zeros rather than nothing.
+NAMES = ("captures", "graphs", "breaks", "recompiles", "cache_hits", "fallbacks", "operations")
+
+_counts: Counter[str] = Counter()
+_reasons: dict[str, list[Any]] = {"breaks": [], "recompiles": [], "fallbacks": []}
+
+
+def count(name: str, reason: Any = None, amount: int = 1) -> None:
+    _counts[name] += amount
+    if reason is not None:
+        _reasons[name].append(reason)
+
+
+def counters() -> dict[str, int]:
+    """How often each thing happened since the last :func:`refcompiler.reset`.
+
+    ``captures`` programs captured, ``graphs`` graphs given to a backend, ``operations`` their
+    nodes, ``breaks`` graph breaks, ``recompiles`` captures because all guards failed,
+    ``fallbacks`` functions that run natively, ``cache_hits`` calls that found another than the
+    first plan.
+    """
+    return {name: _counts[name] for name in NAMES}
+
+
+def reasons(name: str) -> list[Any]:
+    """Why: the reasons counted under ``breaks``, ``recompiles`` or ``fallbacks``, in order."""
+    return list(_reasons[name])
+
+
+def clear() -> None:
+    _counts.clear()
+    for found in _reasons.values():
+        found.clear()

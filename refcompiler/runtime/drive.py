@@ -1,0 +1,147 @@
+"""What follows a graph break: one instruction natively, then a continuation with its own plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import CellType
+from typing import Any
+
+from refcompiler.capture.machine import Symbolic
+from refcompiler.capture.values import External
+from refcompiler.interpreter.frame import Frame
+from refcompiler.interpreter.machine import Machine, Signal
+from refcompiler.plan.build import MISS, Plan
+from refcompiler.plan.resume import Layout, describe
+from refcompiler.runtime.site import _LOCK, STATE, Native, Site, run_new
+
+
+class Pending:
+    """A plan's answer that ends in a break: the frames to go on with."""
+
+    __slots__ = ("layout", "values", "error")
+
+    def __init__(self, layout: Layout, values: tuple, error: BaseException | None):
+        self.layout = layout
+        self.values = values
+        self.error = error
+
+
+class Stepper(Machine):
+    """Runs the frames natively, one instruction or all of them."""
+
+    def __init__(self) -> None:
+        super().__init__(native_calls=True)
+
+    def step(self) -> None:
+        frame = self.frame
+        assert frame is not None
+        i = frame.ip
+        frame.ip = i + 1
+        try:
+            frame.ops[i](self, frame, frame.values[i])
+            return
+        except Signal:
+            raise
+        except BaseException as exc:
+            error = exc
+        self.unwind(error)
+
+
+class Continuation(Site):
+    """The site at which execution goes on after a break."""
+
+    def __init__(self, layout: Layout, driver: Driver):
+        parameters = [f"__v{i}" for i in range(layout.size)] + ["__exc"]
+        super().__init__(f"{layout.title} (after a break)", parameters, driver.backend, False)
+        self.layout = layout
+        self.stepped = False  # capture gets nowhere here: the instruction runs natively
+
+    def pending(self) -> Callable:
+        return Pending
+
+    def enter(self, values: Sequence[Any]) -> Any:
+        """The answer of a plan that holds; MISS when the next instruction runs natively."""
+        if self.stepped or self.native is not None or STATE.capturing:
+            return MISS
+        found = self.entries[0](*values)
+        if found is MISS:
+            found = self.find(values)
+        if found is not MISS:
+            return found
+        with _LOCK:
+            try:
+                plan = self.compile(values, lambda machine: self.start(machine, values))
+            except Native:
+                return MISS
+            if self.stands_still(plan):
+                self.reset()
+                self.stepped = True
+                return MISS
+        return run_new(plan, self, values)
+
+    def stands_still(self, plan: Plan) -> bool:
+        return plan.reason is not None and plan.run.__globals__.get("__stands_still", False)
+
+    def start(self, machine: Symbolic, values: Sequence[Any]) -> Frame:
+        lazies: list[Any] = []
+        for name, value in zip(self.parameters, values, strict=True):
+            source = machine.sources.make("arg", None, name)
+            lazy: Any = machine.lazy(source, value)
+            if type(value) is CellType:
+                machine.external[id(value)] = External(value, source)
+                lazy = value
+            elif name == "__exc":
+                if value is not None:
+                    machine.observe(lazy)
+                    machine.exc = value
+                else:
+                    machine.guard("NONE", source)
+                continue
+            lazies.append(lazy)
+        return self.layout.frames_of(lazies)
+
+
+class Driver:
+    """Runs pending answers to their end; keeps the continuations of one backend."""
+
+    def __init__(self, backend: Callable):
+        self.backend = backend
+        self.continuations: dict[tuple, Continuation] = {}
+
+    def __call__(self, layout: Layout, values: tuple, error: BaseException | None) -> Any:
+        while True:
+            stepper = Stepper()
+            stepper.frame = layout.frames_of(values)
+            stepper.exc = error
+            stepper.step()
+            while stepper.frame is not None:
+                found = self.go_on(stepper)
+                if found is MISS:
+                    stepper.step()
+                    continue
+                if type(found) is Pending:
+                    break
+                return found
+            else:
+                return stepper.result
+            layout, values, error = found.layout, found.values, found.error
+
+    def go_on(self, stepper: Stepper) -> Any:
+        frames: list[Frame] = []
+        frame = stepper.frame
+        while frame is not None:
+            frames.append(frame)
+            frame = frame.back
+        layout, values = describe(frames[::-1])
+        continuation = self.continuations.get(layout.key)
+        if continuation is None:
+            continuation = self.continuations[layout.key] = Continuation(layout, self)
+        if continuation.native is not None:
+            stepper.loop()
+            return stepper.result
+        return continuation.enter([*values, stepper.exc])
+
+    def reset(self) -> None:
+        self.continuations.clear()
+
+

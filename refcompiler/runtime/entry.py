@@ -1,0 +1,166 @@
+"""Entries: wrappers with the user's own signature, so that binding arguments costs nothing."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from types import CodeType, FunctionType
+from typing import Any
+
+from refcompiler.bytecode.decode import slot_names
+from refcompiler.capture.machine import Symbolic
+from refcompiler.capture.values import External
+from refcompiler.errors import GraphBreakError
+from refcompiler.interpreter.binding import VARARGS, VARKEYWORDS
+from refcompiler.interpreter.frame import Frame
+from refcompiler.interpreter.machine import program_of
+from refcompiler.plan.build import MISS
+from refcompiler.runtime.drive import Driver
+from refcompiler.runtime.site import _LOCK, STATE, FullGraphBreak, Native, Site, run_new
+
+FUNCTION = "__fn"
+
+
+class Entry(Site):
+    """The site of a function: all plans of one code object under one compiler."""
+
+    def __init__(self, code: CodeType, title: str, driver: Driver, fullgraph: bool):
+        parameters = [FUNCTION, *parameter_names(code)]
+        super().__init__(title, parameters, driver.backend, fullgraph)
+        self.code = code
+        self.driver = driver
+
+    def pending(self) -> Callable:
+        return self.driver
+
+    def miss(self, function: FunctionType, *values: Any) -> Any:
+        """No plan was tried yet, or the first one's guards failed."""
+        given = (function, *values)
+        if STATE.capturing or self.native is not None:
+            return call_natively(function, values)
+        found = self.find(given)
+        if found is not MISS:
+            return found
+        with _LOCK:
+            found = self.entries[0](*given)  # another thread may have been faster
+            if found is not MISS:
+                return found
+            try:
+                plan = self.compile(given, lambda machine: self.start(machine, given))
+            except Native:
+                return call_natively(function, values)
+            except FullGraphBreak as stop:
+                error = stop
+                plan = None
+        if plan is None:
+            return self.refuse(function, values, error)
+        return run_new(plan, self, given)
+
+    def refuse(self, function: FunctionType, values: Sequence[Any], stop: FullGraphBreak) -> Any:
+        """With ``fullgraph`` a break is an error, unless eager raises an error of its own."""
+        if stop.reason.row in ("exception-escapes", "fake-op-raised"):
+            call_natively(function, values)
+        raise GraphBreakError(f"fullgraph=True, but {self.title} breaks.\n{stop.reason}")
+
+    def start(self, machine: Symbolic, given: Sequence[Any]) -> Frame:
+        function = given[0]
+        source = machine.sources.make("arg", None, FUNCTION)
+        machine.lazy(source, function)
+        machine.external[id(function)] = External(function, source)
+        program = program_of(function.__code__)
+        if function.__closure__:
+            machine.adopt_cells(function, source)
+        frame = machine.enter(program, function, [])
+        lazies = [
+            machine.lazy(machine.sources.make("arg", None, name), value)
+            for name, value in zip(self.parameters[1:], given[1:], strict=True)
+        ]
+        size = len(slot_names(function.__code__))
+        blank = frame_slots(size)
+        blank[: len(lazies)] = lazies
+        if function.__closure__:
+            blank[size - len(function.__closure__) :] = function.__closure__
+        frame.fast = blank
+        return frame
+
+
+def frame_slots(size: int) -> list[Any]:
+    from refcompiler.interpreter.frame import UNSET
+
+    return [UNSET] * size
+
+
+def parameter_names(code: CodeType) -> list[str]:
+    """All parameters in the order of the frame's slots: named ones, ``*args``, ``**kwargs``."""
+    total = code.co_argcount + code.co_kwonlyargcount
+    total += bool(code.co_flags & VARARGS) + bool(code.co_flags & VARKEYWORDS)
+    return list(code.co_varnames[:total])
+
+
+def call_natively(function: FunctionType, values: Sequence[Any]) -> Any:
+    """Call ``function`` with values in the order of :func:`parameter_names`."""
+    code = function.__code__
+    positional, total = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    args = list(values[:positional])
+    kwargs = dict(zip(code.co_varnames[positional:total], values[positional:total], strict=True))
+    rest = list(values[total:])
+    if code.co_flags & VARARGS:
+        args += rest.pop(0)
+    if code.co_flags & VARKEYWORDS:
+        kwargs.update(rest.pop(0))
+    return function(*args, **kwargs)
+
+
+def signature_text(code: CodeType, defaults: int, kwdefaults: dict[str, Any]) -> str:
+    """The parameter list of a wrapper; default values are filled in later."""
+    names = code.co_varnames
+    parts = []
+    for i in range(code.co_argcount):
+        parts.append(names[i] + ("=None" if i >= code.co_argcount - defaults else ""))
+        if i + 1 == code.co_posonlyargcount:
+            parts.append("/")
+    total = code.co_argcount + code.co_kwonlyargcount
+    if code.co_flags & VARARGS:
+        parts.append("*" + names[total])
+    elif code.co_kwonlyargcount:
+        parts.append("*")
+    for name in names[code.co_argcount : total]:
+        parts.append(name + ("=None" if name in kwdefaults else ""))
+    if code.co_flags & VARKEYWORDS:
+        parts.append("**" + names[total + bool(code.co_flags & VARARGS)])
+    return ", ".join(parts)
+
+
+def wrap(function: FunctionType, entry: Entry) -> Callable:
+    """A function with the signature of ``function`` that enters compiled code."""
+    code = function.__code__
+    kwdefaults = function.__kwdefaults__ or {}
+    signature = signature_text(code, len(function.__defaults__ or ()), kwdefaults)
+    values = ", ".join(["__fn", *parameter_names(code)])
+    text = (
+        f"def {_identifier(function.__name__)}({signature}):\n"
+        f"    __found = __entries[0]({values})\n"
+        f"    if __found is not __MISS:\n"
+        f"        return __found\n"
+        f"    return __miss({values})\n"
+    )
+    namespace: dict[str, Any] = {
+        "__entries": entry.entries,
+        "__MISS": MISS,
+        "__miss": entry.miss,
+        "__fn": function,
+    }
+    exec(compile(text, f"<refcompiler entry of {function.__qualname__}>", "exec"), namespace)
+    made = namespace[_identifier(function.__name__)]
+    made.__defaults__ = function.__defaults__
+    made.__kwdefaults__ = function.__kwdefaults__
+    functools.update_wrapper(made, function)
+    made.__refcompiler_original__ = function
+    return made
+
+
+def _identifier(name: str) -> str:
+    return name if name.isidentifier() else "compiled"
+
+
+__all__ = ["Entry", "call_natively", "wrap"]

@@ -1,0 +1,247 @@
+"""A site: one place where execution may enter compiled code, and the plans for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from refcompiler.capture.machine import Captured, Symbolic
+from refcompiler.capture.signals import Restart
+from refcompiler.errors import BackendError, GraphBreakError, InternalError, UnsupportedError
+from refcompiler.guards.kinds import KINDS
+from refcompiler.guards.sources import Source, key_at
+from refcompiler.interpreter.frame import Frame
+from refcompiler.plan.build import MISS, Plan, build
+from refcompiler.plan.rebuild import NotRebuilt
+from refcompiler.runtime.config import config
+from refcompiler.runtime.counters import count
+
+log = logging.getLogger("refcompiler")
+_LOCK = threading.RLock()
+
+
+class _State(threading.local):
+    capturing = False
+
+
+STATE = _State()
+
+
+def always_miss(*args: Any) -> Any:
+    return MISS
+
+
+class Native(Exception):
+    """This site is not compiled: the message says why."""
+
+
+class Site:
+    """Plans of one code object, or of one continuation, under one backend.
+
+    ``entries`` is what the wrappers call: ``entries[0]`` is the plan used last. ``parameters``
+    are the generated functions' parameters.
+    """
+
+    def __init__(self, title: str, parameters: list[str], backend: Callable, fullgraph: bool):
+        self.title = title
+        self.parameters = parameters
+        self.backend = backend
+        self.fullgraph = fullgraph
+        self.entries: list[Callable] = [always_miss]
+        self.plans: list[Plan] = []
+        self.native: str | None = None  # why this site runs natively
+
+    def reset(self) -> None:
+        self.entries[:] = [always_miss]
+        self.plans.clear()
+        self.native = None
+
+    # ---- a call whose first entry missed ----------------------------------------------------
+
+    def find(self, values: Sequence[Any]) -> Any:
+        """Try the other plans; the one that holds comes first from now on."""
+        for i, entry in enumerate(self.entries[1:], 1):
+            found = entry(*values)
+            if found is not MISS:
+                count("cache_hits")
+                with _LOCK:
+                    if i < len(self.entries) and self.entries[i] is entry:
+                        self.entries.insert(0, self.entries.pop(i))
+                return found
+        return MISS
+
+    def compile(self, values: Sequence[Any], start: Callable[[Symbolic], Frame]) -> Plan:
+        """Capture and compile a plan for ``values``; :class:`Native` when there cannot be one."""
+        if self.plans:
+            why = self.explain(values)
+            count("recompiles", f"{self.title}: {why}")
+            log.info("recompiling %s: %s", self.title, why)
+        if len(self.plans) >= config.recompile_limit:
+            self.native = (
+                f"{self.title} was compiled {len(self.plans)} times (config.recompile_limit) and "
+                f"runs natively from now on; the guard that failed last: {self.explain(values)}"
+            )
+            count("fallbacks", self.native)
+            warnings.warn(self.native, stacklevel=4)
+            raise Native(self.native)
+        try:
+            plan = self.capture(start)
+        except NotRebuilt as error:
+            raise self.give_up(f"a value of class {error} cannot be rebuilt") from None
+        except UnsupportedError as error:
+            raise self.give_up(str(error)) from None
+        self.plans.append(plan)
+        if self.entries == [always_miss]:
+            self.entries[:] = [plan.run]
+        else:
+            self.entries.insert(0, plan.run)
+        return plan
+
+    def give_up(self, why: str) -> Native:
+        if self.fullgraph:
+            raise GraphBreakError(f"{self.title} cannot be captured as one graph: {why}")
+        self.native = f"{self.title} runs natively: {why}"
+        count("fallbacks", self.native)
+        log.info("%s", self.native)
+        return Native(self.native)
+
+    def capture(self, start: Callable[[Symbolic], Frame]) -> Plan:
+        stops: dict[int, tuple[str, str]] = {}
+        STATE.capturing = True
+        try:
+            while True:
+                machine = Symbolic(stops)
+                try:
+                    captured = machine.capture(start(machine))
+                    if captured.reason is not None:
+                        self.on_break(captured)
+                    return self.plan(captured)
+                except Restart as signal:
+                    if signal.step in stops:
+                        raise NotRebuilt(signal.context) from None
+                    stops[signal.step] = (signal.row, signal.context)
+                finally:
+                    machine.close()
+        finally:
+            STATE.capturing = False
+
+    def on_break(self, captured: Captured) -> None:
+        reason = captured.reason
+        assert reason is not None
+        if self.fullgraph:
+            raise FullGraphBreak(reason)
+
+    def plan(self, captured: Captured) -> Plan:
+        plan = build(
+            captured,
+            self.parameters,
+            self.title,
+            self.compile_graph,
+            self.pending(),
+            root=True,
+        )
+        count("captures")
+        if captured.reason is not None:
+            count("breaks", captured.reason)
+            log.info("graph break in %s: %s", self.title, captured.reason)
+        return plan
+
+    def pending(self) -> Callable:
+        raise NotImplementedError
+
+    # ---- the backend ------------------------------------------------------------------------
+
+    def compile_graph(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable:
+        outputs = list(graph.graph.find_nodes(op="output"))[0].args[0]
+        operations = sum(n.op in ("call_function", "call_method") for n in graph.graph.nodes)
+        count("graphs")
+        count("operations", amount=operations)
+        name = getattr(self.backend, "__name__", type(self.backend).__name__)
+        try:
+            compiled = self.backend(graph, inputs)
+        except Exception as error:
+            raise BackendError(
+                f"backend {name} failed to compile a graph of {operations} operations of "
+                f"{self.title}: {type(error).__name__}: {error}"
+            ) from error
+        if not callable(compiled):
+            raise BackendError(
+                f"backend {name} returned {type(compiled).__name__} for {self.title}; "
+                "a backend returns a callable"
+            )
+        return _Checked(compiled, len(outputs), name, self.title)
+
+    # ---- explanations -----------------------------------------------------------------------
+
+    def explain(self, values: Sequence[Any]) -> str:
+        """The first guard of the newest plan that fails on ``values``, in words."""
+        arguments = dict(zip(self.parameters, values, strict=True))
+        for guard in self.plans[-1].guards:
+            try:
+                value = None if guard.source is None else read(guard.source, arguments)
+                expected = guard.expected
+                if guard.kind in ("SAME", "DISTINCT"):
+                    expected = read(expected, arguments)
+                elif guard.kind == "UNIQUE":
+                    expected = [read(source, arguments) for source in expected]
+            except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+                return f"{guard.source} can no longer be read: {type(error).__name__}: {error}"
+            if not KINDS[guard.kind].check(value, expected):
+                return guard.explain(value)
+        return "the guards of an older plan failed"
+
+
+class FullGraphBreak(Exception):
+    """Carries the reason of a break out of a capture that must not break."""
+
+    def __init__(self, reason: Any):
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+class _Checked:
+    """Looks at the outputs of a graph's first run, then steps out of the way."""
+
+    def __init__(self, compiled: Callable, outputs: int, backend: str, title: str):
+        self.compiled = compiled
+        self.outputs = outputs
+        self.backend = backend
+        self.title = title
+
+    def __call__(self, *inputs: Any) -> Any:
+        found = self.compiled(*inputs)
+        if not isinstance(found, (tuple, list)) or len(found) != self.outputs:
+            given = len(found) if isinstance(found, (tuple, list)) else type(found).__name__
+            raise BackendError(
+                f"backend {self.backend} returned {given} outputs for a graph of {self.title} "
+                f"that has {self.outputs}"
+            )
+        return found
+
+
+def read(source: Source, arguments: dict[str, Any]) -> Any:
+    """The value at ``source`` for the given arguments."""
+    if source.kind == "arg":
+        return arguments[source.key]
+    if source.kind == "const":
+        return source.key
+    parent = read(source.parent, arguments) if source.parent is not None else None
+    names = {"p": parent, "k": source.key, "key_at": key_at, "dict_getitem": dict.__getitem__}
+    return eval(source.expression("p", lambda key: "k"), names)
+
+
+def run_new(plan: Plan, site: Site, values: Sequence[Any]) -> Any:
+    """The first run of a plan: its guards must hold, and its graph's outputs are looked at."""
+    namespace = plan.run.__globals__
+    checked = namespace.get("__graph")
+    found = plan.run(*values)
+    if found is MISS:
+        raise InternalError(f"guards of {site.title} fail at once: {site.explain(values)}")
+    if isinstance(checked, _Checked):
+        namespace["__graph"] = checked.compiled
+    return found

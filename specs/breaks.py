@@ -1,0 +1,114 @@
+"""One row per reason for which capture ends a graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specs.table import Table
+
+
+@dataclass(frozen=True)
+class BreakReason:
+    """``explanation`` says what happened, ``hint`` what the user can do about it."""
+
+    name: str
+    explanation: str
+    hint: str
+
+
+BREAKS: Table[BreakReason] = Table(
+    "graph-break reasons",
+    [
+        BreakReason(
+            "data-dependent-branch",
+            "Python asked for the truth of a tensor, which is known only when the graph runs.",
+            "Use torch.where or torch.cond, or move the decision out of the compiled function.",
+        ),
+        BreakReason(
+            "data-dependent-value",
+            "The contents of a tensor became a Python value (item, tolist, int, float, numpy).",
+            "Keep the value in a tensor, or compute it outside the compiled function.",
+        ),
+        BreakReason(
+            "data-dependent-shape",
+            "The shape of an operator's result depends on the contents of its inputs.",
+            "Use an operator of fixed output shape (torch.where with three arguments, a mask).",
+        ),
+        BreakReason(
+            "c-function",
+            "A function written in C was called that is not known to be free of side effects.",
+            "Call it outside the compiled function.",
+        ),
+        BreakReason(
+            "io",
+            "The function prints, reads or writes.",
+            "Move input and output out of the compiled function.",
+        ),
+        BreakReason(
+            "fake-op-raised",
+            "The operator raised on fake tensors, so it runs natively to raise (or not) as eager.",
+            "Check shapes and dtypes: the operator probably fails in eager mode too.",
+        ),
+        BreakReason(
+            "exception-escapes",
+            "An exception leaves the function.",
+            "Exceptions that the function itself catches are captured; those it raises are not.",
+        ),
+        BreakReason(
+            "operation-not-modelled",
+            "The tensor operation has an effect that a graph cannot hold (storage, hooks, data).",
+            "Do it before or after the compiled function.",
+        ),
+        BreakReason(
+            "tensor-kind",
+            "Tensor subclasses, sparse, nested and quantized tensors are not captured yet.",
+            "Pass plain strided tensors into the compiled function.",
+        ),
+        BreakReason(
+            "external-iterator",
+            "An iterator that was made outside the graph is advanced.",
+            "Iterate over a list or tuple, or make the iterator inside the function.",
+        ),
+        BreakReason(
+            "live-generator",
+            "A generator is still alive at a graph break, so it has to be a native one.",
+            "Consume the generator before the break, or use a list.",
+        ),
+        BreakReason(
+            "external-object",
+            "Something outside the graph would be changed in a way that cannot be replayed.",
+            "Do it outside the compiled function.",
+        ),
+        BreakReason(
+            "disabled-function",
+            "The callee is marked as not to be compiled.",
+            "Remove the disable marker, or call it outside the compiled function.",
+        ),
+        BreakReason(
+            "user-graph-break",
+            "The program asked for a graph break.",
+            "Remove the call of graph_break().",
+        ),
+        BreakReason(
+            "higher-order",
+            "A transformation of functions (autograd.Function, vmap, checkpoint, cond) was called; "
+            "this release runs it natively.",
+            "Nothing is wrong with the result; the transformation itself is not compiled.",
+        ),
+        BreakReason(
+            "ambient-state",
+            "A global switch of torch (autocast, default dtype, seeds, threads) is set.",
+            "Set it outside the compiled function.",
+        ),
+        BreakReason(
+            "coroutine",
+            "Coroutines and asynchronous generators run natively.",
+            "Compile the synchronous functions that they call.",
+        ),
+        BreakReason(
+            "not-rebuilt",
+            "A value that is alive here cannot be rebuilt after the graph.",
+            "Avoid keeping objects with hidden C state alive across the break.",
+        ),
+    ],
+)

@@ -1,0 +1,140 @@
+"""One row per guard kind: what capture records, what is checked, and what violates it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specs.table import Table
+
+
+@dataclass(frozen=True)
+class GuardKind:
+    """``expected`` is what capture records beside the source, ``check`` what must hold at entry,
+    ``explain`` the sentence for a failed guard (``{source}``, ``{expected}``, ``{found}``), and
+    ``violate`` names a change of the input that the guard has to notice.
+    """
+
+    name: str
+    expected: str
+    check: str
+    explain: str
+    violate: str
+
+
+GUARDS: Table[GuardKind] = Table(
+    "guard kinds",
+    [
+        GuardKind(
+            "TYPE",
+            "the class",
+            "type(value) is the class",
+            "type of {source}: expected {expected}, found {found}",
+            "an object of another class",
+        ),
+        GuardKind(
+            "ID",
+            "the object",
+            "value is the object",
+            "{source}: expected the same object {expected}, found {found}",
+            "an equal copy",
+        ),
+        GuardKind(
+            "EQUALS",
+            "a constant",
+            "same class and equal; NaN equals NaN, and 0.0 differs from -0.0",
+            "{source}: expected {expected}, found {found}",
+            "another value, or an equal value of another class",
+        ),
+        GuardKind(
+            "NONE",
+            "nothing",
+            "value is None",
+            "{source}: expected None, found {found}",
+            "anything but None",
+        ),
+        GuardKind(
+            "NOT_NONE",
+            "nothing",
+            "value is not None",
+            "{source}: expected a value, found {found}",
+            "None",
+        ),
+        GuardKind(
+            "LENGTH",
+            "the length",
+            "len(value) equals the length",
+            "length of {source}: expected {expected}, found {found}",
+            "a container with one more item",
+        ),
+        GuardKind(
+            "TRUTH",
+            "True or False",
+            "bool(value) of a built-in container equals it",
+            "truth of {source}: expected {expected}, found {found}",
+            "an empty container instead of a full one",
+        ),
+        GuardKind(
+            "KEYS",
+            "the keys in order",
+            "tuple(value) equals the keys",
+            "keys of {source}: expected {expected}, found {found}",
+            "another key, or another order",
+        ),
+        GuardKind(
+            "HAS",
+            "a key",
+            "key in value",
+            "{source}: expected the key {expected}, found only {found}",
+            "a dict without the key",
+        ),
+        GuardKind(
+            "ABSENT",
+            "a key",
+            "key not in value",
+            "{source}: expected no key {expected}, found it among {found}",
+            "a dict with the key (an instance attribute that shadows the class's)",
+        ),
+        GuardKind(
+            "CODE",
+            "code and globals of a function",
+            "value.__code__ and value.__globals__ are the same objects",
+            "code of {source}: expected {expected}, found {found}",
+            "a function with another body",
+        ),
+        GuardKind(
+            "TENSOR",
+            "class, dtype, shape, strides, device, requires_grad, conjugate and negative bits",
+            "all equal",
+            "tensor {source}: expected {expected}, found {found}",
+            "a tensor of another dtype",
+        ),
+        GuardKind(
+            "SAME",
+            "another source",
+            "both sources give one object",
+            "{source}: expected the object of {expected}, found {found}",
+            "two objects where there was one",
+        ),
+        GuardKind(
+            "DISTINCT",
+            "another source",
+            "the sources give different objects",
+            "{source}: expected another object than {expected}, found {found}",
+            "one object passed twice",
+        ),
+        GuardKind(
+            "UNIQUE",
+            "all tensor inputs of a graph that changes one of them",
+            "no two sources give one object",
+            "inputs of the graph: expected different objects in {expected}, found {found}",
+            "one tensor passed for two arguments",
+        ),
+        GuardKind(
+            "AMBIENT",
+            "grad mode, inference mode, autocast, default dtype, deterministic mode, modes",
+            "all equal, checked once per entry",
+            "ambient state: expected {expected}, found {found}",
+            "a call under torch.no_grad()",
+        ),
+    ],
+)
