@@ -16,9 +16,6 @@ aten = torch.ops.aten
 
 TABLE: dict[Any, Callable[..., Any]] = get_decompositions(
     [
-        aten._log_softmax_backward_data,
-        aten._softmax_backward_data,
-        aten._unsafe_view,
         aten.addcdiv,
         aten.addcmul,
         aten.binary_cross_entropy,
@@ -31,16 +28,11 @@ TABLE: dict[Any, Callable[..., Any]] = get_decompositions(
         aten.log_sigmoid_forward,
         aten.logaddexp,
         aten.logaddexp2,
-        aten.logsumexp,
         aten.mse_loss,
-        aten.native_group_norm,
         aten.smooth_l1_loss,
         aten.soft_margin_loss,
         aten.special_entr,
         aten.special_xlog1py,
-        aten.std,
-        aten.std_mean,
-        aten.var_mean,
         aten.xlogy,
     ]
 )

@@ -11,7 +11,7 @@ import functools
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import intrinsic
 
 MOST_SCOPES = 64
@@ -122,13 +122,70 @@ def scratch(count: int, dtype: str) -> Any:
     @intrinsic
     def scratch_row(typing_context):  # type: ignore[no-untyped-def]
         def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-            place = cgutils.alloca_once(builder, ir.ArrayType(memory, count))
+            # numba's own helper would store a zero aggregate, which LLVM takes apart at length.
+            with builder.goto_entry_block():
+                place = builder.alloca(ir.ArrayType(memory, count))
             place.align = 64
             return builder.ptrtoint(place, _I64)
 
         return types.int64(), generate
 
     return scratch_row
+
+
+@functools.cache
+def square(dtype: str, side: int, source_scope: int, target_scope: int) -> Any:
+    """``square(source, index, step, target, place, row)``: transpose ``side`` x ``side`` elements.
+
+    Row ``k`` is read at ``index + k * step`` and becomes column ``k`` of the square at ``place``,
+    whose rows are ``row`` apart. Each of the log2(side) rounds interleaves the halves.
+    """
+    memory = _MEMORY[dtype]
+    vector = ir.VectorType(memory, side)
+    half = side // 2
+    low = ir.Constant(
+        ir.VectorType(_I32, side), [k // 2 + (k % 2) * side for k in range(side)]
+    )
+    high = ir.Constant(
+        ir.VectorType(_I32, side), [half + k // 2 + (k % 2) * side for k in range(side)]
+    )
+
+    @intrinsic
+    def transpose_square(typing_context, source, index, step, target, place, row):  # type: ignore[no-untyped-def]
+        def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            start, at, by, goal, there, apart = args
+            rows = []
+            for k in range(side):
+                element = _address(builder, start, builder.add(at, builder.mul(by, _I64(k))), memory)
+                got = builder.load(builder.bitcast(element, vector.as_pointer()))
+                got.align = _bytes(memory)
+                _declare_scope(builder.module, got, source_scope)
+                rows.append(got)
+            for _ in range(side.bit_length() - 1):
+                mixed = []
+                for a, b in zip(rows[:half], rows[half:]):
+                    mixed.append(builder.shuffle_vector(a, b, low))
+                    mixed.append(builder.shuffle_vector(a, b, high))
+                rows = mixed
+            for k, value in enumerate(rows):
+                element = _address(
+                    builder, goal, builder.add(there, builder.mul(apart, _I64(k))), memory
+                )
+                done = builder.store(value, builder.bitcast(element, vector.as_pointer()))
+                done.align = _bytes(memory)
+                _declare_scope(builder.module, done, target_scope)
+            return context.get_dummy_value()
+
+        arguments = (types.int64,) * 6
+        return types.void(*arguments), generate
+
+    return transpose_square
+
+
+def _bytes(memory: ir.Type) -> int:
+    if isinstance(memory, ir.IntType):
+        return memory.width // 8
+    return {ir.HalfType: 2, ir.FloatType: 4, ir.DoubleType: 8}[type(memory)]
 
 
 def _sum_like(name: str, flags: tuple[str, ...]) -> Any:

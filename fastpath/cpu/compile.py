@@ -84,7 +84,5 @@ def _environment(printed: Printed) -> dict[str, Any]:
             with np.errstate(over="ignore"):
                 scope[name] = numbers[str(suffix)](value)
         else:
-            scope[name] = getattr(access, str(kind))(
-                *(rest if kind != "scratch" else (rest[0], rest[1]))
-            )
+            scope[name] = getattr(access, str(kind))(*rest)
     return scope

@@ -12,11 +12,20 @@ from dataclasses import dataclass, field
 
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Axis, Index
-from fastpath.schedule.kernel import Accumulate, Keep, Kernel, Stage, Statement, Store
+from fastpath.schedule.kernel import (
+    Accumulate,
+    Keep,
+    Kernel,
+    Stage,
+    Statement,
+    Store,
+    Transposed,
+)
 from fastpath.schedule.loops import operands
 from specs.dtypes import compute_dtype, int_range, is_float
 from specs.scalars import NUMBA_SUFFIX, SCALARS, cast_text
 
+SQUARE = 16  # side of what is transposed in registers
 UNROLL = 4  # rows that a column reduction takes at once
 
 _LIMITS = {"sum": "0", "prod": "1", "any": "False", "all": "True"}
@@ -25,7 +34,7 @@ _LIMITS = {"sum": "0", "prod": "1", "any": "False", "all": "True"}
 @dataclass
 class Printed:
     """``source`` of the function ``kernel``, and what its free names stand for: ``names`` maps
-    a name to ``(kind, ...)``: load, store, scratch, const."""
+    a name to ``(kind, ...)``: load, store, scratch, square, const."""
 
     source: str
     names: dict[str, tuple[object, ...]] = field(default_factory=dict)
@@ -41,6 +50,8 @@ class Printer:
         self.dtype = {b.name: b.dtype for b in kernel.buffers}
         self.unit_values: dict[Expr, str] = {}  # what the unit has computed outside its loops
         self.accumulators: dict[str, str] = {}  # reduction -> dtype
+        self.axes: dict[Axis, int] = {}
+        self.range: dict[str, tuple[str, str]] = {}  # of the lane and the tile axis in a unit
         self._fresh = 0
 
     # -- text ------------------------------------------------------------------------------------
@@ -51,6 +62,10 @@ class Printer:
     def fresh(self) -> str:
         self._fresh += 1
         return f"t{self._fresh}"
+
+    def axis(self, axis: Axis) -> str:
+        """Axes are numbered by first use, so that equal kernels have equal texts."""
+        return f"a{self.axes.setdefault(axis, len(self.axes))}"
 
     def name_of(self, name: str, *what: object) -> str:
         self.names[name] = what
@@ -70,7 +85,7 @@ class Printer:
         parts = []
         for atom, c in index.terms.items():
             if isinstance(atom, Axis):
-                text = f"a{atom.serial}"
+                text = self.axis(atom)
             else:
                 symbol = "%" if atom.remainder else "//"
                 text = f"({self.index(atom.dividend)} {symbol} {atom.divisor})"
@@ -87,6 +102,8 @@ class Printer:
             self.line(f"p{n} = address(addresses, {n})")
         for name, (dtype, count) in kernel.scratch.items():
             self._scratch(name, dtype, count)
+        for turned in kernel.transposed:
+            self._scratch(turned.name, turned.dtype, kernel.block * kernel.block, raw=True)
         for stage in kernel.stages:
             for s in stage.statements:
                 if isinstance(s, Accumulate):
@@ -102,8 +119,9 @@ class Printer:
         body = "\n".join(self.lines)
         return Printed(f"def kernel(addresses, begin, end):\n{body}\n", self.names)
 
-    def _scratch(self, name: str, dtype: str, count: int) -> None:
-        kept = compute_dtype(dtype)
+    def _scratch(self, name: str, dtype: str, count: int, raw: bool = False) -> None:
+        """A row on the stack; ``raw`` holds memory's format, else reduced floats are widened."""
+        kept = dtype if raw else compute_dtype(dtype)
         self.dtype[name] = kept
         self.scope[name] = len(self.scope)
         maker = self.name_of(f"scratch_{kept}_{count}", "scratch", count, kept)
@@ -114,37 +132,82 @@ class Printer:
         kernel = self.kernel
         rest = "unit"
         if kernel.lane is not None:
-            lanes, block = kernel.lane.extent, kernel.block
-            if kernel.blocks == 1:
-                self.lane_range = f"0, {lanes}"
-                self.lane_start = "0"
-            else:
-                if kernel.outer:
-                    self.line(f"first = unit % {kernel.blocks} * {block}")
-                    self.line(f"outer = unit // {kernel.blocks}")
-                    rest = "outer"
-                else:
-                    self.line(f"first = unit * {block}")
-                if lanes % block == 0:
-                    self.line(f"last = first + {block}")
-                else:
-                    self.line(f"last = min(first + {block}, {lanes})")
-                self.lane_range, self.lane_start = "first, last", "first"
+            outside = bool(kernel.outer) or kernel.tile is not None
+            rest = self._block("lane", kernel.lane, kernel.blocks, rest, outside)
+        if kernel.tile is not None:
+            rest = self._block("tile", kernel.tile, kernel.tile_blocks, rest, bool(kernel.outer))
         for place, axis in reversed(list(enumerate(kernel.outer))):
             if axis.extent == 1:
-                self.line(f"a{axis.serial} = 0")
+                self.line(f"{self.axis(axis)} = 0")
             elif place == 0:
-                self.line(f"a{axis.serial} = {rest}")
+                self.line(f"{self.axis(axis)} = {rest}")
             else:
-                self.line(f"a{axis.serial} = {rest} % {axis.extent}")
-                self.line(f"r{axis.serial} = {rest} // {axis.extent}")
-                rest = f"r{axis.serial}"
+                self.line(f"{self.axis(axis)} = {rest} % {axis.extent}")
+                self.line(f"rest_{self.axis(axis)} = {rest} // {axis.extent}")
+                rest = f"rest_{self.axis(axis)}"
+        for turned in kernel.transposed:
+            self._turn(turned)
+
+    def _block(self, what: str, axis: Axis, blocks: int, rest: str, outside: bool) -> str:
+        """The range of a blocked axis in this unit; returns the name of the unit's other part."""
+        block = self.kernel.block
+        if blocks == 1:
+            self.range[what] = ("0", str(axis.extent))
+            return rest
+        start = rest
+        if outside:
+            start = f"{rest} % {blocks}"
+        self.line(f"{what}_first = {start} * {block}")
+        end = f"{what}_first + {block}"
+        if axis.extent % block:
+            end = f"min({end}, {axis.extent})"
+        self.line(f"{what}_last = {end}")
+        if outside:
+            self.line(f"{what}_rest = {rest} // {blocks}")
+            rest = f"{what}_rest"
+        self.range[what] = (f"{what}_first", f"{what}_last")
+        return rest
+
+    def _turn(self, turned: Transposed) -> None:
+        """Copy a tile with its two axes exchanged: squares in registers, the edges one by one."""
+        kernel = self.kernel
+        assert kernel.lane is not None and kernel.tile is not None
+        lane, tile, side = self.axis(kernel.lane), self.axis(kernel.tile), SQUARE
+        (lane_first, lane_last), (tile_first, tile_last) = self.range["lane"], self.range["tile"]
+        source, target = f"p{self.scope[turned.buffer]}", f"p{self.scope[turned.name]}"
+        square = self.name_of(
+            f"square_{turned.dtype}_{self.scope[turned.buffer]}_{self.scope[turned.name]}",
+            "square",
+            turned.dtype,
+            side,
+            self.scope[turned.buffer],
+            self.scope[turned.name],
+        )
+        place = f"({tile} - {tile_first}) * {kernel.block} + {lane} - {lane_first}"
+        load, store = self._memory("load", turned.buffer), self._memory("store", turned.name)
+        index = self.index(turned.index)
+        step, block = turned.step, kernel.block
+        self.line(f"lane_squares = {lane_first} + ({lane_last} - {lane_first}) // {side} * {side}")
+        self.line(f"tile_squares = {tile_first} + ({tile_last} - {tile_first}) // {side} * {side}")
+        self.line(f"for {lane} in range({lane_first}, lane_squares, {side}):")
+        self.line(f"    for {tile} in range({tile_first}, tile_squares, {side}):")
+        self.line(f"        {square}({source}, {index}, {step}, {target}, {place}, {block})")
+        for lanes, tiles in (
+            (f"{lane_first}, lane_squares", f"tile_squares, {tile_last}"),
+            (f"lane_squares, {lane_last}", f"{tile_first}, {tile_last}"),
+        ):
+            self.line(f"for {lane} in range({lanes}):")
+            self.line(f"    for {tile} in range({tiles}):")
+            self.line(f"        {store}({target}, {place}, {load}({source}, {index}))")
+
+    def _range(self, what: str) -> str:
+        return ", ".join(self.range[what])
 
     # -- stages ----------------------------------------------------------------------------------
 
     def _stage(self, stage: Stage) -> None:
         lane = self.kernel.lane
-        inside = set(stage.axes) | ({lane} if lane is not None else set())
+        inside = {a for a in (*stage.axes, lane, self.kernel.tile) if a is not None}
         for s in stage.statements:
             if isinstance(s, Accumulate):
                 self._start(s)
@@ -157,10 +220,13 @@ class Printer:
             return
         depth = self.depth
         for axis in stage.axes:
-            self.line(f"for a{axis.serial} in range({axis.extent}):")
+            self.line(f"for {self.axis(axis)} in range({axis.extent}):")
+            self.depth += 1
+        if self.kernel.tile is not None:
+            self.line(f"for {self.axis(self.kernel.tile)} in range({self._range('tile')}):")
             self.depth += 1
         if lane is not None:
-            self.line(f"for a{lane.serial} in range({self.lane_range}):")
+            self.line(f"for {self.axis(lane)} in range({self._range('lane')}):")
             self.depth += 1
         scope = _Scope(self, values)
         for s in stage.statements:
@@ -217,8 +283,9 @@ class Printer:
 
     def _lane_place(self) -> str:
         assert self.kernel.lane is not None
-        serial = self.kernel.lane.serial
-        return f"a{serial}" if self.lane_start == "0" else f"(a{serial} - {self.lane_start})"
+        lane = self.axis(self.kernel.lane)
+        first = self.range["lane"][0]
+        return lane if first == "0" else f"({lane} - {first})"
 
     def _columns(self, stage: Stage, inside: set[Axis]) -> None:
         """Accumulate lane by lane, several rows at a time to save accumulator traffic."""
@@ -227,22 +294,22 @@ class Printer:
         depth = self.depth
         *slow, row = stage.axes
         for axis in slow:
-            self.line(f"for a{axis.serial} in range({axis.extent}):")
+            self.line(f"for {self.axis(axis)} in range({axis.extent}):")
             self.depth += 1
         whole = row.extent // UNROLL
         if whole:
             self.line(f"for quad in range({whole}):")
             self.depth += 1
             for k in range(UNROLL):
-                self.line(f"a{row.serial}_{k} = quad * {UNROLL} + {k}")
-            self.line(f"for a{lane.serial} in range({self.lane_range}):")
+                self.line(f"{self.axis(row)}_{k} = quad * {UNROLL} + {k}")
+            self.line(f"for {self.axis(lane)} in range({self._range('lane')}):")
             self.depth += 1
             scopes = [_Scope(self, [s.value for s in stage.statements]) for _ in range(UNROLL)]
             for s in stage.statements:
                 assert isinstance(s, Accumulate)
                 values = []
                 for k, scope in enumerate(scopes):
-                    scope.rename = (f"a{row.serial}", f"a{row.serial}_{k}")
+                    scope.rename = (f"{self.axis(row)}", f"{self.axis(row)}_{k}")
                     values.append(scope.text(s.value))
                 while len(values) > 1:
                     values = [
@@ -252,9 +319,9 @@ class Printer:
                 self._add_lane(s, values[0])
             self.depth -= 2
         if row.extent % UNROLL:
-            self.line(f"for a{row.serial} in range({whole * UNROLL}, {row.extent}):")
+            self.line(f"for {self.axis(row)} in range({whole * UNROLL}, {row.extent}):")
             self.depth += 1
-            self.line(f"for a{lane.serial} in range({self.lane_range}):")
+            self.line(f"for {self.axis(lane)} in range({self._range('lane')}):")
             self.depth += 1
             scope = _Scope(self, [s.value for s in stage.statements])
             for s in stage.statements:
@@ -276,6 +343,8 @@ class Printer:
                 known = bool(e.args[0].axes() & inside)
             elif e.op == "reduced":
                 known = self.kernel.lane is not None
+            elif e.op == "tile":
+                known = True
             else:
                 known = any(self._varies(a, inside, memo) for a in operands(e))
             memo[e] = known
@@ -363,6 +432,13 @@ class _Scope:
                 return f"acc_{printer.scope_name(e.args[0])}"
             load = printer._memory("load", e.args[0])
             return f"{load}(p{printer.scope[e.args[0]]}, {printer._lane_place()})"
+        if e.op == "tile":
+            (name,) = e.args
+            kernel = printer.kernel
+            assert kernel.tile is not None
+            row = f"({printer.axis(kernel.tile)} - {printer.range['tile'][0]}) * {kernel.block}"
+            load = printer._memory("load", name)
+            return f"{load}(p{printer.scope[name]}, {row} + {printer._lane_place()})"
         texts = [self.text(a) for a in e.args]
         if e.op == "cast":
             return cast_text("numba", e.args[0].dtype, e.dtype, texts[0])

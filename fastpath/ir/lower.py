@@ -155,7 +155,7 @@ class Lowering:
             raise NotLowered("no row in the operator table")
         if rule.startswith("view:"):
             return self._view(node, rule.removeprefix("view:"), target, arguments, keywords)
-        if any(t.numel() == 0 for t in tensors) or _empty(arguments):
+        if tensors[0].numel() == 0 or _empty(arguments):
             raise NotLowered("a tensor without elements")
         if rule not in RULES:
             raise NotLowered(f"no rule {rule!r} in the loop IR")
@@ -260,48 +260,13 @@ def bind(target: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> dic
     return bound
 
 
-# Overloads that need no row of the specification of their own: other spellings of a view, or the
-# pieces that capture's functional form introduces.
+# Overloads that need no row of the specification: other spellings of a view, and what capture's
+# functional form introduces.
 _RULE_OF: dict[str, str] = {
-    "aten._unsafe_view.default": "view:view",
     "aten._reshape_alias.default": "view:view",
-    "aten.detach.default": "view:detach",
-    "aten.alias.default": "view:alias",
-    "aten.view.default": "view:view",
-    "aten.permute.default": "view:permute",
-    "aten.transpose.int": "view:transpose",
-    "aten.t.default": "view:t",
-    "aten.expand.default": "view:expand",
-    "aten.select.int": "view:select",
-    "aten.slice.Tensor": "view:slice",
-    "aten.unsqueeze.default": "view:unsqueeze",
-    "aten.squeeze.default": "view:squeeze",
-    "aten.squeeze.dim": "view:squeeze",
-    "aten.squeeze.dims": "view:squeeze",
-    "aten.diagonal.default": "view:diagonal",
-    "aten.split.Tensor": "view:split",
-    "aten.split_with_sizes.default": "view:split",
-    "aten.unbind.int": "view:unbind",
-    "aten.sum.default": "reduce:sum",
-    "aten.sum.dim_IntList": "reduce:sum",
-    "aten.mean.default": "reduce:mean",
-    "aten.mean.dim": "reduce:mean",
-    "aten.amax.default": "reduce:max",
-    "aten.amin.default": "reduce:min",
-    "aten.max.default": "reduce:max",
-    "aten.min.default": "reduce:min",
-    "aten.prod.default": "reduce:prod",
-    "aten.prod.dim_int": "reduce:prod",
-    "aten.any.default": "reduce:any",
-    "aten.any.dim": "reduce:any",
-    "aten.any.dims": "reduce:any",
-    "aten.all.default": "reduce:all",
-    "aten.all.dim": "reduce:all",
-    "aten.all.dims": "reduce:all",
-    "aten.var.correction": "reduce:var",
-    "aten._softmax.default": "softmax",
-    "aten._log_softmax.default": "log_softmax",
-    "aten.native_layer_norm.default": "layer_norm",
-    "aten._native_batch_norm_legit_no_training.default": "batch_norm_inference",
-    "aten._native_batch_norm_legit_functional.default": "batch_norm_training",
+    "aten.new_ones.default": "factory:1",
+    "aten.new_zeros.default": "factory:0",
+    "aten.new_full.default": "factory:fill_value",
+    "aten.arange.start": "factory:arange",
+    "aten._native_batch_norm_legit_functional.default": "compose:batch_norm_training",
 }

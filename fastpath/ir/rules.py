@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fastpath.ir import copies
 from fastpath.ir import expr as E
 from fastpath.ir.elementwise import NotLowered, apply, broadcast_read
 from fastpath.ir.expr import Expr
@@ -108,11 +109,13 @@ def _moments(
     return mean, lowering.reduce("sum", t.shape, dims, dtype, squared), count
 
 
-def _var(lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tensor:
+def _variance(
+    lowering: Lowering, bound: dict[str, Any], dtype: str
+) -> Callable[[Position], Expr]:
+    """The variance at a position of the output (with the arguments of ``aten.var.correction``)."""
     t: Tensor = bound["self"]
-    dtype = compute_dtype(t.dtype)
     if not is_float(dtype):
-        raise NotLowered("a variance of complex numbers or integers")
+        raise NotLowered("a variance of integers")
     rank = len(t.shape)
     dims = _dims(bound.get("dim"), rank)
     correction = bound.get("correction")
@@ -121,10 +124,15 @@ def _var(lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tensor:
     keepdim = bool(bound.get("keepdim", False))
     divisor = E.const(max(count - correction, 0), dtype)
 
-    def finish(index: Position) -> Expr:
+    def value(index: Position) -> Expr:
         return apply("truediv", squares.read(_kept(index, dims, rank, keepdim)), divisor)
 
-    return lowering.output(val, finish, "var")
+    return value
+
+
+def _var(lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tensor:
+    dtype = compute_dtype(bound["self"].dtype)
+    return lowering.output(val, _variance(lowering, bound, dtype), "var")
 
 
 def _softmax(log: bool, lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tensor:
@@ -286,15 +294,144 @@ def _batch_norm_training(lowering: Lowering, vals: Any, bound: dict[str, Any]) -
     )
 
 
+def _group_norm(lowering: Lowering, vals: Any, bound: dict[str, Any]) -> tuple[Tensor, ...]:
+    t: Tensor = bound["input"]
+    groups, dtype = bound["group"], compute_dtype(t.dtype)
+    batch, channels, *rest = t.shape
+    shape = (batch, groups, channels // groups, *rest)
+    dims = tuple(range(2, len(shape)))
+
+    def joined(index: Position) -> Position:
+        return (index[0], index[1] * (channels // groups) + index[2], *index[3:])
+
+    grouped = lowering.pointwise(shape, t.dtype, lambda i: t.read(joined(i)), "grouped")
+    mean, squares, count = _moments(lowering, grouped, dims, dtype)
+    rstd = _reciprocal_deviation(lowering, squares, count, bound["eps"], dtype)
+    weight, bias = bound.get("weight"), bound.get("bias")
+
+    def group_of(index: Position) -> Position:
+        group = index[1].floordiv(channels // groups)
+        return (index[0], group, *(ZERO for _ in dims))
+
+    def normalised(index: Position) -> Expr:
+        at = group_of(index)
+        deviation = apply("sub", E.cast(t.read(index), dtype), mean.read(at))
+        value = apply("mul", deviation, rstd.read(at))
+        return _scaled(value, weight, bias, _channels(index), dtype)
+
+    def moment(source: Tensor) -> Callable[[Position], Expr]:
+        return lambda i: source.read((*i, *(ZERO for _ in dims)))
+
+    return (
+        lowering.output(vals[0], normalised, "group_norm"),
+        lowering.output(vals[1], moment(mean), "moment"),
+        lowering.output(vals[2], moment(rstd), "moment"),
+    )
+
+
+def _std(lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tensor:
+    t: Tensor = bound["self"]
+    dtype = compute_dtype(t.dtype)
+    variance = _variance(lowering, bound, dtype)
+    return lowering.output(val, lambda i: apply("sqrt", variance(i)), "std")
+
+
+def _var_mean(lowering: Lowering, vals: Any, bound: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    t: Tensor = bound["self"]
+    dtype, rank = compute_dtype(t.dtype), len(t.shape)
+    dims, keepdim = _dims(bound.get("dim"), rank), bool(bound.get("keepdim", False))
+    variance = _variance(lowering, bound, dtype)
+    mean, _, _ = _moments(lowering, t, dims, dtype)
+    return (
+        lowering.output(vals[0], variance, "var"),
+        lowering.output(vals[1], lambda i: mean.read(_kept(i, dims, rank, keepdim)), "mean"),
+    )
+
+
+def _logsumexp(lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tensor:
+    t: Tensor = bound["self"]
+    rank, result = len(t.shape), name_of(val.dtype)
+    dims, keepdim = _dims(bound.get("dim"), rank), bool(bound.get("keepdim", False))
+    dtype = compute_dtype(result)
+    x = _reader(t, dtype)
+    largest = lowering.reduce("max", t.shape, dims, dtype, x)
+
+    def finite(index: Position) -> Expr:  # an infinite maximum would give nan
+        top = largest.read(index)
+        return apply("where", apply("isinf", top), E.const(0, dtype), top)
+
+    shift = lowering.pointwise(largest.shape, dtype, finite, "shift")
+
+    def power(index: Position) -> Expr:
+        at = tuple(ZERO if d in dims else i for d, i in enumerate(index))
+        return apply("exp", apply("sub", x(index), shift.read(at)))
+
+    total = lowering.reduce("sum", t.shape, dims, dtype, power)
+
+    def finish(index: Position) -> Expr:
+        at = _kept(index, dims, rank, keepdim)
+        return apply("add", apply("log", total.read(at)), shift.read(at))
+
+    return lowering.output(val, finish, "logsumexp")
+
+
+def _count_nonzero(lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tensor:
+    t: Tensor = bound["self"]
+    rank = len(t.shape)
+    dims = _dims(bound.get("dim"), rank)
+    truth = _truth(t)
+    raw = lowering.reduce("sum", t.shape, dims, "int64", lambda i: E.cast(truth(i), "int64"))
+    return lowering.output(val, lambda i: raw.read(_kept(i, dims, rank, False)), "count")
+
+
+def _softmax_backward(
+    log: bool, lowering: Lowering, val: Any, bound: dict[str, Any]
+) -> Tensor:
+    grad, out = bound["grad_output"], bound["output"]
+    dims, dtype = _dims(bound["dim"], len(out.shape)), compute_dtype(out.dtype)
+    if name_of(val.dtype) != out.dtype or not out.shape:
+        raise NotLowered("a gradient in another dtype, or of a single number")
+    g, y = _reader(grad, dtype), _reader(out, dtype)
+
+    def term(index: Position) -> Expr:
+        return g(index) if log else apply("mul", g(index), y(index))
+
+    total = lowering.reduce("sum", out.shape, dims, dtype, term)
+
+    def finish(index: Position) -> Expr:
+        at = tuple(ZERO if d in dims else i for d, i in enumerate(index))
+        if log:
+            return apply("sub", g(index), apply("mul", apply("exp", y(index)), total.read(at)))
+        return apply("mul", y(index), apply("sub", g(index), total.read(at)))
+
+    return lowering.output(val, finish, "softmax_backward")
+
+
 RULES: dict[str, Rule] = {
     **{
-        f"reduce:{kind}": functools.partial(_reduction, kind)
-        for kind in ("sum", "mean", "prod", "max", "min", "any", "all")
+        f"reduce:{name}": functools.partial(_reduction, kind)
+        for name, kind in (
+            ("sum", "sum"),
+            ("mean", "mean"),
+            ("prod", "prod"),
+            ("amax", "max"),
+            ("amin", "min"),
+            ("any", "any"),
+            ("all", "all"),
+        )
     },
     "reduce:var": _var,
-    "softmax": functools.partial(_softmax, False),
-    "log_softmax": functools.partial(_softmax, True),
-    "layer_norm": _layer_norm,
-    "batch_norm_inference": _batch_norm_inference,
-    "batch_norm_training": _batch_norm_training,
+    "reduce:std": _std,
+    "reduce:var+mean": _var_mean,
+    "reduce:count_nonzero": _count_nonzero,
+    "compose:logsumexp": _logsumexp,
+    "compose:softmax": functools.partial(_softmax, False),
+    "compose:log_softmax": functools.partial(_softmax, True),
+    "compose:softmax_backward": functools.partial(_softmax_backward, False),
+    "compose:log_softmax_backward": functools.partial(_softmax_backward, True),
+    "compose:layer_norm": _layer_norm,
+    "compose:group_norm": _group_norm,
+    "compose:batch_norm": _batch_norm_inference,
+    "compose:batch_norm_training": _batch_norm_training,
+    **copies.RULES,
 }

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fastpath.ir.expr import Expr
-from fastpath.ir.index import ZERO, delinearize
+from fastpath.ir.index import ZERO
 from fastpath.ir.program import Position, Tensor
 
 if TYPE_CHECKING:
@@ -21,45 +21,54 @@ Body = Callable[[Position], Expr]
 
 
 def reduce(
-    lowering: Lowering, kind: str, space: tuple[int, ...], dims: tuple[int, ...], dtype: str,
+    lowering: Lowering,
+    kind: str,
+    space: tuple[int, ...],
+    dims: tuple[int, ...],
+    dtype: str,
     body: Body,
 ) -> Tensor:
     """``kind`` of ``body`` over ``dims`` of ``space``, with size 1 there."""
     length = math.prod(space[d] for d in dims)
     results = math.prod(space) // max(length, 1)
-    pieces = _pieces(length)
-    if length < LONG or results > FEW or pieces is None:
+    cut = _cut([space[d] for d in dims]) if length >= LONG and results <= FEW else None
+    if cut is None:
         return lowering.add_reduction(kind, space, dims, dtype, body)
-    kept = [d for d in range(len(space)) if d not in dims]
-    shape = [space[d] for d in kept]
-    order = [space[d] for d in dims]
+    axis, pieces = dims[cut[0]], cut[1]
+    # The dimension to cut becomes two; dimensions before it and its first part are kept at first.
+    fine = (*space[:axis], pieces, space[axis] // pieces, *space[axis + 1 :])
+
+    def moved(d: int) -> int:
+        return d + 1 if d > axis else d
 
     def partial(index: Position) -> Expr:
-        *outer, piece, within = index
-        flat = piece * (length // pieces) + within
-        place = dict(zip(kept, outer)) | dict(zip(dims, delinearize(flat, order)))
-        return body(tuple(place[d] for d in range(len(space))))
+        flat = index[axis] * fine[axis + 1] + index[axis + 1]
+        return body((*index[:axis], flat, *index[axis + 2 :]))
 
-    rank = len(shape)
-    parts = lowering.add_reduction(
-        kind, (*shape, pieces, length // pieces), (rank + 1,), dtype, partial
-    )
-
-    def total(index: Position) -> Expr:
-        return parts.read((*index, ZERO))
-
-    whole = lowering.add_reduction(kind, (*shape, pieces), (rank,), dtype, total)
-    where = {d: n for n, d in enumerate(kept)}
+    first = [axis + 1, *(moved(d) for d in dims if d > axis)]
+    parts = lowering.add_reduction(kind, fine, first, dtype, partial)
+    kept = [1 if d in first else n for d, n in enumerate(fine)]
+    second = [axis, *(d for d in dims if d < axis)]
+    whole = lowering.add_reduction(kind, kept, second, dtype, parts.read)
+    shape = [1 if d in dims else n for d, n in enumerate(space)]
 
     def spread(index: Position) -> Expr:
-        return whole.read((*(index[d] for d in sorted(where)), ZERO))
+        return whole.read((*index[:axis], ZERO, *index[axis:]))
 
-    shape_out = [1 if d in dims else n for d, n in enumerate(space)]
-    return lowering.pointwise(shape_out, dtype, spread, kind)
+    return lowering.pointwise(shape, dtype, spread, kind)
 
 
-def _pieces(length: int) -> int | None:
-    """How many equal pieces: the divisor nearest to the one that gives pieces of PIECE."""
-    wanted = max(2, length // PIECE)
-    near = sorted(range(max(2, wanted // 4), wanted * 4 + 1), key=lambda n: abs(n - wanted))
-    return next((n for n in near if length % n == 0), None)
+def _cut(order: list[int]) -> tuple[int, int] | None:
+    """Which dimension to cut in how many pieces, so that a partial result has about PIECE terms.
+
+    Dimensions before the cut stay whole, so indices stay free of divisions.
+    """
+    wanted = max(2, math.prod(order) // PIECE)
+    found: list[tuple[float, int, int]] = []
+    before = 1
+    for place, n in enumerate(order):
+        for d in range(1, min(n, 8 * wanted) + 1):
+            if n % d == 0 and 1 < before * d <= 8 * wanted:
+                found.append((abs(math.log(before * d / wanted)), place, d))
+        before *= n
+    return min(found)[1:] if found else None

@@ -1,7 +1,7 @@
 """A scheduled kernel: explicit loops over scalar statements, for any printer.
 
 Work is cut into *units*. A unit fixes the ``outer`` axes and, where there is a ``lane`` axis, a
-block of it. In a unit the ``stages`` run one after the other; each is a nest of loops over
+block of it (and of the ``tile`` axis, where there is one). In a unit the ``stages`` run one after the other; each is a nest of loops over
 its ``axes`` with, innermost, a loop over the lanes of the block.
 
 Scalar expressions use, besides the scalar rows, ``const``, ``index`` and ``cast``:
@@ -9,7 +9,8 @@ Scalar expressions use, besides the scalar rows, ``const``, ``index`` and ``cast
 - ``load``: ``(buffer name, Index)``, an element of memory;
 - ``reduced``: ``(reduction name,)``, the finished value of an earlier stage's accumulator
   (one per lane where there is a lane axis);
-- ``scratch``: ``(scratch name, Index)``, an element of the unit's own scratch row.
+- ``scratch``: ``(scratch name, Index)``, an element of the unit's own scratch row;
+- ``tile``: ``(name of a Transposed,)``, the element of a transposed tile at the lane and tile axis.
 """
 
 from __future__ import annotations
@@ -64,6 +65,21 @@ class Buffer:
     written: bool
 
 
+@dataclass(frozen=True)
+class Transposed:
+    """A buffer that is contiguous along the tile axis: each unit first copies its tile, turned.
+
+    ``index`` is the element's place in the buffer as usual; its coefficient along the tile axis is
+    1, and along the lane ``step``.
+    """
+
+    name: str
+    buffer: str
+    dtype: str
+    index: Index
+    step: int
+
+
 @dataclass
 class Kernel:
     name: str
@@ -74,11 +90,17 @@ class Kernel:
     buffers: list[Buffer]
     scratch: dict[str, tuple[str, int]] = field(default_factory=dict)  # name -> dtype, elements
     work: int = 0  # element operations, about: what threads are worth
+    tile: Axis | None = None  # runs in blocks of ``block`` too; its loop is outside the lanes'
+    transposed: list[Transposed] = field(default_factory=list)
 
     @property
     def blocks(self) -> int:
         return -(-self.lane.extent // self.block) if self.lane is not None else 1
 
     @property
+    def tile_blocks(self) -> int:
+        return -(-self.tile.extent // self.block) if self.tile is not None else 1
+
+    @property
     def units(self) -> int:
-        return math.prod(a.extent for a in self.outer) * self.blocks
+        return math.prod(a.extent for a in self.outer) * self.tile_blocks * self.blocks

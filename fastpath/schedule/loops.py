@@ -15,9 +15,19 @@ from fastpath.ir.index import Axis, Index, contiguous_strides, linear, variable
 from fastpath.ir.program import Computed, Node, Pointwise, Position, Reduction
 from fastpath.schedule.cluster import Cluster
 from fastpath.schedule.cost import CHEAP, own_cost
-from fastpath.schedule.kernel import Accumulate, Buffer, Keep, Kernel, Stage, Statement, Store
+from fastpath.schedule.kernel import (
+    Accumulate,
+    Buffer,
+    Keep,
+    Kernel,
+    Stage,
+    Statement,
+    Store,
+    Transposed,
+)
 
 BLOCK = 4096  # lanes of a unit where all lanes are independent
+TILE = 64  # lanes and rows of a transposed tile
 STRIP = 256  # lanes of a unit that carry accumulators
 SCRATCH_BYTES = 96 * 1024  # of one unit, on the stack of its thread
 ITEMSIZE = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2}
@@ -187,9 +197,14 @@ class Builder:
     # -- loops -----------------------------------------------------------------------------------
 
     def _weights(self) -> list[tuple[Index, int]]:
-        """The memory positions that matter for the loop order; stores count double."""
+        """The memory positions that matter for the loop order; stores count double.
+
+        Members of the kept axes alone touch memory once per reduction: they do not matter.
+        """
         found: list[tuple[Index, int]] = []
         for node in self.cluster.members:
+            if node not in self.cluster.inner:
+                continue
             index = self.cluster.place[node]
             if node in self.stored and not isinstance(node, Reduction):
                 found.append((linear(index, node.strides), 2))
@@ -259,7 +274,7 @@ class Builder:
         kernel = Kernel(
             self.name, tuple(outer), lane, block, stages, buffers, dict(self.scratch), work
         )
-        return collapse(kernel)
+        return transpose_tiles(collapse(kernel))
 
 
 def _indices(kernel: Kernel) -> Iterable[Index]:
@@ -281,8 +296,66 @@ def _indices(kernel: Kernel) -> Iterable[Index]:
                 stack.extend(operands(e))
 
 
+def transpose_tiles(kernel: Kernel) -> Kernel:
+    """Read what is contiguous along another axis than the lanes through transposed tiles."""
+    lane = kernel.lane
+    if lane is None or len(kernel.stages) != 1 or kernel.stages[0].axes or lane.extent < TILE:
+        return kernel
+    across: dict[Axis, list[Expr]] = {}
+    for e in _loads(kernel):
+        step = e.args[1].coefficient(lane)
+        if step in (0, 1, None):
+            continue
+        for axis in kernel.outer:
+            if e.args[1].coefficient(axis) == 1 and axis.extent >= TILE // 4:
+                across.setdefault(axis, []).append(e)
+    if not across:
+        return kernel
+    tile = max(across, key=lambda axis: len(across[axis]))
+    values: dict[Expr, Expr] = {}
+    for e in across[tile]:
+        buffer, index = e.args
+        name = f"tile{len(kernel.transposed)}"
+        step = index.coefficient(lane) or 0
+        kernel.transposed.append(Transposed(name, buffer, e.dtype, index, step))
+        values[e] = Expr("tile", (name,), e.dtype)
+    kernel.tile, kernel.block = tile, TILE
+    kernel.outer = tuple(a for a in kernel.outer if a is not tile)
+    stage = kernel.stages[0]
+    stage.statements = [
+        Store(s.buffer, s.index, _replace(s.value, values))
+        for s in stage.statements
+        if isinstance(s, Store)
+    ]
+    return kernel
+
+
+def _loads(kernel: Kernel) -> list[Expr]:
+    found: dict[Expr, None] = {}
+    seen: set[Expr] = set()
+    stack = [s.value for stage in kernel.stages for s in stage.statements]
+    while stack:
+        e = stack.pop()
+        if e not in seen:
+            seen.add(e)
+            if e.op == "load":
+                found[e] = None
+            stack.extend(operands(e))
+    return list(found)
+
+
+def _replace(e: Expr, values: dict[Expr, Expr]) -> Expr:
+    """``e`` with expressions replaced; ``values`` doubles as the memo."""
+    known = values.get(e)
+    if known is None:
+        parts = operands(e)
+        known = Expr(e.op, tuple(_replace(a, values) for a in parts), e.dtype) if parts else e
+        values[e] = known
+    return known
+
+
 def operands(e: Expr) -> tuple[Expr, ...]:
-    return () if e.op in ("const", "index", "load", "reduced", "scratch") else e.args
+    return () if e.op in ("const", "index", "load", "reduced", "scratch", "tile") else e.args
 
 
 def _rewrite(e: Expr, values: dict[Axis, Index], memo: dict[Expr, Expr]) -> Expr:

@@ -1,0 +1,123 @@
+"""Rules for operators that move or make elements: factories, flips, triangles, repeats."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+from fastpath.ir import expr as E
+from fastpath.ir.elementwise import NotLowered, apply
+from fastpath.ir.expr import Expr
+from fastpath.ir.index import Index, constant
+from fastpath.ir.program import Position, Tensor
+from fastpath.ir.types import name_of
+from specs.dtypes import is_float
+
+Rule = Callable[[Any, Any, dict[str, Any]], Any]
+
+
+def _filled(argument: str | int, lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
+    value = bound[argument] if isinstance(argument, str) else argument
+    if not isinstance(value, (bool, int, float)):
+        raise NotLowered("a fill value that is not a number")
+    dtype = name_of(val.dtype)
+    if not is_float(dtype) and isinstance(value, float) and not math.isfinite(value):
+        raise NotLowered("a fill value that the dtype does not have")
+    return lowering.output(val, lambda i: E.const(value, dtype), "fill")
+
+
+def _arange(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
+    start, step, dtype = bound.get("start", 0), bound.get("step", 1), name_of(val.dtype)
+
+    def body(index: Position) -> Expr:
+        if isinstance(start, float) or isinstance(step, float) or is_float(dtype):
+            place = E.cast(E.position(index[0]), "float64")
+            scaled = apply("mul", place, E.const(step, "float64"))
+            return apply("add", E.const(start, "float64"), scaled)
+        return E.position(index[0] * step + start)
+
+    return lowering.output(val, body, "arange")
+
+
+def _eye(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
+    def body(index: Position) -> Expr:
+        return apply("eq", E.position(index[0]), E.position(index[1]))
+
+    return lowering.output(val, body, "eye")
+
+
+def _triangle(upper: bool, lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
+    t, diagonal = bound["self"], bound.get("diagonal", 0)
+    dtype = t.dtype
+
+    def body(index: Position) -> Expr:
+        row, column = E.position(index[-2] + diagonal), E.position(index[-1])
+        inside = apply("ge" if upper else "le", column, row)
+        value = E.cast(t.read(index), _register(dtype))
+        return apply("where", inside, value, E.const(0, _register(dtype)))
+
+    return lowering.output(val, body, "triangle")
+
+
+def _register(dtype: str) -> str:
+    from specs.dtypes import compute_dtype
+
+    return compute_dtype(dtype)
+
+
+def _flip(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
+    t = bound["self"]
+    dims = {d % len(t.shape) for d in bound["dims"]} if t.shape else set()
+
+    def body(index: Position) -> Expr:
+        turned = tuple(
+            constant(t.shape[d] - 1) + i * -1 if d in dims else i for d, i in enumerate(index)
+        )
+        return t.read(turned)
+
+    return lowering.output(val, body, "flip")
+
+
+def _repeat(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
+    t = bound["self"]
+    skip = len(val.shape) - len(t.shape)
+
+    def body(index: Position) -> Expr:
+        return t.read(tuple(i.mod(n) for n, i in zip(t.shape, index[skip:])))
+
+    return lowering.output(val, body, "repeat")
+
+
+def _roll(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
+    t, dims = bound["self"], bound.get("dims") or ()
+    if not dims:
+        raise NotLowered("a roll of the flattened tensor")
+    shift = dict.fromkeys(range(len(t.shape)), 0)
+    for d, by in zip(dims, bound["shifts"]):
+        shift[d % len(t.shape)] += by
+
+    def body(index: Position) -> Expr:
+        def moved(d: int, i: Index) -> Index:
+            by = shift[d] % t.shape[d]
+            return (i + (t.shape[d] - by)).mod(t.shape[d]) if by else i
+
+        return t.read(tuple(moved(d, i) for d, i in enumerate(index)))
+
+    return lowering.output(val, body, "roll")
+
+
+RULES: dict[str, Rule] = {
+    "factory:0": functools.partial(_filled, 0),
+    "factory:1": functools.partial(_filled, 1),
+    "factory:fill_value": functools.partial(_filled, "fill_value"),
+    "factory:s": functools.partial(_filled, "s"),
+    "factory:arange": _arange,
+    "factory:eye": _eye,
+    "copy:tril": functools.partial(_triangle, False),
+    "copy:triu": functools.partial(_triangle, True),
+    "copy:flip": _flip,
+    "copy:repeat": _repeat,
+    "copy:roll": _roll,
+}
