@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__version__ = "0.1.0"
+from specs.version import VERSION as __version__
 
 #: public name -> where it lives; loaded when first asked for, so that the interpreter and the
 #: command line start without torch.

@@ -120,9 +120,11 @@ def test_entry_points_name_what_the_source_defines(metadata: dict[str, Any]) -> 
         module, _, name = entry.partition("=")[2].strip().partition(":")
         path = ROOT / (module.replace(".", "/") + ".py")
         tree = parse(path if path.exists() else ROOT / module.replace(".", "/") / "__init__.py")
-        defined = {getattr(node, "name", None) for node in tree.body}
+        defined: set[str | None] = set()
         for node in tree.body:
+            defined.add(getattr(node, "name", None))
             defined |= {alias.asname or alias.name for alias in getattr(node, "names", [])}
+            defined |= {getattr(target, "id", None) for target in getattr(node, "targets", [])}
         assert name in defined, f"{entry}: {module} defines no {name}"
         checked += 1
     assert checked == 3
