@@ -95,6 +95,13 @@ GUARDS: Table[GuardKind] = Table(
             "a dict with the key (an instance attribute that shadows the class's)",
         ),
         GuardKind(
+            "LACKS",
+            "a key",
+            "not dict.__contains__(value, key), whatever the dict's subclass overrides",
+            "{source}: expected no key {expected}, found it among {found}",
+            "an instance of the dict's subclass with the key",
+        ),
+        GuardKind(
             "CODE",
             "code and globals of a function",
             "value.__code__ and value.__globals__ are the same objects",

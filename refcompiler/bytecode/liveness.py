@@ -22,7 +22,10 @@ def live_slots(program: Program) -> list[frozenset[int]]:
     count = len(program.instructions)
     if _SEES_ALL & set(program.code.co_names):
         return [frozenset(range(len(program.names)))] * (count + 1)
-    live: list[frozenset[int]] = [frozenset()] * (count + 1)
+    always: set[int] = set()
+    if "super" in program.code.co_names and "__class__" in program.names:
+        always = {0, program.names.index("__class__")}  # what super() without arguments reads
+    live: list[frozenset[int]] = [frozenset(always)] * (count + 1)
     changed = True
     while changed:
         changed = False
@@ -38,7 +41,7 @@ def live_slots(program: Program) -> list[frozenset[int]]:
             handler = program.handler_at(i)
             if handler is not None:
                 after |= live[handler.target]
-            now = frozenset(after)
+            now = frozenset(after | always)
             if now != live[i]:
                 live[i] = now
                 changed = True

@@ -15,7 +15,9 @@ from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES
 from refcompiler.capture.operators import Operators, Pulled, python_method
 from refcompiler.capture.policy import (
     HIGHER_ORDER_MODULES,
+    CALLING,
     IMPURE_BUILTINS,
+    ITERATING,
     LEAF_MODULES,
     PURE_MODULES,
     STATE_READERS,
@@ -264,6 +266,9 @@ class Calls(Operators):
             return self.call_operation(function, args, kwargs)
         name = getattr(function, "__name__", type(function).__name__)
         bound = bound_owner(function)
+        if isinstance(function, types.MethodWrapperType):
+            slot = find(function.__objclass__, name)[1]
+            return self.call_descriptor(frame, slot, name, (bound, *args), kwargs)
         if bound is not None:
             return self.call_bound(function, bound, name, args, kwargs)
         owner = getattr(function, "__self__", None)
@@ -292,6 +297,8 @@ class Calls(Operators):
         if self.is_foreign(owner):
             if type(owner) in (types.MappingProxyType,):
                 return self.call_pure(function, args, kwargs)
+            if isinstance(owner, dict) and name in ("get", "__getitem__", "__contains__"):
+                return self.read_foreign_dict(owner, name, args)
             raise Break("c-function", f"{type(owner).__name__}.{name} of an object from outside")
         module = type(owner).__module__
         builtin_base = any(
@@ -320,6 +327,8 @@ class Calls(Operators):
                     self.delattr(receiver, self.force(args[1]))
                     return None
             if self.is_foreign(receiver):
+                if isinstance(receiver, dict) and name in ("get", "__getitem__", "__contains__"):
+                    return self.read_foreign_dict(receiver, name, args[1:])
                 raise Break("c-function", f"{function.__qualname__} of an object from outside")
             if isinstance(receiver, torch.Tensor):
                 return self.call_operation(function, args, kwargs)
@@ -328,29 +337,53 @@ class Calls(Operators):
             return self.call_pure(function, args, kwargs)
         raise Break("c-function", function.__qualname__)
 
+    def read_foreign_dict(self, value: dict, name: str, args: Sequence) -> Any:
+        """One key of an instance of a dict's subclass, as ``dict`` itself reads it."""
+        key = self.force(args[0])
+        if type(key) not in CONSTANT_TYPES and not isinstance(key, (type, FunctionType)):
+            raise Break("external-object", f"an item of a {type(value).__name__}")
+        source = self.external[id(value)].source
+        present = dict.__contains__(value, key)
+        self.guard("HAS" if present else "LACKS", source, key)
+        if name == "__contains__":
+            return present
+        if present:
+            item = dict.__getitem__(value, key)
+            return self.lazy(self.sources.make("dict_item", source, key), item)
+        if name == "get":
+            return args[1] if len(args) > 1 else None
+        raise KeyError(key)
+
     def getattribute(self, value: Any, name: str) -> Any:
         """``object.__getattribute__``: without ``__getattr__``."""
         return self.plain_attribute(value, name)
 
     def call_pure(self, function: Any, args: Sequence, kwargs: Mapping) -> Any:
-        forced = [self.pass_native(a) for a in args]
-        named = {k: self.pass_native(v) for k, v in kwargs.items()}
+        name = getattr(function, "__name__", "")
+        iterates, calls = name in ITERATING, name in CALLING
+        forced = [self.pass_native(a, iterates, calls) for a in args]
+        named = {k: self.pass_native(v, False, calls) for k, v in kwargs.items()}
         found = function(*forced, **named)
         self.recorder.keep.append(found)  # identity tables must not see its id again
         return found
 
-    def pass_native(self, value: Any) -> Any:
-        """``value`` as C code may see it."""
+    def pass_native(self, value: Any, iterates: bool = False, calls: bool = False) -> Any:
+        """``value`` as C code may see it that ``iterates`` over it or ``calls`` it."""
         value = self.force(value)
         kind = type(value)
-        if kind is FunctionType or (kind is MethodType and type(value.__func__) is FunctionType):
+        if calls and callable(value) and (
+            kind is FunctionType
+            or (kind is MethodType and type(value.__func__) is FunctionType)
+            or kind is functools.partial
+            or python_method(kind, "__call__") is not UNSET
+            or (isinstance(value, type) and is_heap(value))
+        ):
             return self.callback(value)
         if is_heap(kind) and not isinstance(value, torch.Tensor):
-            if python_method(kind, "__iter__") is not UNSET and not self.is_native(value):
-                return Pulled(self, self.iter(value))
-            if python_method(kind, "__call__") is not UNSET:
-                return self.callback(value)
-        elif self.is_foreign(value) and hasattr(kind, "__next__"):
+            if iterates and not self.is_native(value):
+                if python_method(kind, "__iter__") is not UNSET:
+                    return Pulled(self, self.iter(value))
+        elif iterates and self.is_foreign(value) and hasattr(kind, "__next__"):
             raise Break("external-iterator", f"a {kind.__name__} from outside")
         return value
 
@@ -377,7 +410,7 @@ class Calls(Operators):
         value = self.force(value)
         if self.is_foreign(value):
             raise Break("external-object", f"a {type(value).__name__} is an operand")
-        if type(value) is FunctionType and id(value) not in self.callbacks:
+        if type(value) is FunctionType:
             raise Break("higher-order", f"function {value.__qualname__} is an operand")
         return value
 

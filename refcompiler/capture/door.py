@@ -52,10 +52,14 @@ class Recorder:
         self.keep: list[Any] = []  # the side tables know fakes by id
         self.last_input: torch.fx.Node | None = None
         self.operations = 0
+        self.input_names: dict[str, int] = {}
         self.mutates = False
         self.place: Callable[[], str] = lambda: ""
 
     def add_input(self, name: str, fake: FakeTensor) -> torch.fx.Node:
+        count = self.input_names[name] = self.input_names.get(name, 0) + 1
+        if count > 1:
+            name = f"{name}__{count}"
         with self._after_inputs():
             node = self.graph.placeholder(name)
         self.last_input = node

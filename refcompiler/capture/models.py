@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import inspect
 import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -194,6 +195,15 @@ def _id(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> int:
     if not isinstance(value, (type, FunctionType)):
         raise Break("c-function", "builtins.id")
     return id(value)
+
+
+@model(inspect.signature)
+def _signature(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> inspect.Signature:
+    """Depends on the function alone, which its guard fixes."""
+    value = m.force(args[0])
+    if m.is_foreign(value):
+        raise Break("c-function", "inspect.signature of a callable object")
+    return inspect.signature(value, **{k: m.force(v) for k, v in kwargs.items()})
 
 
 @model(hash)

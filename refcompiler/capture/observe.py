@@ -52,6 +52,7 @@ IDENTITY_TYPES = (
     staticmethod,
     classmethod,
 )
+_KEYED = frozenset({"HAS", "ABSENT", "LACKS", "SAME", "DISTINCT"})
 SEQUENCES = (list, tuple, collections.deque)
 MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
 SETS = (set, frozenset)
@@ -77,7 +78,7 @@ class Observing(Machine):
     # ---- guards -----------------------------------------------------------------------------
 
     def guard(self, kind: str, source: Source | None, expected: Any = None) -> None:
-        key = (kind, source, expected if kind in ("HAS", "ABSENT", "SAME", "DISTINCT") else None)
+        key = (kind, source, expected if kind in _KEYED else None)
         if key not in self.guards:
             self.guards[key] = Guard(kind, source, expected, self.place())
 

@@ -146,6 +146,26 @@ PURE_MODULES = frozenset(
     }
 )
 
+#: C callables that iterate over their arguments, so that these become interpreted iterators.
+ITERATING = frozenset(
+    """
+    list tuple set frozenset dict enumerate zip map filter sorted reversed deque OrderedDict
+    defaultdict Counter chain from_iterable islice cycle product permutations combinations
+    accumulate starmap takewhile dropwhile filterfalse groupby pairwise zip_longest tee compress
+    extend extendleft join update union intersection difference symmetric_difference
+    difference_update intersection_update issubset issuperset isdisjoint fromkeys bytes bytearray
+    fsum prod heapify nlargest nsmallest merge __iadd__
+    """.split()
+)
+
+#: C callables that call what they are given, so that it runs in the interpreter.
+CALLING = frozenset(
+    """
+    sorted sort map filter min max accumulate starmap takewhile dropwhile filterfalse groupby
+    nlargest nsmallest merge sub subn bisect bisect_left bisect_right insort iter
+    """.split()
+)
+
 #: Builtins that are not pure, with the break they cause.
 IMPURE_BUILTINS = {
     "print": "io",

@@ -219,7 +219,7 @@ KINDS: dict[str, Kind] = {
         found=lambda value: _short(tuple(value)),
     ),
     "HAS": Kind(
-        lambda v, want, c: f"{c(want)} in {v}",
+        lambda v, want, c: f"dict_contains({v}, {c(want)})",
         lambda value, want: want in value,
         found=lambda value: _short(list(value)),
     ),
@@ -227,6 +227,11 @@ KINDS: dict[str, Kind] = {
         lambda v, want, c: f"{c(want)} not in {v}",
         lambda value, want: want not in value,
         found=lambda value: _short(list(value)),
+    ),
+    "LACKS": Kind(
+        lambda v, want, c: f"not dict_contains({v}, {c(want)})",
+        lambda value, want: not dict.__contains__(value, want),
+        found=lambda value: _short(list(dict.keys(value))),
     ),
     "CODE": Kind(
         lambda v, want, c: f"{v}.__code__ is {c(want[0])} and {v}.__globals__ is {c(want[1])}",
@@ -274,4 +279,5 @@ NAMESPACE: dict[str, Any] = {
     "peek_functorch": torch._C._functorch.peek_interpreter_stack,
     "autocast_settings": autocast_settings,
     "dict_getitem": dict.__getitem__,
+    "dict_contains": dict.__contains__,
 }

@@ -64,7 +64,7 @@ class Frame:
         self.on_return = "push"
         self.extra: Any = None
         self.kwnames: tuple[str, ...] = ()
-        self.generator: Any = None
+        self.generator: Any = None  # the generator that is running this frame
         self.function: Any = None
         self.depth = 0  # interpreted frames below this one
         self.snapshot: Any = None  # the dict that locals() gave out

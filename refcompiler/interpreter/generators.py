@@ -26,7 +26,6 @@ class Generator:
         function = frame.function
         self.__name__ = frame.code.co_name if function is None else function.__name__
         self.__qualname__ = frame.code.co_qualname if function is None else function.__qualname__
-        frame.generator = self
 
     @property
     def __class__(self) -> type:  # type: ignore[override]
@@ -176,6 +175,7 @@ class Generator:
         machine, frame = self.machine, self.frame
         assert frame is not None
         self.started = self.running = True
+        frame.generator = self  # only while it runs: a suspended one is freed when it is dropped
         machine.outer_excs.append(machine.exc)
         machine.exc = self.exc
         machine.yielded = False
@@ -193,9 +193,9 @@ class Generator:
             self.exc = None if finished else machine.exc
             machine.exc = machine.outer_excs.pop()
             self.running = False
+            frame.generator = None
             if finished:
                 self.frame = None
-                frame.fast.clear()
         if stopped is not None:
             machine.passing = None
             raise _stop_iteration_raised(stopped)

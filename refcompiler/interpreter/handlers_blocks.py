@@ -43,11 +43,7 @@ def check_eg_match(m: Machine, f: Frame, arg: Any) -> None:
     if m.exc_match(error, kinds):
         match = error
         if not isinstance(error, BaseExceptionGroup):
-            match = (
-                ExceptionGroup("", [error])
-                if isinstance(error, Exception)
-                else (BaseExceptionGroup("", [error]))
-            )
+            match = BaseExceptionGroup("", (error,))
         rest = None
     elif isinstance(error, BaseExceptionGroup):
         match, rest = error.split(kinds)
@@ -88,11 +84,9 @@ def _leaves(error: BaseException) -> set[int]:
 
 
 def _from(error: BaseException, original: BaseExceptionGroup) -> bool:
-    """``error`` is a part of ``original`` (split keeps notes, traceback, cause and context)."""
-    notes = getattr(error, "__notes__", None)
+    """``error`` is a part of ``original`` (split keeps traceback, cause and context)."""
     return (
-        notes is getattr(original, "__notes__", None)
-        and error.__traceback__ is original.__traceback__
+        error.__traceback__ is original.__traceback__
         and error.__cause__ is original.__cause__
         and error.__context__ is original.__context__
     )
@@ -125,7 +119,12 @@ def raise_varargs(m: Machine, f: Frame, count: int) -> None:
 def _as_exception(m: Machine, f: Frame, value: Any, complaint: str) -> BaseException:
     value = m.own(value)
     if isinstance(value, type) and issubclass(value, BaseException):
-        value = m.instantiate(f, value)
+        cls, value = value, m.instantiate(f, value)
+        if not isinstance(value, BaseException):
+            raise TypeError(
+                f"calling {cls!r} should have returned an instance of BaseException, "
+                f"not {type(value)!r}"
+            )
     if not isinstance(value, BaseException):
         raise TypeError(complaint)
     return value

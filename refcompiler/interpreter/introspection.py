@@ -111,6 +111,7 @@ def _evaluate(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any)
             True,
         )
     plain = type(source) is CodeType and not source.co_flags & _NEEDS_CALL
+    plain = plain and not machine.native_calls
     if kwargs or len(args) > 3 or not plain or source.co_freevars or type(globals_) is not dict:
         return function(source, globals_, locals_, *args[3:], **kwargs)
     if not hasattr(type(locals_), "__getitem__"):
@@ -125,6 +126,8 @@ def _evaluate(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any)
 
 def _build_class(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
     """The class statement (CPython's ``builtin___build_class__``), its body interpreted."""
+    if machine.native_calls:
+        return function(*args, **kwargs)
     body, name, *given = args
     bases = types.resolve_bases(given)
     metaclass, namespace, keywords = types.prepare_class(name, bases, dict(kwargs))

@@ -22,7 +22,7 @@ from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.operators import Pulled
 from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.signals import Restart
-from refcompiler.capture.values import External, Lazy
+from refcompiler.capture.values import External, Lazy, LazyMethod
 from refcompiler.interpreter.frame import NULL, UNSET
 from refcompiler.interpreter.generators import Generator
 from refcompiler.plan.writer import Writer
@@ -186,6 +186,8 @@ class Rebuilder:
         if kind is super:
             parts = self.many((value.__thisclass__, value.__self__))
             return self.assign(value, f"super({parts})")
+        if kind is LazyMethod:
+            return self.assign(value, f"{self.expression(value.lazy)}.{value.name}")
         if kind is object:
             return self.assign(value, "object()")
         if kind in (torch.finfo, torch.iinfo) or kind.__module__ == "enum" or (
