@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from fastpath.aot.capture import Capture
 from fastpath.aot.inputs import Unsupported
 from fastpath.aot.observe import Again, Plain, Same, Value, ViewOf
+from fastpath.bindings import function_of, method_of
 from fastpath.ir.program import Call, Computed, Input, Node, Program, Result, Tensor
 from fastpath.ir.types import DTYPE
 from fastpath.report import Report
@@ -193,8 +194,11 @@ class Wrapper:
 
     def _operator(self, target: Any, arguments: Any, keywords: Any) -> str:
         name = str(target).replace(".", "_").replace("::", "_")
-        self.names[name] = target._op if isinstance(target, torch._ops.OpOverload) else target
         texts = [self._literal(a) for a in arguments]
+        method = method_of(target)
+        if method is not None and not keywords:
+            return f"{texts[0]}.{method}({', '.join(texts[1:])})"
+        self.names[name] = function_of(target)
         texts += [f"{k}={self._literal(v)}" for k, v in keywords.items()]
         return f"{name}({', '.join(texts)})"
 

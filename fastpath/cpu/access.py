@@ -143,9 +143,7 @@ def square(dtype: str, side: int, source_scope: int, target_scope: int) -> Any:
     memory = _MEMORY[dtype]
     vector = ir.VectorType(memory, side)
     half = side // 2
-    low = ir.Constant(
-        ir.VectorType(_I32, side), [k // 2 + (k % 2) * side for k in range(side)]
-    )
+    low = ir.Constant(ir.VectorType(_I32, side), [k // 2 + (k % 2) * side for k in range(side)])
     high = ir.Constant(
         ir.VectorType(_I32, side), [half + k // 2 + (k % 2) * side for k in range(side)]
     )
@@ -156,7 +154,9 @@ def square(dtype: str, side: int, source_scope: int, target_scope: int) -> Any:
             start, at, by, goal, there, apart = args
             rows = []
             for k in range(side):
-                element = _address(builder, start, builder.add(at, builder.mul(by, _I64(k))), memory)
+                element = _address(
+                    builder, start, builder.add(at, builder.mul(by, _I64(k))), memory
+                )
                 got = builder.load(builder.bitcast(element, vector.as_pointer()))
                 got.align = _bytes(memory)
                 _declare_scope(builder.module, got, source_scope)

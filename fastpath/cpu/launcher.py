@@ -130,9 +130,7 @@ _OPENMP = {
     "thread": "call i32 @omp_get_thread_num()",
     "threads": "call i32 @omp_get_num_threads()",
     "available": "call i32 @omp_get_max_threads()",
-    "parallel": (
-        "call void @GOMP_parallel(ptr @region, ptr %shared, i32 %threads.32, i32 0)"
-    ),
+    "parallel": ("call void @GOMP_parallel(ptr @region, ptr %shared, i32 %threads.32, i32 0)"),
 }
 _SERIAL = {
     "declarations": "",
@@ -186,9 +184,7 @@ def _method() -> _MethodDef:
     for name, address in (symbols or {}).items():
         llvm.add_symbol(name, address)
     # External data symbols are out of the code model's reach, so two objects go in by address.
-    text = _IR.format(
-        **(_OPENMP if symbols else _SERIAL), none=id(None), type_error=id(TypeError)
-    )
+    text = _IR.format(**(_OPENMP if symbols else _SERIAL), none=id(None), type_error=id(TypeError))
     module = llvm.parse_assembly(text)
     module.verify()
     machine = llvm.Target.from_default_triple().create_target_machine(opt=2)

@@ -213,8 +213,10 @@ class Printer:
                 self._start(s)
         values = [s.value for s in stage.statements]
         self._hoist(values, inside)
-        if lane is not None and stage.axes and all(
-            isinstance(s, Accumulate) for s in stage.statements
+        if (
+            lane is not None
+            and stage.axes
+            and all(isinstance(s, Accumulate) for s in stage.statements)
         ):
             self._columns(stage, inside)
             return

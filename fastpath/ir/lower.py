@@ -22,7 +22,6 @@ from fastpath.ir.program import (
     Call,
     Computed,
     Input,
-    Node,
     Pointwise,
     Position,
     Program,

@@ -109,9 +109,7 @@ def _moments(
     return mean, lowering.reduce("sum", t.shape, dims, dtype, squared), count
 
 
-def _variance(
-    lowering: Lowering, bound: dict[str, Any], dtype: str
-) -> Callable[[Position], Expr]:
+def _variance(lowering: Lowering, bound: dict[str, Any], dtype: str) -> Callable[[Position], Expr]:
     """The variance at a position of the output (with the arguments of ``aten.var.correction``)."""
     t: Tensor = bound["self"]
     if not is_float(dtype):
@@ -384,9 +382,7 @@ def _count_nonzero(lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tenso
     return lowering.output(val, lambda i: raw.read(_kept(i, dims, rank, False)), "count")
 
 
-def _softmax_backward(
-    log: bool, lowering: Lowering, val: Any, bound: dict[str, Any]
-) -> Tensor:
+def _softmax_backward(log: bool, lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tensor:
     grad, out = bound["grad_output"], bound["output"]
     dims, dtype = _dims(bound["dim"], len(out.shape)), compute_dtype(out.dtype)
     if name_of(val.dtype) != out.dtype or not out.shape:

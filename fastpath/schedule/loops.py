@@ -168,9 +168,7 @@ class Builder:
 
     def _scratch_index(self) -> Index:
         inner = self._inner_axes()
-        return linear(
-            [variable(a) for a in inner], contiguous_strides([a.extent for a in inner])
-        )
+        return linear([variable(a) for a in inner], contiguous_strides([a.extent for a in inner]))
 
     def _find_scratch(self) -> None:
         if not self._row_mode:

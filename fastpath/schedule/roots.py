@@ -57,9 +57,7 @@ class Roots:
             if isinstance(step, Call):
                 self.order.append(step)
                 self.needs[step] = {
-                    n
-                    for t in tensors_in((step.arguments, step.keywords))
-                    for n in (t.node,)
+                    n for t in tensors_in((step.arguments, step.keywords)) for n in (t.node,)
                 }
                 continue
             cost, found = self._cost[step], set()
