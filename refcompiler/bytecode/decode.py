@@ -47,7 +47,7 @@ class Program:
     names: tuple[str, ...]
     values: list[Any]
     ops: list[Any] = field(default_factory=list)
-    raiser: CodeType | None = None  # see refcompiler.interpreter.tracebacks
+    shown: CodeType | None = None  # see refcompiler.interpreter.tracebacks
     _live: list[frozenset[int]] | None = None
 
     def handler_at(self, index: int) -> Handler | None:
@@ -131,7 +131,7 @@ def decode(code: CodeType) -> Program:
 def _decode(code: CodeType) -> Program:
     raw = [ins for ins in dis.get_instructions(code) if ins.opname != "CACHE"]
     index_of: dict[int, int] = {}
-    kept = []
+    kept: list[dis.Instruction] = []
     for ins in raw:
         index_of[ins.offset] = len(kept)  # a jump to EXTENDED_ARG lands on what it extends
         if ins.opname != "EXTENDED_ARG":

@@ -72,7 +72,7 @@ def bind(
                     slot = i
                     break
             if slot < 0:
-                if not flags & VARKEYWORDS:
+                if not (flags & VARKEYWORDS and isinstance(key, str)):
                     return None
                 extra[key] = value
             elif fast[slot] is not UNSET:

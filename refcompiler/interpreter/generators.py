@@ -27,8 +27,8 @@ class Generator:
         self.__name__ = frame.code.co_name if function is None else function.__name__
         self.__qualname__ = frame.code.co_qualname if function is None else function.__qualname__
 
-    @property
-    def __class__(self) -> type:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
         """``isinstance(generator, types.GeneratorType)`` holds; ``type`` tells the truth."""
         return GeneratorType
 
@@ -218,6 +218,9 @@ class Generator:
             machine.unwind(error)
         finally:
             machine.frame = saved
+
+
+Generator.__name__ = "generator"  # what error messages show
 
 
 def _stop_iteration_raised(stop: StopIteration) -> RuntimeError:

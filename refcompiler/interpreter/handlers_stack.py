@@ -97,11 +97,14 @@ def load_deref(m: Machine, f: Frame, slot: int) -> None:
 
 @op("LOAD_CLASSDEREF")
 def load_classderef(m: Machine, f: Frame, slot: int) -> None:
-    name = f.program.names[slot]
-    if f.mapping is not None and name in f.mapping:
-        f.stack.append(f.mapping[name])
-    else:
+    try:
+        found = f.mapping[f.program.names[slot]]
+    except KeyError:
+        found = UNSET
+    if found is UNSET:
         load_deref(m, f, slot)
+    else:
+        f.stack.append(found)
 
 
 @op("STORE_DEREF")

@@ -93,7 +93,9 @@ def _compile(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) 
 
 def _evaluate(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
     """``eval`` and ``exec``: the code runs in a frame of its own."""
-    source, *spaces = args or (None,)
+    if not args:
+        return function(*args, **kwargs)
+    source, *spaces = args
     globals_, locals_ = (*spaces, None, None)[:2]
     if globals_ is None:
         globals_ = frame.globals
@@ -102,7 +104,7 @@ def _evaluate(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any)
     if locals_ is None:
         locals_ = globals_
     if isinstance(source, str | bytes) and len(args) <= 3:
-        text = source.lstrip(" \t" if isinstance(source, str) else b" \t")
+        text = source.lstrip(" \t") if isinstance(source, str) else source.lstrip(b" \t")
         source = compile(
             text if function is eval else source,
             "<string>",
@@ -197,12 +199,15 @@ def stack_of(machine: Any, frame: Frame) -> Any:
     """A view of ``frame`` whose ``f_back`` leads through interpreted and native frames alike."""
     found: list[Any] = []
     current: Frame | None = frame
-    native = sys._getframe()
+    native: Any = sys._getframe()
+    while native is not None and native.f_code is not _RUN_CODE[0]:
+        native = native.f_back  # the instruction that runs, the hooks and the reader
+    if native is None:  # single-stepped, not run
+        native, current = sys._getframe(), None
+        found += _chain(frame)
     while native is not None:
         if native.f_code is _RUN_CODE[0]:
-            while current is not None:
-                found.append(current)
-                current = current.back
+            found += _chain(current)
             current = native.f_locals["saved"]
         elif not (native.f_globals.get("__name__") or "").startswith("refcompiler."):
             found.append(native)
@@ -212,6 +217,14 @@ def stack_of(machine: Any, frame: Frame) -> Any:
     for entry in reversed(found):
         back = FrameView(machine, entry, back) if type(entry) is Frame else entry
     return back
+
+
+def _chain(frame: Frame | None) -> list[Frame]:
+    found = []
+    while frame is not None:
+        found.append(frame)
+        frame = frame.back
+    return found
 
 
 _RUN_CODE: list[CodeType] = []
@@ -244,7 +257,8 @@ def _warn(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> 
     """``warnings.warn``: shown at the user's line, counted in the user's registry."""
     names = ("message", "category", "stacklevel", "source")
     given: dict[str, Any] = dict(zip(names, args, strict=False), **kwargs)
-    message, category = given.get("message"), given.get("category")
+    message: Any = given.get("message")
+    category: Any = given.get("category")
     if isinstance(message, Warning):
         category = type(message)
     elif category is None:

@@ -97,16 +97,19 @@ def op(*names: str) -> Callable:
     return register
 
 
+#: The versions whose bytecode the handlers run, and the one at hand.
+INTERPRETED = frozenset({(3, 11)})
+RUNNING = sys.version_info[:2]
+
+
 def program_of(code: CodeType) -> Program:
     """The decoded program with its handlers resolved."""
     program = decode(code)
     if not program.ops:
-        missing = {ins.name for ins in program.instructions} - HANDLERS.keys()
-        if missing:
+        if RUNNING not in INTERPRETED:
             raise UnsupportedError(
-                f"{code.co_qualname} uses {', '.join(sorted(missing))}, which the interpreter "
-                f"of this release does not run on Python {sys.version_info[0]}."
-                f"{sys.version_info[1]}"
+                f"the interpreter of this release runs the bytecode of Python 3.11, not that of "
+                f"{RUNNING[0]}.{RUNNING[1]}: use Python 3.11"
             )
         program.ops = [HANDLERS[ins.name] for ins in program.instructions]
     return program
@@ -350,7 +353,7 @@ class Machine:
         return type(value)
 
     def has_special(self, value: Any, name: str) -> bool:
-        return lookup_special(type(value), name) is not None
+        return lookup_special(type(value), name, UNSET) is not UNSET
 
     def special(self, value: Any, name: str) -> Any:
         """The special method ``name`` of ``value``, bound; looked up on the class."""
@@ -416,7 +419,7 @@ class Machine:
         init = lookup_special(cls, "__init__")
         if type(init) is not FunctionType or lookup_special(cls, "__new__") is not _OBJECT_NEW:
             return cls(*args, **kwargs)
-        made = object.__new__(cls)
+        made: Any = object.__new__(cls)
         found = self.call_python(frame, init, (made, *args), kwargs)
         if found is not CALLED:
             raise TypeError(f"__init__() should return None, not '{type(found).__name__}'")
@@ -463,17 +466,16 @@ class Machine:
 
 
 def _builtins_of(function: FunctionType) -> dict:
-    builtins = function.__builtins__
+    builtins = function.__builtins__  # type: ignore[attr-defined]
     return builtins if isinstance(builtins, dict) else vars(builtins)
 
 
-def lookup_special(cls: type, name: str) -> Any:
-    """The attribute ``name`` in the class's method resolution order, unbound, or None."""
+def lookup_special(cls: type, name: str, default: Any = None) -> Any:
+    """The attribute ``name`` in the class's method resolution order, unbound."""
     for base in cls.__mro__:
-        found = base.__dict__.get(name)
-        if found is not None:
-            return found
-    return None
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return default
 
 
 _OBJECT_NEW = object.__dict__["__new__"]

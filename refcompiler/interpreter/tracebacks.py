@@ -1,8 +1,9 @@
 """Tracebacks that show the user's frames instead of the interpreter's.
 
-A traceback entry needs a frame object, and only running code makes one. So for each user frame
-that an exception passes, a copy of its code object is run whose body does nothing but raise; the
-entry then gets the offset and line of the user's instruction, so that even the carets are right.
+A traceback entry needs a frame object. The one of a generator that never ran has no caller and
+no values, so nothing is kept alive by it. Thus for each user frame that an exception passes, a
+generator is made from a copy of its code object; the entry then gets the offset and line of the
+user's instruction, so that even the carets are right.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from typing import Any
 
 from refcompiler.bytecode.decode import Program
 
-_RAISES = bytes(
+_GENERATOR_BODY = bytes(
     byte
-    for name, arg in (("RESUME", 0), ("LOAD_ASSERTION_ERROR", 0), ("RAISE_VARARGS", 1))
+    for name, arg in (("RETURN_GENERATOR", 0), ("POP_TOP", 0), ("RESUME", 0))
     for byte in (dis.opmap[name], arg)
 )
 _NOP = bytes((dis.opmap["NOP"], 0))
-_OPTIMIZED, _NEWLOCALS = 0x01, 0x02
+_OPTIMIZED, _NEWLOCALS, _GENERATOR = 0x01, 0x02, 0x20
 
 
 def user_part(traceback: TracebackType | None) -> TracebackType | None:
@@ -54,23 +55,17 @@ def with_entry(frame: Any, traceback: TracebackType | None) -> TracebackType:
 
 
 def _frame_object(program: Program, globals_: dict[str, Any]) -> FrameType:
-    if program.raiser is None:
-        program.raiser = _raiser(program.code)
-    try:
-        FunctionType(program.raiser, globals_)()
-    except AssertionError as raised:
-        traceback = raised.__traceback__
-        assert traceback is not None and traceback.tb_next is not None
-        return traceback.tb_next.tb_frame
-    raise AssertionError("unreachable")
+    if program.shown is None:
+        program.shown = _shown(program.code)
+    return FunctionType(program.shown, globals_)().gi_frame
 
 
-def _raiser(code: CodeType) -> CodeType:
-    padding = _NOP * ((len(code.co_code) - len(_RAISES)) // 2)
+def _shown(code: CodeType) -> CodeType:
+    padding = _NOP * ((len(code.co_code) - len(_GENERATOR_BODY)) // 2)
     return code.replace(
-        co_code=_RAISES + padding,
+        co_code=_GENERATOR_BODY + padding,
         co_exceptiontable=b"",
-        co_flags=_OPTIMIZED | _NEWLOCALS,
+        co_flags=_OPTIMIZED | _NEWLOCALS | _GENERATOR,
         co_argcount=0,
         co_posonlyargcount=0,
         co_kwonlyargcount=0,
@@ -78,7 +73,6 @@ def _raiser(code: CodeType) -> CodeType:
         co_varnames=(),
         co_cellvars=(),
         co_freevars=(),
-        co_stacksize=max(code.co_stacksize, 1),
     )
 
 

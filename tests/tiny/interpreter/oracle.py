@@ -1,0 +1,214 @@
+"""CPython as the oracle: one program run by both, and everything a user can see compared.
+
+A program is source text with a function ``main``. It is executed twice from scratch, natively and
+by :class:`CheckedMachine`, its module-level code included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import dis
+import io
+import pprint
+import re
+import textwrap
+import types
+import warnings
+from typing import Any
+
+from refcompiler.interpreter.frame import Frame
+from refcompiler.interpreter.machine import Machine, Signal
+
+FILE = "<user program>"
+ADDRESS = re.compile(r"0x[0-9a-f]+")
+
+#: Where the effect that ``dis`` tells is the compiler's view and not the instruction's.
+EFFECTS = {"PRECALL": lambda arg: 0, "CALL": lambda arg: -arg - 1, "RETURN_GENERATOR": lambda _: 1}
+
+
+class CheckedMachine(Machine):
+    """Holds every instruction to its stack effect, and every frame to an empty stack at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.instructions = 0
+        self.due: dict[Frame, int] = {}  # the depth a frame must have when it runs again
+        self.seen: set[str] = set()
+
+    def loop(self) -> None:
+        while True:
+            try:
+                while (frame := self.frame) is not None:
+                    self.step(frame)
+                return
+            except Signal:
+                raise
+            except BaseException as exc:
+                step = exc.__traceback__.tb_next  # this frame and the next are the interpreter's
+                error = exc.with_traceback(step.tb_next)
+                del step
+            self.unwind(error)
+            del error
+
+    def step(self, frame: Frame) -> None:
+        due = self.due.pop(frame, None)
+        depth = len(frame.stack)
+        index = frame.ip
+        instruction = frame.program.instructions[index]
+        self.seen.add(instruction.name)
+        self.instructions += 1
+        if due is not None and due != depth:
+            raise Broken(f"{frame}: {depth} on the stack, not {due}, at {instruction}")
+        if instruction.name == "RETURN_VALUE" and depth != 1:
+            raise Broken(f"{frame}: {depth - 1} values left on the stack")
+        frame.ip = index + 1
+        handler = frame.ops[index]
+        handler(self, frame, frame.values[index])
+        if instruction.name not in ("RETURN_VALUE", "YIELD_VALUE"):
+            effect = self.effect(instruction, frame.ip != index + 1)
+            self.due[frame] = depth + effect
+        if len(frame.stack) > frame.code.co_stacksize:
+            raise Broken(f"{frame}: deeper than co_stacksize at {instruction}")
+
+    def effect(self, instruction: Any, jumped: bool) -> int:
+        if instruction.name in EFFECTS:
+            return EFFECTS[instruction.name](instruction.arg)
+        code = dis.opmap[instruction.name]
+        arg = instruction.arg if code >= dis.HAVE_ARGUMENT else None
+        return dis.stack_effect(code, arg, jump=jumped)
+
+    def unwind(self, error: BaseException) -> None:
+        if isinstance(error, Broken):
+            raise Signal(str(error))
+        frame = self.frame
+        while frame is not None:
+            self.due.pop(frame, None)
+            frame = frame.back
+        super().unwind(error)
+
+
+class Broken(Exception):
+    """An invariant of the interpreter does not hold."""
+
+
+# ---- what a user can see -----------------------------------------------------------------------
+
+
+def describe(value: Any, seen: tuple[int, ...] = ()) -> Any:
+    """``value`` as plain data: types, contents, order; no addresses."""
+    if id(value) in seen:
+        return "<again>"
+    seen = (*seen, id(value))
+    kind = type(value).__name__
+    if isinstance(value, BaseException):
+        return error_data(value, seen)
+    if isinstance(value, list | tuple):
+        return kind, [describe(v, seen) for v in value]
+    if isinstance(value, dict):
+        return kind, [(describe(k, seen), describe(v, seen)) for k, v in value.items()]
+    if isinstance(value, set | frozenset):
+        return kind, sorted(repr(describe(v, seen)) for v in value)
+    if isinstance(value, types.FunctionType):
+        parts = value.__defaults__, value.__kwdefaults__, value.__annotations__, value.__doc__
+        return kind, value.__qualname__, value.__module__, [describe(p, seen) for p in parts]
+    if isinstance(value, types.GeneratorType):
+        return "generator", value.__qualname__
+    if isinstance(value, type):
+        return "class", value.__qualname__, [base.__qualname__ for base in value.__mro__]
+    if isinstance(value, types.CodeType):
+        return "code", value.co_qualname
+    if hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
+        return kind, describe(vars(value), seen), ADDRESS.sub("0x", repr(value))
+    return kind, ADDRESS.sub("0x", repr(value))
+
+
+def error_data(error: BaseException, seen: tuple[int, ...]) -> Any:
+    group = isinstance(error, BaseExceptionGroup)
+    return (
+        type(error).__name__,
+        ADDRESS.sub("0x", str(error)),
+        describe(error.args, seen),
+        describe(dict(vars(error)), seen),
+        ("name", describe(getattr(error, "name", None), seen)),
+        ("suppress", error.__suppress_context__),
+        ("cause", describe(error.__cause__, seen)),
+        ("context", describe(error.__context__, seen)),
+        ("traceback", trace(error)),
+        ("parts", [describe(e, seen) for e in error.exceptions] if group else None),
+    )
+
+
+def trace(error: BaseException) -> list[tuple]:
+    """(function, line, place in the source) of the entries that lie in the user's program."""
+    found = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if code.co_filename == FILE:
+            place = list(code.co_positions())[traceback.tb_lasti // 2]
+            found.append((code.co_qualname, traceback.tb_lineno, place))
+        traceback = traceback.tb_next
+    return found
+
+
+# ---- running -----------------------------------------------------------------------------------
+
+
+def _fresh() -> dict[str, Any]:
+    return {"__name__": "user", "__builtins__": __builtins__}
+
+
+def natively(code: types.CodeType, args: tuple) -> Any:
+    space = _fresh()
+    exec(code, space)
+    return space["main"](*args)
+
+
+def interpreted(code: types.CodeType, args: tuple, machine: Machine) -> Any:
+    space = _fresh()
+    machine.run(machine.module_frame(code, space, space))
+    return machine.run(machine.make_frame(space["main"], args, {}))
+
+
+def observe(run: Any, *args: Any) -> dict[str, Any]:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        try:
+            outcome = "returned", describe(run(*args))
+        except BaseException as error:
+            if isinstance(error, Signal):
+                raise AssertionError(str(error)) from None
+            outcome = "raised", describe(error)
+    return {"outcome": outcome, "printed": ADDRESS.sub("0x", printed.getvalue())}
+
+
+def check(source: str, *args: Any) -> CheckedMachine:
+    """Assert that the interpreter agrees with CPython on ``source``; the machine that ran it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # programs do odd things on purpose
+        code = compile(textwrap.dedent(source), FILE, "exec", dont_inherit=True)
+    given, taken = [list(a) if type(a) is list else a for a in args], list(args)
+    expected = observe(natively, code, tuple(given))
+    machine = CheckedMachine()
+    actual = observe(interpreted, code, tuple(taken), machine)
+    assert actual == expected, difference(expected, actual)
+    assert describe(taken) == describe(given)
+    assert machine.frame is None and machine.exc is None and not machine.outer_excs
+    assert machine.depth == 0
+    return machine
+
+
+def difference(expected: Any, actual: Any) -> str:
+    texts = [pprint.pformat(data, width=100).splitlines() for data in (expected, actual)]
+    return "\n" + "\n".join(
+        difflib.unified_diff(*texts, "CPython", "interpreter", n=1, lineterm="")
+    )
+
+
+def programs(text: str) -> dict[str, str]:
+    """``text`` cut at its lines ``## name`` into named programs."""
+    parts = re.split(r"^## (\w+)\n", textwrap.dedent(text), flags=re.M)
+    found = dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert len(found) == len(parts) // 2, "two programs have one name"
+    return found

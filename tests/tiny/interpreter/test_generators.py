@@ -1,0 +1,621 @@
+"""Generators and what drives them, against CPython."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tiny.interpreter.oracle import check, programs
+
+PROGRAMS = programs("""
+## loop
+def count(n):
+    i = 0
+    while i < n:
+        yield i
+        i += 1
+    return 'done'
+def main():
+    return list(count(4)), [x for x in count(2)], sum(count(5)), dict(enumerate(count(2)))
+## send_and_return
+def echo():
+    log = []
+    while True:
+        got = yield len(log)
+        if got is None:
+            return log
+        log.append(got)
+def main():
+    g = echo()
+    out = [next(g), g.send('a'), g.send('b')]
+    try:
+        g.send(None)
+    except StopIteration as stop:
+        return out, stop.value
+## stop_iteration_at_the_end
+def one():
+    yield 1
+def main():
+    g = one()
+    next(g)
+    next(g)
+## exhausted_twice
+def one():
+    yield 1
+    return 5
+def main():
+    g = one()
+    log = [next(g, 'end'), next(g, 'end'), next(g, 'end')]
+    try:
+        g.send(3)
+    except StopIteration as e:
+        log.append(e.value)
+    return log
+## send_to_fresh
+def one():
+    x = yield 1
+def main():
+    one().send(3)
+## throw_caught
+def g():
+    while True:
+        try:
+            x = yield 'ready'
+        except ValueError as e:
+            yield 'caught ' + str(e)
+        else:
+            yield x
+def main():
+    it = g()
+    return [next(it), it.throw(ValueError('a')), next(it), it.send(3), next(it),
+            it.throw(ValueError, 'b'), next(it), it.throw(ValueError)]
+## throw_uncaught
+def g():
+    yield 1
+    yield 2
+def main():
+    it = g()
+    next(it)
+    it.throw(KeyError('x'))
+## throw_into_fresh
+def g():
+    yield 1
+def main():
+    it = g()
+    try:
+        it.throw(KeyError('x'))
+    except KeyError as e:
+        return e, list(it)
+## throw_into_exhausted
+def g():
+    yield 1
+def main():
+    it = g()
+    list(it)
+    it.throw(KeyError('x'))
+## throw_nonsense
+def g():
+    yield 1
+def main():
+    g().throw(3)
+## throw_instance_with_value
+def g():
+    yield 1
+def main():
+    g().throw(ValueError(1), 2)
+## throw_bad_traceback
+def g():
+    yield 1
+def main():
+    g().throw(ValueError(1), None, 2)
+## throw_converts
+def g():
+    try:
+        yield 1
+    except ValueError:
+        raise KeyError('from inside')
+def main():
+    it = g()
+    next(it)
+    it.throw(ValueError(1))
+## close_runs_finally
+def g(log):
+    try:
+        yield 1
+    finally:
+        log.append('closed')
+def main():
+    log = []
+    it = g(log)
+    next(it)
+    it.close()
+    it.close()
+    return log, list(it)
+## close_fresh
+def g(log):
+    log.append('ran')
+    yield 1
+def main():
+    log = []
+    it = g(log)
+    it.close()
+    return log, list(it)
+## close_ignored
+def g():
+    while True:
+        try:
+            yield 1
+            return
+        except GeneratorExit:
+            pass
+def main():
+    it = g()
+    next(it)
+    try:
+        it.close()
+    except RuntimeError as e:
+        next(it, None)
+        return str(e)
+## close_returns
+def g():
+    try:
+        yield 1
+    except GeneratorExit:
+        return 2
+def main():
+    it = g()
+    next(it)
+    return it.close()
+## close_raises
+def g():
+    try:
+        yield 1
+    finally:
+        1 / 0
+def main():
+    it = g()
+    next(it)
+    it.close()
+## dropped_generator_closes
+def g(log):
+    try:
+        yield 1
+    finally:
+        log.append('finally')
+def main():
+    log = []
+    it = g(log)
+    next(it)
+    del it
+    log.append('after')
+    return log
+## break_closes
+def g(log):
+    try:
+        yield 1
+        yield 2
+    finally:
+        log.append('finally')
+def main():
+    log = []
+    for x in g(log):
+        log.append(x)
+        break
+    log.append('after')
+    return log
+## yield_from_generator
+def inner():
+    got = yield 1
+    yield got
+    return 'value'
+def outer():
+    result = yield from inner()
+    yield result
+    result = yield from [7, 8]
+    yield result
+def main():
+    g = outer()
+    return [next(g), g.send('sent'), next(g), next(g), next(g), next(g)]
+## yield_from_native_value
+class It:
+    def __init__(self):
+        self.n = 0
+    def __iter__(self):
+        return self
+    def __next__(self):
+        self.n += 1
+        if self.n == 3:
+            raise StopIteration('native')
+        return self.n
+def outer():
+    return (yield from It()), (yield from ())
+def main():
+    g = outer()
+    log = [next(g), next(g)]
+    try:
+        next(g)
+    except StopIteration as e:
+        log.append(e.value)
+    return log
+## yield_from_send_to_plain_iterator
+def outer():
+    yield from iter([1, 2])
+def main():
+    g = outer()
+    next(g)
+    g.send(3)
+## yield_from_throw
+def inner(log):
+    try:
+        yield 1
+    except ValueError as e:
+        log.append(e.args)
+        yield 'handled'
+    return 'result'
+def outer(log):
+    log.append((yield from inner(log)))
+    yield 'end'
+def main():
+    log = []
+    g = outer(log)
+    return [next(g), g.throw(ValueError('v')), next(g)], log
+## yield_from_throw_without_throw
+def outer():
+    try:
+        yield from [1, 2]
+    except KeyError as e:
+        yield e.args
+def main():
+    g = outer()
+    return next(g), g.throw(KeyError('k')), next(g, 'end')
+## yield_from_throw_finishes
+def inner():
+    try:
+        yield 1
+    except ValueError:
+        return 'from inner'
+def outer():
+    x = yield from inner()
+    yield x
+def main():
+    g = outer()
+    return next(g), g.throw(ValueError), next(g, 'end')
+## yield_from_uncaught
+def inner():
+    yield 1
+    1 / 0
+def outer():
+    yield from inner()
+def main():
+    return list(outer())
+## yield_from_close
+def inner(log):
+    try:
+        yield 1
+    finally:
+        log.append('inner')
+def outer(log):
+    try:
+        yield from inner(log)
+    finally:
+        log.append('outer')
+def main():
+    log = []
+    g = outer(log)
+    next(g)
+    g.close()
+    return log
+## yield_from_nonsense
+def outer():
+    yield from 3
+def main():
+    return list(outer())
+## recursion_through_yield_from
+def walk(tree):
+    if isinstance(tree, list):
+        for part in tree:
+            yield from walk(part)
+    else:
+        yield tree
+def main():
+    return list(walk([1, [2, [3, [4, []]], 5], [[6]]]))
+## stop_iteration_inside
+def g():
+    yield 1
+    raise StopIteration('oops')
+def main():
+    return list(g())
+## next_inside
+def g():
+    yield next(iter([]))
+def main():
+    return list(g())
+## already_running
+def main():
+    def g():
+        yield next(it)
+    it = g()
+    return next(it)
+## already_running_send_and_close
+def main():
+    log = []
+    def g():
+        for action in (lambda: it.send(None), lambda: it.close(), lambda: it.throw(KeyError)):
+            try:
+                action()
+            except ValueError as e:
+                log.append(str(e))
+        yield 1
+    it = g()
+    next(it)
+    return log
+## exception_state_is_its_own
+import sys
+def g():
+    try:
+        raise KeyError('g')
+    except KeyError:
+        yield repr(sys.exc_info()[1])
+        yield repr(sys.exc_info()[1])
+    yield repr(sys.exc_info()[1])
+def main():
+    it = g()
+    log = [next(it), repr(sys.exc_info()[1])]
+    try:
+        raise ValueError('main')
+    except ValueError:
+        log.append(next(it))
+        log.append(repr(sys.exc_info()[1]))
+        log.append(next(it))
+    log.append(repr(sys.exc_info()[1]))
+    return log
+## exception_state_of_the_caller_is_seen
+import sys
+def g():
+    yield repr(sys.exc_info()[1])
+    yield repr(sys.exc_info()[1])
+    try:
+        1 / 0
+    except ZeroDivisionError as e:
+        yield e
+    raise
+def main():
+    it = g()
+    log = []
+    try:
+        raise ValueError('main')
+    except ValueError:
+        log.append(next(it))
+    log.append(next(it))
+    try:
+        raise KeyError('again')
+    except KeyError:
+        log.append(next(it))
+    try:
+        next(it)
+    except RuntimeError as e:
+        log.append(e)
+    return log
+## context_in_throw
+def g():
+    try:
+        raise KeyError('own')
+    except KeyError:
+        yield 1
+def main():
+    it = g()
+    next(it)
+    try:
+        raise OSError('caller')
+    except OSError:
+        it.throw(ValueError('thrown'))
+## context_in_throw_without_own
+def g():
+    yield 1
+def main():
+    it = g()
+    next(it)
+    try:
+        raise OSError('caller')
+    except OSError:
+        it.throw(ValueError('thrown'))
+## with_inside
+class C:
+    def __init__(self, log):
+        self.log = log
+    def __enter__(self):
+        self.log.append('in')
+    def __exit__(self, *a):
+        self.log.append(('out', a[0]))
+def g(log):
+    with C(log):
+        yield 1
+        yield 2
+def main():
+    log = []
+    list(g(log))
+    it = g(log)
+    next(it)
+    it.close()
+    it = g(log)
+    next(it)
+    try:
+        it.throw(KeyError)
+    except KeyError:
+        log.append('key')
+    return log
+## generator_expressions
+def main():
+    xs = [1, 2, 3]
+    g = (x * y for x in xs for y in range(x) if y % 2 == 0)
+    return list(g), sum(x for x in xs), max((x, -x) for x in xs), any(x > 2 for x in xs)
+## generator_expression_is_lazy
+def main():
+    def f(x):
+        print('f', x)
+        return x
+    g = (f(x) for x in range(3))
+    print('made')
+    return next(g)
+## generator_expression_evaluates_first_iterable
+def main():
+    return (x for x in nowhere)
+## closures_in_generators
+def main():
+    total = 0
+    def add():
+        nonlocal total
+        for i in range(3):
+            total += i
+            yield total
+    return list(add()), total
+## methods
+class Tree:
+    def __init__(self, *parts):
+        self.parts = parts
+    def __iter__(self):
+        for p in self.parts:
+            if isinstance(p, Tree):
+                yield from p
+            else:
+                yield p
+def main():
+    return list(Tree(1, Tree(2, 3), Tree(Tree(4))))
+## inspection
+import inspect, types, collections.abc
+def g():
+    yield 1
+    yield from [2]
+def main():
+    it = g()
+    log = [inspect.isgenerator(it), isinstance(it, types.GeneratorType), iter(it) is it,
+           isinstance(it, collections.abc.Generator), it.__name__, it.__qualname__,
+           inspect.isgeneratorfunction(g), inspect.getgeneratorstate(it)]
+    next(it)
+    log += [inspect.getgeneratorstate(it), it.gi_running, it.gi_yieldfrom, it.gi_frame.f_lineno]
+    next(it)
+    log += [it.gi_yieldfrom is not None, it.gi_code.co_name, it.gi_suspended]
+    list(it)
+    log += [inspect.getgeneratorstate(it), it.gi_frame]
+    return log
+## binding_error
+def g(a, *, b):
+    yield a
+def main():
+    return g(1, 2)
+## interleaved
+def g(name):
+    for i in range(3):
+        yield name + str(i)
+def main():
+    a, b = g('a'), g('b')
+    return [next(a), next(b), next(a), next(b)], list(zip(a, b)), list(a)
+## star_arguments
+def g(n):
+    yield from range(n)
+def f(*args):
+    return args
+def main():
+    a, *b = g(4)
+    return f(*g(3)), [*g(2), *g(3)], {*g(2)}, a, b
+## unpack_too_many
+def g():
+    yield 1
+    yield 2
+    print('not reached')
+    yield 3
+    print('nor this')
+def main():
+    a, b = g()
+## map_and_filter
+def g(n):
+    for i in range(n):
+        yield i
+def main():
+    return list(map(lambda x: x + 1, g(3))), list(filter(None, g(3))), list(zip(g(2), g(3)))
+## itertools
+import itertools
+def fib():
+    a, b = 0, 1
+    while True:
+        yield a
+        a, b = b, a + b
+def main():
+    return list(itertools.islice(fib(), 10)), list(itertools.takewhile(lambda x: x < 30, fib()))
+## yield_as_expression
+def g():
+    x = [(yield 1), (yield 2)]
+    y = {(yield 3): (yield 4)}
+    return x, y, f'{(yield 5)}'
+def main():
+    it = g()
+    next(it)
+    try:
+        for s in 'abcdef':
+            it.send(s)
+    except StopIteration as e:
+        return e.value
+## try_finally_order
+def g(log):
+    try:
+        try:
+            yield 1
+        finally:
+            log.append('a')
+            yield 2
+            log.append('b')
+    except ValueError:
+        log.append('c')
+        yield 3
+    finally:
+        log.append('d')
+def main():
+    log = []
+    it = g(log)
+    log.append(next(it))
+    log.append(it.throw(ValueError))
+    log.append(next(it))
+    log.append(next(it, 'end'))
+    return log
+## coroutines_run_natively
+import asyncio
+async def add(a, b):
+    await asyncio.sleep(0)
+    return a + b
+async def numbers():
+    for i in range(3):
+        yield i
+async def total():
+    async with asyncio.Lock():
+        return sum([x async for x in numbers()]) + await add(1, 2)
+def main():
+    return asyncio.run(total())
+## types_coroutine
+import types
+@types.coroutine
+def pause():
+    yield 'paused'
+    return 5
+async def run():
+    return await pause()
+def main():
+    c = run()
+    log = [c.send(None)]
+    try:
+        c.send(None)
+    except StopIteration as e:
+        log.append(e.value)
+    return log
+## function_name_changed
+def g():
+    yield 1
+g.__name__ = 'other'
+g.__qualname__ = 'an.other'
+def main():
+    it = g()
+    return it.__name__, it.__qualname__
+""")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_generators(name: str) -> None:
+    check(PROGRAMS[name])
