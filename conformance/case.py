@@ -136,10 +136,13 @@ class Tolerance:
     ``ulp``: units in the last place of the result's dtype. ``conditioned``: the program mixes
     values (sums, contractions, whole models), so that the error is judged against what one rounding
     of the inputs does to the result, and against the root mean square of eager's error.
+    ``zero_sign``: a zero has to have eager's sign. IEEE 754 leaves that open for minimum and
+    maximum, and summation in another order changes it.
     """
 
     ulp: float = 0.0
     conditioned: bool = False
+    zero_sign: bool = False
 
 
 @dataclass(frozen=True, repr=False)

@@ -114,7 +114,7 @@ def _compare_errors(
     if eager is not None and _has_no_kernel(eager):
         return
     if eager is not None and compiled is not None:
-        if eager.type != compiled.type:
+        if eager.type not in compiled.bases:
             result.add(
                 Kind.WRONG, "exception", "error", step,
                 f"{eager.type}: {eager.message}", f"{compiled.type}: {compiled.message}",

@@ -97,6 +97,21 @@ def recast(value: Any, dtype: torch.dtype) -> Any:
     return value
 
 
+@contextlib.contextmanager
+def _in_precision(precision: Precision | None) -> Iterator[None]:
+    """The program's own dtypes, and the one that integers become, are those of ``precision``."""
+    if precision is None:
+        yield
+        return
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(precision.dtype)
+    try:
+        with _Recast(precision.dtype):
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 class Recaster:
     """Moves inputs and parameters to another precision, with or without jitter."""
 
@@ -135,8 +150,8 @@ def run(case: Case, session: Session, precision: Precision | None = None) -> Obs
     """
     seed_everything()
     filename = f"<program {case.digest}>"
+    # Built as in eager, then moved: what is drawn in another precision is something else.
     namespace = build(case, filename, precision)
-    recast_mode = _Recast(precision.dtype) if precision else contextlib.nullcontext()
     outs: list[Any] = namespace["outs"]
     steps = []
     refused: ErrorSeen | None = None
@@ -147,7 +162,11 @@ def run(case: Case, session: Session, precision: Precision | None = None) -> Obs
     for step in case.history:
         printed = io.StringIO()
         error = refused
-        with recast_mode, contextlib.redirect_stdout(printed), _ambient_state_restored():
+        with (
+            _in_precision(precision),
+            contextlib.redirect_stdout(printed),
+            _ambient_state_restored(),
+        ):
             if refused is None:
                 try:
                     _take(step, namespace, outs)

@@ -100,8 +100,8 @@ def allowance(
         # Eager may be right by luck at an element where cancellation costs the other side
         # everything; what the inputs' own rounding does there says what can be expected.
         allowed = allowed + 3 * error.square().mean().sqrt()
-        if spread is not None:
-            allowed = allowed + 4 * spread.nan_to_num(0.0, posinf=0.0)
+    if spread is not None:
+        allowed = allowed + 4 * spread.nan_to_num(0.0, posinf=0.0)
     # Half a unit is what rounding an exact result costs.
     return allowed + 0.5 * ulp(reference, dtype)
 
@@ -133,7 +133,7 @@ def closeness(
     error = (c - r).abs()
     near = same_bits(e, c) | (error <= allowed)
     near |= _overflow_is_explained(c, r, allowed, dtype)
-    if not tolerance.conditioned:
+    if tolerance.zero_sign:
         # Both are zero and exact, and only the sign differs: a user sees that in 1 / x.
         near &= ~((e == 0) & (c == 0) & (e.signbit() != c.signbit()) & (r == e))
     evidence = _evidence(e, c, r, allowed, near, dtype, expected)

@@ -58,9 +58,13 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class ErrorSeen:
-    """An exception: ``own`` says that the program itself raised it, not something it called."""
+    """An exception: ``own`` says that the program itself raised it, not something it called.
+
+    ``bases``: its type and every type that an ``except`` clause would catch it by.
+    """
 
     type: str
+    bases: tuple[str, ...]
     message: str
     own: bool
     traceback: str
@@ -205,11 +209,12 @@ class _Walk:
 
 _PLAIN = (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, enum.Enum)
 _BY_NAME = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType)
-# Kept by torch in every module; none is the user's state.
+# Kept by torch in every module, or set by torch.compile; none is the user's state.
 _MODULE_INTERNALS = {
     *torch.nn.Module().__dict__,
     "_compiled_call_impl",
     "_is_full_backward_hook",
+    "_is_torch_compile",
 } - {"training"}
 
 
@@ -233,13 +238,19 @@ def error_seen(error: BaseException, own_file: str, refusals: tuple[type, ...]) 
 
     frames = traceback.extract_tb(error.__traceback__)
     own = bool(frames) and frames[-1].filename == own_file
+    bases = tuple(_type_name(base) for base in type(error).__mro__)
     return ErrorSeen(
-        type=f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins."),
+        type=bases[0],
+        bases=bases,
         message=str(error),
         own=own,
         traceback="".join(traceback.format_exception(error))[-6000:],
         refusal=_is_refusal(error, refusals),
     )
+
+
+def _type_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
 
 def _is_refusal(error: BaseException, refusals: tuple[type, ...]) -> bool:

@@ -136,15 +136,18 @@ class Worker:
             verdict = crash("process", _ending(status), log=answer)
         return Judged(verdict, seconds, 0)
 
-    def run_script(self, path: Path) -> int | None:
-        """Run a standalone script in a process of its own: its exit status; ``None`` if it hangs.
+    def run_script(self, path: Path) -> tuple[int | None, str]:
+        """Run a standalone script in a process of its own, which ends with it.
 
-        The worker ends with it.
+        Its exit status, ``None`` if it hangs, and what it printed.
         """
         self.start()
         status, answer = self._exchange(Script(str(path)))
+        if not isinstance(answer, int):
+            return status, str(answer)
+        printed = self._printed()
         self.stop()
-        return answer if isinstance(answer, int) else status
+        return answer, printed
 
     def stop(self) -> None:
         if self.pid is not None:

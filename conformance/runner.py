@@ -23,7 +23,7 @@ from conformance.suites import SUITES, Family
 from conformance.worker import Hello, Ready
 from conformance.xfails import Expectation
 
-DEFAULT_MAX_EXAMPLES = 2
+DEFAULT_MAX_EXAMPLES = 1
 DEFAULT_TIMEOUT = 120.0
 # Bounds that keep a run's length in hand when much fails: per failure, and for the whole run.
 SHRINK_CANDIDATES = 80
@@ -277,11 +277,11 @@ class Run:
         name = f"repros/{file_name(result.case.id)}"
         path = folder / name
         path.write_text(script(case, finding, origin), encoding="utf-8")
-        confirmed = None
+        confirmed, printed = None, ""
         if result.shrunk is not None:
-            status = worker.pool.worker().run_script(path.resolve())
+            status, printed = worker.pool.worker().run_script(path.resolve())
             confirmed = status == 1
-        return replace(result, repro=name, confirmed=confirmed)
+        return replace(result, repro=name, confirmed=confirmed, printed=printed)
 
     def _report(self, seconds: float) -> Report:
         settings = self.settings

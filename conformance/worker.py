@@ -159,11 +159,13 @@ def _memory() -> int:
 def _run_script(path: str) -> int:
     import runpy
 
+    status = 0
     try:
         runpy.run_path(path, run_name="__main__")
     except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except BaseException:
         traceback.print_exc()
-        return 99  # the script itself failed, which is not the failure that it should show
-    return 0
+        status = 99  # the script itself failed, which is not the failure that it should show
+    sys.stdout.flush()
+    return status

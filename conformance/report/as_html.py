@@ -91,6 +91,7 @@ def _failure(result: Result, scripts: dict[str, str]) -> dict[str, Any]:
         "history": "\n".join(step.source for step in case.history),
         "repro": result.repro,
         "confirmed": result.confirmed,
+        "printed": result.printed,
         "script": scripts.get(result.repro or "", ""),
     }
 

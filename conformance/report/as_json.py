@@ -77,6 +77,7 @@ def _result(result: Result) -> dict[str, Any]:
         data["history"] = [step.source for step in smallest.history]
         data["repro"] = result.repro
         data["repro_confirmed"] = result.confirmed
+        data["repro_printed"] = result.printed
     return data
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from conformance.report.results import Report
 from conformance.verdict import Census, Kind
+from specs import dtypes
 
 STYLES = {
     Kind.PASS: "green",
@@ -85,10 +86,20 @@ def _census(report: Report, suite: str) -> Table | None:
     variants = list(dict.fromkeys(v for row in census.values() for v in row))
     if len(variants) < 2:
         return None
-    legend = "  ".join(f"{mark} {kind}" for kind, (mark, _) in MARKS.items())
-    title = f"census of {suite}: {legend}"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    title = f"census of {suite}"
+    caption = "  ".join(f"{mark} {kind}" for kind, (mark, _) in MARKS.items())
+    table = Table(title=title, caption=caption, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.title_justify = table.caption_justify = "left"
     table.add_column("")
+    if not set(variants) <= set(dtypes.ALL):
+        # Variants that are phrases: in a line after the subject, each behind its mark.
+        table.show_header = False
+        for subject, row in census.items():
+            words = Text("  ").join(
+                Text.assemble(_mark(counts), " ", variant) for variant, counts in row.items()
+            )
+            table.add_row(subject, words)
+        return table
     for variant in variants:
         table.add_column(SHORT.get(variant, variant), justify="center", no_wrap=True)
     for subject, row in census.items():

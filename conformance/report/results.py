@@ -18,7 +18,7 @@ class Result:
     ``seconds``: how long it took. ``expected``: the entry of the user's file that expects this
     failure. ``shrunk``: the smallest case found that fails alike, with its verdict. ``repro``: the
     script's file name inside the report folder, ``confirmed`` when it was run alone and failed
-    (``None``: it was not tried).
+    (``None``: it was not tried), and what it ``printed`` then.
     """
 
     case: Case
@@ -28,6 +28,7 @@ class Result:
     shrunk: tuple[Case, Verdict] | None = None
     repro: str | None = None
     confirmed: bool | None = None
+    printed: str = ""
 
     @property
     def conforms(self) -> bool:

@@ -23,58 +23,98 @@ from conformance.strategies.tensors import (
 from specs import dtypes
 from specs.dtypes import TensorType
 from specs.operators import Arg, Operator
+from specs.operators.row import TENSOR_KINDS
 from specs.shapes import broadcast
 
 # What an argument was drawn as: a tensor, a list of tensors, or a plain Python value.
-Drawn = Drawing | list[Drawing] | Any
+Drawn = Any
+
+
+# When arguments are drawn: each needs what is drawn before it.
+_FIRST, _PLAIN, _RELATED, _LAST = range(4)
+_TURN = {
+    "free": _FIRST,
+    "cat": _FIRST,
+    "same": _RELATED,
+    "broadcast": _RELATED,
+    "channels": _LAST,
+    "features": _LAST,
+    "addmm": _LAST,
+    "selected": _LAST,
+    "rows": _LAST,
+}
 
 
 @dataclass
 class Drawer:
-    """Draws the arguments of one call, in order; ``done`` are those drawn so far."""
+    """Draws the arguments of one call; ``done`` are those drawn so far."""
 
     draw: st.DrawFn
     row: Operator
     dtype: str
     done: dict[str, Drawn] = field(default_factory=dict)
+    left_out: set[str] = field(default_factory=set)
     common: Shape | None = None  # what broadcasting tensors broadcast to
 
     def arguments(self) -> dict[str, Drawn]:
-        """Every argument's value; what is left out is absent. Invalid ones are not drawn."""
-        for arg in self.order():
-            if arg.optional and not arg.reached:
+        """Every argument's value, in the row's order; what is left out is absent."""
+        for arg in sorted(self.row.args, key=self.turn):
+            if arg.name in self.done or arg.name in self.left_out:
                 continue
-            if arg.optional and self.draw(st.booleans()):
-                continue
-            self.done[arg.name] = KINDS[arg.kind](self, arg)
+            if arg.optional and (not arg.reached or self.draw(st.booleans())):
+                self.left_out.add(arg.name)
+            else:
+                self.done[arg.name] = KINDS[arg.kind](self, arg)
         return {arg.name: self.done[arg.name] for arg in self.row.args if arg.name in self.done}
 
-    def order(self) -> list[Arg]:
-        """A dimension before what depends on it."""
-        depends = ("length", "count", "divisor")
-        late = [a for a in self.row.args if a.relation in (*depends, "cat") or a.kind == "index"]
-        return [a for a in self.row.args if a not in late] + late
+    def turn(self, arg: Arg) -> int:
+        """The first tensor, then plain values, then the tensors that depend on both."""
+        if arg.kind in TENSOR_KINDS:
+            turn = _TURN.get(arg.relation, _RELATED)
+            if arg == next(a for a in self.row.args if a.kind in TENSOR_KINDS):
+                return min(turn, _LAST if arg.relation == "addmm" else _FIRST)
+            return max(turn, _RELATED) if arg.kind in ("index", "mask", "indices") else turn
+        return _LAST if arg.relation == "per_dim" else _PLAIN
 
     # -- what is known so far --------------------------------------------------------------------
 
     def first(self) -> Drawing:
+        """The first tensor of the row that is drawn."""
         for arg in self.row.args:
             value = self.done.get(arg.name)
+            if isinstance(value, list) and value:
+                value = value[0]
             if isinstance(value, Drawing):
                 return value
-            if isinstance(value, list) and value and isinstance(value[0], Drawing):
-                return value[0]
         raise LookupError(f"{self.row.name}: no tensor is drawn yet")
+
+    def before(self, arg: Arg) -> Drawing:
+        """The tensor drawn for the nearest argument before ``arg``."""
+        for other in reversed(self.row.args[: self.row.args.index(arg)]):
+            value = self.done.get(other.name)
+            if isinstance(value, Drawing):
+                return value
+        raise LookupError(f"{self.row.name}: no tensor before {arg.name}")
+
+    def shape(self, name: str) -> Shape:
+        return self.done[name].shape
 
     def has_tensor(self) -> bool:
         return any(isinstance(v, (Drawing, list)) for v in self.done.values())
 
-    def length(self, dim: str = "dim") -> int:
-        """The length of the dimension that the argument ``dim`` names; 0 without one."""
+    def axis(self) -> int:
+        """The dimension that the argument ``dim`` (or ``dimension``) names, from 0."""
+        rank = max(len(self.first().shape), 1)
+        for name in ("dim", "dimension"):
+            if isinstance(self.done.get(name), int):
+                return self.done[name] % rank
+        default = next((a.default for a in self.row.args if a.name == "dim"), 0)
+        return default % rank if isinstance(default, int) else 0
+
+    def length(self) -> int:
+        """The length of that dimension; 1 for a 0-dim tensor."""
         shape = self.first().shape
-        axis = self.done.get(dim, self.row.complete({}).get(dim))
-        axis = 0 if not isinstance(axis, int) else axis
-        return shape[axis] if shape else 1
+        return shape[self.axis()] if shape else 1
 
     def tensor(self, name: str, shape: Shape, arg: Arg, dtype: str | None = None) -> Drawing:
         dtype = dtype or self.tensor_dtype(arg)
@@ -103,14 +143,21 @@ def _tensor(drawer: Drawer, arg: Arg) -> Drawing:
 
 
 def _tensors(drawer: Drawer, arg: Arg) -> list[Drawing]:
-    count = drawer.draw(st.integers(1, 4))
+    """Of one shape; to be concatenated, they differ in the dimension that is drawn here too."""
+    shape = drawer.draw(shapes(arg.min_rank, arg.max_rank))
+    axis = 0
+    if arg.relation == "cat":
+        axis = drawer.draw(st.integers(-len(shape), len(shape) - 1))
+        if axis == 0:
+            drawer.left_out.add("dim")
+        else:
+            drawer.done["dim"] = axis
     made: list[Drawing] = []
-    for number in range(count):
-        shape = RELATIONS[arg.relation](drawer, arg)
+    for number in range(drawer.draw(st.integers(1, 4))):
         if made and arg.relation == "cat":
-            shape = _agrees_but_for_dim(drawer, made[0].shape)
-        elif made:
-            shape = made[0].shape
+            changed = list(shape)
+            changed[axis] = drawer.draw(st.sampled_from((1, 2, 3, 5, 0)))
+            shape = tuple(changed)
         made.append(drawer.tensor(f"{arg.name}{number}", shape, arg))
         drawer.done[arg.name] = made
     return made
@@ -127,18 +174,28 @@ def _mask(drawer: Drawer, arg: Arg) -> Drawing:
 
 
 def _index(drawer: Drawer, arg: Arg) -> Drawing:
-    """Positions along ``dim``; contents are made valid by their bounds."""
+    """Positions along ``dim``, within bounds."""
     length = drawer.length()
     assume(length > 0)
-    shape = RELATIONS[arg.relation](drawer, arg)
+    shape = drawer.first().shape
+    match arg.relation:
+        case "free":
+            wanted = drawer.draw(shapes(arg.min_rank, arg.max_rank))
+        case _:
+            low = 1 if arg.relation == "unique" else 0
+            wanted = tuple(drawer.draw(st.integers(low, n)) for n in shape)
+            if arg.relation == "unique":
+                # One row of positions is distinct; of more than one, only the same one could be.
+                wanted = tuple(1 if a == drawer.axis() else n for a, n in enumerate(wanted))
     bounds = (0, length - 1)
-    return drawer.draw(drawings(arg.name, "int64", shape, bounds, kinds=("offset", "sliced")))
+    return drawer.draw(drawings(arg.name, "int64", wanted, bounds, kinds=("offset", "sliced")))
 
 
 def _indices(drawer: Drawer, arg: Arg) -> list[Drawing | None]:
+    """One entry per leading dimension; negative positions count from the end."""
     shape = drawer.first().shape
     assume(shape and math.prod(shape) > 0)
-    common = drawer.draw(shapes(0, 2, empty=False))
+    common = drawer.draw(shapes(0, min(arg.max_rank, 2), empty=False))
     made: list[Drawing | None] = []
     count = drawer.draw(st.integers(1, len(shape)))
     for axis in range(count):
@@ -178,18 +235,26 @@ def _number(drawer: Drawer, low: float, high: float) -> float:
 
 
 def _int(drawer: Drawer, arg: Arg) -> int:
-    if arg.relation in ("length", "count", "divisor"):
-        length = drawer.length()
-        match arg.relation:
-            case "length":
-                return drawer.draw(st.integers(-length, max(length - 1, 0)))
-            case "count":
-                assume(length > 0)
-                return drawer.draw(st.integers(1, length))
-        assume(length > 0)
-        return drawer.draw(st.sampled_from([n for n in range(1, length + 1) if length % n == 0]))
     low, high = arg.values if len(arg.values) == 2 else (-3, 3)
-    return drawer.draw(st.integers(int(low), int(high)))
+    if arg.relation == "free":
+        return drawer.draw(st.integers(int(low), int(high)))
+    shape = drawer.first().shape
+    match arg.relation:
+        case "length_of_0" | "length_of_1":
+            return shape[int(arg.relation[-1])]
+        case "length_of_rest":
+            return math.prod(shape[2:])
+        case "divisor":
+            most = max(arg.values, default=shape[1])
+            return drawer.draw(
+                st.sampled_from([n for n in range(1, most + 1) if shape[1] % n == 0] or [1])
+            )
+    length = drawer.length()
+    if arg.relation == "length":
+        return drawer.draw(st.integers(-length - 1, length + 1))
+    assume(length > 0)
+    return drawer.draw(st.integers(-length if arg.relation == "position" else 1, max(length, 1))
+                       .filter(lambda n: n < length or arg.relation == "count"))  # fmt: skip
 
 
 def _float(drawer: Drawer, arg: Arg) -> float:
@@ -198,12 +263,17 @@ def _float(drawer: Drawer, arg: Arg) -> float:
 
 
 def _bool(drawer: Drawer, arg: Arg) -> bool:
-    return drawer.draw(st.booleans())
+    return drawer.draw(st.sampled_from(arg.values) if arg.values else st.booleans())
 
 
 def _dim(drawer: Drawer, arg: Arg) -> int:
     rank = max(len(drawer.first().shape), 1)
     return drawer.draw(st.integers(-rank, rank - 1))
+
+
+def _new_dim(drawer: Drawer, arg: Arg) -> int:
+    rank = len(drawer.first().shape)
+    return drawer.draw(st.integers(-rank - 1, rank))
 
 
 def _dims(drawer: Drawer, arg: Arg) -> list[int]:
@@ -223,22 +293,75 @@ def _choice(drawer: Drawer, arg: Arg) -> Any:
 
 
 def _dtype(drawer: Drawer, arg: Arg) -> str:
+    if not any(a.kind in TENSOR_KINDS for a in drawer.row.args):
+        return drawer.dtype  # a factory: the family's dtype is the result's
+    if arg.values == ("same",):
+        return drawer.first().dtype
     return drawer.draw(st.sampled_from(arg.values or dtypes.ALL))
 
 
 def _ints(drawer: Drawer, arg: Arg) -> list[int]:
-    if arg.values and not _numbers(arg.values):
-        return list(drawer.draw(st.sampled_from(arg.values)))
-    low, high = arg.values if len(arg.values) == 2 else (-2, 2)
-    rank = len(drawer.first().shape)
-    return [drawer.draw(st.integers(int(low), int(high))) for _ in range(rank)]
+    low, high = (int(v) for v in (arg.values if len(arg.values) == 2 else (-2, 2)))
+    shape = drawer.first().shape
+    number = st.integers(low, high)
+    match arg.relation:
+        case "partition":
+            return _partition(drawer, drawer.length())
+        case "per_dim":
+            count = len(drawer.done.get("dims", ())) or 1
+        case "padding":
+            count = 2 * drawer.draw(st.integers(1, len(shape)))
+        case "repeats":
+            count = len(shape) + drawer.draw(st.integers(0, 1))
+        case "spatial":
+            count = len(shape) - 2
+        case _:
+            count = len(shape)
+    return [drawer.draw(number) for _ in range(count)]
 
 
-def _shape(drawer: Drawer, arg: Arg) -> Any:
-    if arg.values:
-        return drawer.draw(st.sampled_from(arg.values))
-    rule = SHAPES.get(drawer.row.shape_rule, _any_shape)
-    return list(rule(drawer))
+def _partition(drawer: Drawer, total: int) -> list[int]:
+    parts = []
+    while total:
+        parts.append(drawer.draw(st.integers(1, total)))
+        total -= parts[-1]
+    return parts or [0]
+
+
+def _shape(drawer: Drawer, arg: Arg) -> list[int]:
+    """A valid target of the operator, by the rule of its shape."""
+    shape = drawer.first().shape
+    match drawer.row.shape_rule:
+        case "view":
+            return _view_of(drawer, shape)
+        case "expand":
+            new = [drawer.draw(st.integers(1, 3)) for _ in range(drawer.draw(st.integers(0, 1)))]
+            grown = [drawer.draw(st.sampled_from((1, 2, 5))) if n == 1 else n for n in shape]
+            kept = [-1 if drawer.draw(st.integers(0, 5)) == 5 else n for n in shape]
+            return new + [k if k == -1 else g for k, g in zip(kept, grown, strict=True)]
+        case "layer_norm" | "like_input":
+            assume(shape)
+            return list(shape[drawer.draw(st.integers(0, len(shape) - 1)) :])
+    raise LookupError(f"{drawer.row.name}: no target shape is known for {drawer.row.shape_rule}")
+
+
+def _view_of(drawer: Drawer, shape: Shape) -> list[int]:
+    """The same number of elements in other dimensions, one of which may be -1."""
+    count = math.prod(shape)
+    if count == 0:
+        return list(shape)
+    size: list[int] = []
+    while count > 1 and len(size) < 3:
+        size.append(drawer.draw(st.sampled_from([n for n in range(1, count + 1) if not count % n])))
+        count //= size[-1]
+    size += [count] if count > 1 or not size and drawer.draw(st.booleans()) else []
+    if size and _bool(drawer, Arg("inferred", "bool")):
+        size[drawer.draw(st.integers(0, len(size) - 1))] = -1
+    return size
+
+
+def _sizes(drawer: Drawer, arg: Arg) -> list[int]:
+    return list(drawer.draw(shapes()))
 
 
 KINDS: Mapping[str, Callable[[Drawer, Arg], Drawn]] = {
@@ -253,12 +376,14 @@ KINDS: Mapping[str, Callable[[Drawer, Arg], Drawn]] = {
     "float": _float,
     "bool": _bool,
     "dim": _dim,
+    "new_dim": _new_dim,
     "dims": _dims,
     "permutation": _permutation,
     "choice": _choice,
     "dtype": _dtype,
     "ints": _ints,
     "shape": _shape,
+    "sizes": _sizes,
 }
 
 # -- relations -----------------------------------------------------------------------------------
@@ -266,12 +391,12 @@ KINDS: Mapping[str, Callable[[Drawer, Arg], Drawn]] = {
 
 def _free(drawer: Drawer, arg: Arg) -> Shape:
     """Any shape, which is one to broadcast from where a later argument broadcasts."""
-    low, high = arg.min_rank, arg.max_rank
+    any_shape = shapes(arg.min_rank, arg.max_rank, not arg.nonempty, max(arg.min_length, 1))
     if drawer.has_tensor() or not any(a.relation == "broadcast" for a in drawer.row.args):
-        return drawer.draw(shapes(low, high))
-    drawer.common = drawer.draw(shapes(low, high))
+        return drawer.draw(any_shape)
+    drawer.common = drawer.draw(any_shape)
     mine = drawer.draw(broadcastable(drawer.common))
-    return mine if len(mine) >= low else drawer.common
+    return mine if len(mine) >= arg.min_rank else drawer.common
 
 
 def _broadcast(drawer: Drawer, arg: Arg) -> Shape:
@@ -282,34 +407,96 @@ def _broadcast(drawer: Drawer, arg: Arg) -> Shape:
 
 
 def _same(drawer: Drawer, arg: Arg) -> Shape:
-    return drawer.first().shape if drawer.has_tensor() else drawer.draw(shapes())
+    return drawer.first().shape
 
 
-def _agrees_but_for_dim(drawer: Drawer, shape: Shape) -> Shape:
-    axis = drawer.done.get("dim", 0)
-    if not shape or not isinstance(axis, int):
-        return shape
-    changed = list(shape)
-    changed[axis] = drawer.draw(st.sampled_from((1, 2, 3, 5)))
-    return tuple(changed)
+def _matmul(drawer: Drawer, arg: Arg) -> Shape:
+    """Multiplies the tensor before it: a vector, a matrix, or a batch of them."""
+    left = drawer.before(arg).shape
+    inner = left[-1]
+    columns = drawer.draw(st.sampled_from(LENGTHS[:8]))
+    rank = drawer.draw(st.integers(arg.min_rank, arg.max_rank))
+    if rank == 1:
+        return (inner,)
+    batch = left[:-2][len(left[:-2]) - (rank - 2) :] if len(left) >= rank else left[:-2]
+    return (*batch, inner, columns)
 
 
-def _lengths(drawer: Drawer, most: int = 17) -> int:
-    return drawer.draw(st.sampled_from([n for n in LENGTHS if n <= most]))
+def _addmm(drawer: Drawer, arg: Arg) -> Shape:
+    """Broadcasts to the product of the two tensors after it."""
+    left, right = (drawer.shape(a.name) for a in drawer.row.args[1:3])
+    shape = drawer.draw(broadcastable((*left[:-1], right[-1])))
+    return shape[max(0, len(shape) - arg.max_rank) :]
 
 
-RELATIONS: dict[str, Callable[[Drawer, Arg], Shape]] = {
+def _kernel(drawer: Drawer, arg: Arg) -> Shape:
+    """A convolution's weight, whose windows fit into the input."""
+    batch, channels, *plane = drawer.first().shape
+    groups = drawer.done.get("groups", 1)
+    window = tuple(drawer.draw(st.integers(1, min(3, n))) for n in plane)
+    outputs = groups * drawer.draw(st.integers(1, 3))
+    if drawer.done.get("transposed"):
+        return (channels, outputs // groups, *window)
+    return (outputs, channels // groups, *window)
+
+
+def _channels(drawer: Drawer, arg: Arg) -> Shape:
+    """As long as dimension 1 of the first tensor, or of a convolution's output."""
+    if drawer.row.shape_rule == "convolution":
+        weight = drawer.shape("weight")
+        if drawer.done.get("transposed"):
+            return (weight[1] * drawer.done["groups"],)
+        return weight[:1]
+    return (drawer.first().shape[1],)
+
+
+def _normalized(drawer: Drawer, arg: Arg) -> Shape:
+    return tuple(drawer.done["normalized_shape"])
+
+
+def _last(drawer: Drawer, arg: Arg) -> Shape:
+    return (drawer.draw(st.sampled_from(LENGTHS[:8])), drawer.first().shape[-1])
+
+
+def _features(drawer: Drawer, arg: Arg) -> Shape:
+    return drawer.shape("weight")[:1]
+
+
+def _attention(drawer: Drawer, arg: Arg) -> Shape:
+    """Keys and values of one length, for the query's batch; a mask is (queries, keys)."""
+    *batch, queries, width = drawer.first().shape
+    if arg.kind == "mask":
+        return (queries, drawer.shape("key")[-2])
+    if "key" in drawer.done:
+        return (*batch, drawer.shape("key")[-2], width)
+    return (*batch, drawer.draw(st.sampled_from(LENGTHS[:8])), width)
+
+
+def _selected(drawer: Drawer, arg: Arg) -> Shape:
+    return drawer.shape("index")
+
+
+def _rows(drawer: Drawer, arg: Arg) -> Shape:
+    shape = list(drawer.first().shape)
+    shape[drawer.axis()] = math.prod(drawer.shape("index"))
+    return tuple(shape)
+
+
+RELATIONS: Mapping[str, Callable[[Drawer, Arg], Shape]] = {
     "free": _free,
     "broadcast": _broadcast,
     "same": _same,
+    "matmul": _matmul,
+    "addmm": _addmm,
+    "kernel": _kernel,
+    "channels": _channels,
+    "normalized": _normalized,
+    "last": _last,
+    "features": _features,
+    "attention": _attention,
+    "selected": _selected,
+    "rows": _rows,
 }
-
-
-def _any_shape(drawer: Drawer) -> Shape:
-    return drawer.draw(shapes())
-
-
-SHAPES: dict[str, Callable[[Drawer], Shape]] = {}
 
 
 @st.composite

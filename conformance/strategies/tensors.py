@@ -20,14 +20,16 @@ LAYOUTS = ("contiguous", "offset", "permuted", "sliced", "expanded")
 
 
 @st.composite
-def shapes(draw: st.DrawFn, min_rank: int = 0, max_rank: int = 4, empty: bool = True) -> Shape:
-    """A shape of at most :data:`MAX_ELEMENTS` elements; now and then 0-dim, or with a 0."""
+def shapes(
+    draw: st.DrawFn, min_rank: int = 0, max_rank: int = 4, empty: bool = True, min_length: int = 1
+) -> Shape:
+    """A shape of about :data:`MAX_ELEMENTS` elements at most; now and then 0-dim, or with a 0."""
     ranks = [r for r in (1, 2, 3, 0, 4, 5) if min_rank <= r <= max_rank]
     rank = draw(st.sampled_from(ranks))
     shape: list[int] = []
     for _ in range(rank):
         room = MAX_ELEMENTS // max(1, math.prod(shape))
-        shape.append(draw(st.sampled_from([n for n in LENGTHS if n <= max(room, 1)])))
+        shape.append(draw(st.sampled_from(_fitting(min_length, room))))
     if empty and rank and draw(st.integers(0, 15)) == 15:
         shape[draw(st.integers(0, rank - 1))] = 0
     return tuple(shape)
@@ -42,6 +44,10 @@ def broadcastable(draw: st.DrawFn, common: Shape) -> Shape:
     if how == 2:
         return common[draw(st.integers(0, len(common))) :]
     return tuple(1 if draw(st.booleans()) else n for n in common)
+
+
+def _fitting(low: int, high: int) -> list[int]:
+    return [n for n in LENGTHS if low <= n <= max(high, low)] or [low]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The suites by name. Another one is another row here: nothing else knows how many there are."""
 
-from conformance.suites import operators
+from conformance.suites import models, operators
 from conformance.suites.suite import Family, Suite
 from specs.table import Table
 
@@ -11,6 +11,11 @@ SUITES: Table[Suite] = Table(
             "operators",
             "every ATen operator of the specification, in every dtype",
             operators.families,
+        ),
+        Suite(
+            "models",
+            "real models, called again after what changes between calls",
+            models.families,
         ),
     ),
 )

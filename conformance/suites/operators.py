@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from hypothesis import strategies as st
@@ -15,6 +16,8 @@ from specs.operators import OPERATORS, Operator
 
 # Operators whose result mixes elements, so that its error is judged against its conditioning.
 MIXING = {"reduction", "scan", "contraction", "normalisation", "pooling", "scatter"}
+# What these return has no value yet.
+UNWRITTEN = {"torch.empty", "torch.empty_like"}
 # Calls of one compiled program: the second has nastier values and must not compile again.
 CALLS = 2
 
@@ -56,18 +59,19 @@ def cases(draw: st.DrawFn, row: Operator, dtype: str, device: str = "cpu") -> Ca
 
 def source(row: Operator, made: Mapping[str, Drawn], names: list[str]) -> str:
     """A function of the tensors; every other argument is written into it."""
-    positional, keyword = [], []
-    for arg in row.args:
-        if arg.name not in made:
-            continue
-        text = _expression(made[arg.name], arg.kind)
-        # After an argument that was left out, only names reach the right one.
-        left_out = any(a.name not in made for a in row.args[: row.args.index(arg)])
-        if arg.keyword or left_out:
-            keyword.append(f"{arg.name}={text}")
-        else:
-            positional.append(text)
-    call = f"{row.call}({', '.join(positional + keyword)})"
+    by_place = [arg for arg in row.args if arg.reached and not arg.keyword]
+    while by_place and by_place[-1].name not in made:
+        by_place.pop()
+    # What is left out before another one is given keeps that one's place.
+    words = [_expression(made.get(arg.name, arg.default), arg.kind) for arg in by_place]
+    words += [
+        f"{arg.name}={_expression(made[arg.name], arg.kind)}"
+        for arg in row.args
+        if arg.keyword and arg.name in made
+    ]
+    call = f"{row.call}({', '.join(words)})"
+    if row.call in UNWRITTEN:
+        call += ".zero_()"
     return (
         f"import torch\nfrom math import inf, nan\n\n\ndef program({', '.join(names)}):\n"
         f"    return {call}\n"
@@ -76,7 +80,9 @@ def source(row: Operator, made: Mapping[str, Drawn], names: list[str]) -> str:
 
 def tolerance(row: Operator) -> Tolerance:
     """The widest bound among the row's dtypes: a case may mix them."""
-    return Tolerance(max(row.tolerance.values(), default=0.0), row.kind in MIXING)
+    mixes = row.kind in MIXING
+    open_sign = mixes or re.search(r"\bf?(min|max|minimum|maximum)\(", row.lowering or "min(")
+    return Tolerance(max(row.tolerance.values(), default=0.0), mixes, not open_sign)
 
 
 def _drawings(value: Drawn) -> list[Drawing]:
