@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -46,7 +46,7 @@ class Program:
     handlers: list[Handler]
     names: tuple[str, ...]
     values: list[Any]
-    ops: list[Any] = field(default_factory=list)
+    ops: Any = None  # a list, once resolved
     shown: CodeType | None = None  # see refcompiler.interpreter.tracebacks
     _live: list[frozenset[int]] | None = None
 
@@ -99,6 +99,9 @@ def exception_table(code: CodeType) -> Iterator[tuple[int, int, int, int, bool]]
         yield start, start + length, target, flags >> 1, bool(flags & 1)
 
 
+#: What has no effect of its own: prefixes (already part of the argument), and preparation that
+#: serves only CPython's specialising interpreter.
+_DROPPED = frozenset({"EXTENDED_ARG", "CACHE", "PRECALL", "NOP"})
 _JUMPS = frozenset(dis.opname[op] for op in (*dis.hasjrel, *dis.hasjabs))
 
 
@@ -129,12 +132,11 @@ def decode(code: CodeType) -> Program:
 
 
 def _decode(code: CodeType) -> Program:
-    raw = [ins for ins in dis.get_instructions(code) if ins.opname != "CACHE"]
     index_of: dict[int, int] = {}
     kept: list[dis.Instruction] = []
-    for ins in raw:
+    for ins in dis.get_instructions(code):
         index_of[ins.offset] = len(kept)  # a jump to EXTENDED_ARG lands on what it extends
-        if ins.opname != "EXTENDED_ARG":
+        if ins.opname not in _DROPPED:
             kept.append(ins)
     end = len(kept)
     instructions = []

@@ -37,6 +37,32 @@ def raise_binding_error(function: FunctionType, args: Sequence[Any], kwargs: Map
     stub(*args, **kwargs)
 
 
+class Parameters:
+    """What binding needs to know of a code object."""
+
+    __slots__ = ("positional", "total", "varargs", "varkeywords", "slots", "plain", "code")
+
+    def __init__(self, code: CodeType):
+        self.code = code  # keeps the id, under which this is found, from being used again
+        self.positional = code.co_argcount
+        self.total = code.co_argcount + code.co_kwonlyargcount
+        self.varargs = bool(code.co_flags & VARARGS)
+        self.varkeywords = bool(code.co_flags & VARKEYWORDS)
+        names = code.co_varnames
+        self.slots = {names[i]: i for i in range(code.co_posonlyargcount, self.total)}
+        self.plain = not (self.varargs or self.varkeywords or code.co_kwonlyargcount)
+
+
+_PARAMETERS: dict[int, Parameters] = {}
+
+
+def parameters_of(code: CodeType) -> Parameters:
+    found = _PARAMETERS.get(id(code))
+    if found is None:
+        found = _PARAMETERS[id(code)] = Parameters(code)
+    return found
+
+
 def bind(
     code: CodeType,
     args: Sequence[Any],
@@ -50,38 +76,35 @@ def bind(
     ``default(i)`` gives the default of positional parameter ``i`` and ``kwdefault(name)`` that of
     a keyword-only one; both answer UNSET when there is none, and are asked only when needed.
     """
-    fast: list[Any] = [UNSET] * size
-    positional, flags = code.co_argcount, code.co_flags
+    known = parameters_of(code)
+    positional = known.positional
     given = len(args)
-    total = positional + code.co_kwonlyargcount
-    if given <= positional:
-        fast[:given] = args
-    elif flags & VARARGS:
-        fast[:positional] = args[:positional]
-    else:
-        return None
-    if flags & VARARGS:
+    fast = [*args, *([UNSET] * (size - given))]
+    if given == positional and known.plain and not kwargs:
+        return fast
+    if given > positional:
+        if not known.varargs:
+            return None
+        fast = [*args[:positional], *([UNSET] * (size - positional))]
+    total = known.total
+    if known.varargs:
         fast[total] = tuple(args[positional:])
-    if kwargs or flags & VARKEYWORDS:
-        names = code.co_varnames
+    if kwargs or known.varkeywords:
         extra = {}
+        slots = known.slots
         for key, value in kwargs.items():
-            slot = -1
-            for i in range(code.co_posonlyargcount, total):
-                if names[i] == key:
-                    slot = i
-                    break
-            if slot < 0:
-                if not (flags & VARKEYWORDS and isinstance(key, str)):
+            slot = slots.get(key)
+            if slot is None:
+                if not (known.varkeywords and isinstance(key, str)):
                     return None
                 extra[key] = value
             elif fast[slot] is not UNSET:
                 return None
             else:
                 fast[slot] = value
-        if flags & VARKEYWORDS:
-            fast[total + bool(flags & VARARGS)] = extra
-    for i in range(given if given < positional else positional, positional):
+        if known.varkeywords:
+            fast[total + known.varargs] = extra
+    for i in range(given, positional):
         if fast[i] is UNSET:
             fast[i] = value = default(i)
             if value is UNSET:

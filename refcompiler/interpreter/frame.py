@@ -50,14 +50,21 @@ class Frame:
         "snapshot",
     )
 
-    def __init__(self, program: Program, globals_: dict, builtins: dict, back: Frame | None):
+    def __init__(
+        self,
+        program: Program,
+        globals_: dict,
+        builtins: dict,
+        back: Frame | None,
+        fast: list[Any] | None = None,
+    ):
         self.program = program
         self.ops = program.ops
         self.values = program.values
         self.globals = globals_
         self.builtins = builtins
         self.mapping: Any = None  # the namespace of a class body or module; None in a function
-        self.fast: list[Any] = [UNSET] * len(program.names)
+        self.fast: list[Any] = [UNSET] * len(program.names) if fast is None else fast
         self.stack: list[Any] = []
         self.ip = 0
         self.back = back

@@ -8,7 +8,7 @@ from typing import Any
 
 from refcompiler.interpreter.frame import CALLED, NULL, UNSET, Frame
 from refcompiler.interpreter.handlers_stack import callee_name, is_iterable
-from refcompiler.interpreter.machine import RETURNS, Machine, op
+from refcompiler.interpreter.machine import OPERANDS, RETURNS, Machine, op
 
 _UNARY = {
     "UNARY_POSITIVE": operator.pos,
@@ -67,23 +67,27 @@ COMPARISONS = {
 }
 
 
+OPERANDS["BINARY_OP"] = BINARY_OPERATORS
+OPERANDS["COMPARE_OP"] = COMPARISONS
+
+
 @op("UNARY_NOT")
 def unary_not(m: Machine, f: Frame, arg: Any) -> None:
     f.stack[-1] = not m.truth(f.stack[-1])
 
 
 @op("BINARY_OP")
-def binary_op(m: Machine, f: Frame, arg: int) -> None:
+def binary_op(m: Machine, f: Frame, function: Any) -> None:
     s = f.stack
-    found = m.binary(BINARY_OPERATORS[arg], s[-2], s[-1])
+    found = m.binary(function, s[-2], s[-1])
     s.pop()
     s[-1] = found
 
 
 @op("COMPARE_OP")
-def compare_op(m: Machine, f: Frame, symbol: str) -> None:
+def compare_op(m: Machine, f: Frame, function: Any) -> None:
     s = f.stack
-    found = m.binary(COMPARISONS[symbol], s[-2], s[-1])
+    found = m.binary(function, s[-2], s[-1])
     s.pop()
     s[-1] = found
 
@@ -273,6 +277,9 @@ def return_value(m: Machine, f: Frame, arg: Any) -> None:
     if back is None:
         m.result = value
         m.frame = None
+    elif f.on_return == "push":
+        m.frame = back
+        back.stack.append(value)
     else:
         m.frame = back
         RETURNS[f.on_return](m, back, value, f.extra)

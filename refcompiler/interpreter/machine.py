@@ -19,6 +19,7 @@ from refcompiler.interpreter.binding import (
     ASYNCHRONOUS,
     GENERATOR,
     bind,
+    parameters_of,
     raise_binding_error,
 )
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
@@ -86,6 +87,10 @@ def native(cls: type) -> type:
 HANDLERS: dict[str, Callable[[Any, Frame, Any], None]] = {}
 
 
+#: What the handlers of these opcodes take instead of the decoded value, looked up once.
+OPERANDS: dict[str, Any] = {}
+
+
 def op(*names: str) -> Callable:
     """Register the handler of the named opcodes."""
 
@@ -105,13 +110,16 @@ RUNNING = sys.version_info[:2]
 def program_of(code: CodeType) -> Program:
     """The decoded program with its handlers resolved."""
     program = decode(code)
-    if not program.ops:
+    if program.ops is None:
         if RUNNING not in INTERPRETED:
             raise UnsupportedError(
                 f"the interpreter of this release runs the bytecode of Python 3.11, not that of "
                 f"{RUNNING[0]}.{RUNNING[1]}: use Python 3.11"
             )
         program.ops = [HANDLERS[ins.name] for ins in program.instructions]
+        for i, ins in enumerate(program.instructions):
+            if ins.name in OPERANDS:
+                program.values[i] = OPERANDS[ins.name][ins.value]
     return program
 
 
@@ -129,6 +137,7 @@ class Machine:
         self.passing: BaseException | None = None  # left an inner run: has its context already
         self.stopped: Any = None  # value of the StopIteration that ended the last iterator
         self.depth = 0
+        self.limit = sys.getrecursionlimit()  # of interpreted frames; read again by each run
 
     # ---- frames -----------------------------------------------------------------------------
 
@@ -137,6 +146,13 @@ class Machine:
         code = function.__code__
         program = program_of(code)
         defaults = function.__defaults__ or ()
+        size = len(program.names)
+        if not kwargs and parameters_of(code).plain:
+            missing = code.co_argcount - len(args)
+            if 0 <= missing <= len(defaults):  # the common case: positional, defaults at the end
+                last = defaults[len(defaults) - missing :]
+                blank = [UNSET] * (size - code.co_argcount)
+                return self.enter(program, function, [*args, *last, *blank])
         first = code.co_argcount - len(defaults)
         kwdefaults = function.__kwdefaults__ or {}
         fast = bind(
@@ -145,7 +161,7 @@ class Machine:
             kwargs,
             lambda i: defaults[i - first] if i >= first else UNSET,
             lambda name: kwdefaults.get(name, UNSET),
-            len(program.names),
+            size,
         )
         if fast is None:
             raise_binding_error(function, args, kwargs)
@@ -153,11 +169,14 @@ class Machine:
         return self.enter(program, function, fast)
 
     def enter(self, program: Program, function: FunctionType, fast: list[Any]) -> Frame:
-        frame = Frame(program, function.__globals__, _builtins_of(function), None)
-        frame.fast = fast
+        builtins = function.__builtins__  # type: ignore[attr-defined]
+        if type(builtins) is not dict and not isinstance(builtins, dict):
+            builtins = vars(builtins)
+        frame = Frame(program, function.__globals__, builtins, None, fast)
         frame.function = function
-        if function.__closure__:
-            fast[len(fast) - len(function.__closure__) :] = function.__closure__
+        closure = function.__closure__
+        if closure:
+            fast[len(fast) - len(closure) :] = closure
         return frame
 
     def run(self, frame: Frame) -> Any:
@@ -166,6 +185,7 @@ class Machine:
         frame.depth = 0 if saved is None else saved.depth + 1
         self.frame = frame
         self.depth += 1
+        self.limit = sys.getrecursionlimit()
         try:
             self.loop()
             result, self.result = self.result, None
@@ -179,9 +199,11 @@ class Machine:
             try:
                 f = self.frame
                 while f is not None:
-                    i = f.ip
-                    f.ip = i + 1
-                    f.ops[i](self, f, f.values[i])
+                    ops, values = f.ops, f.values
+                    while f is self.frame:
+                        i = f.ip
+                        f.ip = i + 1
+                        ops[i](self, f, values[i])
                     f = self.frame
                 return
             except Signal:
@@ -442,7 +464,7 @@ class Machine:
     def push(self, frame: Frame, new: Frame) -> None:
         """Let ``new`` run next, and return to ``frame``."""
         new.depth = frame.depth + 1
-        if new.depth > sys.getrecursionlimit():
+        if new.depth > self.limit:
             raise RecursionError("maximum recursion depth exceeded")
         new.back = frame
         self.frame = new
@@ -463,11 +485,6 @@ class Machine:
         from refcompiler.interpreter.generators import Generator
 
         return Generator(self, frame)
-
-
-def _builtins_of(function: FunctionType) -> dict:
-    builtins = function.__builtins__  # type: ignore[attr-defined]
-    return builtins if isinstance(builtins, dict) else vars(builtins)
 
 
 def lookup_special(cls: type, name: str, default: Any = None) -> Any:
