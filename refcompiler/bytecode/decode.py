@@ -47,6 +47,7 @@ class Program:
     names: tuple[str, ...]
     values: list[Any]
     ops: Any = None  # a list, once resolved
+    parameters: Any = None  # see refcompiler.interpreter.binding
     shown: CodeType | None = None  # see refcompiler.interpreter.tracebacks
     _live: list[frozenset[int]] | None = None
 

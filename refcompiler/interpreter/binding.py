@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
+from refcompiler.bytecode.decode import slot_names
 from refcompiler.interpreter.frame import UNSET
 
 VARARGS, VARKEYWORDS = 0x04, 0x08
@@ -40,7 +41,17 @@ def raise_binding_error(function: FunctionType, args: Sequence[Any], kwargs: Map
 class Parameters:
     """What binding needs to know of a code object."""
 
-    __slots__ = ("positional", "total", "varargs", "varkeywords", "slots", "plain", "code")
+    __slots__ = (
+        "code",
+        "positional",
+        "total",
+        "varargs",
+        "varkeywords",
+        "slots",
+        "plain",
+        "keyword_only",
+        "blank",
+    )
 
     def __init__(self, code: CodeType):
         self.code = code  # keeps the id, under which this is found, from being used again
@@ -50,7 +61,29 @@ class Parameters:
         self.varkeywords = bool(code.co_flags & VARKEYWORDS)
         names = code.co_varnames
         self.slots = {names[i]: i for i in range(code.co_posonlyargcount, self.total)}
-        self.plain = not (self.varargs or self.varkeywords or code.co_kwonlyargcount)
+        self.plain = not (self.varargs or self.varkeywords)
+        self.keyword_only = names[self.positional : self.total]
+        self.blank = [UNSET] * (len(slot_names(code)) - self.total)
+
+    def positionally(self, function: FunctionType, args: Sequence[Any]) -> list[Any] | None:
+        """The slots of a call without keywords, or None if that takes :func:`bind` to say."""
+        if not self.plain:
+            return None
+        missing = self.positional - len(args)
+        if missing:
+            defaults = function.__defaults__
+            if missing < 0 or defaults is None or missing > len(defaults):
+                return None
+            args = [*args, *defaults[len(defaults) - missing :]]
+        if self.keyword_only:
+            given = function.__kwdefaults__
+            if given is None or len(given) < len(self.keyword_only):
+                return None
+            try:
+                return [*args, *[given[name] for name in self.keyword_only], *self.blank]
+            except KeyError:
+                return None
+        return [*args, *self.blank]
 
 
 _PARAMETERS: dict[int, Parameters] = {}
@@ -80,7 +113,7 @@ def bind(
     positional = known.positional
     given = len(args)
     fast = [*args, *([UNSET] * (size - given))]
-    if given == positional and known.plain and not kwargs:
+    if given == positional == known.total and known.plain and not kwargs:
         return fast
     if given > positional:
         if not known.varargs:

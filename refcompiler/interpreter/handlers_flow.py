@@ -231,17 +231,19 @@ def kw_names(m: Machine, f: Frame, names: tuple[str, ...]) -> None:
 def call(m: Machine, f: Frame, count: int) -> None:
     s = f.stack
     base = len(s) - count
-    if s[base - 2] is NULL:
+    function = s[base - 2]
+    if function is NULL:
         function, args = s[base - 1], s[base:]
     else:
-        function, args = s[base - 2], s[base - 1 :]
-    kwargs: dict[str, Any] = {}
+        args = s[base - 1 :]
     names = f.kwnames
     if names:
         kwargs = dict(zip(names, args[-len(names) :], strict=True))
         del args[-len(names) :]
-    found = m.call(f, function, args, kwargs)
-    f.kwnames = ()
+        found = m.call(f, function, args, kwargs)
+        f.kwnames = ()
+    else:
+        found = m.call(f, function, args, {})
     del s[base - 2 :]
     if found is not CALLED:
         s.append(found)

@@ -111,6 +111,7 @@ def program_of(code: CodeType) -> Program:
     """The decoded program with its handlers resolved."""
     program = decode(code)
     if program.ops is None:
+        program.parameters = parameters_of(code)
         if RUNNING not in INTERPRETED:
             raise UnsupportedError(
                 f"the interpreter of this release runs the bytecode of Python 3.11, not that of "
@@ -145,14 +146,11 @@ class Machine:
         """A frame of ``function`` with its arguments bound; TypeErrors are CPython's own."""
         code = function.__code__
         program = program_of(code)
+        if not kwargs:
+            fast = program.parameters.positionally(function, args)
+            if fast is not None:
+                return self.enter(program, function, fast)
         defaults = function.__defaults__ or ()
-        size = len(program.names)
-        if not kwargs and parameters_of(code).plain:
-            missing = code.co_argcount - len(args)
-            if 0 <= missing <= len(defaults):  # the common case: positional, defaults at the end
-                last = defaults[len(defaults) - missing :]
-                blank = [UNSET] * (size - code.co_argcount)
-                return self.enter(program, function, [*args, *last, *blank])
         first = code.co_argcount - len(defaults)
         kwdefaults = function.__kwdefaults__ or {}
         fast = bind(
@@ -161,7 +159,7 @@ class Machine:
             kwargs,
             lambda i: defaults[i - first] if i >= first else UNSET,
             lambda name: kwdefaults.get(name, UNSET),
-            size,
+            len(program.names),
         )
         if fast is None:
             raise_binding_error(function, args, kwargs)
