@@ -24,7 +24,14 @@ def _fraction(value: Any) -> Fraction:
 
 
 def _special(value: Any) -> float | None:
-    """The value as a float if it is nan, infinite or zero (whose sign is kept), else ``None``."""
+    """The value as a float if it is nan, infinite or zero (whose sign is kept), else ``None``.
+
+    What is far beyond every dtype counts as infinite or zero: as a fraction it would fill memory.
+    """
+    if hasattr(value, "_mpf_"):
+        sign, mantissa, exponent, bits = value._mpf_
+        if mantissa and abs(exponent + bits) > 5000:
+            return math.copysign(INF if exponent > 0 else 0.0, -1.0 if sign else 1.0)
     if value != value:
         return NAN
     if value in (INF, -INF):

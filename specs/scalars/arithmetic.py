@@ -107,7 +107,7 @@ SCALARS.add(
         NUMBER,
         numba="m.floordiv_{T}({0}, {1})",
         triton=None,
-        ulp={"float32": 1.0, "float64": 1.0},
+        ulp={"float32": 2.0, "float64": 2.0},
         special=pairs(FLOAT_SPECIAL) + _DIVISION + pairs(INT_SPECIAL) + _INT_DIVISION,
         reasons={"triton": "needs several statements on one quotient; ATen is called instead"},
         doc="Rounded down: the floor of the exact quotient. Integers: " + _ZERO + ".",

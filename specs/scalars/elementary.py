@@ -46,7 +46,7 @@ PI = 3.141592653589793
 
 _row(
     "exp",
-    exact.elementary("exp", at_inf=INF, at_minus_inf=0.0, at_zero=_one),
+    exact.elementary("exp", saturates=True, at_inf=INF, at_minus_inf=0.0, at_zero=_one),
     1.0,
     1.0,
     special=(88.72284, 88.73, -87.4, -103.9, -104.5, 709.78, 709.79, -708.5, -745.2, -746.0),
@@ -60,7 +60,7 @@ _row(
 )
 _row(
     "expm1",
-    exact.elementary("expm1", at_inf=INF, at_minus_inf=-1.0, at_zero=_keep),
+    exact.elementary("expm1", saturates=True, at_inf=INF, at_minus_inf=-1.0, at_zero=_keep),
     2.0,
     2.0,
     special=(1e-10, -1e-10, 0.3, -0.3, 0.5, -0.5, 88.73, -20.0, -40.0, 709.79),
@@ -155,21 +155,21 @@ SCALARS.add(
 )
 _row(
     "sinh",
-    exact.elementary("sinh", at_inf=INF, at_minus_inf=-INF, at_zero=_keep),
+    exact.elementary("sinh", saturates=True, at_inf=INF, at_minus_inf=-INF, at_zero=_keep),
     2.0,
     2.5,
     special=(0.3, 1.0, 88.7, 89.0, 89.4, 89.5, 710.0, 710.4, 711.0, 1e-5),
 )
 _row(
     "cosh",
-    exact.elementary("cosh", at_inf=INF, at_minus_inf=INF, at_zero=_one),
+    exact.elementary("cosh", saturates=True, at_inf=INF, at_minus_inf=INF, at_zero=_one),
     2.0,
     2.0,
     special=(0.3, 1.0, 88.7, 89.0, 89.4, 89.5, 710.0, 710.4, 711.0),
 )
 _row(
     "tanh",
-    exact.elementary("tanh", at_inf=1.0, at_minus_inf=-1.0, at_zero=_keep),
+    exact.elementary("tanh", saturates=True, at_inf=1.0, at_minus_inf=-1.0, at_zero=_keep),
     2.0,
     2.0,
     special=(0.3, 0.6, 0.7, 9.0, 10.0, 20.0, -20.0, 1e-5),
@@ -204,14 +204,14 @@ _row(
 )
 _row(
     "erf",
-    exact.elementary("erf", at_inf=1.0, at_minus_inf=-1.0, at_zero=_keep),
+    exact.elementary("erf", saturates=True, at_inf=1.0, at_minus_inf=-1.0, at_zero=_keep),
     2.0,
     2.0,
     special=(0.5, 0.84375, 1.0, 1.25, 2.0, 3.9, 4.0, 5.9, 6.0, -6.0, 1e-10),
 )
 _row(
     "erfc",
-    exact.elementary("erfc", at_inf=0.0, at_minus_inf=2.0, at_zero=_one),
+    exact.elementary("erfc", saturates=True, at_inf=0.0, at_minus_inf=2.0, at_zero=_one),
     4.0,
     5.0,
     special=(0.5, 1.0, 2.0, 4.0, 9.0, 9.3, 10.0, 10.06, 10.1, 26.0, 26.5, 27.3, -6.0),

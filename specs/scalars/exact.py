@@ -16,6 +16,7 @@ from typing import Any
 from specs import dtypes
 
 PRECISION = 140
+FAR = 1e5
 INF, NAN = math.inf, math.nan
 
 
@@ -45,18 +46,21 @@ def elementary(
     at_zero: Callable[[float], float] | None = None,
     domain: Callable[[float], bool] = lambda x: True,
     poles: dict[float, float] | None = None,
+    saturates: bool = False,
 ) -> Callable[[float], Any]:
     """A real function of mpmath with its limits: at the infinities, at signed zeros, at poles.
 
-    Outside ``domain`` the result is nan.
+    Outside ``domain`` the result is nan. Where it ``saturates``, the limits at the infinities hold
+    beyond :data:`FAR`, where no dtype tells the value from them and mpmath would need the memory
+    of a number with as many digits.
     """
 
     def exact(x: float) -> Any:
         if x != x:
             return NAN
-        if x == INF:
+        if x == INF or (saturates and x > FAR):
             return at_inf
-        if x == -INF:
+        if x == -INF or (saturates and x < -FAR):
             return at_minus_inf
         if x == 0 and at_zero is not None:
             return at_zero(x)
@@ -224,6 +228,9 @@ def power(x: Any, y: Any) -> Any:
         return signum * (INF if (size == INF) == (y > 0) else 0.0)
     if x < 0 and y != math.floor(y):
         return NAN
+    magnitude = y * math.log2(size)
+    if abs(magnitude) > FAR:
+        return signum * (INF if magnitude > 0 else 0.0)
     mp = _mp()
     return signum * mp.power(mp.mpf(size), mp.mpf(y))
 
@@ -256,14 +263,14 @@ def rsqrt(x: float) -> Any:
 def sigmoid(x: float) -> Any:
     if x != x:
         return NAN
-    if abs(x) == INF:
+    if abs(x) > FAR:
         return 1.0 if x > 0 else 0.0
     mp = _mp()
     return 1 / (1 + mp.exp(-mp.mpf(x)))
 
 
 def exp2(x: float) -> Any:
-    if x != x or abs(x) == INF:
+    if x != x or abs(x) > FAR:
         return NAN if x != x else INF if x > 0 else 0.0
     mp = _mp()
     return mp.power(2, mp.mpf(x))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 
-from llvmlite import ir
-from numba.core import cgutils
-
 from fastpath.cpu.maths import coefficients as c
+from fastpath.cpu.maths import quadrants
 from fastpath.cpu.maths.emitter import Value, polynomial, table
 from fastpath.cpu.maths.exponential import (
     INF,
@@ -18,28 +16,61 @@ from fastpath.cpu.maths.exponential import (
     exp,
     exp_in_range,
     nearest,
+    two_product,
+    two_sum,
 )
 
 # -- sine, cosine, tangent ------------------------------------------------------------------------
 
-LARGE = 2.0**22  # beyond this the C library reduces the argument
+
+def _reduced_single(x: Value) -> tuple[Value, Value]:
+    """(r, k) with x = k pi/2 + r, abs(r) <= pi/4, r in float64, for every finite float32 x."""
+    word = x.bitcast("u32")
+    exponent = (word >> 23) & 255
+    significand = ((word & 0x807FFFFF) | 0x4B000000).bitcast("f32").to("f64")
+    heads, rests = quadrants.single()
+    head = table(x, "quadrants.single.0", "f64", heads, exponent)
+    rest = table(x, "quadrants.single.1", "f64", rests, exponent)
+    turns = significand * head
+    k_float, k = nearest(significand.fma(rest, turns), 1.0)
+    r = significand.fma(rest, turns - k_float) * c.HALF_PI[0]
+    r = (x.abs() < 0.7).where(x.to("f64"), r)
+    return (x.abs() < INF).where(r, NAN), k
 
 
-def _reduced(x: Value) -> tuple[Value, Value, Value]:
-    """(r, r_low, k) of float64 with x = k pi/2 + r + r_low, abs(r) <= pi/4, for abs(x) < LARGE.
+def _reduced_double(x: Value) -> tuple[Value, Value, Value]:
+    """(r, r_low, k) with x = k pi/2 + r + r_low, abs(r) <= pi/4, for every finite float64 x.
 
-    The first three pieces of pi/2 have 30 bits and k at most 22, so their products are exact.
+    A multiple of pi/2 can be as near as 2**-62 to a float64, hence the sums without rounding.
     """
-    k_float, k = nearest(x, 2 / math.pi)
-    first, second, third, last = c.HALF_PI
-    a = k_float.fma(-first, x)
-    b = k_float * second
-    r = a - b
-    back = r - a
-    low = (a - (r - back)) - (b + back)
-    low = k_float.fma(-last, k_float.fma(-third, low))
-    total = r + low
-    return total, low - (total - r), k
+    word = x.bitcast("u64")
+    place = ((word >> 52) & 2047).bitcast("i64") - quadrants.FIRST_DOUBLE
+    place = (place < 0).where(0, place)
+    significand = ((word & 0x800FFFFFFFFFFFFF) | 0x4330000000000000).bitcast("f64")
+    pieces = [
+        table(x, f"quadrants.double.{i}", "f64", numbers, place)
+        for i, numbers in enumerate(quadrants.double())
+    ]
+    first, first_low = two_product(significand, pieces[0])
+    second, second_low = two_product(significand, pieces[1])
+    third, third_low = two_product(significand, pieces[2])
+    first = first - (first * 0.25).call("floor") * 4
+    total, low1 = two_sum(first, first_low)
+    total, low2 = two_sum(total, second)
+    k_float, k = nearest(total, 1.0)
+    total = total - k_float
+    rests = []
+    for term in (low1, low2, second_low, third):
+        total, rest = two_sum(total, term)
+        rests.append(rest)
+    low = rests[0] + rests[1] + rests[2] + rests[3] + third_low
+    low = significand.fma(pieces[3], low)
+    r, r_low = two_product(total, x.const(c.HALF_PI[0]))
+    r_low = low.fma(c.HALF_PI[0], total.fma(c.HALF_PI[1], r_low))
+    r, r_low = two_sum(r, r_low)
+    near = x.abs() < 0.7
+    r = near.where(x, (x.abs() < INF).where(r, NAN))
+    return r, near.where(0.0, r_low), near.where(0, k)
 
 
 def _sine(r: Value, low: Value | None = None) -> Value:
@@ -68,33 +99,15 @@ def _quadrant(k: Value, sine: Value, cosine: Value) -> Value:
     return (k & 2).ne(0).where(-value, value)
 
 
-def _reduced_single(x: Value) -> tuple[Value, Value]:
-    """(r, k) in float64 with x = k pi/2 + r, abs(r) <= pi/4, for every finite float32 x.
-
-    The angle in quarter turns comes from a table by exponent, so no argument is too large.
-    """
-    word = x.bitcast("u32")
-    exponent = (word >> 23) & 255
-    significand = ((word & 0x807FFFFF) | 0x3F800000).bitcast("f32").to("f64")
-    heads = table(x, "quadrant_heads", "f64", c.QUADRANT_HEADS, exponent)
-    rests = table(x, "quadrant_rests", "f64", c.QUADRANT_RESTS, exponent)
-    turns = significand * heads
-    k_float, k = nearest(turns, 1.0)
-    r = significand.fma(rests, turns - k_float) * (math.pi / 2)
-    r = (x.abs() < 0.7).where(x.to("f64"), r)
-    # an infinity has the exponent of a nan, and so has to become one
-    return (x.abs() < INF).where(r, NAN), k
-
-
 def _circular(x: Value, shift: int) -> Value:
     if x.kind == "f32":
         r, k = _reduced_single(x)
         k = k + shift if shift else k
         r = r.to("f32")
         return _quadrant(k.to("i32"), _sine(r), _cosine(r))
-    r, low, k = _reduced(x)
+    r, low, k = _reduced_double(x)
     k = k + shift if shift else k
-    return _guarded(x, "cos" if shift else "sin", _quadrant(k, _sine(r, low), _cosine(r, low)))
+    return _quadrant(k, _sine(r, low), _cosine(r, low))
 
 
 def sin(x: Value) -> Value:
@@ -111,47 +124,11 @@ def tan(x: Value) -> Value:
         r, k = _reduced_single(x)
         sine, cosine = _sine(r), _cosine(r)
     else:
-        r, low, k = _reduced(x)
+        r, low, k = _reduced_double(x)
         sine, cosine = _sine(r, low), _cosine(r, low)
     odd = (k & 1).ne(0)
     value = odd.where(-cosine, sine) / odd.where(sine, cosine)
-    if x.kind == "f32":
-        return x.eq(0).where(x, value.to("f32"))
-    return x.eq(0).where(x, _guarded(x, "tan", value))
-
-
-def _guarded(x: Value, name: str, fast: Value) -> Value:
-    """The fast value where the argument is small, else the C library's."""
-    builder = x.builder
-    large = ~(x.abs() < LARGE)
-    before = builder.block
-    with builder.if_then(large.ir, likely=False):
-        slow = _library(x, name)
-        inside = builder.block
-    merged = builder.phi(fast.ir.type)
-    merged.add_incoming(fast.ir, before)
-    merged.add_incoming(slow.ir, inside)
-    return Value(builder, merged, x.kind)
-
-
-def _library(x: Value, name: str) -> Value:
-    """The C library's function, which may not be called speculatively."""
-    module = x.builder.module
-    kind = x.ir.type
-    signature = ir.FunctionType(kind, [kind])
-    own = f".refcompiler.{name}_{x.kind}"
-    function = module.globals.get(own)
-    if function is None:
-        library = cgutils.get_or_insert_function(
-            module, signature, name + ("f" if x.kind == "f32" else "")
-        )
-        function = ir.Function(module, signature, own)
-        function.linkage = "internal"
-        for attribute in ("noinline", "nounwind", "willreturn", "memory(none)"):
-            set.add(function.attributes, attribute)
-        body = ir.IRBuilder(function.append_basic_block())
-        body.ret(body.call(library, function.args))
-    return Value(x.builder, x.builder.call(function, [x.ir]), x.kind)
+    return x.eq(0).where(x, value.to(x.kind))
 
 
 # -- inverses -------------------------------------------------------------------------------------
@@ -195,7 +172,7 @@ def atan2(y: Value, x: Value) -> Value:
     angle = _arc(height, flat.where(1.0, width))
     left = x.bitcast("i64") < 0
     angle = left.where(c.PI[0] - (angle - c.PI[1]), angle)
-    return copysign(angle, y).to(kind)
+    return (x.ne(x) | y.ne(y)).where(NAN, copysign(angle, y)).to(kind)
 
 
 def _arc_sine(x: Value) -> Value:

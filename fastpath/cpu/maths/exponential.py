@@ -223,9 +223,9 @@ def tanh(x: Value) -> Value:
     split, end = (0.625, 10.0) if x.kind == "f32" else (0.55, 20.0)
     size = x.abs()
     z = x * x
-    small = x.fma(z * polynomial(z, by_kind(x, "TANH")), x)
+    small = size.fma(z * polynomial(z, by_kind(x, "TANH")), size)
     e = exp_in_range((size > end).where(end, size) * 2)
-    return (size < split).where(small, copysign(1 - 2 / (e + 1), x))
+    return copysign((size < split).where(small, 1 - 2 / (e + 1)), x)
 
 
 def sinh(x: Value) -> Value:
@@ -277,10 +277,17 @@ def atanh(x: Value) -> Value:
 # -- powers ---------------------------------------------------------------------------------------
 
 
-def _two_product(a: Value, b: Value) -> tuple[Value, Value]:
+def two_product(a: Value, b: Value) -> tuple[Value, Value]:
     """a * b as an unevaluated sum; a true fused operation, wherever it runs."""
     product = a * b
     return product, a.call("fma", b, -product)
+
+
+def two_sum(a: Value, b: Value) -> tuple[Value, Value]:
+    """a + b as an unevaluated sum."""
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
 
 
 def _quick_two_sum(a: Value, b: Value) -> tuple[Value, Value]:
@@ -297,30 +304,28 @@ def _log_double(x: Value) -> tuple[Value, Value]:
     d_low = m - (d - 1)
     s = f / d
     s_low = ((-s).call("fma", d, f) - s * d_low) / d
-    z, z_low = _two_product(s, s)
+    z, z_low = two_product(s, s)
     z_low = s.fma(s_low * 2, z_low)
     # log(m) = s (2 + z (2/3 + z (2/5 + ...)))
     tail = z * polynomial(z, c.POW_F64)
     third, third_low = _quick_two_sum(x.const(c.THIRD[0]), tail)
     third_low = third_low + c.THIRD[1]
-    p, p_low = _two_product(z, third)
+    p, p_low = two_product(z, third)
     p_low = p_low + (z * third_low + z_low * third)
     q, q_low = _quick_two_sum(x.const(2.0), p)
     q_low = q_low + p_low
-    y, y_low = _two_product(s, q)
+    y, y_low = two_product(s, q)
     y_low = y_low + (s * q_low + s_low * q)
-    base, base_low = _two_product(e, x.const(c.LN2[0]))
+    base, base_low = two_product(e, x.const(c.LN2[0]))
     base_low = e.fma(c.LN2[1], base_low)
-    total = base + y
-    part = total - base
-    rest = (base - (total - part)) + (y - part)
+    total, rest = two_sum(base, y)
     return _quick_two_sum(total, rest + (base_low + y_low))
 
 
 def _power_core(size: Value, y: Value) -> Value:
     """size**y for positive finite float64."""
     high, low = _log_double(size)
-    p, p_low = _two_product(y, high)
+    p, p_low = two_product(y, high)
     p_low = y.fma(low, p_low)
     # beyond the range of exp the low part is of no use, and may be a nan
     return exp(p, (p.abs() < 1000).where(p_low, 0.0))

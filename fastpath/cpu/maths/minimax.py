@@ -285,22 +285,6 @@ def pieces(value: Any, *bits: int) -> list[Any]:
 
 
 # The leading pieces leave room for exact products with the integer that range reduction found.
-def quadrants() -> tuple[list[Any], list[Any]]:
-    """2**e * 2/pi modulo 8 for every exponent of a float32, as a head of 28 bits and the rest.
-
-    A float32's 24-bit significand times the head is exact in float64, so the angle of any float32
-    is found in quarter turns without multiple precision (Payne and Hanek, 1983).
-    """
-    heads, rests = [], []
-    with mp.workprec(400):
-        for exponent in range(-127, 129):
-            turn = mp.fmod(mpf(2) ** exponent * 2 / mp.pi, 8)
-            head = mp.nint(turn * 2**25) / 2**25
-            heads.append(head)
-            rests.append(turn - head)
-    return heads, rests
-
-
 CONSTANTS: dict[str, list[Any]] = {
     "LN2_F32": pieces(mp.log(2), 15, 24),
     "LN2_F64": pieces(mp.log(2), 41, 53),
@@ -308,10 +292,8 @@ CONSTANTS: dict[str, list[Any]] = {
     "LOG2E": pieces(1 / mp.log(2), 30, 53),
     "LOG10E": pieces(1 / mp.log(10), 30, 53),
     "LOG10_2": pieces(mp.log(2) / mp.log(10), 41, 53),
-    "QUADRANT_HEADS": quadrants()[0],
-    "QUADRANT_RESTS": quadrants()[1],
     "PI": pieces(mp.pi, 53, 53),
-    "HALF_PI": pieces(mp.pi / 2, 30, 30, 30, 53),
+    "HALF_PI": pieces(mp.pi / 2, 53, 53),
     "THIRD": pieces(mpf(2) / 3, 53, 53),
 }
 
