@@ -57,7 +57,7 @@ class TorchFrontend(Frontend):
 
     def lookup(self, name: str) -> tuple[Backend, bool]:
         backend = self.dynamo.lookup_backend(name)
-        return backend, "debug" not in getattr(backend, "_tags", ())
+        return backend, name in self.dynamo.list_backends(exclude_tags=("debug",))
 
     def compile(self, model: Callable[..., Any], backend: Meter) -> Callable[..., Any]:
         import torch
@@ -86,11 +86,14 @@ class RefFrontend(Frontend):
         self.refusals = (errors.UnsupportedError, errors.GraphBreakError)
 
     def backends(self) -> list[str]:
-        return sorted(self.package.list_backends(exclude_tags=()))
+        from torch._dynamo import list_backends  # those of torch's registry serve here too
+
+        ours = self.package.list_backends(exclude_tags=())
+        return sorted({*ours, *list_backends(exclude_tags=())})
 
     def lookup(self, name: str) -> tuple[Backend, bool]:
         backend = self.package.lookup_backend(name)
-        return backend, "debug" not in getattr(backend, "_tags", ())
+        return backend, name in self.package.list_backends(exclude_tags=("debug",))
 
     def compile(self, model: Callable[..., Any], backend: Meter) -> Callable[..., Any]:
         return self.package.compile(model, backend=backend)
@@ -167,15 +170,15 @@ def find(name: CompilerName) -> Compiler:
     frontend = FRONTENDS[name.frontend]()
     if ":" in name.backend:
         return Compiler(name, frontend, *_import_backend(name.backend))
-    known_names = frontend.backends()
-    if name.backend not in known_names:
-        raise Unusable(
-            f"unknown backend {name.backend!r}; the front end {name.frontend!r} knows "
-            f"{', '.join(known_names)}; any other one is given as module:callable"
-        )
     try:
         backend, compiles = frontend.lookup(name.backend)
     except Exception as error:
+        known_names = frontend.backends()
+        if name.backend not in known_names:
+            raise Unusable(
+                f"unknown backend {name.backend!r}; the front end {name.frontend!r} knows "
+                f"{', '.join(known_names)}; any other one is given as module:callable"
+            ) from None
         line = " ".join(str(error).split())
         raise Unusable(f"backend {name.backend!r} cannot be loaded: {line}") from error
     return Compiler(name, frontend, backend, compiles)
