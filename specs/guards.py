@@ -102,6 +102,13 @@ GUARDS: Table[GuardKind] = Table(
             "an instance of the dict's subclass with the key",
         ),
         GuardKind(
+            "WITHOUT",
+            "a class's namespace, and the names that were looked up in it in vain",
+            "the namespace has none of the names (as many entries as before is proof enough)",
+            "class {source}: expected none of {expected}, found {found}",
+            "a class attribute that is added in front of the one that was found",
+        ),
+        GuardKind(
             "CODE",
             "code and globals of a function",
             "value.__code__ and value.__globals__ are the same objects",

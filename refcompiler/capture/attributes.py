@@ -63,18 +63,32 @@ class Attributes(Observing):
                 source = None
                 value = namespace[name]
                 if heap:
-                    parent = self.sources.constant(namespace, base.__qualname__)
-                    self.lazy(parent, namespace)
-                    source = self.item(parent, name, "member", name)
+                    source = self.item(self.class_namespace(base), name, "member", name)
                     self.lazy(source, value)
                 found = (source, value)
                 break
             if heap:
-                parent = self.sources.constant(namespace, base.__qualname__)
-                self.lazy(parent, namespace)
-                self.guard("ABSENT", parent, name)
+                self.class_lacks(base, name)
         self.class_lookups[cls, name] = found
         return found
+
+    def class_namespace(self, cls: type) -> Source:
+        """The source of a class's namespace; each ``__dict__`` of a class is a new proxy."""
+        source = self.namespaces.get(cls)
+        if source is None:
+            proxy = cls.__dict__
+            source = self.namespaces[cls] = self.sources.constant(proxy, cls.__qualname__)
+            self.lazy(source, proxy)
+        return source
+
+    def class_lacks(self, cls: type, name: str) -> None:
+        """No attribute of a class: one guard per class takes all such names."""
+        namespace = self.class_namespace(cls)
+        names = self.lacking.get(namespace)
+        if names is None:
+            names = self.lacking[namespace] = set()
+            self.guard("WITHOUT", namespace, (namespace.key, names))
+        names.add(name)
 
     def from_class(self, source: Source | None, value: Any) -> Any:
         """A function or descriptor found on a class: guarded by identity."""
@@ -223,15 +237,11 @@ class Attributes(Observing):
                 found = base.__dict__[name]
                 source = None
                 if is_heap(base):
-                    parent = self.sources.constant(base.__dict__, base.__qualname__)
-                    self.lazy(parent, base.__dict__)
-                    source = self.item(parent, name, "member", name)
+                    source = self.item(self.class_namespace(base), name, "member", name)
                     self.lazy(source, found)
                 return self.bind_found(source, found, receiver, cls, name)
             if is_heap(base):
-                parent = self.sources.constant(base.__dict__, base.__qualname__)
-                self.lazy(parent, base.__dict__)
-                self.guard("ABSENT", parent, name)
+                self.class_lacks(base, name)
         raise AttributeError(f"'super' object has no attribute '{name}'", name=name)
 
     # ---- instances --------------------------------------------------------------------------
@@ -496,6 +506,8 @@ class Attributes(Observing):
         self.write(external, name, DELETED)
 
     # filled by the machine
+    lacking: dict[Source, set[str]]
+    namespaces: dict[type, Source]
     class_lookups: dict[tuple[type, str], tuple[Source | None, Any]]
 
 

@@ -45,6 +45,8 @@ class Symbolic(Calls):
         self.steps = 0
         self.ambient = Ambient.now()
         self.class_lookups = {}
+        self.lacking = {}
+        self.namespaces = {}
         self.callbacks = {}
         self.callback_of = {}
         self.recorder.place = self.stack_trace

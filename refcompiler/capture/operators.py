@@ -57,7 +57,6 @@ class Operators(Attributes):
         if type(value) is Lazy:
             inner = value.value
             if type(inner) in _CONTAINERS and id(inner) not in self.external:
-                self.guard("TYPE", value.source, type(inner))
                 self.guard("TRUTH", value.source, bool(inner))
                 return bool(inner)
             value = self.observe(value)

@@ -233,6 +233,15 @@ KINDS: dict[str, Kind] = {
         lambda value, want: not dict.__contains__(value, want),
         found=lambda value: _short(list(dict.keys(value))),
     ),
+    # Attributes of classes are seldom added, so the length answers nearly always.
+    "WITHOUT": Kind(
+        lambda v, want, c: (
+            f"len({v}) == {len(want[0])} or {c(frozenset(want[1]))}.isdisjoint({v})"
+        ),
+        lambda value, want: want[1].isdisjoint(value),
+        show=lambda want: ", ".join(sorted(want[1])),
+        found=lambda value: _short(list(value)),
+    ),
     "CODE": Kind(
         lambda v, want, c: f"{v}.__code__ is {c(want[0])} and {v}.__globals__ is {c(want[1])}",
         lambda value, want: value.__code__ is want[0] and value.__globals__ is want[1],

@@ -25,13 +25,14 @@ FORMS: dict[str, tuple[str, str]] = {
 class Source:
     """How to reach a value. Interned by :class:`Sources`, so identity is equality."""
 
-    __slots__ = ("kind", "parent", "key", "label")
+    __slots__ = ("kind", "parent", "key", "label", "_text")
 
     def __init__(self, kind: str, parent: Source | None, key: Any, label: str):
         self.kind = kind
         self.parent = parent
         self.key = key
         self.label = label
+        self._text = ""
 
     def expression(self, parent: str, constant: Callable[[Any], str]) -> str:
         """Python text that reads the value, given the text of the parent."""
@@ -41,9 +42,12 @@ class Source:
         return form.format(p=parent, k=constant(self.key) if "{k}" in form else "")
 
     def __str__(self) -> str:
-        parent = str(self.parent) if self.parent is not None else ""
-        key = self.label or (self.key if self.kind in ("arg", "attr") else repr(self.key))
-        return FORMS[self.kind][1].format(p=parent, k=key, n=self.label or self.key)
+        if not self._text:
+            parent = str(self.parent) if self.parent is not None else ""
+            key = self.label or (self.key if self.kind in ("arg", "attr") else repr(self.key))
+            form = FORMS[self.kind][1]
+            self._text = form.format(p=parent, k=key, n=self.label or self.key)
+        return self._text
 
     def __repr__(self) -> str:
         return f"Source({self})"

@@ -48,7 +48,7 @@ class Writer:
                 name = text
             else:
                 name = f"__s{len(self._sources)}"
-                self.lines.append(f"{name} = {text}  # {source}"[:300].replace("\n", " "))
+                self.lines.append(f"{name} = {text}  # {source}"[:200].replace("\n", " "))
             self._sources[source] = name
         return name
 
