@@ -1,0 +1,65 @@
+"""The reducer keeps the failure, spends no more than its budget, and gets to the core."""
+
+from dataclasses import replace
+
+from conformance.case import Literal
+from conformance.shrink import Budget, Shrinker, candidates
+from conformance.suites.suite import Family
+from tests.tiny.conformance.samples import case, passing, wrong
+
+FAMILY = Family("made", "sin", "float32", cases=(case(),))
+
+
+def values_of(chosen):
+    return next(s.contents.values for s in chosen.storages() if s.name == "_x")
+
+
+def fails_if(test):
+    """A stand-in for a worker: wrong where ``test`` holds."""
+    judged = []
+
+    def judge(chosen):
+        judged.append(chosen)
+        return wrong() if test(chosen) else passing()
+
+    return judge, judged
+
+
+def test_it_finds_the_one_value_that_matters():
+    judge, judged = fails_if(lambda c: 3.0 in values_of(c))
+    shrinker = Shrinker(judge, Budget(200, 60.0))
+    smallest, verdict = shrinker.shrink(case(), wrong(), FAMILY, 1, "0")
+    assert set(values_of(smallest)) <= {0.0, 3.0} and 3.0 in values_of(smallest)
+    assert len(smallest.history) == 1
+    assert [t.name for t in smallest.tensors()] == ["x"]  # the unused input is gone
+    assert not verdict.conforms and len(judged) < 60
+
+
+def test_another_failure_is_not_the_same_failure():
+    shrinker = Shrinker(lambda c: wrong(aspect="dtype"), Budget(200, 60.0))
+    smallest, _ = shrinker.shrink(case(), wrong(), FAMILY, 1, "0")
+    assert smallest == case()
+
+
+def test_the_budget_is_kept():
+    judge, judged = fails_if(lambda c: True)
+    Shrinker(judge, Budget(3, 60.0)).shrink(case(), wrong(), FAMILY, 1, "0")
+    assert len(judged) == 3
+    judge, judged = fails_if(lambda c: True)
+    Shrinker(judge, Budget(100, 0.0)).shrink(case(), wrong(), FAMILY, 1, "0")
+    assert judged == []
+
+
+def test_candidates_are_well_formed():
+    strided = case().with_inputs(
+        replace(i, strides=(1,)) if getattr(i, "name", "") == "x" else i for i in case().inputs
+    )
+    seen = list(candidates(strided))
+    assert len(seen) > 10
+    for candidate in seen:
+        names = {s.name for s in candidate.storages()}
+        assert all(t.storage in names for t in candidate.tensors())
+        for storage in candidate.storages():
+            assert isinstance(storage.contents, Literal)
+            assert len(storage.contents.values) == storage.size
+    assert any(all(t.strides is None for t in c.tensors()) for c in seen)
