@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from refcompiler.errors import UnsupportedError
 from refcompiler.interpreter.frame import UNSET, Frame
 from refcompiler.interpreter.generators import Generator
 from refcompiler.interpreter.machine import Machine, op
@@ -212,13 +211,6 @@ def send(m: Machine, f: Frame, target: int) -> None:
         f.ip = target
     else:
         s[-1] = found
-
-
-@op("GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR")
-def asynchronous(m: Machine, f: Frame, arg: Any) -> None:
-    raise UnsupportedError(
-        f"{f.code.co_qualname} is asynchronous: coroutines run natively, not in the interpreter"
-    )
 
 
 # ---- match -----------------------------------------------------------------------------------

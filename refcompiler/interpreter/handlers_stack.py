@@ -9,7 +9,7 @@ from refcompiler.interpreter.frame import NULL, UNSET, Frame
 from refcompiler.interpreter.machine import Machine, op
 
 
-@op("NOP", "RESUME", "PRECALL", "COPY_FREE_VARS", "CACHE", "ASYNC_GEN_WRAP")
+@op("RESUME", "COPY_FREE_VARS")
 def nothing(m: Machine, f: Frame, arg: Any) -> None:
     """Free variables are already in their slots, and there is no adaptive interpreter."""
 

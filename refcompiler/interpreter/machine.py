@@ -117,6 +117,12 @@ def program_of(code: CodeType) -> Program:
                 f"the interpreter of this release runs the bytecode of Python 3.11, not that of "
                 f"{RUNNING[0]}.{RUNNING[1]}: use Python 3.11"
             )
+        refused = sorted({ins.name for ins in program.instructions} - HANDLERS.keys())
+        if refused:
+            raise UnsupportedError(
+                f"{code.co_qualname} uses {', '.join(refused)}, which the interpreter does not "
+                "run: let it run natively"
+            )
         program.ops = [HANDLERS[ins.name] for ins in program.instructions]
         for i, ins in enumerate(program.instructions):
             if ins.name in OPERANDS:
