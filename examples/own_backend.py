@@ -31,7 +31,7 @@ def backend(
 def main() -> None:
     report = conformance.run("own_backend:backend", suites=["models"])
     for result in report.failures:
-        print(f"{result.verdict.kind.value}: {result.case.id}")
+        print(f"{result.verdict.kind}: {result.case.id}")
     print(f"{len(report.results)} cases, {report.comparisons} comparisons:", end=" ")
     print("conforms" if report.conforms else f"{len(report.failures)} failures")
     assert report.conforms
