@@ -220,13 +220,6 @@ def promote_no_bool(operands: Sequence[Operand], args: Mapping[str, Any]) -> Com
 
 
 @dtype_rule
-def promote_no_bool_keep(operands: Sequence[Operand], args: Mapping[str, Any]) -> Computation:
-    """As :func:`promote_no_bool`, with scalars in the computing dtype."""
-    common = promote_no_bool(operands, args).common
-    return _computation(common, keep=True)
-
-
-@dtype_rule
 def compare(operands: Sequence[Operand], args: Mapping[str, Any]) -> Computation:
     """Operands are compared in their common dtype; the result is ``bool``."""
     return _computation(result_type(operands), BOOL)

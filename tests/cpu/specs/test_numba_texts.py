@@ -1,0 +1,153 @@
+"""Every numba text, compiled in a loop and measured against the row's meaning within its bound."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+from specs import dtypes, rounding
+from specs.scalars import SCALARS, Scalar, cast_text
+from tests.cpu.specs.kernels import NUMPY, columns, compiled, drawn, fits, operands_of, run
+
+ROWS = SCALARS.where(lambda row: row.numba is not None and row.name != "cast")
+# Which of two zeros comes out of an extremum is free.
+EXTREMA = ("minimum", "maximum", "fmin", "fmax")
+COUNT = 150
+
+
+def error(row: Scalar, got: object, exact: object, dtype: str) -> float:
+    """In ULP for floats; 0 or infinity for the rest."""
+    if not dtypes.is_float(dtype):
+        return 0.0 if got == rounding.store(exact, dtype) else math.inf
+    assert isinstance(got, float)
+    if row.name in EXTREMA and got == 0 and exact == 0:
+        return 0.0
+    return rounding.ulp_error(got, exact, dtype)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_numba_text_means_what_its_row_says(row: Scalar) -> None:
+    compared = 0
+    for dtype in sorted(row.dtypes):
+        operands = operands_of(row, dtype, COUNT)
+        result = "bool" if row.result == "bool" else dtype
+        kernel = compiled(row.text("numba", dtype, *"abc"[: row.arity]), row.arity)
+        got = run(kernel, columns(row, dtype, operands), result).tolist()
+        meaning = row.meaning(dtype)
+        bound = row.ulp.get(dtype, 0.5 if dtypes.is_float(result) else 0.0)
+        for values, value in zip(operands, got, strict=True):
+            exact = meaning(*values)
+            distance = error(row, value, exact, result)
+            assert distance <= bound, (
+                f"{row.name}{values} on {dtype} gives {value!r}, {distance:.3g} ULP from "
+                f"{exact} (bound {bound})"
+            )
+            compared += 1
+    assert compared >= COUNT * len(row.dtypes)
+
+
+CASTS = [(s, t) for s in dtypes.ALL for t in dtypes.ALL if s not in dtypes.REDUCED]
+
+
+def test_casts() -> None:
+    row = SCALARS["cast"]
+    compared = 0
+    for source, target in CASTS:
+        text = cast_text("numba", source, target, "a")
+        assert (text == "a") == (source == target)
+        values = [(v,) for (v,) in row.special if fits(v, source)] + list(
+            drawn(row, source, 100, 1)
+        )
+        inputs = columns(row, source, values)
+        stored = dtypes.compute_dtype(target)
+        got = run(compiled(text, 1), inputs, stored).tolist()
+        meaning = row.meaning(target)
+        for value, result in zip(inputs[0].tolist(), got, strict=True):
+            exact = meaning(value)
+            if target in dtypes.REDUCED and source not in ("float32", "bool"):
+                exact = rounding.to_float(exact, "float32")  # eager goes through float32 too
+            expected = rounding.store(exact, target)
+            same = result == expected or (result != result and expected != expected)
+            assert same, f"{value!r} from {source} to {target} gives {result!r}, not {expected!r}"
+            compared += 1
+    assert compared > 100 * len(CASTS)
+
+
+def test_reduced_floats_are_loaded_and_stored_exactly() -> None:
+    """Every pattern of 16 bits, against NumPy and torch."""
+    import torch
+
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    half = np.empty(1 << 16, np.float32)
+    compiled("m.f16_to_f32(a)", 1)(bits, half)
+    expected = bits.view(np.float16).astype(np.float32)
+    np.testing.assert_array_equal(half, expected)
+    brain = np.empty(1 << 16, np.float32)
+    compiled("m.bf16_to_f32(a)", 1)(bits, brain)
+    tensor = torch.from_numpy(bits.view(np.int16).copy()).view(torch.bfloat16)
+    np.testing.assert_array_equal(brain, tensor.float().numpy())
+    # and back, from every number, every midpoint, and their neighbours
+    ok = np.isfinite(brain)
+    for values, store, dtype in (
+        (half[np.isfinite(half)], "f32_to_f16", torch.float16),
+        (brain[ok], "f32_to_bf16", torch.bfloat16),
+    ):
+        values = np.sort(values)
+        with np.errstate(over="ignore"):
+            middle = (values[:-1].astype(np.float64) + values[1:]) / 2
+            near = [
+                np.nextafter(middle.astype(np.float32), np.float32(s)) for s in (-np.inf, np.inf)
+            ]
+        extremes = np.array(
+            [np.inf, -np.inf, np.nan, 65519, 65520, 3.4e38, -0.0, 1e-45], np.float32
+        )
+        inputs = np.concatenate([values, middle.astype(np.float32), *near, extremes])
+        got = np.empty(len(inputs), np.uint16)
+        compiled(f"m.{store}(a)", 1)(inputs, got)
+        result = torch.from_numpy(got.view(np.int16)).view(dtype)
+        wanted = torch.from_numpy(inputs).to(dtype)
+        torch.testing.assert_close(result, wanted, rtol=0, atol=0, equal_nan=True)
+        assert len(inputs) > 100_000
+
+
+VECTORISED = (
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan tanh sinh cosh asinh acosh atanh asin acos"
+    " atan erf erfc sigmoid rsqrt sqrt reciprocal abs sign floor round isfinite"
+).split()
+
+
+@pytest.mark.parametrize("name", VECTORISED)
+def test_a_loop_over_float32_is_vectorised(name: str) -> None:
+    kernel = compiled(SCALARS[name].text("numba", "float32", "a"), 1)
+    out = np.empty(64, np.bool_ if name == "isfinite" else np.float32)
+    kernel(np.ones(64, np.float32), out)
+    (signature,) = kernel.signatures
+    ir = kernel.inspect_llvm(signature)
+    optimised = kernel.inspect_asm(signature)
+    assert re.search(r"[xyz]mm\d+", optimised), "no vector register at all"
+    packed = re.findall(
+        r"\tv?(?:mul|add|div|sqrt|and|cmp|rndscale|round|max|min|xor|or)\w*p[sd]\t", optimised
+    )
+    packed += re.findall(
+        r"\tv?p(?:and|or|cmp)\w*\t|\tvfn?m(?:add|sub)\d+p[sd]\t|\tvfpclassps", optimised
+    )
+    assert packed, f"{name}: no packed arithmetic in\n{ir[:2000]}"
+
+
+def test_every_text_calls_functions_that_exist() -> None:
+    from fastpath.cpu import maths
+
+    names = set()
+    for row in SCALARS:
+        for dtype in row.dtypes:
+            if row.numba is not None and row.name != "cast":
+                names |= set(
+                    re.findall(r"\bm\.(\w+)", row.text("numba", dtype, *"abc"[: row.arity]))
+                )
+    missing = {name for name in names if not hasattr(maths, name)}
+    assert not missing
+    assert len(names) > 200
+    assert set(NUMPY) == set(dtypes.ALL) - set(dtypes.REDUCED)
