@@ -419,9 +419,18 @@ class Attributes(Observing):
         return getattr(value, name)
 
     def type_of(self, value: Any) -> type:
+        value = self.force(value)
         if isinstance(value, torch.Tensor):
             return torch.nn.Parameter if getattr(value, "_is_param", False) else torch.Tensor
         return type(value)
+
+    def has_special(self, value: Any, name: str) -> bool:
+        return self.find_guarded(type(self.force(value)), name)[1] is not UNSET
+
+    def special(self, value: Any, name: str) -> Any:
+        value = self.force(value)
+        source, found = self.find_guarded(type(value), name)
+        return self.bind_found(source, found, value, type(value), name)
 
     # ---- writing ----------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CellType
@@ -160,13 +161,15 @@ def _effects(machine: Any, rebuilder: Rebuilder, writer: Writer) -> list[str]:
         target = writer.read(external.source)
         if isinstance(external.value, dict):  # a module's globals, or a namespace
             place = f"{target}[{writer.constant(name)}]"
+            if value is DELETED:  # it may be what the frame itself had put there
+                lines.append(f"{target}.pop({writer.constant(name)}, None)")
+                continue
         elif isinstance(external.value, CellType):
             place = f"{target}.cell_contents"
         else:
             setter = writer.constant(object.__setattr__)
             if value is DELETED:
-                deleter = writer.constant(object.__delattr__)
-                lines.append(f"{deleter}({target}, {name!r})")
+                lines.append(f"{writer.constant(_discard)}({target}, {name!r})")
             else:
                 lines.append(f"{setter}({target}, {name!r}, {rebuilder.expression(value)})")
             continue
@@ -176,6 +179,12 @@ def _effects(machine: Any, rebuilder: Rebuilder, writer: Writer) -> list[str]:
     for external in _shadows(machine):
         lines += _container_effect(external, rebuilder, writer)
     return lines
+
+
+def _discard(owner: Any, name: str) -> None:
+    """Delete an attribute, unless only the frame itself had made it."""
+    with contextlib.suppress(AttributeError):
+        object.__delattr__(owner, name)
 
 
 def _shadows(machine: Any) -> list[External]:
