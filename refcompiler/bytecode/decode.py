@@ -49,7 +49,7 @@ class Program:
     ops: Any = None  # a list, once resolved
     parameters: Any = None  # see refcompiler.interpreter.binding
     shown: CodeType | None = None  # see refcompiler.interpreter.tracebacks
-    _live: list[frozenset[int]] | None = None
+    live: list[frozenset[int]] | None = None  # see liveness.live_at
 
     def handler_at(self, index: int) -> Handler | None:
         """The innermost exception-table entry that covers instruction ``index``."""
@@ -60,14 +60,6 @@ class Program:
 
     def line_at(self, index: int) -> int:
         return self.instructions[min(index, len(self.instructions) - 1)].line
-
-    def live_at(self, index: int) -> frozenset[int]:
-        """Slots that may be read at or after instruction ``index``."""
-        if self._live is None:
-            from refcompiler.bytecode.liveness import live_slots
-
-            self._live = live_slots(self)
-        return self._live[index]
 
 
 def slot_names(code: CodeType) -> tuple[str, ...]:

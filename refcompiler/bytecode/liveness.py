@@ -13,6 +13,13 @@ _NO_FALL_THROUGH = frozenset(
 _SEES_ALL = frozenset({"locals", "vars", "dir", "eval", "exec", "_getframe"})
 
 
+def live_at(program: Program, index: int) -> frozenset[int]:
+    """Slots that may be read at or after instruction ``index``."""
+    if program.live is None:
+        program.live = live_slots(program)
+    return program.live[index]
+
+
 def live_slots(program: Program) -> list[frozenset[int]]:
     """For each instruction the slots that may be read at or after it.
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from refcompiler.bytecode.decode import Program
+from refcompiler.bytecode.liveness import live_at
 from refcompiler.interpreter.frame import NULL, UNSET, Frame
 
 
@@ -90,11 +91,11 @@ def describe(frames: list[Frame]) -> tuple[Layout, list[Any]]:
     """
     layouts, values = [], []
     for frame in frames:
-        live = frame.program.live_at(frame.ip)
+        live = live_at(frame.program, frame.ip)
         if frame is not frames[-1]:  # a callee's exception is raised at the call, one before
             handler = frame.program.handler_at(frame.ip - 1)
             if handler is not None:
-                live |= frame.program.live_at(handler.target)
+                live |= live_at(frame.program, handler.target)
         slots = tuple([i for i in sorted(live) if frame.fast[i] is not UNSET])
         layouts.append(FrameLayout(frame, slots, frame.ip))
         values += [frame.fast[i] for i in slots]

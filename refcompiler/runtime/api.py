@@ -44,11 +44,11 @@ class Compiler:
         code = function.__code__
         return wrap(function, self.entry(code, code, function.__qualname__))
 
-    def module(self, module: torch.nn.Module, options: dict[str, Any]) -> Any:
+    def module(self, module: torch.nn.Module, remake: Callable) -> Any:
         forward = getattr(type(module).forward, "__code__", None) or type(module)
         title = f"{type(module).__qualname__}.__call__"
         entry = self.entry(call_module.__code__, ("module", forward), title)
-        return wrap_module(module, wrap(call_module, entry), options)
+        return wrap_module(module, wrap(call_module, entry), remake)
 
 
 _COMPILERS: dict[tuple[int, bool], tuple[Any, Compiler]] = {}
@@ -69,6 +69,7 @@ def compile(
     backend: str | Callable | None = None,
     fullgraph: bool = False,
     disable: bool = False,
+    **unsupported: Any,
 ) -> Any:
     """Compile a function, a method, an ``nn.Module`` or a callable object.
 
@@ -83,6 +84,11 @@ def compile(
     Errors: ``TypeError`` for what cannot be called, :class:`UnsupportedError` for an unknown
     backend or an unsupported Python or torch.
     """
+    if unsupported:
+        raise TypeError(
+            f"compile: this release has no {', '.join(sorted(unsupported))}; "
+            "it takes backend, fullgraph and disable"
+        )
     for name, value in (("fullgraph", fullgraph), ("disable", disable)):
         if not isinstance(value, bool):
             raise TypeError(f"compile: {name} takes True or False, not {value!r}")
@@ -101,14 +107,14 @@ def compile(
     if disable:
         return model
     compiler = _compiler(chosen, fullgraph)
-    options = {"backend": chosen, "fullgraph": fullgraph}
+    remake = functools.partial(compile, backend=chosen, fullgraph=fullgraph)
     if isinstance(model, torch.jit.ScriptModule):
         raise UnsupportedError("compile: a ScriptModule is compiled already; pass the module")
     if isinstance(model, torch.nn.Module):
         original = getattr(type(model), "__refcompiler_class__", None)
         if original is not None:
             model = model._orig_mod
-        return compiler.module(model, options)
+        return compiler.module(model, remake)
     if isinstance(model, MethodType) and isinstance(model.__func__, FunctionType):
         return MethodType(compiler.function(model.__func__), model.__self__)
     if isinstance(model, FunctionType):

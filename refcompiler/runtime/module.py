@@ -33,7 +33,7 @@ def compiled_class(cls: type) -> type:
                 "__module__": cls.__module__,
                 "__qualname__": cls.__qualname__,
                 "__doc__": cls.__doc__,
-                "__slots__": ("_refcompiler_entry", "_orig_mod", "_refcompiler_options"),
+                "__slots__": ("_refcompiler_entry", "_orig_mod", "_refcompiler_remake"),
                 "__call__": _call,
                 "__reduce_ex__": _reduce,
                 "__deepcopy__": _deepcopy,
@@ -48,25 +48,22 @@ def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _reduce(self: Any, protocol: Any) -> Any:
-    return _remake, (self._orig_mod, self._refcompiler_options)
+    return self._refcompiler_remake, (self._orig_mod,)
 
 
 def _deepcopy(self: Any, memo: dict) -> Any:
-    return _remake(copy.deepcopy(self._orig_mod, memo), self._refcompiler_options)
+    return self._refcompiler_remake(copy.deepcopy(self._orig_mod, memo))
 
 
-def _remake(module: torch.nn.Module, options: dict[str, Any]) -> Any:
-    from refcompiler.runtime.api import compile
+def wrap_module(module: torch.nn.Module, entry: Callable, remake: Callable) -> Any:
+    """``module`` compiled: calls go through ``entry(module, *args, **kwargs)``.
 
-    return compile(module, **options)
-
-
-def wrap_module(module: torch.nn.Module, entry: Callable, options: dict[str, Any]) -> Any:
-    """``module`` compiled: calls go through ``entry(module, *args, **kwargs)``."""
+    ``remake(module)`` compiles a copy in the same way, for copying and pickling.
+    """
     cls = compiled_class(type(module))
     made = object.__new__(cls)
     object.__setattr__(made, "__dict__", module.__dict__)
     object.__setattr__(made, "_refcompiler_entry", entry)
     object.__setattr__(made, "_orig_mod", module)
-    object.__setattr__(made, "_refcompiler_options", options)
+    object.__setattr__(made, "_refcompiler_remake", remake)
     return made
