@@ -127,9 +127,10 @@ class Recaster:
         moved = tensor.to(recast(tensor.dtype, self.dtype))
         if self.generator is None:
             return moved
-        unit = torch.finfo(tensor.dtype).eps / 2
+        # Half a unit, unless the precision itself has no halves of it.
+        unit = torch.finfo(tensor.dtype).eps / (1 if moved.dtype == tensor.dtype else 2)
         sign = torch.randint(0, 2, moved.shape, generator=self.generator) * 2 - 1
-        return moved * (1 + unit * sign.to(moved.device))
+        return moved * (1 + unit * sign.to(moved))  # not in float32, which has no such digits
 
     def module(self, module: torch.nn.Module) -> None:
         """In place, so that whatever shares a parameter goes on sharing it."""

@@ -25,7 +25,7 @@ from conformance.observe import Observation, TensorSeen
 from conformance.verdict import Finding, Kind, Verdict, verdict_of
 
 # How many roundings of the inputs the spread of a result is measured with.
-JITTERS = (1, 2)
+JITTERS = (1, 2, 3)
 
 
 class Oracle:

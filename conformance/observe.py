@@ -237,7 +237,10 @@ def error_seen(error: BaseException, own_file: str, refusals: tuple[type, ...]) 
     import traceback
 
     frames = traceback.extract_tb(error.__traceback__)
+    # What a function written in C raises has the program's frame as its last one too.
+    raising = ("raise", "assert")
     own = bool(frames) and frames[-1].filename == own_file
+    own = own and (frames[-1].line or "").startswith(raising)
     bases = tuple(_type_name(base) for base in type(error).__mro__)
     return ErrorSeen(
         type=bases[0],

@@ -30,6 +30,9 @@ from specs.shapes import broadcast
 Drawn = Any
 
 
+# Kinds of operators whose result mixes elements, so that order and cancellation matter.
+MIXING = {"reduction", "scan", "contraction", "normalisation", "pooling", "scatter"}
+
 # When arguments are drawn: each needs what is drawn before it.
 _FIRST, _PLAIN, _RELATED, _LAST = range(4)
 _TURN = {
@@ -119,7 +122,8 @@ class Drawer:
     def tensor(self, name: str, shape: Shape, arg: Arg, dtype: str | None = None) -> Drawing:
         dtype = dtype or self.tensor_dtype(arg)
         bounds = arg.values if len(arg.values) == 2 and _numbers(arg.values) else ()
-        return self.draw(drawings(name, dtype, shape, bounds, arg.nonzero, LAYOUTS))
+        summed = self.row.kind in MIXING
+        return self.draw(drawings(name, dtype, shape, bounds, arg.nonzero, LAYOUTS, summed))
 
     def tensor_dtype(self, arg: Arg) -> str:
         """The family's dtype; another one now and then where promotion takes part."""

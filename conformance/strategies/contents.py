@@ -20,16 +20,21 @@ def contents(
     size: int,
     bounds: Sequence[float] = (),
     nonzero: bool = False,
+    summed: bool = False,
 ) -> tuple[Number, ...]:
     """``size`` values of ``dtype``.
 
     ``small``: whole numbers from -3 to 3. ``normal``: normally distributed (integers: up to 100).
     ``wide``: any magnitude that the dtype has. ``special``: NaN, infinities, signed zeros,
     subnormals, ties of rounding and the limits of the dtype, among normal values. Values are
-    clipped to ``bounds`` (low, high); NaN stays. ``nonzero`` replaces zeros by ones.
+    clipped to ``bounds`` (low, high); NaN stays. ``nonzero`` replaces zeros by ones. ``summed``
+    keeps finite magnitudes near 1: beside a huge one nobody sees what became of the others, and
+    whether sums overflow on the way depends on their order.
     """
     rng = random.Random(f"{seed} {palette} {dtype} {size}")
     values = [_draw(rng, palette, dtype) for _ in range(size)]
+    if summed and dtypes.is_float(dtype):
+        values = [_moderate(v) for v in values]
     if bounds:
         low, high = bounds
         values = [_clip(v, low, high, dtype) for v in values]
@@ -54,6 +59,14 @@ def _draw(rng: random.Random, palette: str, dtype: str) -> float | int:
         _, smallest, largest = dtypes.FLOAT_FORMAT[dtype]
         return rounded(rng.choice((-1, 1)) * 2.0 ** rng.uniform(smallest, largest), dtype)
     return rounded(rng.gauss(0, 1), dtype)
+
+
+def _moderate(value: float | int) -> float | int:
+    """The same digits, with an exponent of at most 12 either way; zero, NaN and infinity stay."""
+    if value == 0 or not math.isfinite(value):
+        return value
+    fraction, exponent = math.frexp(value)
+    return math.ldexp(fraction, int(math.remainder(exponent, 24)))
 
 
 def special(dtype: str) -> tuple[float | int, ...]:

@@ -12,6 +12,8 @@ from hypothesis.strategies import SearchStrategy
 
 from conformance.case import Case
 
+SKIPPED = 4
+
 
 def _settings(max_examples: int, *phases: Phase) -> settings:
     return settings(
@@ -25,27 +27,29 @@ def _settings(max_examples: int, *phases: Phase) -> settings:
 
 
 def examples(strategy: SearchStrategy[Case], count: int, seed: str) -> list[Case]:
-    """At most ``count`` different cases: the same ones for the same seed, always."""
+    """At most ``count`` different cases: the same ones for the same seed, always.
+
+    Hypothesis begins with the simplest draws there are, which are worth a run only when there is
+    little else: the last of some more are taken.
+    """
     found: dict[str, Case] = {}
 
     def note(case: Case) -> bool:
         found.setdefault(case.digest, case)
-        return len(found) > count
+        return len(found) >= count + SKIPPED
 
     # Draws that come to nothing, or twice to the same, cost a call each.
-    rule = _settings(4 * count + 20, Phase.generate)
+    rule = _settings(4 * (count + SKIPPED) + 20, Phase.generate)
     with contextlib.suppress(NoSuchExample, Unsatisfiable):
         find(strategy, note, settings=rule, random=random.Random(seed))
-    # The first draw is the simplest there is: it is worth a run only when there is little else.
-    drawn = list(found.values())
-    return drawn[1:] if len(drawn) > count else drawn
+    return list(found.values())[-count:]
 
 
 def shrink(
     strategy: SearchStrategy[Case], count: int, seed: str, fails: Callable[[Case], bool]
 ) -> Case | None:
     """The smallest case found for which ``fails``, starting from those of :func:`examples`."""
-    rule = _settings(4 * count + 20, Phase.generate, Phase.shrink)
+    rule = _settings(4 * (count + SKIPPED) + 20, Phase.generate, Phase.shrink)
     with contextlib.suppress(NoSuchExample, Unsatisfiable):
         return find(strategy, fails, settings=rule, random=random.Random(seed))
     return None

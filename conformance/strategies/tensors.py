@@ -106,13 +106,20 @@ class Drawing:
     seed: int
     bounds: tuple[float, ...] = ()
     nonzero: bool = False
+    summed: bool = False
 
     def make(self, call: int) -> tuple[Storage, Tensor]:
         """The storage and the tensor of call number ``call``; later calls get nastier values."""
         suffix = "" if call == 0 else str(call + 1)
         palette = self.palette if call == 0 else PALETTES[-1]
         values = contents(
-            self.seed + call, palette, self.dtype, self.layout.size, self.bounds, self.nonzero
+            self.seed + call,
+            palette,
+            self.dtype,
+            self.layout.size,
+            self.bounds,
+            self.nonzero,
+            self.summed,
         )
         # What lies around a view is observed too: nothing may be written there.
         base = f"_{self.name}" if self.layout.strides is None else f"{self.name}_storage"
@@ -135,9 +142,10 @@ def drawings(
     bounds: tuple[float, ...] = (),
     nonzero: bool = False,
     kinds: Sequence[str] = LAYOUTS,
+    summed: bool = False,
 ) -> Drawing:
     """A tensor of that dtype and shape: its layout and the palette of its values are drawn."""
     layout = draw(layouts(shape, kinds))
     palette = draw(st.sampled_from(PALETTES))
     seed = draw(st.integers(0, 999))
-    return Drawing(name, dtype, shape, layout, palette, seed, bounds, nonzero)
+    return Drawing(name, dtype, shape, layout, palette, seed, bounds, nonzero, summed)

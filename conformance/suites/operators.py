@@ -8,14 +8,12 @@ from collections.abc import Iterator, Mapping
 from hypothesis import strategies as st
 
 from conformance.case import Call, Case, Compiles, Program, Storage, Tensor, Tolerance, show
-from conformance.strategies.arguments import Drawn, arguments
+from conformance.strategies.arguments import MIXING, Drawn, arguments
 from conformance.strategies.tensors import Drawing
 from conformance.suites.suite import Family
 from specs import dtypes
 from specs.operators import OPERATORS, Operator
 
-# Operators whose result mixes elements, so that its error is judged against its conditioning.
-MIXING = {"reduction", "scan", "contraction", "normalisation", "pooling", "scatter"}
 # What these return has no value yet.
 UNWRITTEN = {"torch.empty", "torch.empty_like"}
 # Calls of one compiled program: the second has nastier values and must not compile again.
