@@ -80,6 +80,7 @@ for _name, _call, _rule, _lowering in (
             _rule,
             _accepts,
             tolerance=_ALPHA_TOLERANCE,
+            cancels=True,
         )
 for _overload, _other in (("Tensor", OTHER_OR_NUMBER), ("Scalar", NUMBER)):
     pointwise(
@@ -183,8 +184,9 @@ pointwise(
     "promote_no_bool",
     NUMBERS,
     when="is_float(dtype) or exponent >= 0",
-    tolerance=tolerance(2, 3, 2),
-    doc="Small exponents are products and roots, each rounded to the tensor's dtype, as in eager.",
+    tolerance=tolerance(16, 3, 2),
+    doc="Small exponents are products and roots, each rounded to the tensor's dtype, as in eager."
+    " Others are rounded to the dtype, which eager does except in what a vector leaves over.",
 )
 pointwise(
     "pow.Scalar",
@@ -315,6 +317,7 @@ pointwise(
     " add(maximum(self, other), log1p(exp(neg(abs(sub(self, other)))))))",
     "floating",
     FLOATS,
+    cancels=True,
     tolerance=tolerance(4, 4),
 )
 pointwise(
@@ -325,6 +328,7 @@ pointwise(
     " mul(log1p(exp2(neg(abs(sub(self, other))))), const(1 / math.log(2)))))",
     "floating",
     FLOATS,
+    cancels=True,
     tolerance=tolerance(4, 4),
 )
 pointwise(
@@ -509,6 +513,7 @@ pointwise(
     _LERP.format(w="const(weight)", near="math.fabs(weight) < 0.5"),
     "same_floating",
     FLOATS,
+    cancels=True,
     tolerance=tolerance(4, 4, 2),
     doc="Computed from the nearer end, as in eager.",
 )
@@ -520,6 +525,7 @@ pointwise(
     " sub(end, mul(sub(end, self), sub(const(1), weight))))",
     "same_floating",
     FLOATS,
+    cancels=True,
     tolerance=tolerance(4, 4, 2),
 )
 _ADDC = (
@@ -535,6 +541,7 @@ pointwise(
     "add(self, mul((tensor1 if value == 1 else mul(const(value), tensor1)), tensor2))",
     "promote_no_bool",
     NUMBERS,
+    cancels=True,
     tolerance=tolerance(2, 2, 2),
 )
 pointwise(
@@ -544,6 +551,7 @@ pointwise(
     "add(self, truediv((tensor1 if value == 1 else mul(const(value), tensor1)), tensor2))",
     "floating",
     FLOATS,
+    cancels=True,
     tolerance=tolerance(2, 2, 2),
     doc="Integer division is not supported by eager.",
 )

@@ -393,6 +393,24 @@ add(
     doc="Inference; in training the running statistics are mutated, which AOT functionalises.",
 )
 add(
+    "_native_batch_norm_legit.no_stats",
+    "torch.ops.aten._native_batch_norm_legit",
+    "normalisation",
+    (
+        _IMAGE,
+        Arg("weight", relation="channels", promotes=True, optional=True),
+        Arg("bias", relation="channels", promotes=True, optional=True),
+        Arg("training", "bool", values=(True,)),
+        Arg("momentum", "float", values=(0.1, 0.1)),
+        Arg("eps", "float", values=(1e-6, 1e-2)),
+    ),
+    "compose:batch_norm_training",
+    "normalised",
+    "batch_norm",
+    FLOATS,
+    tolerance=SUMMED,
+)
+add(
     "_native_batch_norm_legit_no_training.default",
     "torch.ops.aten._native_batch_norm_legit_no_training",
     "normalisation",

@@ -113,7 +113,9 @@ class Operator:
 
     ``tolerance``: per dtype of the result, ULP of the result against the exact value (computed
     from the same rounded inputs). For reductions, scans, normalisations and contractions it is ULP
-    of the sum of the terms' magnitudes. No entry means equality, which for exact operations (views,
+    of the sum of the terms' magnitudes, and where a pointwise operator ``cancels`` (its result can
+    be much smaller than its terms, and eager may fuse a product into a sum) of the largest of them.
+    No entry means equality, which for exact operations (views,
     comparisons, integers) is the whole truth.
     """
 
@@ -127,6 +129,7 @@ class Operator:
     lowering: str | None
     when: str = ""
     tolerance: Mapping[str, float] = field(default_factory=dict)
+    cancels: bool = False
     reasons: Mapping[str, str] = field(default_factory=dict)
     doc: str = ""
 
