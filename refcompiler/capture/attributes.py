@@ -97,7 +97,7 @@ class Attributes(Observing):
                 if id(value) not in self.external:
                     self.external[id(value)] = External(value, source)
                 self.guard("ID", source, value)
-            elif isinstance(value, IDENTITY_TYPES) or is_heap(type(value)):
+            elif issubclass(type(value), IDENTITY_TYPES) or is_heap(type(value)):
                 self.guard("ID", source, value)
         return value
 
@@ -120,12 +120,12 @@ class Attributes(Observing):
                 self.guard("TYPE", value.source, inner)
                 return LazyMethod(value, name)
             value = self.observe(value)
-        if isinstance(value, torch.Tensor):
+        if issubclass(type(value), torch.Tensor):
             return self.tensor_attribute(value, name)
         kind = type(value)
         if kind is FunctionType:
             return self.function_attribute(value, name)
-        if isinstance(value, type):
+        if issubclass(type(value), type):
             return self.class_attribute(value, name)
         if kind is ModuleType or issubclass(kind, ModuleType):
             return self.module_attribute(value, name)
@@ -143,7 +143,7 @@ class Attributes(Observing):
                 return getattr(value, name)
             if type(value) is MethodType:
                 return self.getattr(value.__func__, name)
-        if self.is_foreign(value) and not isinstance(value, IDENTITY_TYPES):
+        if self.is_foreign(value) and not issubclass(type(value), IDENTITY_TYPES):
             found = getattr(value, name)
             if getattr(found, "__self__", None) is value:
                 return found  # a C method: whether it may be called is the caller's question
@@ -172,9 +172,7 @@ class Attributes(Observing):
         parent = self.namespace(value, external.source)
         self.lazy(parent, value.__dict__)
         self.guard("ABSENT", parent, name)
-        raise AttributeError(
-            f"'function' object has no attribute '{name}'", name=name, obj=value
-        )
+        raise AttributeError(f"'function' object has no attribute '{name}'", name=name, obj=value)
 
     def module_attribute(self, value: ModuleType, name: str) -> Any:
         namespace = value.__dict__
@@ -203,7 +201,7 @@ class Attributes(Observing):
                 return MethodType(self.wrapped(source, found, "__func__"), value)
             if kind is FunctionType or kind is property:
                 return self.from_class(source, found)
-            if isinstance(found, _SLOT_TYPES) or not is_heap(value):
+            if issubclass(type(found), _SLOT_TYPES) or not is_heap(value):
                 return getattr(value, name)
             getter = find(kind, "__get__")[1]
             if getter is not UNSET:
@@ -333,7 +331,7 @@ class Attributes(Observing):
             self.from_class(source, found)
             return self.invoke(self.frame, getter, [found, value, type(value)])
         if external is not None and kind is types.GetSetDescriptorType:
-            if isinstance(value, BaseException):
+            if issubclass(type(value), BaseException):
                 return getattr(value, name)
             return self.lazy(self.member(external.source, name), getattr(value, name))
         return getattr(value, name)
@@ -351,7 +349,7 @@ class Attributes(Observing):
             return MethodType(self.wrapped(source, found, "__func__"), cls)
         if kind is property:
             return self.invoke(self.frame, self.wrapped(source, found, "fget"), [value])
-        if isinstance(found, _SLOT_TYPES):
+        if issubclass(type(found), _SLOT_TYPES):
             receiver = value
             external = self.external.get(id(value))
             if external is not None and external.shadow is not None:
@@ -420,7 +418,7 @@ class Attributes(Observing):
 
     def type_of(self, value: Any) -> type:
         value = self.force(value)
-        if isinstance(value, torch.Tensor):
+        if issubclass(type(value), torch.Tensor):
             return torch.nn.Parameter if getattr(value, "_is_param", False) else torch.Tensor
         return type(value)
 
@@ -436,7 +434,7 @@ class Attributes(Observing):
 
     def setattr(self, value: Any, name: str, new: Any) -> None:
         value = self.force(value)
-        if isinstance(value, torch.Tensor):
+        if issubclass(type(value), torch.Tensor):
             raise Break("operation-not-modelled", f"assignment to attribute {name} of a tensor")
         setter = find(type(value), "__setattr__")[1]
         if type(setter) is FunctionType:
@@ -450,7 +448,7 @@ class Attributes(Observing):
     def set_plain(self, value: Any, name: str, new: Any) -> bool:
         """``nn.Module.__setattr__`` where it does no more than ``object.__setattr__``."""
         new = self.force(new)
-        if isinstance(new, (torch.Tensor, torch.nn.Module)) or value.__dict__ is None:
+        if issubclass(type(new), (torch.Tensor, torch.nn.Module)) or value.__dict__ is None:
             return False
         external = self.external.get(id(value))
         if external is None:
@@ -474,23 +472,23 @@ class Attributes(Observing):
         if found is not UNSET and type(found) is property and found.fset is not None:
             self.invoke(self.frame, self.wrapped(source, found, "fset"), [value, new])
             return
-        if found is not UNSET and not isinstance(found, types.MemberDescriptorType):
+        if found is not UNSET and not issubclass(type(found), types.MemberDescriptorType):
             setter = find(type(found), "__set__")[1]
             if type(setter) is FunctionType:
                 self.invoke(self.frame, setter, [found, value, new])
                 return
         external = self.external.get(id(value))
-        if external is None or isinstance(value, BaseException):
-            object.__setattr__(value, name, new) if not isinstance(value, type) else setattr(
+        if external is None or issubclass(type(value), BaseException):
+            object.__setattr__(value, name, new) if not issubclass(type(value), type) else setattr(
                 value, name, new
             )
             return
-        if isinstance(value, type) or name in ("__dict__", "__class__"):
+        if issubclass(type(value), type) or name in ("__dict__", "__class__"):
             raise Break("external-object", f"assignment to {name} of {value!r:.80}")
         writable = (
             hasattr(value, "__dict__")
             or type(found) is types.MemberDescriptorType
-            or isinstance(value, ModuleType)
+            or issubclass(type(value), ModuleType)
         )
         if not writable or (found is not UNSET and type(found) is property):
             object.__setattr__(value, name, new)  # raises as CPython does
@@ -499,7 +497,7 @@ class Attributes(Observing):
 
     def delattr(self, value: Any, name: str) -> None:
         value = self.force(value)
-        if isinstance(value, torch.Tensor):
+        if issubclass(type(value), torch.Tensor):
             raise Break("operation-not-modelled", f"deletion of attribute {name} of a tensor")
         deleter = find(type(value), "__delattr__")[1]
         if type(deleter) is FunctionType:
@@ -509,7 +507,7 @@ class Attributes(Observing):
         if external is None:
             object.__delattr__(value, name)
             return
-        if isinstance(value, (type, ModuleType)):
+        if issubclass(type(value), (type, ModuleType)):
             raise Break("external-object", f"deletion of {name}")
         self.plain_attribute(value, name)
         self.write(external, name, DELETED)
@@ -522,5 +520,3 @@ class Attributes(Observing):
 
 def kind_is_method(value: Any) -> bool:
     return type(value) in (MethodType, types.BuiltinFunctionType, types.MethodWrapperType)
-
-

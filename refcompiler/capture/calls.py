@@ -26,6 +26,7 @@ from refcompiler.capture.policy import (
 )
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import Lazy, LazyMethod
+from refcompiler.guards.kinds import Ambient
 from refcompiler.guards.sources import Source
 from refcompiler.interpreter.binding import (
     ASYNCHRONOUS,
@@ -59,7 +60,7 @@ class Calls(Operators):
             return model(self, frame, args, kwargs)
         if kind is FunctionType:
             return self.call_function(frame, function, args, kwargs)
-        if isinstance(function, type):
+        if issubclass(type(function), type):
             return self.call_class(frame, function, args, kwargs)
         if kind is functools.partial:
             merged = {**function.keywords, **kwargs}
@@ -204,7 +205,7 @@ class Calls(Operators):
                 self.guard("ID", new_source, find(cls, "__new__")[1])
                 self.external.setdefault(id(new), _external_staticmethod(self, new, new_source))
             made = self.force(self.invoke(frame, new, (cls, *args), kwargs))
-            if not isinstance(made, cls):
+            if not issubclass(type(made), cls):
                 return made
         elif new is object.__new__:
             made = object.__new__(cls)
@@ -266,13 +267,15 @@ class Calls(Operators):
             return self.call_operation(function, args, kwargs)
         name = getattr(function, "__name__", type(function).__name__)
         bound = bound_owner(function)
-        if isinstance(function, types.MethodWrapperType):
+        if issubclass(type(function), types.MethodWrapperType):
             slot = find(function.__objclass__, name)[1]
             return self.call_descriptor(frame, slot, name, (bound, *args), kwargs)
         if bound is not None:
             return self.call_bound(function, bound, name, args, kwargs)
         owner = getattr(function, "__self__", None)
-        if isinstance(owner, type) and not isinstance(function, types.MethodWrapperType):
+        if issubclass(type(owner), type) and not issubclass(
+            type(function), types.MethodWrapperType
+        ):
             module = owner.__module__  # a class method in C, such as dict.fromkeys
         elif hasattr(function, "__objclass__"):
             return self.call_descriptor(frame, function, name, args, kwargs)
@@ -297,7 +300,7 @@ class Calls(Operators):
         if self.is_foreign(owner):
             if type(owner) in (types.MappingProxyType,):
                 return self.call_pure(function, args, kwargs)
-            if isinstance(owner, dict) and name in ("get", "__getitem__", "__contains__"):
+            if issubclass(type(owner), dict) and name in ("get", "__getitem__", "__contains__"):
                 return self.read_foreign_dict(owner, name, args)
             raise Break("c-function", f"{type(owner).__name__}.{name} of an object from outside")
         module = type(owner).__module__
@@ -307,7 +310,7 @@ class Calls(Operators):
         )
         if module in PURE_MODULES or builtin_base or module.startswith("refcompiler."):
             return self.call_pure(function, args, kwargs)
-        if type(owner) in CONSTANT_TYPES or isinstance(owner, torch.Tensor):
+        if type(owner) in CONSTANT_TYPES or issubclass(type(owner), torch.Tensor):
             return self.call_pure(function, args, kwargs)
         raise Break("c-function", f"{type(owner).__qualname__}.{name}")
 
@@ -327,10 +330,14 @@ class Calls(Operators):
                     self.delattr(receiver, self.force(args[1]))
                     return None
             if self.is_foreign(receiver):
-                if isinstance(receiver, dict) and name in ("get", "__getitem__", "__contains__"):
+                if issubclass(type(receiver), dict) and name in (
+                    "get",
+                    "__getitem__",
+                    "__contains__",
+                ):
                     return self.read_foreign_dict(receiver, name, args[1:])
                 raise Break("c-function", f"{function.__qualname__} of an object from outside")
-            if isinstance(receiver, torch.Tensor):
+            if issubclass(type(receiver), torch.Tensor):
                 return self.call_operation(function, args, kwargs)
             args = (receiver, *args[1:])
         if function.__objclass__.__module__ in PURE_MODULES:
@@ -340,7 +347,7 @@ class Calls(Operators):
     def read_foreign_dict(self, value: dict, name: str, args: Sequence) -> Any:
         """One key of an instance of a dict's subclass, as ``dict`` itself reads it."""
         key = self.force(args[0])
-        if type(key) not in CONSTANT_TYPES and not isinstance(key, (type, FunctionType)):
+        if type(key) not in CONSTANT_TYPES and not issubclass(type(key), (type, FunctionType)):
             raise Break("external-object", f"an item of a {type(value).__name__}")
         source = self.external[id(value)].source
         present = dict.__contains__(value, key)
@@ -371,15 +378,19 @@ class Calls(Operators):
         """``value`` as C code may see it that ``iterates`` over it or ``calls`` it."""
         value = self.force(value)
         kind = type(value)
-        if calls and callable(value) and (
-            kind is FunctionType
-            or (kind is MethodType and type(value.__func__) is FunctionType)
-            or kind is functools.partial
-            or python_method(kind, "__call__") is not UNSET
-            or (isinstance(value, type) and is_heap(value))
+        if (
+            calls
+            and callable(value)
+            and (
+                kind is FunctionType
+                or (kind is MethodType and type(value.__func__) is FunctionType)
+                or kind is functools.partial
+                or python_method(kind, "__call__") is not UNSET
+                or (issubclass(type(value), type) and is_heap(value))
+            )
         ):
             return self.callback(value)
-        if is_heap(kind) and not isinstance(value, torch.Tensor):
+        if is_heap(kind) and not issubclass(type(value), torch.Tensor):
             if iterates and not self.is_native(value):
                 if python_method(kind, "__iter__") is not UNSET:
                     return Pulled(self, self.iter(value))
@@ -435,6 +446,7 @@ class Calls(Operators):
         return super().exc_match(error, self.force(kinds))
 
     # filled by the machine
+    ambient: Ambient
     callbacks: dict[int, tuple[Any, Any]]
     callback_of: dict[int, Any]
 

@@ -68,6 +68,21 @@ def _has_torch_function(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -
     return False
 
 
+# Capture's own modes are not the program's.
+@model(torch._C._len_torch_function_stack)
+def _function_modes(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> int:
+    return m.ambient.function_modes
+
+
+@model(torch._C._len_torch_dispatch_stack)
+def _dispatch_modes(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> int:
+    return m.ambient.dispatch_modes
+
+
+constant(None, *_named("_C._get_dispatch_mode"))
+constant(False, *_named("_C._is_torch_function_mode_enabled"))
+
+
 # ---- builtins that read or write attributes ---------------------------------------------------
 
 

@@ -105,7 +105,7 @@ class Observing(Machine):
         return (
             external is not None
             and external.shadow is None
-            and not isinstance(value, (type, FunctionType, *IDENTITY_TYPES))
+            and not issubclass(type(value), (type, FunctionType, *IDENTITY_TYPES))
         )
 
     # ---- forcing ----------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class Observing(Machine):
             return value
         if issubclass(kind, torch.Tensor):
             return self.tensor_input(value, source)
-        if issubclass(kind, enum.Enum) or isinstance(value, IDENTITY_TYPES):
+        if issubclass(kind, enum.Enum) or issubclass(type(value), IDENTITY_TYPES):
             return self._observe_identity(value, source)
         if issubclass(kind, type):
             self.guard("ID", source, value)
@@ -156,7 +156,7 @@ class Observing(Machine):
                 for name in ("start", "stop", "step")
             ]
             return slice(*parts)
-        if kind in SEQUENCES or (isinstance(value, tuple) and hasattr(kind, "_fields")):
+        if kind in SEQUENCES or (issubclass(type(value), tuple) and hasattr(kind, "_fields")):
             return self._shadow_sequence(external)
         if kind in MAPPINGS:
             return self._shadow_mapping(external)
@@ -236,7 +236,7 @@ class Observing(Machine):
         value, source = external.value, external.source
         self.guard("LENGTH", source, len(value))
         shadow: Any = None
-        if isinstance(value, tuple):
+        if issubclass(type(value), tuple):
             items = [
                 self.observe(self.lazy(self.item(source, i), item)) for i, item in enumerate(value)
             ]

@@ -60,7 +60,7 @@ class Operators(Attributes):
                 self.guard("TRUTH", value.source, bool(inner))
                 return bool(inner)
             value = self.observe(value)
-        if isinstance(value, torch.Tensor):
+        if issubclass(type(value), torch.Tensor):
             raise Break("data-dependent-branch", "the truth of a tensor")
         if value is True or value is False or value is None:
             return bool(value)
@@ -68,9 +68,7 @@ class Operators(Attributes):
         if python_method(kind, "__bool__") is not UNSET:
             found = self.force(self.call_special(value, "__bool__"))
             if type(found) is not bool:
-                raise TypeError(
-                    f"__bool__ should return bool, returned {type(found).__name__}"
-                )
+                raise TypeError(f"__bool__ should return bool, returned {type(found).__name__}")
             return found
         if find(kind, "__bool__")[1] is UNSET and python_method(kind, "__len__") is not UNSET:
             return bool(self.force(self.call_special(value, "__len__")))
@@ -109,13 +107,13 @@ class Operators(Attributes):
         value = self.force(value)
         name = _UNARY.get(function)
         if name is not None and python_method(type(value), name) is not UNSET:
-            if not isinstance(value, torch.Tensor):
+            if not issubclass(type(value), torch.Tensor):
                 return self.call_special(value, name)
         return function(value)
 
     def binary(self, function: Callable, a: Any, b: Any) -> Any:
         a, b = self.force(a), self.force(b)
-        if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
+        if issubclass(type(a), torch.Tensor) or issubclass(type(b), torch.Tensor):
             return function(a, b)
         left, right = type(a), type(b)
         if not is_heap(left) and not is_heap(right):
@@ -151,9 +149,7 @@ class Operators(Attributes):
 
     def _native_binary(self, function: Callable, a: Any, b: Any) -> Any:
         if function in (operator.eq, operator.ne) and (self.is_foreign(a) or self.is_foreign(b)):
-            plain = all(
-                find(type(x), "__eq__")[1] is object.__dict__["__eq__"] for x in (a, b)
-            )
+            plain = all(find(type(x), "__eq__")[1] is object.__dict__["__eq__"] for x in (a, b))
             if plain:
                 return self.same(a, b) is (function is operator.eq)
         return function(a, b)
@@ -172,9 +168,7 @@ class Operators(Attributes):
         }  # fmt: skip
         names = f"'{type(a).__name__}' and '{type(b).__name__}'"
         if function in (operator.lt, operator.le, operator.gt, operator.ge):
-            raise TypeError(
-                f"'{symbols[function]}' not supported between instances of {names}"
-            )
+            raise TypeError(f"'{symbols[function]}' not supported between instances of {names}")
         raise TypeError(f"unsupported operand type(s) for {symbols[function]}: {names}")
 
     # ---- items ------------------------------------------------------------------------------
@@ -186,14 +180,14 @@ class Operators(Attributes):
             if found is not UNSET:
                 return found
         value, key = self.force(value), self.force(key)
-        if isinstance(value, torch.Tensor):
+        if issubclass(type(value), torch.Tensor):
             return value[key]
-        if isinstance(key, torch.Tensor):
+        if issubclass(type(key), torch.Tensor):
             if type(value) in _CONTAINERS:
                 raise Break("data-dependent-value", "a tensor is the index of a container")
         if python_method(type(value), "__getitem__") is not UNSET:
             return self.call_special(value, "__getitem__", key)
-        if isinstance(value, dict) and not isinstance(value, MAPPINGS[:2]):
+        if issubclass(type(value), dict) and not issubclass(type(value), MAPPINGS[:2]):
             missing = python_method(type(value), "__missing__")
             if missing is not UNSET and key not in value:
                 return self.call_special(value, "__missing__", key)
@@ -256,8 +250,8 @@ class Operators(Attributes):
                 self.guard("HAS" if item in inner else "ABSENT", source, item)
                 return item in inner
         item, container = self.force(item), self.force(container)
-        if isinstance(container, torch.Tensor) or isinstance(item, torch.Tensor):
-            if isinstance(container, torch.Tensor):
+        if issubclass(type(container), torch.Tensor) or issubclass(type(item), torch.Tensor):
+            if issubclass(type(container), torch.Tensor):
                 raise Break("data-dependent-value", "membership in a tensor")
             if type(container) in SEQUENCES:
                 if any(item is other for other in container):
@@ -271,7 +265,7 @@ class Operators(Attributes):
                 if self.same(item, other) or self.truth(self.binary(operator.eq, item, other)):
                     return True
             return False
-        if self.is_foreign(container) and not isinstance(container, type):
+        if self.is_foreign(container) and not issubclass(type(container), type):
             raise Break("external-object", f"membership in a {type(container).__name__}")
         return item in container
 
@@ -279,12 +273,12 @@ class Operators(Attributes):
 
     def iter(self, value: Any) -> Any:
         value = self.force(value)
-        if isinstance(value, torch.Tensor):
+        if issubclass(type(value), torch.Tensor):
             return iter(list(value.unbind(0)) if value.dim() else value)
         kind = type(value)
         if python_method(kind, "__iter__") is not UNSET:
             return self.force(self.call_special(value, "__iter__"))
-        if isinstance(value, type) and python_method(type(value), "__iter__") is not UNSET:
+        if issubclass(type(value), type) and python_method(type(value), "__iter__") is not UNSET:
             return self.force(self.call_special(value, "__iter__"))
         if is_heap(kind) and find(kind, "__iter__")[1] is UNSET:
             if python_method(kind, "__getitem__") is not UNSET:
@@ -331,7 +325,7 @@ class Operators(Attributes):
 
     def format(self, value: Any, spec: str) -> str:
         value = self.force(value)
-        if isinstance(value, torch.Tensor):
+        if issubclass(type(value), torch.Tensor):
             raise Break("data-dependent-value", "a tensor is formatted")
         for name in ("__format__", "__str__", "__repr__"):
             if python_method(type(value), name) is not UNSET:
@@ -345,7 +339,7 @@ class Operators(Attributes):
 
     def convert(self, value: Any, conversion: int) -> Any:
         value = self.force(value)
-        if isinstance(value, torch.Tensor):
+        if issubclass(type(value), torch.Tensor):
             raise Break("data-dependent-value", "a tensor is formatted")
         names = ("__str__", "__repr__") if conversion == 1 else ("__repr__",)
         for name in names:
@@ -358,18 +352,18 @@ class Operators(Attributes):
     def check_printable(self, value: Any) -> None:
         """The text of an object must not show its address, or a tensor inside it."""
         kind = type(value)
-        if kind in CONSTANT_TYPES or isinstance(value, (type, BaseException)):
-            if not isinstance(value, BaseException) or all(
+        if kind in CONSTANT_TYPES or issubclass(type(value), (type, BaseException)):
+            if not issubclass(type(value), BaseException) or all(
                 type(arg) in CONSTANT_TYPES for arg in value.args
             ):
                 return
         if kind in _CONTAINERS:
-            for item in value.values() if isinstance(value, dict) else value:
-                if isinstance(item, torch.Tensor):
+            for item in value.values() if issubclass(type(value), dict) else value:
+                if issubclass(type(item), torch.Tensor):
                     raise Break("data-dependent-value", "a tensor is formatted")
                 self.check_printable(item)
             return
-        if isinstance(value, str) or kind.__module__ == "enum" or hasattr(value, "_name_"):
+        if issubclass(type(value), str) or kind.__module__ == "enum" or hasattr(value, "_name_"):
             return
         raise Break("c-function", f"the text of a {kind.__name__}")
 

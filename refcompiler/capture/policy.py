@@ -60,7 +60,7 @@ STATE_READERS = frozenset(
     _get_default_device _has_cuda _log_api_usage_once get_num_threads _is_in_bad_fork
     _get_onednn_allow_tf32 _get_cudnn_benchmark _get_cudnn_deterministic _get_accelerator
     _get_privateuse1_backend_name _is_autocast_available _cuda_isCurrentStreamCapturing
-    _cuda_is_bf16_supported _len_torch_function_stack _len_torch_dispatch_stack
+    _cuda_is_bf16_supported
     _get_float32_matmul_precision _get_fp32_precision_getter _mps_is_available
     """.split()
 )

@@ -93,7 +93,7 @@ class Rebuilder:
             return self.writer.read(value.source)
         if kind in CONSTANT_TYPES or value is NULL or value is UNSET:
             return self.writer.constant(value)
-        if isinstance(value, torch.Tensor):
+        if issubclass(type(value), torch.Tensor):
             return self.tensor(value)
         name = self.names.get(id(value))
         if name is not None:
@@ -104,7 +104,7 @@ class Rebuilder:
         original = self.machine.callback_of.get(id(value))
         if original is not None:
             return self.expression(original)
-        if isinstance(value, _FIXED) and not self.bound_to_state(value):
+        if issubclass(type(value), _FIXED) and not self.bound_to_state(value):
             return self.writer.constant(value)
         self.keep.append(value)
         return self.build(value)
@@ -175,7 +175,7 @@ class Rebuilder:
         if kind in _VIEWS:
             mapping = self.expression(_mapping_of(value))
             return self.assign(value, f"{mapping}.{_VIEWS[kind]}()")
-        if isinstance(value, _ITERATORS):
+        if issubclass(type(value), _ITERATORS):
             return self.iterator(value)
         if kind is Generator:
             if value.frame is None:
@@ -190,15 +190,17 @@ class Rebuilder:
             return self.assign(value, f"{self.expression(value.lazy)}.{value.name}")
         if kind is object:
             return self.assign(value, "object()")
-        if kind in (torch.finfo, torch.iinfo) or kind.__module__ == "enum" or (
-            hasattr(kind, "_member_map_")
+        if (
+            kind in (torch.finfo, torch.iinfo)
+            or kind.__module__ == "enum"
+            or (hasattr(kind, "_member_map_"))
         ):
             return constant(value)
-        if isinstance(value, BaseException):
+        if issubclass(type(value), BaseException):
             return self.exception(value)
         if kind in (property, staticmethod, classmethod):
             return constant(value)
-        if isinstance(value, tuple):
+        if issubclass(type(value), tuple):
             parts = self.expression(tuple(value))
             if not is_heap(kind):  # torch.return_types and other structseqs
                 return self.assign(value, f"{constant(kind)}({parts})")
@@ -255,27 +257,27 @@ class Rebuilder:
     def new(self, value: Any) -> str:
         kind = self.writer.constant(type(value))
         for base in (dict, list, set, collections.OrderedDict, collections.deque):
-            if isinstance(value, base):
+            if issubclass(type(value), base):
                 return f"{self.writer.constant(base)}.__new__({kind})"
         if any(not is_heap(b) and b is not object for b in type(value).__mro__):
             for base in (int, float, str, bytes, frozenset):
-                if isinstance(value, base):
+                if issubclass(type(value), base):
                     return f"{base.__name__}.__new__({kind}, {self.expression(base(value))})"
             raise self.refuse(value)
         return f"object.__new__({kind})"
 
     def instance(self, value: Any, text: str) -> str:
         name = self.assign(value, text)
-        if isinstance(value, dict):
+        if issubclass(type(value), dict):
             setter = "dict"
-            if isinstance(value, collections.OrderedDict):
+            if issubclass(type(value), collections.OrderedDict):
                 setter = self.writer.constant(collections.OrderedDict)
             for key, item in dict.items(value):
                 pair = f"{self.expression(key)}, {self.expression(item)}"
                 self.lines.append(f"{setter}.__setitem__({name}, {pair})")
-        elif isinstance(value, list):
+        elif issubclass(type(value), list):
             self.lines.append(f"list.extend({name}, [{self.many(list.__iter__(value))}])")
-        elif isinstance(value, set):
+        elif issubclass(type(value), set):
             self.lines.append(f"set.update({name}, [{self.many(set.__iter__(value))}])")
         namespace = getattr(value, "__dict__", None)
         if namespace:
@@ -300,9 +302,7 @@ class Rebuilder:
                 self.lines.append(f"{name}.{attribute} = {self.expression(linked)}")
         if value.__suppress_context__:
             self.lines.append(f"{name}.__suppress_context__ = True")
-        namespace = {
-            k: v for k, v in value.__dict__.items() if k != "__refcompiler_trace__"
-        }
+        namespace = {k: v for k, v in value.__dict__.items() if k != "__refcompiler_trace__"}
         if namespace:
             self.lines.append(f"{name}.__dict__.update({self.expression(namespace)})")
         for attribute in ("name", "obj", "value"):
@@ -314,7 +314,9 @@ class Rebuilder:
 
     def iterator(self, value: Any) -> str:
         """By the iterator's own account of its state (``__reduce__``), on a copy of it."""
-        if isinstance(value, (zip, enumerate, itertools.chain, itertools.islice, itertools.cycle)):
+        if issubclass(
+            type(value), (zip, enumerate, itertools.chain, itertools.islice, itertools.cycle)
+        ):
             reduced = value.__reduce__()
         else:
             reduced = copy.copy(value).__reduce__()
