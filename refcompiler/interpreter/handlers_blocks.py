@@ -218,7 +218,7 @@ def send(m: Machine, f: Frame, target: int) -> None:
 
 @op("GET_LEN")
 def get_len(m: Machine, f: Frame, arg: Any) -> None:
-    f.stack.append(len(m.own(f.stack[-1])))
+    f.stack.append(m.length(f.stack[-1]))
 
 
 @op("MATCH_MAPPING")

@@ -253,13 +253,14 @@ def build_list(m: Machine, f: Frame, count: int) -> None:
 
 @op("BUILD_SET")
 def build_set(m: Machine, f: Frame, count: int) -> None:
-    _replace(f, count, {m.own(v) for v in _take(f, count)})
+    _replace(f, count, {m.key(v) for v in _take(f, count)})
 
 
 @op("BUILD_MAP")
 def build_map(m: Machine, f: Frame, count: int) -> None:
-    items = [m.own(v) for v in _take(f, 2 * count)]
-    _replace(f, 2 * count, dict(zip(items[::2], items[1::2], strict=True)))
+    items = _take(f, 2 * count)
+    pairs = zip(items[::2], items[1::2], strict=True)
+    _replace(f, 2 * count, {m.key(k): m.own(v) for k, v in pairs})
 
 
 @op("BUILD_CONST_KEY_MAP")
@@ -280,25 +281,25 @@ def build_slice(m: Machine, f: Frame, count: int) -> None:
 
 @op("LIST_TO_TUPLE")
 def list_to_tuple(m: Machine, f: Frame, arg: Any) -> None:
-    f.stack[-1] = tuple(f.stack[-1])
+    f.stack[-1] = tuple(m.own(f.stack[-1]))
 
 
 @op("LIST_APPEND")
 def list_append(m: Machine, f: Frame, depth: int) -> None:
-    f.stack[-depth - 1].append(m.own(f.stack[-1]))
+    m.own(f.stack[-depth - 1]).append(m.own(f.stack[-1]))
     f.stack.pop()
 
 
 @op("SET_ADD")
 def set_add(m: Machine, f: Frame, depth: int) -> None:
-    f.stack[-depth - 1].add(m.own(f.stack[-1]))
+    m.own(f.stack[-depth - 1]).add(m.key(f.stack[-1]))
     f.stack.pop()
 
 
 @op("MAP_ADD")
 def map_add(m: Machine, f: Frame, depth: int) -> None:
     s = f.stack
-    s[-depth - 2][m.own(s[-2])] = m.own(s[-1])
+    m.own(s[-depth - 2])[m.key(s[-2])] = m.own(s[-1])
     del s[-2:]
 
 
@@ -307,7 +308,7 @@ def list_extend(m: Machine, f: Frame, depth: int) -> None:
     s = f.stack
     value = s[-1]
     try:
-        s[-depth - 1].extend(m.items_of(value))
+        m.own(s[-depth - 1]).extend(m.items_of(value))
         complaint = None
     except TypeError as error:
         complaint = error
@@ -326,14 +327,14 @@ def is_iterable(m: Machine, value: Any) -> bool:
 
 @op("SET_UPDATE")
 def set_update(m: Machine, f: Frame, depth: int) -> None:
-    f.stack[-depth - 1].update(m.items_of(f.stack[-1]))
+    m.own(f.stack[-depth - 1]).update(m.items_of(f.stack[-1]))
     f.stack.pop()
 
 
 @op("DICT_UPDATE")
 def dict_update(m: Machine, f: Frame, depth: int) -> None:
     value = m.own(f.stack[-1])
-    target = f.stack[-depth - 1]
+    target = m.own(f.stack[-depth - 1])
     if type(value) is not dict:
         try:
             keys = value.keys
@@ -359,7 +360,7 @@ def dict_merge(m: Machine, f: Frame, depth: int) -> None:
     """Keyword arguments of a call: a key given twice is an error that names the callee."""
     s = f.stack
     value = m.own(s[-1])
-    target = s[-depth - 1]
+    target = m.own(s[-depth - 1])
     if type(value) is dict and not target:
         target.update(value)
         s.pop()

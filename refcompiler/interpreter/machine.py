@@ -302,6 +302,13 @@ class Machine:
         """``value`` is about to enter a container, a cell, or C code."""
         return value
 
+    def key(self, value: Any) -> Any:
+        """``value`` is about to be hashed."""
+        return value
+
+    def length(self, value: Any) -> int:
+        return len(value)
+
     def truth(self, value: Any) -> bool:
         return bool(value)
 
