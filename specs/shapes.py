@@ -102,6 +102,12 @@ def reduce_dims(args: Mapping[str, Any]) -> tuple[Shape, ...]:
 
 
 @shape_rule
+def reduce_listed(args: Mapping[str, Any]) -> tuple[Shape, ...]:
+    """As :func:`reduce_dims`, but an empty list reduces nothing (``any.dims``)."""
+    return (_shape(args),) if args.get("dim") == [] else reduce_dims(args)
+
+
+@shape_rule
 def reduce_dim_pair(args: Mapping[str, Any]) -> tuple[Shape, ...]:
     """As :func:`reduce_dims`, for values and their positions."""
     return reduce_dims(args) * 2

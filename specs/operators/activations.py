@@ -156,7 +156,7 @@ pointwise(
     "torch.ops.aten.log_sigmoid_forward",
     (SELF,),
     None,
-    "normalised",
+    "pair",
     FLOATS,
     shape_rule="log_sigmoid",
     tolerance=tolerance(4),

@@ -162,6 +162,8 @@ for _name in ("any", "all"):
         f"reduce:{_name}",
         "truth",
         ALL,
+        shape="reduce_listed",
+        doc="An empty list of dimensions reduces nothing, `None` all.",
     )
 _CORRECTION = Arg("correction", "int", values=(0, 1), keyword=True, optional=True, default=1)
 _KEEP_NAMED = Arg("keepdim", "bool", keyword=True, optional=True, default=False)
@@ -404,11 +406,12 @@ add(
         Arg("momentum", "float", values=(0.1, 0.1)),
         Arg("eps", "float", values=(1e-6, 1e-2)),
     ),
-    "compose:batch_norm_training",
+    None,
     "normalised",
     "batch_norm",
     FLOATS,
     tolerance=SUMMED,
+    reasons={"lowering": "training is lowered where the running statistics are functional results"},
 )
 add(
     "_native_batch_norm_legit_no_training.default",

@@ -165,6 +165,8 @@ class Operator:
         found = shapes.SHAPE_RULES[self.shape_rule](full)
         names = (computation.result, *computation.further)
         names += (computation.result,) * (len(found) - len(names))
+        if not found:  # a list of pieces may be empty
+            return ()
         return tuple(TensorType(d, s) for d, s in zip(names, found, strict=True))
 
     def lowers(self, args: Mapping[str, Any]) -> bool:

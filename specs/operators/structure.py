@@ -180,6 +180,18 @@ for _name, _value in (("zeros", "0"), ("ones", "1"), ("full", "fill_value")):
         "like_first",
         ALL,
     )
+for _name, _value in (("zeros", "0"), ("ones", "1"), ("full", "fill_value")):
+    _fill = (Arg("fill_value", "scalar"),) if _name == "full" else ()
+    add(
+        f"new_{_name}.default",
+        f"torch.Tensor.new_{_name}",
+        "factory",
+        (SELF, Arg("size", "sizes"), *_fill, _DTYPE),
+        f"factory:{_value}",
+        "filled_like",
+        "given",
+        ALL,
+    )
 _EMPTY = {"lowering": "memory without a value: the wrapper allocates it"}
 add(
     "empty.memory_format",
@@ -220,6 +232,16 @@ add(
     "torch.arange",
     "factory",
     (Arg("end", "scalar", values=(0, 12)), _DTYPE),
+    "factory:arange",
+    "counted",
+    "counted",
+    ALL - {"bool"},
+)
+add(
+    "arange.start",
+    "torch.arange",
+    "factory",
+    (Arg("start", "scalar", values=(-4, 0)), Arg("end", "scalar", values=(0, 12)), _DTYPE),
     "factory:arange",
     "counted",
     "counted",
