@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -106,7 +105,8 @@ def _functional(
                     values.append(torch._from_functional_tensor(w.elem))
             return values
 
-    with mode, torch.no_grad(), enable_python_dispatcher():
+    # Without the Python dispatcher: its decompositions are not eager's (dropout, resizing).
+    with mode, torch.no_grad():
         graph = make_fx(
             program, decomposition_table=TABLE, tracing_mode="real", pre_dispatch=False
         )(*fakes)

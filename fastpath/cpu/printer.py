@@ -110,7 +110,7 @@ class Printer:
                     self.accumulators[s.reduction] = s.value.dtype
                     if kernel.lane is not None:
                         lanes = min(kernel.block, kernel.lane.extent)
-                        self._scratch(s.reduction, s.value.dtype, lanes)
+                        self._scratch(_row(s.reduction), s.value.dtype, lanes)
         self.line("for unit in range(begin, end):")
         self.depth += 1
         self._unit()
@@ -242,8 +242,8 @@ class Printer:
             self.line(f"acc_{self.scope_name(s.reduction)} = {initial}")
             return
         lanes = min(self.kernel.block, self.kernel.lane.extent)
-        store = self._memory("store", s.reduction)
-        place = self.scope[s.reduction]
+        store = self._memory("store", _row(s.reduction))
+        place = self.scope[_row(s.reduction)]
         self.line(f"for lane in range({lanes}):")
         self.line(f"    {store}(p{place}, lane, {initial})")
 
@@ -277,11 +277,12 @@ class Printer:
             self._add_lane(s, value)
 
     def _add_lane(self, s: Accumulate, value: str) -> None:
-        p = f"p{self.scope[s.reduction]}"
+        row = _row(s.reduction)
+        p = f"p{self.scope[row]}"
         lane = self._lane_place()
-        old = f"{self._memory('load', s.reduction)}({p}, {lane})"
+        old = f"{self._memory('load', row)}({p}, {lane})"
         new = combine(s.kind, s.value.dtype, old, value)
-        self.line(f"{self._memory('store', s.reduction)}({p}, {lane}, {new})")
+        self.line(f"{self._memory('store', row)}({p}, {lane}, {new})")
 
     def _lane_place(self) -> str:
         assert self.kernel.lane is not None
@@ -372,21 +373,18 @@ class Printer:
         for value in values:
             visit(value)
         if found:
-            scope = _Scope(self, found)
+            scope = _Scope(self, found, name_all=True)
             for e in found:
-                name = scope.text(e)
-                if not name.isidentifier():
-                    fresh = self.fresh()
-                    self.line(f"{fresh} = {name}")
-                    name = fresh
-                self.unit_values[e] = name
+                scope.text(e)
+            self.unit_values.update(scope.known)
 
 
 class _Scope:
     """Texts of expressions at one place; what is used twice there gets a name."""
 
-    def __init__(self, printer: Printer, values: Iterable[Expr]):
+    def __init__(self, printer: Printer, values: Iterable[Expr], name_all: bool = False):
         self.printer = printer
+        self.name_all = name_all
         self.known: dict[Expr, str] = {}
         self.rename: tuple[str, str] | None = None
         self.uses: dict[Expr, int] = {}
@@ -414,7 +412,8 @@ class _Scope:
         if self.rename:
             old, new = self.rename
             text = _renamed(text, old, new) if e.op in ("load", "scratch", "index") else text
-        if self.uses.get(e, 0) > 1 or len(text) > 300:
+        named = self.name_all and not text.isidentifier()
+        if named or self.uses.get(e, 0) > 1 or len(text) > 300:
             name = printer.fresh()
             printer.line(f"{name} = {text}")
             text = name
@@ -432,8 +431,9 @@ class _Scope:
         if e.op == "reduced":
             if printer.kernel.lane is None:
                 return f"acc_{printer.scope_name(e.args[0])}"
-            load = printer._memory("load", e.args[0])
-            return f"{load}(p{printer.scope[e.args[0]]}, {printer._lane_place()})"
+            row = _row(e.args[0])
+            load = printer._memory("load", row)
+            return f"{load}(p{printer.scope[row]}, {printer._lane_place()})"
         if e.op == "tile":
             (name,) = e.args
             kernel = printer.kernel
@@ -446,6 +446,11 @@ class _Scope:
             return cast_text("numba", e.args[0].dtype, e.dtype, texts[0])
         # A selection's first operand is a bool; the computing dtype is that of the last.
         return SCALARS[e.op].text("numba", e.args[-1].dtype, *texts)
+
+
+def _row(reduction: str) -> str:
+    """The scratch row of a reduction's accumulators, one per lane; the result may be a buffer."""
+    return f"accumulators of {reduction}"
 
 
 def _renamed(text: str, old: str, new: str) -> str:

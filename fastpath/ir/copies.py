@@ -30,9 +30,11 @@ def _filled(argument: str | int, lowering: Any, val: Any, bound: dict[str, Any])
 
 def _arange(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
     start, step, dtype = bound.get("start", 0), bound.get("step", 1), name_of(val.dtype)
+    if not is_float(dtype):  # eager truncates both before it counts
+        start, step = int(start), int(step)
 
     def body(index: Position) -> Expr:
-        if isinstance(start, float) or isinstance(step, float) or is_float(dtype):
+        if is_float(dtype):
             place = E.cast(E.position(index[0]), "float64")
             scaled = apply("mul", place, E.const(step, "float64"))
             return apply("add", E.const(start, "float64"), scaled)

@@ -103,6 +103,8 @@ class Lowering:
         return reduce(self, kind, tuple(space), tuple(dims), dtype, body)
 
     def add_reduction(self, kind: str, space: Any, dims: Any, dtype: str, body: Any) -> Tensor:
+        if all(space[d] == 1 for d in dims):  # one term each: its own value
+            return self.pointwise(space, dtype, body, kind)
         node = Reduction(self.fresh(kind), kind, space, dims, dtype, body)
         self.steps.append(node)
         return whole(node)
@@ -268,4 +270,5 @@ _RULE_OF: dict[str, str] = {
     "aten.new_full.default": "factory:fill_value",
     "aten.arange.start": "factory:arange",
     "aten._native_batch_norm_legit_functional.default": "compose:batch_norm_training",
+    "aten._native_batch_norm_legit.no_stats": "compose:batch_norm_training",
 }

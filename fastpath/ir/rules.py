@@ -281,15 +281,13 @@ def _batch_norm_training(lowering: Lowering, vals: Any, bound: dict[str, Any]) -
     out = lowering.output(vals[0], normalised, "batch_norm")
     saved = lowering.output(vals[1], lambda i: mean.read(channel(i)), "saved_mean")
     saved_rstd = lowering.output(vals[2], lambda i: rstd.read(channel(i)), "saved_rstd")
-    new_mean = running(bound["running_mean"], lambda i: mean.read(channel(i)))
-    new_var = running(bound["running_var"], variance)
-    return (
-        out,
-        saved,
-        saved_rstd,
-        lowering.output(vals[3], new_mean, "running_mean"),
-        lowering.output(vals[4], new_var, "running_var"),
-    )
+    results = [out, saved, saved_rstd]
+    if bound.get("running_mean") is not None:
+        new_mean = running(bound["running_mean"], lambda i: mean.read(channel(i)))
+        new_var = running(bound["running_var"], variance)
+        results.append(lowering.output(vals[3], new_mean, "running_mean"))
+        results.append(lowering.output(vals[4], new_var, "running_var"))
+    return tuple(results)
 
 
 def _group_norm(lowering: Lowering, vals: Any, bound: dict[str, Any]) -> tuple[Tensor, ...]:

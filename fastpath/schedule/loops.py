@@ -183,6 +183,7 @@ class Builder:
                     and self.stage_of[source] < self.stage_of[node]
                     and self._cost(source) > CHEAP
                     and source not in self._scratched
+                    and source not in self.stored  # then it is read back from there
                     and width * 4 <= budget
                 ):
                     kept = "float32" if source.dtype in ("bfloat16", "float16") else source.dtype

@@ -1,0 +1,162 @@
+"""Random small programs: fused kernels give eager's values, judged against float64, and strides.
+
+A program is a list of steps (elementwise chains, broadcasting, views, reductions, casts), so that a
+failing one prints as Python source.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+import fastpath
+
+SEEDS = range(40)
+UNARY = [
+    "torch.relu({})",
+    "torch.tanh({})",
+    "torch.exp(-{}.abs())",
+    "torch.sigmoid({})",
+    "{} * 2.5 - 1",
+    "torch.nn.functional.gelu({})",
+    "torch.sqrt({}.abs() + 0.5)",
+    "torch.where({0} > 0.1, {0}, -0.5)",
+    "{}.clamp(-1, 1)",
+    "torch.softmax({}, -1)",
+    "torch.log_softmax({}, -1)",
+    "{}.to(torch.float64).mul(1.5).to(torch.float32)",
+    "{}.mul(4).to(torch.int32).to(torch.float32)",
+    "{}.clone()",
+]
+BINARY = ["{} + {}", "{} * {}", "{} - {}", "torch.maximum({}, {})", "{} / ({}.abs() + 1)"]
+REDUCE = ["sum", "mean", "amax", "amin", "var"]
+
+
+@dataclass
+class Maker:
+    """Builds one program, running every step as it goes so that shapes are known."""
+
+    chance: random.Random
+    values: dict[str, torch.Tensor] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+
+    def step(self, text: str) -> None:
+        name = f"v{len(self.values)}"
+        self.values[name] = eval(text, {"torch": torch}, dict(self.values))
+        self.lines.append(f"{name} = {text}")
+
+    def pick(self) -> str:
+        names = list(self.values)
+        return self.chance.choice(names[-5:] if self.chance.random() < 0.7 else names)
+
+    def grow(self) -> None:
+        a = self.pick()
+        x, roll = self.values[a], self.chance.random()
+        if roll < 0.35:
+            self.step(self.chance.choice(UNARY if x.dim() else UNARY[:-5]).format(a))
+        elif roll < 0.65:
+            fits = [n for n, y in self.values.items() if broadcasts(x, y)]
+            self.step(self.chance.choice(BINARY).format(a, self.chance.choice(fits)))
+        elif roll < 0.85 and x.dim():
+            kind = self.chance.choice(REDUCE)
+            dims = self.chance.sample(range(x.dim()), self.chance.randint(1, x.dim()))
+            if kind == "var" and any(x.shape[d] < 2 for d in dims):
+                kind = "sum"
+            self.step(f"{a}.{kind}({sorted(dims)}, keepdim={self.chance.random() < 0.7})")
+        else:
+            self.step(self.view(a, x))
+
+    def view(self, a: str, x: torch.Tensor) -> str:
+        options = [f"{a}.unsqueeze({self.chance.randint(0, x.dim())})", f"{a}.reshape(-1)"]
+        if x.dim() >= 2:
+            d, e = self.chance.sample(range(x.dim()), 2)
+            options += [f"{a}.transpose({d}, {e})"] * 2 + [f"{a}.flatten({min(d, e)}, {max(d, e)})"]
+        if x.dim():
+            d = self.chance.randrange(x.dim())
+            if x.shape[d] > 1:
+                options.append(f"{a}.select({d}, {self.chance.randrange(x.shape[d])})")
+                options.append(f"{a}.narrow({d}, 1, {x.shape[d] - 1})")
+            options.append(f"{a}.flip({d})")
+        if x.dim() < 4 and x.numel() < 3000:
+            options.append(f"{a}.expand(2, {', '.join('-1' for _ in x.shape)})".replace(", )", ")"))
+        return self.chance.choice(options)
+
+
+def broadcasts(x: torch.Tensor, y: torch.Tensor) -> bool:
+    try:
+        return torch.broadcast_shapes(x.shape, y.shape).numel() < 20_000
+    except RuntimeError:
+        return False
+
+
+def program(seed: int) -> tuple[str, Callable[..., Any], list[torch.Tensor]]:
+    """Source, function and float32 inputs of the program that ``seed`` stands for."""
+    chance = random.Random(seed)
+    maker = Maker(chance)
+    generator = torch.Generator().manual_seed(seed)
+    shape = [chance.choice([1, 2, 3, 5, 8, 17, 33]) for _ in range(chance.randint(1, 3))]
+    inputs = []
+    for n in range(chance.randint(1, 3)):
+        own = [1 if chance.random() < 0.15 else s for s in shape]
+        x = torch.randn(own, generator=generator)
+        if chance.random() < 0.3 and x.dim() > 1:
+            x = x.transpose(0, -1).contiguous().transpose(0, -1)
+        inputs.append(x)
+        maker.values[f"v{n}"] = x
+    for _ in range(chance.randint(3, 14)):
+        maker.grow()
+    count = len(inputs)
+    names = list(maker.values)
+    returned = sorted({*chance.sample(names[count:], min(2, len(names) - count)), names[-1]})
+    body = "".join(f"    {line}\n" for line in maker.lines)
+    source = f"def f({', '.join(names[:count])}):\n{body}    return [{', '.join(returned)}]\n"
+    scope: dict[str, Any] = {"torch": torch}
+    exec(source, scope)
+    return source, scope["f"], inputs
+
+
+def steps(x: torch.Tensor) -> list[int]:
+    """The strides that can be observed: those of dimensions with more than one element."""
+    return [stride for n, stride in zip(x.shape, x.stride(), strict=True) if n > 1]
+
+
+def check(seed: int) -> int:
+    """Compare the program of ``seed`` with eager; returns the number of kernels."""
+    source, function, inputs = program(seed)
+    with torch.no_grad():
+        expected = function(*inputs)
+        exact = function(*[x.double() for x in inputs])
+        run = fastpath.compile_graph(torch.fx.symbolic_trace(function), inputs)
+        got = run(*inputs)
+    assert run.report.fallback is None, f"seed {seed}: {run.report.fallback}\n{source}"
+    for n, (a, b, c) in enumerate(zip(got, expected, exact, strict=True)):
+        place = f"seed {seed}, output {n} of\n{source}"
+        assert (a.dtype, a.shape, steps(a)) == (b.dtype, b.shape, steps(b)), place
+        if a.dtype.is_floating_point:
+            scale = c.abs().nan_to_num(0, 0, 0).max().clamp(min=1.0) if c.numel() else 1.0
+            allowed = 4 * (b.double() - c).abs() + 2e-5 * scale
+            error = (a.double() - c).abs()
+            same = (a == b) | (a.isnan() & b.isnan())
+            assert bool((same | (error <= allowed)).all()), place
+        else:
+            assert torch.equal(a, b), place
+    return run.report.kernels
+
+
+@pytest.mark.parametrize("start", range(0, len(SEEDS), 8))
+def test_random_programs(start: int) -> None:
+    kernels = [check(seed) for seed in SEEDS[start : start + 8]]
+    assert sum(kernels) >= len(kernels)
+
+
+def test_the_same_program_compiles_no_kernel_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fastpath.cpu import compile as compiling
+
+    check(3)
+    monkeypatch.setattr(compiling, "_compile", lambda printed: pytest.fail("compiled again"))
+    assert check(3) >= 1
