@@ -6,6 +6,7 @@ Source of the rules: the descriptor guide of CPython's documentation, ``object._
 
 from __future__ import annotations
 
+import functools
 import types
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
@@ -349,6 +350,10 @@ class Attributes(Observing):
             return MethodType(self.wrapped(source, found, "__func__"), cls)
         if kind is property:
             return self.invoke(self.frame, self.wrapped(source, found, "fget"), [value])
+        if type(found) is types.BuiltinFunctionType:
+            return found
+        if kind is functools.cached_property:
+            return self.cached(source, found, value)
         if issubclass(type(found), _SLOT_TYPES):
             receiver = value
             external = self.external.get(id(value))
@@ -363,6 +368,17 @@ class Attributes(Observing):
             self.from_class(source, found)
             return found.__get__(value, cls)
         return self.plain_class_value(source, found)
+
+    def cached(self, source: Source | None, found: Any, value: Any) -> Any:
+        """``functools.cached_property``: the value is kept in the instance's namespace."""
+        self.from_class(source, found)
+        made = self.force(self.invoke(self.frame, self.wrapped(source, found, "func"), [value]))
+        external = self.external.get(id(value))
+        if external is None:
+            value.__dict__[found.attrname] = made
+        else:
+            self.write(external, found.attrname, made)
+        return made
 
     def registered(self, external: External, value: Any, name: str) -> Any:
         """``nn.Module.__getattr__``: parameters, buffers, submodules."""

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from refcompiler.capture.attributes import find, is_heap
-from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES
+from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES, is_numpy_scalar
+from refcompiler.capture.natively import interpreting, natively
 from refcompiler.capture.operators import Operators, Pulled, python_method
 from refcompiler.capture.policy import (
     HIGHER_ORDER_MODULES,
@@ -40,6 +41,7 @@ from refcompiler.interpreter.machine import NATIVE_CODES, program_of
 _DISABLE_MARKS = ("_torchdynamo_disable", "__refcompiler_disable__")
 _TORCH_C = types.BuiltinFunctionType
 _ORIGINAL = "__refcompiler_original__"
+_TYPE_CALL = type.__dict__["__call__"]
 
 
 class Calls(Operators):
@@ -66,17 +68,15 @@ class Calls(Operators):
             merged = {**function.keywords, **kwargs}
             return self.call(frame, function.func, (*function.args, *args), merged)
         if kind.__name__ == "_lru_cache_wrapper":
-            source = self.source_of(function)
-            wrapped = function.__wrapped__
-            if source is not None:
-                wrapped = self.observe(self.lazy(self.member(source, "__wrapped__"), wrapped))
-            return self.call(frame, wrapped, args, kwargs)
+            return self.call_cached(frame, function, args, kwargs)
         if kind in (types.BuiltinFunctionType, types.MethodWrapperType) or isinstance(
             function, IDENTITY_TYPES
         ):
             return self.call_native(frame, function, args, kwargs)
         if is_operation(function):
             return self.call_operation(function, args, kwargs)
+        if kind.__module__ == "numpy" and kind.__name__ == "ufunc":
+            return self.call_ufunc(function, args, kwargs)
         if python_method(kind, "__call__") is not UNSET:
             source, method = self.find_guarded(kind, "__call__")
             self.from_class(source, method)
@@ -106,6 +106,27 @@ class Calls(Operators):
                 raise TypeError("__init__() should return None")
             return extra
         return self.run(new)
+
+    def call_cached(self, frame: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+        """A function under ``functools.lru_cache``.
+
+        It declares that equal arguments give the same answer for good, so with constant
+        arguments its own cache is asked, and a constant answer needs no guards.
+        """
+        source = self.source_of(function)
+        forced = [self.force(a) for a in args]
+        named = {k: self.force(v) for k, v in kwargs.items()}
+        if source is not None and all(
+            type(v) in CONSTANT_TYPES for v in (*forced, *named.values())
+        ):
+            self.guard("ID", source, function)
+            found = function(*forced, **named)
+            if type(found) in CONSTANT_TYPES:
+                return found
+        wrapped = function.__wrapped__
+        if source is not None:
+            wrapped = self.observe(self.lazy(self.member(source, "__wrapped__"), wrapped))
+        return self.call(frame, wrapped, forced, named)
 
     # ---- Python functions -------------------------------------------------------------------
 
@@ -188,6 +209,10 @@ class Calls(Operators):
             if cls.__module__ == "enum" or hasattr(cls, "_member_map_"):
                 return self.call_pure(cls, args, kwargs)
             return self.call(frame, meta_call, (cls, *args), kwargs)
+        return self.make_instance(frame, cls, args, kwargs)
+
+    def make_instance(self, frame: Any, cls: type, args: Sequence, kwargs: Mapping) -> Any:
+        """``type.__call__``: ``__new__``, then ``__init__``."""
         if not is_heap(cls):
             return self.call_builtin_class(frame, cls, args, kwargs)
         if issubclass(cls, torch.Tensor) or issubclass(cls, torch.autograd.Function):
@@ -205,7 +230,7 @@ class Calls(Operators):
                 self.guard("ID", new_source, find(cls, "__new__")[1])
                 self.external.setdefault(id(new), _external_staticmethod(self, new, new_source))
             made = self.force(self.invoke(frame, new, (cls, *args), kwargs))
-            if not issubclass(type(made), cls):
+            if cls not in type(made).__mro__:
                 return made
         elif new is object.__new__:
             made = object.__new__(cls)
@@ -269,7 +294,8 @@ class Calls(Operators):
         bound = bound_owner(function)
         if issubclass(type(function), types.MethodWrapperType):
             slot = find(function.__objclass__, name)[1]
-            return self.call_descriptor(frame, slot, name, (bound, *args), kwargs)
+            args = (function.__self__, *args)
+            return self.call_descriptor(frame, slot, name, args, kwargs)
         if bound is not None:
             return self.call_bound(function, bound, name, args, kwargs)
         owner = getattr(function, "__self__", None)
@@ -320,6 +346,8 @@ class Calls(Operators):
         """An unbound slot or method of a built-in class, such as ``object.__setattr__``."""
         if args:
             receiver = self.force(args[0])
+            if function is _TYPE_CALL:
+                return self.make_instance(frame, receiver, args[1:], kwargs)
             if function.__objclass__ is object:
                 if name == "__setattr__":
                     self.plain_setattr(receiver, self.force(args[1]), args[2])
@@ -343,6 +371,14 @@ class Calls(Operators):
         if function.__objclass__.__module__ in PURE_MODULES:
             return self.call_pure(function, args, kwargs)
         raise Break("c-function", function.__qualname__)
+
+    def call_ufunc(self, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+        """A numpy function of numbers alone is a constant."""
+        forced = [self.force(a) for a in args]
+        for value in forced:
+            if type(value) not in CONSTANT_TYPES and not is_numpy_scalar(type(value)):
+                raise Break("c-function", f"numpy.{function.__name__}")
+        return function(*forced, **{k: self.force(v) for k, v in kwargs.items()})
 
     def read_foreign_dict(self, value: dict, name: str, args: Sequence) -> Any:
         """One key of an instance of a dict's subclass, as ``dict`` itself reads it."""
@@ -370,7 +406,7 @@ class Calls(Operators):
         iterates, calls = name in ITERATING, name in CALLING
         forced = [self.pass_native(a, iterates, calls) for a in args]
         named = {k: self.pass_native(v, False, calls) for k, v in kwargs.items()}
-        found = function(*forced, **named)
+        found = natively(self, function, *forced, **named)
         self.recorder.keep.append(found)  # identity tables must not see its id again
         return found
 
@@ -405,7 +441,8 @@ class Calls(Operators):
             return known[1]
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            return self.force(self.invoke(self.frame, function, args, kwargs))
+            with interpreting():
+                return self.force(self.invoke(self.frame, function, args, kwargs))
 
         self.callbacks[id(function)] = (function, call)
         self.callback_of[id(call)] = function

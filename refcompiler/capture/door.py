@@ -100,6 +100,8 @@ class Recorder:
             )
         if isinstance(value, tuple):  # named tuples of results
             return tuple([self.argument(v) for v in value])
+        if hasattr(kind, "dtype") and kind.__module__ == "numpy" and hasattr(value, "item"):
+            return value.item()  # torch takes a numpy scalar as the Python number
         if kind is FunctionType or (callable(value) and not isinstance(value, type)):
             raise Break("higher-order", f"a function is an argument of an operation: {value!r}")
         return value

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from refcompiler.capture import models
+from refcompiler.capture import copying, models, transforms
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Door, Recorder
+from refcompiler.capture.natively import interpreting
 from refcompiler.capture.signals import Break, Reason, Restart
 from refcompiler.guards.kinds import Ambient
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.machine import Signal
 
-__all__ = ["Captured", "Symbolic", "models"]
+__all__ = ["Captured", "Symbolic", "copying", "models", "transforms"]
 
 
 @dataclass
@@ -120,7 +122,10 @@ class Symbolic(Calls):
     def run(self, frame: Frame) -> Any:
         """A nested run: entered through C or a special method, so a break restarts capture."""
         try:
-            return super().run(frame)
+            if sys.getprofile() is None:
+                return super().run(frame)
+            with interpreting():
+                return super().run(frame)
         except Break as signal:
             raise Restart(self.steps, signal.row, signal.context) from signal
 

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 
 from refcompiler.capture.calls import MODELS, Calls
+from refcompiler.capture.attributes import find
+from refcompiler.capture.natively import QUIET, natively
 from refcompiler.capture.observe import MAPPINGS, SEQUENCES, SETS
 from refcompiler.capture.operators import _DUNDERS, python_method
 from refcompiler.capture.signals import Break
@@ -177,24 +179,33 @@ def _plain(m: Calls, classes: Any) -> Any:
 
 
 def _native_isinstance(m: Calls, value: Any, classes: Any) -> bool:
+    if isinstance(classes, tuple):
+        return any(_native_isinstance(m, value, cls) for cls in classes)
     if isinstance(value, torch.Tensor):
-        for cls in classes if isinstance(classes, tuple) else (classes,):
-            if isinstance(cls, tuple):
-                if _native_isinstance(m, value, cls):
-                    return True
-                continue
-            if isinstance(cls, type) and issubclass(m.type_of(value), cls):
+        if isinstance(classes, type):
+            if issubclass(m.type_of(value), classes):
                 return True
-            if not (isinstance(cls, type) and cls.__module__.startswith("torch._subclasses")):
-                if isinstance(value, cls):
-                    return True
-        return False
-    return isinstance(value, classes)
+            if classes.__module__.startswith("torch._subclasses"):
+                return False
+        return isinstance(value, classes)
+    if isinstance(classes, type) and classes in type(value).__mro__:
+        return True
+    hook = find(type(classes), "__instancecheck__")[1]
+    if type(hook) is FunctionType and not _is_quiet(hook):
+        return m.truth(m.invoke(m.frame, hook, [classes, value]))
+    if type(classes) is type and python_method(type(value), "__getattribute__") is not UNSET:
+        return issubclass(m.force(m.getattr(value, "__class__")), classes)
+    return natively(m, isinstance, value, classes)
+
+
+def _is_quiet(function: FunctionType) -> bool:
+    """A function of the standard library or of torch, whose effects nobody sees."""
+    return (function.__module__ or "").partition(".")[0] in QUIET
 
 
 @model(issubclass)
 def _issubclass(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
-    return issubclass(m.force(args[0]), _plain(m, args[1]))
+    return natively(m, issubclass, m.force(args[0]), _plain(m, args[1]))
 
 
 @model(callable)
@@ -224,8 +235,10 @@ def _signature(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> inspect
 @model(hash)
 def _hash(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     value = m.force(args[0])
+    if python_method(type(value), "__hash__") is not UNSET and type(value) is not torch.Tensor:
+        return m.force(m.call_special(value, "__hash__"))
     if isinstance(value, (int, float, str, bytes, tuple, type(None))):
-        return hash(value)
+        return natively(m, hash, value)
     raise Break("c-function", "builtins.hash")
 
 

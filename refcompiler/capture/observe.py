@@ -125,7 +125,7 @@ class Observing(Machine):
 
     def _observe(self, value: Any, source: Source) -> Any:
         kind = type(value)
-        if kind in CONSTANT_TYPES:
+        if kind in CONSTANT_TYPES or is_numpy_scalar(kind):
             self.guard("EQUALS", source, value)
             return value
         if issubclass(kind, torch.Tensor):
@@ -358,6 +358,13 @@ class Observing(Machine):
         key = (id(external.value), name)
         self.overlay[key] = value
         self.changed[id(external.value)] = external
+
+
+def is_numpy_scalar(kind: type) -> bool:
+    """numpy's scalars are constants like Python's numbers (known by name: no numpy import)."""
+    return kind.__module__ == "numpy" and any(
+        base.__name__ == "generic" and base.__module__ == "numpy" for base in kind.__mro__
+    )
 
 
 def _input_name(source: Source) -> str:

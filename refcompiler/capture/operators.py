@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from refcompiler.capture.attributes import Attributes, find, is_heap
+from refcompiler.capture.natively import interpreting, natively
 from refcompiler.capture.observe import CONSTANT_TYPES, MAPPINGS, SEQUENCES, SETS
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import Lazy
@@ -79,6 +80,15 @@ class Operators(Attributes):
             self.find_guarded(kind, "__len__")
         return bool(value)
 
+    def key(self, value: Any) -> Any:
+        value = self.force(value)
+        if type(value) not in CONSTANT_TYPES:
+            natively(self, hash, value)
+        return value
+
+    def length(self, value: Any) -> int:
+        return self.force(self.invoke(self.frame, len, [value]))
+
     def is_none(self, value: Any) -> bool:
         if type(value) is Lazy and value.source not in self.forced:
             self.guard("NONE" if value.value is None else "NOT_NONE", value.source)
@@ -116,8 +126,10 @@ class Operators(Attributes):
         if issubclass(type(a), torch.Tensor) or issubclass(type(b), torch.Tensor):
             return function(a, b)
         left, right = type(a), type(b)
-        if not is_heap(left) and not is_heap(right):
+        if left in CONSTANT_TYPES and right in CONSTANT_TYPES:
             return function(a, b)
+        if not is_heap(left) and not is_heap(right):
+            return self._native_binary(function, a, b)
         method, reflected, inplace = _DUNDERS[function]
         names = [(a, inplace, b)] if inplace is not None else []
         pair = [(a, method, b), (b, reflected, a)]
@@ -152,7 +164,9 @@ class Operators(Attributes):
             plain = all(find(type(x), "__eq__")[1] is object.__dict__["__eq__"] for x in (a, b))
             if plain:
                 return self.same(a, b) is (function is operator.eq)
-        return function(a, b)
+        if function is operator.mod and type(a) in (str, bytes):
+            self.check_printable(b)
+        return natively(self, function, a, b)
 
     def _unsupported(self, function: Callable, a: Any, b: Any) -> Any:
         symbols = {
@@ -198,7 +212,7 @@ class Operators(Attributes):
             return made
         if self.is_foreign(value):
             raise Break("external-object", f"an item of a {type(value).__name__}")
-        return value[key]
+        return natively(self, operator.getitem, value, key)
 
     def lazy_item(self, lazy: Lazy, key: Any) -> Any:
         """An item of an external container that stays otherwise unobserved, or UNSET."""
@@ -227,7 +241,10 @@ class Operators(Attributes):
             self.call_special(value, "__setitem__", key, new)
             return
         self.check_writable(value)
-        value[key] = new
+        if type(key) in CONSTANT_TYPES:
+            value[key] = new
+        else:
+            natively(self, operator.setitem, value, key, new)
 
     def delitem(self, value: Any, key: Any) -> None:
         value, key = self.force(value), self.force(key)
@@ -235,7 +252,7 @@ class Operators(Attributes):
             self.call_special(value, "__delitem__", key)
             return
         self.check_writable(value)
-        del value[key]
+        natively(self, operator.delitem, value, key)
 
     def check_writable(self, value: Any) -> None:
         if self.is_foreign(value):
@@ -267,7 +284,7 @@ class Operators(Attributes):
             return False
         if self.is_foreign(container) and not issubclass(type(container), type):
             raise Break("external-object", f"membership in a {type(container).__name__}")
-        return item in container
+        return natively(self, operator.contains, container, item)
 
     # ---- iteration --------------------------------------------------------------------------
 
@@ -381,7 +398,8 @@ class Pulled:
         return self
 
     def __next__(self) -> Any:
-        found = self.machine.next(self.iterator)
-        if found is UNSET:
-            raise StopIteration
-        return self.machine.force(found)
+        with interpreting():
+            found = self.machine.next(self.iterator)
+            if found is UNSET:
+                raise StopIteration
+            return self.machine.force(found)

@@ -1,0 +1,75 @@
+"""C code that runs while capturing must not run the user's Python behind the interpreter's back.
+
+``sorted`` calls ``__lt__``, a dict ``__hash__``, a list ``__eq__``: if those are the user's, what
+they read would be unguarded and what they write lost. A profile function sees them begin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from types import BuiltinFunctionType, FrameType, FunctionType
+from typing import Any
+
+from torch._subclasses.fake_tensor import FakeTensor
+
+from refcompiler.capture.observe import CONSTANT_TYPES
+from refcompiler.capture.signals import Restart
+
+#: Packages whose Python code may run natively while capturing.
+QUIET = frozenset(sys.stdlib_module_names) | {
+    "torch",
+    "refcompiler",
+    "numpy",
+    "sympy",
+    "mpmath",
+    "typing_extensions",
+}
+#: Arguments of these types make no C function call Python code.
+_SILENT = CONSTANT_TYPES | {FakeTensor, FunctionType, BuiltinFunctionType}
+
+
+class _Seen(BaseException):
+    """The user's Python code is about to run natively."""
+
+
+def _spy(frame: FrameType, event: str, arg: Any) -> None:
+    if event == "call":
+        module = frame.f_globals.get("__name__") or ""
+        if module.partition(".")[0] not in QUIET and not module.startswith("namedtuple_"):
+            raise _Seen(frame.f_code.co_qualname)
+
+
+def natively(machine: Any, function: Callable, *args: Any, **kwargs: Any) -> Any:
+    """``function(*args, **kwargs)``; capture ends before it if that runs the user's Python."""
+    if not kwargs and type(getattr(function, "__self__", None)) in _SILENT:
+        for value in args:
+            if type(value) not in _SILENT:
+                break
+        else:
+            return function(*args)
+    if sys.getprofile() is not None:  # this one already, or one of the user's
+        return function(*args, **kwargs)
+    sys.setprofile(_spy)
+    try:
+        return function(*args, **kwargs)
+    except _Seen as seen:
+        name = getattr(function, "__qualname__", repr(type(function)))
+        context = f"{name} calls {seen.args[0]}"
+    finally:
+        sys.setprofile(None)
+    raise Restart(machine.steps, "c-function", context)
+
+
+@contextlib.contextmanager
+def interpreting() -> Iterator[None]:
+    """C code called back into the interpreter: nothing runs unseen until it returns."""
+    watching = sys.getprofile() is _spy
+    if watching:
+        sys.setprofile(None)
+    try:
+        yield
+    finally:
+        if watching:
+            sys.setprofile(_spy)
