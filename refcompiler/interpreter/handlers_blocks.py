@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from refcompiler.interpreter.frame import UNSET, Frame
@@ -216,6 +216,11 @@ def send(m: Machine, f: Frame, target: int) -> None:
 # ---- match -----------------------------------------------------------------------------------
 
 
+#: Flags of types (CPython's ``Py_TPFLAGS_SEQUENCE`` and ``Py_TPFLAGS_MAPPING``): what the abstract
+#: base classes of collections give to their subclasses and to what is registered with them.
+_IS_SEQUENCE, _IS_MAPPING = 1 << 5, 1 << 6
+
+
 @op("GET_LEN")
 def get_len(m: Machine, f: Frame, arg: Any) -> None:
     f.stack.append(m.length(f.stack[-1]))
@@ -223,13 +228,12 @@ def get_len(m: Machine, f: Frame, arg: Any) -> None:
 
 @op("MATCH_MAPPING")
 def match_mapping(m: Machine, f: Frame, arg: Any) -> None:
-    f.stack.append(issubclass(m.type_of(f.stack[-1]), Mapping))
+    f.stack.append(bool(m.type_of(f.stack[-1]).__flags__ & _IS_MAPPING))
 
 
 @op("MATCH_SEQUENCE")
 def match_sequence(m: Machine, f: Frame, arg: Any) -> None:
-    kind = m.type_of(f.stack[-1])
-    f.stack.append(issubclass(kind, Sequence) and not issubclass(kind, str | bytes | bytearray))
+    f.stack.append(bool(m.type_of(f.stack[-1]).__flags__ & _IS_SEQUENCE))
 
 
 @op("MATCH_KEYS")

@@ -173,7 +173,9 @@ def delete_name(m: Machine, f: Frame, name: str) -> None:
 @op("SETUP_ANNOTATIONS")
 def setup_annotations(m: Machine, f: Frame, arg: Any) -> None:
     namespace = f.globals if f.mapping is None else f.mapping
-    if "__annotations__" not in namespace:
+    try:
+        namespace["__annotations__"]  # asked as CPython asks a mapping of any kind
+    except KeyError:
         namespace["__annotations__"] = {}
 
 

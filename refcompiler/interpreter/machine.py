@@ -144,7 +144,7 @@ class Machine:
         self.passing: BaseException | None = None  # left an inner run: has its context already
         self.stopped: Any = None  # value of the StopIteration that ended the last iterator
         self.depth = 0
-        self.limit = sys.getrecursionlimit()  # of interpreted frames; read again by each run
+        self.limit = sys.getrecursionlimit()  # of interpreted frames
 
     # ---- frames -----------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ import torch
 
 from refcompiler.capture.attributes import is_heap
 from refcompiler.capture.machine import Symbolic
-from refcompiler.capture.observe import CONSTANT_TYPES
+from refcompiler.capture.observe import CONSTANT_TYPES, is_numpy_scalar
 from refcompiler.capture.operators import Pulled
 from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.signals import Restart
@@ -39,6 +39,8 @@ _ITERATORS = (
     type(reversed([])),
     zip,
     enumerate,
+    map,
+    filter,
     itertools.chain,
     itertools.count,
     itertools.islice,
@@ -46,6 +48,8 @@ _ITERATORS = (
     itertools.product,
     itertools.cycle,
 )
+#: Iterators over other iterators: a copy would share those.
+_WRAPPING = (zip, enumerate, map, filter, itertools.chain, itertools.islice, itertools.cycle)
 _VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
 _FIXED = (
     type,
@@ -91,7 +95,7 @@ class Rebuilder:
             if forced is not UNSET and not isinstance(forced, (MethodType, functools.partial)):
                 return self.expression(forced)
             return self.writer.read(value.source)
-        if kind in CONSTANT_TYPES or value is NULL or value is UNSET:
+        if kind in CONSTANT_TYPES or value is NULL or value is UNSET or is_numpy_scalar(kind):
             return self.writer.constant(value)
         if issubclass(type(value), torch.Tensor):
             return self.tensor(value)
@@ -190,6 +194,8 @@ class Rebuilder:
             return self.assign(value, f"{self.expression(value.lazy)}.{value.name}")
         if kind is object:
             return self.assign(value, "object()")
+        if kind is types.SimpleNamespace:
+            return self.instance(value, f"{constant(kind)}()")
         if (
             kind in (torch.finfo, torch.iinfo)
             or kind.__module__ == "enum"

@@ -1,0 +1,959 @@
+"""Classes and their instances: attributes, special methods, dataclasses, enums, metaclasses.
+
+PYTEST_DONT_REWRITE: the assertions inside the cases are part of them.
+"""
+
+from __future__ import annotations
+
+import abc
+import collections
+import dataclasses
+import enum
+import functools
+import inspect
+import types
+import typing
+
+import pytest
+import torch
+
+from tests.cpu.capture.oracle import Case, Cases, check
+
+cases = Cases()
+t = torch.randn
+
+
+class Scale:
+    factor = 2.0
+
+    def __init__(self, k):
+        self.k = k
+
+    def __call__(self, x):
+        return x * self.k * self.factor
+
+    def method(self, x, y=1):
+        return x + self.k * y
+
+    @property
+    def half(self):
+        return self.k / 2
+
+    @half.setter
+    def half(self, value):
+        self.k = value * 2
+
+    @half.deleter
+    def half(self):
+        self.k = 0.0
+
+    @staticmethod
+    def plain(x):
+        return x + 1
+
+    @classmethod
+    def make(cls, k):
+        return cls(k)
+
+
+@cases()
+def methods_and_properties():
+    s = Scale(3.0)
+
+    def f(x):
+        return s(x), s.method(x, y=2), s.half * x, s.plain(x), Scale.plain(x), s.make(2)(x), s.factor
+
+    return f
+
+
+@cases()
+def object_argument():
+    def f(s, x):
+        return s(x) + s.half
+
+    s = Scale(2.0)
+    return f, [(s, t(3)), (s, t(3)), (s, t(3))]
+
+
+@cases(recompiles=1, graphs=2)
+def object_argument_of_other_contents():
+    def f(s, x):
+        return s.method(x)
+
+    return f, [(Scale(2.0), t(3)), (Scale(3.0), t(3)), (Scale(2.0), t(3))]
+
+
+@cases()
+def objects_made_inside():
+    def f(x):
+        s = Scale(x.sum())
+        s.half = x.mean()
+        y = s(x)
+        del s.half
+        return y, s, s.method(x)
+
+    return f
+
+
+@cases(recompiles=1, graphs=2)
+def attributes_written():
+    s = Scale(1.0)
+    s.seen = []
+
+    def f(x):
+        s.k = s.k + 1
+        s.last = x * s.k
+        s.seen.append(s.k)
+        s.half = s.half + 0
+        s.seen[:-1] = []
+        return s.last
+
+    return f, [(t(3),)] * 2, [s]
+
+
+@cases()
+def attribute_deleted():
+    s = Scale(1.0)
+    s.extra = 5
+
+    def f(x):
+        had = hasattr(s, "extra")
+        del s.extra
+        return x + 1, had, hasattr(s, "extra"), getattr(s, "extra", x)
+
+    return f, [(t(3),)], [s]
+
+
+@cases()
+def tensor_attribute_replaced():
+    s = Scale(torch.ones(3))
+
+    def f(x):
+        old, s.k = s.k, x + s.k
+        return old, s.k
+
+    return f, [(t(3),)] * 3, [s]
+
+
+@cases()
+def tensor_attribute_changed_in_place():
+    s = Scale(torch.ones(3))
+
+    def f(x):
+        s.k += x
+        s.k.mul_(2)
+        return s.k, s.k is s.__dict__["k"]
+
+    return f, [(t(3),)] * 3, [s]
+
+
+@cases()
+def bound_method_kept():
+    s = Scale(2.0)
+    bound = s.method
+
+    def f(x):
+        again = s.method
+        return bound(x), again(x), again.__self__ is s, again.__func__ is Scale.method, again
+
+    return f
+
+
+@cases()
+def special_methods():
+    class V:
+        def __init__(self, v):
+            self.v = v
+
+        def __add__(self, other):
+            return V(self.v + (other.v if isinstance(other, V) else other))
+
+        __radd__ = __add__
+
+        def __iadd__(self, other):
+            self.v = self.v + other
+            return self
+
+        def __mul__(self, other):
+            return NotImplemented
+
+        def __rmul__(self, other):
+            return ("rmul", self.v * other)
+
+        def __neg__(self):
+            return V(-self.v)
+
+        def __eq__(self, other):
+            return isinstance(other, V) and self.v is other.v
+
+        def __hash__(self):
+            return 1
+
+        def __lt__(self, other):
+            return self.v is not other.v
+
+        def __getitem__(self, i):
+            return self.v[i]
+
+        def __len__(self):
+            return self.v.shape[0]
+
+        def __iter__(self):
+            return iter(self.v.unbind())
+
+        def __contains__(self, item):
+            return item is self.v
+
+        def __bool__(self):
+            return True
+
+        def __abs__(self):
+            return V(self.v.abs())
+
+        def __matmul__(self, other):
+            return self.v @ other.v
+
+        def __int__(self):
+            return 7
+
+        def __float__(self):
+            return 2.5
+
+        def __index__(self):
+            return 1
+
+        def __str__(self):
+            return "V!"
+
+        def __repr__(self):
+            return "V?"
+
+        def __format__(self, spec):
+            return f"<{spec}>"
+
+        def __setitem__(self, i, value):
+            self.v = self.v + value
+
+        def __delitem__(self, i):
+            self.v = self.v - i
+
+        def __divmod__(self, other):
+            return self.v, other
+
+        def __round__(self, n=None):
+            return self.v, n
+
+        def __reversed__(self):
+            return iter([self.v])
+
+    def f(x):
+        a, b = V(x), V(x + 1)
+        c = a + b
+        c += 1
+        c[0] = 3
+        del c[2]
+        try:
+            a * 2
+        except TypeError as error:
+            text = str(error)
+        return (
+            (a + 1).v, (2 + a).v, c.v, (-a).v, a == b, a == V(x), a != b, a < b, a[0], len(a),
+            list(a), x in a, bool(a), abs(a).v, a @ V(x.T), int(a), float(a), [1, 2][a],
+            str(a), repr(a), f"{a:>3} {a!r} {a!s}", 3 * a, text, sum([a, b]).v, sorted([a])[0].v,
+            hash(a), {a: 1}[a], max(a, b, key=lambda v: len(v)).v, "%s %r" % (a, a),
+            "{} {!r}".format(a, a), range(5)[a], round(a), divmod(a, 2), list(reversed(a)),
+        )  # fmt: skip
+
+    return f
+
+
+@cases()
+def getattr_hooks():
+    class Dynamic:
+        def __init__(self):
+            object.__setattr__(self, "store", {})
+
+        def __getattr__(self, name):
+            if name.startswith("t_"):
+                return self.store[name]
+            raise AttributeError(name)
+
+        def __setattr__(self, name, value):
+            self.store[name] = value
+
+        def __delattr__(self, name):
+            del self.store[name]
+
+    def f(x):
+        d = Dynamic()
+        d.t_a = x + 1
+        d.t_b = 2
+        del d.t_b
+        return d.t_a, hasattr(d, "other"), getattr(d, "none", 3), list(d.store)
+
+    return f
+
+
+@cases()
+def getattribute_hook():
+    class Logged:
+        def __init__(self):
+            self.log = []
+            self.k = 2.0
+
+        def __getattribute__(self, name):
+            if name != "log":
+                self.log.append(name)
+            return super().__getattribute__(name)
+
+    def f(x):
+        d = Logged()
+        return x * d.k, d.log
+
+    return f
+
+
+@cases()
+def getattribute_hook_outside():
+    class Logged:
+        def __init__(self):
+            self.log = []
+            self.k = 2.0
+
+        def __getattribute__(self, name):
+            if name != "log":
+                self.log.append(name)
+                del self.log[:-1]
+            return super().__getattribute__(name)
+
+    d = Logged()
+    d.k
+    return (lambda x: x * d.k), [(t(2),)] * 3, [d.log]
+
+
+@cases()
+def descriptors():
+    class Data:
+        def __set_name__(self, owner, name):
+            self.name = "_" + name
+
+        def __get__(self, obj, cls=None):
+            return self if obj is None else getattr(obj, self.name) * 2
+
+        def __set__(self, obj, value):
+            setattr(obj, self.name, value + 1)
+
+    class NonData:
+        def __get__(self, obj, cls=None):
+            return ("class", cls.__name__) if obj is None else ("object", obj.k)
+
+    class H:
+        d = Data()
+        n = NonData()
+
+        def __init__(self, k):
+            self.k = k
+            self.d = k
+
+    outside = H(3)
+
+    def f(x):
+        h = H(x)
+        first = h.d
+        h.d = 5
+        h.__dict__["n"] = "own"
+        outside.d = x
+        return first, h.d, h.n, H.n, outside.n, type(H.d).__name__
+
+    return f, [(t(2),)], [outside]
+
+
+@cases()
+def slots():
+    class S:
+        __slots__ = ("a", "b", "__weakref__")
+
+        def __init__(self, a):
+            self.a = a
+
+    outside = S(torch.ones(3))
+
+    def f(x):
+        s = S(x)
+        s.b = s.a + 1
+        outside.b = outside.a * x
+        outside.a = outside.b + 1
+        try:
+            s.c = 1
+        except AttributeError as error:
+            text = str(error)
+        del s.a
+        return s, outside.b, hasattr(s, "a"), text, hasattr(outside, "b")
+
+    return f, [(t(3),)] * 2, [outside]
+
+
+@cases()
+def super_forms():
+    class A:
+        tag = "a"
+
+        def __init__(self, x):
+            self.log = ["A"]
+            self.x = x
+
+        def run(self, x):
+            return x + 1
+
+        @classmethod
+        def make(cls, x):
+            return cls(x)
+
+        @property
+        def p(self):
+            return self.x * 3
+
+    class B(A):
+        tag = "b"
+
+        def __init__(self, x):
+            super().__init__(x)
+            self.log.append("B")
+
+        def run(self, x):
+            return super().run(x) * 2
+
+        @classmethod
+        def make(cls, x):
+            return super().make(x + 1)
+
+        @property
+        def p(self):
+            return super().p + 1
+
+    class C(A):
+        def run(self, x):
+            return super(C, self).run(x) - 3
+
+    class D(B, C):
+        def run(self, x):
+            return [super().run(x), A.run(self, x), super().tag, super(B, self).run(x)]
+
+    def f(x):
+        d = D.make(x)
+        return d.run(x), d.log, d.p, D.__mro__[1].__name__, isinstance(d, C), d.x
+
+    return f
+
+
+@cases()
+def abstract_classes():
+    class Base(abc.ABC):
+        @abc.abstractmethod
+        def run(self, x): ...
+
+        def go(self, x):
+            return self.run(x) + 1
+
+    class Real(Base):
+        def run(self, x):
+            return x * 2
+
+    def f(x):
+        try:
+            Base()
+        except TypeError as error:
+            text = str(error)
+        return Real().go(x), isinstance(Real(), Base), text
+
+    return f
+
+
+@cases()
+def metaclasses():
+    class Meta(type):
+        def __call__(cls, *args):
+            made = super().__call__(*args)
+            made.made = cls.__name__
+            return made
+
+        @property
+        def title(cls):
+            return cls.__name__ + "!"
+
+        def __len__(cls):
+            return 3
+
+        def __iter__(cls):
+            return iter([1, 2])
+
+        def __contains__(cls, item):
+            return item == 1
+
+    class M(metaclass=Meta):
+        def __init__(self, v):
+            self.v = v
+
+    def f(x):
+        m = M(x + 1)
+        return m.v, m.made, M.title, len(M), list(M), 1 in M
+
+    return f
+
+
+@cases()
+def custom_new():
+    class N:
+        def __new__(cls, x):
+            self = super().__new__(cls)
+            self.tag = "new"
+            return self
+
+        def __init__(self, x):
+            self.x = x * 2
+
+    class Other:
+        def __new__(cls, x):
+            return x + 5
+
+    def f(x):
+        n = N(x)
+        return n, n.tag, n.x, Other(x)
+
+    return f
+
+
+@cases()
+def builtin_subclasses():
+    class L(list):
+        def total(self):
+            return sum(self)
+
+    class D(dict):
+        def __missing__(self, key):
+            return key * 2
+
+        def __getattr__(self, name):
+            return self[name]
+
+    class T(tuple):
+        def first(self):
+            return self[0]
+
+    class I(int):  # noqa: E742
+        pass
+
+    class S(str):
+        pass
+
+    def f(x):
+        a = L([x, x])
+        a.append(x)
+        d = D(k=x)
+        d["l"] = x + 1
+        tup = T((x, 1))
+        return a, a.total(), d, d["zz"], d.k, d.l, tup.first(), tup, I(3) + 1, S("a") + "b", I(4)
+
+    return f
+
+
+@cases()
+def external_builtin_subclasses():
+    class L(list):
+        pass
+
+    class D(dict):
+        pass
+
+    a, d = L([torch.ones(2), 2.0]), D(k=torch.ones(2))
+
+    def f(x):
+        return x * a[1] + a[0] + d["k"], len(a), "k" in d, [i for i in a], list(d), d.get("q")
+
+    return f, [(t(2),)] * 2, [a, d]
+
+
+@cases(graphs=2, recompiles=1)
+def class_attributes():
+    class K:
+        count = 0
+        table = {}
+
+    def f(x):
+        K.table["x"] = 1
+        return x * K.count + len(K.table)
+
+    def bump():
+        K.count = 5
+
+    return f, [(t(2),), bump, (t(2),)], [K.table]
+
+
+@cases(breaks=2, graphs=2)
+def class_attribute_written():
+    class K:
+        count = torch.zeros(2)
+
+    def f(x):
+        K.count = K.count + x
+        return K.count * 2
+
+    return f, [(t(2),)] * 2, [lambda: K.count]
+
+
+@cases()
+def class_statement_inside():
+    def f(x):
+        y = x + 1
+        return y
+
+    return f
+
+
+# ---- ready-made kinds of classes -------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Config:
+    scale: float = 2.0
+    items: list = dataclasses.field(default_factory=list)
+    tag: typing.ClassVar[str] = "c"
+
+    def __post_init__(self):
+        self.double = self.scale * 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    x: torch.Tensor
+    n: int = 1
+
+
+@dataclasses.dataclass(order=True)
+class Ordered:
+    a: int
+    b: int
+
+
+@dataclasses.dataclass(slots=True)
+class Slotted:
+    a: object
+    b: int = 2
+
+
+@cases()
+def dataclasses_made_inside():
+    def f(x):
+        c = Config(3.0)
+        c.items.append(x)
+        fr = Frozen(x * 2, n=4)
+        try:
+            fr.n = 5
+        except dataclasses.FrozenInstanceError as error:
+            text = str(error)
+        o = Ordered(1, 2) < Ordered(1, 3)
+        g = dataclasses.replace(fr, n=7)
+        return c, fr, text, o, g, Ordered(1, 2) == Ordered(1, 2), Slotted(x), Config.tag, c.double
+
+    return f
+
+
+@cases()
+def dataclass_functions():
+    def f(x):
+        c = Config(3.0, [1])
+        names = [fd.name for fd in dataclasses.fields(c)]
+        return x * c.scale, names, dataclasses.is_dataclass(c), repr(Ordered(1, 2))
+
+    return f
+
+
+@cases(recompiles=1, graphs=2)
+def dataclass_argument():
+    def f(c, x):
+        c.items.append(x)
+        c.scale = c.scale + 0
+        return x * c.scale * c.double
+
+    return f, [(Config(2.0), t(2)), (Config(2.0), t(2)), (Config(4.0), t(2))]
+
+
+class Pair(typing.NamedTuple):
+    first: torch.Tensor
+    second: int = 3
+
+    def total(self):
+        return self.first * self.second
+
+
+Old = collections.namedtuple("Old", "a b", defaults=[4])
+
+
+@cases()
+def namedtuples():
+    def f(x, p):
+        q = Pair(x + 1)
+        a, b = q
+        r = q._replace(second=5)
+        o = Old(x)
+        return q, a, b, r.total(), o, o._asdict(), Old._fields, q[0], p.total(), p, isinstance(o, tuple)
+
+    p = Pair(t(2), 2)
+    return f, [(t(2), p), (t(2), p)]
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+    @property
+    def label(self):
+        return self.name.lower()
+
+
+class Flag(enum.Flag):
+    A = 1
+    B = 2
+
+
+class Number(enum.IntEnum):
+    ONE = 1
+    TWO = 2
+
+
+@cases(recompiles=1, graphs=2)
+def enums():
+    def f(x, c):
+        if c is Color.RED:
+            x = x + 1
+        elif c == Color.BLUE:
+            x = x * 2
+        names = [m.name for m in Color]
+        return (
+            x, c, c.value, c.name, c.label, names, Color(2), Color["RED"], Number.TWO + 1,
+            (Flag.A | Flag.B) & Flag.A, Number(1) == 1, {Color.RED: x}, str(c), f"{c!r}", c in Color,
+        )  # fmt: skip
+
+    return f, [(t(2), Color.RED), (t(2), Color.BLUE), (t(2), Color.RED)]
+
+
+@cases()
+def functools_on_classes():
+    class K:
+        def __init__(self, x):
+            self.x = x
+            self.runs = 0
+
+        @functools.cached_property
+        def double(self):
+            self.runs += 1
+            return self.x * 2
+
+        def scaled(self, k, y):
+            return self.x * k + y
+
+        tripled = functools.partialmethod(scaled, 3)
+
+        @functools.singledispatchmethod
+        def show(self, v):
+            return "other"
+
+        @show.register
+        def _(self, v: int):
+            return "int"
+
+    def f(x):
+        k = K(x)
+        return k.double, k.double is k.double, k.runs, k.tripled(1), k.show(1), k.show("a")
+
+    return f
+
+
+@cases()
+def cached_property_outside():
+    class K:
+        def __init__(self, x):
+            self.x = x
+
+        @functools.cached_property
+        def double(self):
+            return self.x * 2
+
+    k = K(torch.ones(2))
+    return (lambda x: x + k.double), [(t(2),)] * 1, [k]
+
+
+@cases()
+def lru_cache():
+    @functools.lru_cache(maxsize=None)
+    def square(n):
+        return n * n
+
+    return lambda x: x * square(3) + square(3)
+
+
+@cases()
+def singledispatch():
+    @functools.singledispatch
+    def show(v):
+        return "other"
+
+    @show.register
+    def _(v: int):
+        return "int"
+
+    @show.register(list)
+    def _(v):
+        return [show(i) for i in v]
+
+    return lambda x: (x + 1, show(1), show("a"), show([1, "b"]))
+
+
+@cases()
+def total_ordering():
+    @functools.total_ordering
+    class K:
+        def __init__(self, n):
+            self.n = n
+
+        def __lt__(self, other):
+            return self.n < other.n
+
+        def __eq__(self, other):
+            return self.n == other.n
+
+    return lambda x: (x + 1, K(1) >= K(0), K(1) <= K(0), sorted([K(2), K(1)])[0].n)
+
+
+@cases()
+def types_asked():
+    class Sub(Scale):
+        pass
+
+    s = Sub(1)
+
+    def f(x):
+        return (
+            type(x) is torch.Tensor, isinstance(x, torch.Tensor), isinstance(s, Scale),
+            isinstance(x, (int, torch.Tensor)), type(s) is Scale, type(s).__name__, s.__class__,
+            issubclass(Sub, Scale), isinstance(1, int | str), x.__class__, callable(s),
+            isinstance(x, torch.nn.Parameter), type(x).__name__, isinstance(True, int), x + 1,
+            isinstance([], collections.abc.Sequence), isinstance(s, collections.abc.Callable),
+        )  # fmt: skip
+
+    return f
+
+
+@cases()
+def parameter_types():
+    p = torch.nn.Parameter(t(4))
+
+    def f(x):
+        return x * p, type(p) is torch.nn.Parameter, isinstance(p, torch.nn.Parameter), type(p + 0)
+
+    return f
+
+
+@cases()
+def signatures():
+    def g(a, b=1, *c, d, **e):
+        return a
+
+    def f(x):
+        s = inspect.signature(g)
+        bound = s.bind(x, d=1)
+        return x + 1, list(s.parameters), s.parameters["b"].default, bound.arguments["a"], str(s)
+
+    return f
+
+
+@cases()
+def namespaces():
+    space = types.SimpleNamespace(k=2.0, deep=types.SimpleNamespace(v=torch.ones(2)))
+
+    def f(x):
+        made = types.SimpleNamespace(a=x, b=1)
+        made.c = made.b + 1
+        space.last = x * space.k + space.deep.v
+        return made, space.last, vars(made)["c"], sorted(made.__dict__)
+
+    return f, [(t(2),)] * 2, [space]
+
+
+@cases()
+def instance_dict():
+    s = Scale(2.0)
+
+    def f(x):
+        d = s.__dict__
+        own = Scale(x)
+        own.__dict__.update(j=1)
+        vars(own)["i"] = 2
+        return x * d["k"], list(d), "k" in vars(s), own.i + own.j, own.__dict__
+
+    return f, [(t(2),)] * 2, [s]
+
+
+@cases()
+def mapping_proxy_and_dir():
+    class K:
+        a = 1
+        b = 2
+
+    def f(x):
+        return x + 1, [k for k in vars(K) if len(k) == 1], K.__dict__["a"], "b" in K.__dict__
+
+    return f
+
+
+@cases()
+def class_getitem_and_generic():
+    T = typing.TypeVar("T")
+
+    class Box(typing.Generic[T]):
+        def __init__(self, v):
+            self.v = v
+
+    class K:
+        def __class_getitem__(cls, item):
+            return item * 2
+
+    return lambda x: (Box(x).v + 1, K[3], Box[int](x).v)
+
+
+@cases()
+def instancecheck_hooks():
+    class Meta(type):
+        def __instancecheck__(cls, obj):
+            return hasattr(obj, "quack")
+
+    class Duck(metaclass=Meta):
+        pass
+
+    class Q:
+        quack = 1
+
+    return lambda x: (x + 1, isinstance(Q(), Duck), isinstance(1, Duck))
+
+
+@cases()
+def object_graph_shared():
+    def f(x):
+        a = Scale(x)
+        b = Scale(a)
+        a.other = b
+        shared = [x + 1]
+        return [a, b, shared, shared, {"a": a, "s": shared}], shared[0]
+
+    return f
+
+
+@cases()
+def equality_of_external_objects():
+    a, b = Scale(1), Scale(1)
+    return lambda x: (x + 1, a == b, a != b, a is b, a in [b, a], [a, b].index(b))
+
+
+@pytest.mark.parametrize("case", cases, ids=str)
+def test_objects(case: Case) -> None:
+    assert check(case) > 0
