@@ -489,7 +489,7 @@ def convolution(args: Mapping[str, Any]) -> tuple[Shape, ...]:
             out.append((x[2 + i] - 1) * stride[i] - 2 * padding[i] + reach + extra[i] + 1)
         else:
             out.append((x[2 + i] + 2 * padding[i] - reach - 1) // stride[i] + 1)
-        if out[-1] <= 0:
+        if out[-1] < 0:  # an empty result is up to the dtype's kernel
             raise ValueError(f"kernel {weight[2:]} is larger than the padded input {x[2:]}")
     return ((x[0], weight[1] * groups if transposed else weight[0], *out),)
 

@@ -79,10 +79,7 @@ class Drawer:
         return self.row.dtype_rule in ("same", "same_floating", "first", "floating", "shift")
 
     def draw(self, arg: Arg) -> Any:
-        method = getattr(self, f"_{arg.kind}", None)
-        if method is None:
-            pytest.skip(f"arguments of kind {arg.kind} are drawn by the conformance suites")
-        return method(arg)
+        return getattr(self, f"_{arg.kind}")(arg)
 
     def _tensor(self, arg: Arg) -> Any:
         match arg.relation:
@@ -107,7 +104,28 @@ class Drawer:
                 key = self.made.get("key")
                 length = self.integer(1, 3) if key is None else key.shape[-2]
                 return self.tensor((*lead, length, depth))
-        pytest.skip(f"the relation {arg.relation} is drawn by the conformance suites")
+            case "addmm":
+                return self.tensor((1,) * self.integer(0, 2))
+            case "kernel":
+                channels, *lengths = self.first().shape[1:]
+                return self.tensor((channels, channels, *(self.integer(1, n) for n in lengths)))
+            case "selected":
+                return self.tensor(self.made["index"].shape)
+            case "rows":
+                shape = list(self.first().shape)
+                shape[self.made["dim"]] = len(self.made["index"])
+                return self.tensor(shape)
+        raise AssertionError(f"no way to draw the relation {arg.relation}")
+
+    def _index(self, arg: Arg) -> Any:
+        if arg.relation == "free":
+            return torch.zeros(self.shape(arg), dtype=torch.int64)
+        return torch.zeros_like(self.first(), dtype=torch.int64)
+
+    def _indices(self, arg: Arg) -> Any:
+        one = torch.zeros(2, dtype=torch.int64)
+        places = [one if self.data.draw(st.booleans()) else None for _ in self.first().shape]
+        return places if any(p is not None for p in places) else [one]
 
     def _factor(self, arg: Arg) -> torch.Tensor:
         left = [v for v in self.made.values() if isinstance(v, torch.Tensor)][-1]
@@ -187,6 +205,8 @@ class Drawer:
 
     def _dims(self, arg: Arg) -> Any:
         places = self.data.draw(st.permutations(range(self.first().ndim)))
+        if "shifts" in self.made:
+            return list(places[: len(self.made["shifts"])])
         return list(places[: self.integer(0, len(places))])
 
     def _permutation(self, arg: Arg) -> Any:
@@ -217,7 +237,9 @@ class Drawer:
                 length = shape[0]
                 cut = self.integer(0, length)
                 return [cut, length - cut]
-        pytest.skip(f"the relation {arg.relation} is drawn by the conformance suites")
+            case "per_dim":
+                return [low] * self.integer(1, max(len(shape), 1))
+        raise AssertionError(f"no way to draw the relation {arg.relation}")
 
 
 def call(row: Operator, made: dict[str, Any]) -> Any:
