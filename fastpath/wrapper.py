@@ -80,7 +80,7 @@ class Wrapper:
 
     def _stored(self, fusion: Fusion) -> set[Node]:
         """Members that other kernels, calls or the caller read from memory."""
-        stored = {n for n in fusion.roots.stored if isinstance(n, Computed)}
+        stored: set[Node] = {n for n in fusion.roots.stored if isinstance(n, Computed)}
         for cluster in fusion.clusters:
             for node in cluster.needs:
                 if isinstance(node, Computed) and fusion.home.get(node) is not cluster:

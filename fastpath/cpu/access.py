@@ -62,8 +62,8 @@ def load(dtype: str, scope: int) -> Any:
     memory, value = _MEMORY[dtype], _NUMBA[dtype]
 
     @intrinsic
-    def load_element(typing_context, address, index):  # type: ignore[no-untyped-def]
-        def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def load_element(typing_context, address, index):
+        def generate(context, builder, signature, args):
             got = builder.load(_address(builder, args[0], args[1], memory))
             _declare_scope(builder.module, got, scope)
             if dtype == "bool":
@@ -86,8 +86,8 @@ def store(dtype: str, scope: int) -> Any:
     memory, value = _MEMORY[dtype], _NUMBA[dtype]
 
     @intrinsic
-    def store_element(typing_context, address, index, element):  # type: ignore[no-untyped-def]
-        def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def store_element(typing_context, address, index, element):
+        def generate(context, builder, signature, args):
             v = args[2]
             if dtype == "bool":
                 v = builder.zext(v, _I8)
@@ -105,10 +105,10 @@ def store(dtype: str, scope: int) -> Any:
 
 
 @intrinsic
-def address(typing_context, addresses, place):  # type: ignore[no-untyped-def]
+def address(typing_context, addresses, place):
     """``address(addresses, k)``: the k-th argument of the kernel."""
 
-    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def generate(context, builder, signature, args):
         return builder.load(_address(builder, args[0], args[1], _I64))
 
     return types.int64(types.int64, types.int64), generate
@@ -120,8 +120,8 @@ def scratch(count: int, dtype: str) -> Any:
     memory = _MEMORY[dtype]
 
     @intrinsic
-    def scratch_row(typing_context):  # type: ignore[no-untyped-def]
-        def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def scratch_row(typing_context):
+        def generate(context, builder, signature, args):
             # numba's own helper would store a zero aggregate, which LLVM takes apart at length.
             with builder.goto_entry_block():
                 place = builder.alloca(ir.ArrayType(memory, count))
@@ -149,8 +149,8 @@ def square(dtype: str, side: int, source_scope: int, target_scope: int) -> Any:
     )
 
     @intrinsic
-    def transpose_square(typing_context, source, index, step, target, place, row):  # type: ignore[no-untyped-def]
-        def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def transpose_square(typing_context, source, index, step, target, place, row):
+        def generate(context, builder, signature, args):
             start, at, by, goal, there, apart = args
             rows = []
             for k in range(side):
@@ -190,8 +190,8 @@ def _bytes(memory: ir.Type) -> int:
 
 def _sum_like(name: str, flags: tuple[str, ...]) -> Any:
     @intrinsic
-    def combine(typing_context, accumulator, value):  # type: ignore[no-untyped-def]
-        def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def combine(typing_context, accumulator, value):
+        def generate(context, builder, signature, args):
             return getattr(builder, name)(args[0], args[1], flags=flags)
 
         return value(value, value), generate

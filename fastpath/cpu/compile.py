@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from fastpath.cpu.launcher import bind
 from fastpath.cpu.printer import Printed, print_kernel
@@ -80,7 +80,7 @@ def _environment(printed: Printed) -> dict[str, Any]:
     }
     for name, (kind, *rest) in printed.names.items():
         if kind == "const":
-            suffix, value = rest
+            suffix, value = rest[0], cast(Any, rest[1])
             with np.errstate(over="ignore"):
                 scope[name] = numbers[str(suffix)](value)
         else:

@@ -98,7 +98,7 @@ class Printer:
 
     def print(self) -> Printed:
         kernel = self.kernel
-        for n, buffer in enumerate(kernel.buffers):
+        for n in range(len(kernel.buffers)):
             self.line(f"p{n} = address(addresses, {n})")
         for name, (dtype, count) in kernel.scratch.items():
             self._scratch(name, dtype, count)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Union
 
 _serial = itertools.count()
 
@@ -45,7 +44,7 @@ class Division:
         return f"(({self.dividend}) {'%' if self.remainder else '//'} {self.divisor})"
 
 
-Atom = Union[Axis, Division]
+Atom = Axis | Division
 
 
 class Index:

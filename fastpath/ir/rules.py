@@ -201,10 +201,11 @@ def _layer_norm(lowering: Lowering, vals: Any, bound: dict[str, Any]) -> tuple[T
         return _scaled(value, weight, bias, index[dims[0] :], dtype)
 
     out = lowering.output(vals[0], normalised, "layer_norm")
-    return out, *(
-        lowering.output(val, lambda i, s=s: broadcast_read(s, i), "moment")
+    moments = [
+        lowering.output(val, functools.partial(broadcast_read, s), "moment")
         for val, s in zip(vals[1:], (mean, rstd))
-    )
+    ]
+    return out, *moments
 
 
 def _channels(index: Position) -> Position:

@@ -263,7 +263,7 @@ class Fusion:
 
     def _passes(self, cluster: Cluster, step: Computed) -> bool:
         """Whether every value that ``step`` takes from the cluster is there when it is read."""
-        own = {axis: index for axis, index in zip(step.axes, cluster.place[step])}
+        own = dict(zip(step.axes, cluster.place[step]))
         ok = True
 
         def check(value: Expr, index: dict[Axis, Index]) -> None:

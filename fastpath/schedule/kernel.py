@@ -1,8 +1,9 @@
 """A scheduled kernel: explicit loops over scalar statements, for any printer.
 
 Work is cut into *units*. A unit fixes the ``outer`` axes and, where there is a ``lane`` axis, a
-block of it (and of the ``tile`` axis, where there is one). In a unit the ``stages`` run one after the other; each is a nest of loops over
-its ``axes`` with, innermost, a loop over the lanes of the block.
+block of it (and of the ``tile`` axis, where there is one). In a unit the ``stages`` run one after
+the other; each is a nest of loops over its ``axes`` with, innermost, a loop over the lanes of the
+block.
 
 Scalar expressions use, besides the scalar rows, ``const``, ``index`` and ``cast``:
 

@@ -60,7 +60,8 @@ class Roots:
                     n for t in tensors_in((step.arguments, step.keywords)) for n in (t.node,)
                 }
                 continue
-            cost, found = self._cost[step], set()
+            cost = self._cost[step]
+            found: set[Node] = set()
             for e in self._reads[step]:
                 node = e.args[0]
                 if isinstance(node, Pointwise) and node not in self.roots:

@@ -1,4 +1,4 @@
-"""Real models through ``torch.compile(model, backend=fastpath.backend)``: one graph, eager's output."""
+"""Real models through ``torch.compile`` with the backend: one graph, and eager's output."""
 
 from __future__ import annotations
 
