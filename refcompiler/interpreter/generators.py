@@ -48,6 +48,9 @@ class Generator:
             if frame.program.handler_at(frame.ip - 1) is not None:
                 self.close()
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("cannot pickle 'generator' object")
+
     # ---- what inspect reads ------------------------------------------------------------------
 
     @property
@@ -113,7 +116,8 @@ class Generator:
             return
         try:
             found = self._throw(GeneratorExit())
-        except (GeneratorExit, StopIteration):
+        except (GeneratorExit, StopIteration) as done:
+            done.__traceback__ = self.machine.passing = None  # nobody else will see it
             return
         if found is not UNSET:
             raise RuntimeError("generator ignored GeneratorExit")
@@ -141,6 +145,9 @@ class Generator:
         frame = self.frame
         assert frame is not None
         own: BaseException = error
+        machine = self.machine
+        saved, machine.frame = machine.frame, frame  # a delegate sees it on the stack
+        frame.back = saved
         try:
             self.running = True
             if isinstance(error, GeneratorExit):
@@ -153,12 +160,14 @@ class Generator:
                     return throw(error)
         except StopIteration as stop:
             if not isinstance(error, GeneratorExit):
+                machine.frame, frame.back = saved, None
                 return self._finish_delegation(frame, stop.value)
             own = stop
         except BaseException as raised:
             own = raised
         finally:
             self.running = False
+            machine.frame, frame.back = saved, None
         return self._run(own)
 
     def _finish_delegation(self, frame: Frame, value: Any) -> Any:
@@ -240,6 +249,11 @@ def _thrown(kind: Any, value: Any, traceback: Any) -> BaseException:
             error = kind()
         else:
             error = kind(*value) if isinstance(value, tuple) else kind(value)
+        if not isinstance(error, BaseException):
+            error = TypeError(
+                f"calling {kind!r} should have returned an instance of BaseException, "
+                f"not {type(error).__name__}"
+            )
     elif isinstance(kind, BaseException):
         if value is not None:
             raise TypeError("instance exception may not have a separate value")

@@ -244,6 +244,11 @@ def _getframe(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any)
     return view
 
 
+def _setrecursionlimit(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
+    function(*args, **kwargs)
+    machine.limit = sys.getrecursionlimit()
+
+
 def _exc_info(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
     error = machine.handled()
     return (None, None, None) if error is None else (type(error), error, error.__traceback__)
@@ -294,6 +299,7 @@ _READERS: list[tuple[Any, Reader]] = [
     (sys.exc_info, _exc_info),
     (sys.exception, _exception),
     (sys._getframe, _getframe),
+    (sys.setrecursionlimit, _setrecursionlimit),
     (warnings.warn, _warn),
 ]
 

@@ -214,8 +214,10 @@ class Machine:
                 raise
             except BaseException as exc:
                 error = exc
-            self.unwind(error)
-            del error
+            try:
+                self.unwind(error)
+            finally:
+                del error  # its traceback leads here: no cycle
 
     def unwind(self, error: BaseException) -> None:
         """Enter the innermost handler of ``error`` among the frames of this run, or raise it."""
@@ -244,7 +246,10 @@ class Machine:
             frame = frame.back
         error.__traceback__ = traceback
         self.passing = error
-        raise error
+        try:
+            raise error
+        finally:
+            del error, traceback
 
     def abandon(self, frame: Frame) -> None:
         """``frame`` is left by an exception."""

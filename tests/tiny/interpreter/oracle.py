@@ -20,6 +20,8 @@ from typing import Any
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.machine import Machine, Signal
 
+__name__ = "refcompiler.oracle"  # frames of this file are the interpreter's, not the user's
+
 FILE = "<user program>"
 ADDRESS = re.compile(r"0x[0-9a-f]+")
 
@@ -45,11 +47,11 @@ class CheckedMachine(Machine):
             except Signal:
                 raise
             except BaseException as exc:
-                step = exc.__traceback__.tb_next  # this frame and the next are the interpreter's
-                error = exc.with_traceback(step.tb_next)
-                del step
-            self.unwind(error)
-            del error
+                error = exc
+            try:
+                self.unwind(error)
+            finally:
+                del error
 
     def step(self, frame: Frame) -> None:
         due = self.due.pop(frame, None)

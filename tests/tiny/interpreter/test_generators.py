@@ -605,6 +605,76 @@ def main():
     except StopIteration as e:
         log.append(e.value)
     return log
+## frames_of_a_throw_through_a_delegation
+import sys
+def names():
+    found, frame = [], sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != 'main':
+        found.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return found, frame is not None
+def inner(log):
+    try:
+        yield 1
+    except ValueError:
+        log.append(names())
+        yield 2
+def outer(log):
+    log.append(names())
+    yield from inner(log)
+def main():
+    log = []
+    it = outer(log)
+    return next(it), it.throw(ValueError), log
+## throw_class_that_makes_something_else
+class E(Exception):
+    def __new__(cls):
+        return 3
+def g():
+    try:
+        yield 1
+    except TypeError as e:
+        yield str(e)
+def main():
+    it = g()
+    next(it)
+    return it.throw(E), list(it)
+## closing_forgets_what_was_handled
+import weakref
+class O(Exception): pass
+def g():
+    try:
+        raise O
+    except O:
+        yield 1
+def main():
+    it = g()
+    next(it)
+    r = weakref.ref(it.gi_frame.f_code)
+    o = O()
+    r = weakref.ref(o)
+    def h():
+        try:
+            raise o
+        except O:
+            yield 1
+    it = h()
+    next(it)
+    it.close()
+    del o, h, it
+    return r() is None
+## generators_are_not_copied
+import copy, pickle
+def g():
+    yield 1
+def main():
+    log = []
+    for f in (copy.copy, copy.deepcopy, pickle.dumps):
+        try:
+            f(g())
+        except TypeError as e:
+            log.append(str(e))
+    return log
 ## function_name_changed
 def g():
     yield 1

@@ -955,6 +955,50 @@ def f(x, limit):
 def main():
     return [f(x, 10) for x in (1, 2, 5, 50, (1, [3, 0]), (2, [5, 0]), {'a': [0, {'b': 6}]},
             {'a': [0, {'b': 0}]}, 0, '')]
+## match_by_the_first_base
+import collections.abc as abc, collections
+class A(abc.Sequence, abc.Mapping):
+    def __getitem__(self, i): return 5
+    def __len__(self): return 1
+    def __iter__(self): return iter([5])
+class B(collections.UserDict, abc.Sequence): pass
+class C(abc.Mapping, list): pass
+class D: pass
+abc.Sequence.register(D)
+def f(x):
+    match x:
+        case [*_]: return 'sequence'
+        case {}: return 'mapping'
+    return 'neither'
+def main():
+    return [f(x) for x in (A(), B(), '', b'', bytearray(), range(2), {}.keys(),
+            collections.OrderedDict(), set())]
+## annotations_in_a_mapping_of_ones_own
+class Space:
+    def __init__(self): self.d = {}
+    def __getitem__(self, k):
+        print('get', k)
+        return self.d[k]
+    def __setitem__(self, k, v):
+        print('set', k, v)
+        self.d[k] = v
+def main():
+    s = Space()
+    exec('x: int = 1; y = x', {}, s)
+    return s.d['y']
+## recursion_limit_is_changed
+import sys
+def down(n):
+    return down(n + 1)
+def main():
+    before = sys.getrecursionlimit()
+    try:
+        sys.setrecursionlimit(400)
+        down(0)
+    except RecursionError:
+        return 'deep'
+    finally:
+        sys.setrecursionlimit(before)
 ## match_duplicate_keys
 class K:
     a = 'same'
