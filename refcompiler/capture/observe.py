@@ -48,6 +48,8 @@ IDENTITY_TYPES = (
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
     types.ClassMethodDescriptorType,
+    types.UnionType,
+    types.GenericAlias,
     property,
     staticmethod,
     classmethod,
@@ -74,6 +76,7 @@ class Observing(Machine):
         self.fakes_of_inputs: dict[int, Source] = {}
         self.overlay: dict[tuple[int, str], Any] = {}
         self.changed: dict[int, External] = {}
+        self.handed_out: dict[int, Source] = {}  # instances' __dict__ that the program holds
 
     # ---- guards -----------------------------------------------------------------------------
 
