@@ -227,6 +227,14 @@ def _chain(frame: Frame | None) -> list[Frame]:
     return found
 
 
+def native_depth() -> int:
+    """How deep the native stack is: the recursion limit counts interpreted frames on top of it."""
+    depth, native = 0, sys._getframe(1)
+    while native is not None:
+        depth, native = depth + 1, native.f_back  # type: ignore[assignment]
+    return depth
+
+
 _RUN_CODE: list[CodeType] = []
 
 

@@ -27,6 +27,7 @@ from refcompiler.interpreter.introspection import (
     FRAME_READERS,
     finish_class,
     frame_locals,
+    native_depth,
     set_run_code,
     super_of,
 )
@@ -186,7 +187,7 @@ class Machine:
     def run(self, frame: Frame) -> Any:
         """Run ``frame`` (and what it calls) to its end; its value, or its exception."""
         saved = self.frame
-        frame.depth = 0 if saved is None else saved.depth + 1
+        frame.depth = native_depth() if saved is None else saved.depth + 1
         self.frame = frame
         self.depth += 1
         self.limit = sys.getrecursionlimit()
