@@ -15,6 +15,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 MOST_SCOPES = 64
+TABLES = MOST_SCOPES - 1  # the scope of constant tables, which no buffer shares
 
 _I8, _I16, _I32, _I64 = (ir.IntType(n) for n in (8, 16, 32, 64))
 _NUMBA = {
@@ -43,7 +44,8 @@ _MEMORY = {
 }
 
 
-def _declare_scope(module: ir.Module, instruction: Any, scope: int) -> None:
+def declare_scope(module: ir.Module, instruction: Any, scope: int) -> None:
+    """Say that the load or store ``instruction`` touches the memory of buffer ``scope`` alone."""
     domain = module.add_metadata(["fastpath buffers"])
     scopes = [module.add_metadata([f"buffer {n}", domain]) for n in range(MOST_SCOPES)]
     instruction.set_metadata("alias.scope", module.add_metadata([scopes[scope]]))
@@ -65,7 +67,7 @@ def load(dtype: str, scope: int) -> Any:
     def load_element(typing_context, address, index):
         def generate(context, builder, signature, args):
             got = builder.load(_address(builder, args[0], args[1], memory))
-            _declare_scope(builder.module, got, scope)
+            declare_scope(builder.module, got, scope)
             if dtype == "bool":
                 return builder.icmp_unsigned("!=", got, _I8(0))
             if dtype == "bfloat16":
@@ -96,7 +98,7 @@ def store(dtype: str, scope: int) -> Any:
             elif dtype == "float16":
                 v = builder.fptrunc(v, ir.HalfType())
             done = builder.store(v, _address(builder, args[0], args[1], memory))
-            _declare_scope(builder.module, done, scope)
+            declare_scope(builder.module, done, scope)
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64, value), generate
@@ -159,7 +161,7 @@ def square(dtype: str, side: int, source_scope: int, target_scope: int) -> Any:
                 )
                 got = builder.load(builder.bitcast(element, vector.as_pointer()))
                 got.align = _bytes(memory)
-                _declare_scope(builder.module, got, source_scope)
+                declare_scope(builder.module, got, source_scope)
                 rows.append(got)
             for _ in range(side.bit_length() - 1):
                 mixed = []
@@ -173,7 +175,7 @@ def square(dtype: str, side: int, source_scope: int, target_scope: int) -> Any:
                 )
                 done = builder.store(value, builder.bitcast(element, vector.as_pointer()))
                 done.align = _bytes(memory)
-                _declare_scope(builder.module, done, target_scope)
+                declare_scope(builder.module, done, target_scope)
             return context.get_dummy_value()
 
         arguments = (types.int64,) * 6

@@ -16,6 +16,8 @@ from numba.core import cgutils
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
+from fastpath.cpu.access import TABLES, declare_scope
+
 # kind -> (LLVM type, numba type); "u" and "i" differ in comparison, division, shift, conversion
 KINDS: dict[str, tuple[ir.Type, Any]] = {
     "b1": (ir.IntType(1), types.boolean),
@@ -273,4 +275,6 @@ def table(value: Value, name: str, kind: str, numbers: Sequence[Number], index: 
         constant.initializer = array
     zero = ir.Constant(ir.IntType(64), 0)
     place = value.builder.gep(constant, [zero, index.to("i64").ir], inbounds=True)
-    return Value(value.builder, value.builder.load(place), kind)
+    got = value.builder.load(place)
+    declare_scope(module, got, TABLES)  # or LLVM fears that a store changes the table
+    return Value(value.builder, got, kind)
