@@ -449,12 +449,14 @@ class Machine:
         if kind is type:
             return self.call_class(frame, function, args, kwargs)
         found = lookup_special(kind, "__call__")
+        if found is _TYPE_CALL:  # a metaclass that does not change what calling a class means
+            return self.call_class(frame, function, args, kwargs)
         if type(found) is FunctionType and id(found.__code__) not in NATIVE_CODES:
             return self.call_python(frame, found, (function, *args), kwargs)
         return function(*args, **kwargs)
 
     def call_class(self, frame: Frame, cls: type, args: Sequence, kwargs: Mapping) -> Any:
-        """An instance of a class whose metaclass is ``type``; ``__init__`` is interpreted."""
+        """An instance of a class that ``type`` calls; its ``__init__`` is interpreted."""
         init = lookup_special(cls, "__init__")
         if type(init) is not FunctionType or lookup_special(cls, "__new__") is not _OBJECT_NEW:
             return cls(*args, **kwargs)
@@ -512,5 +514,6 @@ def lookup_special(cls: type, name: str, default: Any = None) -> Any:
     return default
 
 
+_TYPE_CALL = type.__dict__["__call__"]
 _OBJECT_NEW = object.__dict__["__new__"]
 set_run_code(Machine.run.__code__)

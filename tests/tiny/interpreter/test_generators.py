@@ -675,6 +675,29 @@ def main():
         except TypeError as e:
             log.append(str(e))
     return log
+## context_taken_away
+from contextlib import contextmanager, ExitStack
+class MyException(Exception): pass
+@contextmanager
+def my_cm():
+    try: yield
+    except BaseException:
+        exc = MyException()
+        try: raise exc
+        finally: exc.__context__ = None
+@contextmanager
+def stacked():
+    with ExitStack() as stack:
+        stack.enter_context(my_cm())
+        yield stack
+def main():
+    log = []
+    for cm in (my_cm, stacked):
+        try:
+            with cm(): raise IndexError()
+        except MyException as exc:
+            log.append(exc.__context__)
+    return log
 ## function_name_changed
 def g():
     yield 1
