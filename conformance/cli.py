@@ -91,12 +91,13 @@ def conform(report: Path | None, **options: Any) -> None:
     console.print(as_text.tables(found))
     if report is not None:
         writing.write(found, report)
-        console.print(f"report: {report / 'index.html'}", highlight=False)
+        console.print(f"report: {report / 'index.html'}", highlight=False, soft_wrap=True)
     outcome = "conforms" if found.conforms else "does not conform"
     console.print(
         f"{found.compiler} ({found.frontend} front end) {outcome}: {len(found.results)} cases, "
         f"{found.comparisons} comparisons, {found.seconds:.0f} s",
         highlight=False,
+        soft_wrap=True,
     )
     sys.exit(CONFORMS if found.conforms else DOES_NOT)
 

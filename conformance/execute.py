@@ -76,6 +76,14 @@ _COMPLEX = {
 }
 
 
+_SHORTHANDS = (
+    torch.Tensor.half,
+    torch.Tensor.bfloat16,
+    torch.Tensor.float,
+    torch.Tensor.double,
+)
+
+
 class _Recast(TorchFunctionMode):
     """Replaces every floating or complex dtype that a program names by the one under test."""
 
@@ -84,6 +92,8 @@ class _Recast(TorchFunctionMode):
         self.dtype = dtype
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in _SHORTHANDS:
+            return args[0].to(self.dtype, **(kwargs or {}))
         swap = {name: recast(value, self.dtype) for name, value in (kwargs or {}).items()}
         return func(*(recast(value, self.dtype) for value in args), **swap)
 

@@ -162,7 +162,7 @@ def explained_by(lower: torch.Tensor, found: torch.Tensor, reference: Reference)
         return False
     to_low = (c - low).square().mean().sqrt()
     to_exact = (c - r).square().mean().sqrt()
-    return bool(to_low <= 0.25 * to_exact)
+    return bool(0 < to_exact and to_low <= 0.25 * to_exact)
 
 
 def _exact(expected: torch.Tensor, found: torch.Tensor, reference: Reference | None) -> Closeness:

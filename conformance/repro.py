@@ -36,7 +36,7 @@ _READ: Mapping[str, str] = {
     "exception message": "str(error)",
     "printed": "printed",
     "recompiles": "bool(graphs)",
-    "compiled": "not calls or runs_of_graph or fallback",
+    "compiled": "bool(not calls or runs_of_graph or fallback)",
 }
 _RNG = {
     "torch": "int(torch.get_rng_state().double().sum())",

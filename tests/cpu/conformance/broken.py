@@ -1,0 +1,149 @@
+"""Backends that are wrong in one way each, and one that is right."""
+
+import ctypes
+import os
+import random
+import time
+
+import torch
+
+
+class Node(torch.fx.Interpreter):
+    """Runs a graph node by node: compiled code in the eyes of whoever only sees a callable."""
+
+    def __call__(self, *args):
+        return self.run(*args)
+
+
+def right(gm, inputs):
+    return Node(gm)
+
+
+def _changed(change):
+    """A backend whose first floating or bool output is passed through ``change``."""
+
+    def backend(gm, inputs):
+        inner = Node(gm)
+
+        def call(*args):
+            outputs = list(inner(*args))
+            outputs[0] = change(outputs[0], args)
+            return tuple(outputs)
+
+        return call
+
+    return backend
+
+
+wrong_value = _changed(lambda out, args: out + 1)
+wrong_dtype = _changed(lambda out, args: out.to(torch.float64))
+wrong_shape = _changed(lambda out, args: out[None])
+wrong_stride = _changed(lambda out, args: out.t().contiguous().t())
+requires_grad = _changed(lambda out, args: out.detach().clone().requires_grad_())
+aliases_input = _changed(lambda out, args: args[0].copy_(out).view(args[0].shape))
+returns_input = _changed(lambda out, args: args[0].copy_(out))
+loses_alias = _changed(lambda out, args: out.clone())
+makes_nan = _changed(lambda out, args: out * float("nan"))
+flips_zero = _changed(lambda out, args: torch.where(out == 0, -out, out))
+reassociates = _changed(lambda out, args: out * (1 + 2 * torch.finfo(out.dtype).eps))
+half_precision = _changed(lambda out, args: out.bfloat16().to(out.dtype))
+unsteady = _changed(lambda out, args: out + random.SystemRandom().uniform(1, 2))
+draws_random = _changed(lambda out, args: out + 0 * torch.rand(()))
+prints = _changed(lambda out, args: print("surplus") or out)
+
+
+def mutates_input(gm, inputs):
+    inner = Node(gm)
+
+    def call(*args):
+        outputs = inner(*args)
+        args[0].mul_(2)
+        return outputs
+
+    return call
+
+
+def reuses_output(gm, inputs):
+    """Every call answers in the same memory, as a static buffer would."""
+    inner, kept = Node(gm), []
+
+    def call(*args):
+        outputs = inner(*args)
+        if not kept:
+            kept.extend(outputs)
+        for old, new in zip(kept, outputs, strict=True):
+            old.copy_(new)
+        return tuple(kept)
+
+    return call
+
+
+def too_few(gm, inputs):
+    return lambda *args: ()
+
+
+def too_many(gm, inputs):
+    inner = Node(gm)
+    return lambda *args: (*inner(*args), torch.zeros(1))
+
+
+def raises(gm, inputs):
+    raise RuntimeError("boom")
+
+
+def refuses(gm, inputs):
+    raise NotImplementedError("no such operator")
+
+
+def not_callable(gm, inputs):
+    return 3
+
+
+def raises_late(gm, inputs):
+    def call(*args):
+        raise RuntimeError("late")
+
+    return call
+
+
+def silently_eager(gm, inputs):
+    return lambda *args: gm(*args)
+
+
+def falls_back(gm, inputs):
+    class Report:
+        kernels = 0
+        aten_calls = {}
+        fallback = "no idea how"
+
+    call = Node(gm)
+    call.report = Report()
+    return call
+
+
+def hangs(gm, inputs):
+    def call(*args):
+        while True:
+            time.sleep(0.1)
+
+    return call
+
+
+def exits(gm, inputs):
+    os._exit(3)
+
+
+def segfaults(gm, inputs):
+    return lambda *args: ctypes.string_at(0)
+
+
+def exits_for_threes(gm, inputs):
+    """Kills the process when a 3.0 comes in, and only then."""
+    inner = Node(gm)
+
+    def call(*args):
+        if any((a == 3).any() for a in args):
+            os._exit(7)
+        return inner(*args)
+
+    return call

@@ -1,0 +1,198 @@
+"""The tests of the tester: a backend that is wrong in one way gets the verdict for that way."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from conformance.case import (
+    Call,
+    Case,
+    Change,
+    Compiles,
+    Literal,
+    Program,
+    Storage,
+    Tensor,
+    Tolerance,
+)
+from conformance.compilers import CompilerName, find
+from conformance.judge import judge
+from conformance.verdict import Census, Kind
+
+HERE = "tests.cpu.conformance.broken"
+PLAIN = "def program(x):\n    return x * 2\n"
+CONDITIONED = Tolerance(1.0, conditioned=True)
+
+
+def case(source=PLAIN, entry="program", shape=(3, 4), values=None, calls=2, **more):
+    """``program(x)`` for a float32 matrix; the second call must not compile again."""
+    size = shape[0] * shape[1]
+    values = values or tuple(0.1 * (i + 1) for i in range(size))
+    history = tuple(
+        Call("f(x)", Compiles.YES if n == 0 else Compiles.NO, "no_grad") for n in range(calls)
+    )
+    settings = {"history": history, "tolerance": Tolerance(1.0, zero_sign=True)} | more
+    dtype = settings.pop("dtype", "float32")
+    return Case(
+        suite="meta",
+        subject="program",
+        variant=dtype,
+        program=Program("import torch\n\n\n" + source, entry),
+        inputs=(Storage("_x", dtype, size, Literal(values)), Tensor("x", "_x", shape)),
+        **settings,
+    )
+
+
+def verdict(backend, chosen):
+    name = backend if backend == "eager" else f"{HERE}:{backend}"
+    return judge(chosen, find(CompilerName(name, "torch")))
+
+
+EXPECTED = {
+    "wrong_value": (Kind.WRONG, "values"),
+    "wrong_dtype": (Kind.WRONG, "dtype"),
+    "wrong_shape": (Kind.WRONG, "shape"),
+    "wrong_stride": (Kind.WRONG, "strides"),
+    "requires_grad": (Kind.WRONG, "requires_grad"),
+    "aliases_input": (Kind.WRONG, "aliasing"),
+    "returns_input": (Kind.WRONG, "identity"),
+    "makes_nan": (Kind.WRONG, "values"),
+    "half_precision": (Kind.PRECISION, "values"),
+    "unsteady": (Kind.NONDETERMINISM, "values"),
+    "draws_random": (Kind.WRONG, "rng state"),
+    "prints": (Kind.WRONG, "printed"),
+    "mutates_input": (Kind.WRONG, "values"),
+    "too_few": (Kind.CRASH, "exception"),
+    "raises": (Kind.CRASH, "exception"),
+    "raises_late": (Kind.CRASH, "exception"),
+    "not_callable": (Kind.CRASH, "exception"),
+    "refuses": (Kind.REFUSED, "exception"),
+    "silently_eager": (Kind.NOT_COMPILED, "compiled"),
+    "falls_back": (Kind.NOT_COMPILED, "compiled"),
+}
+
+
+@pytest.mark.parametrize("backend", EXPECTED)
+def test_each_fault_gets_its_verdict(backend):
+    found = verdict(backend, case())
+    kinds = {(f.kind, f.aspect) for f in found.findings if not f.tolerated}
+    assert EXPECTED[backend] in kinds, found.findings
+    assert not found.conforms
+
+
+@pytest.mark.parametrize("backend", ["right", "eager"])
+def test_a_right_backend_passes_with_comparisons(backend):
+    found = verdict(backend, case())
+    assert found.kind is Kind.PASS and found.conforms and not found.findings
+    assert found.comparisons > 50
+    assert found.compiled.graphs == 1 and found.compiled.calls == 2
+
+
+def test_what_runs_operators_of_aten_is_counted_as_fallen_back():
+    found = verdict("right", case())
+    assert found.compiled.aten == ("aten.mul",) and found.census is Census.FELL_BACK
+
+
+def test_noise_is_tolerated_and_told_apart():
+    source = "def program(x):\n    return (x @ x.t()).exp()\n"
+    found = verdict("reassociates", case(source, tolerance=Tolerance(4.0, conditioned=True)))
+    assert found.kind is Kind.REASSOCIATION and found.conforms
+    evidence = found.worst.evidence
+    assert evidence["differing"] > 0 and evidence["unexplained"] == 0
+    assert 0 < evidence["ulp_to_float64"] < 20
+
+
+def test_the_sign_of_zero_counts_where_it_is_defined():
+    chosen = case(values=(0.0,) * 12)
+    found = verdict("flips_zero", chosen)
+    assert found.kind is Kind.WRONG and found.worst.evidence["signed_zero"]
+    found = verdict("flips_zero", replace(chosen, tolerance=Tolerance(1.0)))
+    assert found.conforms
+
+
+def test_a_lost_alias_is_found():
+    source = "def program(x):\n    x.add_(1)\n    return x.view(4, 3)\n"
+    found = verdict("loses_alias", case(source))
+    assert ("aliasing", "x") in {(f.aspect, f.where) for f in found.findings}
+
+
+def test_an_output_that_a_later_call_overwrites_is_found():
+    source = "def program(x):\n    return x * 2\n"
+    history = (Call("f(x)"), Change("x = x + 1"), Call("f(x)"))
+    found = verdict("reuses_output", case(source, history=history))
+    wheres = {(f.aspect, f.where, f.step) for f in found.findings}
+    assert ("values", "outs[0]", 2) in wheres  # the first result changed when the second was made
+
+
+MODULE = """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 2)
+        self.scale = 1.0
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        self.count += 1
+        print("called")
+        return self.linear(x) * self.scale
+
+
+def make():
+    torch.manual_seed(0)
+    return Model()
+"""
+
+
+def test_modules_state_gradients_and_printing_are_observed():
+    history = (
+        Call("f(x)", Compiles.YES, backward=True),
+        Change("model.scale = 3.0"),
+        Call("f(x)", Compiles.ANY, backward=True),
+    )
+    found = verdict("eager", case(MODULE, "make()", history=history, tolerance=CONDITIONED))
+    assert found.kind is Kind.PASS, found.findings
+    found = verdict("wrong_value", case(MODULE, "make()", history=history, tolerance=CONDITIONED))
+    assert not found.conforms
+
+
+def test_a_program_that_raises_has_to_raise_alike():
+    source = "def program(x):\n    raise ValueError('no')\n"
+    found = verdict("eager", case(source))
+    assert found.conforms and found.comparisons > 0
+
+
+def test_recompiles_are_judged():
+    twice = (Call("f(x)", Compiles.YES), Call("f(x)", Compiles.YES))
+    found = verdict("right", case(history=twice))
+    assert [(f.aspect, f.step) for f in found.findings] == [("recompiles", 1)]
+    shapes = (Call("f(x)", Compiles.YES), Call("f(x[:2])", Compiles.NO))
+    found = verdict("right", case(history=shapes))
+    assert [(f.aspect, f.found) for f in found.findings] == [("recompiles", "a compile")]
+
+
+def test_nothing_compared_is_a_failure():
+    found = verdict("right", case(history=()))
+    assert found.kind is not Kind.PASS and not found.conforms
+
+
+def test_float64_decides_between_two_answers():
+    # Eager in float16 overflows; what does not is right, and told apart as more precise.
+    source = "def program(x):\n    return (x * 300) * 300 / 90000\n"
+    fused = "def program(x):\n    return (x.float() * 300 * 300 / 90000).half()\n"
+
+    class Other:
+        """Compiles another program than it was given: the one that keeps more digits."""
+
+        def __call__(self, gm, inputs):
+            space = {"torch": torch}
+            exec(fused, space)
+            return lambda *args: (space["program"](*args),)
+
+    compiler = find(CompilerName(f"{HERE}:right", "torch"))
+    compiler = replace(compiler, backend=Other())
+    values = tuple(float(i + 1) for i in range(12))
+    found = judge(case(source, dtype="float16", values=values), compiler)
+    assert found.kind is Kind.PRECISION and found.conforms
+    assert found.worst.evidence["direction"] == "more precise"
