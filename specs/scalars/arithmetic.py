@@ -304,7 +304,7 @@ SCALARS.add(
         "same",
         FLOAT,
         numba="m.reciprocal_{T}({0})",
-        triton="libdevice.div_rn(1.0, {0})",
+        triton="libdevice.rcp_rn({0})",
         special=unary(FLOAT_SPECIAL),
         doc="Correctly rounded.",
     )

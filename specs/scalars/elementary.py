@@ -221,7 +221,7 @@ _row(
     exact.sigmoid,
     2.0,
     2.0,
-    triton="libdevice.div_rn(1.0, (1.0 + libdevice.exp(-{0})))",
+    triton="libdevice.rcp_rn(1.0 + libdevice.exp(-{0}))",
     special=(20.0, -20.0, -88.0, -88.8, -103.0, -104.5, -709.0, -745.0, 0.5),
 )
 _row(

@@ -301,7 +301,8 @@ def cast_text(printer: str, source: str, target: str, operand: str) -> str:
     if source == target:
         return operand
     if dtypes.compute_dtype(target) != target:
-        return f"{operand}.to(tl.{target}).to(tl.float32)"
+        single = operand if source == "float32" else f"{operand}.to(tl.float32)"
+        return f"{single}.to(tl.{target}).to(tl.float32)"
     if target == "bool":
         return f"({operand} != 0)"
     return str(row.triton).format(operand, T=TRITON_TYPE[target])

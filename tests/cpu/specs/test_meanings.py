@@ -12,7 +12,7 @@ import torch
 from specs import dtypes, rounding
 from specs.scalars import SCALARS, Scalar
 from tests.cpu.specs.evaluate import dtype_of
-from tests.cpu.specs.kernels import drawn, specials
+from tests.cpu.specs.operands import drawn, specials
 
 # scalar rows whose torch function has another name
 NAMES: dict[str, Callable[..., torch.Tensor]] = {

@@ -10,7 +10,8 @@ import pytest
 
 from specs import dtypes, rounding
 from specs.scalars import SCALARS, Scalar, cast_text
-from tests.cpu.specs.kernels import NUMPY, columns, compiled, drawn, fits, operands_of, run
+from tests.cpu.specs.kernels import NUMPY, columns, compiled, run
+from tests.cpu.specs.operands import drawn, fits, operands_of
 
 ROWS = SCALARS.where(lambda row: row.numba is not None and row.name != "cast")
 # Which of two zeros comes out of an extremum is free.
