@@ -6,6 +6,7 @@ which the user wrote it, runs it on the fakes, and records it as one fx node.
 
 from __future__ import annotations
 
+import keyword
 import operator
 from collections.abc import Callable
 from types import FunctionType, MethodDescriptorType, WrapperDescriptorType
@@ -27,6 +28,8 @@ from refcompiler.capture.policy import (
     operation_name,
 )
 from refcompiler.capture.signals import Break
+from refcompiler.guards.kinds import METADATA as UNGUARDED
+from refcompiler.guards.kinds import metadata
 
 _OPERATORS: dict[str, Callable] = {
     f"__{name}__": getattr(operator, name)
@@ -55,8 +58,11 @@ class Recorder:
         self.input_names: dict[str, int] = {}
         self.mutates = False
         self.place: Callable[[], str] = lambda: ""
+        self.metadata: Callable[[str, torch.Tensor], Any] = metadata
 
     def add_input(self, name: str, fake: FakeTensor) -> torch.fx.Node:
+        if name == "self" or keyword.iskeyword(name):  # taken in the graph's own forward()
+            name = f"input_{name}"
         count = self.input_names[name] = self.input_names.get(name, 0) + 1
         if count > 1:
             name = f"{name}__{count}"
@@ -164,6 +170,8 @@ class Door(TorchFunctionMode):
         kwargs = kwargs or {}
         name = operation_name(func)
         if name in METADATA:
+            if name in UNGUARDED:
+                return self.recorder.metadata(name, args[0])
             found = func(*args, **kwargs)
             if not isinstance(found, torch.Tensor):
                 return found
