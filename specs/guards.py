@@ -41,7 +41,8 @@ GUARDS: Table[GuardKind] = Table(
         GuardKind(
             "EQUALS",
             "a constant",
-            "same class and equal; NaN equals NaN, and 0.0 differs from -0.0",
+            "same class and equal, all the way down and in order; NaN equals NaN, and 0.0 "
+            "differs from -0.0",
             "{source}: expected {expected}, found {found}",
             "another value, or an equal value of another class",
         ),
@@ -76,7 +77,7 @@ GUARDS: Table[GuardKind] = Table(
         GuardKind(
             "KEYS",
             "the keys in order",
-            "tuple(value) equals the keys",
+            "the keys in order, each of the same class and equal",
             "keys of {source}: expected {expected}, found {found}",
             "another key, or another order",
         ),
@@ -104,13 +105,14 @@ GUARDS: Table[GuardKind] = Table(
         GuardKind(
             "WITHOUT",
             "a class's namespace, and the names that were looked up in it in vain",
-            "the namespace has none of the names (as many entries as before is proof enough)",
+            "the namespace has none of the names (as many entries as before, and the same last "
+            "one, is proof enough)",
             "class {source}: expected none of {expected}, found {found}",
             "a class attribute that is added in front of the one that was found",
         ),
         GuardKind(
             "CODE",
-            "code and globals of a function",
+            "code of a function that is inlined, and its globals (None where ID fixes them)",
             "value.__code__ and value.__globals__ are the same objects",
             "code of {source}: expected {expected}, found {found}",
             "a function with another body",
@@ -121,6 +123,20 @@ GUARDS: Table[GuardKind] = Table(
             "all equal",
             "tensor {source}: expected {expected}, found {found}",
             "a tensor of another dtype",
+        ),
+        GuardKind(
+            "METADATA",
+            "the name and value of metadata that TENSOR leaves out, because the program reads it",
+            "the tensor has it: storage offset, leaf, view, shared, pinned, inference tensor",
+            "{source}: expected {expected}, found {found}",
+            "a view with another offset",
+        ),
+        GuardKind(
+            "STATE",
+            "a function of torch that reads a global setting, its arguments and its answer",
+            "the function answers the same",
+            "global setting: expected {expected}, found {found}",
+            "torch.set_num_threads with another number",
         ),
         GuardKind(
             "SAME",
@@ -144,8 +160,16 @@ GUARDS: Table[GuardKind] = Table(
             "one tensor passed for two arguments",
         ),
         GuardKind(
+            "STORAGE",
+            "tensors one of which the graph changes, and which of them share a storage",
+            "the same ones share a storage",
+            "inputs of the graph: expected {expected}, found {found}",
+            "overlapping views where there were tensors of their own",
+        ),
+        GuardKind(
             "AMBIENT",
-            "grad mode, inference mode, autocast, default dtype, deterministic mode, modes",
+            "grad mode, inference mode, autocast, default dtype and device, deterministic mode, "
+            "modes",
             "all equal, checked once per entry",
             "ambient state: expected {expected}, found {found}",
             "a call under torch.no_grad()",

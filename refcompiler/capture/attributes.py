@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from refcompiler.capture.natively import QUIET, is_quiet
 from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES, Observing
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import DELETED, External, Lazy, LazyMethod
@@ -23,6 +24,7 @@ _HEAP_TYPE = 1 << 9
 _MODULE_DICTS = ("_parameters", "_buffers", "_modules")
 _module_getattr = torch.nn.Module.__getattr__
 _module_setattr = torch.nn.Module.__setattr__
+_NAMES_OF_CLASSES = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})
 _DICT_READS = frozenset({"get", "__contains__", "__getitem__"})
 _SLOT_TYPES = (
     types.WrapperDescriptorType,
@@ -46,6 +48,14 @@ def find(cls: type, name: str) -> tuple[type | None, Any]:
     return None, UNSET
 
 
+def namespace_of(value: Any) -> dict | None:
+    """The instance's ``__dict__``, past any ``__getattribute__`` of the user's."""
+    try:
+        return object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+
+
 class Attributes(Observing):
     """The attribute hooks of the symbolic domain."""
 
@@ -57,6 +67,7 @@ class Attributes(Observing):
         if known is not None:
             return known
         found: tuple[Source | None, Any] = (None, UNSET)
+        self.fix_bases(cls)
         for base in cls.__mro__:
             namespace = base.__dict__
             heap = is_heap(base)
@@ -72,6 +83,15 @@ class Attributes(Observing):
                 self.class_lacks(base, name)
         self.class_lookups[cls, name] = found
         return found
+
+    def fix_bases(self, cls: type) -> None:
+        """The bases of a class of the user's may be assigned to."""
+        if is_heap(cls) and cls not in self.fixed:
+            self.fixed.add(cls)
+            if (cls.__module__ or "").partition(".")[0] not in QUIET:
+                source = self.member(self.sources.constant(cls, cls.__qualname__), "__mro__")
+                self.lazy(source, cls.__mro__)
+                self.guard("ID", source, cls.__mro__)
 
     def class_namespace(self, cls: type) -> Source:
         """The source of a class's namespace; each ``__dict__`` of a class is a new proxy."""
@@ -94,11 +114,12 @@ class Attributes(Observing):
     def from_class(self, source: Source | None, value: Any) -> Any:
         """A function or descriptor found on a class: guarded by identity."""
         if source is not None:
-            if type(value) is FunctionType:
+            heap = is_heap(type(value))
+            if heap or type(value) is FunctionType:
                 if id(value) not in self.external:
                     self.external[id(value)] = External(value, source)
                 self.guard("ID", source, value)
-            elif issubclass(type(value), IDENTITY_TYPES) or is_heap(type(value)):
+            elif issubclass(type(value), IDENTITY_TYPES):
                 self.guard("ID", source, value)
         return value
 
@@ -134,7 +155,7 @@ class Attributes(Observing):
             return self.super_attribute(value, name)
         if kind is LazyMethod or kind in CONSTANT_TYPES:
             return getattr(value, name)
-        if not is_heap(kind):
+        if not is_heap(kind) and kind is not types.SimpleNamespace:
             return self.builtin_attribute(value, name)
         return self.object_attribute(value, name)
 
@@ -180,10 +201,20 @@ class Attributes(Observing):
         found = self.overlay.get((id(value), name), UNSET)
         if found is not UNSET and found is not DELETED:
             return found
-        if name not in namespace:
-            return getattr(value, name)  # a module's __getattr__, or CPython's error
         source = self.sources.constant(namespace, value.__name__)
         self.lazy(source, namespace)
+        if name not in namespace:
+            if find(type(value), name)[1] is not UNSET or type(value) is not ModuleType:
+                return getattr(value, name)
+            self.guard("ABSENT", source, name)
+            fallback = namespace.get("__getattr__")
+            if fallback is None:
+                self.guard("ABSENT", source, "__getattr__")
+                return getattr(value, name)  # CPython's error
+            fallback = self.item(source, "__getattr__", "member", "__getattr__")
+            return self.invoke(
+                self.frame, self.lazy(fallback, namespace["__getattr__"]), [name]
+            )
         return self.lazy(self.item(source, name, "member", name), namespace[name])
 
     def class_attribute(self, value: type, name: str) -> Any:
@@ -223,6 +254,12 @@ class Attributes(Observing):
             return MethodType(meta, value)
         if type(meta) is property and meta.fget is not None:
             return self.invoke(self.frame, meta.fget, [value])
+        if is_heap(value) and name in _NAMES_OF_CLASSES:
+            source = self.source_of(value) or self.sources.constant(value, value.__qualname__)
+            self.lazy(source, value)
+            return self.lazy(self.member(source, name), getattr(value, name))
+        if is_heap(value) and name == "__dict__":
+            return self.lazy(self.class_namespace(value), value.__dict__)
         return getattr(value, name)
 
     def super_attribute(self, value: Any, name: str) -> Any:
@@ -246,10 +283,9 @@ class Attributes(Observing):
     # ---- instances --------------------------------------------------------------------------
 
     def object_attribute(self, value: Any, name: str) -> Any:
-        cls = type(value)
-        getattribute = find(cls, "__getattribute__")[1]
+        source, getattribute = self.find_guarded(type(value), "__getattribute__")
         if type(getattribute) is FunctionType:
-            self.find_guarded(cls, "__getattribute__")
+            self.from_class(source, getattribute)
             return self.with_fallback(value, name, getattribute)
         return self.plain_attribute(value, name)
 
@@ -257,9 +293,10 @@ class Attributes(Observing):
         try:
             return self.invoke(self.frame, getattribute, [value, name])
         except AttributeError:
-            fallback = find(type(value), "__getattr__")[1]
+            source, fallback = self.find_guarded(type(value), "__getattr__")
             if type(fallback) is not FunctionType:
                 raise
+            self.from_class(source, fallback)
         return self.invoke(self.frame, fallback, [value, name])
 
     def plain_attribute(self, value: Any, name: str) -> Any:
@@ -271,10 +308,13 @@ class Attributes(Observing):
             return self.data_descriptor(external, value, name, source, found)
         own = self.instance_value(external, value, name, found is not UNSET)
         if own is not UNSET:
+            if source is not None:
+                self.guard("TYPE", source, type(found))  # which does not come first
             return own
         if found is not UNSET:
             return self.bind_found(source, found, value, cls, name)
-        _, fallback = self.find_guarded(cls, "__getattr__")
+        source, fallback = self.find_guarded(cls, "__getattr__")
+        self.from_class(source, fallback)
         if fallback is UNSET:
             raise AttributeError(
                 f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=value
@@ -288,13 +328,16 @@ class Attributes(Observing):
     ) -> Any:
         """The entry of the instance's namespace, or UNSET."""
         if external is None:
-            return getattr(value, "__dict__", {}).get(name, UNSET)
+            return (namespace_of(value) or {}).get(name, UNSET)
         overlaid = self.overlay.get((id(external.value), name), UNSET)
         if overlaid is not UNSET:
             return UNSET if overlaid is DELETED else overlaid
-        namespace = getattr(external.value, "__dict__", None)
+        namespace = namespace_of(external.value)
         if namespace is None:
             return UNSET
+        known = self.external.get(id(namespace))
+        if known is not None and known.shadow is not None:
+            return known.shadow.get(name, UNSET)
         parent = self.namespace(external.value, external.source)
         if name in namespace:
             self.lazy(parent, namespace)
@@ -316,8 +359,7 @@ class Attributes(Observing):
         if name == "__dict__":
             if external is None:
                 return value.__dict__
-            parent = self.namespace(external.value, external.source)
-            return self.lazy(parent, external.value.__dict__)
+            return self.hand_out(external)
         if kind is types.MemberDescriptorType:
             if external is None:
                 return getattr(value, name)
@@ -326,16 +368,27 @@ class Attributes(Observing):
                 return overlaid
             if overlaid is DELETED:
                 raise AttributeError(name)
-            return self.lazy(self.member(external.source, name), getattr(value, name))
-        getter = find(kind, "__get__")[1]
+            return self.lazy(
+                self.slot(external, name), object.__getattribute__(value, name)
+            )
+        getter_source, getter = self.find_guarded(kind, "__get__")
         if type(getter) is FunctionType:
             self.from_class(source, found)
+            self.from_class(getter_source, getter)
             return self.invoke(self.frame, getter, [found, value, type(value)])
         if external is not None and kind is types.GetSetDescriptorType:
-            if issubclass(type(value), BaseException):
+            if issubclass(type(value), BaseException) and name != "args":
                 return getattr(value, name)
-            return self.lazy(self.member(external.source, name), getattr(value, name))
+            return self.lazy(
+                self.slot(external, name), object.__getattribute__(value, name)
+            )
         return getattr(value, name)
+
+    def slot(self, external: External, name: str) -> Source:
+        """The source of what a descriptor in C reads from an instance."""
+        if self.namespace(external.value, external.source).kind == "dict":
+            return self.member(external.source, name)
+        return self.sources.make("slot", external.source, name, name)
 
     def bind_found(
         self, source: Source | None, found: Any, value: Any, cls: type, name: str
@@ -360,9 +413,10 @@ class Attributes(Observing):
             if external is not None and external.shadow is not None:
                 receiver = external.shadow
             return found.__get__(receiver, cls)
-        getter = find(kind, "__get__")[1]
+        getter_source, getter = self.find_guarded(kind, "__get__")
         if type(getter) is FunctionType:
             self.from_class(source, found)
+            self.from_class(getter_source, getter)
             return self.invoke(self.frame, getter, [found, value, cls])
         if getter is not UNSET:
             self.from_class(source, found)
@@ -377,7 +431,7 @@ class Attributes(Observing):
         if external is None:
             value.__dict__[found.attrname] = made
         else:
-            self.write(external, found.attrname, made)
+            self.write_attribute(external, found.attrname, made)
         return made
 
     def registered(self, external: External, value: Any, name: str) -> Any:
@@ -424,7 +478,14 @@ class Attributes(Observing):
             if name == "grad":
                 source = self.fakes_of_inputs[id(value)]
                 return self.lazy(self.member(source, "grad"), real.grad)
-        if find(torch.Tensor, name)[1] is UNSET and find(torch.nn.Parameter, name)[1] is UNSET:
+        source, found = self.find_guarded(torch.nn.Parameter, name)
+        if type(found) is FunctionType and not is_quiet(found):
+            self.from_class(source, found)  # a method that somebody added to torch.Tensor
+        if found is UNSET:
+            if real is not None:
+                parent = self.namespace(real, self.fakes_of_inputs[id(value)])
+                self.lazy(parent, real.__dict__)
+                self.guard("ABSENT", parent, name)
             raise AttributeError(
                 f"'{self.type_of(value).__name__}' object has no attribute '{name}'",
                 name=name,
@@ -452,11 +513,11 @@ class Attributes(Observing):
         value = self.force(value)
         if issubclass(type(value), torch.Tensor):
             raise Break("operation-not-modelled", f"assignment to attribute {name} of a tensor")
-        setter = find(type(value), "__setattr__")[1]
+        source, setter = self.find_guarded(type(value), "__setattr__")
         if type(setter) is FunctionType:
+            self.from_class(source, setter)
             if setter is _module_setattr and self.set_plain(value, name, new):
                 return
-            self.find_guarded(type(value), "__setattr__")
             self.invoke(self.frame, setter, [value, name, new])
             return
         self.plain_setattr(value, name, new)
@@ -489,8 +550,10 @@ class Attributes(Observing):
             self.invoke(self.frame, self.wrapped(source, found, "fset"), [value, new])
             return
         if found is not UNSET and not issubclass(type(found), types.MemberDescriptorType):
-            setter = find(type(found), "__set__")[1]
+            self.from_class(source, found)
+            setter_source, setter = self.find_guarded(type(found), "__set__")
             if type(setter) is FunctionType:
+                self.from_class(setter_source, setter)
                 self.invoke(self.frame, setter, [found, value, new])
                 return
         external = self.external.get(id(value))
@@ -509,14 +572,44 @@ class Attributes(Observing):
         if not writable or (found is not UNSET and type(found) is property):
             object.__setattr__(value, name, new)  # raises as CPython does
             raise Break("external-object", f"assignment to {name}")
-        self.write(external, name, new)
+        self.write_attribute(external, name, new)
+
+    def write_attribute(self, external: External, name: str, new: Any) -> None:
+        """Into the overlay; into the shadow of ``__dict__`` if the program holds that dict."""
+        namespace = namespace_of(external.value)
+        parent = self.handed_out.get(id(namespace))
+        if parent is None:
+            self.write(external, name, new)
+            return
+        shadow = self.observe(self.lazy(parent, namespace))
+        if new is DELETED:
+            del shadow[name]
+        else:
+            shadow[name] = new
+
+    def hand_out(self, external: External) -> Any:
+        """``__dict__`` of an object from outside; what was written before is moved into it."""
+        parent = self.namespace(external.value, external.source)
+        namespace = namespace_of(external.value)
+        self.handed_out[id(namespace)] = parent
+        lazy = self.lazy(parent, namespace)
+        for (owner, name), value in list(self.overlay.items()):
+            slot = type(find(type(external.value), name)[1]) is types.MemberDescriptorType
+            if owner == id(external.value) and not slot:
+                del self.overlay[owner, name]
+                if value is DELETED:
+                    self.observe(lazy).pop(name, None)
+                else:
+                    self.observe(lazy)[name] = value
+        return lazy
 
     def delattr(self, value: Any, name: str) -> None:
         value = self.force(value)
         if issubclass(type(value), torch.Tensor):
             raise Break("operation-not-modelled", f"deletion of attribute {name} of a tensor")
-        deleter = find(type(value), "__delattr__")[1]
+        source, deleter = self.find_guarded(type(value), "__delattr__")
         if type(deleter) is FunctionType:
+            self.from_class(source, deleter)
             self.invoke(self.frame, deleter, [value, name])
             return
         external = self.external.get(id(value))
@@ -526,9 +619,10 @@ class Attributes(Observing):
         if issubclass(type(value), (type, ModuleType)):
             raise Break("external-object", f"deletion of {name}")
         self.plain_attribute(value, name)
-        self.write(external, name, DELETED)
+        self.write_attribute(external, name, DELETED)
 
     # filled by the machine
+    fixed: set[type]
     lacking: dict[Source, set[str]]
     namespaces: dict[type, Source]
     class_lookups: dict[tuple[type, str], tuple[Source | None, Any]]

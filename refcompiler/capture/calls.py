@@ -12,9 +12,10 @@ import torch
 
 from refcompiler.capture.attributes import find, is_heap
 from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES, is_numpy_scalar
-from refcompiler.capture.natively import interpreting, natively
+from refcompiler.capture.natively import interpreting, is_quiet, natively
 from refcompiler.capture.operators import Operators, Pulled, python_method
 from refcompiler.capture.policy import (
+    AMBIENT_READERS,
     HIGHER_ORDER_MODULES,
     CALLING,
     IMPURE_BUILTINS,
@@ -77,7 +78,7 @@ class Calls(Operators):
             return self.call_operation(function, args, kwargs)
         if kind.__module__ == "numpy" and kind.__name__ == "ufunc":
             return self.call_ufunc(function, args, kwargs)
-        if python_method(kind, "__call__") is not UNSET:
+        if self.method_of(kind, "__call__") is not UNSET:
             source, method = self.find_guarded(kind, "__call__")
             self.from_class(source, method)
             return self.call(frame, method, (function, *args), kwargs)
@@ -146,11 +147,19 @@ class Calls(Operators):
                 raise Break("disabled-function", function.__qualname__)
         original = function.__dict__.get(_ORIGINAL)
         if original is not None:  # a function compiled on its own is inlined
+            source = self.source_of(function)
+            if source is not None:
+                parent = self.namespace(function, source)
+                self.lazy(parent, function.__dict__)
+                original_source = self.item(parent, _ORIGINAL, "member", _ORIGINAL)
+                original = self.observe(self.lazy(original_source, original))
             return self.call_function(frame, original, args, kwargs)
         flags = code.co_flags
         if flags & ASYNCHRONOUS:
             raise Break("coroutine", function.__qualname__)
         source = self.source_of(function)
+        if source is not None and not is_quiet(function):
+            self.guard("CODE", source, (code, None))
         program = program_of(code)
         fast = self.bind_function(function, source, args, kwargs, len(program.names))
         if function.__closure__ and source is not None:
@@ -179,7 +188,7 @@ class Calls(Operators):
             value = defaults[i - first]
             if source is None:
                 return value
-            return self.lazy(self.sources.make("default", source, i - first), value)
+            return self.lazy(self.sources.make("default", source, i - code.co_argcount), value)
 
         def kwdefault(name: str) -> Any:
             if name not in kwdefaults:
@@ -268,7 +277,7 @@ class Calls(Operators):
                     raise Break("data-dependent-value", f"{cls.__name__}() of a tensor")
         if cls is torch.Generator or cls.__module__.startswith("torch._C"):
             raise Break("ambient-state", f"construction of a {cls.__qualname__}")
-        if cls in (str, bytes) and args:
+        if cls is str and args:
             return self.convert(args[0], 1) if len(args) == 1 else self.call_pure(cls, args, kwargs)
         if cls is bool and args:
             return self.truth(args[0])
@@ -279,7 +288,7 @@ class Calls(Operators):
         if cls in (int, float, complex) and args:
             value = self.force(args[0])
             for name in ("__int__", "__index__") if cls is int else (f"__{cls.__name__}__",):
-                if python_method(type(value), name) is not UNSET:
+                if self.method_of(type(value), name) is not UNSET:
                     return self.force(self.call_special(value, name))
         if cls.__module__ in PURE_MODULES or cls.__module__ == "torch":
             return self.call_pure(cls, args, kwargs)
@@ -308,7 +317,7 @@ class Calls(Operators):
         else:
             module = getattr(function, "__module__", None) or ""
         if module in ("torch", "torch._C") and name in STATE_READERS:
-            return function(*map(self.force, args), **{k: self.force(v) for k, v in kwargs.items()})
+            return self.read_state(function, args, kwargs)
         if module == "torch._C" and name == "_set_grad_enabled":
             return function(*map(self.force, args))
         if module.startswith("torch"):
@@ -318,6 +327,15 @@ class Calls(Operators):
                 raise Break(IMPURE_BUILTINS[name], f"{module}.{name}")
             return self.call_pure(function, args, kwargs)
         raise Break("c-function", f"{module}.{name}".lstrip("."))
+
+    def read_state(self, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+        """A global setting of torch; what capture may change itself is in AMBIENT."""
+        given = tuple([self.force(a) for a in args])
+        if kwargs or function.__name__ in AMBIENT_READERS:
+            return function(*given, **{k: self.force(v) for k, v in kwargs.items()})
+        found = function(*given)
+        self.guard("STATE", None, (function, given, found))
+        return found
 
     def call_bound(
         self, function: Any, owner: Any, name: str, args: Sequence, kwargs: Mapping
@@ -421,14 +439,14 @@ class Calls(Operators):
                 kind is FunctionType
                 or (kind is MethodType and type(value.__func__) is FunctionType)
                 or kind is functools.partial
-                or python_method(kind, "__call__") is not UNSET
+                or self.method_of(kind, "__call__") is not UNSET
                 or (issubclass(type(value), type) and is_heap(value))
             )
         ):
             return self.callback(value)
         if is_heap(kind) and not issubclass(type(value), torch.Tensor):
             if iterates and not self.is_native(value):
-                if python_method(kind, "__iter__") is not UNSET:
+                if self.method_of(kind, "__iter__") is not UNSET:
                     return Pulled(self, self.iter(value))
         elif iterates and self.is_foreign(value) and hasattr(kind, "__next__"):
             raise Break("external-iterator", f"a {kind.__name__} from outside")

@@ -48,10 +48,12 @@ class Symbolic(Calls):
         self.ambient = Ambient.now()
         self.class_lookups = {}
         self.lacking = {}
+        self.fixed = set()
         self.namespaces = {}
         self.callbacks = {}
         self.callback_of = {}
         self.recorder.place = self.stack_trace
+        self.recorder.metadata = self.read_metadata
         self.surprise: BaseException | None = None
         self.generators: list[Any] = []
 

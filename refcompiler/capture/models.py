@@ -15,7 +15,7 @@ import torch
 
 from refcompiler.capture.calls import MODELS, Calls
 from refcompiler.capture.attributes import find
-from refcompiler.capture.natively import QUIET, natively
+from refcompiler.capture.natively import is_quiet, natively
 from refcompiler.capture.observe import MAPPINGS, SEQUENCES, SETS
 from refcompiler.capture.operators import _DUNDERS, python_method
 from refcompiler.capture.signals import Break
@@ -191,16 +191,12 @@ def _native_isinstance(m: Calls, value: Any, classes: Any) -> bool:
     if isinstance(classes, type) and classes in type(value).__mro__:
         return True
     hook = find(type(classes), "__instancecheck__")[1]
-    if type(hook) is FunctionType and not _is_quiet(hook):
+    if type(hook) is FunctionType and not is_quiet(hook):
         return m.truth(m.invoke(m.frame, hook, [classes, value]))
-    if type(classes) is type and python_method(type(value), "__getattribute__") is not UNSET:
+    if type(classes) is type and m.method_of(type(value), "__getattribute__") is not UNSET:
         return issubclass(m.force(m.getattr(value, "__class__")), classes)
     return natively(m, isinstance, value, classes)
 
-
-def _is_quiet(function: FunctionType) -> bool:
-    """A function of the standard library or of torch, whose effects nobody sees."""
-    return (function.__module__ or "").partition(".")[0] in QUIET
 
 
 @model(issubclass)
@@ -235,7 +231,7 @@ def _signature(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> inspect
 @model(hash)
 def _hash(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     value = m.force(args[0])
-    if python_method(type(value), "__hash__") is not UNSET and type(value) is not torch.Tensor:
+    if m.method_of(type(value), "__hash__") is not UNSET and type(value) is not torch.Tensor:
         return m.force(m.call_special(value, "__hash__"))
     if isinstance(value, (int, float, str, bytes, tuple, type(None))):
         return natively(m, hash, value)
@@ -259,7 +255,7 @@ def _len(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> int:
         if value.dim() == 0:
             raise TypeError("len() of a 0-d tensor")
         return value.shape[0]
-    if python_method(type(value), "__len__") is not UNSET:
+    if m.method_of(type(value), "__len__") is not UNSET:
         return m.force(m.call_special(value, "__len__"))
     if m.is_foreign(value):
         raise Break("external-object", f"the length of a {type(value).__name__}")
@@ -356,7 +352,7 @@ def _format(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> str:
 @model(abs)
 def _abs(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     value = m.force(args[0])
-    if python_method(type(value), "__abs__") is not UNSET and not isinstance(value, torch.Tensor):
+    if m.method_of(type(value), "__abs__") is not UNSET and not isinstance(value, torch.Tensor):
         return m.call_special(value, "__abs__")
     return abs(value)
 

@@ -30,6 +30,11 @@ QUIET = frozenset(sys.stdlib_module_names) | {
 _SILENT = CONSTANT_TYPES | {FakeTensor, FunctionType, BuiltinFunctionType}
 
 
+def is_quiet(function: FunctionType) -> bool:
+    """A function of the standard library or of torch, whose effects nobody sees."""
+    return (function.__module__ or "").partition(".")[0] in QUIET
+
+
 class _Seen(BaseException):
     """The user's Python code is about to run natively."""
 

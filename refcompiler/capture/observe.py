@@ -14,7 +14,7 @@ from refcompiler.capture.door import Recorder
 from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import DELETED, External, Lazy
-from refcompiler.guards.kinds import Guard, TensorMeta
+from refcompiler.guards.kinds import Guard, TensorMeta, metadata
 from refcompiler.guards.sources import Source, Sources
 from refcompiler.interpreter.frame import UNSET, Frame
 from refcompiler.interpreter.machine import Machine
@@ -54,7 +54,9 @@ IDENTITY_TYPES = (
     staticmethod,
     classmethod,
 )
-_KEYED = frozenset({"HAS", "ABSENT", "LACKS", "SAME", "DISTINCT"})
+_KEYED = frozenset(
+    {"HAS", "ABSENT", "LACKS", "SAME", "DISTINCT", "METADATA", "STATE"}
+)
 SEQUENCES = (list, tuple, collections.deque)
 MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
 SETS = (set, frozenset)
@@ -76,6 +78,7 @@ class Observing(Machine):
         self.fakes_of_inputs: dict[int, Source] = {}
         self.overlay: dict[tuple[int, str], Any] = {}
         self.changed: dict[int, External] = {}
+        self.hashed: dict[int, Source] = {}  # inputs whose identity the program used as a key
         self.handed_out: dict[int, Source] = {}  # instances' __dict__ that the program holds
 
     # ---- guards -----------------------------------------------------------------------------
@@ -196,7 +199,8 @@ class Observing(Machine):
 
     def namespace(self, value: Any, source: Source) -> Source:
         """The source of ``value.__dict__``."""
-        return self.sources.make("dict", source)
+        plain = all("__getattribute__" not in c.__dict__ for c in type(value).__mro__[:-1])
+        return self.sources.make("dict" if plain else "hidden_dict", source)
 
     # ---- tensors ----------------------------------------------------------------------------
 
@@ -223,6 +227,19 @@ class Observing(Machine):
         self.fakes_of_inputs[id(fake)] = source
         return fake
 
+    def read_metadata(self, name: str, fake: Any) -> Any:
+        """Metadata that the TENSOR guard leaves out, because programs seldom read it."""
+        real = self.real_of(fake)
+        if real is not None:
+            found = metadata(real, name)
+            self.guard("METADATA", self.fakes_of_inputs[id(fake)], (name, found))
+            return found
+        if name in ("is_shared", "is_pinned", "is_inference"):
+            raise Break("operation-not-modelled", f"{name} of a result")
+        for real, source, _ in list(self.inputs.values()):  # what a view inherits
+            self.guard("METADATA", source, (name, metadata(real, name)))
+        return metadata(fake, name)
+
     def real_of(self, fake: Any) -> torch.Tensor | None:
         """The real tensor of a fake that is a graph input."""
         source = self.fakes_of_inputs.get(id(fake))
@@ -247,6 +264,8 @@ class Observing(Machine):
             shadow = tuple(items) if kind is tuple else tuple.__new__(kind, items)
             return self._adopt(external, shadow, shadow)
         is_list = type(value) is list
+        if not is_list:
+            self.observe(self.lazy(self.member(source, "maxlen"), value.maxlen))
         shadow = [] if is_list else collections.deque(maxlen=value.maxlen)
         self._adopt(external, shadow, None)  # first, since a list may hold itself
         for i, item in enumerate(value):
@@ -280,9 +299,11 @@ class Observing(Machine):
         value, source = external.value, external.source
         if not all(type(item) in CONSTANT_TYPES for item in value):
             raise Break("external-object", f"{source} is a set of objects")
-        self.guard("EQUALS", source, type(value)(value))
-        shadow = type(value)(value)
-        return self._adopt(external, shadow, type(value)(value))
+        shadow, expected = type(value)(value), type(value)(value)
+        if list(shadow) != list(value) or list(expected) != list(value):
+            raise Break("external-object", f"{source} is a set whose order depends on its past")
+        self.guard("EQUALS", source, expected)
+        return self._adopt(external, shadow, expected)
 
     def _shadow_partial(self, external: External) -> Any:
         value, source = external.value, external.source
@@ -334,9 +355,11 @@ class Observing(Machine):
         self.guard("ABSENT", source, name)
         self.lazy(source, namespace)
         builtins = frame.builtins
-        if name not in builtins:
-            raise NameError(f"name '{name}' is not defined", name=name)
         source = self.sources.constant(builtins, "builtins")
+        self.lazy(source, builtins)
+        if name not in builtins:
+            self.guard("ABSENT", source, name)
+            raise NameError(f"name '{name}' is not defined", name=name)
         return self.lazy(self.item(source, name, "member", name), builtins[name])
 
     def store_global(self, frame: Frame, name: str, value: Any) -> None:

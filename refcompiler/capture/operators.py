@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import collections
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType
 from typing import Any
 
 import torch
 
 from refcompiler.capture.attributes import Attributes, find, is_heap
-from refcompiler.capture.natively import interpreting, natively
+from refcompiler.capture.natively import interpreting, is_quiet, natively
 from refcompiler.capture.observe import CONSTANT_TYPES, MAPPINGS, SEQUENCES, SETS
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import Lazy
@@ -46,6 +46,13 @@ def python_method(cls: type, name: str) -> Any:
 class Operators(Attributes):
     """The operator hooks of the symbolic domain."""
 
+    def method_of(self, cls: type, name: str) -> Any:
+        """As :func:`python_method`; that no class has it, or which one, is guarded."""
+        if not is_heap(cls) or issubclass(cls, torch.Tensor):
+            return python_method(cls, name)
+        found = self.find_guarded(cls, name)[1]
+        return found if type(found) is FunctionType else UNSET
+
     def call_special(self, value: Any, name: str, *args: Any) -> Any:
         """Call the Python special method ``name`` of ``value`` to its end."""
         source, function = self.find_guarded(type(value), name)
@@ -66,12 +73,12 @@ class Operators(Attributes):
         if value is True or value is False or value is None:
             return bool(value)
         kind = type(value)
-        if python_method(kind, "__bool__") is not UNSET:
+        if self.method_of(kind, "__bool__") is not UNSET:
             found = self.force(self.call_special(value, "__bool__"))
             if type(found) is not bool:
                 raise TypeError(f"__bool__ should return bool, returned {type(found).__name__}")
             return found
-        if find(kind, "__bool__")[1] is UNSET and python_method(kind, "__len__") is not UNSET:
+        if find(kind, "__bool__")[1] is UNSET and self.method_of(kind, "__len__") is not UNSET:
             return bool(self.force(self.call_special(value, "__len__")))
         if self.is_foreign(value) and not is_heap(kind):
             raise Break("external-object", f"the truth of a {kind.__name__}")
@@ -83,8 +90,19 @@ class Operators(Attributes):
     def key(self, value: Any) -> Any:
         value = self.force(value)
         if type(value) not in CONSTANT_TYPES:
+            self.hashes(value)
             natively(self, hash, value)
         return value
+
+    def hashes(self, value: Any) -> None:
+        """Tensors are keys by identity, which then has to stay as it is."""
+        if issubclass(type(value), torch.Tensor):
+            source = self.fakes_of_inputs.get(id(value))
+            if source is not None:
+                self.hashed[id(value)] = source
+        elif type(value) is tuple:
+            for item in value:
+                self.hashes(item)
 
     def length(self, value: Any) -> int:
         return self.force(self.invoke(self.frame, len, [value]))
@@ -116,7 +134,7 @@ class Operators(Attributes):
     def unary(self, function: Callable, value: Any) -> Any:
         value = self.force(value)
         name = _UNARY.get(function)
-        if name is not None and python_method(type(value), name) is not UNSET:
+        if name is not None and self.method_of(type(value), name) is not UNSET:
             if not issubclass(type(value), torch.Tensor):
                 return self.call_special(value, name)
         return function(value)
@@ -137,8 +155,13 @@ class Operators(Attributes):
             own = find(right, reflected)[0]
             if own is not None and own is not find(left, reflected)[0]:
                 pair.reverse()
+        if function is operator.ne and find(left, "__ne__")[0] is object:
+            if self.method_of(left, "__eq__") is not UNSET:
+                found = self.force(self.call_special(a, "__eq__", b))
+                if found is not NotImplemented:
+                    return not self.truth(found)
         if not any(
-            python_method(type(x), name) is not UNSET for x, name, _ in names + pair if name
+            self.method_of(type(x), name) is not UNSET for x, name, _ in names + pair if name
         ):
             return self._native_binary(function, a, b)
         for receiver, name, other in names + pair:
@@ -199,12 +222,16 @@ class Operators(Attributes):
         if issubclass(type(key), torch.Tensor):
             if type(value) in _CONTAINERS:
                 raise Break("data-dependent-value", "a tensor is the index of a container")
-        if python_method(type(value), "__getitem__") is not UNSET:
+        if self.method_of(type(value), "__getitem__") is not UNSET:
             return self.call_special(value, "__getitem__", key)
-        if issubclass(type(value), dict) and not issubclass(type(value), MAPPINGS[:2]):
-            missing = python_method(type(value), "__missing__")
-            if missing is not UNSET and key not in value:
-                return self.call_special(value, "__missing__", key)
+        if issubclass(type(value), type):
+            found = find(value, "__class_getitem__")[1]
+            if type(found) is classmethod and not is_quiet(found.__func__):
+                return self.invoke(self.frame, found.__func__, [value, key])
+        if issubclass(type(value), dict) and type(value) not in MAPPINGS:
+            return self.dict_item(value, key)
+        if self.method_of(type(key), "__index__") is not UNSET and type(value) in SEQUENCES:
+            key = self.force(self.call_special(key, "__index__"))
         if type(value) is collections.defaultdict and key not in value:
             if value.default_factory is None:
                 return value[key]
@@ -213,6 +240,22 @@ class Operators(Attributes):
         if self.is_foreign(value):
             raise Break("external-object", f"an item of a {type(value).__name__}")
         return natively(self, operator.getitem, value, key)
+
+    def dict_item(self, value: Any, key: Any) -> Any:
+        """An item of an instance of a dict's subclass, with ``__missing__``."""
+        missing = self.method_of(type(value), "__missing__")
+        if self.is_foreign(value):
+            try:
+                return self.read_foreign_dict(value, "__getitem__", [key])
+            except KeyError:
+                if missing is UNSET:
+                    raise
+        elif missing is UNSET or natively(self, dict.__contains__, value, key):
+            return natively(self, operator.getitem, value, key)
+        return self.call_special(value, "__missing__", key)
+
+    def read_foreign_dict(self, value: dict, name: str, args: Sequence) -> Any:
+        raise NotImplementedError
 
     def lazy_item(self, lazy: Lazy, key: Any) -> Any:
         """An item of an external container that stays otherwise unobserved, or UNSET."""
@@ -235,7 +278,7 @@ class Operators(Attributes):
 
     def setitem(self, value: Any, key: Any, new: Any) -> None:
         value, key, new = self.force(value), self.force(key), self.force(new)
-        if python_method(type(value), "__setitem__") is not UNSET and not isinstance(
+        if self.method_of(type(value), "__setitem__") is not UNSET and not isinstance(
             value, torch.Tensor
         ):
             self.call_special(value, "__setitem__", key, new)
@@ -248,7 +291,7 @@ class Operators(Attributes):
 
     def delitem(self, value: Any, key: Any) -> None:
         value, key = self.force(value), self.force(key)
-        if python_method(type(value), "__delitem__") is not UNSET:
+        if self.method_of(type(value), "__delitem__") is not UNSET:
             self.call_special(value, "__delitem__", key)
             return
         self.check_writable(value)
@@ -274,7 +317,7 @@ class Operators(Attributes):
                 if any(item is other for other in container):
                     return True
                 raise Break("data-dependent-branch", "a tensor is looked for in a sequence")
-        if python_method(type(container), "__contains__") is not UNSET:
+        if self.method_of(type(container), "__contains__") is not UNSET:
             return self.truth(self.call_special(container, "__contains__", item))
         if find(type(container), "__contains__")[1] is UNSET:
             iterator = self.iter(container)
@@ -293,12 +336,12 @@ class Operators(Attributes):
         if issubclass(type(value), torch.Tensor):
             return iter(list(value.unbind(0)) if value.dim() else value)
         kind = type(value)
-        if python_method(kind, "__iter__") is not UNSET:
+        if self.method_of(kind, "__iter__") is not UNSET:
             return self.force(self.call_special(value, "__iter__"))
-        if issubclass(type(value), type) and python_method(type(value), "__iter__") is not UNSET:
+        if issubclass(type(value), type) and self.method_of(type(value), "__iter__") is not UNSET:
             return self.force(self.call_special(value, "__iter__"))
         if is_heap(kind) and find(kind, "__iter__")[1] is UNSET:
-            if python_method(kind, "__getitem__") is not UNSET:
+            if self.method_of(kind, "__getitem__") is not UNSET:
                 return self.iterate_items(value)
         if self.is_foreign(value):
             if hasattr(kind, "__next__"):
@@ -317,7 +360,7 @@ class Operators(Attributes):
 
     def next(self, iterator: Any) -> Any:
         iterator = self.force(iterator)
-        if python_method(type(iterator), "__next__") is not UNSET and not self.is_native(iterator):
+        if self.method_of(type(iterator), "__next__") is not UNSET and not self.is_native(iterator):
             try:
                 return self.call_special(iterator, "__next__")
             except StopIteration as stop:
@@ -345,7 +388,7 @@ class Operators(Attributes):
         if issubclass(type(value), torch.Tensor):
             raise Break("data-dependent-value", "a tensor is formatted")
         for name in ("__format__", "__str__", "__repr__"):
-            if python_method(type(value), name) is not UNSET:
+            if self.method_of(type(value), name) is not UNSET:
                 if name == "__format__":
                     return self.force(self.call_special(value, name, spec))
                 return format(self.force(self.call_special(value, name)), spec)
@@ -360,7 +403,7 @@ class Operators(Attributes):
             raise Break("data-dependent-value", "a tensor is formatted")
         names = ("__str__", "__repr__") if conversion == 1 else ("__repr__",)
         for name in names:
-            if python_method(type(value), name) is not UNSET:
+            if self.method_of(type(value), name) is not UNSET:
                 found = self.force(self.call_special(value, name))
                 return ascii(found)[1:-1] if conversion == 3 else found
         self.check_printable(value)

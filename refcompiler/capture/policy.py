@@ -15,7 +15,7 @@ METADATA = frozenset(
     """
     shape dtype device layout ndim is_cuda is_cpu is_mps is_meta is_sparse is_quantized is_xpu
     is_nested is_leaf requires_grad names itemsize nbytes is_mkldnn is_sparse_csr is_vulkan
-    is_maia is_mtia is_ipu is_xla is_ort output_nr _version is_inference
+    is_maia is_mtia is_ipu is_xla is_ort output_nr is_inference
     size stride storage_offset dim numel nelement element_size is_contiguous is_floating_point
     is_complex is_signed is_conj is_neg get_device ndimension is_same_size type is_shared
     __len__ is_pinned has_names is_set_to is_distributed _is_view is_coalesced dim_order
@@ -40,7 +40,7 @@ NOT_MODELLED = frozenset(
     retain_grad requires_grad_ __hash__ resize_as_ resize_ swap_tensors __dlpack__
     __cuda_array_interface__ to_sparse to_dense as_subclass to_mkldnn rename rename_ refine_names
     align_to align_as apply_ map_ map2_ new _make_subclass _make_wrapper_subclass __setstate__
-    grad_fn unflatten_names __dlpack_device__ _backward_hooks volatile grad data real_if_close
+    grad_fn _version unflatten_names __dlpack_device__ _backward_hooks volatile grad data real_if_close
     sparse_coo_tensor from_file frombuffer asarray from_numpy from_dlpack
     manual_seed seed initial_seed set_rng_state get_rng_state set_default_dtype
     set_default_device set_num_threads use_deterministic_algorithms
@@ -62,6 +62,20 @@ STATE_READERS = frozenset(
     _get_privateuse1_backend_name _is_autocast_available _cuda_isCurrentStreamCapturing
     _cuda_is_bf16_supported
     _get_float32_matmul_precision _get_fp32_precision_getter _mps_is_available
+    """.split()
+)
+
+#: Those of them that AMBIENT answers for, or that answer the same at any time.
+AMBIENT_READERS = frozenset(
+    """
+    is_grad_enabled is_inference_mode_enabled is_autocast_enabled is_autocast_cpu_enabled
+    get_autocast_dtype get_autocast_gpu_dtype get_autocast_cpu_dtype is_autocast_cache_enabled
+    get_default_dtype _get_tracing_state _is_tracing _is_torch_function_enabled
+    _is_torch_function_all_disabled _get_deterministic_algorithms _is_any_autocast_enabled
+    _jit_internal _get_default_device _has_cuda _log_api_usage_once _is_in_bad_fork
+    _get_accelerator _get_privateuse1_backend_name _is_autocast_available
+    _cuda_isCurrentStreamCapturing _cuda_is_bf16_supported _len_torch_function_stack
+    _len_torch_dispatch_stack _mps_is_available
     """.split()
 )
 
@@ -190,7 +204,7 @@ _OPERATION_MODULES = frozenset(
 def bound_owner(function: Any) -> Any:
     """The object whose C method ``function`` is; None for functions of modules and classes."""
     owner = getattr(function, "__self__", None)
-    if owner is None or isinstance(owner, (types.ModuleType, type)):
+    if owner is None or issubclass(type(owner), (types.ModuleType, type)):
         return None
     if type(owner).__module__ == "pybind11_builtins":  # how pybind11 keeps its functions
         return None
@@ -203,12 +217,12 @@ def is_operation(function: Any) -> bool:
     if kind in (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType):
         return issubclass(torch.Tensor, function.__objclass__) and function.__objclass__ is not object
     owner = getattr(function, "__self__", None)
-    if isinstance(owner, torch.Tensor):
+    if issubclass(type(owner), torch.Tensor):
         return True
     if kind is types.BuiltinFunctionType:
         if owner is None:  # torch.add and its like are static methods of a C class
             return (function.__module__ or "") in ("torch", "torch._VF")
-        return isinstance(owner, types.ModuleType) and owner.__name__ in _OPERATION_MODULES
+        return type(owner) is types.ModuleType and owner.__name__ in _OPERATION_MODULES
     return kind.__module__ == "torch._ops" and kind.__name__ in ("OpOverload", "OpOverloadPacket")
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils._device import DeviceContext
 
-from refcompiler.guards.sources import Source
+from refcompiler.guards.sources import Source, key_at, namespace_of
 from specs.guards import GUARDS
 
 
@@ -28,10 +29,24 @@ class Guard(NamedTuple):
     def explain(self, value: Any) -> str:
         """The sentence for this guard when it fails on ``value``."""
         rule = KINDS[self.kind]
+        try:
+            found = rule.found(value)
+        except Exception:  # it is of another kind altogether
+            found = _short(value)
         text = GUARDS[self.kind].explain.format(
-            source=self.source, expected=rule.show(self.expected), found=rule.found(value)
+            source=self.source, expected=rule.show(self.expected), found=found
         )
-        return f"{text} (guarded at {self.place[0]}:{self.place[1]})"
+        return f"{text} (guarded at {self.place[0]}:{self.place[1]})" if self.place[0] else text
+
+    def wanted(self, read: Callable[[Source], Any]) -> Any:
+        """``expected`` with each source replaced by what ``read`` gives for it."""
+        if self.kind in ("SAME", "DISTINCT"):
+            return read(self.expected)
+        if self.kind == "UNIQUE":
+            return [read(source) for source in self.expected]
+        if self.kind == "STORAGE":
+            return [read(source) for source in self.expected[0]], self.expected[1]
+        return self.expected
 
 
 @dataclass(frozen=True)
@@ -98,7 +113,7 @@ def _tensor_text(v: str, want: TensorMeta, constant: Callable[[Any], str]) -> st
     ]
     if want.dtype.is_complex:
         parts.append(f"{v}.is_conj() is {want.conj}")
-    if want.dtype.is_floating_point or want.dtype.is_complex:
+    if want.dtype is not torch.bool:
         parts.append(f"{v}.is_neg() is {want.neg}")
     return " and ".join(parts)
 
@@ -107,10 +122,16 @@ def _tensor_check(value: Any, want: TensorMeta) -> bool:
     return isinstance(value, torch.Tensor) and TensorMeta.of(value) == want
 
 
+#: Classes whose equal instances are one object.
+_SINGLETONS = (bool, torch.dtype, torch.layout, torch.memory_format)
+
+
 def _equals_text(v: str, want: Any, constant: Callable[[Any], str]) -> str:
     kind = type(want)
-    if want is None or kind is bool or want is ... or want is NotImplemented:
+    if want is None or want is ... or want is NotImplemented:
         return f"{v} is {want!r}"
+    if kind in _SINGLETONS:
+        return f"{v} is {constant(want)}"
     if kind is float and math.isnan(want):
         return f"type({v}) is float and {v} != {v}"
     if kind is float and want == 0.0:
@@ -118,19 +139,62 @@ def _equals_text(v: str, want: Any, constant: Callable[[Any], str]) -> str:
             f"type({v}) is float and {v} == 0.0 and copysign(1.0, {v}) == "
             f"{math.copysign(1.0, want)}"
         )
-    if kind in (int, str):
+    if kind in (int, str, bytes, float):
         return f"type({v}) is {kind.__name__} and {v} == {constant(want)}"
-    if kind is complex or kind is float:
-        return f"type({v}) is {kind.__name__} and repr({v}) == {constant(repr(want))}"
-    return f"type({v}) is {constant(kind)} and {v} == {constant(want)}"
+    if kind is torch.device or kind is torch.Size:
+        return f"type({v}) is {constant(kind)} and {v} == {constant(want)}"
+    return f"same_constant({v}, {constant(want)})"
 
 
-def _equals_check(value: Any, want: Any) -> bool:
-    if type(value) is not type(want):
+def same_constant(value: Any, want: Any) -> bool:
+    """Of one class and equal all the way down, in order: what a program cannot tell apart.
+
+    Floats are equal by their text (NaN equals NaN, 0.0 differs from -0.0), and so are complex
+    numbers, ranges (which are equal by their items otherwise) and numpy's scalars.
+    """
+    kind = type(want)
+    if type(value) is not kind:
         return False
-    if isinstance(want, (float, complex)):
-        return repr(value) == repr(want)
-    return bool(value == want)
+    if kind in (set, frozenset, tuple):
+        return len(value) == len(want) and all(
+            same_constant(a, b) for a, b in zip(value, want, strict=True)
+        )
+    if kind in (int, str, bytes) or kind in _SINGLETONS:
+        return bool(value == want)
+    if kind is torch.device or kind is torch.Size:
+        return bool(value == want)
+    return repr(value) == repr(want)
+
+
+def _keys_text(v: str, want: tuple, constant: Callable[[Any], str]) -> str:
+    if not want:
+        return f"not {v}"
+    if all(type(key) in (str, int, bytes) for key in want):
+        classes = tuple([type(key) for key in want])
+        return f"tuple({v}) == {constant(want)} and tuple(map(type, {v})) == {constant(classes)}"
+    return f"same_constant(tuple({v}), {constant(want)})"
+
+
+_FEW = 5  # names that are looked up one by one faster than by what follows
+
+
+def _without_text(v: str, want: tuple, constant: Callable[[Any], str]) -> str:
+    """A namespace with the length it had, and the same last name, has got no new name.
+
+    New names go to the end; only a program that removes the last name and puts it back after
+    another one, and removes a third, is not seen.
+    """
+    namespace, names = want
+    if len(names) <= _FEW or not namespace:
+        return " and ".join([f"{constant(name)} not in {v}" for name in sorted(names)])
+    last = next(reversed(namespace))
+    same = f"len({v}) == {len(namespace)} and next(reversed({v})) == {constant(last)}"
+    return f"{same} or {constant(frozenset(names))}.isdisjoint({v})"
+
+
+def _code_text(v: str, want: tuple, constant: Callable[[Any], str]) -> str:
+    text = f"{v}.__code__ is {constant(want[0])}"
+    return text if want[1] is None else f"{text} and {v}.__globals__ is {constant(want[1])}"
 
 
 class Ambient(NamedTuple):
@@ -145,6 +209,7 @@ class Ambient(NamedTuple):
     dispatch_modes: int
     functorch: bool
     autocast_settings: tuple
+    default_devices: tuple
 
     @staticmethod
     def now() -> Ambient:
@@ -159,7 +224,28 @@ class Ambient(NamedTuple):
             torch._C._len_torch_dispatch_stack(),
             torch._C._functorch.peek_interpreter_stack() is None,
             autocast_settings() if autocast else (),
+            default_devices(),
         )
+
+    @property
+    def captures(self) -> bool:
+        """Whether a program can be captured in this state.
+
+        Modes of the user's and function transformations see each operation of an eager program,
+        which a graph cannot promise; a default device (a mode too) only fills in an argument.
+        """
+        devices = len(self.default_devices) == self.function_modes
+        return devices and None not in self.default_devices and self.functorch and (
+            not self.dispatch_modes
+        )
+
+
+def default_devices() -> tuple:
+    """The devices of the active ``with torch.device(...)``; None for a mode of another kind."""
+    modes = [
+        torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())
+    ]
+    return tuple([m.device if type(m) is DeviceContext else None for m in modes])
 
 
 def autocast_settings() -> tuple:
@@ -183,7 +269,32 @@ def _ambient_text(v: str, want: Ambient, constant: Callable[[Any], str]) -> str:
     )
     if want.autocast:
         text += f" and autocast_settings() == {constant(want.autocast_settings)}"
+    if want.function_modes:
+        text += f" and default_devices() == {constant(want.default_devices)}"
     return text
+
+
+#: Metadata of a tensor that TENSOR does not hold, guarded when a program reads it.
+METADATA = frozenset(
+    "is_leaf output_nr storage_offset _is_view is_shared is_pinned retains_grad is_inference".split()
+)
+#: Those of them that are methods.
+CALLED = frozenset("storage_offset _is_view is_shared is_pinned is_inference".split())
+
+
+def metadata(tensor: torch.Tensor, name: str) -> Any:
+    """One of :data:`METADATA`."""
+    with torch._C.DisableTorchFunction():
+        found = getattr(tensor, name)
+        return found() if name in CALLED else found
+
+
+def storage_pattern(*tensors: torch.Tensor) -> tuple[int, ...]:
+    """For each tensor the place of the first that has the same storage."""
+    first: dict[int, int] = {}
+    return tuple(
+        [first.setdefault(t.untyped_storage()._cdata, i) for i, t in enumerate(tensors)]
+    )
 
 
 KINDS: dict[str, Kind] = {
@@ -195,7 +306,7 @@ KINDS: dict[str, Kind] = {
     "ID": Kind(
         lambda v, want, c: f"{v} is {c(want)}", lambda value, want: value is want, show=_short
     ),
-    "EQUALS": Kind(_equals_text, _equals_check, show=_short),
+    "EQUALS": Kind(_equals_text, same_constant, show=_short),
     "NONE": Kind(lambda v, want, c: f"{v} is None", lambda value, want: value is None),
     "NOT_NONE": Kind(
         lambda v, want, c: f"{v} is not None", lambda value, want: value is not None
@@ -211,10 +322,8 @@ KINDS: dict[str, Kind] = {
         found=lambda value: str(bool(value)),
     ),
     "KEYS": Kind(
-        lambda v, want, c: f"tuple({v}) == {c(want)}",
-        lambda value, want: (
-            tuple(value) == want and [type(k) for k in value] == [type(k) for k in want]
-        ),
+        _keys_text,
+        lambda value, want: same_constant(tuple(value), want),
         show=_short,
         found=lambda value: _short(tuple(value)),
     ),
@@ -233,18 +342,17 @@ KINDS: dict[str, Kind] = {
         lambda value, want: not dict.__contains__(value, want),
         found=lambda value: _short(list(dict.keys(value))),
     ),
-    # Attributes of classes are seldom added, so the length answers nearly always.
     "WITHOUT": Kind(
-        lambda v, want, c: (
-            f"len({v}) == {len(want[0])} or {c(frozenset(want[1]))}.isdisjoint({v})"
-        ),
+        _without_text,
         lambda value, want: want[1].isdisjoint(value),
         show=lambda want: ", ".join(sorted(want[1])),
         found=lambda value: _short(list(value)),
     ),
     "CODE": Kind(
-        lambda v, want, c: f"{v}.__code__ is {c(want[0])} and {v}.__globals__ is {c(want[1])}",
-        lambda value, want: value.__code__ is want[0] and value.__globals__ is want[1],
+        _code_text,
+        lambda value, want: (
+            value.__code__ is want[0] and (want[1] is None or value.__globals__ is want[1])
+        ),
         show=lambda want: _short(want[0]),
         found=lambda value: _short(getattr(value, "__code__", value)),
     ),
@@ -256,6 +364,22 @@ KINDS: dict[str, Kind] = {
             str(TensorMeta.of(value)) if isinstance(value, torch.Tensor) else _short(value)
         ),
     ),
+    "METADATA": Kind(
+        lambda v, want, c: f"{v}.{want[0]}{'()' if want[0] in CALLED else ''} == {c(want[1])}",
+        lambda value, want: metadata(value, want[0]) == want[1],
+        show=lambda want: f"{want[0]} = {want[1]}",
+        found=lambda value: ", ".join(
+            f"{name} = {metadata(value, name)}" for name in sorted(METADATA)
+        ),
+    ),
+    "STATE": Kind(
+        lambda v, want, c: (
+            f"{c(want[0])}({', '.join(map(c, want[1]))}) == {c(want[2])}"
+        ),
+        lambda value, want: want[0](*want[1]) == want[2],
+        show=lambda want: f"{want[0].__name__}{want[1]!r} = {want[2]!r}",
+        found=lambda value: "another answer",
+    ),
     # ``expected`` is a source; the generated guards give ``text`` the name of its value.
     "SAME": Kind(lambda v, want, c: f"{v} is {want}", lambda v, want: v is want, show=str),
     "DISTINCT": Kind(
@@ -266,6 +390,12 @@ KINDS: dict[str, Kind] = {
         lambda value, want: len({id(w) for w in want}) == len(want),
         show=lambda want: ", ".join(map(str, want)),
         found=lambda value: "one object twice",
+    ),
+    "STORAGE": Kind(
+        lambda v, want, c: f"storage_pattern({', '.join(want[0])}) == {c(want[1])}",
+        lambda value, want: storage_pattern(*want[0]) == want[1],
+        show=lambda want: f"{', '.join(map(str, want[0]))} in storages {want[1]}",
+        found=lambda value: "storages shared in another way",
     ),
     "AMBIENT": Kind(
         _ambient_text,
@@ -287,6 +417,12 @@ NAMESPACE: dict[str, Any] = {
     "len_dispatch_modes": torch._C._len_torch_dispatch_stack,
     "peek_functorch": torch._C._functorch.peek_interpreter_stack,
     "autocast_settings": autocast_settings,
+    "default_devices": default_devices,
+    "same_constant": same_constant,
+    "storage_pattern": storage_pattern,
     "dict_getitem": dict.__getitem__,
+    "key_at": key_at,
+    "namespace_of": namespace_of,
     "dict_contains": dict.__contains__,
+    "object_getattribute": object.__getattribute__,
 }

@@ -11,6 +11,9 @@ FORMS: dict[str, tuple[str, str]] = {
     "const": ("{k}", "{n}"),
     "attr": ("{p}.{k}", "{p}.{k}"),
     "dict": ("{p}.__dict__", "{p}"),
+    # past a ``__getattribute__`` of the user's, which runs as often as in eager mode
+    "slot": ("object_getattribute({p}, {k})", "{p}.{n}"),
+    "hidden_dict": ("namespace_of({p})", "{p}"),  # behind the user's __getattribute__
     "item": ("{p}[{k}]", "{p}[{k}]"),
     "member": ("{p}[{k}]", "{p}.{n}"),
     "dict_item": ("dict_getitem({p}, {k})", "{p}[{k}]"),
@@ -73,6 +76,11 @@ class Sources:
         if found is None:
             found = self._constants[id(value)] = Source("const", None, value, label)
         return found
+
+
+def namespace_of(value: Any) -> dict:
+    """The instance's ``__dict__``; no ``__getattribute__`` of the user's runs."""
+    return object.__getattribute__(value, "__dict__")
 
 
 def key_at(mapping: Any, index: int) -> Any:

@@ -13,7 +13,8 @@ import torch
 from refcompiler.capture.machine import Captured
 from refcompiler.capture.signals import Reason
 from refcompiler.capture.values import DELETED, External
-from refcompiler.guards.kinds import Guard
+from refcompiler.guards.kinds import Guard, storage_pattern
+from refcompiler.guards.sources import Source
 from refcompiler.plan.rebuild import Rebuilder
 from refcompiler.plan.resume import Layout, describe
 from refcompiler.plan.writer import Writer
@@ -33,7 +34,6 @@ class Plan:
 
 
 MISS: Any = type("Miss", (), {"__repr__": lambda self: "MISS", "__slots__": ()})()
-_GUARD_ERRORS = (AttributeError, KeyError, IndexError, TypeError, ValueError)
 
 
 def build(
@@ -53,7 +53,6 @@ def build(
     machine = captured.machine
     writer = Writer()
     writer.namespace["__MISS"] = MISS
-    writer.namespace["__GUARD_ERRORS"] = _GUARD_ERRORS
     guards = _ordered_guards(captured)
     for guard in guards:
         writer.check(guard)
@@ -66,7 +65,7 @@ def build(
 
     lines = ["try:"]
     lines += ["    " + line for line in checks + reads] or ["    pass"]
-    lines += ["except __GUARD_ERRORS:", "    return __MISS"]
+    lines += ["except Exception:", "    return __MISS"]
     graph_module = None
     recorder = machine.recorder
     if recorder.operations:
@@ -102,9 +101,8 @@ def _ordered_guards(captured: Captured) -> list[Guard]:
     machine = captured.machine
     machine.frame = None
     ambient = Guard("AMBIENT", None, machine.ambient, ("", 0))
-    if len(machine.inputs) > 1 and machine.recorder.mutates:
-        sources = tuple(source for _, source, _ in machine.inputs.values())
-        machine.guard("UNIQUE", None, sources)
+    _guard_tensors(machine)
+    _guard_containers(machine)
     for changed in list(machine.changed.values()):
         for other in list(machine.external.values()):
             if type(other.value) is type(changed.value) and other.value is not changed.value:
@@ -115,6 +113,63 @@ def _ordered_guards(captured: Captured) -> list[Guard]:
         is_argument = guard.source is not None and guard.source.kind == "arg"
         (first if is_argument and guard.kind == "TENSOR" else rest).append(guard)
     return [ambient, *first, *rest]
+
+
+def _changes(machine: Any, fake: torch.Tensor) -> bool:
+    """Whether the graph writes into this input, or a view of it."""
+    return machine.recorder.mutates if fake.is_inference() else fake._version > 0
+
+
+def _guard_tensors(machine: Any) -> None:
+    """Inputs that the graph changes alias others only as they did at capture.
+
+    What a module owns is not looked at for overlaps, only for being one object.
+    """
+    inputs = list(machine.inputs.values())
+    changed = [fake for _, _, fake in inputs if _changes(machine, fake)]
+    if len(inputs) > 1 and (changed or machine.recorder.mutates):
+        machine.guard("UNIQUE", None, tuple([source for _, source, _ in inputs]))
+        given = [known for known in inputs if not _is_registered(known[1])]
+        if len(given) > 1 and any(_changes(machine, fake) for _, _, fake in given):
+            pattern = storage_pattern(*[real for real, _, _ in given])
+            machine.guard("STORAGE", None, (tuple([source for _, source, _ in given]), pattern))
+    hashed = list(machine.hashed.values())
+    for i, source in enumerate(hashed):
+        for other in hashed[:i]:
+            machine.guard("DISTINCT", other, source)
+
+
+def _is_registered(source: Source) -> bool:
+    """A parameter or buffer, reached through its module."""
+    parent = source.parent
+    return parent is not None and parent.key in ("_parameters", "_buffers")
+
+
+#: What ``nn.Module`` keeps in each instance's ``__dict__``, and no program changes in a forward.
+_MODULE_STATE = frozenset(torch.nn.Module().__dict__)
+
+
+def _guard_containers(machine: Any) -> None:
+    """A container that was changed is no other one that was read."""
+    read = {
+        external.source: external.value
+        for external in machine.external.values()
+        if external.shadow is not None
+    }
+    for lazy in machine.lazies.values():
+        source = lazy.source
+        owner = source.parent.kind if source.parent is not None else ""
+        if source.kind in ("const", "dict", "hidden_dict"):
+            continue
+        if owner in ("dict", "hidden_dict") and source.key in _MODULE_STATE:
+            continue
+        read.setdefault(source, lazy.value)
+    for changed in _shadows(machine):
+        if not _is_changed(changed):
+            continue
+        for source, value in read.items():
+            if type(value) is type(changed.value) and value is not changed.value:
+                machine.guard("DISTINCT", changed.source, source)
 
 
 def _result(
@@ -199,13 +254,20 @@ def _same(a: Any, b: Any) -> bool:
     return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
 
 
-def _container_effect(external: External, rebuilder: Rebuilder, writer: Writer) -> list[str]:
+def _is_changed(external: External) -> bool:
     shadow, original = external.shadow, external.original
     if isinstance(shadow, (tuple, frozenset)):
+        return False
+    if isinstance(shadow, dict):
+        return not (list(shadow) == list(original) and _same(shadow.values(), original.values()))
+    return shadow != original if isinstance(shadow, set) else not _same(shadow, original)
+
+
+def _container_effect(external: External, rebuilder: Rebuilder, writer: Writer) -> list[str]:
+    shadow, original = external.shadow, external.original
+    if not _is_changed(external):
         return []
     if isinstance(shadow, dict):
-        if list(shadow) == list(original) and _same(shadow.values(), original.values()):
-            return []
         target = writer.read(external.source)
         kept = list(shadow)[: len(original)] == list(original)
         lines = []
@@ -217,12 +279,8 @@ def _container_effect(external: External, rebuilder: Rebuilder, writer: Writer) 
                 lines.append(target + pair)
         return lines
     if isinstance(shadow, set):
-        if shadow == original:
-            return []
         target = writer.read(external.source)
         return [f"{target}.clear()", f"{target}.update([{rebuilder.many(shadow)}])"]
-    if _same(shadow, original):
-        return []
     target = writer.read(external.source)
     items = rebuilder.many(shadow)
     if type(shadow) is list:

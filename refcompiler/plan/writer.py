@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from refcompiler.guards.kinds import KINDS, NAMESPACE, Guard
-from refcompiler.guards.sources import Source, key_at
+from refcompiler.guards.sources import Source
 
 _LITERALS = (int, bool, type(None), str)
 _numbers = itertools.count()
@@ -18,7 +18,7 @@ class Writer:
     """Collects lines; ``constant`` and ``read`` give the names under which values are known."""
 
     def __init__(self) -> None:
-        self.namespace: dict[str, Any] = dict(NAMESPACE, key_at=key_at)
+        self.namespace: dict[str, Any] = dict(NAMESPACE)
         self.lines: list[str] = []
         self._constants: dict[int, str] = {}
         self._sources: dict[Source, str] = {}
@@ -55,12 +55,7 @@ class Writer:
     def check(self, guard: Guard) -> None:
         """A line that leaves the function when ``guard`` fails."""
         name = self.read(guard.source) if guard.source is not None else ""
-        expected = guard.expected
-        if guard.kind in ("SAME", "DISTINCT"):
-            expected = self.read(expected)
-        elif guard.kind == "UNIQUE":
-            expected = [self.read(source) for source in expected]
-        condition = KINDS[guard.kind].text(name, expected, self.constant)
+        condition = KINDS[guard.kind].text(name, guard.wanted(self.read), self.constant)
         self.lines.append(f"if not ({condition}): return __MISS")
 
     def take(self) -> list[str]:

@@ -42,7 +42,18 @@ class Compiler:
 
     def function(self, function: FunctionType) -> Callable:
         code = function.__code__
-        return wrap(function, self.entry(code, code, function.__qualname__))
+        entry = self.entry(code, (code, id(function.__globals__)), function.__qualname__)
+        entry.keep = function.__globals__  # its id is part of the key
+        return wrap(function, entry, self.function)
+
+    def callable(self, model: Any) -> Callable:
+        """An object that is called through its class, or a partial."""
+        kind = type(model)
+        inner = getattr(getattr(model, "func", None), "__code__", None)
+        entry = self.entry(
+            call_module.__code__, ("object", kind, inner), f"{kind.__qualname__}.__call__"
+        )
+        return MethodType(wrap(call_module, entry), model)
 
     def module(self, module: torch.nn.Module, remake: Callable) -> Any:
         forward = getattr(type(module).forward, "__code__", None) or type(module)
@@ -121,11 +132,9 @@ def compile(
         original = getattr(model, "__refcompiler_original__", None)
         return compiler.function(original or model)
     if isinstance(model, functools.partial):
-        inner = compile(model.func, backend=backend, fullgraph=fullgraph)
-        return functools.partial(inner, *model.args, **model.keywords)
-    method = getattr(type(model), "__call__", None)
-    if isinstance(method, FunctionType):
-        return MethodType(compiler.function(method), model)
+        return compiler.callable(model)
+    if isinstance(getattr(type(model), "__call__", None), FunctionType):
+        return compiler.callable(model)
     if isinstance(model, BuiltinFunctionType) or callable(model):
         return compiler.function(_python_caller(model))
     raise TypeError(f"compile: cannot compile {model!r}")

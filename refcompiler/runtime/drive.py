@@ -8,6 +8,7 @@ from typing import Any
 
 from refcompiler.capture.machine import Symbolic
 from refcompiler.capture.values import External
+from refcompiler.guards.kinds import Ambient
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.machine import Machine, Signal
 from refcompiler.plan.build import MISS, Plan
@@ -68,6 +69,8 @@ class Continuation(Site):
             found = self.find(values)
         if found is not MISS:
             return found
+        if not Ambient.now().captures:
+            return MISS
         with _LOCK:
             try:
                 plan = self.compile(values, lambda machine: self.start(machine, values))

@@ -11,6 +11,7 @@ from refcompiler.bytecode.decode import slot_names
 from refcompiler.capture.machine import Symbolic
 from refcompiler.capture.values import External
 from refcompiler.errors import GraphBreakError
+from refcompiler.guards.kinds import Ambient
 from refcompiler.interpreter.binding import VARARGS, VARKEYWORDS
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.machine import program_of
@@ -41,6 +42,8 @@ class Entry(Site):
         found = self.find(given)
         if found is not MISS:
             return found
+        if not Ambient.now().captures:
+            return call_natively(function, values)
         with _LOCK:
             found = self.entries[0](*given)  # another thread may have been faster
             if found is not MISS:
@@ -111,6 +114,36 @@ def call_natively(function: FunctionType, values: Sequence[Any]) -> Any:
     return function(*args, **kwargs)
 
 
+class _Default:
+    """Stands for a default of the original function, which may be replaced at any time."""
+
+    def __repr__(self) -> str:
+        return "<default>"
+
+
+DEFAULT: Any = _Default()
+
+
+def call_as_given(function: FunctionType, code: CodeType, values: Sequence[Any]) -> Any:
+    """Call ``function`` with the values that were given for the parameters of ``code``."""
+    total = code.co_argcount + code.co_kwonlyargcount
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for i, value in enumerate(values[:total]):
+        if value is DEFAULT:
+            continue
+        if i < code.co_argcount and i == len(args):
+            args.append(value)
+        else:
+            kwargs[code.co_varnames[i]] = value
+    rest = list(values[total:])
+    if code.co_flags & VARARGS:
+        args += rest.pop(0)
+    if code.co_flags & VARKEYWORDS:
+        kwargs.update(rest.pop(0))
+    return function(*args, **kwargs)
+
+
 def signature_text(code: CodeType, defaults: int, kwdefaults: dict[str, Any]) -> str:
     """The parameter list of a wrapper; default values are filled in later."""
     names = code.co_varnames
@@ -131,29 +164,61 @@ def signature_text(code: CodeType, defaults: int, kwdefaults: dict[str, Any]) ->
     return ", ".join(parts)
 
 
-def wrap(function: FunctionType, entry: Entry) -> Callable:
-    """A function with the signature of ``function`` that enters compiled code."""
+def wrap(function: FunctionType, entry: Entry, again: Callable | None = None) -> Callable:
+    """A function with the signature of ``function`` that enters compiled code.
+
+    The defaults are read from ``function`` when they are needed, since it may get others;
+    ``again(function)`` compiles it once more when it has got another code.
+    """
     code = function.__code__
-    kwdefaults = function.__kwdefaults__ or {}
-    signature = signature_text(code, len(function.__defaults__ or ()), kwdefaults)
-    values = ", ".join(["__fn", *parameter_names(code)])
-    text = (
-        f"def {_identifier(function.__name__)}({signature}):\n"
-        f"    __found = __entries[0]({values})\n"
-        f"    if __found is not __MISS:\n"
-        f"        return __found\n"
-        f"    return __miss({values})\n"
-    )
+    names = parameter_names(code)
+    defaults, kwdefaults = function.__defaults__ or (), function.__kwdefaults__ or {}
+    signature = signature_text(code, len(defaults), kwdefaults)
+    given, values = ", ".join(names), ", ".join(["__fn", *names])
+    lines = []
+    if again is not None:
+        lines += ["if __fn.__code__ is not __code:", f"    return __changed({given})"]
+    if defaults or kwdefaults:
+        lines.append("try:")
+        for i in range(-len(defaults), 0):
+            name = names[code.co_argcount + i]
+            lines += [f"    if {name} is __DEFAULT:", f"        {name} = __fn.__defaults__[{i}]"]
+        for name in kwdefaults:
+            lines.append(f"    if {name} is __DEFAULT:")
+            lines.append(f"        {name} = __fn.__kwdefaults__[{name!r}]")
+        lines += ["except (TypeError, LookupError):", f"    return __changed({given})"]
+    lines += [
+        f"__found = __entries[0]({values})",
+        "if __found is not __MISS:",
+        "    return __found",
+        f"return __miss({values})",
+    ]
+    name = _identifier(function.__name__)
+    text = f"def {name}({signature}):\n" + "".join([f"    {line}\n" for line in lines])
+    compiled: dict[CodeType, Callable] = {}
+
+    def changed(*values: Any) -> Any:
+        """The function has lost defaults, which is the caller's error, or got another code."""
+        new = function.__code__
+        if new is code or again is None:
+            return call_as_given(function, code, values)
+        if new not in compiled:
+            compiled[new] = again(function)
+        return call_as_given(compiled[new], code, values)
+
     namespace: dict[str, Any] = {
         "__entries": entry.entries,
         "__MISS": MISS,
+        "__DEFAULT": DEFAULT,
         "__miss": entry.miss,
         "__fn": function,
+        "__code": code,
+        "__changed": changed,
     }
     exec(compile(text, f"<refcompiler entry of {function.__qualname__}>", "exec"), namespace)
-    made = namespace[_identifier(function.__name__)]
-    made.__defaults__ = function.__defaults__
-    made.__kwdefaults__ = function.__kwdefaults__
+    made = namespace[name]
+    made.__defaults__ = (DEFAULT,) * len(defaults) or None
+    made.__kwdefaults__ = dict.fromkeys(kwdefaults, DEFAULT) or None
     functools.update_wrapper(made, function)
     made.__refcompiler_original__ = function
     return made

@@ -13,8 +13,8 @@ import torch
 from refcompiler.capture.machine import Captured, Symbolic
 from refcompiler.capture.signals import Restart
 from refcompiler.errors import BackendError, GraphBreakError, InternalError, UnsupportedError
-from refcompiler.guards.kinds import KINDS
-from refcompiler.guards.sources import Source, key_at
+from refcompiler.guards.kinds import KINDS, NAMESPACE
+from refcompiler.guards.sources import Source
 from refcompiler.interpreter.frame import Frame
 from refcompiler.plan.build import MISS, Plan, build
 from refcompiler.plan.rebuild import NotRebuilt
@@ -55,6 +55,7 @@ class Site:
         self.entries: list[Callable] = [always_miss]
         self.plans: list[Plan] = []
         self.native: str | None = None  # why this site runs natively
+        self.keep: Any = None  # what has to live as long as the site
 
     def reset(self) -> None:
         self.entries[:] = [always_miss]
@@ -77,18 +78,18 @@ class Site:
 
     def compile(self, values: Sequence[Any], start: Callable[[Symbolic], Frame]) -> Plan:
         """Capture and compile a plan for ``values``; :class:`Native` when there cannot be one."""
-        if self.plans:
-            why = self.explain(values)
-            count("recompiles", f"{self.title}: {why}")
-            log.info("recompiling %s: %s", self.title, why)
+        why = self.explain(values) if self.plans else ""
         if len(self.plans) >= config.recompile_limit:
             self.native = (
                 f"{self.title} was compiled {len(self.plans)} times (config.recompile_limit) and "
-                f"runs natively from now on; the guard that failed last: {self.explain(values)}"
+                f"runs natively from now on; the guard that failed last: {why}"
             )
             count("fallbacks", self.native)
             warnings.warn(self.native, stacklevel=4)
             raise Native(self.native)
+        if self.plans:
+            count("recompiles", f"{self.title}: {why}")
+            log.info("recompiling %s: %s", self.title, why)
         try:
             plan = self.capture(start)
         except NotRebuilt as error:
@@ -181,19 +182,25 @@ class Site:
     def explain(self, values: Sequence[Any]) -> str:
         """The first guard of the newest plan that fails on ``values``, in words."""
         arguments = dict(zip(self.parameters, values, strict=True))
-        for guard in self.plans[-1].guards:
-            try:
-                value = None if guard.source is None else read(guard.source, arguments)
-                expected = guard.expected
-                if guard.kind in ("SAME", "DISTINCT"):
-                    expected = read(expected, arguments)
-                elif guard.kind == "UNIQUE":
-                    expected = [read(source, arguments) for source in expected]
-            except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
-                return f"{guard.source} can no longer be read: {type(error).__name__}: {error}"
-            if not KINDS[guard.kind].check(value, expected):
-                return guard.explain(value)
-        return "the guards of an older plan failed"
+        for plan in reversed(self.plans):
+            found = failure(plan, arguments)
+            if found is not None:
+                return found
+        return "another thread or the guards themselves changed what the guards read"
+
+
+def failure(plan: Plan, arguments: dict[str, Any]) -> str | None:
+    """The first guard of ``plan`` that fails, in words; None when all hold."""
+    for guard in plan.guards:
+        try:
+            value = None if guard.source is None else read(guard.source, arguments)
+            wanted = guard.wanted(lambda source: read(source, arguments))
+            if KINDS[guard.kind].check(value, wanted):
+                continue
+        except Exception as error:  # as in the generated guards, what cannot be read fails
+            return f"{guard.source} can no longer be read: {type(error).__name__}: {error}"
+        return guard.explain(value)
+    return None
 
 
 class FullGraphBreak(Exception):
@@ -231,8 +238,7 @@ def read(source: Source, arguments: dict[str, Any]) -> Any:
     if source.kind == "const":
         return source.key
     parent = read(source.parent, arguments) if source.parent is not None else None
-    names = {"p": parent, "k": source.key, "key_at": key_at, "dict_getitem": dict.__getitem__}
-    return eval(source.expression("p", lambda key: "k"), names)
+    return eval(source.expression("p", lambda key: "k"), {**NAMESPACE, "p": parent, "k": source.key})
 
 
 def run_new(plan: Plan, site: Site, values: Sequence[Any]) -> Any:
