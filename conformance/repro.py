@@ -44,6 +44,9 @@ _RNG = {
     "numpy.random": "hash(str(__import__('numpy').random.get_state()))",
 }
 
+# Ends the heading of every script, and tells it from a file that somebody else wrote.
+SIGNATURE = "Exit status 1: the failure is there; 0: it is gone."
+
 _LOADER = '''
 def load(name):
     """This file as a fresh module: its eager side ("expected") or its compiled one ("found")."""
@@ -137,7 +140,7 @@ def _heading(case: Case, finding: Finding, origin: Origin) -> str:
     wrapped = "\n".join(textwrap.wrap(text, 98))
     return (
         f'"""{wrapped}\n\n{case.id}\nFound with {versions} by\n    {origin.command}\n'
-        'Exit status 1: the failure is there; 0: it is gone.\n"""\n'
+        f'{SIGNATURE}\n"""\n'
     )
 
 

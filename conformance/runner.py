@@ -16,7 +16,7 @@ from conformance import xfails as expected_failures
 from conformance.case import Case
 from conformance.pool import CannotRun, Pool, Worker
 from conformance.report.results import Report, Result
-from conformance.repro import Origin, file_name, script
+from conformance.repro import SIGNATURE, Origin, file_name, script
 from conformance.shrink import Budget, Shrinker
 from conformance.strategies.generate import examples
 from conformance.suites import SUITES, Family
@@ -144,7 +144,7 @@ class Run:
         todo = list(enumerate(families))
         settings = self.settings
         threads_each = max(1, (os.cpu_count() or 1) // settings.jobs)
-        hello = Hello(settings.backend, settings.frontend, threads_each)
+        hello = Hello(settings.backend, settings.frontend, threads_each, settings.device)
         with Pool(hello, settings.timeout, _preload(settings)) as pool:
             first = pool.worker()
             ready = first.start()
@@ -310,7 +310,8 @@ def prepare_folder(folder: Path) -> None:
     try:
         (folder / "repros").mkdir(parents=True, exist_ok=True)
         for old in (folder / "repros").glob("*.py"):
-            old.unlink()  # of an earlier run: its failures may be gone
+            if SIGNATURE in old.read_text(encoding="utf-8", errors="replace"):
+                old.unlink()  # of an earlier run: its failures may be gone
         probe = folder / ".writable"
         probe.touch()
         probe.unlink()

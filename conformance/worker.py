@@ -21,11 +21,12 @@ from conformance.verdict import Finding, Kind, Verdict
 
 @dataclass(frozen=True)
 class Hello:
-    """The first message to a worker: what to test, with how many threads for torch."""
+    """The first message to a worker: what to test, where, with how many threads for torch."""
 
     backend: str
     frontend: str
     threads: int
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,11 @@ def _start(hello: Hello) -> Ready | Refusal:
     from conformance import compilers
 
     torch.set_num_threads(hello.threads)
+    try:
+        torch.ones(1, device=hello.device)
+    except Exception as error:
+        why = str(error).strip().splitlines()[0]
+        return Refusal(f"device {hello.device!r} cannot be used here: {why}")
     name = compilers.CompilerName(hello.backend, hello.frontend)
     try:
         _state["compiler"] = compilers.find(name)

@@ -173,6 +173,7 @@ def test_exit_status_1_and_expected_failures(tmp_path):
         (["--backend", f"{BROKEN}:nothing"], "has no attribute 'nothing'"),
         (["--backend", f"{BROKEN}:HERE"], "cannot be imported"),
         (["--backend", "eager", "--suite", "odd"], "unknown suite 'odd'; the suites are small"),
+        (["--backend", "eager", "--device", "moon"], "device 'moon' cannot be used here: "),
         (["--backend", "eager", "--max-examples", "0"], "--max-examples is 0; it has to be"),
         (["--backend", "eager", "--jobs", "-1"], "--jobs is -1; it has to be positive"),
         (["--backend", "eager", "--report", "/proc/none"], "cannot be written"),
