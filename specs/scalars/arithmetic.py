@@ -93,7 +93,7 @@ SCALARS.add(
         "same",
         FLOAT,
         numba="({0} / {1})",
-        triton="libdevice.div_rn({0}, {1})",
+        triton={"float32": "tl.div_rn({0}, {1})", "float64": "({0} / {1})"},
         special=pairs(FLOAT_SPECIAL) + _DIVISION,
         doc="Correctly rounded; needs numba's error model `numpy`.",
     )
@@ -165,7 +165,7 @@ SCALARS.add(
         "same",
         NUMBER,
         numba="m.neg_{T}({0})",
-        triton="(-{0})",
+        triton={"float": "({0} * -1.0)", "int": "(-{0})", "uint": "(-{0})"},
         special=unary(FLOAT_SPECIAL + INT_SPECIAL),
         doc="Integers wrap.",
     )
@@ -304,7 +304,7 @@ SCALARS.add(
         "same",
         FLOAT,
         numba="m.reciprocal_{T}({0})",
-        triton="libdevice.rcp_rn({0})",
+        triton={"float32": "tl.div_rn(1.0, {0})", "float64": "(1.0 / {0})"},
         special=unary(FLOAT_SPECIAL),
         doc="Correctly rounded.",
     )
@@ -317,7 +317,7 @@ SCALARS.add(
         "same",
         FLOAT,
         numba="m.sqrt_{T}({0})",
-        triton="libdevice.sqrt_rn({0})",
+        triton={"float32": "tl.sqrt_rn({0})", "float64": "libdevice.sqrt_rn({0})"},
         special=unary((*FLOAT_SPECIAL, NAN, 4.0, 2.0)),
         doc="Correctly rounded; nan below zero, -0.0 for itself.",
     )

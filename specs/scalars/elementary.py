@@ -6,7 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 from specs.scalars import exact
-from specs.scalars.row import FLOAT, FLOAT_SPECIAL, INF, NAN, SCALARS, Scalar, pairs, unary
+from specs.scalars.row import (
+    FLOAT,
+    FLOAT_SPECIAL,
+    INF,
+    NAN,
+    SCALARS,
+    Scalar,
+    Template,
+    pairs,
+    unary,
+)
 
 
 def _row(
@@ -17,7 +27,7 @@ def _row(
     *,
     special: tuple[float, ...] = (),
     domain: tuple[float, float] | None = None,
-    triton: str | None = "",
+    triton: Template = "",
     doc: str = "",
     reasons: dict[str, str] | None = None,
     numba: str | None = "",
@@ -221,15 +231,19 @@ _row(
     exact.sigmoid,
     2.0,
     2.0,
-    triton="libdevice.rcp_rn(1.0 + libdevice.exp(-{0}))",
+    triton={
+        "float32": "tl.div_rn(1.0, (1.0 + libdevice.exp(-{0})))",
+        "float64": "(1.0 / (1.0 + libdevice.exp(-{0})))",
+    },
     special=(20.0, -20.0, -88.0, -88.8, -103.0, -104.5, -709.0, -745.0, 0.5),
 )
 _row(
     "lgamma",
     exact.lgamma,
-    0.0,
-    0.0,
-    special=(0.5, 2.0, 3.0, -0.5, -2.0),
+    4.0,
+    4.0,
+    domain=(0.0, 1e30),
+    special=(0.5, 2.0, 3.0),
     numba=None,
     reasons={"numba": "no vectorising form yet; ATen is called"},
 )

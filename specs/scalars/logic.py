@@ -39,8 +39,8 @@ def _rounding(name: str, meaning: Callable[..., Any], triton: str, doc: str = ""
     )
 
 
-_rounding("floor", exact.floor, "libdevice.floor({0})")
-_rounding("ceil", exact.ceil, "libdevice.ceil({0})")
+_rounding("floor", exact.floor, "tl.floor({0})")
+_rounding("ceil", exact.ceil, "tl.ceil({0})")
 _rounding("trunc", exact.trunc, "libdevice.trunc({0})")
 _rounding("round", exact.nearest_even, "libdevice.nearbyint({0})", "Halves go to the even number.")
 SCALARS.add(

@@ -51,7 +51,7 @@ class Scalar:
     and ``bfloat16`` values are ``float32`` inside a kernel, so neither occurs here.
 
     ``numba`` and ``triton`` are expression templates over ``{0}``, ``{1}``, ...: one text, or one
-    per dtype family (``"float"``, ``"int"``, ``"uint"``, ``"bool"``, see
+    per dtype or dtype family (``"float"``, ``"int"``, ``"uint"``, ``"bool"``, see
     :func:`specs.dtypes.family`); ``None`` needs an entry in ``reasons`` under the printer's name.
     ``{T}`` is the computing dtype as the printer writes it: in numba a suffix (``f32``, ``i64``,
     ``b1``: :data:`NUMBA_SUFFIX`), in Triton a type's name (``float32``, ``int1``:
@@ -63,7 +63,9 @@ class Scalar:
     in parentheses). Use :meth:`text` to print.
 
     ``ulp`` bounds the error of the numba text over ``domain`` against ``exact``, in units in the
-    last place of the result, as measured by ``tests/cpu/specs``; no entry means exact. ``domain``
+    last place of the result, as measured by ``tests/cpu/specs``; no entry means exact. The Triton
+    texts keep the bounds of CUDA's libdevice (at most 4 ULP; measured on one GPU), and float32
+    subnormals, as operands or results of libdevice's functions, may be flushed to zero. ``domain``
     gives one (low, high) per operand, empty means every value. ``special`` are operand tuples
     that deserve a test of their own.
     """
@@ -91,7 +93,7 @@ class Scalar:
         texts = getattr(self, printer)
         if texts is None or isinstance(texts, str):
             return texts
-        return texts.get(dtypes.family(dtype))
+        return texts[dtype] if dtype in texts else texts.get(dtypes.family(dtype))
 
     def text(self, printer: str, dtype: str, *operands: str) -> str:
         """The operation on ``operands`` as source text.
@@ -120,7 +122,19 @@ INT_OR_BOOL = INT | {"bool"}
 INF, NAN = float("inf"), float("nan")
 TINY32, TINY64 = 2.0**-149, 5e-324  # smallest subnormals
 FLOAT_SPECIAL = (0.0, -0.0, 1.0, -1.0, INF, -INF, NAN, TINY32, -TINY32, 2.0**-126, 3.0e38, -3.0e38)
-INT_SPECIAL = (0, 1, -1, 2, 127, -128, 255, 2**15 - 1, -(2**15), 2**31 - 1, -(2**31))
+INT_SPECIAL: tuple[int, ...] = (
+    0,
+    1,
+    -1,
+    2,
+    127,
+    -128,
+    255,
+    2**15 - 1,
+    -(2**15),
+    2**31 - 1,
+    -(2**31),
+)
 INT_SPECIAL += (2**63 - 1, -(2**63))
 
 

@@ -1,0 +1,173 @@
+"""Writes the tables of the documentation from the rows: ``python -m specs.docs [FOLDER]``.
+
+The folder is ``docs/specs`` of the checkout by default; ``--check`` writes nothing, and exits 1
+with the names of the pages that are not current.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from specs import dtypes
+from specs.operators import OPERATORS, Arg, Operator
+from specs.scalars import SCALARS, Scalar
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "specs"
+NOTE = "<!-- Written by `python -m specs.docs` from the rows in `specs/`. Change those. -->\n"
+SHORT = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "bool": "b1"}
+SHORT |= {name: name.replace("uint", "u").replace("int", "i") for name in dtypes.INTS}
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; bars in cells are escaped."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines
+    )
+
+
+def names(accepted: Iterable[str]) -> str:
+    """The dtypes in short, groups by their name."""
+    left, found = set(accepted), []
+    for title, group in (
+        ("all", dtypes.ALL),
+        ("floats", dtypes.FLOATS),
+        ("ints", dtypes.INTS),
+        ("f32 f64", ("float32", "float64")),
+    ):
+        if left and set(group) <= left:
+            found.append(title)
+            left -= set(group)
+    return " ".join([*found, *(SHORT[d] for d in dtypes.ALL if d in left)])
+
+
+def bounds(ulp: dict[str, float]) -> str:
+    """Bounds per dtype, one number where they agree."""
+    values = {f"{v:g}" for v in ulp.values()}
+    if len(values) <= 1:
+        return values.pop() if values else "exact"
+    return ", ".join(f"{SHORT[d]} {v:g}" for d, v in ulp.items())
+
+
+def code(text: str | None) -> str:
+    return f"`{text}`" if text else "none"
+
+
+def _texts(row: Scalar, printer: str) -> str:
+    """The distinct texts, with the dtypes that share each, or the reason for none."""
+    by_text: dict[str | None, list[str]] = {}
+    for dtype in dtypes.ALL:
+        if dtype in row.dtypes:
+            by_text.setdefault(row.template(printer, dtype), []).append(dtype)
+    if set(by_text) == {None}:
+        return row.reasons[printer]
+    if len(by_text) == 1:
+        return code(next(iter(by_text)))
+    return "; ".join(f"{names(ds)}: {code(text)}" for text, ds in by_text.items())
+
+
+def scalars() -> str:
+    """The page of the scalar operations."""
+    rows = [
+        (
+            f"`{row.name}`",
+            str(row.arity),
+            names(row.dtypes),
+            row.result,
+            bounds(dict(row.ulp)),
+            _texts(row, "numba"),
+            _texts(row, "triton"),
+            row.doc,
+        )
+        for row in SCALARS
+    ]
+    return (
+        f"{NOTE}\n# Scalar operations\n\nWhat one element can go through in a kernel. ULP bounds"
+        " are of the CPU text against the exact meaning (`specs/scalars/exact.py`), held by the tests;"
+        " `{T}` is the computing dtype as the printer writes it, `m` is `fastpath.cpu.maths`.\n\n"
+        + table(("name", "n", "dtypes", "result", "ULP", "numba", "Triton", "notes"), rows)
+    )
+
+
+def _arg(arg: Arg) -> str:
+    text = arg.name if arg.kind == "tensor" else f"{arg.name}: {arg.kind}"
+    return f"[{text}]" if arg.optional else text
+
+
+def _operator(row: Operator) -> tuple[str, ...]:
+    lowering = code(row.lowering) if row.lowering else f"ATen: {row.reasons['lowering']}"
+    if row.when:
+        lowering += f" when `{row.when}`"
+    return (
+        f"`{row.name.removeprefix('aten.')}`",
+        ", ".join(_arg(arg) for arg in row.args),
+        names(row.dtypes),
+        f"{row.dtype_rule}; {row.shape_rule}",
+        bounds(dict(row.tolerance)),
+        lowering,
+        row.doc,
+    )
+
+
+def operators() -> str:
+    """The page of the ATen operators, by kind."""
+    parts = [
+        f"{NOTE}\n# ATen operators\n\n{len(OPERATORS)} overloads. The rules are functions of"
+        " `specs/dtypes.py` and `specs/shapes.py`; how a lowering is read says"
+        " `specs/operators/row.py`.\n"
+    ]
+    kinds = list(dict.fromkeys(row.kind for row in OPERATORS))
+    for kind in kinds:
+        rows = [_operator(row) for row in OPERATORS if row.kind == kind]
+        head = ("name", "arguments", "dtypes", "dtype; shape", "ULP", "lowering", "notes")
+        parts.append(f"\n## {kind} ({len(rows)})\n\n{table(head, rows)}")
+    return "".join(parts)
+
+
+def rules() -> str:
+    """The page of the dtype and shape rules."""
+    from specs import shapes
+
+    def first_line(text: str | None) -> str:
+        return (text or "").strip().split("\n")[0].replace("``", "`").replace(":func:", "")
+
+    def listed(registry: dict[str, object]) -> str:
+        return table(
+            ("rule", "meaning"),
+            ((f"`{name}`", first_line(rule.__doc__)) for name, rule in registry.items()),
+        )
+
+    return (
+        f"{NOTE}\n# Rules\n\n## Dtypes\n\n{listed(dict(dtypes.DTYPE_RULES))}\n"
+        f"## Shapes\n\n{listed(dict(shapes.SHAPE_RULES))}"
+    )
+
+
+def pages() -> dict[str, str]:
+    """File name to text."""
+    return {"scalars.md": scalars(), "operators.md": operators(), "rules.md": rules()}
+
+
+def main(arguments: Sequence[str]) -> int:
+    check = "--check" in arguments
+    folders = [Path(a) for a in arguments if a != "--check"]
+    folder = folders[0] if folders else FOLDER
+    stale = []
+    for name, text in pages().items():
+        path = folder / name
+        if path.exists() and path.read_text() == text:
+            continue
+        stale.append(name)
+        if not check:
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    if check and stale:
+        print(f"not current, run `python -m specs.docs`: {', '.join(stale)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
