@@ -114,13 +114,14 @@ class Attributes(Observing):
     def from_class(self, source: Source | None, value: Any) -> Any:
         """A function or descriptor found on a class: guarded by identity."""
         if source is not None:
-            heap = is_heap(type(value))
-            if heap or type(value) is FunctionType:
+            kind = type(value)
+            heap = is_heap(kind)
+            if heap or kind is FunctionType or issubclass(kind, IDENTITY_TYPES):
+                self.guard("ID", source, value)
+            # descriptors of the user's have a state of their own
+            if kind is FunctionType or (heap and kind.__module__.partition(".")[0] not in QUIET):
                 if id(value) not in self.external:
                     self.external[id(value)] = External(value, source)
-                self.guard("ID", source, value)
-            elif issubclass(type(value), IDENTITY_TYPES):
-                self.guard("ID", source, value)
         return value
 
     def wrapped(self, source: Source | None, descriptor: Any, name: str) -> Any:
@@ -212,9 +213,7 @@ class Attributes(Observing):
                 self.guard("ABSENT", source, "__getattr__")
                 return getattr(value, name)  # CPython's error
             fallback = self.item(source, "__getattr__", "member", "__getattr__")
-            return self.invoke(
-                self.frame, self.lazy(fallback, namespace["__getattr__"]), [name]
-            )
+            return self.invoke(self.frame, self.lazy(fallback, namespace["__getattr__"]), [name])
         return self.lazy(self.item(source, name, "member", name), namespace[name])
 
     def class_attribute(self, value: type, name: str) -> Any:
@@ -368,9 +367,7 @@ class Attributes(Observing):
                 return overlaid
             if overlaid is DELETED:
                 raise AttributeError(name)
-            return self.lazy(
-                self.slot(external, name), object.__getattribute__(value, name)
-            )
+            return self.lazy(self.slot(external, name), object.__getattribute__(value, name))
         getter_source, getter = self.find_guarded(kind, "__get__")
         if type(getter) is FunctionType:
             self.from_class(source, found)
@@ -379,9 +376,7 @@ class Attributes(Observing):
         if external is not None and kind is types.GetSetDescriptorType:
             if issubclass(type(value), BaseException) and name != "args":
                 return getattr(value, name)
-            return self.lazy(
-                self.slot(external, name), object.__getattribute__(value, name)
-            )
+            return self.lazy(self.slot(external, name), object.__getattribute__(value, name))
         return getattr(value, name)
 
     def slot(self, external: External, name: str) -> Source:
@@ -478,9 +473,9 @@ class Attributes(Observing):
             if name == "grad":
                 source = self.fakes_of_inputs[id(value)]
                 return self.lazy(self.member(source, "grad"), real.grad)
-        source, found = self.find_guarded(torch.nn.Parameter, name)
+        owner, found = self.find_guarded(torch.nn.Parameter, name)
         if type(found) is FunctionType and not is_quiet(found):
-            self.from_class(source, found)  # a method that somebody added to torch.Tensor
+            self.from_class(owner, found)  # a method that somebody added to torch.Tensor
         if found is UNSET:
             if real is not None:
                 parent = self.namespace(real, self.fakes_of_inputs[id(value)])

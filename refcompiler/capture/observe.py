@@ -54,9 +54,7 @@ IDENTITY_TYPES = (
     staticmethod,
     classmethod,
 )
-_KEYED = frozenset(
-    {"HAS", "ABSENT", "LACKS", "SAME", "DISTINCT", "METADATA", "STATE"}
-)
+_KEYED = frozenset({"HAS", "ABSENT", "LACKS", "SAME", "DISTINCT", "METADATA", "STATE"})
 SEQUENCES = (list, tuple, collections.deque)
 MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
 SETS = (set, frozenset)
@@ -168,6 +166,8 @@ class Observing(Machine):
             return self._shadow_mapping(external)
         if kind in SETS:
             return self._shadow_set(external)
+        if kind is types.MappingProxyType:
+            return self._shadow_proxy(external)
         if kind.__module__ == "functools" and kind.__name__ == "partial":
             return self._shadow_partial(external)
         return value
@@ -294,6 +294,16 @@ class Observing(Machine):
             shadow.default_factory = self.observe(self.lazy(factory, value.default_factory))
         external.original = dict(shadow)
         return shadow
+
+    def _shadow_proxy(self, external: External) -> Any:
+        """A class's ``__dict__``, and the like: nothing is written to it."""
+        value, source = external.value, external.source
+        self.guard("KEYS", source, tuple(value))
+        shadow = {
+            key: self.observe(self.lazy(self.item(source, key, "member", str(key)), item))
+            for key, item in value.items()
+        }
+        return self._adopt(external, types.MappingProxyType(shadow), value)
 
     def _shadow_set(self, external: External) -> Any:
         value, source = external.value, external.source

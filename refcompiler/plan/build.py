@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import CellType
+from types import CellType, MappingProxyType
 from typing import Any
 
 import torch
@@ -108,7 +108,8 @@ def _ordered_guards(captured: Captured) -> list[Guard]:
             if type(other.value) is type(changed.value) and other.value is not changed.value:
                 if not isinstance(other.value, (CellType, dict)) and other.shadow is None:
                     machine.guard("DISTINCT", changed.source, other.source)
-    first, rest = [], []
+    first: list[Guard] = []
+    rest: list[Guard] = []
     for guard in machine.guards.values():
         is_argument = guard.source is not None and guard.source.kind == "arg"
         (first if is_argument and guard.kind == "TENSOR" else rest).append(guard)
@@ -256,7 +257,7 @@ def _same(a: Any, b: Any) -> bool:
 
 def _is_changed(external: External) -> bool:
     shadow, original = external.shadow, external.original
-    if isinstance(shadow, (tuple, frozenset)):
+    if isinstance(shadow, (tuple, frozenset, MappingProxyType)):
         return False
     if isinstance(shadow, dict):
         return not (list(shadow) == list(original) and _same(shadow.values(), original.values()))
@@ -286,5 +287,3 @@ def _container_effect(external: External, rebuilder: Rebuilder, writer: Writer) 
     if type(shadow) is list:
         return [f"{target}[:] = [{items}]"]
     return [f"{target}.clear()", f"{target}.extend([{items}])"]
-
-
