@@ -85,8 +85,9 @@ def scalars() -> str:
     ]
     return (
         f"{NOTE}\n# Scalar operations\n\nWhat one element can go through in a kernel. ULP bounds"
-        " are of the CPU text against the exact meaning (`specs/scalars/exact.py`), held by the tests;"
-        " `{T}` is the computing dtype as the printer writes it, `m` is `fastpath.cpu.maths`.\n\n"
+        " are of the CPU text against the exact meaning (`specs/scalars/exact.py`), held by the"
+        " tests; `{T}` is the computing dtype as the printer writes it, `m` is"
+        " `fastpath.cpu.maths`.\n\n"
         + table(("name", "n", "dtypes", "result", "ULP", "numba", "Triton", "notes"), rows)
     )
 

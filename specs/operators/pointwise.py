@@ -253,7 +253,7 @@ for _name, _single, _double in (
     ("atanh", 3, 3),
     ("erf", 2, 2),
     ("erfc", 4, 5),
-    ("sigmoid", 2, 2),
+    ("sigmoid", 3, 3),
     ("reciprocal", 0.5, 0.5),
     ("sqrt", 0.5, 0.5),
     ("rsqrt", 2, 2),

@@ -229,8 +229,8 @@ _row(
 _row(
     "sigmoid",
     exact.sigmoid,
-    2.0,
-    2.0,
+    2.25,
+    2.25,
     triton={
         "float32": "tl.div_rn(1.0, (1.0 + libdevice.exp(-{0})))",
         "float64": "(1.0 / (1.0 + libdevice.exp(-{0})))",

@@ -85,10 +85,13 @@ def _reduced_exp(x: Value, low: Value | None = None) -> tuple[Value, Value]:
     """exp(r) and n with x + low = n ln2 + r."""
     n_float, n = nearest(x, 1 / math.log(2))
     high_part, low_part = format_of(x).ln2
-    r = n_float.fma(-low_part, n_float.fma(-high_part, x))
+    high = n_float.fma(-high_part, x)  # exact
+    product = n_float * low_part
+    r = high - product
+    lost = (high - r) - product  # by rounding r: a quarter of an ULP of the result
     if low is not None:
-        r = r + low
-    return (r * r).fma(polynomial(r, by_kind(x, "EXP")), r) + 1, n
+        lost = lost + low
+    return r + (r * r).fma(polynomial(r, by_kind(x, "EXP")), lost) + 1, n
 
 
 def exp(x: Value, low: Value | None = None, shift: int = 0) -> Value:
