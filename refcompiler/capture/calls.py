@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from refcompiler.capture.attributes import find, is_heap
-from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES, is_numpy_scalar
 from refcompiler.capture.natively import interpreting, is_quiet, natively
-from refcompiler.capture.operators import Operators, Pulled, python_method
+from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES, is_numpy_scalar
+from refcompiler.capture.operators import Operators, Pulled
 from refcompiler.capture.policy import (
     AMBIENT_READERS,
-    HIGHER_ORDER_MODULES,
     CALLING,
+    HIGHER_ORDER_MODULES,
     IMPURE_BUILTINS,
     ITERATING,
     LEAF_MODULES,
@@ -96,7 +96,7 @@ class Calls(Operators):
             return found
         new, self.frame = self.frame, outer
         assert new is not None
-        root = new
+        root: Any = new
         while root.back is not outer:
             root = root.back
         root.back = None

@@ -29,8 +29,10 @@ from refcompiler.capture.operators import python_method
 from refcompiler.capture.signals import Break
 from refcompiler.interpreter.frame import UNSET
 
-_PROTOCOL = ("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__copy__")
-_PROTOCOL += ("__getnewargs__", "__getnewargs_ex__", "__new__")
+_PROTOCOL = (
+    *("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__copy__"),
+    *("__getnewargs__", "__getnewargs_ex__", "__new__"),
+)
 
 
 @model(copy.deepcopy)
@@ -53,7 +55,8 @@ def _deep(m: Calls, value: Any, memo: dict[int, Any]) -> Any:
     if known is not None:
         return known
     if kind is list or kind in MAPPINGS[:2]:
-        made = memo[id(value)] = kind()
+        made: Any = kind()
+        memo[id(value)] = made
         if kind is list:
             made.extend([_deep(m, item, memo) for item in value])
         else:

@@ -42,7 +42,18 @@ _OPERATORS: dict[str, Callable] = {
 }
 _OPERATORS |= {"__and__": operator.and_, "__or__": operator.or_, "__setitem__": operator.setitem}
 _OPERATORS["__matmul__"] = operator.matmul
+_INPLACE = frozenset(
+    f"__i{name}__"
+    for name in "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul".split()
+)
 _MODES = frozenset({"_set_grad_enabled"})
+
+
+def _mutates(name: str) -> bool:
+    """By torch's convention the operation of that name changes its first argument."""
+    return (name.endswith("_") and not name.endswith("__")) or (
+        name in _INPLACE or name == "__setitem__"
+    )
 
 
 class Recorder:
@@ -133,12 +144,7 @@ class Recorder:
         node.meta["stack_trace"] = self.place()
         self.operations += 1
         self._results(node, result)
-        if (name.endswith("_") and not name.endswith("__")) or "out" in kwargs:
-            self.mutates = True
-        elif name.startswith("__i") and name[3:-2] + "__" and name not in ("__invert__", "__index__"):
-            self.mutates = True
-        elif name == "__setitem__":
-            self.mutates = True
+        self.mutates |= _mutates(name) or "out" in kwargs
 
     def _results(self, node: torch.fx.Node, result: Any) -> None:
         if isinstance(result, torch.Tensor):

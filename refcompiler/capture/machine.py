@@ -74,9 +74,7 @@ class Symbolic(Calls):
                 frames = self._frames()
                 reason = self.reason(signal.row, signal.context)
                 frames[-1].ip -= 1
-                return Captured(
-                    self, None, frames, reason, self.surprise, torch.is_grad_enabled()
-                )
+                return Captured(self, None, frames, reason, self.surprise, torch.is_grad_enabled())
             return Captured(self, self.result, grad=torch.is_grad_enabled())
 
     @contextlib.contextmanager

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from refcompiler.capture.calls import MODELS, Calls
 from refcompiler.capture.attributes import find
+from refcompiler.capture.calls import MODELS, Calls
 from refcompiler.capture.natively import is_quiet, natively
 from refcompiler.capture.observe import MAPPINGS, SEQUENCES, SETS
-from refcompiler.capture.operators import _DUNDERS, python_method
+from refcompiler.capture.operators import _DUNDERS
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import Lazy
 from refcompiler.interpreter.frame import UNSET
@@ -196,7 +196,6 @@ def _native_isinstance(m: Calls, value: Any, classes: Any) -> bool:
     if type(classes) is type and m.method_of(type(value), "__getattribute__") is not UNSET:
         return issubclass(m.force(m.getattr(value, "__class__")), classes)
     return natively(m, isinstance, value, classes)
-
 
 
 @model(issubclass)

@@ -226,8 +226,9 @@ class Operators(Attributes):
             return self.call_special(value, "__getitem__", key)
         if issubclass(type(value), type):
             found = find(value, "__class_getitem__")[1]
-            if type(found) is classmethod and not is_quiet(found.__func__):
-                return self.invoke(self.frame, found.__func__, [value, key])
+            inner: Any = getattr(found, "__func__", None)
+            if type(found) is classmethod and not is_quiet(inner):
+                return self.invoke(self.frame, inner, [value, key])
         if issubclass(type(value), dict) and type(value) not in MAPPINGS:
             return self.dict_item(value, key)
         if self.method_of(type(key), "__index__") is not UNSET and type(value) in SEQUENCES:
@@ -351,7 +352,7 @@ class Operators(Attributes):
 
     def iterate_items(self, value: Any) -> Any:
         """The old sequence protocol: items 0, 1, ... until IndexError."""
-        items = []
+        items: list[Any] = []
         while True:
             try:
                 items.append(self.force(self.getitem(value, len(items))))

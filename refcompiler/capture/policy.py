@@ -40,7 +40,8 @@ NOT_MODELLED = frozenset(
     retain_grad requires_grad_ __hash__ resize_as_ resize_ swap_tensors __dlpack__
     __cuda_array_interface__ to_sparse to_dense as_subclass to_mkldnn rename rename_ refine_names
     align_to align_as apply_ map_ map2_ new _make_subclass _make_wrapper_subclass __setstate__
-    grad_fn _version unflatten_names __dlpack_device__ _backward_hooks volatile grad data real_if_close
+    grad_fn _version unflatten_names __dlpack_device__ _backward_hooks volatile grad data
+    real_if_close
     sparse_coo_tensor from_file frombuffer asarray from_numpy from_dlpack
     manual_seed seed initial_seed set_rng_state get_rng_state set_default_dtype
     set_default_device set_num_threads use_deterministic_algorithms
@@ -211,11 +212,24 @@ def bound_owner(function: Any) -> Any:
     return owner
 
 
+_DESCRIPTORS = (
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.GetSetDescriptorType,
+)
+
+
 def is_operation(function: Any) -> bool:
     """A C-implemented torch operation, which the door records when a tensor is involved."""
     kind = type(function)
-    if kind in (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType):
-        return issubclass(torch.Tensor, function.__objclass__) and function.__objclass__ is not object
+    if kind in (
+        types.MethodDescriptorType,
+        types.WrapperDescriptorType,
+        types.GetSetDescriptorType,
+    ):
+        return (
+            issubclass(torch.Tensor, function.__objclass__) and function.__objclass__ is not object
+        )
     owner = getattr(function, "__self__", None)
     if issubclass(type(owner), torch.Tensor):
         return True

@@ -32,7 +32,7 @@ class InferenceContext:
         self.materialize_grads = value
 
 
-@model(torch.autograd.Function.apply.__func__)  # type: ignore[attr-defined]
+@model(torch.autograd.Function.apply.__func__)
 def _apply(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     cls = m.force(args[0])
     inputs = [m.force(a) for a in args[1:]]

@@ -235,8 +235,11 @@ class Ambient(NamedTuple):
         which a graph cannot promise; a default device (a mode too) only fills in an argument.
         """
         devices = len(self.default_devices) == self.function_modes
-        return devices and None not in self.default_devices and self.functorch and (
-            not self.dispatch_modes
+        return (
+            devices
+            and None not in self.default_devices
+            and self.functorch
+            and (not self.dispatch_modes)
         )
 
 
@@ -276,7 +279,8 @@ def _ambient_text(v: str, want: Ambient, constant: Callable[[Any], str]) -> str:
 
 #: Metadata of a tensor that TENSOR does not hold, guarded when a program reads it.
 METADATA = frozenset(
-    "is_leaf output_nr storage_offset _is_view is_shared is_pinned retains_grad is_inference".split()
+    "is_leaf output_nr storage_offset _is_view is_shared is_pinned retains_grad".split()
+    + ["is_inference"]
 )
 #: Those of them that are methods.
 CALLED = frozenset("storage_offset _is_view is_shared is_pinned is_inference".split())
@@ -292,9 +296,7 @@ def metadata(tensor: torch.Tensor, name: str) -> Any:
 def storage_pattern(*tensors: torch.Tensor) -> tuple[int, ...]:
     """For each tensor the place of the first that has the same storage."""
     first: dict[int, int] = {}
-    return tuple(
-        [first.setdefault(t.untyped_storage()._cdata, i) for i, t in enumerate(tensors)]
-    )
+    return tuple([first.setdefault(t.untyped_storage()._cdata, i) for i, t in enumerate(tensors)])
 
 
 KINDS: dict[str, Kind] = {
@@ -308,9 +310,7 @@ KINDS: dict[str, Kind] = {
     ),
     "EQUALS": Kind(_equals_text, same_constant, show=_short),
     "NONE": Kind(lambda v, want, c: f"{v} is None", lambda value, want: value is None),
-    "NOT_NONE": Kind(
-        lambda v, want, c: f"{v} is not None", lambda value, want: value is not None
-    ),
+    "NOT_NONE": Kind(lambda v, want, c: f"{v} is not None", lambda value, want: value is not None),
     "LENGTH": Kind(
         lambda v, want, c: f"len({v}) == {want}",
         lambda value, want: len(value) == want,
@@ -373,9 +373,7 @@ KINDS: dict[str, Kind] = {
         ),
     ),
     "STATE": Kind(
-        lambda v, want, c: (
-            f"{c(want[0])}({', '.join(map(c, want[1]))}) == {c(want[2])}"
-        ),
+        lambda v, want, c: f"{c(want[0])}({', '.join(map(c, want[1]))}) == {c(want[2])}",
         lambda value, want: want[0](*want[1]) == want[2],
         show=lambda want: f"{want[0].__name__}{want[1]!r} = {want[2]!r}",
         found=lambda value: "another answer",

@@ -400,7 +400,7 @@ class Machine:
         binder = getattr(type(found), "__get__", None)
         return found if binder is None else binder(found, value, type(value))
 
-    def invoke(self, frame: Frame, function: Any, args: Sequence) -> Any:
+    def invoke(self, frame: Any, function: Any, args: Sequence) -> Any:
         """Call ``function`` to its end within this instruction."""
         if type(function) is MethodType:
             args = (function.__self__, *args)

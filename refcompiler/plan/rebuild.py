@@ -27,7 +27,7 @@ from refcompiler.interpreter.frame import NULL, UNSET
 from refcompiler.interpreter.generators import Generator
 from refcompiler.plan.writer import Writer
 
-_ITERATORS = (
+_ITERATORS: tuple[type, ...] = (
     type(iter([])),
     type(iter(())),
     type(iter(range(0))),
@@ -262,13 +262,15 @@ class Rebuilder:
 
     def new(self, value: Any) -> str:
         kind = self.writer.constant(type(value))
-        for base in (dict, list, set, collections.OrderedDict, collections.deque):
+        containers: tuple[type, ...] = (dict, list, set, collections.OrderedDict)
+        for base in (*containers, collections.deque):
             if issubclass(type(value), base):
                 return f"{self.writer.constant(base)}.__new__({kind})"
         if any(not is_heap(b) and b is not object for b in type(value).__mro__):
-            for base in (int, float, str, bytes, frozenset):
-                if issubclass(type(value), base):
-                    return f"{base.__name__}.__new__({kind}, {self.expression(base(value))})"
+            for scalar in (int, float, str, bytes, frozenset):
+                if issubclass(type(value), scalar):
+                    plain = self.expression(scalar(value))
+                    return f"{scalar.__name__}.__new__({kind}, {plain})"
             raise self.refuse(value)
         return f"object.__new__({kind})"
 

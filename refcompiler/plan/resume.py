@@ -55,9 +55,7 @@ class Layout:
     def __init__(self, frames: list[FrameLayout]):
         self.frames = frames
         self.key = tuple(frame.key for frame in frames)
-        self.size = sum(
-            len(f.slots) + sum(not null for null in f.stack) + f.extra for f in frames
-        )
+        self.size = sum(len(f.slots) + sum(not null for null in f.stack) + f.extra for f in frames)
 
     @property
     def title(self) -> str:

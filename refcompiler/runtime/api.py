@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -133,13 +133,17 @@ def compile(
         return compiler.function(original or model)
     if isinstance(model, functools.partial):
         return compiler.callable(model)
-    if isinstance(getattr(type(model), "__call__", None), FunctionType):
+    if isinstance(vars_of_class(model).get("__call__"), FunctionType):
         return compiler.callable(model)
-    if isinstance(model, BuiltinFunctionType) or callable(model):
-        return compiler.function(_python_caller(model))
-    raise TypeError(f"compile: cannot compile {model!r}")
+    return compiler.function(_python_caller(model))
 
 
+def vars_of_class(value: Any) -> dict[str, Any]:
+    """The attributes that the class of ``value`` has, inherited ones included."""
+    found: dict[str, Any] = {}
+    for base in reversed(type(value).__mro__):
+        found.update(base.__dict__)
+    return found
 
 
 def _python_caller(function: Any) -> FunctionType:
@@ -148,6 +152,7 @@ def _python_caller(function: Any) -> FunctionType:
     def call(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
+    assert isinstance(call, FunctionType)
     call.__name__ = getattr(function, "__name__", "call")
     call.__qualname__ = getattr(function, "__qualname__", call.__name__)
     return call

@@ -146,5 +146,3 @@ class Driver:
 
     def reset(self) -> None:
         self.continuations.clear()
-
-

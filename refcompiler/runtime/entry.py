@@ -124,7 +124,7 @@ class _Default:
 DEFAULT: Any = _Default()
 
 
-def call_as_given(function: FunctionType, code: CodeType, values: Sequence[Any]) -> Any:
+def call_as_given(function: Callable, code: CodeType, values: Sequence[Any]) -> Any:
     """Call ``function`` with the values that were given for the parameters of ``code``."""
     total = code.co_argcount + code.co_kwonlyargcount
     args: list[Any] = []
@@ -164,7 +164,7 @@ def signature_text(code: CodeType, defaults: int, kwdefaults: dict[str, Any]) ->
     return ", ".join(parts)
 
 
-def wrap(function: FunctionType, entry: Entry, again: Callable | None = None) -> Callable:
+def wrap(function: Any, entry: Entry, again: Callable | None = None) -> Callable:
     """A function with the signature of ``function`` that enters compiled code.
 
     The defaults are read from ``function`` when they are needed, since it may get others;

@@ -61,7 +61,7 @@ def wrap_module(module: torch.nn.Module, entry: Callable, remake: Callable) -> A
     ``remake(module)`` compiles a copy in the same way, for copying and pickling.
     """
     cls = compiled_class(type(module))
-    made = object.__new__(cls)
+    made: Any = object.__new__(cls)
     object.__setattr__(made, "__dict__", module.__dict__)
     object.__setattr__(made, "_refcompiler_entry", entry)
     object.__setattr__(made, "_orig_mod", module)

@@ -238,7 +238,9 @@ def read(source: Source, arguments: dict[str, Any]) -> Any:
     if source.kind == "const":
         return source.key
     parent = read(source.parent, arguments) if source.parent is not None else None
-    return eval(source.expression("p", lambda key: "k"), {**NAMESPACE, "p": parent, "k": source.key})
+    return eval(
+        source.expression("p", lambda key: "k"), {**NAMESPACE, "p": parent, "k": source.key}
+    )
 
 
 def run_new(plan: Plan, site: Site, values: Sequence[Any]) -> Any:

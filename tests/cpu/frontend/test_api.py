@@ -250,7 +250,9 @@ def test_past_the_recompile_limit_one_warning_then_native(monkeypatch):
 
 
 def test_settings_are_checked():
-    with pytest.raises(AttributeError, match="no setting 'recompile_limits'; it has recompile_limit"):
+    with pytest.raises(
+        AttributeError, match="no setting 'recompile_limits'; it has recompile_limit"
+    ):
         refcompiler.config.recompile_limits = 3
     with pytest.raises(TypeError, match="takes a positive int"):
         refcompiler.config.recompile_limit = 0
@@ -274,7 +276,9 @@ def test_registry_finds_names_callables_entry_points_and_torchs_own():
 
     calls: list[int] = []
     assert refcompiler.lookup_backend("counting_for_test") is counting
-    refcompiler.compile(lambda x, y: x + y, backend="counting_for_test")(torch.ones(1), torch.ones(1))
+    refcompiler.compile(lambda x, y: x + y, backend="counting_for_test")(
+        torch.ones(1), torch.ones(1)
+    )
     assert calls == [2]
     with pytest.raises(ValueError, match="is registered already"):
         refcompiler.register_backend(lambda g, i: g, name="counting_for_test")
