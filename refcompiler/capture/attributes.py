@@ -472,7 +472,9 @@ class Attributes(Observing):
                 return self.lazy(self.item(parent, name, "member", name), real.__dict__[name])
             if name == "grad":
                 source = self.fakes_of_inputs[id(value)]
-                return self.lazy(self.member(source, "grad"), real.grad)
+                with torch._C.DisableTorchFunction():
+                    grad = real.grad
+                return self.lazy(self.member(source, "grad"), grad)
         owner, found = self.find_guarded(torch.nn.Parameter, name)
         if type(found) is FunctionType and not is_quiet(found):
             self.from_class(owner, found)  # a method that somebody added to torch.Tensor

@@ -232,6 +232,10 @@ class Calls(Operators):
         if any(cls.__dict__.get(mark) for mark in _DISABLE_MARKS):
             raise Break("disabled-function", cls.__qualname__)
         new_source, new = self.find_guarded(cls, "__new__")
+        base = getattr(new, "__self__", object)  # whose constructor in C it is
+        if type(new) is types.BuiltinFunctionType and base is not object:
+            if is_heap(base) and base.__module__ not in PURE_MODULES:
+                raise Break("c-function", f"construction of a {cls.__qualname__}")
         if type(new) is staticmethod:
             new = new.__func__
         if type(new) is FunctionType:
@@ -496,6 +500,11 @@ class Calls(Operators):
 
     def instantiate(self, frame: Frame, cls: type) -> Any:
         return self.force(self.invoke(frame, cls, []))
+
+    def raising(self, error: BaseException) -> BaseException:
+        if self.source_of(error) is not None:  # its traceback would grow while capturing
+            raise Break("exception-escapes", f"{type(error).__name__} from outside is raised")
+        return error
 
     def exc_match(self, error: BaseException, kinds: Any) -> bool:
         return super().exc_match(error, self.force(kinds))

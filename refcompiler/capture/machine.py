@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from refcompiler.capture.signals import Break, Reason, Restart
 from refcompiler.guards.kinds import Ambient
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.machine import Signal
+
+_FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 
 __all__ = ["Captured", "Symbolic", "copying", "models", "transforms"]
 
@@ -80,11 +83,13 @@ class Symbolic(Calls):
     @contextlib.contextmanager
     def _domain(self) -> Iterator[None]:
         grad = torch.is_grad_enabled()
+        quiet, _FAKE_LOG.disabled = _FAKE_LOG.disabled, True  # what eager raises is no news
         try:
             with self.recorder.fake_mode, Door(self.recorder):
                 yield
         finally:
             torch._C._set_grad_enabled(grad)
+            _FAKE_LOG.disabled = quiet
 
     def root_loop(self) -> None:
         stops = self.stops

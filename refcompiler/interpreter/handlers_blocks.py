@@ -14,7 +14,7 @@ from refcompiler.interpreter.machine import Machine, op
 
 @op("PUSH_EXC_INFO")
 def push_exc_info(m: Machine, f: Frame, arg: Any) -> None:
-    error = f.stack[-1]
+    error = m.own(f.stack[-1])
     f.stack[-1] = m.exc
     f.stack.append(error)
     m.exc = error
@@ -22,18 +22,19 @@ def push_exc_info(m: Machine, f: Frame, arg: Any) -> None:
 
 @op("POP_EXCEPT")
 def pop_except(m: Machine, f: Frame, arg: Any) -> None:
-    m.exc = f.stack.pop()
+    m.exc = m.own(f.stack[-1])
+    f.stack.pop()
 
 
 @op("CHECK_EXC_MATCH")
 def check_exc_match(m: Machine, f: Frame, arg: Any) -> None:
-    f.stack[-1] = m.exc_match(f.stack[-2], m.own(f.stack[-1]))
+    f.stack[-1] = m.exc_match(m.own(f.stack[-2]), m.own(f.stack[-1]))
 
 
 @op("CHECK_EG_MATCH")
 def check_eg_match(m: Machine, f: Frame, arg: Any) -> None:
     s = f.stack
-    error, kinds = s[-2], m.own(s[-1])
+    error, kinds = m.own(s[-2]), m.own(s[-1])
     for kind in kinds if isinstance(kinds, tuple) else (kinds,):
         if isinstance(kind, type) and issubclass(kind, BaseExceptionGroup):
             raise TypeError(
@@ -103,15 +104,15 @@ def raise_varargs(m: Machine, f: Frame, count: int) -> None:
         handled = m.handled()
         if handled is None:
             raise RuntimeError("No active exception to reraise")
-        m.reraised = handled
+        m.reraised = m.raising(handled)
         raise handled
     error = _as_exception(m, f, s[-count], "exceptions must derive from BaseException")
     if count == 2:
         cause = m.own(s[-1])
         if cause is not None:
             cause = _as_exception(m, f, cause, "exception causes must derive from BaseException")
-        error.__cause__ = cause
-    m.chain(error)
+        m.raising(error).__cause__ = cause
+    m.chain(m.raising(error))
     raise error
 
 
@@ -132,7 +133,7 @@ def _as_exception(m: Machine, f: Frame, value: Any, complaint: str) -> BaseExcep
 @op("RERAISE")
 def reraise(m: Machine, f: Frame, arg: int) -> None:
     """The traceback stays as it is. The argument only tells a frame object its line."""
-    error = f.stack[-1]
+    error = m.raising(m.own(f.stack[-1]))
     m.reraised = error
     raise error
 
@@ -163,7 +164,7 @@ def before_with(m: Machine, f: Frame, arg: Any) -> None:
 @op("WITH_EXCEPT_START")
 def with_except_start(m: Machine, f: Frame, arg: Any) -> None:
     s = f.stack
-    error = s[-1]
+    error = m.own(s[-1])
     leave = s[-4]
     s.append(m.invoke(f, leave, [type(error), error, error.__traceback__]))
 

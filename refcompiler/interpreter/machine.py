@@ -419,6 +419,10 @@ class Machine:
             return self.run(new)
         return function(*args)
 
+    def raising(self, error: BaseException) -> BaseException:
+        """``error`` is about to be raised."""
+        return error
+
     def instantiate(self, frame: Frame, cls: type) -> Any:
         """``cls()``, for the class of an exception that is raised."""
         return cls()

@@ -10,6 +10,7 @@ import collections
 import copy
 import functools
 import itertools
+import sys
 import types
 from types import CellType, FunctionType, MethodType
 from typing import Any
@@ -227,6 +228,8 @@ class Rebuilder:
 
     def function(self, value: FunctionType) -> str:
         constant = self.writer.constant
+        if _is_importable(value):
+            return constant(value)
         closure = "None"
         if value.__closure__:
             closure = f"({self.many(value.__closure__)},)"
@@ -333,6 +336,14 @@ class Rebuilder:
         if state and state[0] is not None:
             self.lines.append(f"{name}.__setstate__({self.expression(state[0])})")
         return name
+
+
+def _is_importable(function: FunctionType) -> bool:
+    """A module's or class's own function, which no frame has made."""
+    found: Any = sys.modules.get(function.__module__ or "")
+    for name in function.__qualname__.split("."):
+        found = getattr(found, "__dict__", {}).get(name)
+    return found is function
 
 
 class NotRebuilt(Exception):

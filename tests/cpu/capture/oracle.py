@@ -120,23 +120,21 @@ class Describer:
             return [self.describe(v) for v in (value.func, value.args, value.keywords)]
         parts: dict[str, Any] = {}
         if isinstance(value, dict):
-            parts["items"] = [
-                (self.describe(k), self.describe(v)) for k, v in dict.items(value)
-            ]
+            parts["items"] = [(self.describe(k), self.describe(v)) for k, v in dict.items(value)]
             if isinstance(value, collections.defaultdict):
                 parts["factory"] = self.describe(value.default_factory)
         elif isinstance(value, (list, tuple, collections.deque)):
-            parts["items"] = [self.describe(v) for v in type(value).__mro__[0].__iter__(value)] if (
-                type(value) in (list, tuple, collections.deque)
-            ) else [self.describe(v) for v in _base_iter(value)]
+            parts["items"] = (
+                [self.describe(v) for v in type(value).__mro__[0].__iter__(value)]
+                if (type(value) in (list, tuple, collections.deque))
+                else [self.describe(v) for v in _base_iter(value)]
+            )
             parts["maxlen"] = getattr(value, "maxlen", None)
         elif isinstance(value, (set, frozenset)):
             parts["items"] = sorted(repr(self.describe(v)) for v in value)
         namespace = getattr(value, "__dict__", None)
         if isinstance(namespace, dict):
-            parts["dict"] = [
-                (k, self.describe(v)) for k, v in namespace.items() if not _ours(k)
-            ]
+            parts["dict"] = [(k, self.describe(v)) for k, v in namespace.items() if not _ours(k)]
         for base in type(value).__mro__:
             slots = base.__dict__.get("__slots__", ())
             for slot in (slots,) if isinstance(slots, str) else slots:
@@ -148,9 +146,11 @@ class Describer:
     def tensor(self, value: torch.Tensor) -> dict[str, Any]:
         with torch.no_grad():
             data = value.detach()
-            contents = repr(data.to_dense().tolist() if data.layout is not torch.strided else (
-                data.resolve_conj().resolve_neg().tolist()
-            ))
+            contents = repr(
+                data.to_dense().tolist()
+                if data.layout is not torch.strided
+                else (data.resolve_conj().resolve_neg().tolist())
+            )
             storage = None
             if data.layout is torch.strided:
                 pointer = data.untyped_storage()._cdata
@@ -335,6 +335,7 @@ def _observe(function: Callable, call: Call, watched: list, sweep: bool) -> dict
         "printed": printed.getvalue(),
         "warnings": [(w.category.__name__, str(w.message)) for w in caught],
         "grad mode": torch.is_grad_enabled(),
+        "inference": torch.is_inference_mode_enabled(),
         "autocast": torch.is_autocast_enabled("cpu"),
         "torch rng": torch.get_rng_state().numpy().tobytes(),
         "python rng": random.getstate(),

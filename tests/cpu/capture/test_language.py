@@ -444,7 +444,9 @@ def comprehensions():
 @cases()
 def lambdas():
     def f(x):
-        return (lambda a, b=2, *c, **d: (a * b, c, d))(x, 3, 4, k=x), sorted([3, 1], key=lambda v: v)
+        return (lambda a, b=2, *c, **d: (a * b, c, d))(x, 3, 4, k=x), sorted(
+            [3, 1], key=lambda v: v
+        )
 
     return f
 

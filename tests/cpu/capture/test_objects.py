@@ -61,7 +61,15 @@ def methods_and_properties():
     s = Scale(3.0)
 
     def f(x):
-        return s(x), s.method(x, y=2), s.half * x, s.plain(x), Scale.plain(x), s.make(2)(x), s.factor
+        return (
+            s(x),
+            s.method(x, y=2),
+            s.half * x,
+            s.plain(x),
+            Scale.plain(x),
+            s.make(2)(x),
+            s.factor,
+        )
 
     return f
 
@@ -159,7 +167,7 @@ def bound_method_kept():
     return f
 
 
-@cases()
+@cases(breaks=8, graphs=2)  # hashes, and what C code asks of an object
 def special_methods():
     class V:
         def __init__(self, v):
@@ -557,7 +565,7 @@ def builtin_subclasses():
     return f
 
 
-@cases()
+@cases(breaks=8, graphs=2, recompiles=1)
 def external_builtin_subclasses():
     class L(list):
         pass
@@ -589,7 +597,7 @@ def class_attributes():
     return f, [(t(2),), bump, (t(2),)], [K.table]
 
 
-@cases(breaks=2, graphs=2)
+@cases(breaks=1, graphs=2)
 def class_attribute_written():
     class K:
         count = torch.zeros(2)
@@ -658,7 +666,7 @@ def dataclasses_made_inside():
     return f
 
 
-@cases()
+@cases(breaks=1)  # the repr of a dataclass looks at ids
 def dataclass_functions():
     def f(x):
         c = Config(3.0, [1])
@@ -696,7 +704,19 @@ def namedtuples():
         a, b = q
         r = q._replace(second=5)
         o = Old(x)
-        return q, a, b, r.total(), o, o._asdict(), Old._fields, q[0], p.total(), p, isinstance(o, tuple)
+        return (
+            q,
+            a,
+            b,
+            r.total(),
+            o,
+            o._asdict(),
+            Old._fields,
+            q[0],
+            p.total(),
+            p,
+            isinstance(o, tuple),
+        )
 
     p = Pair(t(2), 2)
     return f, [(t(2), p), (t(2), p)]
@@ -792,7 +812,7 @@ def lru_cache():
     return lambda x: x * square(3) + square(3)
 
 
-@cases()
+@cases(graphs=0, fallbacks=1)  # keeps weak references
 def singledispatch():
     @functools.singledispatch
     def show(v):
@@ -809,7 +829,7 @@ def singledispatch():
     return lambda x: (x + 1, show(1), show("a"), show([1, "b"]))
 
 
-@cases()
+@cases(breaks=1)  # sorted calls __lt__
 def total_ordering():
     @functools.total_ordering
     class K:
@@ -892,6 +912,33 @@ def instance_dict():
         return x * d["k"], list(d), "k" in vars(s), own.i + own.j, own.__dict__
 
     return f, [(t(2),)] * 2, [s]
+
+
+@cases(recompiles=1, graphs=2)
+def instance_dict_after_a_write():
+    s = Scale(2.0)
+
+    def f(x):
+        s.k = x + 1
+        return s.__dict__["k"] * 2, vars(s)
+
+    return f, [(t(2),)] * 2, [s]
+
+
+@cases(graphs=2, recompiles=1)
+def instance_dict_and_attributes():
+    s = Scale(2.0)
+
+    def f(x):
+        d = s.__dict__
+        s.k = x + 1
+        d["other"] = x + 2
+        y = d["k"] * s.other
+        d["k"] = 3.0
+        del d["other"]
+        return y, s.k, hasattr(s, "other"), list(d)
+
+    return f, [(t(2),)] * 3, [s]
 
 
 @cases()

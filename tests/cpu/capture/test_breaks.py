@@ -1,0 +1,941 @@
+"""Graph breaks wherever Python may stand: loops, blocks, inlined calls, comprehensions.
+
+PYTEST_DONT_REWRITE: the assertions inside the cases are part of them.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import contextvars
+import logging
+import sys
+import time
+import warnings
+
+import pytest
+import torch
+
+import refcompiler
+from tests.cpu.capture.oracle import Call, Case, Cases, check
+
+cases = Cases()
+t = torch.randn
+
+
+def grad(*shape):
+    return torch.randn(*shape, requires_grad=True)
+
+
+# ---- the plain breaks ------------------------------------------------------------------------
+
+
+@cases(breaks=1, graphs=2)
+def printing():
+    def f(x):
+        y = x + 1
+        print("a", y.shape, 3)
+        return y * 2
+
+    return f
+
+
+@cases(breaks=1, graphs=2)
+def printing_a_tensor():
+    def f(x):
+        y = x + 1
+        print(y)
+        return y * 2
+
+    return f
+
+
+@cases(breaks=3, graphs=4)
+def printing_in_order():
+    def inner(x, n):
+        print("inner", n)
+        return x * n
+
+    def f(x):
+        y = inner(x + 1, 1)
+        print("between")
+        return inner(y, 2) + y
+
+    return f
+
+
+@cases(breaks=1, graphs=3, recompiles=0)
+def branch_on_a_tensor():
+    def f(x):
+        y = x * 2
+        if y.sum() > 0:
+            return y + 1
+        return y - 1
+
+    return f, [(torch.ones(3),), (-torch.ones(3),), (torch.ones(3),)]
+
+
+@cases(breaks=1, graphs=2, recompiles=1)
+def item_used():
+    def f(x):
+        n = x.sum().item()
+        return x * n
+
+    return f, [(torch.ones(3),), (torch.ones(3) * 2,)]
+
+
+@cases(breaks=1, graphs=1)
+def item_returned():
+    def f(x):
+        return (x * 2).sum().item(), "done"
+
+    return f
+
+
+@cases(breaks=3, graphs=1)
+def values_of_tensors():
+    def f(x):
+        y = x.sum()
+        return float(y), int(y), y.tolist(), x.shape
+
+    return f
+
+
+@cases(breaks=1, graphs=2)
+def text_of_a_tensor():
+    def f(x):
+        y = x + 1
+        s = f"{y.sum():.2f}"
+        return s, y * 2
+
+    return f
+
+
+@cases(breaks=1, graphs=2)
+def boolean_operators_on_tensors():
+    def f(x):
+        y = x.sum()
+        z = y or x
+        return z + 1
+
+    return f, [(torch.ones(3),)] * 2
+
+
+@cases(breaks=2, graphs=1)
+def assertion_on_a_tensor():
+    def f(x):
+        y = x.sum()
+        assert y > 100, "too small"
+        return y
+
+    return f, [(torch.ones(3),)] * 2
+
+
+@cases(breaks=1, graphs=2)
+def tensor_in_a_list():
+    def f(x):
+        y = x + 1
+        found = y in [x, 3]
+        return found, y * 2
+
+    return f, [(torch.ones(1),)] * 2
+
+
+@cases(breaks=1, graphs=2)
+def while_on_a_tensor():
+    def f(x):
+        while x.sum() < 10:
+            x = x + 1
+        return x
+
+    return f, [(torch.zeros(3),), (torch.ones(3),)]
+
+
+@cases(breaks=1, graphs=2)
+def loop_over_a_value():
+    def f(x):
+        n = int(x.sum())
+        for _ in range(n):
+            x = x + 1
+        return x
+
+    return f, [(torch.ones(3),)] * 2
+
+
+@cases(breaks=1, graphs=2)
+def user_graph_break():
+    def f(x):
+        y = x + 1
+        refcompiler.graph_break()
+        return y * 2
+
+    return f
+
+
+@cases(breaks=1, graphs=2)
+def torchs_graph_break():
+    import torch._dynamo
+
+    def f(x):
+        y = x + 1
+        torch._dynamo.graph_break()
+        return y * 2
+
+    return f
+
+
+@cases(breaks=1, graphs=2)
+def disabled_function():
+    @torch.compiler.disable
+    def outside(x):
+        print("native")
+        return x * 2
+
+    return lambda x: outside(x + 1) + 1
+
+
+# ---- where they stand ------------------------------------------------------------------------
+
+
+@cases(breaks=1, graphs=2)
+def break_two_calls_deep():
+    def low(x, k=2):
+        y = x * k
+        print("low")
+        return y + 1
+
+    def middle(x):
+        z = low(x - 1)
+        return z * x
+
+    return lambda x: middle(x) + middle.__defaults__.__class__.__name__.__len__()
+
+
+@cases(breaks=1, graphs=3)
+def break_in_a_branch_deep():
+    def low(x):
+        if x.mean() > 0:
+            return x + 1, "up"
+        return x - 1, "down"
+
+    def f(x):
+        y, word = low(x * 2)
+        return y * 3, word
+
+    return f, [(torch.ones(3),), (-torch.ones(3),), (torch.ones(3),)]
+
+
+@cases(breaks=1, graphs=2)
+def break_in_a_method():
+    class K:
+        def __init__(self):
+            self.n = torch.zeros(3)
+
+        def run(self, x):
+            self.n = self.n + x
+            print("run")
+            self.n = self.n * 2
+            return self.n
+
+    k = K()
+    return (lambda x: k.run(x) + 1), [(t(3),)] * 3, [k]
+
+
+@cases(breaks=1, graphs=2)
+def break_in_init():
+    class K:
+        def __init__(self, x):
+            self.x = x + 1
+            print("init")
+            self.y = self.x * 2
+
+    def f(x):
+        k = K(x)
+        return k, k.y + 1
+
+    return f
+
+
+@cases(breaks=2, graphs=3)
+def break_in_a_property():
+    class K:
+        def __init__(self, x):
+            self.x = x
+
+        @property
+        def double(self):
+            print("property")
+            return self.x * 2
+
+    def f(x):
+        k = K(x + 1)
+        y = k.double
+        return y + 1
+
+    return f
+
+
+@cases(breaks=3, graphs=3)
+def break_in_a_loop():
+    def f(x):
+        out = []
+        for i in range(3):
+            x = x + 1
+            print(i)
+            out.append(x)
+        return out
+
+    return f
+
+
+@cases(breaks=4, graphs=2)
+def break_in_a_loop_over_tensors():
+    def f(x):
+        out = []
+        for row in x.unbind():
+            if row.sum() > 0:
+                out.append(row * 2)
+        return out
+
+    return f, [(torch.ones(12, 2),), (torch.ones(12, 2),)]
+
+
+@cases(breaks=3, graphs=2)
+def break_in_a_comprehension():
+    def f(x):
+        return [r.sum().item() for r in x], x + 1
+
+    return f, [(torch.ones(12, 2),)] * 2
+
+
+@cases(breaks=2, graphs=3)
+def break_in_a_generator():
+    def rows(x):
+        for r in x:
+            print("row")
+            yield r * 2
+
+    def f(x):
+        return sum(rows(x + 1)) * 2
+
+    return f, [(t(2, 3),)] * 2
+
+
+@cases(breaks=2, graphs=3)
+def break_with_a_live_generator():
+    def rows(x):
+        for r in x:
+            yield r * 2
+
+    def f(x):
+        it = rows(x + 1)
+        a = next(it)
+        print("between")
+        return a + next(it), list(it)
+
+    return f, [(t(3, 3),)] * 2
+
+
+@cases(breaks=2, graphs=2)
+def break_in_a_callback():
+    def f(x):
+        def key(v):
+            print("key", v)
+            return -v
+
+        y = x + 1
+        return sorted([1, 2], key=key), y * 2
+
+    return f
+
+
+@cases(breaks=1, graphs=2)
+def break_with_live_iterators():
+    def f(x):
+        pairs = zip([x, x + 1, x + 2], range(3))
+        a, _ = next(pairs)
+        e = enumerate([a, x])
+        next(e)
+        r = reversed([x, a])
+        m = iter({"k": x}.items())
+        print("between")
+        return a, list(pairs), list(e), list(r), list(m)
+
+    return f
+
+
+@cases(breaks=1, graphs=2)
+def break_with_everything_alive():
+    class K:
+        def __init__(self, v):
+            self.v = v
+
+    def f(x):
+        y = x + 1
+        k = K(y)
+        d = {"y": y, "k": k, 3: [y, (x, k)]}
+        fn = lambda z, w=y: z * w + k.v  # noqa: E731
+        s = {1, 2}
+        o = collections.OrderedDict(b=1, a=y)
+        dd = collections.defaultdict(list, q=[y])
+        dq = collections.deque([x, y], maxlen=3)
+        c = collections.Counter("aab")
+        sl = slice(1, None)
+        cell = y
+
+        def inner():
+            nonlocal cell
+            cell = cell * 2
+            return cell
+
+        method = d.get
+        bound = k.__init__
+        print("between")
+        k.v = x
+        dd["new"].append(x)
+        bound(y)
+        return d, fn(x), s, o, dd, dq, c, x[sl], inner(), inner(), cell, method("y") is y, k
+
+    return f
+
+
+@cases(breaks=1, graphs=2)
+def break_among_arguments():
+    def noisy(x):
+        print("noisy")
+        return x + 1
+
+    def f(x):
+        return torch.add(x * 2, noisy(x)), [x * 3, noisy, {"k": x}][0]
+
+    return f
+
+
+@cases(breaks=2, graphs=3)
+def break_with_changed_containers():
+    def f(d, seq):
+        d["a"] = d["x"] + 1
+        seq.append(d["a"])
+        print(len(seq))
+        seq.insert(0, d["a"] * 2)
+        del d["x"]
+        print(list(d))
+        d["z"] = seq.pop() + 1
+        seq.reverse()
+        return d
+
+    return f, [({"x": t(2)}, [t(2)]), ({"x": t(2)}, [t(2)])]
+
+
+@cases(breaks=1, graphs=2, recompiles=1)
+def break_between_nonlocal_writes():
+    n = 0
+
+    def f(x):
+        nonlocal n
+        n += 1
+        print(n)
+        n += 10
+        return x + n
+
+    return f, [(t(2),)] * 2, [f]
+
+
+# ---- blocks ----------------------------------------------------------------------------------
+
+
+@cases(breaks=1, graphs=2)
+def break_under_no_grad():
+    def f(x):
+        with torch.no_grad():
+            y = x * 2
+            print(torch.is_grad_enabled())
+            z = y * 3
+        return y, z, x * z, torch.is_grad_enabled()
+
+    return f, [(grad(3),)] * 2
+
+
+@cases(breaks=1, graphs=2)
+def break_in_a_no_grad_function():
+    @torch.no_grad()
+    def inner(x):
+        y = x * 2
+        print("in")
+        return y
+
+    return lambda x: (inner(x), x * 2, torch.is_grad_enabled()), [(grad(3),)] * 2
+
+
+@cases(breaks=3, graphs=2)
+def break_in_a_with_block():
+    class Manager:
+        def __init__(self, log):
+            self.log = log
+
+        def __enter__(self):
+            self.log.append("enter")
+            return self
+
+        def __exit__(self, *exc):
+            self.log.append("exit" if exc[0] is None else exc[0].__name__)
+            return True
+
+    log = []
+
+    def f(x):
+        with Manager(log) as m:
+            y = x + 1
+            print("inside", m.log[-1])
+            y = y * 2
+        with Manager(log):
+            raise ValueError("swallowed")
+        return y
+
+    def clear():
+        log.clear()
+
+    return f, [(t(3),), clear, (t(3),)], [log]
+
+
+@cases(breaks=1, graphs=2)
+def break_in_a_contextlib_block():
+    @contextlib.contextmanager
+    def manager(log):
+        log.append("enter")
+        try:
+            yield 5
+        finally:
+            log.append("exit")
+
+    def f(x):
+        log = []
+        with manager(log) as n:
+            y = x + n
+            print("inside")
+        return y * 2, log
+
+    return f
+
+
+@cases()
+def context_managers_without_a_break():
+    @contextlib.contextmanager
+    def manager(log):
+        log.append("enter")
+        try:
+            yield 5
+        except ValueError as error:
+            log.append(str(error))
+        finally:
+            log.append("exit")
+
+    class Deco(contextlib.ContextDecorator):
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exc):
+            return False
+
+    def f(x):
+        log = []
+        with manager(log) as n, manager(log), contextlib.suppress(KeyError):
+            x = x + n
+            {}["missing"]
+        with manager(log):
+            raise ValueError("caught")
+        with contextlib.nullcontext(x) as same:
+            log.append(same is x)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(manager(log))
+            stack.callback(log.append, "callback")
+        with Deco():
+            x = x * 2
+        return x, log
+
+    return f
+
+
+@cases(breaks=1, graphs=2)
+def break_in_try_and_finally():
+    def f(x):
+        log = []
+        try:
+            y = x + 1
+            print("try")
+            log.append("after")
+        except ValueError:
+            log.append("never")
+        else:
+            log.append("else")
+        finally:
+            log.append("finally")
+        return y * 2, log
+
+    return f
+
+
+@cases(breaks=3, graphs=2)
+def break_while_handling():
+    def f(x):
+        try:
+            raise KeyError("k")
+        except KeyError as error:
+            y = x + 1
+            print("handling", error, sys.exc_info()[0].__name__)
+            try:
+                raise ValueError("v") from error
+            except ValueError as other:
+                z = y * 2
+                print("again", repr(other.__cause__))
+                return z, str(other)
+        finally:
+            print("finally")
+
+    return f
+
+
+# ---- exceptions ------------------------------------------------------------------------------
+
+
+class Custom(Exception):
+    def __init__(self, text, n):
+        super().__init__(text)
+        self.n = n
+
+
+@cases()
+def exceptions_caught_inside():
+    def low(x, n):
+        if n > 1:
+            raise Custom("too many", n)
+        return x * n
+
+    def f(x):
+        log = []
+        for n in range(3):
+            try:
+                x = low(x, n + 1)
+            except (KeyError, Custom) as error:
+                log.append((str(error), error.n, type(error).__name__))
+            else:
+                log.append("fine")
+            finally:
+                log.append("finally")
+        try:
+            try:
+                {}["k"]
+            except KeyError as error:
+                raise RuntimeError("chained") from error
+        except RuntimeError as error:
+            log.append((repr(error.__cause__), error.__suppress_context__))
+        try:
+            [][1]
+        except IndexError as error:
+            log.append(str(error))
+        try:
+            None.missing
+        except AttributeError as error:
+            log.append((str(error), error.name))
+        try:
+            int("x")
+        except ValueError as error:
+            log.append(str(error))
+        try:
+            1 / 0
+        except ArithmeticError as error:
+            log.append(str(error))
+        try:
+            undefined_name
+        except NameError as error:
+            log.append((str(error), error.name))
+        return x, log
+
+    return f
+
+
+@cases(breaks=1)
+def exception_out_of_the_function():
+    def low(x):
+        raise Custom("out", x.dim())
+
+    def f(x, log):
+        log.append(x + 1)
+        try:
+            low(x)
+        finally:
+            log.append("finally")
+
+    return f, [(t(3), []), (t(3), [])]
+
+
+@cases(breaks=1)
+def exception_with_a_tensor():
+    def f(x):
+        raise ValueError(x + 1, "why")
+
+    return f
+
+
+@cases(breaks=1)
+def exception_from_an_operation():
+    def f(x):
+        y = x + 1
+        return y @ torch.ones(7)
+
+    return f, [(t(3),), (t(3),)]
+
+
+@cases(breaks=2)
+def exception_after_a_break():
+    def f(x):
+        y = x + 1
+        print("before")
+        raise ValueError("after")
+
+    return f
+
+
+@cases(breaks=1, graphs=1)
+def exception_from_a_native_call():
+    def f(x):
+        y = x + 1
+        try:
+            time.sleep("x")
+        except TypeError as error:
+            return y, str(error)
+
+    return f
+
+
+@cases(breaks=1)
+def exception_chain_out():
+    def f(x):
+        y = x + 1
+        try:
+            {}["k"]
+        except KeyError as error:
+            raise ValueError("outer", y.dim()) from error
+
+    return f
+
+
+@cases(breaks=1)
+def exception_reraised():
+    def f(x):
+        y = x + 1
+        try:
+            raise Custom("a", 1)
+        except Custom as error:
+            error.n += 1
+            raise
+
+    return f
+
+
+@cases()
+def exception_returned():
+    def f(x):
+        try:
+            raise Custom("kept", 2)
+        except Custom as error:
+            kept = error
+        return x + 1, ValueError("made", x), kept.n
+
+    return f
+
+
+@cases()
+def exception_groups():
+    def f(x):
+        log = []
+        try:
+            raise ExceptionGroup("g", [ValueError("a"), KeyError("b")])
+        except* ValueError as group:
+            log.append([str(e) for e in group.exceptions])
+        except* KeyError as group:
+            log.append(len(group.exceptions))
+        return x + 1, log
+
+    return f
+
+
+@cases(graphs=0, breaks=1)
+def stop_iteration():
+    def f(x):
+        it = iter([x])
+        next(it)
+        return next(it)
+
+    return f
+
+
+# ---- the world outside -----------------------------------------------------------------------
+
+LOG = logging.getLogger("capture-battery")
+LOG.propagate = False
+VARIABLE = contextvars.ContextVar("v", default=2)
+
+
+class Stdout(logging.Handler):
+    def emit(self, record):
+        print(self.format(record))
+
+
+LOG.handlers = [Stdout()]
+
+
+@cases(breaks=1, graphs=2)
+def logging_in_order():
+    def f(x):
+        y = x + 1
+        print("one")
+        LOG.warning("two %s", 2)
+        return y * 2
+
+    return f
+
+
+@cases(breaks=1, graphs=2)
+def warning_in_order():
+    def f(x):
+        y = x + 1
+        warnings.warn("careful", stacklevel=1)
+        return y * 2
+
+    return f
+
+
+@cases(breaks=1, graphs=2)
+def clocks():
+    def f(x):
+        y = x + 1
+        now = time.time()
+        return y * 2, now > 1
+
+    return f
+
+
+@cases(graphs=2, recompiles=1)
+def context_variables():
+    def f(x):
+        return x * VARIABLE.get()
+
+    token = []
+
+    def change():
+        token.append(VARIABLE.set(5))
+
+    def back():
+        VARIABLE.reset(token.pop())
+
+    return f, [(t(3),), change, (t(3),), back, (t(3),)]
+
+
+@cases(breaks=2, graphs=2)
+def context_variable_set():
+    def f(x):
+        token = VARIABLE.set(7)
+        y = x * VARIABLE.get()
+        VARIABLE.reset(token)
+        return y, VARIABLE.get()
+
+    return f
+
+
+@cases(breaks=1, graphs=1)
+def class_statement():
+    def f(x):
+        class K:
+            scale = 2
+
+            def run(self, v):
+                return v * self.scale
+
+        return K().run(x)
+
+    return f
+
+
+@cases(breaks=1, graphs=1)
+def evaluated_text():
+    def f(x):
+        return eval("x + 1") * 2
+
+    return f
+
+
+@cases(breaks=1, graphs=2)
+def identities():
+    def f(x):
+        y = x + 1
+        return id(y) == id(y), y * 2
+
+    return f
+
+
+@cases(graphs=0, fallbacks=0, breaks=0)
+def coroutine_function():
+    async def inner(x):
+        return x + 1
+
+    def f(x):
+        c = inner(x)
+        try:
+            c.send(None)
+        except StopIteration as stop:
+            return stop.value * 2
+
+    return f
+
+
+@cases()
+def compiled_calls_compiled():
+    @refcompiler.compile(backend="eager")
+    def inner(x):
+        return x * 2
+
+    return lambda x: inner(x) + inner(x + 1)
+
+
+@cases()
+def compiled_recursion():
+    def down(n, x):
+        return x if n == 0 else again(n - 1, x * 2)
+
+    again = refcompiler.compile(down, backend="eager")
+    return again, [(3, t(2)), (3, t(2))]
+
+
+@cases()
+def method_compiled():
+    class K:
+        def __init__(self, k):
+            self.k = k
+
+        def run(self, x, y=1):
+            return x * self.k + y
+
+    return K(2.0).run, [(t(3),), Call(t(3), y=1)]
+
+
+@cases()
+def callable_object_compiled():
+    class K:
+        def __init__(self, k):
+            self.k = k
+
+        def __call__(self, x):
+            return x * self.k
+
+    return K(2.0), [(t(3),), (t(3),)]
+
+
+@cases(graphs=0, breaks=0)
+def c_function_compiled():
+    return torch.sin, [(t(3),), (t(3),)]
+
+
+@pytest.mark.parametrize("case", cases, ids=str)
+def test_breaks(case: Case) -> None:
+    assert check(case) > 0
