@@ -133,15 +133,17 @@ Step = Call | Change
 class Tolerance:
     """What a result may differ by, beyond what eager's own error to float64 already explains.
 
-    ``ulp``: units in the last place of the result's dtype. ``conditioned``: the program mixes
-    values (sums, contractions, whole models), so that the error is judged against what one rounding
-    of the inputs does to the result, and against the root mean square of eager's error.
+    ``ulp``: units in the last place of the result's dtype. ``conditioned``: the program takes more
+    than one rounding, so that terms may cancel, and the error is judged against what one rounding
+    of the inputs does to the result. ``mixing``: it mixes elements (sums, contractions, whole
+    models), so that it is also judged against the root mean square of eager's error.
     ``zero_sign``: a zero has to have eager's sign. IEEE 754 leaves that open for minimum and
     maximum, and summation in another order changes it.
     """
 
     ulp: float = 0.0
     conditioned: bool = False
+    mixing: bool = False
     zero_sign: bool = False
 
 

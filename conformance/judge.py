@@ -90,17 +90,23 @@ def _is_exact(tensor: torch.Tensor) -> bool:
     return not (tensor.is_floating_point() or tensor.is_complex())
 
 
-def judge(case: Case, compiler: Compiler) -> Verdict:
+def judge(
+    case: Case, compiler: Compiler, stage: Callable[[str], None] = lambda name: None
+) -> Verdict:
     """Run ``case`` eagerly and under ``compiler``, and judge everything a user can see.
 
-    Raises what the case's own source raises when it is built.
+    ``stage`` is told whose code runs next, ``eager`` or ``compiled``, so that whoever watches
+    knows which of the two a process died of. Raises what the case's own source raises when it is
+    built.
     """
     expected = run(case, Eager())
+    stage("compiled")
     found = run(case, compiler.session())
+    stage("eager")
     oracle = Oracle(case)
     result = compare(case, expected, found, oracle.judge, compiler.compiles)
     if any(f.aspect == "values" and not f.tolerated for f in result.findings):
-        _tell_nondeterminism(case, compiler, expected, found, result)
+        _tell_nondeterminism(case, compiler, expected, found, result, stage)
     return verdict_of(result.findings, result.count, found.compiled)
 
 
@@ -110,6 +116,7 @@ def _tell_nondeterminism(
     expected: Observation,
     found: Observation,
     result: Comparison,
+    stage: Callable[[str], None],
 ) -> None:
     """Run both sides again: a value that differs from itself is not wrong but not reproducible."""
     sides: list[tuple[str, Observation, Callable[[], Observation]]] = [
@@ -119,6 +126,7 @@ def _tell_nondeterminism(
     unsteady: dict[tuple[int, str], str] = {}
     wrong = [f for f in result.findings if f.aspect == "values" and not f.tolerated]
     for side, first, again in sides:
+        stage(side)
         second = again()
         for finding in wrong:
             one = first.steps[finding.step].snapshot.tensors.get(finding.where)

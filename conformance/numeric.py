@@ -96,13 +96,13 @@ def allowance(
     """The error to ``reference`` that is allowed at each element (all flat float64)."""
     error = (eager - reference).abs().nan_to_num(0.0, posinf=0.0)
     allowed = tolerance.ulp * ulp(reference, dtype) + 2 * error
-    if tolerance.conditioned:
+    if tolerance.mixing:
         # Eager may be right by luck at an element where cancellation costs the other side
         # everything; what the inputs' own rounding does there says what can be expected.
         allowed = allowed + 3 * error.square().mean().sqrt()
     if spread is not None:
         spread = spread.nan_to_num(0.0, posinf=0.0)
-        if tolerance.conditioned:
+        if tolerance.mixing:
             spread = spread.clamp(min=spread.square().mean().sqrt())
         allowed = allowed + 4 * spread
     # Half a unit is what rounding an exact result costs.
@@ -136,7 +136,7 @@ def closeness(
     error = (c - r).abs()
     near = same_bits(e, c) | (error <= allowed)
     near |= _overflow_is_explained(c, r, allowed, dtype)
-    if tolerance.conditioned:
+    if tolerance.mixing:
         # Whether an infinity meets its opposite depends on the order of the additions.
         near |= ~e.isfinite() & ~c.isfinite() & ~r.isfinite()
     if tolerance.zero_sign:

@@ -12,6 +12,7 @@ import platform
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
@@ -51,6 +52,13 @@ class Script:
 
 
 @dataclass(frozen=True)
+class Stage:
+    """Sent before the answer: whose code runs from now on, ``eager``'s or ``compiled``'s."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class Judged:
     """The answer to a case. ``memory``: bytes that the process holds."""
 
@@ -84,7 +92,7 @@ def serve(connection: Connection) -> None:
             message = connection.recv()
             match message:
                 case Case():
-                    connection.send(_judge(message))
+                    connection.send(_judge(message, lambda name: connection.send(Stage(name))))
                 case Script(path):
                     connection.send(_run_script(path))
     except (EOFError, BrokenPipeError, ConnectionResetError):
@@ -123,7 +131,7 @@ def _start(hello: Hello) -> Ready | Refusal:
 _state: dict[str, object] = {}
 
 
-def _judge(case: Case) -> Judged:
+def _judge(case: Case, stage: Callable[[str], None] = lambda name: None) -> Judged:
     from conformance.judge import judge
 
     start = time.perf_counter()
@@ -132,7 +140,7 @@ def _judge(case: Case) -> Judged:
         verdict = _not_run(missing)
     else:
         try:
-            verdict = judge(case, _state["compiler"])  # type: ignore[arg-type]
+            verdict = judge(case, _state["compiler"], stage)  # type: ignore[arg-type]
         except Exception as error:
             verdict = _malformed(error)
     return Judged(verdict, time.perf_counter() - start, _memory())

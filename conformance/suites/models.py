@@ -24,7 +24,7 @@ PROGRAMS = Path(__file__).parent.parent / "programs"
 YES, NO, ANY = Compiles.YES, Compiles.NO, Compiles.ANY
 
 # Whole models mix everything with everything; single roundings are not theirs to keep.
-TOLERANCE = Tolerance(2.0, conditioned=True)
+TOLERANCE = Tolerance(2.0, conditioned=True, mixing=True)
 
 
 @dataclass(frozen=True)

@@ -78,9 +78,16 @@ def source(row: Operator, made: Mapping[str, Drawn], names: list[str]) -> str:
 
 def tolerance(row: Operator) -> Tolerance:
     """The widest bound among the row's dtypes: a case may mix them."""
-    mixes = row.kind in MIXING
-    open_sign = mixes or re.search(r"\bf?(min|max|minimum|maximum)\(", row.lowering or "min(")
-    return Tolerance(max(row.tolerance.values(), default=0.0), mixes, not open_sign)
+    mixing = row.kind in MIXING
+    lowering = row.lowering or ""
+    operations = re.findall(r"\b(?:add|sub|rsub|mul|truediv|exp\w*|log\w*)\(", lowering)
+    minimum = re.search(r"\bf?(min|max|minimum|maximum)\(", lowering)
+    return Tolerance(
+        ulp=max(row.tolerance.values(), default=0.0),
+        conditioned=mixing or row.lowering is None or len(operations) > 1,
+        mixing=mixing,
+        zero_sign=not (mixing or row.lowering is None or minimum),
+    )
 
 
 def _drawings(value: Drawn) -> list[Drawing]:

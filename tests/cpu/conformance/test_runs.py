@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -91,6 +92,14 @@ def test_a_segfault_names_its_signal():
     report = run(f"{BROKEN}:segfaults")
     assert {r.verdict.worst.found for r in report.results} == {"killed by signal 11 (SIGSEGV)"}
     assert "Segmentation fault" in report.results[0].verdict.worst.evidence["log"]
+
+
+def test_what_eager_does_not_survive_is_not_held_against_the_compiler(monkeypatch):
+    deadly = "import os\n\n\ndef program(x):\n    os._exit(4)\n"
+    use(monkeypatch, (replace(CASES[0], program=Program(deadly)), CASES[2]))
+    report = run(f"{BROKEN}:right")
+    assert [r.verdict.kind for r in report.results] == [Kind.REFUSED, Kind.PASS]
+    assert report.conforms and report.results[0].verdict.worst.found == "exited with status 4"
 
 
 def test_a_hang_costs_its_timeout_and_shows_its_stack():

@@ -22,7 +22,7 @@ from conformance.verdict import Census, Kind
 
 HERE = "tests.cpu.conformance.broken"
 PLAIN = "def program(x):\n    return x * 2\n"
-CONDITIONED = Tolerance(1.0, conditioned=True)
+CONDITIONED = Tolerance(1.0, conditioned=True, mixing=True)
 
 
 def case(source=PLAIN, entry="program", shape=(3, 4), values=None, calls=2, **more):
@@ -96,7 +96,9 @@ def test_what_runs_operators_of_aten_is_counted_as_fallen_back():
 
 def test_noise_is_tolerated_and_told_apart():
     source = "def program(x):\n    return (x @ x.t()).exp()\n"
-    found = verdict("reassociates", case(source, tolerance=Tolerance(4.0, conditioned=True)))
+    found = verdict(
+        "reassociates", case(source, tolerance=Tolerance(4.0, conditioned=True, mixing=True))
+    )
     assert found.kind is Kind.REASSOCIATION and found.conforms
     evidence = found.worst.evidence
     assert evidence["differing"] > 0 and evidence["unexplained"] == 0
