@@ -61,6 +61,13 @@ GUARDS: Table[GuardKind] = Table(
             "None",
         ),
         GuardKind(
+            "PRESENT",
+            "nothing",
+            "the value can be read (hasattr was true)",
+            "{source}: expected to be there",
+            "an object without the attribute",
+        ),
+        GuardKind(
             "LENGTH",
             "the length",
             "len(value) equals the length",

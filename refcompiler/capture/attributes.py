@@ -249,10 +249,13 @@ class Attributes(Observing):
         return value if source is None else self.lazy(source, value)
 
     def bind_meta(self, meta: Any, value: type, name: str) -> Any:
+        source, _ = self.find_guarded(type(value), name)
         if type(meta) is FunctionType:
-            return MethodType(meta, value)
+            return MethodType(self.from_class(source, meta), value)
         if type(meta) is property and meta.fget is not None:
-            return self.invoke(self.frame, meta.fget, [value])
+            return self.invoke(self.frame, self.wrapped(source, meta, "fget"), [value])
+        if source is not None and find(type(meta), "__get__")[1] is UNSET:
+            return self.plain_class_value(source, meta)
         if is_heap(value) and name in _NAMES_OF_CLASSES:
             source = self.source_of(value) or self.sources.constant(value, value.__qualname__)
             self.lazy(source, value)

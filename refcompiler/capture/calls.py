@@ -22,6 +22,8 @@ from refcompiler.capture.policy import (
     ITERATING,
     LEAF_MODULES,
     PURE_MODULES,
+    READING,
+    READING_MODULES,
     STATE_READERS,
     bound_owner,
     is_operation,
@@ -428,6 +430,10 @@ class Calls(Operators):
         iterates, calls = name in ITERATING, name in CALLING
         forced = [self.pass_native(a, iterates, calls) for a in args]
         named = {k: self.pass_native(v, False, calls) for k, v in kwargs.items()}
+        if function in READING or getattr(function, "__module__", "") in READING_MODULES:
+            for value in forced:
+                if self.is_foreign(value) and not is_heap(type(value)):
+                    raise Break("external-object", f"{name} of a {type(value).__name__}")
         found = natively(self, function, *forced, **named)
         self.recorder.keep.append(found)  # identity tables must not see its id again
         return found
@@ -448,12 +454,12 @@ class Calls(Operators):
             )
         ):
             return self.callback(value)
-        if is_heap(kind) and not issubclass(type(value), torch.Tensor):
-            if iterates and not self.is_native(value):
-                if self.method_of(kind, "__iter__") is not UNSET:
-                    return Pulled(self, self.iter(value))
-        elif iterates and self.is_foreign(value) and hasattr(kind, "__next__"):
-            raise Break("external-iterator", f"a {kind.__name__} from outside")
+        if iterates and not issubclass(kind, torch.Tensor) and not self.is_native(value):
+            if self.method_of(kind, "__iter__") is not UNSET:
+                return Pulled(self, self.iter(value))
+            if self.is_foreign(value):
+                row = "external-iterator" if hasattr(kind, "__next__") else "external-object"
+                raise Break(row, f"iteration over a {kind.__name__} from outside")
         return value
 
     def callback(self, function: Any) -> Any:

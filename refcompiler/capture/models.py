@@ -104,9 +104,11 @@ def _getattr(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 @model(hasattr)
 def _hasattr(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
     try:
-        m.getattr(args[0], m.force(args[1]))
+        found = m.getattr(args[0], m.force(args[1]))
     except AttributeError:
         return False
+    if type(found) is Lazy:
+        m.guard("PRESENT", found.source)
     return True
 
 
@@ -190,8 +192,9 @@ def _native_isinstance(m: Calls, value: Any, classes: Any) -> bool:
         return isinstance(value, classes)
     if isinstance(classes, type) and classes in type(value).__mro__:
         return True
-    hook = find(type(classes), "__instancecheck__")[1]
+    source, hook = m.find_guarded(type(classes), "__instancecheck__")
     if type(hook) is FunctionType and not is_quiet(hook):
+        m.from_class(source, hook)
         return m.truth(m.invoke(m.frame, hook, [classes, value]))
     if type(classes) is type and m.method_of(type(value), "__getattribute__") is not UNSET:
         return issubclass(m.force(m.getattr(value, "__class__")), classes)

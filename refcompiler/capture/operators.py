@@ -413,6 +413,8 @@ class Operators(Attributes):
     def check_printable(self, value: Any) -> None:
         """The text of an object must not show its address, or a tensor inside it."""
         kind = type(value)
+        if issubclass(kind, BaseException) and self.is_foreign(value):
+            raise Break("external-object", f"the text of a {kind.__name__} from outside")
         if kind in CONSTANT_TYPES or issubclass(type(value), (type, BaseException)):
             if not issubclass(type(value), BaseException) or all(
                 type(arg) in CONSTANT_TYPES for arg in value.args

@@ -161,6 +161,10 @@ PURE_MODULES = frozenset(
     }
 )
 
+#: C callables that look into their arguments; others pass them on or keep them.
+READING = frozenset({int, float, complex, bytes, bytearray, memoryview})
+READING_MODULES = frozenset({"builtins", "math", "cmath", "_operator", "_struct", "_string"})
+
 #: C callables that iterate over their arguments, so that these become interpreted iterators.
 ITERATING = frozenset(
     """

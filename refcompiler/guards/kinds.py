@@ -311,6 +311,8 @@ KINDS: dict[str, Kind] = {
     "EQUALS": Kind(_equals_text, same_constant, show=_short),
     "NONE": Kind(lambda v, want, c: f"{v} is None", lambda value, want: value is None),
     "NOT_NONE": Kind(lambda v, want, c: f"{v} is not None", lambda value, want: value is not None),
+    # reading the value through its source is the check
+    "PRESENT": Kind(lambda v, want, c: "True", lambda value, want: True),
     "LENGTH": Kind(
         lambda v, want, c: f"len({v}) == {want}",
         lambda value, want: len(value) == want,

@@ -56,7 +56,8 @@ class Writer:
         """A line that leaves the function when ``guard`` fails."""
         name = self.read(guard.source) if guard.source is not None else ""
         condition = KINDS[guard.kind].text(name, guard.wanted(self.read), self.constant)
-        self.lines.append(f"if not ({condition}): return __MISS")
+        if condition != "True":
+            self.lines.append(f"if not ({condition}): return __MISS")
 
     def take(self) -> list[str]:
         """The lines so far; the next ones start afresh."""
