@@ -86,11 +86,11 @@ def _reduced_exp(x: Value, low: Value | None = None) -> tuple[Value, Value]:
     n_float, n = nearest(x, 1 / math.log(2))
     high_part, low_part = format_of(x).ln2
     high = n_float.fma(-high_part, x)  # exact
-    product = n_float * low_part
-    r = high - product
-    lost = (high - r) - product  # by rounding r: a quarter of an ULP of the result
+    rest = n_float * low_part
     if low is not None:
-        lost = lost + low
+        rest = rest - low
+    r = high - rest
+    lost = (high - r) - rest  # by rounding r: a quarter of an ULP of the result
     return r + (r * r).fma(polynomial(r, by_kind(x, "EXP")), lost) + 1, n
 
 
