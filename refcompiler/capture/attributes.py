@@ -134,6 +134,11 @@ class Attributes(Observing):
             self.external[id(function)] = External(function, inner)
         return function
 
+    def is_unseen(self, lazy: Lazy) -> bool:
+        """A container that nothing has looked into yet; at most it was appended to."""
+        known = self.external.get(id(lazy.value))
+        return known is None or known.tail is not None
+
     # ---- reading ----------------------------------------------------------------------------
 
     def getattr(self, value: Any, name: str) -> Any:
@@ -141,6 +146,9 @@ class Attributes(Observing):
             inner = type(value.value)
             if name in _DICT_READS and (inner is dict or inner.__name__ == "OrderedDict"):
                 self.guard("TYPE", value.source, inner)
+                return LazyMethod(value, name)
+            if name == "append" and inner is list and self.is_unseen(value):
+                self.guard("TYPE", value.source, list)
                 return LazyMethod(value, name)
             value = self.observe(value)
         if issubclass(type(value), torch.Tensor):
@@ -377,8 +385,9 @@ class Attributes(Observing):
             self.from_class(getter_source, getter)
             return self.invoke(self.frame, getter, [found, value, type(value)])
         if external is not None and kind is types.GetSetDescriptorType:
-            if issubclass(type(value), BaseException) and name != "args":
-                return getattr(value, name)
+            overlaid = self.overlay.get((id(value), name), UNSET)
+            if overlaid is not UNSET and overlaid is not DELETED:
+                return overlaid
             return self.lazy(self.slot(external, name), object.__getattribute__(value, name))
         return getattr(value, name)
 
@@ -557,7 +566,7 @@ class Attributes(Observing):
                 self.invoke(self.frame, setter, [found, value, new])
                 return
         external = self.external.get(id(value))
-        if external is None or issubclass(type(value), BaseException):
+        if external is None:
             object.__setattr__(value, name, new) if not issubclass(type(value), type) else setattr(
                 value, name, new
             )

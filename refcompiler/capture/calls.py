@@ -24,6 +24,7 @@ from refcompiler.capture.policy import (
     PURE_MODULES,
     READING,
     READING_MODULES,
+    SPEAKING_MODULES,
     STATE_READERS,
     bound_owner,
     is_operation,
@@ -143,7 +144,11 @@ class Calls(Operators):
         if module in LEAF_MODULES:
             return self.call_operation(function, args, kwargs)
         if module.startswith("torch.") and module.startswith(HIGHER_ORDER_MODULES):
-            raise Break("higher-order", f"{module}.{function.__qualname__}")
+            asked = module.startswith("torch._dynamo") and function.__name__ == "graph_break"
+            row = "user-graph-break" if asked else "higher-order"
+            raise Break(row, f"{module}.{function.__qualname__}")
+        if module.partition(".")[0] in SPEAKING_MODULES:
+            raise Break("io", f"{module}.{function.__qualname__}")
         for mark in _DISABLE_MARKS:
             if function.__dict__.get(mark):
                 raise Break("disabled-function", function.__qualname__)
@@ -494,6 +499,11 @@ class Calls(Operators):
         self, frame: Any, method: LazyMethod, args: Sequence, kwargs: Mapping
     ) -> Any:
         lazy = method.lazy
+        if method.name == "append":
+            if len(args) == 1 and not kwargs and self.is_unseen(lazy):
+                self.append(lazy, args[0])
+                return None
+            return self.call_pure(self.observe(lazy).append, args, kwargs)
         key = self.force(args[0])
         if id(lazy.value) in self.external or type(key) not in CONSTANT_TYPES or kwargs:
             return self.call_pure(getattr(self.observe(lazy), method.name), args, kwargs)

@@ -58,6 +58,7 @@ class Symbolic(Calls):
         self.recorder.place = self.stack_trace
         self.recorder.metadata = self.read_metadata
         self.surprise: BaseException | None = None
+        self.raised: dict[int, tuple[int, BaseException]] = {}  # and the step that raised it
         self.generators: list[Any] = []
 
     def stack_trace(self) -> str:
@@ -113,6 +114,10 @@ class Symbolic(Calls):
                 self.surprise = error
                 raise Break("exception-escapes", f"{type(error).__name__}: {error}") from error
             self.unwind(error)
+
+    def unwind(self, error: BaseException) -> None:
+        self.raised.setdefault(id(error), (self.steps, error))
+        super().unwind(error)
 
     def make_generator(self, frame: Frame) -> Any:
         made = super().make_generator(frame)

@@ -144,6 +144,9 @@ class Observing(Machine):
         if known is not None:
             if known.source is not source:
                 self.guard("SAME", source, known.source)
+            if known.tail is not None:
+                tail, known.tail = known.tail, None
+                self._shadow_sequence(known).extend(tail)
             return known.value if known.shadow is None else known.shadow
         external = self.external[id(value)] = External(value, source)
         if kind is FunctionType:
@@ -171,6 +174,21 @@ class Observing(Machine):
         if kind.__module__ == "functools" and kind.__name__ == "partial":
             return self._shadow_partial(external)
         return value
+
+    def append(self, target: Any, value: Any) -> None:
+        """To a list from outside without looking into it: other lengths are as good."""
+        value = self.force(value)
+        if type(target) is Lazy and type(target.value) is list:
+            known = self.external.get(id(target.value))
+            if known is None:
+                self.guard("TYPE", target.source, list)
+                known = External(target.value, target.source)
+                known.tail = []
+                self.external[id(target.value)] = known
+            if known.tail is not None and known.source is target.source:
+                known.tail.append(value)
+                return
+        self.force(target).append(value)
 
     def _observe_identity(self, value: Any, source: Source) -> Any:
         owner = bound_owner(value)

@@ -125,6 +125,15 @@ HIGHER_ORDER_MODULES = (
     "torch.storage",
 )
 
+#: Python functions of these modules of the standard library run natively: they read and write,
+#: or keep state that nothing guards.
+SPEAKING_MODULES = frozenset(
+    """
+    logging warnings traceback threading random secrets subprocess socket tempfile shutil asyncio
+    multiprocessing concurrent pdb unittest queue sched pickle shelve urllib http
+    """.split()
+)
+
 #: C functions of these modules depend on their arguments alone.
 PURE_MODULES = frozenset(
     {

@@ -31,15 +31,19 @@ class LazyMethod:
 
 
 class External:
-    """An object from outside, known by identity. ``original`` is what a shadow started with."""
+    """An object from outside, known by identity. ``original`` is what a shadow started with.
 
-    __slots__ = ("value", "source", "shadow", "original")
+    ``tail`` is what was appended to a list that nothing has looked into.
+    """
+
+    __slots__ = ("value", "source", "shadow", "original", "tail")
 
     def __init__(self, value: Any, source: Source):
         self.value = value
         self.source = source
         self.shadow: Any = None
         self.original: Any = None
+        self.tail: list[Any] | None = None
 
 
 class _Deleted:

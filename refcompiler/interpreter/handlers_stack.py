@@ -288,7 +288,7 @@ def list_to_tuple(m: Machine, f: Frame, arg: Any) -> None:
 
 @op("LIST_APPEND")
 def list_append(m: Machine, f: Frame, depth: int) -> None:
-    m.own(f.stack[-depth - 1]).append(m.own(f.stack[-1]))
+    m.append(f.stack[-depth - 1], f.stack[-1])
     f.stack.pop()
 
 

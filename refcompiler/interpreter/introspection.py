@@ -100,7 +100,7 @@ def _evaluate(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any)
     if globals_ is None:
         globals_ = frame.globals
         if locals_ is None:
-            locals_ = frame_locals(machine, frame) if frame.function is not None else frame.mapping
+            locals_ = frame_locals(machine, frame)
     if locals_ is None:
         locals_ = globals_
     if isinstance(source, str | bytes) and len(args) <= 3:

@@ -308,6 +308,9 @@ class Machine:
         """``value`` is about to enter a container, a cell, or C code."""
         return value
 
+    def append(self, target: Any, value: Any) -> None:
+        target.append(value)
+
     def key(self, value: Any) -> Any:
         """``value`` is about to be hashed."""
         return value

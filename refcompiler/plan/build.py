@@ -165,9 +165,9 @@ def _guard_containers(machine: Any) -> None:
         if owner in ("dict", "hidden_dict") and source.key in _MODULE_STATE:
             continue
         read.setdefault(source, lazy.value)
-    for changed in _shadows(machine):
-        if not _is_changed(changed):
-            continue
+    changes = [shadowed for shadowed in _shadows(machine) if _is_changed(shadowed)]
+    changes += [external for external in machine.external.values() if external.tail]
+    for changed in changes:
         for source, value in read.items():
             if type(value) is type(changed.value) and value is not changed.value:
                 machine.guard("DISTINCT", changed.source, source)
@@ -232,6 +232,10 @@ def _effects(machine: Any, rebuilder: Rebuilder, writer: Writer) -> list[str]:
         lines.append(
             f"del {place}" if value is DELETED else f"{place} = {rebuilder.expression(value)}"
         )
+    for external in list(machine.external.values()):
+        if external.tail:
+            target = writer.read(external.source)
+            lines.append(f"{target}.extend([{rebuilder.many(external.tail)}])")
     for external in _shadows(machine):
         lines += _container_effect(external, rebuilder, writer)
     return lines

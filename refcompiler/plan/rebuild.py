@@ -304,6 +304,9 @@ class Rebuilder:
         return name
 
     def exception(self, value: BaseException) -> str:
+        if id(value) in self.machine.raised:  # its traceback is made by raising it for real
+            step, _ = self.machine.raised[id(value)]
+            raise Restart(step, "exception-escapes", f"{type(value).__qualname__} is kept")
         kind = self.writer.constant(type(value))
         name = self.assign(value, f"{kind}.__new__({kind}, {self.many(value.args)})")
         self.lines.append(f"{name}.args = {self.expression(value.args)}")

@@ -50,7 +50,7 @@ def printing_a_tensor():
     return f
 
 
-@cases(breaks=3, graphs=4)
+@cases(graphs=3, breaks=3)
 def printing_in_order():
     def inner(x, n):
         print("inner", n)
@@ -75,7 +75,7 @@ def branch_on_a_tensor():
     return f, [(torch.ones(3),), (-torch.ones(3),), (torch.ones(3),)]
 
 
-@cases(breaks=1, graphs=2, recompiles=1)
+@cases(graphs=3, breaks=1, recompiles=1)
 def item_used():
     def f(x):
         n = x.sum().item()
@@ -84,7 +84,7 @@ def item_used():
     return f, [(torch.ones(3),), (torch.ones(3) * 2,)]
 
 
-@cases(breaks=1, graphs=1)
+@cases(breaks=1, recompiles=1)
 def item_returned():
     def f(x):
         return (x * 2).sum().item(), "done"
@@ -92,7 +92,7 @@ def item_returned():
     return f
 
 
-@cases(breaks=3, graphs=1)
+@cases(breaks=3, recompiles=1)
 def values_of_tensors():
     def f(x):
         y = x.sum()
@@ -101,7 +101,7 @@ def values_of_tensors():
     return f
 
 
-@cases(breaks=1, graphs=2)
+@cases(graphs=3, breaks=1, recompiles=1)
 def text_of_a_tensor():
     def f(x):
         y = x + 1
@@ -141,7 +141,7 @@ def tensor_in_a_list():
     return f, [(torch.ones(1),)] * 2
 
 
-@cases(breaks=1, graphs=2)
+@cases(graphs=2, breaks=2)
 def while_on_a_tensor():
     def f(x):
         while x.sum() < 10:
@@ -160,16 +160,6 @@ def loop_over_a_value():
         return x
 
     return f, [(torch.ones(3),)] * 2
-
-
-@cases(breaks=1, graphs=2)
-def user_graph_break():
-    def f(x):
-        y = x + 1
-        refcompiler.graph_break()
-        return y * 2
-
-    return f
 
 
 @cases(breaks=1, graphs=2)
@@ -256,7 +246,7 @@ def break_in_init():
     return f
 
 
-@cases(breaks=2, graphs=3)
+@cases(graphs=2, breaks=1)
 def break_in_a_property():
     class K:
         def __init__(self, x):
@@ -275,7 +265,7 @@ def break_in_a_property():
     return f
 
 
-@cases(breaks=3, graphs=3)
+@cases(graphs=2, breaks=3)
 def break_in_a_loop():
     def f(x):
         out = []
@@ -288,7 +278,7 @@ def break_in_a_loop():
     return f
 
 
-@cases(breaks=4, graphs=2)
+@cases(graphs=3, breaks=3)
 def break_in_a_loop_over_tensors():
     def f(x):
         out = []
@@ -300,7 +290,7 @@ def break_in_a_loop_over_tensors():
     return f, [(torch.ones(12, 2),), (torch.ones(12, 2),)]
 
 
-@cases(breaks=3, graphs=2)
+@cases(graphs=3, breaks=3)
 def break_in_a_comprehension():
     def f(x):
         return [r.sum().item() for r in x], x + 1
@@ -308,7 +298,7 @@ def break_in_a_comprehension():
     return f, [(torch.ones(12, 2),)] * 2
 
 
-@cases(breaks=2, graphs=3)
+@cases(graphs=2, breaks=2)
 def break_in_a_generator():
     def rows(x):
         for r in x:
@@ -321,7 +311,7 @@ def break_in_a_generator():
     return f, [(t(2, 3),)] * 2
 
 
-@cases(breaks=2, graphs=3)
+@cases(graphs=2, breaks=5)
 def break_with_a_live_generator():
     def rows(x):
         for r in x:
@@ -336,7 +326,7 @@ def break_with_a_live_generator():
     return f, [(t(3, 3),)] * 2
 
 
-@cases(breaks=2, graphs=2)
+@cases(graphs=2, breaks=1)
 def break_in_a_callback():
     def f(x):
         def key(v):
@@ -349,7 +339,7 @@ def break_in_a_callback():
     return f
 
 
-@cases(breaks=1, graphs=2)
+@cases(breaks=5)
 def break_with_live_iterators():
     def f(x):
         pairs = zip([x, x + 1, x + 2], range(3))
@@ -427,7 +417,7 @@ def break_with_changed_containers():
     return f, [({"x": t(2)}, [t(2)]), ({"x": t(2)}, [t(2)])]
 
 
-@cases(breaks=1, graphs=2, recompiles=1)
+@cases(graphs=2, breaks=2, recompiles=2)
 def break_between_nonlocal_writes():
     n = 0
 
@@ -467,7 +457,7 @@ def break_in_a_no_grad_function():
     return lambda x: (inner(x), x * 2, torch.is_grad_enabled()), [(grad(3),)] * 2
 
 
-@cases(breaks=3, graphs=2)
+@cases(graphs=2, breaks=1)
 def break_in_a_with_block():
     class Manager:
         def __init__(self, log):
@@ -498,7 +488,7 @@ def break_in_a_with_block():
     return f, [(t(3),), clear, (t(3),)], [log]
 
 
-@cases(breaks=1, graphs=2)
+@cases(graphs=2, breaks=4)
 def break_in_a_contextlib_block():
     @contextlib.contextmanager
     def manager(log):
@@ -575,7 +565,7 @@ def break_in_try_and_finally():
     return f
 
 
-@cases(breaks=3, graphs=2)
+@cases(graphs=2, breaks=6)
 def break_while_handling():
     def f(x):
         try:
@@ -654,7 +644,7 @@ def exceptions_caught_inside():
     return f
 
 
-@cases(breaks=1)
+@cases(breaks=3)
 def exception_out_of_the_function():
     def low(x):
         raise Custom("out", x.dim())
@@ -708,7 +698,7 @@ def exception_from_a_native_call():
     return f
 
 
-@cases(breaks=1)
+@cases(breaks=4)
 def exception_chain_out():
     def f(x):
         y = x + 1
@@ -720,7 +710,7 @@ def exception_chain_out():
     return f
 
 
-@cases(breaks=1)
+@cases(breaks=4)
 def exception_reraised():
     def f(x):
         y = x + 1
@@ -785,7 +775,7 @@ class Stdout(logging.Handler):
 LOG.handlers = [Stdout()]
 
 
-@cases(breaks=1, graphs=2)
+@cases(graphs=2, breaks=2)
 def logging_in_order():
     def f(x):
         y = x + 1
@@ -806,7 +796,7 @@ def warning_in_order():
     return f
 
 
-@cases(breaks=1, graphs=2)
+@cases(graphs=3, breaks=1, recompiles=1)
 def clocks():
     def f(x):
         y = x + 1
@@ -816,7 +806,7 @@ def clocks():
     return f
 
 
-@cases(graphs=2, recompiles=1)
+@cases(graphs=2, breaks=1, recompiles=1)
 def context_variables():
     def f(x):
         return x * VARIABLE.get()
@@ -832,7 +822,7 @@ def context_variables():
     return f, [(t(3),), change, (t(3),), back, (t(3),)]
 
 
-@cases(breaks=2, graphs=2)
+@cases(breaks=4)
 def context_variable_set():
     def f(x):
         token = VARIABLE.set(7)
@@ -843,7 +833,7 @@ def context_variable_set():
     return f
 
 
-@cases(breaks=1, graphs=1)
+@cases(graphs=2, breaks=1, recompiles=1)
 def class_statement():
     def f(x):
         class K:
@@ -865,7 +855,7 @@ def evaluated_text():
     return f
 
 
-@cases(breaks=1, graphs=2)
+@cases(graphs=3, breaks=2, recompiles=1)
 def identities():
     def f(x):
         y = x + 1
@@ -874,7 +864,7 @@ def identities():
     return f
 
 
-@cases(graphs=0, fallbacks=0, breaks=0)
+@cases(breaks=3)
 def coroutine_function():
     async def inner(x):
         return x + 1
@@ -931,7 +921,7 @@ def callable_object_compiled():
     return K(2.0), [(t(3),), (t(3),)]
 
 
-@cases(graphs=0, breaks=0)
+@cases()
 def c_function_compiled():
     return torch.sin, [(t(3),), (t(3),)]
 
