@@ -265,6 +265,7 @@ class Wrapper:
             elif isinstance(out, ViewOf):
                 base = self._variable[self.program.inputs[out.place]]
                 offset = f"{base}.storage_offset() + {out.offset}"
+                base += ".detach()" if out.detached else ""
                 texts[place] = f"as_strided({base}, {out.size}, {out.stride}, {offset})"
             elif isinstance(out, Plain):
                 texts[place] = self._literal(out.value)

@@ -24,12 +24,16 @@ class Same:
 
 @dataclass(frozen=True)
 class ViewOf:
-    """The output is a view of input ``place``: strides and the offset relative to the input's."""
+    """The output is a view of input ``place``: strides and the offset relative to the input's.
+
+    ``detached``: the input requires a gradient and the output does not.
+    """
 
     place: int
     size: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
+    detached: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,9 @@ def observe(
         base = fakes[place]
         if base.dtype != t.dtype:
             raise Unsupported("an output is a view of an input in another dtype")
-        seen.outputs.append(ViewOf(place, size, stride, offset - base.storage_offset()))
+        detached = base.requires_grad and not t.requires_grad
+        offset -= base.storage_offset()
+        seen.outputs.append(ViewOf(place, size, stride, offset, detached))
     return seen
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from refcompiler.bytecode.decode import slot_names
 from refcompiler.capture.machine import Symbolic
 from refcompiler.capture.values import External
-from refcompiler.errors import GraphBreakError
+from refcompiler.errors import GraphBreakError, UnsupportedError
 from refcompiler.guards.kinds import Ambient
-from refcompiler.interpreter.binding import VARARGS, VARKEYWORDS
+from refcompiler.interpreter.binding import ASYNCHRONOUS, GENERATOR, VARARGS, VARKEYWORDS
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.machine import program_of
 from refcompiler.plan.build import MISS
@@ -67,6 +67,8 @@ class Entry(Site):
 
     def start(self, machine: Symbolic, given: Sequence[Any]) -> Frame:
         function = given[0]
+        if function.__code__.co_flags & (GENERATOR | ASYNCHRONOUS):
+            raise UnsupportedError("a generator or coroutine suspends in the middle of a graph")
         source = machine.sources.make("arg", None, FUNCTION)
         machine.lazy(source, function)
         machine.external[id(function)] = External(function, source)

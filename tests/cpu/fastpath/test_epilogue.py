@@ -307,3 +307,13 @@ def test_unknown_options_are_refused() -> None:
     graph = torch.fx.symbolic_trace(lambda x: x + 1)
     with pytest.raises(TypeError, match="no option 'speed'"):
         fastpath.compile_graph(graph, [X], speed=11)
+
+
+def test_a_detached_view_of_an_input_that_requires_grad_stays_detached():
+    weight = torch.randn(3, 4, requires_grad=True)
+    run = compiled(lambda w: (w.detach(), w.detach().t(), w.detach() * 2), weight)
+    assert run.report.fallback is None
+    outs = run(weight)
+    assert [out.requires_grad for out in outs] == [False, False, False]
+    assert outs[0].untyped_storage()._cdata == weight.untyped_storage()._cdata
+    assert torch.equal(outs[1], weight.detach().t())
