@@ -42,6 +42,12 @@ def main() -> None:
     metavar="NAME",
     help=f"A suite to run; may be repeated. Default: all ({', '.join(SUITES.names())}).",
 )
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="PATTERN",
+    help="Only what matches: a subject, or suite/subject/variant, with * ? [...]; may be repeated.",
+)
 @click.option("--device", default="cpu", show_default=True, help="Where inputs and models live.")
 @click.option(
     "--max-examples",

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ ALL_SHRINK_SECONDS = 90.0
 class Settings:
     """What to run. ``backend`` is a registered name or ``module:callable``.
 
-    ``max_examples``: cases per operator and dtype. ``seed``: the same seed draws the same cases.
+    ``only``: patterns of ``suite/subject/variant`` (``operators/aten.sin*/float*``) or of a subject
+    alone; empty means all. ``max_examples``: cases per operator and dtype. ``seed``: the same seed draws the same cases.
     ``jobs``: worker processes. ``timeout``: seconds that a case may take. ``report``: the folder
     that repro scripts go to; without one, none are written.
     """
@@ -43,6 +45,7 @@ class Settings:
     backend: str
     frontend: str = "refcompiler"
     suites: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
     device: str = "cpu"
     max_examples: int = DEFAULT_MAX_EXAMPLES
     seed: int = 0
@@ -56,6 +59,8 @@ class Settings:
         words = ["refcompiler", "conform", "--backend", self.backend, "--frontend", self.frontend]
         for suite in self.suites:
             words += ["--suite", suite]
+        for pattern in self.only:
+            words += ["--only", pattern]
         words += ["--device", self.device, "--max-examples", str(self.max_examples)]
         return shlex.join([*words, "--seed", str(self.seed)])
 
@@ -81,6 +86,7 @@ def run(
     *,
     frontend: str = "refcompiler",
     suites: Sequence[str] = (),
+    only: Sequence[str] = (),
     device: str = "cpu",
     max_examples: int = DEFAULT_MAX_EXAMPLES,
     seed: int = 0,
@@ -103,6 +109,7 @@ def run(
         backend=backend,
         frontend=frontend,
         suites=tuple(suites),
+        only=tuple(only),
         device=device,
         max_examples=max_examples,
         seed=seed,
@@ -165,8 +172,16 @@ class Run:
                     f"unknown suite {name!r}; the suites are {', '.join(SUITES.names())}"
                 )
         families = [f for name in names for f in SUITES[name].families(self.settings.device)]
+        families = [family for family in families if self._wanted(family)]
+        if not families:
+            raise CannotRun(f"--only {' --only '.join(self.settings.only)}: nothing matches")
         # Long ones first: what is listed takes models, what is drawn takes single operators.
         return sorted(families, key=lambda family: family.strategy is not None)
+
+    def _wanted(self, family: Family) -> bool:
+        path = f"{family.suite}/{family.subject}/{family.variant}"
+        only = self.settings.only
+        return not only or any(fnmatchcase(n, p) for p in only for n in (path, family.subject))
 
     def _check_settings(self) -> None:
         settings = self.settings

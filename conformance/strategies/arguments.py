@@ -123,7 +123,10 @@ class Drawer:
         dtype = dtype or self.tensor_dtype(arg)
         bounds = arg.values if len(arg.values) == 2 and _numbers(arg.values) else ()
         summed = self.row.kind in MIXING
-        return self.draw(drawings(name, dtype, shape, bounds, arg.nonzero, LAYOUTS, summed))
+        layouts = ("offset",) if arg.contiguous else LAYOUTS
+        return self.draw(
+            drawings(name, dtype, shape, bounds, arg.nonzero, layouts, summed, arg.least)
+        )
 
     def tensor_dtype(self, arg: Arg) -> str:
         """The family's dtype; another one now and then where promotion takes part."""
@@ -222,6 +225,8 @@ def _scalar(drawer: Drawer, arg: Arg) -> bool | int | float:
         else:
             plain = st.sampled_from((1, 2, 0.5, -1.5, 3, 0.1, -2.25))
             value = drawer.draw(plain | st.sampled_from(special("float32")))
+        if 0 < abs(value) < arg.least:
+            value = math.copysign(arg.least, value)
     elif drawer.dtype == dtypes.BOOL:
         value = drawer.draw(st.booleans())
     else:

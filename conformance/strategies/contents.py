@@ -21,6 +21,7 @@ def contents(
     bounds: Sequence[float] = (),
     nonzero: bool = False,
     summed: bool = False,
+    least: float = 0.0,
 ) -> tuple[Number, ...]:
     """``size`` values of ``dtype``.
 
@@ -29,7 +30,8 @@ def contents(
     subnormals, ties of rounding and the limits of the dtype, among normal values. Values are
     clipped to ``bounds`` (low, high); NaN stays. ``nonzero`` replaces zeros by ones. ``summed``
     keeps finite magnitudes near 1: beside a huge one nobody sees what became of the others, and
-    whether sums overflow on the way depends on their order.
+    whether sums overflow on the way depends on their order. ``least``: floats of a smaller
+    magnitude get this one, but for zeros.
     """
     rng = random.Random(f"{seed} {palette} {dtype} {size}")
     values = [_draw(rng, palette, dtype) for _ in range(size)]
@@ -38,6 +40,8 @@ def contents(
     if bounds:
         low, high = bounds
         values = [_clip(v, low, high, dtype) for v in values]
+    if least and dtypes.is_float(dtype):
+        values = [math.copysign(least, v) if 0 < abs(v) < least else v for v in values]
     if nonzero:
         values = [1 if v == 0 else v for v in values]
     kind = bool if dtype == dtypes.BOOL else int if dtypes.is_int(dtype) else float

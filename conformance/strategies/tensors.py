@@ -107,6 +107,7 @@ class Drawing:
     bounds: tuple[float, ...] = ()
     nonzero: bool = False
     summed: bool = False
+    least: float = 0.0
 
     def make(self, call: int) -> tuple[Storage, Tensor]:
         """The storage and the tensor of call number ``call``; later calls get nastier values."""
@@ -120,6 +121,7 @@ class Drawing:
             self.bounds,
             self.nonzero,
             self.summed,
+            self.least,
         )
         # What lies around a view is observed too: nothing may be written there.
         base = f"_{self.name}" if self.layout.strides is None else f"{self.name}_storage"
@@ -143,9 +145,10 @@ def drawings(
     nonzero: bool = False,
     kinds: Sequence[str] = LAYOUTS,
     summed: bool = False,
+    least: float = 0.0,
 ) -> Drawing:
     """A tensor of that dtype and shape: its layout and the palette of its values are drawn."""
     layout = draw(layouts(shape, kinds))
     palette = draw(st.sampled_from(PALETTES))
     seed = draw(st.integers(0, 999))
-    return Drawing(name, dtype, shape, layout, palette, seed, bounds, nonzero, summed)
+    return Drawing(name, dtype, shape, layout, palette, seed, bounds, nonzero, summed, least)

@@ -162,6 +162,13 @@ def test_exit_status_0_and_the_files_of_a_report(tmp_path):
     assert "</html>" in (tmp_path / "index.html").read_text()
 
 
+def test_only_what_matches_is_run():
+    for pattern in ("double", "small/*/float32"):
+        assert len(run(f"{BROKEN}:right", only=[pattern]).results) == 3
+    with pytest.raises(CannotRun, match=r"--only small/\*/int8: nothing matches"):
+        run(f"{BROKEN}:right", only=["small/*/int8"])
+
+
 def test_exit_status_1_and_expected_failures(tmp_path):
     status, output = command("--backend", f"{BROKEN}:exits_for_threes")
     assert status == 1 and "does not conform" in output and "small/double/float32/mixed" in output
