@@ -37,9 +37,9 @@ class Settings:
     """What to run. ``backend`` is a registered name or ``module:callable``.
 
     ``only``: patterns of ``suite/subject/variant`` (``operators/aten.sin*/float*``) or of a subject
-    alone; empty means all. ``max_examples``: cases per operator and dtype. ``seed``: the same seed draws the same cases.
-    ``jobs``: worker processes. ``timeout``: seconds that a case may take. ``report``: the folder
-    that repro scripts go to; without one, none are written.
+    alone; empty means all. ``max_examples``: cases per operator and dtype. ``seed``: the same seed
+    draws the same cases. ``jobs``: worker processes. ``timeout``: seconds that a case may take.
+    ``report``: the folder that repro scripts go to; without one, none are written.
     """
 
     backend: str
