@@ -25,6 +25,10 @@ FORMS: dict[str, tuple[str, str]] = {
 }
 
 
+#: Where ``nn.Module`` keeps what is read as its attribute.
+_REGISTRIES = frozenset({"_parameters", "_buffers", "_modules"})
+
+
 class Source:
     """How to reach a value. Interned by :class:`Sources`, so identity is equality."""
 
@@ -49,6 +53,9 @@ class Source:
             parent = str(self.parent) if self.parent is not None else ""
             key = self.label or (self.key if self.kind in ("arg", "attr") else repr(self.key))
             form = FORMS[self.kind][1]
+            outer = self.parent
+            if outer is not None and outer.kind == "member" and outer.key in _REGISTRIES:
+                parent, form = str(outer.parent), "{p}.{n}"  # as users write it
             self._text = form.format(p=parent, k=key, n=self.label or self.key)
         return self._text
 

@@ -62,25 +62,29 @@ class Continuation(Site):
 
     def enter(self, values: Sequence[Any]) -> Any:
         """The answer of a plan that holds; MISS when the next instruction runs natively."""
-        if self.stepped or self.native is not None or STATE.capturing:
-            return MISS
-        found = self.entries[0](*values)
-        if found is MISS:
-            found = self.find(values)
-        if found is not MISS:
-            return found
-        if not Ambient.now().captures:
-            return MISS
-        with _LOCK:
-            try:
-                plan = self.compile(values, lambda machine: self.start(machine, values))
-            except Native:
+        while True:
+            if self.stepped or self.native is not None or STATE.capturing:
                 return MISS
-            if self.stands_still(plan):
-                self.reset()
-                self.stepped = True
+            version = self.version
+            found = self.entries[0](*values)
+            if found is MISS:
+                found = self.find(values)
+            if found is not MISS:
+                return found
+            if not Ambient.now().captures:
                 return MISS
-        return run_new(plan, self, values)
+            with _LOCK:
+                if self.version != version:
+                    continue  # another thread was faster
+                try:
+                    plan = self.compile(values, lambda machine: self.start(machine, values))
+                except Native:
+                    return MISS
+                if self.stands_still(plan):
+                    self.reset()
+                    self.stepped = True
+                    return MISS
+            return run_new(plan, self, values)
 
     def stands_still(self, plan: Plan) -> bool:
         return plan.reason is not None and plan.run.__globals__.get("__stands_still", False)

@@ -37,27 +37,27 @@ class Entry(Site):
     def miss(self, function: FunctionType, *values: Any) -> Any:
         """No plan was tried yet, or the first one's guards failed."""
         given = (function, *values)
-        if STATE.capturing or self.native is not None:
-            return call_natively(function, values)
-        found = self.find(given)
-        if found is not MISS:
-            return found
-        if not Ambient.now().captures:
-            return call_natively(function, values)
-        with _LOCK:
-            found = self.entries[0](*given)  # another thread may have been faster
+        while True:
+            if STATE.capturing or self.native is not None:
+                return call_natively(function, values)
+            version = self.version
+            found = self.find(given)
             if found is not MISS:
                 return found
-            try:
-                plan = self.compile(given, lambda machine: self.start(machine, given))
-            except Native:
+            if not Ambient.now().captures:
                 return call_natively(function, values)
-            except FullGraphBreak as stop:
-                error = stop
-                plan = None
-        if plan is None:
-            return self.refuse(function, values, error)
-        return run_new(plan, self, given)
+            with _LOCK:
+                if self.version != version:
+                    continue  # another thread was faster, perhaps with the plan that holds here
+                try:
+                    plan = self.compile(given, lambda machine: self.start(machine, given))
+                except Native:
+                    return call_natively(function, values)
+                except FullGraphBreak as stop:
+                    error = stop
+                    break
+            return run_new(plan, self, given)
+        return self.refuse(function, values, error)
 
     def refuse(self, function: FunctionType, values: Sequence[Any], stop: FullGraphBreak) -> Any:
         """With ``fullgraph`` a break is an error, unless eager raises an error of its own."""

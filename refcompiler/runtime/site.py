@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -32,6 +33,17 @@ class _State(threading.local):
 STATE = _State()
 
 
+def _stack_level() -> int:
+    """What ``warnings.warn`` in the caller takes to name the line of the user's call."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and (
+        frame.f_globals.get("__name__", "").partition(".")[0] == "refcompiler"
+        or frame.f_code.co_filename.startswith("<refcompiler ")
+    ):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
 def always_miss(*args: Any) -> Any:
     return MISS
 
@@ -56,8 +68,10 @@ class Site:
         self.plans: list[Plan] = []
         self.native: str | None = None  # why this site runs natively
         self.keep: Any = None  # what has to live as long as the site
+        self.version = 0  # counts the changes of ``plans``
 
     def reset(self) -> None:
+        self.version += 1
         self.entries[:] = [always_miss]
         self.plans.clear()
         self.native = None
@@ -66,7 +80,8 @@ class Site:
 
     def find(self, values: Sequence[Any]) -> Any:
         """Try the other plans; the one that holds comes first from now on."""
-        for i, entry in enumerate(self.entries[1:], 1):
+        first, *others = self.entries
+        for i, entry in enumerate(others, 1):
             found = entry(*values)
             if found is not MISS:
                 count("cache_hits")
@@ -74,7 +89,7 @@ class Site:
                     if i < len(self.entries) and self.entries[i] is entry:
                         self.entries.insert(0, self.entries.pop(i))
                 return found
-        return MISS
+        return first(*values)  # which another thread may have put there just now
 
     def compile(self, values: Sequence[Any], start: Callable[[Symbolic], Frame]) -> Plan:
         """Capture and compile a plan for ``values``; :class:`Native` when there cannot be one."""
@@ -85,7 +100,7 @@ class Site:
                 f"runs natively from now on; the guard that failed last: {why}"
             )
             count("fallbacks", self.native)
-            warnings.warn(self.native, stacklevel=4)
+            warnings.warn(self.native, stacklevel=_stack_level())
             raise Native(self.native)
         if self.plans:
             count("recompiles", f"{self.title}: {why}")
@@ -97,6 +112,7 @@ class Site:
         except UnsupportedError as error:
             raise self.give_up(str(error)) from None
         self.plans.append(plan)
+        self.version += 1
         if self.entries == [always_miss]:
             self.entries[:] = [plan.run]
         else:

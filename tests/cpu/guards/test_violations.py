@@ -1,0 +1,256 @@
+"""What each row of the specification names as a violation, met by a compiled function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import refcompiler
+from refcompiler.runtime import counters
+from refcompiler.runtime.api import _COMPILERS
+from specs.guards import GUARDS
+from tests.cpu.guards.history import attempt, see
+
+THREADS = torch.get_num_threads()
+
+#: kind -> makes (function, arguments, violating arguments)
+CASES: dict[str, Callable[[], tuple[Callable, Any, Any]]] = {}
+
+
+def violates(kind: str) -> Callable:
+    def register(function: Callable) -> Callable:
+        CASES[kind] = function
+        return function
+
+    return register
+
+
+def _x() -> torch.Tensor:
+    return torch.arange(6.0).reshape(2, 3)
+
+
+class _Box:
+    def __init__(self, k: Any = 2) -> None:
+        self.k = k
+
+
+class _Table(dict):
+    def read(self, key: Any) -> Any:
+        return dict.get(self, key, 5)
+
+
+def _double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def _triple(x: torch.Tensor) -> torch.Tensor:
+    return x * 3
+
+
+@violates("TYPE")
+def _type() -> tuple:
+    return lambda x, v: x * len(v), (_x(), [1, 2]), (_x(), (1, 2, 3))
+
+
+@violates("ID")
+def _id() -> tuple:
+    return lambda x, f: f(x), (_x(), torch.sin), (_x(), torch.cos)
+
+
+@violates("EQUALS")
+def _equals() -> tuple:
+    return lambda x, k: (x * k, k), (_x(), 1), (_x(), True)
+
+
+@violates("NONE")
+def _none() -> tuple:
+    return lambda x, k: x if k is None else x * 2, (_x(), None), (_x(), 0)
+
+
+@violates("NOT_NONE")
+def _not_none() -> tuple:
+    return lambda x, k: x if k is None else x * 2, (_x(), 0), (_x(), None)
+
+
+@violates("PRESENT")
+def _present() -> tuple:
+    bare = _Box()
+    del bare.k
+    return lambda x, b: x * hasattr(b, "k"), (_x(), _Box()), (_x(), bare)
+
+
+@violates("LENGTH")
+def _length() -> tuple:
+    return lambda x, v: x * len(v), (_x(), [1, 2]), (_x(), [1, 2, 3])
+
+
+@violates("TRUTH")
+def _truth() -> tuple:
+    return lambda x, v: x * 2 if v else x, (_x(), [1, 2]), (_x(), [])
+
+
+@violates("KEYS")
+def _keys() -> tuple:
+    return lambda x, v: (x, "".join(v)), (_x(), {"a": 1, "b": 2}), (_x(), {"b": 2, "a": 1})
+
+
+@violates("HAS")
+def _has() -> tuple:
+    return lambda x, v: x * ("k" in v), (_x(), {"k": 1}), (_x(), {"j": 1})
+
+
+@violates("ABSENT")
+def _absent() -> tuple:
+    return lambda x, v: x * ("k" in v), (_x(), {"j": 1}), (_x(), {"k": 1})
+
+
+@violates("LACKS")
+def _lacks() -> tuple:
+    return lambda x, v: x * v.read("k"), (_x(), _Table(j=1)), (_x(), _Table(k=1))
+
+
+@violates("WITHOUT")
+def _without() -> tuple:
+    class Base:
+        def m(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+    class Derived(Base):
+        pass
+
+    def change() -> tuple:
+        Derived.m = lambda self, x: x * 3
+        return _x(), Derived()
+
+    return lambda x, b: b.m(x), (_x(), Derived()), change
+
+
+@violates("CODE")
+def _code() -> tuple:
+    def make(function: Callable) -> Callable:
+        return lambda x: function(x)
+
+    return lambda x, f: f(x), (_x(), make(_double)), (_x(), lambda x: x - 1)
+
+
+@violates("TENSOR")
+def _tensor() -> tuple:
+    return lambda x: x * 2, (_x(),), (_x().double(),)
+
+
+@violates("METADATA")
+def _metadata() -> tuple:
+    return (
+        lambda x: x * x.storage_offset(),
+        (_x(),),
+        (torch.arange(9.0)[3:].reshape(2, 3),),
+    )
+
+
+@violates("STATE")
+def _state() -> tuple:
+    def change() -> tuple:
+        torch.set_num_threads(THREADS + 1)
+        return (_x(),)
+
+    return lambda x: x * torch.get_num_threads(), (_x(),), change
+
+
+@violates("SAME")
+def _same() -> tuple:
+    both = _Box()
+    return lambda x, a, b: x * a.k + b.k, (_x(), both, both), (_x(), _Box(3), _Box(4))
+
+
+@violates("DISTINCT")
+def _distinct() -> tuple:
+    both = _Box()
+    return lambda x, a, b: x * (a is b), (_x(), _Box(), _Box()), (_x(), both, both)
+
+
+def _grow(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    a.add_(1)
+    return b * 2
+
+
+@violates("UNIQUE")
+def _unique() -> tuple:
+    both = _x()
+    return _grow, (_x(), _x()), (both, both)
+
+
+@violates("STORAGE")
+def _storage() -> tuple:
+    base = torch.arange(8.0)
+    return _grow, (torch.ones(6), torch.ones(6)), (base[:6], base[2:])
+
+
+@violates("AMBIENT")
+def _ambient() -> tuple:
+    def change() -> tuple:
+        torch.set_grad_enabled(False)
+        return (_x().requires_grad_(),)
+
+    return lambda x: (x * 2, (x * 2).requires_grad), (_x().requires_grad_(),), change
+
+
+def _kinds() -> set[str]:
+    """The kinds of all guards of all plans."""
+    return {
+        guard.kind
+        for _, compiler in _COMPILERS.values()
+        for entry in compiler.entries.values()
+        for plan in entry.plans
+        for guard in plan.guards
+    }
+
+
+def _reset() -> None:
+    refcompiler.reset()
+    torch.set_grad_enabled(True)
+    torch.set_num_threads(THREADS)
+
+
+@pytest.fixture(autouse=True)
+def _settings() -> Iterator[None]:
+    yield
+    _reset()
+
+
+def test_every_kind_is_violated() -> None:
+    assert set(CASES) == set(GUARDS.names())
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_violation(kind: str) -> None:
+    found = []
+    for compile in (lambda f: f, lambda f: refcompiler.compile(f, backend="eager")):
+        _reset()
+        function, given, violating = CASES[kind]()
+        function = compile(function)
+        seen = [see(attempt(function, *given))]
+        if refcompiler.counters()["captures"]:
+            assert kind in _kinds()
+            assert refcompiler.counters()["recompiles"] == 0
+        if callable(violating):
+            violating = violating()
+        seen.append(
+            see(
+                [
+                    attempt(function, *violating),
+                    [v for v in violating if isinstance(v, (torch.Tensor, list, dict))],
+                ]
+            )
+        )
+        found.append(seen)
+    eager, compiled = found
+    assert compiled == eager
+    counted = refcompiler.counters()
+    assert counted["captures"] == 2 and counted["recompiles"] == 1
+    (reason,) = counters.reasons("recompiles")
+    start = GUARDS[kind].explain.partition("{")[0]
+    unreadable = "can no longer be read"
+    assert start in reason or unreadable in reason, reason
