@@ -26,8 +26,6 @@ TABLE: dict[Any, Callable[..., Any]] = get_decompositions(
         aten.glu,
         aten.huber_loss,
         aten.log_sigmoid_forward,
-        aten.logaddexp,
-        aten.logaddexp2,
         aten.mse_loss,
         aten.smooth_l1_loss,
         aten.soft_margin_loss,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,7 @@ from fastpath.ir.expr import Expr
 from fastpath.ir.index import Index, constant
 from fastpath.ir.program import Position, Tensor
 from fastpath.ir.types import name_of
-from specs.dtypes import is_float
+from specs.dtypes import fits, is_float
 
 Rule = Callable[[Any, Any, dict[str, Any]], Any]
 
@@ -23,7 +22,7 @@ def _filled(argument: str | int, lowering: Any, val: Any, bound: dict[str, Any])
     if not isinstance(value, (bool, int, float)):
         raise NotLowered("a fill value that is not a number")
     dtype = name_of(val.dtype)
-    if not is_float(dtype) and isinstance(value, float) and not math.isfinite(value):
+    if not fits(value, dtype):
         raise NotLowered("a fill value that the dtype does not have")
     return lowering.output(val, lambda i: E.const(value, dtype), "fill")
 

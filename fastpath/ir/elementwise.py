@@ -66,8 +66,8 @@ class Elementwise:
             raise NotLowered(str(error)) from None
         self.result = self.computation.result
         self._promoting = {a.name for a in row.args if a.promotes}
-        if row.when and not eval(_code(row.when), self._names(None)):
-            raise NotLowered("not for these arguments: " + row.when)
+        if not row.lowers(types):
+            raise NotLowered("not for these arguments: " + (row.when or "a number overflows"))
 
     def body(self, index: Position) -> Expr:
         value = eval(_code(self.row.lowering or ""), self._names(index))
@@ -75,7 +75,7 @@ class Elementwise:
             raise NotLowered(f"{self.row.name}: its lowering gives no expression")
         return E.cast(value, self.result)
 
-    def _names(self, index: Position | None) -> dict[str, Any]:
+    def _names(self, index: Position) -> dict[str, Any]:
         c = self.computation
 
         def const(value: Any) -> Expr:
@@ -96,13 +96,10 @@ class Elementwise:
             math=math,
             is_float=is_float,
             is_int=is_int,
-            is_number=lambda value: isinstance(value, (bool, int, float)),
             plain=self.arguments,
         )
         for name, value in self.arguments.items():
-            if index is None:
-                names[name] = value
-            elif isinstance(value, Tensor):
+            if isinstance(value, Tensor):
                 element = broadcast_read(value, index)
                 if name in self._promoting:
                     element = E.cast(E.cast(element, c.common), c.compute)

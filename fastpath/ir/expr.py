@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fastpath.ir.index import Index
+from specs.dtypes import int_range
 
 if TYPE_CHECKING:
     from fastpath.ir.program import Node
@@ -50,13 +51,14 @@ class Expr:
 
 
 def const(value: bool | int | float, dtype: str) -> Expr:
-    """``value`` converted to ``dtype`` (integers and bool by Python's own conversions)."""
+    """``value`` converted to ``dtype`` as a tensor's elements are: integers wrap around."""
     if dtype == "bool":
         value = bool(value)
     elif dtype.startswith(("float", "bfloat")):
         value = float(value)
     else:
-        value = int(value)
+        low, high = int_range(dtype)
+        value = (int(value) - low) % (high - low + 1) + low
     return Expr("const", (value,), dtype)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from fastpath.aot.inputs import Unsupported
 from fastpath.ir import expr as E
 from fastpath.ir import views
 from fastpath.ir.elementwise import NotLowered, elementwise
@@ -175,8 +176,6 @@ class Lowering:
             elif value is not None and name not in _IGNORED:
                 raise NotLowered(f"its argument {name} has no part in the row")
         val = node.meta["val"]
-        if val.numel() == 0:
-            raise NotLowered("a tensor without elements")
         result, body = elementwise(row, given)
         if result != name_of(val.dtype):
             raise NotLowered(f"the row's dtype rule gives {result}, ATen {val.dtype}")
@@ -191,6 +190,10 @@ class Lowering:
             return self._pieces(val, target, base, arguments, keywords)
         if rule not in views.RULES:
             raise NotLowered(f"no view rule {rule!r}")
+        if str(target) == "aten.view.default" and not views.viewable(
+            base.shape, base.strides, tuple(val.shape)
+        ):
+            raise Unsupported("a view that the strides do not allow, which eager rejects")
         index = views.RULES[rule](base.shape, tuple(val.shape), *rest, **keywords)
         return _through(base, val, index, Replay(target, arguments, keywords))
 

@@ -10,9 +10,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from fastpath.ir import copies
 from fastpath.ir import expr as E
-from fastpath.ir.elementwise import NotLowered, apply, broadcast_read
+from fastpath.ir.elementwise import NotLowered, apply
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import ZERO
 from fastpath.ir.lower import Lowering
@@ -50,6 +52,8 @@ def _reduction(kind: str, lowering: Lowering, val: Any, bound: dict[str, Any]) -
     result = name_of(val.dtype)
     if kind in ("any", "all"):
         compute, body = "bool", _truth(t)
+        if bound.get("dim") in ([], ()):  # of all reductions, only these then reduce nothing
+            dims = ()
     else:
         common = result if kind in ("sum", "mean", "prod") else t.dtype
         compute = compute_dtype(common)
@@ -107,6 +111,16 @@ def _moments(
         return apply("mul", deviation, deviation)
 
     return mean, lowering.reduce("sum", t.shape, dims, dtype, squared), count
+
+
+def _seen_mean(mean: Tensor, squares: Tensor) -> Callable[[Position], Expr]:
+    """The mean as eager's running update gives it: nan, not an infinity, if a term is infinite."""
+
+    def value(index: Position) -> Expr:
+        spread = squares.read(index)
+        return apply("where", apply("isnan", spread), spread, mean.read(index))
+
+    return value
 
 
 def _variance(lowering: Lowering, bound: dict[str, Any], dtype: str) -> Callable[[Position], Expr]:
@@ -200,12 +214,19 @@ def _layer_norm(lowering: Lowering, vals: Any, bound: dict[str, Any]) -> tuple[T
         value = apply("mul", deviation, rstd.read(at))
         return _scaled(value, weight, bias, index[dims[0] :], dtype)
 
-    out = lowering.output(vals[0], normalised, "layer_norm")
-    moments = [
-        lowering.output(val, functools.partial(broadcast_read, s), "moment")
-        for val, s in zip(vals[1:], (mean, rstd))
-    ]
-    return out, *moments
+    return (
+        lowering.output(vals[0], normalised, "layer_norm"),
+        lowering.output(vals[1], _seen_mean(mean, squares), "mean"),
+        lowering.output(vals[2], rstd.read, "rstd"),
+    )
+
+
+def _dense(val: Any) -> None:
+    """Of other layouts, eager's batch norm makes another than its fake implementation says."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    last = formats.get(val.dim())
+    if not val.is_contiguous() and not (last and val.is_contiguous(memory_format=last)):
+        raise NotLowered("an image that is neither contiguous nor channels-last")
 
 
 def _channels(index: Position) -> Position:
@@ -215,6 +236,7 @@ def _channels(index: Position) -> Position:
 def _batch_norm_inference(lowering: Lowering, vals: Any, bound: dict[str, Any]) -> Any:
     t: Tensor = bound["input"]
     dtype = compute_dtype(t.dtype)
+    _dense(vals[0])
     mean, var = bound["running_mean"], bound["running_var"]
     weight, bias, eps = bound.get("weight"), bound.get("bias"), bound["eps"]
 
@@ -225,11 +247,18 @@ def _batch_norm_inference(lowering: Lowering, vals: Any, bound: dict[str, Any]) 
 
     factor = lowering.pointwise(mean.shape, dtype, scale, "scale")
 
-    def normalised(index: Position) -> Expr:
+    def offset(index: Position) -> Expr:
+        moved = apply("mul", E.cast(mean.read(index), dtype), factor.read(index))
+        if bias is None:
+            return apply("neg", moved)
+        return apply("sub", E.cast(bias.read(index), dtype), moved)
+
+    shift = lowering.pointwise(mean.shape, dtype, offset, "shift")
+
+    def normalised(index: Position) -> Expr:  # eager's formula, with its rounding
         at = _channels(index)
-        deviation = apply("sub", E.cast(t.read(index), dtype), E.cast(mean.read(at), dtype))
-        value = apply("mul", deviation, factor.read(at))
-        return _scaled(value, None, bias, at, dtype)
+        value = apply("mul", E.cast(t.read(index), dtype), factor.read(at))
+        return apply("add", value, shift.read(at))
 
     out = lowering.output(vals[0], normalised, "batch_norm")
     empty = [lowering_empty(lowering, val) for val in vals[1:]]
@@ -246,6 +275,7 @@ def lowering_empty(lowering: Lowering, val: Any) -> Tensor:
 
 
 def _batch_norm_training(lowering: Lowering, vals: Any, bound: dict[str, Any]) -> Any:
+    _dense(vals[0])
     if not bound["training"]:
         raise NotLowered("batch norm with statistics but not training")
     t: Tensor = bound["input"]
@@ -305,24 +335,32 @@ def _group_norm(lowering: Lowering, vals: Any, bound: dict[str, Any]) -> tuple[T
     mean, squares, count = _moments(lowering, grouped, dims, dtype)
     rstd = _reciprocal_deviation(lowering, squares, count, bound["eps"], dtype)
     weight, bias = bound.get("weight"), bound.get("bias")
+    if any(p is not None and p.strides != (1,) for p in (weight, bias)):
+        raise NotLowered("weights with gaps, whose strides eager's kernel does not look at")
 
     def group_of(index: Position) -> Position:
         group = index[1].floordiv(channels // groups)
         return (index[0], group, *(ZERO for _ in dims))
 
-    def normalised(index: Position) -> Expr:
-        at = group_of(index)
-        deviation = apply("sub", E.cast(t.read(index), dtype), mean.read(at))
-        value = apply("mul", deviation, rstd.read(at))
-        return _scaled(value, weight, bias, _channels(index), dtype)
+    def factor(index: Position) -> Expr:
+        return _scaled(rstd.read(group_of(index)), weight, None, _channels(index), dtype)
 
-    def moment(source: Tensor) -> Callable[[Position], Expr]:
-        return lambda i: source.read((*i, *(ZERO for _ in dims)))
+    def offset(index: Position) -> Expr:
+        moved = apply("neg", apply("mul", factor(index), mean.read(group_of(index))))
+        return _scaled(moved, None, bias, _channels(index), dtype)
 
+    def normalised(index: Position) -> Expr:  # eager's formula, with its rounding
+        value = apply("mul", E.cast(t.read(index), dtype), factor(index))
+        return apply("add", value, offset(index))
+
+    def whole_group(index: Position) -> Position:
+        return (*index, *(ZERO for _ in dims))
+
+    seen = _seen_mean(mean, squares)
     return (
         lowering.output(vals[0], normalised, "group_norm"),
-        lowering.output(vals[1], moment(mean), "moment"),
-        lowering.output(vals[2], moment(rstd), "moment"),
+        lowering.output(vals[1], lambda i: seen(whole_group(i)), "mean"),
+        lowering.output(vals[2], lambda i: rstd.read(whole_group(i)), "rstd"),
     )
 
 
@@ -338,16 +376,19 @@ def _var_mean(lowering: Lowering, vals: Any, bound: dict[str, Any]) -> tuple[Ten
     dtype, rank = compute_dtype(t.dtype), len(t.shape)
     dims, keepdim = _dims(bound.get("dim"), rank), bool(bound.get("keepdim", False))
     variance = _variance(lowering, bound, dtype)
-    mean, _, _ = _moments(lowering, t, dims, dtype)
+    mean, squares, _ = _moments(lowering, t, dims, dtype)
+    seen = _seen_mean(mean, squares)
     return (
         lowering.output(vals[0], variance, "var"),
-        lowering.output(vals[1], lambda i: mean.read(_kept(i, dims, rank, keepdim)), "mean"),
+        lowering.output(vals[1], lambda i: seen(_kept(i, dims, rank, keepdim)), "mean"),
     )
 
 
 def _logsumexp(lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tensor:
     t: Tensor = bound["self"]
     rank, result = len(t.shape), name_of(val.dtype)
+    if rank and bound.get("dim") in ([], ()):
+        raise NotLowered("no dimension to reduce, which eager rejects")
     dims, keepdim = _dims(bound.get("dim"), rank), bool(bound.get("keepdim", False))
     dtype = compute_dtype(result)
     x = _reader(t, dtype)
