@@ -7,6 +7,7 @@ promotion) and the behaviour of the eager CPU kernels for the reduced floating t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +56,24 @@ def int_range(dtype: str) -> tuple[int, int]:
     if dtype in SIGNED:
         return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
     return 0, (1 << bits) - 1
+
+
+def fits(value: bool | int | float | None, dtype: str) -> bool:
+    """Whether a Python number converts to ``dtype`` "without overflow", as eager says it.
+
+    ``None`` (a number left out) always does. Infinities and nan are no overflow for floats.
+    """
+    if value is None or dtype == BOOL:
+        return True
+    if is_float(dtype):
+        bits, _, largest = FLOAT_FORMAT[dtype]
+        if isinstance(value, float) and not math.isfinite(value):
+            return True
+        return abs(value) <= (2.0 - 2.0 ** (1 - bits)) * 2.0**largest
+    low, high = int_range(dtype)
+    # An unsigned dtype also takes the negative numbers of the same width.
+    low = -high if low == 0 else low
+    return math.isfinite(value) and low <= value <= high
 
 
 def compute_dtype(dtype: str) -> str:
@@ -217,6 +236,15 @@ def promote_no_bool(operands: Sequence[Operand], args: Mapping[str, Any]) -> Com
     if common == BOOL:
         raise TypeError("bool operands are not supported")
     return _computation(common)
+
+
+@dtype_rule
+def subtract(operands: Sequence[Operand], args: Mapping[str, Any]) -> Computation:
+    """Promotion for ``sub`` and ``rsub``, which reject every ``bool`` operand."""
+    for operand in operands:
+        if (operand.dtype if isinstance(operand, TensorType) else number_dtype(operand)) == BOOL:
+            raise TypeError("subtraction with a bool operand is not supported")
+    return _computation(result_type(operands))
 
 
 @dtype_rule

@@ -173,7 +173,7 @@ pointwise(
     "threshold_backward.default",
     f"{_ATEN}.threshold_backward",
     (_GRAD, _INPUT, Arg("threshold", "scalar")),
-    "where(le(self, rounded(threshold)), const(0), grad_output)",
+    "where(le(self, const(threshold)), const(0), grad_output)",
     "same_floating",
     FLOATS,
 )
@@ -221,8 +221,7 @@ pointwise(
         Arg("min_val", "scalar", values=(-4.0, 0.0)),
         Arg("max_val", "scalar", values=(0.0, 4.0)),
     ),
-    "where(logical_and(gt(self, rounded(min_val)), lt(self, rounded(max_val))),"
-    " grad_output, const(0))",
+    "where(logical_and(gt(self, const(min_val)), lt(self, const(max_val))), grad_output, const(0))",
     "same_floating",
     FLOATS,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from specs import dtypes
@@ -67,8 +68,8 @@ def _scaled(operand: str) -> str:
 _ALPHA_TOLERANCE = tolerance(1, 1, 2)
 for _name, _call, _rule, _lowering in (
     ("add", "torch.add", "promote", f"add(self, {_scaled('other')})"),
-    ("sub", "torch.sub", "promote_no_bool", f"sub(self, {_scaled('other')})"),
-    ("rsub", "torch.rsub", "promote_no_bool", f"sub(other, {_scaled('self')})"),
+    ("sub", "torch.sub", "subtract", f"sub(self, {_scaled('other')})"),
+    ("rsub", "torch.rsub", "subtract", f"sub(other, {_scaled('self')})"),
 ):
     _accepts = ALL if _rule == "promote" else NUMBERS
     for _overload, _other in (("Tensor", OTHER_OR_NUMBER), ("Scalar", NUMBER)):
@@ -112,44 +113,49 @@ _BY_MODE = (
     ' if rounding_mode == "floor" else trunc(truediv(self, other)) if is_float(dtype)'
     " else truncdiv(self, other)"
 )
+# Eager has no one value where a quotient overflows (see the rows).
+_DIVIDEND = replace(SELF, values=(-1e30, 1e30))
 for _overload, _other in _DIVISORS:
+    _divisor = replace(_other, least=2.0**-14)
     pointwise(
         f"div.{_overload}_mode",
         "torch.div",
-        (SELF, _other, _MODE),
+        (_DIVIDEND, _divisor, _MODE),
         _BY_MODE,
         "divide",
         NUMBERS,
         when=f"rounding_mode is None or {DIVISOR_WHEN}",
         tolerance=tolerance(1, 1),
-        doc="Integer division by zero raises.",
+        doc="Integer division by zero raises. `floor` where the quotient overflows: see"
+        " `remainder`.",
     )
     pointwise(
         f"remainder.{_overload}",
         "torch.remainder",
-        (SELF, _other),
+        (_DIVIDEND, _divisor),
         "remainder(self, other)",
         "promote",
         NUMBERS,
         when=DIVISOR_WHEN,
         tolerance=tolerance(0.5, 0.5),
-        doc="The divisor's sign; an integer divisor of zero raises.",
+        doc="The divisor's sign; an integer divisor of zero raises. Eager's vectors give nan where"
+        " the quotient overflows, and the exact value in what a vector leaves over.",
     )
     pointwise(
         f"fmod.{_overload}",
         "torch.fmod",
-        (SELF, _other),
+        (_DIVIDEND, _divisor),
         "fmod(self, other)",
         "promote",
         NUMBERS,
         when=DIVISOR_WHEN,
         tolerance=tolerance(0.5, 0.5),
-        doc="The dividend's sign; an integer divisor of zero raises.",
+        doc="The dividend's sign; otherwise as `remainder`.",
     )
 pointwise(
     "floor_divide.default",
     "torch.floor_divide",
-    (SELF, _DIVISORS[0][1]),
+    (_DIVIDEND, replace(_DIVISORS[0][1], least=2.0**-14)),
     "floordiv(self, other)",
     "promote_keep",
     NUMBERS,
@@ -464,7 +470,7 @@ pointwise(
     _CLAMP(min="min", max="max"),
     "promote_no_bool",
     NUMBERS,
-    when="not (min is None and max is None)",
+    when="not (min is None and max is None) and fits(min) and fits(max)",
     doc="nan of any operand comes out; min > max gives max. One bound has to be given.",
 )
 pointwise(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from specs.operators.pointwise import ALL, FLOATS, NUMBERS, SELF, tolerance
@@ -361,8 +362,8 @@ add(
     "normalisation",
     (
         Arg("input", promotes=True, min_rank=3, max_rank=5, nonempty=True),
-        _CHANNEL_WEIGHT,
-        _CHANNEL_BIAS,
+        replace(_CHANNEL_WEIGHT, contiguous=True),
+        replace(_CHANNEL_BIAS, contiguous=True),
         Arg("N", "int", "length_of_0"),
         Arg("C", "int", "length_of_1"),
         Arg("HxW", "int", "length_of_rest"),
@@ -374,6 +375,7 @@ add(
     "group_norm",
     FLOATS,
     tolerance=SUMMED,
+    doc="`group_norm` makes weight and bias contiguous first; this one relies on it.",
 )
 add(
     "batch_norm.default",

@@ -52,6 +52,7 @@ class Arg:
     ``values``: for a ``choice`` and for ``shape``-like arguments the values to draw from, for
     numbers (low, high) inclusive, for floating tensors the (low, high) outside which the operator
     has no value or no tolerance holds. Integer tensors are clipped to it too. Empty: everything.
+    ``least``: the same for magnitudes: no floating element is smaller, but for zeros.
 
     ``promotes``: takes part in type promotion, so the lowering sees it as an expression; tensors
     that do not (a mask) are expressions in a dtype of their own, and other arguments are plain
@@ -59,6 +60,7 @@ class Arg:
     ``min_rank``, ``max_rank`` bound a tensor's rank. ``nonzero``: no element may be zero if the
     computing dtype is an integer (eager raises). Not ``reached``: ``call`` does not have it, only
     the overload does. ``nonempty``: no dimension of length 0; ``min_length``: none shorter.
+    ``contiguous``: eager reads it as if it were, whatever its strides.
     """
 
     name: str
@@ -70,6 +72,8 @@ class Arg:
     default: Any = None
     promotes: bool = False
     nonzero: bool = False
+    least: float = 0.0
+    contiguous: bool = False
     reached: bool = True
     nonempty: bool = False
     min_length: int = 0
@@ -106,10 +110,11 @@ class Operator:
 
     ``if``/``else`` in it decides on plain Python values only. Its value is cast to the ``result``
     dtype by whoever evaluates it. It holds where ``when``, an expression over the plain arguments,
-    ``is_float(dtype)``, ``is_int(dtype)``, ``dtype``, ``result`` and ``is_number(arg)``, is true
-    (empty: always); otherwise ATen is called. For the other kinds ``lowering`` names a rule of the
-    loop IR (``reduce:sum``, ``view:permute``). ``None``: ATen is called, and
-    ``reasons["lowering"]`` says why.
+    ``is_float(dtype)``, ``is_int(dtype)``, ``dtype``, ``result``, ``is_number(arg)`` and
+    ``fits(arg)`` (see :func:`specs.dtypes.fits`), is true (empty: always), and where every number
+    that does not promote fits; otherwise ATen is called, which raises what eager raises. For the
+    other kinds ``lowering`` names a rule of the loop IR (``reduce:sum``, ``view:permute``).
+    ``None``: ATen is called, and ``reasons["lowering"]`` says why.
 
     ``tolerance``: per dtype of the result, ULP of the result against the exact value (computed
     from the same rounded inputs). For reductions, scans, normalisations and contractions it is ULP
@@ -173,11 +178,22 @@ class Operator:
         """Whether the lowering holds for these arguments (see ``when``)."""
         if self.lowering is None:
             return False
-        if not self.when:
+        full = self.complete(args)
+        numbers = [a.name for a in self.args if a.kind in ("scalar", "float") and not a.promotes]
+        if not self.when and not numbers:
             return True
         computation = self.computation(args)
+
+        def fits(value: Any) -> bool:
+            return dtypes.fits(value, computation.common)
+
+        if not all(fits(full[name]) for name in numbers):
+            return False
+        if not self.when:
+            return True
         names = {
-            **self.complete(args),
+            **full,
+            "fits": fits,
             "dtype": computation.compute,
             "result": computation.result,
             "is_float": dtypes.is_float,
