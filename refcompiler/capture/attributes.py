@@ -585,32 +585,20 @@ class Attributes(Observing):
 
     def write_attribute(self, external: External, name: str, new: Any) -> None:
         """Into the overlay; into the shadow of ``__dict__`` if the program holds that dict."""
-        namespace = namespace_of(external.value)
-        parent = self.handed_out.get(id(namespace))
-        if parent is None:
+        known = self.external.get(id(namespace_of(external.value)))
+        if known is None or known.shadow is None or self.is_slot(external.value, name):
             self.write(external, name, new)
-            return
-        shadow = self.observe(self.lazy(parent, namespace))
-        if new is DELETED:
-            del shadow[name]
+        elif new is DELETED:
+            del known.shadow[name]
         else:
-            shadow[name] = new
+            known.shadow[name] = new
 
     def hand_out(self, external: External) -> Any:
-        """``__dict__`` of an object from outside; what was written before is moved into it."""
+        """``__dict__`` of an object from outside, still unobserved."""
         parent = self.namespace(external.value, external.source)
         namespace = namespace_of(external.value)
-        self.handed_out[id(namespace)] = parent
-        lazy = self.lazy(parent, namespace)
-        for (owner, name), value in list(self.overlay.items()):
-            slot = type(find(type(external.value), name)[1]) is types.MemberDescriptorType
-            if owner == id(external.value) and not slot:
-                del self.overlay[owner, name]
-                if value is DELETED:
-                    self.observe(lazy).pop(name, None)
-                else:
-                    self.observe(lazy)[name] = value
-        return lazy
+        self.handed_out[id(namespace)] = external.value
+        return self.lazy(parent, namespace)
 
     def delattr(self, value: Any, name: str) -> None:
         value = self.force(value)

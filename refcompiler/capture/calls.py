@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
+import weakref
 from collections.abc import Mapping, Sequence
 from types import FunctionType, MethodType
 from typing import Any
@@ -71,6 +72,10 @@ class Calls(Operators):
         if kind is functools.partial:
             merged = {**function.keywords, **kwargs}
             return self.call(frame, function.func, (*function.args, *args), merged)
+        if kind is weakref.ref and not args and not kwargs:
+            source = self.source_of(function)
+            if source is not None:
+                return self.lazy(self.sources.make("referent", source), function())
         if kind.__name__ == "_lru_cache_wrapper":
             return self.call_cached(frame, function, args, kwargs)
         if kind in (types.BuiltinFunctionType, types.MethodWrapperType) or isinstance(
@@ -290,6 +295,8 @@ class Calls(Operators):
             raise Break("ambient-state", f"construction of a {cls.__qualname__}")
         if cls is str and args:
             return self.convert(args[0], 1) if len(args) == 1 else self.call_pure(cls, args, kwargs)
+        if cls is dict and args and self.method_of(type(self.force(args[0])), "keys") is not UNSET:
+            args = (self.mapping(args[0]), *args[1:])
         if cls is bool and args:
             return self.truth(args[0])
         if cls is object:
@@ -462,6 +469,9 @@ class Calls(Operators):
         if iterates and not issubclass(kind, torch.Tensor) and not self.is_native(value):
             if self.method_of(kind, "__iter__") is not UNSET:
                 return Pulled(self, self.iter(value))
+            if is_heap(kind) and find(kind, "__iter__")[1] is UNSET:
+                if self.method_of(kind, "__getitem__") is not UNSET:
+                    return Pulled(self, self.iter(value))
             if self.is_foreign(value):
                 row = "external-iterator" if hasattr(kind, "__next__") else "external-object"
                 raise Break(row, f"iteration over a {kind.__name__} from outside")
@@ -505,7 +515,7 @@ class Calls(Operators):
                 return None
             return self.call_pure(self.observe(lazy).append, args, kwargs)
         key = self.force(args[0])
-        if id(lazy.value) in self.external or type(key) not in CONSTANT_TYPES or kwargs:
+        if not self.is_unread(lazy) or type(key) not in CONSTANT_TYPES or kwargs:
             return self.call_pure(getattr(self.observe(lazy), method.name), args, kwargs)
         if method.name == "__contains__":
             return self.contains(key, lazy)

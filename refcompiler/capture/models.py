@@ -246,7 +246,7 @@ def _hash(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 @model(len)
 def _len(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> int:
     value = args[0]
-    if type(value) is Lazy and id(value.value) not in m.external:
+    if type(value) is Lazy and m.is_unread(value):
         inner = value.value
         if type(inner) in (*SEQUENCES, *MAPPINGS, *SETS):
             m.guard("TYPE", value.source, type(inner))

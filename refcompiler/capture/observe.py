@@ -77,7 +77,7 @@ class Observing(Machine):
         self.overlay: dict[tuple[int, str], Any] = {}
         self.changed: dict[int, External] = {}
         self.hashed: dict[int, Source] = {}  # inputs whose identity the program used as a key
-        self.handed_out: dict[int, Source] = {}  # instances' __dict__ that the program holds
+        self.handed_out: dict[int, Any] = {}  # id of a __dict__ that was read -> its instance
 
     # ---- guards -----------------------------------------------------------------------------
 
@@ -149,6 +149,16 @@ class Observing(Machine):
                 self._shadow_sequence(known).extend(tail)
             return known.value if known.shadow is None else known.shadow
         external = self.external[id(value)] = External(value, source)
+        try:
+            return self._observe_object(external, kind)
+        except BaseException:  # a part cannot be observed, so that the whole is not either
+            del self.external[id(value)]
+            self.external.pop(id(external.shadow), None)
+            external.shadow = None
+            raise
+
+    def _observe_object(self, external: External, kind: type) -> Any:
+        value, source = external.value, external.source
         if kind is FunctionType:
             self._observe_function(value, source)
             return value
@@ -166,7 +176,7 @@ class Observing(Machine):
         if kind in SEQUENCES or (issubclass(type(value), tuple) and hasattr(kind, "_fields")):
             return self._shadow_sequence(external)
         if kind in MAPPINGS:
-            return self._shadow_mapping(external)
+            return self._with_writes(value, self._shadow_mapping(external))
         if kind in SETS:
             return self._shadow_set(external)
         if kind is types.MappingProxyType:
@@ -174,6 +184,33 @@ class Observing(Machine):
         if kind.__module__ == "functools" and kind.__name__ == "partial":
             return self._shadow_partial(external)
         return value
+
+    def _with_writes(self, namespace: dict, shadow: Any) -> Any:
+        """The shadow of an instance's ``__dict__`` takes over what was written to attributes."""
+        owner = self.handed_out.get(id(namespace))
+        if owner is not None:
+            for key, value in list(self.overlay.items()):
+                if key[0] == id(owner) and not self.is_slot(owner, key[1]):
+                    del self.overlay[key]
+                    if value is DELETED:
+                        shadow.pop(key[1], None)
+                    else:
+                        shadow[key[1]] = value
+        return shadow
+
+    def is_slot(self, owner: Any, name: str) -> bool:
+        """An attribute that is not kept in ``__dict__``."""
+        for base in type(owner).__mro__:
+            if name in base.__dict__:
+                return type(base.__dict__[name]) is types.MemberDescriptorType
+        return False
+
+    def is_unread(self, lazy: Lazy) -> bool:
+        """A container that is as the call found it, and that nothing has looked into."""
+        owner = self.handed_out.get(id(lazy.value))
+        if owner is not None and any(key[0] == id(owner) for key in self.overlay):
+            return False
+        return id(lazy.value) not in self.external
 
     def append(self, target: Any, value: Any) -> None:
         """To a list from outside without looking into it: other lengths are as good."""

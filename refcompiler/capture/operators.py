@@ -64,7 +64,7 @@ class Operators(Attributes):
     def truth(self, value: Any) -> bool:
         if type(value) is Lazy:
             inner = value.value
-            if type(inner) in _CONTAINERS and id(inner) not in self.external:
+            if type(inner) in _CONTAINERS and self.is_unread(value):
                 self.guard("TRUTH", value.source, bool(inner))
                 return bool(inner)
             value = self.observe(value)
@@ -86,6 +86,19 @@ class Operators(Attributes):
             self.find_guarded(kind, "__bool__")
             self.find_guarded(kind, "__len__")
         return bool(value)
+
+    def mapping(self, value: Any) -> Any:
+        value = self.force(value)
+        keys = self.method_of(type(value), "keys")
+        if keys is UNSET:
+            if type(value) not in MAPPINGS and self.is_foreign(value):
+                raise Break("external-object", f"the items of a {type(value).__name__}")
+            return value
+        found = {}
+        iterator = self.iter(self.call_special(value, "keys"))
+        while (key := self.next(iterator)) is not UNSET:
+            found[self.key(key)] = self.force(self.getitem(value, key))
+        return found
 
     def key(self, value: Any) -> Any:
         value = self.force(value)
@@ -211,7 +224,7 @@ class Operators(Attributes):
     # ---- items ------------------------------------------------------------------------------
 
     def getitem(self, value: Any, key: Any) -> Any:
-        if type(value) is Lazy and id(value.value) not in self.external:
+        if type(value) is Lazy and self.is_unread(value):
             key = self.force(key)
             found = self.lazy_item(value, key)
             if found is not UNSET:
@@ -303,7 +316,7 @@ class Operators(Attributes):
             raise Break("external-object", f"a write into a {type(value).__name__}")
 
     def contains(self, item: Any, container: Any) -> bool:
-        if type(container) is Lazy and id(container.value) not in self.external:
+        if type(container) is Lazy and self.is_unread(container):
             inner, source = container.value, container.source
             item = self.force(item)
             if type(inner) in MAPPINGS and type(item) in CONSTANT_TYPES:

@@ -18,6 +18,7 @@ FORMS: dict[str, tuple[str, str]] = {
     "member": ("{p}[{k}]", "{p}.{n}"),
     "dict_item": ("dict_getitem({p}, {k})", "{p}[{k}]"),
     "key": ("key_at({p}, {k})", "{p}.keys()[{k}]"),
+    "referent": ("{p}()", "{p}()"),
     "closure": ("{p}.__closure__[{k}]", "{p}.__closure__[{k}]"),
     "cell": ("{p}.cell_contents", "{p}"),
     "default": ("{p}.__defaults__[{k}]", "{p}.__defaults__[{k}]"),

@@ -255,7 +255,7 @@ def call_function_ex(m: Machine, f: Frame, flags: int) -> None:
     given = 2 + (flags & 1)
     function = s[-given]
     args = s[-given + 1]
-    kwargs = m.own(s[-1]) if flags & 1 else {}
+    kwargs = m.mapping(s[-1]) if flags & 1 else {}
     try:
         items = list(m.items_of(args))
         complaint = None

@@ -335,7 +335,7 @@ def set_update(m: Machine, f: Frame, depth: int) -> None:
 
 @op("DICT_UPDATE")
 def dict_update(m: Machine, f: Frame, depth: int) -> None:
-    value = m.own(f.stack[-1])
+    value = m.mapping(f.stack[-1])
     target = m.own(f.stack[-depth - 1])
     if type(value) is not dict:
         try:
@@ -361,7 +361,7 @@ def callee_name(function: Any) -> str:
 def dict_merge(m: Machine, f: Frame, depth: int) -> None:
     """Keyword arguments of a call: a key given twice is an error that names the callee."""
     s = f.stack
-    value = m.own(s[-1])
+    value = m.mapping(s[-1])
     target = m.own(s[-depth - 1])
     if type(value) is dict and not target:
         target.update(value)

@@ -311,6 +311,10 @@ class Machine:
     def append(self, target: Any, value: Any) -> None:
         target.append(value)
 
+    def mapping(self, value: Any) -> Any:
+        """``value`` is about to be merged into a dict."""
+        return value
+
     def key(self, value: Any) -> Any:
         """``value`` is about to be hashed."""
         return value

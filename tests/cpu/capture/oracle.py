@@ -96,6 +96,10 @@ class Describer:
             return kind.__name__, repr(value)
         if isinstance(value, _SHALLOW):
             return kind.__name__, getattr(value, "__qualname__", repr(kind))
+        if kind is tuple and all(type(item) in _PLAIN for item in value):
+            return "tuple", repr(value)  # compilers share constant tuples
+        if issubclass(kind, torch.nn.parameter.UninitializedTensorMixin):
+            return kind.__name__, "uninitialized"
         if id(value) in self.known:
             return "seen", self.known[id(value)]
         self.known[id(value)] = len(self.known)

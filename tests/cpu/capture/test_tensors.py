@@ -248,7 +248,7 @@ def gather_scatter():
     return f, [(t(3, 4),), (t(3, 4),)]
 
 
-@cases(breaks=1, graphs=2)
+@cases(graphs=2, breaks=2)
 def wrong_index_caught():
     def f(x):
         y = x + 1
