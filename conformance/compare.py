@@ -101,7 +101,7 @@ def compare(
         result.findings[before:] = fresh
         known |= {(f.aspect, f.where) for f in fresh}
     if compiles and not any(step.error for step in (*expected.steps, *found.steps)):
-        _check_compiled(result, found.compiled)
+        _check_compiled(result, len(case.history) - 1, found.compiled)
     return result
 
 
@@ -233,7 +233,7 @@ def _compare_compiles(
     )  # fmt: skip
 
 
-def _check_compiled(result: Comparison, compiled: Compiled) -> None:
+def _check_compiled(result: Comparison, step: int, compiled: Compiled) -> None:
     result.count += 1
     reason = None
     if compiled.graphs == 0:
@@ -245,4 +245,4 @@ def _check_compiled(result: Comparison, compiled: Compiled) -> None:
     elif compiled.eager_calls:
         reason = "the captured graph itself ran, eagerly"
     if reason:
-        result.add(Kind.NOT_COMPILED, "compiled", "f", 0, "compiled code", reason)
+        result.add(Kind.NOT_COMPILED, "compiled", "f", step, "compiled code", reason)
