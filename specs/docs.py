@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from specs import dtypes
+from specs.breaks import BREAKS
+from specs.guards import GUARDS
 from specs.operators import OPERATORS, Arg, Operator
 from specs.scalars import SCALARS, Scalar
 
@@ -146,9 +148,53 @@ def rules() -> str:
     )
 
 
+_GUARDS = """
+# Guards
+
+A compiled function is used again only where its guards hold: each is a kind, a source (how the
+value is reached from the arguments) and what was found there when the function was captured.
+A guard is recorded when the program observes a value, not when it passes it on. A guard that
+cannot be read, or that raises, does not hold. The explanation of a recompile fills in `{source}`,
+`{expected}` and `{found}`, and adds the line of the program that asked.
+
+Taken for granted, and not guarded: the methods of torch's own classes in C, and the code objects
+of torch and the standard library, stay as they are; `nn.Module` keeps a name in one only of
+`_parameters`, `_buffers` and `_modules`; a function gets no defaults for parameters that were
+required when it was compiled.
+
+"""
+_BREAKS = """
+# Graph breaks
+
+Where capture cannot go on, the graph ends before the instruction, which runs natively; what
+follows is captured again. `fullgraph=True` makes an error of it, with the reason, the line of the
+program and the hint below.
+
+"""
+
+
+def guards() -> str:
+    """The page of the guard kinds."""
+    head = ("kind", "expected", "holds when", "explanation", "violated by")
+    rows = ((f"`{r.name}`", r.expected, r.check, code(r.explain), r.violate) for r in GUARDS)
+    return NOTE + _GUARDS + table(head, rows)
+
+
+def breaks() -> str:
+    """The page of the graph-break reasons."""
+    rows = ((f"`{r.name}`", r.explanation, r.hint) for r in BREAKS)
+    return NOTE + _BREAKS + table(("reason", "what happened", "hint"), rows)
+
+
 def pages() -> dict[str, str]:
     """File name to text."""
-    return {"scalars.md": scalars(), "operators.md": operators(), "rules.md": rules()}
+    return {
+        "scalars.md": scalars(),
+        "operators.md": operators(),
+        "rules.md": rules(),
+        "guards.md": guards(),
+        "breaks.md": breaks(),
+    }
 
 
 def main(arguments: Sequence[str]) -> int:

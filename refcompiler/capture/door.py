@@ -9,7 +9,12 @@ from __future__ import annotations
 import keyword
 import operator
 from collections.abc import Callable
-from types import FunctionType, MethodDescriptorType, WrapperDescriptorType
+from types import (
+    FunctionType,
+    MethodDescriptorType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 import torch
@@ -17,7 +22,6 @@ from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
-    FakeTensorMode,
 )
 from torch.overrides import TorchFunctionMode
 
@@ -28,6 +32,7 @@ from refcompiler.capture.policy import (
     operation_name,
 )
 from refcompiler.capture.signals import Break
+from refcompiler.fakes import EagerFakeMode
 from refcompiler.guards.kinds import METADATA as UNGUARDED
 from refcompiler.guards.kinds import metadata
 
@@ -61,7 +66,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.graph = torch.fx.Graph()
-        self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.fake_mode = EagerFakeMode(allow_non_fake_inputs=True)
         self.nodes: dict[int, torch.fx.Node] = {}
         self.keep: list[Any] = []  # the side tables know fakes by id
         self.last_input: torch.fx.Node | None = None
@@ -163,6 +168,11 @@ class Recorder:
             node.meta["example_value"] = result
 
 
+def is_setter(function: Any) -> bool:
+    """Assignment to an attribute of a tensor, as a TorchFunctionMode sees it."""
+    return isinstance(function, MethodWrapperType) and function.__name__ != "__get__"
+
+
 class Door(TorchFunctionMode):
     """Runs each torch call on fakes and records it."""
 
@@ -187,7 +197,7 @@ class Door(TorchFunctionMode):
             return found
         if name in DATA_DEPENDENT:
             raise Break("data-dependent-value", f"Tensor.{name}")
-        if name in NOT_MODELLED or "." in name:
+        if name in NOT_MODELLED or is_setter(func):
             raise Break("operation-not-modelled", name)
         if name == "__iter__":
             return iter(args[0].unbind(0))

@@ -32,6 +32,9 @@ for _name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshi
     _DUNDERS[getattr(operator, "i" + _name)] = (f"__{_name}__", f"__r{_name}__", f"__i{_name}__")
 _UNARY = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
 
+#: Where exceptions get a text that shows their arguments and nothing else.
+_PLAIN_ERRORS = (BaseException, KeyError)
+
 _CONTAINERS = (*SEQUENCES, *MAPPINGS, *SETS)
 
 
@@ -427,7 +430,7 @@ class Operators(Attributes):
         """The text of an object must not show its address, or a tensor inside it."""
         kind = type(value)
         if issubclass(kind, BaseException) and self.is_foreign(value):
-            raise Break("external-object", f"the text of a {kind.__name__} from outside")
+            self.fix_text(value)
         if kind in CONSTANT_TYPES or issubclass(type(value), (type, BaseException)):
             if not issubclass(type(value), BaseException) or all(
                 type(arg) in CONSTANT_TYPES for arg in value.args
@@ -442,6 +445,15 @@ class Operators(Attributes):
         if issubclass(type(value), str) or kind.__module__ == "enum" or hasattr(value, "_name_"):
             return
         raise Break("c-function", f"the text of a {kind.__name__}")
+
+
+    def fix_text(self, error: BaseException) -> None:
+        """Guard what the text of an exception from outside is made of."""
+        kind = type(error)
+        if any(find(kind, name)[0] not in _PLAIN_ERRORS for name in ("__str__", "__repr__")):
+            raise Break("external-object", f"the text of a {kind.__name__} from outside")
+        source = self.member(self.external[id(error)].source, "args")
+        self.observe(self.lazy(source, error.args))
 
 
 class Pulled:
