@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from fastpath.aot.decompositions import TABLE
 from fastpath.aot.inputs import Runner, Unsupported, check, fake_like, lifted_tensors
 from fastpath.aot.observe import Observation, observe
+from refcompiler.fakes import EagerFakeMode
 
 
 @dataclass
@@ -41,7 +42,7 @@ def capture(gm: torch.fx.GraphModule, examples: Sequence[Any]) -> Capture:
     lifted = lifted_tensors(gm)
     check(examples, "an input")
     check(lifted, "a tensor of the module")
-    mode = FakeTensorMode(allow_non_fake_inputs=False)
+    mode = EagerFakeMode(allow_non_fake_inputs=False)
     with _plain_inference():
         seen = _observe(gm, mode, examples, lifted)
         needs_grad = any(t.requires_grad for t in (*examples, *lifted))

@@ -176,6 +176,7 @@ pointwise(
     "where(le(self, const(threshold)), const(0), grad_output)",
     "same_floating",
     FLOATS,
+    laid_by=("self", "grad_output"),
 )
 pointwise(
     "sigmoid_backward.default",
@@ -211,6 +212,7 @@ pointwise(
     "same_floating",
     FLOATS,
     tolerance=tolerance(0.5),
+    laid_by=("self", "grad_output"),
 )
 pointwise(
     "hardtanh_backward.default",

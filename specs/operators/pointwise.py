@@ -204,6 +204,7 @@ pointwise(
     when="is_float(dtype)",
     tolerance=tolerance(2, 3),
     doc="A negative integer exponent raises, so integers go to ATen.",
+    elementwise_strides=False,
 )
 pointwise(
     "square.default", "torch.square", (SELF,), "mul(self, self)", "promote_no_bool", NUMBERS,
@@ -441,6 +442,7 @@ pointwise(
     ),
     "where(condition, self, other)",
     "promote",
+    elementwise_strides=False,
 )
 for _overload, _value in (
     ("Scalar", Arg("value", "scalar")),
@@ -454,6 +456,7 @@ for _overload, _value in (
         if _overload == "Scalar"
         else "where(mask, cast(value, dtype), self)",
         "first",
+        laid_by=(),
     )
 _CLAMP = (
     "minimum((self if {min} is None else maximum(self, {min})), {max}) if {max} is not None"
@@ -549,6 +552,7 @@ pointwise(
     NUMBERS,
     cancels=True,
     tolerance=tolerance(2, 2, 2),
+    elementwise_strides=False,
 )
 pointwise(
     "addcdiv.default",
@@ -560,4 +564,5 @@ pointwise(
     cancels=True,
     tolerance=tolerance(2, 2, 2),
     doc="Integer division is not supported by eager.",
+    elementwise_strides=False,
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specs import dtypes, shapes
+from specs import dtypes, shapes, strides
 from specs.dtypes import Computation, TensorType
+from specs.strides import Strides
 from specs.table import Table
 
 TENSOR_KINDS = ("tensor", "tensors", "operand", "index", "mask", "indices")
@@ -116,6 +117,11 @@ class Operator:
     other kinds ``lowering`` names a rule of the loop IR (``reduce:sum``, ``view:permute``).
     ``None``: ATen is called, and ``reasons["lowering"]`` says why.
 
+    ``laid_by``: the tensors whose layouts decide that of the result (by
+    :func:`specs.strides.elementwise`), in that order; ``None``: every tensor, in the order of the
+    arguments. It is for ``pointwise`` operators, but for those that are not
+    ``elementwise_strides``, which copy operands first or have a rule of their own.
+
     ``tolerance``: per dtype of the result, ULP of the result against the exact value (computed
     from the same rounded inputs). For reductions, scans, normalisations and contractions it is ULP
     of the sum of the terms' magnitudes, and where a pointwise operator ``cancels`` (its result can
@@ -135,6 +141,8 @@ class Operator:
     when: str = ""
     tolerance: Mapping[str, float] = field(default_factory=dict)
     cancels: bool = False
+    laid_by: tuple[str, ...] | None = None
+    elementwise_strides: bool = True
     reasons: Mapping[str, str] = field(default_factory=dict)
     doc: str = ""
 
@@ -173,6 +181,17 @@ class Operator:
         if not found:  # a list of pieces may be empty
             return ()
         return tuple(TensorType(d, s) for d, s in zip(names, found, strict=True))
+
+    def strides(self, shape: Sequence[int], args: Mapping[str, Any]) -> Strides | None:
+        """Strides of a result of ``shape``; ``None`` where no rule is written down.
+
+        Tensors in ``args`` have ``shape`` and ``stride()``.
+        """
+        if self.kind != "pointwise" or not self.elementwise_strides:
+            return None
+        names = [a.name for a in self.args] if self.laid_by is None else self.laid_by
+        tensors = [args[name] for name in names if hasattr(args.get(name), "stride")]
+        return strides.elementwise(shape, [(t.shape, t.stride()) for t in tensors])
 
     def lowers(self, args: Mapping[str, Any]) -> bool:
         """Whether the lowering holds for these arguments (see ``when``)."""

@@ -1,0 +1,153 @@
+"""Strides of results: where eager puts the elements of a tensor that it allocates.
+
+A user sees them, and later views and layouts depend on them. Source: the behaviour of torch's
+``TensorIterator`` and the documentation of ``Tensor.view`` and ``torch.memory_format``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Shape = Sequence[int]
+Strides = tuple[int, ...]
+# An operand: its sizes and its strides.
+Laid = tuple[Sequence[int], Sequence[int]]
+
+
+def contiguous(shape: Sequence[int]) -> Strides:
+    """Row-major."""
+    return in_order(shape, range(len(shape)))
+
+
+def in_order(shape: Sequence[int], outermost_first: Sequence[int]) -> Strides:
+    """Dense, the last of the named dimensions varying fastest."""
+    strides, step = [0] * len(shape), 1
+    for d in reversed(outermost_first):
+        strides[d] = step
+        step *= max(shape[d], 1)
+    return tuple(strides)
+
+
+def channels_last(shape: Sequence[int]) -> Strides:
+    """Dense with dimension 1 varying fastest (4 or 5 dimensions)."""
+    return in_order(shape, (0, *range(2, len(shape)), 1))
+
+
+def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether eager suggests ``channels_last`` for the likes of a tensor.
+
+    Strides grow from the channels outwards; a tensor that is contiguous too (one channel, or one
+    pixel) counts as contiguous.
+    """
+    if len(shape) not in (4, 5) or strides[1] == 0:
+        return False
+    least = 0
+    for d in (1, *range(len(shape) - 1, 1, -1), 0):
+        if shape[d] == 0 or strides[d] < least:
+            return False
+        if d == 0 and least == strides[1]:
+            return False
+        least = strides[d] * (shape[d] if shape[d] > 1 else 1)
+    return True
+
+
+def elementwise(shape: Shape, operands: Sequence[Laid]) -> Strides:
+    """Strides of the result, of ``shape``, of an operator on elements of broadcast operands.
+
+    ``operands`` are the tensors in the order of the arguments. Operands that all lie alike, dense,
+    give their layout; otherwise dimensions are sorted by their strides in the first operand that
+    tells them apart, and the result is dense in that order.
+    """
+    if operands and all(tuple(size) == tuple(shape) for size, _ in operands):
+        if all(_is_contiguous(*laid) for laid in operands):
+            return contiguous(shape)
+        if all(_lies_channels_last(*laid) for laid in operands):
+            return channels_last(shape)
+        first = tuple(operands[0][1])
+        if _is_dense(*operands[0]) and all(tuple(other) == first for _, other in operands):
+            return first
+    aligned = [_broadcast_strides(shape, *laid) for laid in operands]
+    order = list(reversed(range(len(shape))))  # innermost first
+    for place in range(1, len(shape)):
+        moving = place
+        for other in reversed(range(place)):
+            comparison = _compare(shape, aligned, order[other], order[moving])
+            if comparison > 0:
+                order[other], order[moving] = order[moving], order[other]
+                moving = other
+            elif comparison < 0:
+                break
+    return in_order(shape, order[::-1])
+
+
+def _compare(shape: Shape, aligned: Sequence[Strides], a: int, b: int) -> int:
+    """Positive if dimension ``a`` belongs outside ``b``, negative if inside, 0 if undecided."""
+    for strides in aligned:
+        if strides[a] == 0 or strides[b] == 0:  # broadcast: the next operand decides
+            continue
+        if strides[a] != strides[b]:
+            return -1 if strides[a] < strides[b] else 1
+        if shape[a] > shape[b]:
+            return 1
+    return 0
+
+
+def _broadcast_strides(shape: Shape, size: Sequence[int], strides: Sequence[int]) -> Strides:
+    skip = len(shape) - len(size)
+    kept = (
+        0 if n == 1 and wanted != 1 else step
+        for n, step, wanted in zip(size, strides, shape[skip:], strict=True)
+    )
+    return (0,) * skip + tuple(kept)
+
+
+def _is_contiguous(size: Sequence[int], strides: Sequence[int]) -> bool:
+    return 0 in size or _steps_through(size, strides, range(len(size)))
+
+
+def _lies_channels_last(size: Sequence[int], strides: Sequence[int]) -> bool:
+    if len(size) not in (4, 5):
+        return False
+    return _steps_through(size, strides, (0, *range(2, len(size)), 1))
+
+
+def _steps_through(
+    size: Sequence[int], strides: Sequence[int], outermost_first: Sequence[int]
+) -> bool:
+    """Whether the elements lie one after the other in that order; sizes of 1 do not matter."""
+    step = 1
+    for d in reversed(outermost_first):
+        if size[d] != 1:
+            if strides[d] != step:
+                return False
+            step *= size[d]
+    return True
+
+
+def _is_dense(size: Sequence[int], strides: Sequence[int]) -> bool:
+    order = sorted((d for d in range(len(size)) if size[d] != 1), key=lambda d: -strides[d])
+    return 0 in size or _steps_through(size, strides, order)
+
+
+def viewable(size: Sequence[int], strides: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether a tensor of that size and strides can be seen as ``shape`` without a copy.
+
+    Groups of dimensions that lie in memory like one have to split up into the new dimensions.
+    """
+    if 0 in size:
+        return True
+    left = list(shape)
+    together, step = 1, strides[-1] if size else 1  # of a group: its elements, its last stride
+    for d in reversed(range(len(size))):
+        together *= size[d]
+        if d and (size[d - 1] == 1 or strides[d - 1] == together * step):
+            continue
+        while left and (together > 1 or left[-1] == 1):
+            n = left.pop()
+            if together % n:
+                return False
+            together //= n
+        if together > 1:
+            return False
+        step = strides[d - 1] if d else step
+    return all(n == 1 for n in left)

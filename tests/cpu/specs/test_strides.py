@@ -1,0 +1,140 @@
+"""The rules of strides against eager's own results, and fake tensors that follow them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from conformance.strategies.arguments import arguments
+from conformance.strategies.tensors import Drawing
+from conformance.suites.operators import source
+from refcompiler.fakes import EagerFakeMode
+from specs import strides
+from specs.operators import OPERATORS, Operator
+
+POINTWISE = [row for row in OPERATORS if row.kind == "pointwise"]
+
+
+def laid_out(drawing: Drawing) -> torch.Tensor:
+    """A tensor of ones where the drawing has its elements."""
+    dtype = getattr(torch, drawing.dtype)
+    if drawing.layout.strides is None:
+        return torch.ones(drawing.shape, dtype=dtype)
+    base = torch.ones(drawing.layout.size, dtype=dtype)
+    return base.as_strided(drawing.shape, drawing.layout.strides, drawing.layout.offset)
+
+
+def seen(shape: Any, steps: Any) -> tuple[int, ...]:
+    """The strides that matter: none of an empty tensor, none of a dimension of one element."""
+    return () if 0 in shape else tuple(s for n, s in zip(shape, steps, strict=True) if n > 1)
+
+
+@pytest.mark.parametrize("row", POINTWISE, ids=lambda row: row.name)
+def test_a_pointwise_result_lies_where_eager_puts_it(row: Operator) -> None:
+    compared = 0
+
+    @seed(4)
+    @settings(
+        max_examples=12, database=None, deadline=None, phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(st.sampled_from(sorted(row.dtypes)).flatmap(lambda dtype: arguments(row, dtype)))
+    def compare(made: dict[str, Any]) -> None:
+        nonlocal compared
+        drawings = [d for d in made.values() if isinstance(d, Drawing)]
+        scope: dict[str, Any] = {}
+        exec(source(row, made, [d.name for d in drawings]), scope)
+        tensors = [laid_out(d) for d in drawings]
+        try:
+            result = scope["program"](*tensors)
+        except (RuntimeError, NotImplementedError):
+            return  # no such kernel, or a number that overflows
+        mode = EagerFakeMode()
+        with mode:
+            fake = scope["program"](*(mode.from_tensor(t) for t in tensors))
+        results, fakes = (result, fake) if isinstance(result, tuple) else ((result,), (fake,))
+        for real, other in zip(results, fakes, strict=True):
+            if row.elementwise_strides:
+                assert seen(real.shape, other.stride()) == seen(real.shape, real.stride()), made
+            compared += 1
+
+    compare()
+    assert compared >= 6
+
+
+def random_layout(random_: random.Random) -> torch.Tensor:
+    """Permuted, broadcast, stepped over, with sizes of one among the others."""
+    rank = random_.randint(0, 4)
+    shape = [random_.choice([1, 1, 2, 3, 4, 6]) for _ in range(rank)]
+    steps, step = [0] * rank, random_.choice([1, 1, 2])
+    for axis in random_.sample(range(rank), rank):
+        steps[axis] = 0 if random_.random() < 0.15 else step
+        step *= shape[axis]
+    return torch.empty(4000).as_strided(shape, steps)
+
+
+def random_split(random_: random.Random, count: int) -> list[int]:
+    shape: list[int] = []
+    while count > 1:
+        shape.append(random_.choice([n for n in range(2, count + 1) if count % n == 0]))
+        count //= shape[-1]
+    for _ in range(random_.randint(0, 2)):
+        shape.insert(random_.randint(0, len(shape)), 1)
+    return shape
+
+
+def test_a_view_is_possible_exactly_where_eager_makes_one() -> None:
+    random_ = random.Random(7)
+    counts = {True: 0, False: 0}
+    for number in range(3000):
+        base = random_layout(random_)
+        shape = random_split(random_, base.numel())
+        try:
+            base.view(shape)
+            possible = True
+        except RuntimeError:
+            possible = False
+        found = strides.viewable(base.shape, base.stride(), shape)
+        assert found == possible, (base.shape, base.stride(), shape)
+        if number % 10 == 0:
+            mode = EagerFakeMode()
+            with mode:
+                fake = mode.from_tensor(base)
+                if possible:
+                    fake.view(shape)
+                else:
+                    with pytest.raises(RuntimeError, match="view size is not compatible"):
+                        fake.view(shape)
+        counts[possible] += 1
+    assert min(counts.values()) > 300, counts
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_batch_norm_lies_as_eagers(training: bool) -> None:
+    random_ = random.Random(3)
+    orders = set()
+    for rank in (2, 3, 4, 5) * 10:
+        shape = [random_.choice([1, 2, 3, 4]) for _ in range(rank)]
+        order = random_.choice([list(range(rank)), [0, *range(2, rank), 1]])
+        order = random_.choice([order, random_.sample(range(rank), rank)])
+        x = torch.randn(shape).as_strided(shape, strides.in_order(shape, order))
+        weight = torch.ones(shape[1])
+
+        def norm(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.batch_norm(x, w.clone(), w.clone(), w, w, training)
+
+        if training and x.numel() == shape[1]:
+            continue
+        real = norm(x, weight)
+        mode = EagerFakeMode()
+        with mode:
+            fake = norm(mode.from_tensor(x), mode.from_tensor(weight))
+        message = (shape, x.stride(), real.stride(), fake.stride())
+        assert seen(shape, fake.stride()) == seen(shape, real.stride()), message
+        orders.add(tuple(order))
+    assert len(orders) > 8
