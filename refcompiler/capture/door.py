@@ -6,6 +6,7 @@ which the user wrote it, runs it on the fakes, and records it as one fx node.
 
 from __future__ import annotations
 
+import enum
 import keyword
 import operator
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensor,
 )
+from torch.fx.node import base_types
 from torch.overrides import TorchFunctionMode
 
 from refcompiler.capture.policy import (
@@ -126,6 +128,9 @@ class Recorder:
             return value.item()  # torch takes a numpy scalar as the Python number
         if kind is FunctionType or (callable(value) and not isinstance(value, type)):
             raise Break("higher-order", f"a function is an argument of an operation: {value!r}")
+        if value is not None and not isinstance(value, (*base_types, type, range, enum.Enum)):
+            # fx prints arguments as Python, which it can for these only
+            raise Break("operation-not-modelled", f"an argument of class {kind.__qualname__}")
         return value
 
     def record(self, function: Callable, args: tuple, kwargs: dict, result: Any) -> None:
