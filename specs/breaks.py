@@ -76,8 +76,8 @@ BREAKS: Table[BreakReason] = Table(
         ),
         BreakReason(
             "external-object",
-            "An object from outside has state that guards do not reach, or a change of it cannot be "
-            "replayed.",
+            "An object from outside has state that guards do not reach, or a change of it "
+            "cannot be replayed.",
             "Do it outside the compiled function.",
         ),
         BreakReason(
