@@ -53,6 +53,8 @@ _INPLACE = frozenset(
     f"__i{name}__"
     for name in "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul".split()
 )
+#: fx prints arguments as Python, which it can for these only.
+_PRINTABLE = (*base_types, type, range, enum.Enum)
 _MODES = frozenset({"_set_grad_enabled"})
 
 
@@ -128,8 +130,7 @@ class Recorder:
             return value.item()  # torch takes a numpy scalar as the Python number
         if kind is FunctionType or (callable(value) and not isinstance(value, type)):
             raise Break("higher-order", f"a function is an argument of an operation: {value!r}")
-        if value is not None and not isinstance(value, (*base_types, type, range, enum.Enum)):
-            # fx prints arguments as Python, which it can for these only
+        if value is not None and value is not ... and not isinstance(value, _PRINTABLE):
             raise Break("operation-not-modelled", f"an argument of class {kind.__qualname__}")
         return value
 
