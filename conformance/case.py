@@ -149,7 +149,10 @@ class Tolerance:
 
 @dataclass(frozen=True, repr=False)
 class Case:
-    """One case. ``subject`` and ``variant`` (often a dtype): its row and column in the census."""
+    """One case. ``subject`` and ``variant`` (often a dtype): its row and column in the census.
+
+    ``left_to_aten``: the specification says that a compiler calls ATen for these arguments.
+    """
 
     suite: str
     subject: str
@@ -159,6 +162,7 @@ class Case:
     history: tuple[Step, ...]
     tolerance: Tolerance = field(default_factory=Tolerance)
     device: str = "cpu"
+    left_to_aten: bool = False
     label: str = ""  # tells the cases of one subject and variant apart; else the digest does
 
     @property

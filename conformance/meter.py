@@ -17,7 +17,7 @@ Backend = Callable[..., Callable[..., Any]]
 _FREE = {
     "empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "as_strided",
     "detach", "alias", "lift_fresh", "set_", "resize_", "_local_scalar_dense", "_reshape_alias",
-    "sym_size", "sym_stride", "sym_numel", "record_stream", "_assert_async",
+    "_unsafe_view", "sym_size", "sym_stride", "sym_numel", "record_stream", "_assert_async",
 }  # fmt: skip
 
 
@@ -83,7 +83,9 @@ class Meter:
             return
         self.kernels = (self.kernels or 0) + int(getattr(report, "kernels", 0))
         self.fallback = self.fallback or getattr(report, "fallback", None)
-        self.aten |= {str(name) for name in getattr(report, "aten_calls", {})}
+        self.aten |= {
+            str(n) for n in getattr(report, "aten_calls", {}) if not _moves_nothing(str(n))
+        }
 
     def _watch_graph(self, gm: torch.fx.GraphModule) -> None:
         """Count runs of the captured graph by compiled code; tracing it is no such run.
@@ -100,6 +102,13 @@ class Meter:
             return forward(module, *args, **kwargs)
 
         kind.forward = watched
+
+
+def _moves_nothing(name: str) -> bool:
+    """Whether ``aten.view.default`` or the like is a view or an allocation."""
+    packet, _, overload = name.removeprefix("aten.").partition(".")
+    found = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+    return packet in _FREE or getattr(found, "is_view", False)
 
 
 class _Seen(TorchDispatchMode):

@@ -92,9 +92,14 @@ class Compiled:
 
 
 class Census(StrEnum):
-    """What became of an operator: the columns of the census."""
+    """What became of an operator: the columns of the census, from best to worst.
+
+    Compiled code that calls ATen *fell back*, unless the specification says that the operator is
+    left to ATen.
+    """
 
     COMPILED = "compiled"
+    LEFT_TO_ATEN = "left to ATen"
     FELL_BACK = "fell back"
     WRONG = "wrong"
     REFUSED = "refused"

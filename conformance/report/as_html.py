@@ -102,7 +102,7 @@ def _case(result: Result) -> dict[str, Any]:
         "id": result.case.id,
         "kind": str(result.verdict.kind),
         "slug": _slug(result.verdict.kind),
-        "census": str(result.verdict.census),
+        "census": str(result.census),
         "comparisons": result.verdict.comparisons,
         "graphs": compiled.graphs,
         "breaks": compiled.breaks,

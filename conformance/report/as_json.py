@@ -56,7 +56,7 @@ def _result(result: Result) -> dict[str, Any]:
         "variant": case.variant,
         "verdict": str(verdict.kind),
         "conforms": result.conforms,
-        "census": str(verdict.census),
+        "census": str(result.census),
         "comparisons": verdict.comparisons,
         "seconds": round(result.seconds, 4),
         "graphs": verdict.compiled.graphs,

@@ -26,6 +26,7 @@ STYLES = {
 # The worst that happened to an operator in a dtype, as one letter in the census.
 MARKS = {
     Census.COMPILED: ("●", "green"),
+    Census.LEFT_TO_ATEN: ("◐", "green"),
     Census.FELL_BACK: ("○", "cyan"),
     Census.REFUSED: ("–", "yellow"),
     Census.WRONG: ("✗", "red"),

@@ -5,10 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from conformance.case import Case
 from conformance.verdict import Census, Kind, Verdict
 from conformance.xfails import Expectation
+from specs.operators import OPERATORS
+
+
+def packet(name: str) -> str:
+    """``aten.add`` of ``aten.add.Tensor``."""
+    return ".".join(name.split(".")[:2])
+
+
+@cache
+def left_to_aten() -> frozenset[str]:
+    """The operators of which no overload has a lowering."""
+    lowered = {packet(row.name) for row in OPERATORS if row.lowering is not None}
+    return frozenset(packet(row.name) for row in OPERATORS) - lowered
 
 
 @dataclass(frozen=True)
@@ -33,6 +47,18 @@ class Result:
     @property
     def conforms(self) -> bool:
         return self.verdict.conforms
+
+    @property
+    def census(self) -> Census:
+        """The verdict's, where a call of ATen that the specification asks for is no fallback."""
+        found, compiled = self.verdict.census, self.verdict.compiled
+        if found is not Census.FELL_BACK or not compiled.aten:
+            return found
+        if self.verdict.kind is Kind.NOT_COMPILED or compiled.fallback or compiled.eager_calls:
+            return found
+        if self.case.left_to_aten or {packet(name) for name in compiled.aten} <= left_to_aten():
+            return Census.LEFT_TO_ATEN
+        return found
 
     @property
     def fails(self) -> bool:
@@ -82,5 +108,5 @@ class Report:
         for result in self.results:
             if result.case.suite == suite:
                 row = table.setdefault(result.case.subject, {})
-                row.setdefault(result.case.variant, Counter())[result.verdict.census] += 1
+                row.setdefault(result.case.variant, Counter())[result.census] += 1
         return table

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from hypothesis import strategies as st
 
 from conformance.case import Call, Case, Compiles, Program, Storage, Tensor, Tolerance, show
-from conformance.strategies.arguments import MIXING, Drawn, arguments
+from conformance.strategies.arguments import MIXING, Drawn, arguments, types_of
 from conformance.strategies.tensors import Drawing
 from conformance.suites.suite import Family
 from specs import dtypes
@@ -52,7 +52,14 @@ def cases(draw: st.DrawFn, row: Operator, dtype: str, device: str = "cpu") -> Ca
         history=tuple(history),
         tolerance=tolerance(row),
         device=device,
+        left_to_aten=_left_to_aten(row, made, tensors),
     )
+
+
+def _left_to_aten(row: Operator, made: Mapping[str, Drawn], tensors: list[Drawing]) -> bool:
+    """Without a lowering for these arguments; or nothing is there that could be compiled."""
+    nothing = row.kind != "pointwise" and any(0 in drawing.shape for drawing in tensors)
+    return nothing or not row.lowers(types_of(made))
 
 
 def source(row: Operator, made: Mapping[str, Drawn], names: list[str]) -> str:

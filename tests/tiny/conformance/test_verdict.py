@@ -2,8 +2,9 @@
 
 import pytest
 
+from conformance.report.results import Result
 from conformance.verdict import Census, Compiled, Finding, Kind, Verdict, crash, verdict_of
-from tests.tiny.conformance.samples import mixed_report, passing, wrong
+from tests.tiny.conformance.samples import case, mixed_report, passing, wrong
 
 
 def finding(kind, tolerated=False):
@@ -49,6 +50,20 @@ def test_only_noise_conforms():
 )
 def test_census(verdict, census):
     assert verdict.census is census
+
+
+@pytest.mark.parametrize(
+    ("aten", "more", "census"),
+    [
+        (("aten.cos",), {}, Census.FELL_BACK),
+        (("aten.cos",), {"left_to_aten": True}, Census.LEFT_TO_ATEN),
+        (("aten.mm", "aten.mm.default"), {}, Census.LEFT_TO_ATEN),
+        (("aten.mm", "aten.cos.default"), {}, Census.FELL_BACK),
+        ((), {"left_to_aten": True}, Census.COMPILED),
+    ],
+)
+def test_a_call_that_the_specification_asks_for_is_no_fallback(aten, more, census):
+    assert Result(case(**more), passing(aten), 0.1).census is census
 
 
 def test_what_the_compiler_did_adds_up():
