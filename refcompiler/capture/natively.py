@@ -21,6 +21,7 @@ from refcompiler.capture.signals import Restart
 QUIET = frozenset(sys.stdlib_module_names) | {
     "torch",
     "refcompiler",
+    "specs",
     "numpy",
     "sympy",
     "mpmath",
