@@ -48,6 +48,16 @@ def find(cls: type, name: str) -> tuple[type | None, Any]:
     return None, UNSET
 
 
+def slot_of(method: Any) -> Any:
+    """The descriptor behind a bound method in C, which a subclass may hide; None if unknown."""
+    owner = method.__self__
+    for base in type(owner).__mro__:
+        found = base.__dict__.get(method.__name__)
+        if type(found) in (types.MethodDescriptorType, types.WrapperDescriptorType):
+            return found
+    return None
+
+
 def namespace_of(value: Any) -> dict | None:
     """The instance's ``__dict__``, past any ``__getattribute__`` of the user's."""
     try:
@@ -368,7 +378,9 @@ class Attributes(Observing):
             return type(value)
         if name == "__dict__":
             if external is None:
-                return value.__dict__
+                namespace = namespace_of(value)
+                self.own_namespaces[id(namespace)] = value
+                return namespace
             return self.hand_out(external)
         if kind is types.MemberDescriptorType:
             if external is None:
@@ -585,7 +597,9 @@ class Attributes(Observing):
 
     def write_attribute(self, external: External, name: str, new: Any) -> None:
         """Into the overlay; into the shadow of ``__dict__`` if the program holds that dict."""
-        known = self.external.get(id(namespace_of(external.value)))
+        namespace = namespace_of(external.value)
+        self.handed_out[id(namespace)] = external.value
+        known = self.external.get(id(namespace))
         if known is None or known.shadow is None or self.is_slot(external.value, name):
             self.write(external, name, new)
         elif new is DELETED:
@@ -608,6 +622,20 @@ class Attributes(Observing):
         if type(deleter) is FunctionType:
             self.from_class(source, deleter)
             self.invoke(self.frame, deleter, [value, name])
+            return
+        self.plain_delattr(value, name)
+
+    def plain_delattr(self, value: Any, name: str) -> None:
+        """``object.__delattr__``."""
+        source, found = self.find_guarded(type(value), name)
+        if type(found) is property and found.fdel is not None:
+            self.invoke(self.frame, self.wrapped(source, found, "fdel"), [value])
+            return
+        deleter_source, deleter = self.find_guarded(type(found), "__delete__")
+        if found is not UNSET and type(deleter) is FunctionType:
+            self.from_class(source, found)
+            self.from_class(deleter_source, deleter)
+            self.invoke(self.frame, deleter, [found, value])
             return
         external = self.external.get(id(value))
         if external is None:

@@ -17,6 +17,7 @@ from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES, is_numpy
 from refcompiler.capture.operators import Operators, Pulled
 from refcompiler.capture.policy import (
     AMBIENT_READERS,
+    CHANGING,
     CALLING,
     HIGHER_ORDER_MODULES,
     IMPURE_BUILTINS,
@@ -391,7 +392,7 @@ class Calls(Operators):
                 if name == "__getattribute__":
                     return self.getattribute(receiver, self.force(args[1]))
                 if name == "__delattr__":
-                    self.delattr(receiver, self.force(args[1]))
+                    self.plain_delattr(receiver, self.force(args[1]))
                     return None
             if self.is_foreign(receiver):
                 if issubclass(type(receiver), dict) and name in (
@@ -446,6 +447,8 @@ class Calls(Operators):
             for value in forced:
                 if self.is_foreign(value) and not is_heap(type(value)):
                     raise Break("external-object", f"{name} of a {type(value).__name__}")
+        if name in CHANGING and any(self.is_foreign(value) for value in forced):
+            raise Break("external-object", f"{name} changes an object from outside")
         found = natively(self, function, *forced, **named)
         self.recorder.keep.append(found)  # identity tables must not see its id again
         return found
@@ -466,6 +469,8 @@ class Calls(Operators):
             )
         ):
             return self.callback(value)
+        if hasattr(kind, "__next__") and self.is_foreign(value):
+            raise Break("external-iterator", f"a {kind.__name__} from outside")
         if iterates and not issubclass(kind, torch.Tensor) and not self.is_native(value):
             if self.method_of(kind, "__iter__") is not UNSET:
                 return Pulled(self, self.iter(value))

@@ -42,7 +42,9 @@ CONSTANT_TYPES = frozenset(
 #: Objects that are what they are: guarded by identity.
 IDENTITY_TYPES = (
     ModuleType,
+    types.CodeType,
     types.BuiltinFunctionType,
+    types.MethodWrapperType,
     types.MethodDescriptorType,
     types.WrapperDescriptorType,
     types.GetSetDescriptorType,
@@ -58,6 +60,9 @@ _KEYED = frozenset({"HAS", "ABSENT", "LACKS", "SAME", "DISTINCT", "METADATA", "S
 SEQUENCES = (list, tuple, collections.deque)
 MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
 SETS = (set, frozenset)
+
+
+_BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
 
 
 class Observing(Machine):
@@ -77,6 +82,7 @@ class Observing(Machine):
         self.overlay: dict[tuple[int, str], Any] = {}
         self.changed: dict[int, External] = {}
         self.hashed: dict[int, Source] = {}  # inputs whose identity the program used as a key
+        self.own_namespaces: dict[int, Any] = {}  # id of a __dict__ -> the frame's own instance
         self.handed_out: dict[int, Any] = {}  # id of a __dict__ that was read -> its instance
 
     # ---- guards -----------------------------------------------------------------------------
@@ -191,6 +197,10 @@ class Observing(Machine):
         if owner is not None:
             for key, value in list(self.overlay.items()):
                 if key[0] == id(owner) and not self.is_slot(owner, key[1]):
+                    own = self.namespace(owner, self.external[id(owner)].source)
+                    self.lazy(own, namespace)
+                    if own is not self.external[id(namespace)].source:
+                        self.guard("SAME", own, self.external[id(namespace)].source)
                     del self.overlay[key]
                     if value is DELETED:
                         shadow.pop(key[1], None)
@@ -229,11 +239,15 @@ class Observing(Machine):
 
     def _observe_identity(self, value: Any, source: Source) -> Any:
         owner = bound_owner(value)
-        if type(value) is types.BuiltinFunctionType and owner is not None:
+        if type(value) in _BOUND and owner is not None:
             # a method of an object in C: lists' append and the like
             self.guard("TYPE", source, type(value))
             receiver = self.observe(self.lazy(self.member(source, "__self__"), owner))
             self.guard("EQUALS", self.member(source, "__name__"), value.__name__)
+            for base in type(owner).__mro__:  # past a subclass's method of the same name
+                found = base.__dict__.get(value.__name__)
+                if type(found) in (types.MethodDescriptorType, types.WrapperDescriptorType):
+                    return found.__get__(receiver)
             return getattr(receiver, value.__name__)
         self.guard("ID", source, value)
         self.external.setdefault(id(value), External(value, source))

@@ -174,6 +174,14 @@ PURE_MODULES = frozenset(
 READING = frozenset({int, float, complex, bytes, bytearray, memoryview})
 READING_MODULES = frozenset({"builtins", "math", "cmath", "_operator", "_struct", "_string"})
 
+#: C functions that change an argument.
+CHANGING = frozenset(
+    """
+    _count_elements heapify heappush heappop heapreplace heappushpop insort insort_left
+    insort_right _heapify_max _heappop_max _heapreplace_max setitem delitem
+    """.split()
+)
+
 #: C callables that iterate over their arguments, so that these become interpreted iterators.
 ITERATING = frozenset(
     """

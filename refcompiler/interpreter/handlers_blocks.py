@@ -239,7 +239,7 @@ def match_sequence(m: Machine, f: Frame, arg: Any) -> None:
 
 @op("MATCH_KEYS")
 def match_keys(m: Machine, f: Frame, arg: Any) -> None:
-    subject, keys = m.own(f.stack[-2]), f.stack[-1]
+    subject, keys = m.own(f.stack[-2]), m.own(f.stack[-1])
     f.stack.append(_match_keys(subject, keys))
 
 
@@ -262,7 +262,7 @@ def _match_keys(subject: Any, keys: tuple) -> tuple | None:
 @op("MATCH_CLASS")
 def match_class(m: Machine, f: Frame, count: int) -> None:
     s = f.stack
-    names, cls, subject = s[-1], m.own(s[-2]), s[-3]
+    names, cls, subject = m.own(s[-1]), m.own(s[-2]), s[-3]
     found = _match_class(m, m.own(subject), cls, count, names)
     del s[-3:]
     s.append(found)

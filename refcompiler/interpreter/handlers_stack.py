@@ -268,7 +268,7 @@ def build_map(m: Machine, f: Frame, count: int) -> None:
 @op("BUILD_CONST_KEY_MAP")
 def build_const_key_map(m: Machine, f: Frame, count: int) -> None:
     *values, keys = _take(f, count + 1)
-    _replace(f, count + 1, dict(zip(keys, [m.own(v) for v in values], strict=True)))
+    _replace(f, count + 1, dict(zip(m.own(keys), [m.own(v) for v in values], strict=True)))
 
 
 @op("BUILD_STRING")
@@ -400,17 +400,17 @@ def load_build_class(m: Machine, f: Frame, arg: Any) -> None:
 @op("MAKE_FUNCTION")
 def make_function(m: Machine, f: Frame, flags: int) -> None:
     s = f.stack
-    code: CodeType = s[-1]
+    code: CodeType = m.own(s[-1])
     index = -2
     closure = annotations = kwdefaults = defaults = None
     if flags & 8:
-        closure, index = s[index], index - 1
+        closure, index = m.own(s[index]), index - 1
     if flags & 4:
-        annotations, index = s[index], index - 1
+        annotations, index = m.own(s[index]), index - 1
     if flags & 2:
-        kwdefaults, index = s[index], index - 1
+        kwdefaults, index = m.own(s[index]), index - 1
     if flags & 1:
-        defaults, index = s[index], index - 1
+        defaults, index = m.own(s[index]), index - 1
     function = FunctionType(code, f.globals, code.co_name, defaults, closure)
     function.__kwdefaults__ = kwdefaults
     if annotations is not None:

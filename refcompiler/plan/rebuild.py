@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from refcompiler.capture.attributes import is_heap
+from refcompiler.capture.attributes import is_heap, namespace_of, slot_of
 from refcompiler.capture.machine import Symbolic
 from refcompiler.capture.observe import CONSTANT_TYPES, is_numpy_scalar
 from refcompiler.capture.operators import Pulled
@@ -141,6 +141,9 @@ class Rebuilder:
                 self.lines.append(f"{name} += [{self.many(value)}]")
             return name
         if kind is dict:
+            owner = self.machine.own_namespaces.get(id(value))
+            if owner is not None:
+                return self.assign(value, f"{self.expression(owner)}.__dict__")
             name = self.assign(value, "{}")
             self.entries(name, value)
             return name
@@ -163,6 +166,10 @@ class Rebuilder:
             method = constant(MethodType)
             return self.assign(value, f"{method}({self.many((value.__func__, value.__self__))})")
         if kind in (types.BuiltinFunctionType, types.MethodWrapperType):
+            slot = slot_of(value)
+            if slot is not None:
+                receiver = self.expression(value.__self__)
+                return self.assign(value, f"{constant(slot)}.__get__({receiver})")
             return self.assign(
                 value, f"getattr({self.expression(value.__self__)}, {value.__name__!r})"
             )
@@ -290,7 +297,7 @@ class Rebuilder:
             self.lines.append(f"list.extend({name}, [{self.many(list.__iter__(value))}])")
         elif issubclass(type(value), set):
             self.lines.append(f"set.update({name}, [{self.many(set.__iter__(value))}])")
-        namespace = getattr(value, "__dict__", None)
+        namespace = namespace_of(value)
         if namespace:
             text = self.expression(dict(namespace))
             self.lines.append(f"{name}.__dict__.update({text})")

@@ -242,7 +242,7 @@ def weight_norm():
     return nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), [(t(3, 4),)] * 2
 
 
-@cases(graphs=3, breaks=13, recompiles=1)
+@cases(graphs=3, breaks=11, recompiles=1)
 def lazy_module():
     m = nn.LazyLinear(4)
     return m, [(t(3, 4),), (t(3, 4),)], [m]
