@@ -63,9 +63,16 @@ GUARDS: Table[GuardKind] = Table(
         GuardKind(
             "PRESENT",
             "nothing",
-            "the value can be read (hasattr was true)",
+            "the value can be read, though nothing else was asked of it",
             "{source}: expected to be there",
             "an object without the attribute",
+        ),
+        GuardKind(
+            "EMPTY",
+            "nothing",
+            "the cell of the closure has no value",
+            "{source}: expected no value, found {found}",
+            "a variable that was assigned to since",
         ),
         GuardKind(
             "LENGTH",
@@ -140,8 +147,8 @@ GUARDS: Table[GuardKind] = Table(
         ),
         GuardKind(
             "STATE",
-            "a function of torch that reads a global setting, its arguments and its answer",
-            "the function answers the same",
+            "a function that reads a global setting or a cache, its arguments and its answer",
+            "the function answers the same (it runs as often as in eager mode)",
             "global setting: expected {expected}, found {found}",
             "torch.set_num_threads with another number",
         ),

@@ -195,11 +195,15 @@ class Attributes(Observing):
         external = self.external.get(id(value))
         if external is None:
             return getattr(value, name)
-        if name in ("__code__", "__name__", "__qualname__", "__globals__", "__doc__"):
+        if name in ("__code__", "__globals__", "__builtins__"):
+            self.guard("CODE", external.source, (value.__code__, None))
             return getattr(value, name)
-        if name in ("__module__", "__annotations__", "__builtins__"):
-            return getattr(value, name)
-        if name in ("__defaults__", "__kwdefaults__", "__closure__"):
+        if name in _NAMES_OF_CLASSES or name in (
+            "__defaults__",
+            "__kwdefaults__",
+            "__closure__",
+            "__annotations__",
+        ):
             return self.lazy(self.member(external.source, name), getattr(value, name))
         found = self.overlay.get((id(value), name), UNSET)
         if found is not UNSET and found is not DELETED:

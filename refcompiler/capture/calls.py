@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import types
 import weakref
 from collections.abc import Mapping, Sequence
@@ -77,6 +78,8 @@ class Calls(Operators):
             source = self.source_of(function)
             if source is not None:
                 return self.lazy(self.sources.make("referent", source), function())
+        if kind in (operator.attrgetter, operator.itemgetter, operator.methodcaller):
+            return self.call_getter(frame, function, args, kwargs)
         if kind.__name__ == "_lru_cache_wrapper":
             return self.call_cached(frame, function, args, kwargs)
         if kind in (types.BuiltinFunctionType, types.MethodWrapperType) or isinstance(
@@ -117,11 +120,34 @@ class Calls(Operators):
             return extra
         return self.run(new)
 
+    def call_getter(self, frame: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+        """``operator.attrgetter`` and its like, which tell their parts when pickled."""
+        if len(args) != 1 or kwargs:
+            return self.call_pure(function, args, kwargs)
+        (value,) = args
+        kind, parts = type(function), function.__reduce__()
+        if kind is operator.methodcaller:
+            if parts[0] is not kind:  # a partial, which holds the keywords
+                name, rest, named = parts[0].args[0], parts[1], parts[0].keywords
+            else:
+                (name, *rest), named = parts[1], {}
+            return self.call(frame, self.getattr(value, name), rest, named)
+        found = []
+        for part in parts[1]:
+            item = value
+            if kind is operator.itemgetter:
+                item = self.getitem(item, part)
+            else:
+                for name in part.split("."):
+                    item = self.getattr(item, name)
+            found.append(item)
+        return found[0] if len(found) == 1 else tuple(map(self.force, found))
+
     def call_cached(self, frame: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
         """A function under ``functools.lru_cache``.
 
-        It declares that equal arguments give the same answer for good, so with constant
-        arguments its own cache is asked, and a constant answer needs no guards.
+        With constant arguments its own cache is asked, and asked again by each call's guards; what
+        a constant answer was computed from needs no guards.
         """
         source = self.source_of(function)
         forced = [self.force(a) for a in args]
@@ -132,6 +158,8 @@ class Calls(Operators):
             self.guard("ID", source, function)
             found = function(*forced, **named)
             if type(found) in CONSTANT_TYPES:
+                asked = functools.partial(function, **named) if named else function
+                self.guard("STATE", None, (asked, tuple(forced), found))
                 return found
         wrapped = function.__wrapped__
         if source is not None:
@@ -341,6 +369,8 @@ class Calls(Operators):
             return function(*map(self.force, args))
         if module.startswith("torch"):
             raise Break("ambient-state", f"{module}.{name}")
+        if self.is_foreign(function):
+            raise Break("c-function", f"a {type(function).__name__} from outside")
         if module in PURE_MODULES:
             if name in IMPURE_BUILTINS:
                 raise Break(IMPURE_BUILTINS[name], f"{module}.{name}")

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from refcompiler.capture.attributes import find
 from refcompiler.capture.calls import MODELS, Calls
 from refcompiler.capture.natively import is_quiet, natively
 from refcompiler.capture.observe import MAPPINGS, SEQUENCES, SETS

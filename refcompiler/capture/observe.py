@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import enum
+import operator
 import types
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -50,6 +51,9 @@ IDENTITY_TYPES = (
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
     types.ClassMethodDescriptorType,
+    operator.attrgetter,
+    operator.itemgetter,
+    operator.methodcaller,
     types.UnionType,
     types.GenericAlias,
     property,
@@ -108,6 +112,11 @@ class Observing(Machine):
     def source_of(self, value: Any) -> Source | None:
         external = self.external.get(id(value))
         return None if external is None else external.source
+
+    def is_hidden(self, value: Any) -> bool:
+        """An object from outside whose contents C code would read unguarded."""
+        kind = type(value)
+        return self.is_foreign(value) and not issubclass(kind, (enum.Enum, BaseException))
 
     def is_foreign(self, value: Any) -> bool:
         """An object from outside that has state of its own (not a constant, not a shadow)."""
@@ -402,6 +411,7 @@ class Observing(Machine):
             return UNSET if found is DELETED else found
         value = super().load_cell(cell)
         if value is UNSET:
+            self.guard("EMPTY", external.source)
             return UNSET
         return self.lazy(self.sources.make("cell", external.source), value)
 

@@ -203,6 +203,9 @@ class Operators(Attributes):
             plain = all(find(type(x), "__eq__")[1] is object.__dict__["__eq__"] for x in (a, b))
             if plain:
                 return self.same(a, b) is (function is operator.eq)
+        if self.is_hidden(a) or self.is_hidden(b):
+            names = f"{type(a).__name__} and {type(b).__name__}"
+            raise Break("external-object", f"{function.__name__} of {names}")
         if function is operator.mod and type(a) in (str, bytes):
             self.check_printable(b)
         return natively(self, function, a, b)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import CellType
 from typing import Any, NamedTuple
 
 import torch
@@ -65,6 +66,10 @@ def _short(value: Any) -> str:
     except Exception:  # a repr of the user's may raise anything; the guard's report must not
         text = object.__repr__(value)
     return text if len(text) < 120 else text[:117] + "..."
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__name__", None) or _short(function)
 
 
 class TensorMeta(NamedTuple):
@@ -132,6 +137,8 @@ def _equals_text(v: str, want: Any, constant: Callable[[Any], str]) -> str:
         return f"{v} is {want!r}"
     if kind in _SINGLETONS:
         return f"{v} is {constant(want)}"
+    if not v.isidentifier() and kind not in _SINGLETONS:  # an expression, to be evaluated once
+        return f"same_constant({v}, {constant(want)})"
     if kind is float and math.isnan(want):
         return f"type({v}) is float and {v} != {v}"
     if kind is float and want == 0.0:
@@ -277,6 +284,15 @@ def _ambient_text(v: str, want: Ambient, constant: Callable[[Any], str]) -> str:
     return text
 
 
+def is_empty(cell: CellType) -> bool:
+    """Whether a closure's variable has no value."""
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return True
+    return False
+
+
 #: Metadata of a tensor that TENSOR does not hold, guarded when a program reads it.
 METADATA = frozenset(
     "is_leaf output_nr storage_offset _is_view is_shared is_pinned retains_grad".split()
@@ -366,6 +382,11 @@ KINDS: dict[str, Kind] = {
             str(TensorMeta.of(value)) if isinstance(value, torch.Tensor) else _short(value)
         ),
     ),
+    "EMPTY": Kind(
+        lambda v, want, c: f"is_empty({v})",
+        lambda value, want: is_empty(value),
+        found=lambda value: _short(value.cell_contents),
+    ),
     "METADATA": Kind(
         lambda v, want, c: f"{v}.{want[0]}{'()' if want[0] in CALLED else ''} == {c(want[1])}",
         lambda value, want: metadata(value, want[0]) == want[1],
@@ -375,9 +396,9 @@ KINDS: dict[str, Kind] = {
         ),
     ),
     "STATE": Kind(
-        lambda v, want, c: f"{c(want[0])}({', '.join(map(c, want[1]))}) == {c(want[2])}",
-        lambda value, want: want[0](*want[1]) == want[2],
-        show=lambda want: f"{want[0].__name__}{want[1]!r} = {want[2]!r}",
+        lambda v, want, c: _equals_text(f"{c(want[0])}({', '.join(map(c, want[1]))})", want[2], c),
+        lambda value, want: same_constant(want[0](*want[1]), want[2]),
+        show=lambda want: f"{_name(want[0])}{want[1]!r} = {want[2]!r}",
         found=lambda value: "another answer",
     ),
     # ``expected`` is a source; the generated guards give ``text`` the name of its value.
@@ -419,6 +440,7 @@ NAMESPACE: dict[str, Any] = {
     "autocast_settings": autocast_settings,
     "default_devices": default_devices,
     "same_constant": same_constant,
+    "is_empty": is_empty,
     "storage_pattern": storage_pattern,
     "dict_getitem": dict.__getitem__,
     "key_at": key_at,

@@ -108,12 +108,31 @@ def _ordered_guards(captured: Captured) -> list[Guard]:
             if type(other.value) is type(changed.value) and other.value is not changed.value:
                 if not isinstance(other.value, (CellType, dict)) and other.shadow is None:
                     machine.guard("DISTINCT", changed.source, other.source)
+    _guard_presence(machine)
     first: list[Guard] = []
     rest: list[Guard] = []
     for guard in machine.guards.values():
         is_argument = guard.source is not None and guard.source.kind == "arg"
         (first if is_argument and guard.kind == "TENSOR" else rest).append(guard)
     return [ambient, *first, *rest]
+
+
+def _guard_presence(machine: Any) -> None:
+    """That something could be read may have decided which way the program went."""
+    covered: set[Source] = set()
+
+    def cover(source: Any) -> None:
+        while source is not None and source not in covered:
+            covered.add(source)
+            source = source.parent
+
+    for guard in machine.guards.values():
+        cover(guard.source)
+    for source in reversed(machine.lazies):  # what was reached through another comes after it
+        if source not in covered:
+            if source.parent is not None:
+                machine.guard("PRESENT", source)
+            cover(source)
 
 
 def _changes(machine: Any, fake: torch.Tensor) -> bool:

@@ -565,7 +565,7 @@ def break_in_try_and_finally():
     return f
 
 
-@cases(graphs=2, breaks=8)
+@cases(graphs=2, breaks=6)
 def break_while_handling():
     def f(x):
         try:
@@ -686,7 +686,7 @@ def exception_after_a_break():
     return f
 
 
-@cases(breaks=2)
+@cases(breaks=1)
 def exception_from_a_native_call():
     def f(x):
         y = x + 1

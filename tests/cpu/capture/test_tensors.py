@@ -248,7 +248,7 @@ def gather_scatter():
     return f, [(t(3, 4),), (t(3, 4),)]
 
 
-@cases(graphs=2, breaks=2)
+@cases(graphs=2, breaks=1)
 def wrong_index_caught():
     def f(x):
         y = x + 1

@@ -7,6 +7,7 @@ import copy
 import math
 import string
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -279,6 +280,22 @@ def test_identity_and_class() -> None:
     assert agree("PRESENT", None, [None, 0]) == 2
 
 
+def test_empty_cells() -> None:
+    assert agree("EMPTY", None, [types.CellType(), types.CellType(1), types.CellType(None)]) == 1
+
+
+def test_answers() -> None:
+    answers = [1, True, 1.0, math.nan, -0.0, "a", None, range(3)]
+    compared = 0
+    for want in answers:
+        for answer in answers:
+            guard = Guard("STATE", None, ((lambda value=answer: value), (), want), PLACE)
+            holds = answer is want
+            assert compiled(guard, [])() is holds is checked(guard, {})
+            compared += 1
+    assert compared == 64
+
+
 def test_code() -> None:
     def make(k: int) -> types.FunctionType:
         return lambda x: x * k
@@ -504,7 +521,7 @@ def test_setting() -> None:
 
 
 class Slotted:
-    __slots__ = ("v", "__dict__")
+    __slots__ = ("v", "__dict__", "__weakref__")
 
 
 def test_sources_read_alike() -> None:
@@ -533,6 +550,7 @@ def test_sources_read_alike() -> None:
         (s.make("member", s.make("dict", x), "w", "w"), box),
         (s.make("dict_item", x, "k"), table),
         (s.make("key", x, 1), {1: 1, (2, 3): 2}),
+        (s.make("referent", x), weakref.ref(box)),
         (s.make("closure", x, 0), function),
         (s.make("cell", s.make("closure", x, 0)), function),
         (s.make("default", x, -1), function),

@@ -82,6 +82,25 @@ def _present() -> tuple:
     return lambda x, b: x * hasattr(b, "k"), (_x(), _Box()), (_x(), bare)
 
 
+@violates("EMPTY")
+def _empty() -> tuple:
+    if not _x().numel():
+        k = 1
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        try:
+            return x * k
+        except NameError:
+            return x
+
+    def change() -> tuple:
+        nonlocal k
+        k = 5
+        return (_x(),)
+
+    return function, (_x(),), change
+
+
 @violates("LENGTH")
 def _length() -> tuple:
     return lambda x, v: x * len(v), (_x(), [1, 2]), (_x(), [1, 2, 3])
