@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 import refcompiler
-from benchmarks.harness import Row, compare
+from benchmarks.harness import Row, compare, one_thread
 
 GOAL = 0.5
 
@@ -19,12 +19,8 @@ def relu_of_sum(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def rows() -> list[Row]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         return entry_rows()
-    finally:
-        torch.set_num_threads(threads)
 
 
 def entry_rows() -> list[Row]:

@@ -7,12 +7,13 @@ quartiles of the ratios of single rounds as its spread. Below 1 means that ours 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,6 +103,19 @@ def quartiles(values: Sequence[float]) -> tuple[float, float]:
         return values[0], values[0]
     cuts = statistics.quantiles(values, n=4, method="inclusive")
     return cuts[0], cuts[2]
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """torch works on one thread inside."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def machine() -> str:
