@@ -18,8 +18,8 @@ from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES, is_numpy
 from refcompiler.capture.operators import Operators, Pulled
 from refcompiler.capture.policy import (
     AMBIENT_READERS,
-    CHANGING,
     CALLING,
+    CHANGING,
     HIGHER_ORDER_MODULES,
     IMPURE_BUILTINS,
     ITERATING,

@@ -449,7 +449,6 @@ class Operators(Attributes):
             return
         raise Break("c-function", f"the text of a {kind.__name__}")
 
-
     def fix_text(self, error: BaseException) -> None:
         """Guard what the text of an exception from outside is made of."""
         kind = type(error)
