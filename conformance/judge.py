@@ -65,7 +65,9 @@ class Oracle:
             moved = self.tensor(Precision(torch.float64, seed), step, like, path)
             if moved is not None:
                 distance = (moved - exact).abs() if not _is_exact(exact) else moved != exact
-                spread = torch.maximum(spread, distance.to(torch.float64))
+                # The largest number, moved up, is infinite; moved down, it tells how far.
+                distance = distance.to(torch.float64).nan_to_num(0.0, posinf=0.0)
+                spread = torch.maximum(spread, distance)
         if exact.is_complex():
             spread = torch.stack([spread, spread], -1)
         return Reference(exact, spread)

@@ -20,9 +20,9 @@ def packet(name: str) -> str:
 
 @cache
 def left_to_aten() -> frozenset[str]:
-    """The operators of which no overload has a lowering."""
+    """The operators of which no overload has a lowering, and the write to a mutated input."""
     lowered = {packet(row.name) for row in OPERATORS if row.lowering is not None}
-    return frozenset(packet(row.name) for row in OPERATORS) - lowered
+    return frozenset(packet(row.name) for row in OPERATORS) - lowered | {"aten.copy_"}
 
 
 @dataclass(frozen=True)

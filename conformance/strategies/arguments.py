@@ -124,8 +124,11 @@ class Drawer:
         bounds = arg.values if len(arg.values) == 2 and _numbers(arg.values) else ()
         summed = self.row.kind in MIXING
         layouts = ("offset",) if arg.contiguous else LAYOUTS
+        if self.row.kind == "normalisation":
+            # Values that are all one have no deviation, and rounding alone decides the result.
+            layouts = tuple(layout for layout in layouts if layout != "expanded")
         return self.draw(
-            drawings(name, dtype, shape, bounds, arg.nonzero, layouts, summed, arg.least)
+            drawings(name, dtype, shape, bounds, arg.nonzero, layouts, summed, arg.least, arg.nan)
         )
 
     def tensor_dtype(self, arg: Arg) -> str:

@@ -22,6 +22,7 @@ def contents(
     nonzero: bool = False,
     summed: bool = False,
     least: float = 0.0,
+    nan: bool = True,
 ) -> tuple[Number, ...]:
     """``size`` values of ``dtype``.
 
@@ -31,7 +32,7 @@ def contents(
     clipped to ``bounds`` (low, high); NaN stays. ``nonzero`` replaces zeros by ones. ``summed``
     keeps finite magnitudes near 1: beside a huge one nobody sees what became of the others, and
     whether sums overflow on the way depends on their order. ``least``: floats of a smaller
-    magnitude get this one, but for zeros.
+    magnitude get this one, but for zeros. Without ``nan``, zeros stand in its place.
     """
     rng = random.Random(f"{seed} {palette} {dtype} {size}")
     values = [_draw(rng, palette, dtype) for _ in range(size)]
@@ -40,6 +41,8 @@ def contents(
     if bounds:
         low, high = bounds
         values = [_clip(v, low, high, dtype) for v in values]
+    if not nan:
+        values = [0.0 if v != v else v for v in values]
     if least and dtypes.is_float(dtype):
         values = [math.copysign(least, v) if 0 < abs(v) < least else v for v in values]
     if nonzero:

@@ -108,6 +108,7 @@ class Drawing:
     nonzero: bool = False
     summed: bool = False
     least: float = 0.0
+    nan: bool = True
 
     def make(self, call: int) -> tuple[Storage, Tensor]:
         """The storage and the tensor of call number ``call``; later calls get nastier values."""
@@ -122,6 +123,7 @@ class Drawing:
             self.nonzero,
             self.summed,
             self.least,
+            self.nan,
         )
         # What lies around a view is observed too: nothing may be written there.
         base = f"_{self.name}" if self.layout.strides is None else f"{self.name}_storage"
@@ -146,9 +148,10 @@ def drawings(
     kinds: Sequence[str] = LAYOUTS,
     summed: bool = False,
     least: float = 0.0,
+    nan: bool = True,
 ) -> Drawing:
     """A tensor of that dtype and shape: its layout and the palette of its values are drawn."""
     layout = draw(layouts(shape, kinds))
     palette = draw(st.sampled_from(PALETTES))
     seed = draw(st.integers(0, 999))
-    return Drawing(name, dtype, shape, layout, palette, seed, bounds, nonzero, summed, least)
+    return Drawing(name, dtype, shape, layout, palette, seed, bounds, nonzero, summed, least, nan)

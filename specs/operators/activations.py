@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from specs.operators.pointwise import ALL, FLOATS, NUMBERS, SELF, pointwise, tolerance
 from specs.operators.row import Arg
@@ -219,7 +220,7 @@ pointwise(
     f"{_ATEN}.hardtanh_backward",
     (
         _GRAD,
-        _INPUT,
+        replace(_INPUT, nan=False),
         Arg("min_val", "scalar", values=(-4.0, 0.0)),
         Arg("max_val", "scalar", values=(0.0, 4.0)),
     ),

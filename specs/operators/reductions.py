@@ -361,7 +361,7 @@ add(
     "torch.native_group_norm",
     "normalisation",
     (
-        Arg("input", promotes=True, min_rank=3, max_rank=5, nonempty=True),
+        Arg("input", promotes=True, min_rank=3, max_rank=5, nonempty=True, contiguous=True),
         replace(_CHANNEL_WEIGHT, contiguous=True),
         replace(_CHANNEL_BIAS, contiguous=True),
         Arg("N", "int", "length_of_0"),
@@ -375,7 +375,7 @@ add(
     "group_norm",
     FLOATS,
     tolerance=SUMMED,
-    doc="`group_norm` makes weight and bias contiguous first; this one relies on it.",
+    doc="`group_norm` makes its tensors contiguous first; this one relies on it.",
 )
 add(
     "batch_norm.default",

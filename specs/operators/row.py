@@ -61,7 +61,8 @@ class Arg:
     ``min_rank``, ``max_rank`` bound a tensor's rank. ``nonzero``: no element may be zero if the
     computing dtype is an integer (eager raises). Not ``reached``: ``call`` does not have it, only
     the overload does. ``nonempty``: no dimension of length 0; ``min_length``: none shorter.
-    ``contiguous``: eager reads it as if it were, whatever its strides.
+    ``contiguous``: eager reads it as if it were, whatever its strides, or rejects it if it is not.
+    Not ``nan``: eager has no one value for it, but one in vectors and one in what they leave over.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Arg:
     nonzero: bool = False
     least: float = 0.0
     contiguous: bool = False
+    nan: bool = True
     reached: bool = True
     nonempty: bool = False
     min_length: int = 0
