@@ -182,6 +182,12 @@ class Observing(Machine):
             function = self.observe(self.lazy(self.member(source, "__func__"), value.__func__))
             self_ = self.observe(self.lazy(self.member(source, "__self__"), value.__self__))
             return MethodType(function, self_)
+        if kind is super:
+            owner = self.observe(
+                self.lazy(self.member(source, "__thisclass__"), value.__thisclass__)
+            )
+            self_ = self.observe(self.lazy(self.member(source, "__self__"), value.__self__))
+            return super(owner, self_)
         if kind is slice:
             parts = [
                 self.observe(self.lazy(self.member(source, name), getattr(value, name)))

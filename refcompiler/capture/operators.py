@@ -199,6 +199,9 @@ class Operators(Attributes):
         return self._unsupported(function, a, b)
 
     def _native_binary(self, function: Callable, a: Any, b: Any) -> Any:
+        for value in (a, b):
+            if hasattr(type(value), "__next__") and self.is_foreign(value):
+                raise Break("external-iterator", f"a {type(value).__name__} from outside")
         if function in (operator.eq, operator.ne) and (self.is_foreign(a) or self.is_foreign(b)):
             plain = all(find(type(x), "__eq__")[1] is object.__dict__["__eq__"] for x in (a, b))
             if plain:

@@ -679,7 +679,7 @@ def exception_from_an_operation():
 @cases(breaks=2)
 def exception_after_a_break():
     def f(x):
-        y = x + 1
+        y = x + 1  # noqa: F841
         print("before")
         raise ValueError("after")
 
@@ -713,7 +713,7 @@ def exception_chain_out():
 @cases(breaks=4)
 def exception_reraised():
     def f(x):
-        y = x + 1
+        y = x + 1  # noqa: F841
         try:
             raise Custom("a", 1)
         except Custom as error:

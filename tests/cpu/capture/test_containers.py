@@ -72,7 +72,14 @@ def dict_methods():
         d.update(a=x * 2, z=1)
         d |= {"w": 2}
         e = d | {"a": 0}
-        got = d.get("a"), d.get("q"), d.get("q", x), d.pop("z"), d.pop("q", 7), d.setdefault("s", [])
+        got = (
+            d.get("a"),
+            d.get("q"),
+            d.get("q", x),
+            d.pop("z"),
+            d.pop("q", 7),
+            d.setdefault("s", []),
+        )
         d["s"].append(x)
         del d[2]
         last = e.popitem()
@@ -195,7 +202,17 @@ def tuples():
     def f(x):
         a = (x, 1)
         b = a + (2,)
-        return x + 1, a, b, b * 2, b[1:], a == (x, 1), hash((1, 2)) == hash((1, 2)), (1, 2) < (1, 3), *b
+        return (
+            x + 1,
+            a,
+            b,
+            b * 2,
+            b[1:],
+            a == (x, 1),
+            hash((1, 2)) == hash((1, 2)),
+            (1, 2) < (1, 3),
+            *b,
+        )
 
     return f
 
@@ -308,7 +325,7 @@ def user_containers():
         tb.update(c=x * 2)
         del tb["a"]
         outside.push(x)
-        return [v for v in s], bool(Stack()), len(s), x in s[:1], dict(tb), tb.get("z", 1), tb.pop("b"), (
+        return [v for v in s], bool(Stack()), len(s), x in s[:1], dict(tb), tb.get("z", 1), tb.pop("b"), (  # noqa: E501
             list(tb.items()), {**tb}, bool(outside), outside[0], "c" in tb, list(zip(s, tb)),
         )  # fmt: skip
 
@@ -339,7 +356,7 @@ def text():
             repr({"k": (1, None)}), str(x.shape), f"{x.shape}", "b" in name, name * 2, ord("a"),
             name.encode(), bytes([1, 2]), int("7"), float("1e3"), str(1.5), "%s" % (x.device,),
             string.Template("$a").substitute(a=1), re.sub("[ab]", "-", name), f"{x.dtype}", chr(98),
-            str(torch.Size([1])), f"{True}{None}", name.center(7, "*"), "x" "y", name.partition("b"),
+            str(torch.Size([1])), f"{True}{None}", name.center(7, "*"), "x" "y", name.partition("b"),  # noqa: E501
         )  # fmt: skip
 
     return f
@@ -358,7 +375,7 @@ def numbers():
     def f(x, n, r):
         z = complex(1, 2)
         return (
-            x * n + r, n // 2, n % 3, -n, n**2, n / 2, divmod(n, 2), n & 1, n | 8, n ^ 1, ~n, n << 2,
+            x * n + r, n // 2, n % 3, -n, n**2, n / 2, divmod(n, 2), n & 1, n | 8, n ^ 1, ~n, n << 2,  # noqa: E501
             round(r, 1), int(r), float(n), bool(n), abs(-r), z * 2, z.real, (5).bit_length(),
             max(n, r), sum([n, r]), n == 7, n < r, 1_000, 0x10, hex(n), r.is_integer(), 10**20,
         )  # fmt: skip
@@ -387,7 +404,18 @@ def slices_and_ranges():
     def f(x):
         r = range(10, 0, -3)
         s = slice(0, 2)
-        return x[s], list(r), r[1], len(r), 4 in r, s.start, s.indices(5), [*range(3)], r[::2], x[:, s]
+        return (
+            x[s],
+            list(r),
+            r[1],
+            len(r),
+            4 in r,
+            s.start,
+            s.indices(5),
+            [*range(3)],
+            r[::2],
+            x[:, s],
+        )
 
     return f
 
@@ -463,7 +491,7 @@ def tee_and_counts():
         a, b = itertools.tee([x, x + 1])
         c = itertools.count(3, 2)
         return list(a), list(b), next(c), next(c), list(itertools.combinations([1, 2, 3], 2)), (
-            list(itertools.permutations([1, 2])), list(itertools.islice(itertools.cycle([1, 2]), 3)),
+            list(itertools.permutations([1, 2])), list(itertools.islice(itertools.cycle([1, 2]), 3)),  # noqa: E501
         )  # fmt: skip
 
     return f

@@ -118,7 +118,7 @@ def cell_deleted():
         y = x + 1
 
         def g():
-            return y
+            return y  # noqa: F821
 
         r = g()
         del y

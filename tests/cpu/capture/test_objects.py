@@ -751,7 +751,7 @@ def enums():
         names = [m.name for m in Color]
         return (
             x, c, c.value, c.name, c.label, names, Color(2), Color["RED"], Number.TWO + 1,
-            (Flag.A | Flag.B) & Flag.A, Number(1) == 1, {Color.RED: x}, str(c), f"{c!r}", c in Color,
+            (Flag.A | Flag.B) & Flag.A, Number(1) == 1, {Color.RED: x}, str(c), f"{c!r}", c in Color,  # noqa: E501
         )  # fmt: skip
 
     return f, [(t(2), Color.RED), (t(2), Color.BLUE), (t(2), Color.RED)]

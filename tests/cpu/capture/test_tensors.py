@@ -524,7 +524,7 @@ def random_numbers():
     def f(x):
         return (
             torch.rand(3) + x, torch.randn_like(x), F.dropout(x, 0.5), torch.bernoulli(x.sigmoid()),
-            torch.randint(0, 10, (2,)), torch.randperm(5), x.clone().uniform_(), torch.normal(x, 1.0),
+            torch.randint(0, 10, (2,)), torch.randperm(5), x.clone().uniform_(), torch.normal(x, 1.0),  # noqa: E501
             torch.multinomial(x.softmax(0), 2), x.clone().normal_(),
         )  # fmt: skip
 
