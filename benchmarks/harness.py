@@ -44,17 +44,19 @@ def compare(
     goal: float | None = None,
     rounds: int = 21,
     sample: float = 0.01,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Row:
     """Time two callables in turns.
 
     Each is called once to warm up, and then as often per round as fills ``sample`` seconds.
+    ``clock``: ``time.thread_time`` counts what this thread alone used.
     """
     pair = (ours, theirs)
-    numbers = [calls_to_fill(way, sample) for way in pair]
+    numbers = [calls_to_fill(way, sample, clock) for way in pair]
     return alternate(
         name,
-        lambda: time_of(ours, numbers[0]),
-        lambda: time_of(theirs, numbers[1]),
+        lambda: time_of(ours, numbers[0], clock),
+        lambda: time_of(theirs, numbers[1], clock),
         against=against,
         goal=goal,
         rounds=rounds,
@@ -81,18 +83,25 @@ def alternate(
     return Row(name, a, b, a / b, low, high, rounds, against, goal)
 
 
-def time_of(way: Callable[[], object], number: int) -> float:
+def time_of(
+    way: Callable[[], object], number: int, clock: Callable[[], float] = time.perf_counter
+) -> float:
     """Seconds per call, over ``number`` calls."""
-    start = time.perf_counter()
+    start = clock()
     for _ in range(number):
         way()
-    return (time.perf_counter() - start) / number
+    return (clock() - start) / number
 
 
-def calls_to_fill(way: Callable[[], object], seconds: float) -> int:
+def calls_to_fill(
+    way: Callable[[], object],
+    seconds: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> int:
+    """How many calls take at least that long by ``clock``; the first call is not counted."""
     way()
     number = 1
-    while (taken := time_of(way, number) * number) < seconds:
+    while (taken := time_of(way, number, clock) * number) < seconds:
         number = max(number * 2, int(number * seconds / max(taken, 1e-9)))
     return number
 
@@ -119,13 +128,14 @@ def one_thread() -> Iterator[None]:
 
 
 def machine() -> str:
-    """One line about where figures were taken: processor, cores, threads, versions."""
+    """One line about where figures were taken: processor, cores, load, threads, versions."""
     import torch
 
     cores = len(os.sched_getaffinity(0))
     python = ".".join(map(str, sys.version_info[:3]))
     return (
-        f"{processor()}, {cores} cores, {torch.get_num_threads()} torch threads, "
+        f"{processor()}, {cores} cores, load {os.getloadavg()[0]:.1f}, "
+        f"{torch.get_num_threads()} torch threads by default, "
         f"Python {python}, torch {torch.__version__}, {time.strftime('%Y-%m-%d')}"
     )
 

@@ -1,14 +1,17 @@
 """Kernels: compiled functions of about a million elements, where a call is mostly its kernel.
 
-    python -m benchmarks.kernels [--only NAME ...] [--rounds N] [--direct]
+    python -m benchmarks.kernels [--only NAME ...] [--rounds N] [--direct] [--serial]
 
-prints chosen cases; ``--direct`` leaves out both front ends' entries on our side, to see the kernel
-and its wrapper alone.
+prints chosen cases; ``--direct`` leaves out the front end's entry on our side, to see the kernel
+and its wrapper alone; ``--serial`` takes one thread, and the processor time of that thread, which
+a busy machine does not disturb much.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import time
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -17,7 +20,7 @@ import torch.nn.functional as F
 
 import fastpath
 import refcompiler
-from benchmarks.harness import Row, compare, table
+from benchmarks.harness import Row, compare, one_thread, table
 
 GOAL = 0.8  # for pointwise chains and reductions along rows
 Case = tuple[Callable[..., Any], tuple[torch.Tensor, ...]]
@@ -85,12 +88,15 @@ def compile_directly(function: Callable[..., Any], inputs: tuple[torch.Tensor, .
     return fastpath.compile_graph(torch.fx.symbolic_trace(function), list(inputs))
 
 
-def rows(only: Collection[str] = (), *, rounds: int = 31, direct: bool = False) -> list[Row]:
+def rows(
+    only: Collection[str] = (), *, rounds: int = 31, direct: bool = False, serial: bool = False
+) -> list[Row]:
     """One row a case, for inference: ours is `refcompiler.compile` or, if ``direct``, the backend's
     callable itself. Raises ``AssertionError`` when a result is not eager's."""
-    with torch.no_grad():
+    clock = time.thread_time if serial else time.perf_counter
+    with torch.no_grad(), one_thread() if serial else contextlib.nullcontext():
         return [
-            kernel_row(name, *case, rounds=rounds, direct=direct)
+            kernel_row(name, *case, rounds=rounds, direct=direct, clock=clock)
             for name, case in cases().items()
             if not only or name in only
         ]
@@ -103,6 +109,7 @@ def kernel_row(
     *,
     rounds: int,
     direct: bool,
+    clock: Callable[[], float],
 ) -> Row:
     refcompiler.reset()
     torch.compiler.reset()
@@ -119,6 +126,7 @@ def kernel_row(
         against="`torch.compile`",
         goal=None if name in WITHOUT_GOAL else GOAL,
         rounds=rounds,
+        clock=clock,
     )
 
 
@@ -127,11 +135,13 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="names of cases")
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--direct", action="store_true", help="without our front end's entry")
+    parser.add_argument("--serial", action="store_true", help="one thread, by its processor time")
     options = parser.parse_args()
     known = cases()
     if unknown := set(options.only) - set(known):
         parser.error(f"no case {min(unknown)!r}; there are: {', '.join(known)}")
-    print(table(rows(options.only, rounds=options.rounds, direct=options.direct)))
+    chosen = rows(options.only, rounds=options.rounds, direct=options.direct, serial=options.serial)
+    print(table(chosen))
 
 
 if __name__ == "__main__":
