@@ -130,6 +130,8 @@ class Recorder:
             return value.item()  # torch takes a numpy scalar as the Python number
         if kind is FunctionType or (callable(value) and not isinstance(value, type)):
             raise Break("higher-order", f"a function is an argument of an operation: {value!r}")
+        if kind is complex and "-0.0" in (str(value.real), str(value.imag)):
+            raise Break("operation-not-modelled", f"the constant {value!r}, which fx misprints")
         if value is not None and value is not ... and not isinstance(value, _PRINTABLE):
             raise Break("operation-not-modelled", f"an argument of class {kind.__qualname__}")
         return value

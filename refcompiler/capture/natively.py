@@ -7,6 +7,7 @@ they read would be unguarded and what they write lost. A profile function sees t
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, FrameType, FunctionType
@@ -57,6 +58,8 @@ def natively(machine: Any, function: Callable, *args: Any, **kwargs: Any) -> Any
             return function(*args)
     if sys.getprofile() is not None:  # this one already, or one of the user's
         return function(*args, **kwargs)
+    collects = gc.isenabled()
+    gc.disable()  # its callbacks are not the program's
     sys.setprofile(_spy)
     try:
         return function(*args, **kwargs)
@@ -65,6 +68,8 @@ def natively(machine: Any, function: Callable, *args: Any, **kwargs: Any) -> Any
         context = f"{name} calls {seen.args[0]}"
     finally:
         sys.setprofile(None)
+        if collects:
+            gc.enable()
     raise Restart(machine.steps, "c-function", context)
 
 
