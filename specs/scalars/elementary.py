@@ -100,26 +100,30 @@ _row(
     2.0,
     special=(1e-10, -1e-10, -0.5, -0.99999994, 0.41421357, -0.29289323, 1e20),
 )
-_TRIG = (PI, PI / 2, PI / 4, 1e5, 1e10, 1e22, 3e38, 710.0, 6381956970095103.0 * 2.0**797)
+_TRIG = (
+    *(PI, PI / 2, PI / 4, 1e5, 1e10, 1e22, 3e38, 710.0, 6381956970095103.0 * 2.0**797),
+    # both sides of where the kernels change the method, and multiples of pi/2 just below
+    *(2.0**20 - 2.0**-33, 2.0**20, 2.0**23 - 0.5, 2.0**23, 667543.0 * PI / 2, 5340352.0 * PI / 2),
+)
 _row(
     "sin",
     exact.elementary("sin", at_inf=NAN, at_minus_inf=NAN, at_zero=_keep),
-    1.5,
-    1.5,
+    1.6,
+    1.6,
     special=_TRIG,
 )
 _row(
     "cos",
     exact.elementary("cos", at_inf=NAN, at_minus_inf=NAN, at_zero=_one),
-    1.5,
-    1.5,
+    1.6,
+    1.6,
     special=_TRIG,
 )
 _row(
     "tan",
     exact.elementary("tan", at_inf=NAN, at_minus_inf=NAN, at_zero=_keep),
     2.5,
-    3.0,
+    3.5,
     special=_TRIG,
 )
 

@@ -7,7 +7,7 @@ them; the storage conversions ``m.bf16_to_f32`` (of u16 bits), ``m.f32_to_bf16``
 i8 i16 i32 i64 f32 f64``; ``m.cast_S_f16`` and ``m.cast_S_bf16`` round to the reduced float and give
 an f32. Operands have to be of exactly the kind that the name says. Functions are emitted inline and
 vectorise, except integer ``pow``, float ``fmod``, ``remainder`` and ``floordiv`` (the C library's
-fmod), and ``sin``, ``cos``, ``tan`` of f64 (the C library takes large arguments).
+fmod). ``sin``, ``cos`` and ``tan`` call a function out of line for large arguments (``rare.py``).
 """
 
 from __future__ import annotations

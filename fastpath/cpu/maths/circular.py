@@ -19,12 +19,40 @@ from fastpath.cpu.maths.exponential import (
     two_product,
     two_sum,
 )
+from fastpath.cpu.maths.rare import at_least, when_large
 
 # -- sine, cosine, tangent ------------------------------------------------------------------------
 
 
-def _reduced_single(x: Value) -> tuple[Value, Value]:
-    """(r, k) with x = k pi/2 + r, abs(r) <= pi/4, r in float64, for every finite float32 x."""
+def _near_single(x: Value) -> tuple[Value, Value]:
+    """(r, k) with x = k pi/2 + r, abs(r) <= pi/4, r in float64, for abs(x) < 2**23.
+
+    The product of k and the first part of pi/2 is exact.
+    """
+    x = x.to("f64")
+    k_float, k = nearest(x, 1 / c.HALF_PI[0])
+    r = k_float.fma(-c.HALF_PI_F32[0], x)
+    return k_float.fma(-c.HALF_PI_F32[1], r), k.to("i32")
+
+
+def _near_double(x: Value) -> tuple[Value, Value, Value]:
+    """(r, r_low, k) with x = k pi/2 + r + r_low, abs(r) <= pi/4, for abs(x) < 2**20.
+
+    The products of k and the first two parts of pi/2 are exact, and so is what the subtractions
+    round away: x is a multiple of a larger power of two than their last bits (T. J. Dekker, 1971).
+    """
+    k_float, k = nearest(x, 1 / c.HALF_PI[0])
+    first, second, third = c.HALF_PI_F64
+    high = k_float.fma(-first, x)
+    total = k_float.fma(-second, high)
+    lost = k_float.fma(-second, high - total)
+    rest = k_float * third
+    r = total - rest
+    return r, lost + ((total - r) - rest), k
+
+
+def _far_single(x: Value) -> tuple[Value, Value]:
+    """The same as :func:`_near_single` for every finite float32 x from 1."""
     word = x.bitcast("u32")
     exponent = (word >> 23) & 255
     significand = ((word & 0x807FFFFF) | 0x4B000000).bitcast("f32").to("f64")
@@ -33,13 +61,11 @@ def _reduced_single(x: Value) -> tuple[Value, Value]:
     rest = table(x, "quadrants.single.1", "f64", rests, exponent)
     turns = significand * head
     k_float, k = nearest(significand.fma(rest, turns), 1.0)
-    r = significand.fma(rest, turns - k_float) * c.HALF_PI[0]
-    r = (x.abs() < 0.7).where(x.to("f64"), r)
-    return (x.abs() < INF).where(r, NAN), k
+    return significand.fma(rest, turns - k_float) * c.HALF_PI[0], k.to("i32")
 
 
-def _reduced_double(x: Value) -> tuple[Value, Value, Value]:
-    """(r, r_low, k) with x = k pi/2 + r + r_low, abs(r) <= pi/4, for every finite float64 x.
+def _far_double(x: Value) -> tuple[Value, Value]:
+    """(r, k) with x = k pi/2 + r, abs(r) <= pi/4, for every finite float64 x from 1.
 
     A multiple of pi/2 can be as near as 2**-62 to a float64, hence the sums without rounding.
     """
@@ -66,11 +92,42 @@ def _reduced_double(x: Value) -> tuple[Value, Value, Value]:
     low = rests[0] + rests[1] + rests[2] + rests[3] + third_low
     low = significand.fma(pieces[3], low)
     r, r_low = two_product(total, x.const(c.HALF_PI[0]))
-    r_low = low.fma(c.HALF_PI[0], total.fma(c.HALF_PI[1], r_low))
-    r, r_low = two_sum(r, r_low)
-    near = x.abs() < 0.7
-    r = near.where(x, (x.abs() < INF).where(r, NAN))
-    return r, near.where(0.0, r_low), near.where(0, k)
+    return r + low.fma(c.HALF_PI[0], total.fma(c.HALF_PI[1], r_low)), k
+
+
+def _far(x: Value) -> Value:
+    """r and k of a large x in one word: two bits of the exponent are known, since abs(r) < 2.
+
+    They are 0 and 1 as long as r is not very small, which it never is (2**-62 or so).
+    """
+    r, k = _far_single(x) if x.kind == "f32" else _far_double(x)
+    word = f"u{x.bits}"
+    return (r.to(x.kind).bitcast(word) ^ ((k.bitcast(f"u{k.bits}") & 3) << (x.bits - 3))).bitcast(
+        x.kind
+    )
+
+
+def _reduced(x: Value, kind: str) -> tuple[Value, Value | None, Value]:
+    """(r, r_low, k) with x = k pi/2 + r + r_low modulo 2 pi, abs(r) <= pi/4, r in ``kind``.
+
+    ``r_low`` is for float64 x. A nan for what is not finite.
+    """
+    low: Value | None = None
+    if x.kind == "f32":
+        bound = 2.0**23
+        r, k = _near_single(x)
+        r = r.to(kind)
+    else:
+        bound = 2.0**20
+        r, low, k = _near_double(x)
+    word, shift = f"u{x.bits}", x.bits - 3
+    packed = when_large(x, bound, f"angle.{x.kind}", _far).bitcast(word)
+    far_k = (packed >> shift) ^ 1
+    far_r = ((packed & ~(3 << shift)) | (1 << shift)).bitcast(x.kind).to(kind)
+    large = at_least(x, bound)
+    if low is not None:
+        low = large.where(0.0, low)
+    return large.where(far_r, r), low, large.where(far_k.bitcast(k.kind), k)
 
 
 def _sine(r: Value, low: Value | None = None) -> Value:
@@ -100,14 +157,8 @@ def _quadrant(k: Value, sine: Value, cosine: Value) -> Value:
 
 
 def _circular(x: Value, shift: int) -> Value:
-    if x.kind == "f32":
-        r, k = _reduced_single(x)
-        k = k + shift if shift else k
-        r = r.to("f32")
-        return _quadrant(k.to("i32"), _sine(r), _cosine(r))
-    r, low, k = _reduced_double(x)
-    k = k + shift if shift else k
-    return _quadrant(k, _sine(r, low), _cosine(r, low))
+    r, low, k = _reduced(x, x.kind)
+    return _quadrant(k + shift if shift else k, _sine(r, low), _cosine(r, low))
 
 
 def sin(x: Value) -> Value:
@@ -120,12 +171,8 @@ def cos(x: Value) -> Value:
 
 def tan(x: Value) -> Value:
     """In float64 for both kinds."""
-    if x.kind == "f32":
-        r, k = _reduced_single(x)
-        sine, cosine = _sine(r), _cosine(r)
-    else:
-        r, low, k = _reduced_double(x)
-        sine, cosine = _sine(r, low), _cosine(r, low)
+    r, low, k = _reduced(x, "f64")
+    sine, cosine = _sine(r, low), _cosine(r, low)
     odd = (k & 1).ne(0)
     value = odd.where(-cosine, sine) / odd.where(sine, cosine)
     return x.eq(0).where(x, value.to(x.kind))

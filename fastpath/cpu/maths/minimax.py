@@ -294,6 +294,8 @@ CONSTANTS: dict[str, list[Any]] = {
     "LOG10_2": pieces(mp.log(2) / mp.log(10), 41, 53),
     "PI": pieces(mp.pi, 53, 53),
     "HALF_PI": pieces(mp.pi / 2, 53, 53),
+    "HALF_PI_F32": pieces(mp.pi / 2, 30, 53),
+    "HALF_PI_F64": pieces(mp.pi / 2, 33, 33, 53),
     "THIRD": pieces(mpf(2) / 3, 53, 53),
 }
 

@@ -1,0 +1,52 @@
+"""Sine, cosine and tangent in loops where some lanes have arguments too large for the usual way."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from specs.scalars import SCALARS
+from tests.cpu.specs.kernels import NUMPY, compiled
+
+DTYPES = ("float32", "float64")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_large_lane_leaves_the_others_alone(dtype: str) -> None:
+    """Every place of a vector in turn, and all of them; numpy's f64 functions are the judge."""
+    rng = np.random.default_rng(0)
+    usual = rng.uniform(-100, 100, (24, 16)).astype(NUMPY[dtype])
+    large = (10.0 ** rng.uniform(7, 38, (24, 16))).astype(NUMPY[dtype])
+    mixed = np.where(np.eye(24, 16, dtype=bool), large, usual)
+    mixed[16] = large[16]
+    mixed[17, ::3] = large[17, ::3]
+    mixed[18, 5] = np.inf
+    x = mixed.ravel()
+    compared = 0
+    for name in ("sin", "cos", "tan"):
+        kernel = compiled(SCALARS[name].text("numba", dtype, "a"), 1)
+        got = np.empty_like(x)
+        kernel(x, got)
+        with np.errstate(invalid="ignore"):
+            exact = getattr(np, name)(x.astype(np.float64))
+        tolerance = 5 * np.finfo(NUMPY[dtype]).eps
+        np.testing.assert_allclose(got, exact, rtol=tolerance, atol=0)
+        alone = np.empty_like(x)
+        for i in range(len(x)):  # a loop of one element runs the scalar remainder
+            kernel(x[i : i + 1], alone[i : i + 1])
+        np.testing.assert_array_equal(got, alone)
+        compared += len(x)
+    assert compared == 3 * 24 * 16
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_vectorised_loop_calls_a_vector_variant(dtype: str) -> None:
+    kernel = compiled(SCALARS["sin"].text("numba", dtype, "a"), 1)
+    kernel(np.ones(64, NUMPY[dtype]), np.empty(64, NUMPY[dtype]))
+    (signature,) = kernel.signatures
+    functions = kernel.inspect_llvm(signature).split("\ndefine ")[1:]
+    callers = [text for text in functions if not text.startswith("internal")]
+    calls = re.findall(r"call (?:fastcc )?<(\d+) x \w+> @\.refcompiler\.angle", "".join(callers))
+    assert calls, "large arguments are not handled a vector at a time"
