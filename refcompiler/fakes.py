@@ -30,6 +30,9 @@ _BATCH_NORMS = frozenset(
     }
 )
 
+# Contiguous whatever the operands are.
+_CONTIGUOUS = frozenset({"aten._log_softmax_backward_data.default"})
+
 
 class EagerFakeMode(FakeTensorMode):
     """A ``FakeTensorMode`` with eager's strides and eager's views (sizes that are numbers)."""
@@ -42,6 +45,8 @@ class EagerFakeMode(FakeTensorMode):
         if name in _BATCH_NORMS and isinstance(result, tuple):
             wanted = _like_input(args[0])
             return (self._laid(result[0], wanted), *result[1:])
+        if name in _CONTIGUOUS and isinstance(result, torch.Tensor) and _static(result):
+            return self._laid(result, strides.contiguous(result.shape))
         row = _row(func)
         if row is None or not isinstance(result, torch.Tensor) or not _static(result):
             return result

@@ -138,3 +138,20 @@ def test_batch_norm_lies_as_eagers(training: bool) -> None:
         assert seen(shape, fake.stride()) == seen(shape, real.stride()), message
         orders.add(tuple(order))
     assert len(orders) > 8
+
+
+@pytest.mark.parametrize("name", ["_softmax_backward_data", "_log_softmax_backward_data"])
+def test_a_gradient_of_softmax_lies_as_eagers(name: str) -> None:
+    operator = getattr(torch.ops.aten, name)
+    base = torch.randn(2, 3, 4, 5)
+    orders = [(0, 1, 2, 3), (0, 2, 3, 1), (3, 1, 0, 2)]
+    for one in orders:
+        for other in orders:
+            grad, output = (base.as_strided(base.shape, strides.in_order(base.shape, o))
+                            for o in (one, other))  # fmt: skip
+            mode = EagerFakeMode()
+            with mode:
+                pair = mode.from_tensor(grad), mode.from_tensor(output)
+                fake = operator(*pair, 1, torch.float32)
+            real = operator(grad, output, 1, torch.float32)
+            assert fake.stride() == real.stride(), (one, other)
