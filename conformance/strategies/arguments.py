@@ -123,7 +123,7 @@ class Drawer:
         dtype = dtype or self.tensor_dtype(arg)
         bounds = arg.values if len(arg.values) == 2 and _numbers(arg.values) else ()
         summed = self.row.kind in MIXING
-        layouts = ("offset",) if arg.contiguous else LAYOUTS
+        layouts: tuple[str, ...] = ("offset",) if arg.contiguous else LAYOUTS
         if self.row.kind == "normalisation":
             # Values that are all one have no deviation, and rounding alone decides the result.
             layouts = tuple(layout for layout in layouts if layout != "expanded")

@@ -13,17 +13,16 @@ from typing import Any
 
 import torch
 
-from refcompiler.capture.natively import QUIET, is_quiet
-from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES, Observing
+from refcompiler.capture.lookup import Lookup, find, is_heap, namespace_of
+from refcompiler.capture.natively import is_quiet
+from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import DELETED, External, Lazy, LazyMethod
 from refcompiler.guards.sources import Source
 from refcompiler.interpreter.frame import UNSET
 
-_HEAP_TYPE = 1 << 9
 _MODULE_DICTS = ("_parameters", "_buffers", "_modules")
 _module_getattr = torch.nn.Module.__getattr__
-_module_setattr = torch.nn.Module.__setattr__
 _NAMES_OF_CLASSES = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})
 _DICT_READS = frozenset({"get", "__contains__", "__getitem__"})
 _SLOT_TYPES = (
@@ -34,122 +33,8 @@ _SLOT_TYPES = (
 )
 
 
-def is_heap(cls: type) -> bool:
-    """A class made by a ``class`` statement (or like one), whose attributes may change."""
-    return bool(cls.__flags__ & _HEAP_TYPE)
-
-
-def find(cls: type, name: str) -> tuple[type | None, Any]:
-    """The first class of the MRO whose namespace has ``name``, and what it has there."""
-    for base in cls.__mro__:
-        namespace = base.__dict__
-        if name in namespace:
-            return base, namespace[name]
-    return None, UNSET
-
-
-def slot_of(method: Any) -> Any:
-    """The descriptor behind a bound method in C, which a subclass may hide; None if unknown."""
-    owner = method.__self__
-    for base in type(owner).__mro__:
-        found = base.__dict__.get(method.__name__)
-        if type(found) in (types.MethodDescriptorType, types.WrapperDescriptorType):
-            return found
-    return None
-
-
-def namespace_of(value: Any) -> dict | None:
-    """The instance's ``__dict__``, past any ``__getattribute__`` of the user's."""
-    try:
-        return object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return None
-
-
-class Attributes(Observing):
+class Attributes(Lookup):
     """The attribute hooks of the symbolic domain."""
-
-    # ---- classes ----------------------------------------------------------------------------
-
-    def find_guarded(self, cls: type, name: str) -> tuple[Source | None, Any]:
-        """As :func:`find`, guarding that no class before the owner has the name."""
-        known = self.class_lookups.get((cls, name))
-        if known is not None:
-            return known
-        found: tuple[Source | None, Any] = (None, UNSET)
-        self.fix_bases(cls)
-        for base in cls.__mro__:
-            namespace = base.__dict__
-            heap = is_heap(base)
-            if name in namespace:
-                source = None
-                value = namespace[name]
-                if heap:
-                    source = self.item(self.class_namespace(base), name, "member", name)
-                    self.lazy(source, value)
-                found = (source, value)
-                break
-            if heap:
-                self.class_lacks(base, name)
-        self.class_lookups[cls, name] = found
-        return found
-
-    def fix_bases(self, cls: type) -> None:
-        """The bases of a class of the user's may be assigned to."""
-        if is_heap(cls) and cls not in self.fixed:
-            self.fixed.add(cls)
-            if (cls.__module__ or "").partition(".")[0] not in QUIET:
-                source = self.member(self.sources.constant(cls, cls.__qualname__), "__mro__")
-                self.lazy(source, cls.__mro__)
-                self.guard("ID", source, cls.__mro__)
-
-    def class_namespace(self, cls: type) -> Source:
-        """The source of a class's namespace; each ``__dict__`` of a class is a new proxy."""
-        source = self.namespaces.get(cls)
-        if source is None:
-            proxy = cls.__dict__
-            source = self.namespaces[cls] = self.sources.constant(proxy, cls.__qualname__)
-            self.lazy(source, proxy)
-        return source
-
-    def class_lacks(self, cls: type, name: str) -> None:
-        """No attribute of a class: one guard per class takes all such names."""
-        namespace = self.class_namespace(cls)
-        names = self.lacking.get(namespace)
-        if names is None:
-            names = self.lacking[namespace] = set()
-            self.guard("WITHOUT", namespace, (namespace.key, names))
-        names.add(name)
-
-    def from_class(self, source: Source | None, value: Any) -> Any:
-        """A function or descriptor found on a class: guarded by identity."""
-        if source is not None:
-            kind = type(value)
-            heap = is_heap(kind)
-            if heap or kind is FunctionType or issubclass(kind, IDENTITY_TYPES):
-                self.guard("ID", source, value)
-            # descriptors of the user's have a state of their own
-            if kind is FunctionType or (heap and kind.__module__.partition(".")[0] not in QUIET):
-                if id(value) not in self.external:
-                    self.external[id(value)] = External(value, source)
-        return value
-
-    def wrapped(self, source: Source | None, descriptor: Any, name: str) -> Any:
-        """The function inside a staticmethod, classmethod or property of a class."""
-        self.from_class(source, descriptor)
-        function = getattr(descriptor, name)
-        if source is not None and id(function) not in self.external:
-            inner = self.member(source, name)
-            self.lazy(inner, function)
-            self.external[id(function)] = External(function, inner)
-        return function
-
-    def is_unseen(self, lazy: Lazy) -> bool:
-        """A container that nothing has looked into yet; at most it was appended to."""
-        known = self.external.get(id(lazy.value))
-        return known is None or known.tail is not None
-
-    # ---- reading ----------------------------------------------------------------------------
 
     def getattr(self, value: Any, name: str) -> Any:
         if type(value) is Lazy:
@@ -531,130 +416,6 @@ class Attributes(Observing):
         value = self.force(value)
         source, found = self.find_guarded(type(value), name)
         return self.bind_found(source, found, value, type(value), name)
-
-    # ---- writing ----------------------------------------------------------------------------
-
-    def setattr(self, value: Any, name: str, new: Any) -> None:
-        value = self.force(value)
-        if issubclass(type(value), torch.Tensor):
-            raise Break("operation-not-modelled", f"assignment to attribute {name} of a tensor")
-        source, setter = self.find_guarded(type(value), "__setattr__")
-        if type(setter) is FunctionType:
-            self.from_class(source, setter)
-            if setter is _module_setattr and self.set_plain(value, name, new):
-                return
-            self.invoke(self.frame, setter, [value, name, new])
-            return
-        self.plain_setattr(value, name, new)
-
-    def set_plain(self, value: Any, name: str, new: Any) -> bool:
-        """``nn.Module.__setattr__`` where it does no more than ``object.__setattr__``."""
-        new = self.force(new)
-        if issubclass(type(new), (torch.Tensor, torch.nn.Module)) or value.__dict__ is None:
-            return False
-        external = self.external.get(id(value))
-        if external is None:
-            return False
-        parent = self.namespace(value, external.source)
-        for kind in _MODULE_DICTS:
-            entries = value.__dict__.get(kind)
-            if entries and name in entries:
-                return False
-        for kind in _MODULE_DICTS:
-            source = self.item(parent, kind, "member", kind)
-            self.lazy(source, value.__dict__[kind])
-            self.guard("ABSENT", source, name)
-        self.plain_setattr(value, name, new)
-        return True
-
-    def plain_setattr(self, value: Any, name: str, new: Any) -> None:
-        """``object.__setattr__``."""
-        new = self.force(new)
-        source, found = self.find_guarded(type(value), name)
-        if found is not UNSET and type(found) is property and found.fset is not None:
-            self.invoke(self.frame, self.wrapped(source, found, "fset"), [value, new])
-            return
-        if found is not UNSET and not issubclass(type(found), types.MemberDescriptorType):
-            self.from_class(source, found)
-            setter_source, setter = self.find_guarded(type(found), "__set__")
-            if type(setter) is FunctionType:
-                self.from_class(setter_source, setter)
-                self.invoke(self.frame, setter, [found, value, new])
-                return
-        external = self.external.get(id(value))
-        if external is None:
-            object.__setattr__(value, name, new) if not issubclass(type(value), type) else setattr(
-                value, name, new
-            )
-            return
-        if issubclass(type(value), type) or name in ("__dict__", "__class__"):
-            raise Break("external-object", f"assignment to {name} of {value!r:.80}")
-        writable = (
-            hasattr(value, "__dict__")
-            or type(found) is types.MemberDescriptorType
-            or issubclass(type(value), ModuleType)
-        )
-        if not writable or (found is not UNSET and type(found) is property):
-            object.__setattr__(value, name, new)  # raises as CPython does
-            raise Break("external-object", f"assignment to {name}")
-        self.write_attribute(external, name, new)
-
-    def write_attribute(self, external: External, name: str, new: Any) -> None:
-        """Into the overlay; into the shadow of ``__dict__`` if the program holds that dict."""
-        namespace = namespace_of(external.value)
-        self.handed_out[id(namespace)] = external.value
-        known = self.external.get(id(namespace))
-        if known is None or known.shadow is None or self.is_slot(external.value, name):
-            self.write(external, name, new)
-        elif new is DELETED:
-            del known.shadow[name]
-        else:
-            known.shadow[name] = new
-
-    def hand_out(self, external: External) -> Any:
-        """``__dict__`` of an object from outside, still unobserved."""
-        parent = self.namespace(external.value, external.source)
-        namespace = namespace_of(external.value)
-        self.handed_out[id(namespace)] = external.value
-        return self.lazy(parent, namespace)
-
-    def delattr(self, value: Any, name: str) -> None:
-        value = self.force(value)
-        if issubclass(type(value), torch.Tensor):
-            raise Break("operation-not-modelled", f"deletion of attribute {name} of a tensor")
-        source, deleter = self.find_guarded(type(value), "__delattr__")
-        if type(deleter) is FunctionType:
-            self.from_class(source, deleter)
-            self.invoke(self.frame, deleter, [value, name])
-            return
-        self.plain_delattr(value, name)
-
-    def plain_delattr(self, value: Any, name: str) -> None:
-        """``object.__delattr__``."""
-        source, found = self.find_guarded(type(value), name)
-        if type(found) is property and found.fdel is not None:
-            self.invoke(self.frame, self.wrapped(source, found, "fdel"), [value])
-            return
-        deleter_source, deleter = self.find_guarded(type(found), "__delete__")
-        if found is not UNSET and type(deleter) is FunctionType:
-            self.from_class(source, found)
-            self.from_class(deleter_source, deleter)
-            self.invoke(self.frame, deleter, [found, value])
-            return
-        external = self.external.get(id(value))
-        if external is None:
-            object.__delattr__(value, name)
-            return
-        if issubclass(type(value), (type, ModuleType)):
-            raise Break("external-object", f"deletion of {name}")
-        self.plain_attribute(value, name)
-        self.write_attribute(external, name, DELETED)
-
-    # filled by the machine
-    fixed: set[type]
-    lacking: dict[Source, set[str]]
-    namespaces: dict[type, Source]
-    class_lookups: dict[tuple[type, str], tuple[Source | None, Any]]
 
 
 def kind_is_method(value: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refcompiler.capture.attributes import find, is_heap
+from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.natively import interpreting, is_quiet, natively
 from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES, is_numpy_scalar
 from refcompiler.capture.operators import Operators, Pulled

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from refcompiler.capture.attributes import find, is_heap
 from refcompiler.capture.calls import Calls
+from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.models import model
 from refcompiler.capture.observe import (
     CONSTANT_TYPES,

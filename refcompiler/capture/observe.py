@@ -260,7 +260,7 @@ class Observing(Machine):
             receiver = self.observe(self.lazy(self.member(source, "__self__"), owner))
             self.guard("EQUALS", self.member(source, "__name__"), value.__name__)
             for base in type(owner).__mro__:  # past a subclass's method of the same name
-                found = base.__dict__.get(value.__name__)
+                found: Any = base.__dict__.get(value.__name__)
                 if type(found) in (types.MethodDescriptorType, types.WrapperDescriptorType):
                     return found.__get__(receiver)
             return getattr(receiver, value.__name__)

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from refcompiler.capture.attributes import Attributes, find, is_heap
+from refcompiler.capture.assignment import Assignment
+from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.natively import interpreting, is_quiet, natively
 from refcompiler.capture.observe import CONSTANT_TYPES, MAPPINGS, SEQUENCES, SETS
 from refcompiler.capture.signals import Break
@@ -46,7 +47,7 @@ def python_method(cls: type, name: str) -> Any:
     return found if type(found) is FunctionType else UNSET
 
 
-class Operators(Attributes):
+class Operators(Assignment):
     """The operator hooks of the symbolic domain."""
 
     def method_of(self, cls: type, name: str) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from refcompiler.capture.attributes import is_heap, namespace_of, slot_of
+from refcompiler.capture.lookup import is_heap, namespace_of, slot_of
 from refcompiler.capture.machine import Symbolic
 from refcompiler.capture.observe import CONSTANT_TYPES, is_numpy_scalar
 from refcompiler.capture.operators import Pulled

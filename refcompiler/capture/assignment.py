@@ -1,0 +1,117 @@
+"""Writing and deleting attributes with CPython's rules; writes to the outside are remembered."""
+
+from __future__ import annotations
+
+import types
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+from refcompiler.capture.attributes import _MODULE_DICTS, Attributes
+from refcompiler.capture.signals import Break
+from refcompiler.capture.values import DELETED
+from refcompiler.interpreter.frame import UNSET
+
+_module_setattr = torch.nn.Module.__setattr__
+
+
+class Assignment(Attributes):
+    """The hooks that assign and delete attributes in the symbolic domain."""
+
+    def setattr(self, value: Any, name: str, new: Any) -> None:
+        value = self.force(value)
+        if issubclass(type(value), torch.Tensor):
+            raise Break("operation-not-modelled", f"assignment to attribute {name} of a tensor")
+        source, setter = self.find_guarded(type(value), "__setattr__")
+        if type(setter) is FunctionType:
+            self.from_class(source, setter)
+            if setter is _module_setattr and self.set_plain(value, name, new):
+                return
+            self.invoke(self.frame, setter, [value, name, new])
+            return
+        self.plain_setattr(value, name, new)
+
+    def set_plain(self, value: Any, name: str, new: Any) -> bool:
+        """``nn.Module.__setattr__`` where it does no more than ``object.__setattr__``."""
+        new = self.force(new)
+        if issubclass(type(new), (torch.Tensor, torch.nn.Module)) or value.__dict__ is None:
+            return False
+        external = self.external.get(id(value))
+        if external is None:
+            return False
+        parent = self.namespace(value, external.source)
+        for kind in _MODULE_DICTS:
+            entries = value.__dict__.get(kind)
+            if entries and name in entries:
+                return False
+        for kind in _MODULE_DICTS:
+            source = self.item(parent, kind, "member", kind)
+            self.lazy(source, value.__dict__[kind])
+            self.guard("ABSENT", source, name)
+        self.plain_setattr(value, name, new)
+        return True
+
+    def plain_setattr(self, value: Any, name: str, new: Any) -> None:
+        """``object.__setattr__``."""
+        new = self.force(new)
+        source, found = self.find_guarded(type(value), name)
+        if found is not UNSET and type(found) is property and found.fset is not None:
+            self.invoke(self.frame, self.wrapped(source, found, "fset"), [value, new])
+            return
+        if found is not UNSET and not issubclass(type(found), types.MemberDescriptorType):
+            self.from_class(source, found)
+            setter_source, setter = self.find_guarded(type(found), "__set__")
+            if type(setter) is FunctionType:
+                self.from_class(setter_source, setter)
+                self.invoke(self.frame, setter, [found, value, new])
+                return
+        external = self.external.get(id(value))
+        if external is None:
+            object.__setattr__(value, name, new) if not issubclass(type(value), type) else setattr(
+                value, name, new
+            )
+            return
+        if issubclass(type(value), type) or name in ("__dict__", "__class__"):
+            raise Break("external-object", f"assignment to {name} of {value!r:.80}")
+        writable = (
+            hasattr(value, "__dict__")
+            or type(found) is types.MemberDescriptorType
+            or issubclass(type(value), ModuleType)
+        )
+        if not writable or (found is not UNSET and type(found) is property):
+            object.__setattr__(value, name, new)  # raises as CPython does
+            raise Break("external-object", f"assignment to {name}")
+        self.write_attribute(external, name, new)
+
+    def delattr(self, value: Any, name: str) -> None:
+        value = self.force(value)
+        if issubclass(type(value), torch.Tensor):
+            raise Break("operation-not-modelled", f"deletion of attribute {name} of a tensor")
+        source, deleter = self.find_guarded(type(value), "__delattr__")
+        if type(deleter) is FunctionType:
+            self.from_class(source, deleter)
+            self.invoke(self.frame, deleter, [value, name])
+            return
+        self.plain_delattr(value, name)
+
+    def plain_delattr(self, value: Any, name: str) -> None:
+        """``object.__delattr__``."""
+        source, found = self.find_guarded(type(value), name)
+        if type(found) is property and found.fdel is not None:
+            self.invoke(self.frame, self.wrapped(source, found, "fdel"), [value])
+            return
+        deleter_source, deleter = self.find_guarded(type(found), "__delete__")
+        if found is not UNSET and type(deleter) is FunctionType:
+            self.from_class(source, found)
+            self.from_class(deleter_source, deleter)
+            self.invoke(self.frame, deleter, [found, value])
+            return
+        external = self.external.get(id(value))
+        if external is None:
+            object.__delattr__(value, name)
+            return
+        if issubclass(type(value), (type, ModuleType)):
+            raise Break("external-object", f"deletion of {name}")
+        self.plain_attribute(value, name)
+        self.write_attribute(external, name, DELETED)

@@ -1,0 +1,157 @@
+"""Lookup of names along a class's bases, and the guards that it costs.
+
+Source of the rules: the descriptor guide of CPython's documentation and ``type.__mro__``.
+"""
+
+from __future__ import annotations
+
+import types
+from types import FunctionType
+from typing import Any
+
+from refcompiler.capture.natively import QUIET
+from refcompiler.capture.observe import IDENTITY_TYPES, Observing
+from refcompiler.capture.values import DELETED, External, Lazy
+from refcompiler.guards.sources import Source
+from refcompiler.interpreter.frame import UNSET
+
+_HEAP_TYPE = 1 << 9
+
+
+def is_heap(cls: type) -> bool:
+    """A class made by a ``class`` statement (or like one), whose attributes may change."""
+    return bool(cls.__flags__ & _HEAP_TYPE)
+
+
+def find(cls: type, name: str) -> tuple[type | None, Any]:
+    """The first class of the MRO whose namespace has ``name``, and what it has there."""
+    for base in cls.__mro__:
+        namespace = base.__dict__
+        if name in namespace:
+            return base, namespace[name]
+    return None, UNSET
+
+
+def slot_of(method: Any) -> Any:
+    """The descriptor behind a bound method in C, which a subclass may hide; None if unknown."""
+    owner = method.__self__
+    for base in type(owner).__mro__:
+        found = base.__dict__.get(method.__name__)
+        if type(found) in (types.MethodDescriptorType, types.WrapperDescriptorType):
+            return found
+    return None
+
+
+def namespace_of(value: Any) -> dict | None:
+    """The instance's ``__dict__``, past any ``__getattribute__`` of the user's."""
+    try:
+        return object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+
+
+class Lookup(Observing):
+    """Finding attributes of classes."""
+
+    def find_guarded(self, cls: type, name: str) -> tuple[Source | None, Any]:
+        """As :func:`find`, guarding that no class before the owner has the name."""
+        known = self.class_lookups.get((cls, name))
+        if known is not None:
+            return known
+        found: tuple[Source | None, Any] = (None, UNSET)
+        self.fix_bases(cls)
+        for base in cls.__mro__:
+            namespace = base.__dict__
+            heap = is_heap(base)
+            if name in namespace:
+                source = None
+                value = namespace[name]
+                if heap:
+                    source = self.item(self.class_namespace(base), name, "member", name)
+                    self.lazy(source, value)
+                found = (source, value)
+                break
+            if heap:
+                self.class_lacks(base, name)
+        self.class_lookups[cls, name] = found
+        return found
+
+    def fix_bases(self, cls: type) -> None:
+        """The bases of a class of the user's may be assigned to."""
+        if is_heap(cls) and cls not in self.fixed:
+            self.fixed.add(cls)
+            if (cls.__module__ or "").partition(".")[0] not in QUIET:
+                source = self.member(self.sources.constant(cls, cls.__qualname__), "__mro__")
+                self.lazy(source, cls.__mro__)
+                self.guard("ID", source, cls.__mro__)
+
+    def class_namespace(self, cls: type) -> Source:
+        """The source of a class's namespace; each ``__dict__`` of a class is a new proxy."""
+        source = self.namespaces.get(cls)
+        if source is None:
+            proxy = cls.__dict__
+            source = self.namespaces[cls] = self.sources.constant(proxy, cls.__qualname__)
+            self.lazy(source, proxy)
+        return source
+
+    def class_lacks(self, cls: type, name: str) -> None:
+        """No attribute of a class: one guard per class takes all such names."""
+        namespace = self.class_namespace(cls)
+        names = self.lacking.get(namespace)
+        if names is None:
+            names = self.lacking[namespace] = set()
+            self.guard("WITHOUT", namespace, (namespace.key, names))
+        names.add(name)
+
+    def from_class(self, source: Source | None, value: Any) -> Any:
+        """A function or descriptor found on a class: guarded by identity."""
+        if source is not None:
+            kind = type(value)
+            heap = is_heap(kind)
+            if heap or kind is FunctionType or issubclass(kind, IDENTITY_TYPES):
+                self.guard("ID", source, value)
+            # descriptors of the user's have a state of their own
+            if kind is FunctionType or (heap and kind.__module__.partition(".")[0] not in QUIET):
+                if id(value) not in self.external:
+                    self.external[id(value)] = External(value, source)
+        return value
+
+    def wrapped(self, source: Source | None, descriptor: Any, name: str) -> Any:
+        """The function inside a staticmethod, classmethod or property of a class."""
+        self.from_class(source, descriptor)
+        function = getattr(descriptor, name)
+        if source is not None and id(function) not in self.external:
+            inner = self.member(source, name)
+            self.lazy(inner, function)
+            self.external[id(function)] = External(function, inner)
+        return function
+
+    def is_unseen(self, lazy: Lazy) -> bool:
+        """A container that nothing has looked into yet; at most it was appended to."""
+        known = self.external.get(id(lazy.value))
+        return known is None or known.tail is not None
+
+    def write_attribute(self, external: External, name: str, new: Any) -> None:
+        """Into the overlay; into the shadow of ``__dict__`` if the program holds that dict."""
+        namespace = namespace_of(external.value)
+        self.handed_out[id(namespace)] = external.value
+        known = self.external.get(id(namespace))
+        if known is None or known.shadow is None or self.is_slot(external.value, name):
+            self.write(external, name, new)
+        elif new is DELETED:
+            del known.shadow[name]
+        else:
+            known.shadow[name] = new
+
+    def hand_out(self, external: External) -> Any:
+        """``__dict__`` of an object from outside, still unobserved."""
+        parent = self.namespace(external.value, external.source)
+        namespace = namespace_of(external.value)
+        self.handed_out[id(namespace)] = external.value
+        return self.lazy(parent, namespace)
+
+    # filled by the machine
+    fixed: set[type]
+    lacking: dict[Source, set[str]]
+    namespaces: dict[type, Source]
+    class_lookups: dict[tuple[type, str], tuple[Source | None, Any]]
