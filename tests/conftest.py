@@ -25,6 +25,7 @@ collect_ignore_glob = (
         "cpu/frontend/*",
         "cpu/conformance/*",
         "cpu/test_examples.py",
+        "cpu/fastpath/test_rejections.py",
         "slow/*",
     ]
 )
