@@ -174,7 +174,8 @@ class Machine:
         return self.enter(program, function, fast)
 
     def enter(self, program: Program, function: FunctionType, fast: list[Any]) -> Frame:
-        builtins = function.__builtins__  # type: ignore[attr-defined]
+        as_any: Any = function  # typeshed does not agree on this attribute
+        builtins = as_any.__builtins__
         if type(builtins) is not dict and not isinstance(builtins, dict):
             builtins = vars(builtins)
         frame = Frame(program, function.__globals__, builtins, None, fast)
