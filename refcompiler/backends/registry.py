@@ -72,7 +72,7 @@ def lookup_backend(backend: str | Callable) -> Callable:
     if entry is not None:
         try:
             loaded = entry.load()
-        except ImportError as error:
+        except (ImportError, AttributeError) as error:
             raise UnsupportedError(
                 f"backend {backend!r} ({entry.value}) cannot be imported: {error}"
             ) from error

@@ -335,3 +335,18 @@ def test_threads_share_one_compiled_function():
 def test_importing_the_package_does_not_import_torch():
     code = "import sys, refcompiler, refcompiler.errors; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_entry_point_that_cannot_be_loaded_says_so(monkeypatch):
+    from importlib.metadata import EntryPoint
+
+    from refcompiler.backends import registry
+
+    broken = {
+        "gone": EntryPoint("gone", "no_such_module:backend", registry.GROUP),
+        "empty": EntryPoint("empty", "math:no_such_backend", registry.GROUP),
+    }
+    monkeypatch.setattr(registry, "_entry_points", lambda: broken)
+    for name in broken:
+        with pytest.raises(refcompiler.errors.UnsupportedError, match="cannot be imported"):
+            refcompiler.compile(len, backend=name)
