@@ -34,6 +34,7 @@ from fastpath.ir.program import (
 )
 from fastpath.ir.types import computable, name_of
 from specs.operators import OPERATORS
+from specs.strides import viewable
 
 _IGNORED = ("layout", "device", "pin_memory", "non_blocking", "memory_format")
 
@@ -190,7 +191,7 @@ class Lowering:
             return self._pieces(val, target, base, arguments, keywords)
         if rule not in views.RULES:
             raise NotLowered(f"no view rule {rule!r}")
-        if str(target) == "aten.view.default" and not views.viewable(
+        if str(target) == "aten.view.default" and not viewable(
             base.shape, base.strides, tuple(val.shape)
         ):
             raise Unsupported("a view that the strides do not allow, which eager rejects")

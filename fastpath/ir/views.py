@@ -44,31 +44,6 @@ def view(base: Shape, shape: Shape, *_: Any) -> Map:
     return lambda index: regroup(index, target, source)
 
 
-def viewable(base: Shape, strides: Shape, shape: Shape) -> bool:
-    """Whether a tensor with those sizes and strides can be seen as ``shape`` without a copy.
-
-    Groups of dimensions that lie in memory like one have to split up into the new dimensions
-    (torch's documentation of ``Tensor.view``). Fake tensors accept more than eager does.
-    """
-    if 0 in base:
-        return True
-    left = list(shape)
-    together, step = 1, strides[-1] if base else 1  # of a group: its elements, its last stride
-    for d in reversed(range(len(base))):
-        together *= base[d]
-        if d and (base[d - 1] == 1 or strides[d - 1] == together * step):
-            continue
-        while left and (together > 1 or left[-1] == 1):
-            n = left.pop()
-            if together % n:
-                return False
-            together //= n
-        if together > 1:
-            return False
-        step = strides[d - 1] if d else step
-    return all(n == 1 for n in left)
-
-
 def expand(base: Shape, shape: Shape, *_: Any) -> Map:
     skip = len(shape) - len(base)
     return lambda index: tuple(ZERO if n == 1 else i for n, i in zip(base, index[skip:]))
