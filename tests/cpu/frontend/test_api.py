@@ -350,3 +350,32 @@ def test_an_entry_point_that_cannot_be_loaded_says_so(monkeypatch):
     for name in broken:
         with pytest.raises(refcompiler.errors.UnsupportedError, match="cannot be imported"):
             refcompiler.compile(len, backend=name)
+
+
+def test_generator_and_coroutine_functions_run_natively_and_are_counted():
+    @refcompiler.compile(backend="eager")
+    def powers(x):
+        for n in range(3):
+            yield x**n
+
+    @refcompiler.compile(backend="eager")
+    async def later(x):
+        return x + 1
+
+    x = torch.full((2,), 3.0)
+    assert [p[0].item() for p in powers(x)] == [1.0, 3.0, 9.0]
+    with pytest.raises(StopIteration) as done:
+        later(x).send(None)
+    assert torch.equal(done.value.value, x + 1)
+    counts(graphs=0, fallbacks=2)
+    assert all("suspends" in reason for reason in reasons("fallbacks"))
+
+
+def test_indices_of_all_forms_and_inputs_of_any_name_are_captured():
+    def take(self, forward):
+        return self[..., :1] + forward[None, ..., 0:2:1][0][:, -1:]
+
+    a, b = torch.randn(3, 4), torch.randn(3, 4)
+    compiled = refcompiler.compile(take, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(a, b), take(a, b))
+    counts(graphs=1, breaks=0)
