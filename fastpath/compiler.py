@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,11 +31,19 @@ def compile_graph(
     if options:
         raise TypeError(f"fastpath has no option {sorted(options)[0]!r}; it takes none")
     try:
-        return _compile(gm, example_inputs)
+        captured = capture(gm, example_inputs)
     except Unsupported as error:
         return _uncompiled(gm, str(error))
     except Exception as error:  # a bad program has to fail as eager fails, when it is called
         return _uncompiled(gm, f"{type(error).__name__}: {error}")
+    try:
+        return _compile(gm, example_inputs, captured)
+    except Unsupported as error:
+        return _uncompiled(gm, str(error))
+    except Exception as error:  # the program is right and ours is not: say so, but go on
+        reason = f"internal error (please report it): {type(error).__name__}: {error}"
+        warnings.warn(f"fastpath runs a graph uncompiled: {reason}", stacklevel=2)
+        return _uncompiled(gm, reason)
 
 
 def _uncompiled(gm: torch.fx.GraphModule, reason: str) -> Callable[..., Any]:
@@ -49,8 +58,9 @@ def _uncompiled(gm: torch.fx.GraphModule, reason: str) -> Callable[..., Any]:
     return call
 
 
-def _compile(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    captured = capture(gm, example_inputs)
+def _compile(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], captured: Capture
+) -> Callable[..., Any]:
     from fastpath.cpu.compile import compile_kernel
     from fastpath.ir.lower import Lowering
     from fastpath.wrapper import Wrapper

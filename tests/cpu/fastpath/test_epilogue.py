@@ -317,3 +317,17 @@ def test_a_detached_view_of_an_input_that_requires_grad_stays_detached():
     assert [out.requires_grad for out in outs] == [False, False, False]
     assert outs[0].untyped_storage()._cdata == weight.untyped_storage()._cdata
     assert torch.equal(outs[1], weight.detach().t())
+
+
+def test_an_error_of_our_own_is_told_and_the_graph_still_runs(monkeypatch) -> None:
+    from fastpath.ir.lower import Lowering
+
+    def broken(self: Lowering) -> None:
+        raise IndexError("a slip in the compiler")
+
+    monkeypatch.setattr(Lowering, "run", broken)
+    x = torch.randn(3)
+    with pytest.warns(UserWarning, match="internal error .*IndexError: a slip in the compiler"):
+        run = compiled(lambda x: x * 2 + 1, x)
+    assert run.report.fallback.startswith("internal error")
+    assert torch.equal(run(x)[0] if isinstance(run(x), (tuple, list)) else run(x), x * 2 + 1)
