@@ -43,7 +43,7 @@ from refcompiler.interpreter.binding import (
     raise_binding_error,
 )
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
-from refcompiler.interpreter.machine import NATIVE_CODES, program_of
+from refcompiler.interpreter.registry import NATIVE_CODES, program_of
 
 _DISABLE_MARKS = ("_torchdynamo_disable", "__refcompiler_disable__")
 _TORCH_C = types.BuiltinFunctionType

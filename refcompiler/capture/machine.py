@@ -18,7 +18,7 @@ from refcompiler.capture.natively import interpreting
 from refcompiler.capture.signals import Break, Reason, Restart
 from refcompiler.guards.kinds import Ambient
 from refcompiler.interpreter.frame import Frame
-from refcompiler.interpreter.machine import Signal
+from refcompiler.interpreter.loop import Signal
 
 _FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from refcompiler.interpreter.frame import UNSET, Frame
 from refcompiler.interpreter.introspection import FrameView
-from refcompiler.interpreter.machine import native
+from refcompiler.interpreter.registry import native
 
 
 @native

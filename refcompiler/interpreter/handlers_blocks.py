@@ -7,7 +7,8 @@ from typing import Any
 
 from refcompiler.interpreter.frame import UNSET, Frame
 from refcompiler.interpreter.generators import Generator
-from refcompiler.interpreter.machine import Machine, op
+from refcompiler.interpreter.machine import Machine
+from refcompiler.interpreter.registry import op
 
 # ---- exceptions ------------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from refcompiler.interpreter.frame import CALLED, NULL, UNSET, Frame
 from refcompiler.interpreter.handlers_stack import callee_name, is_iterable
-from refcompiler.interpreter.machine import OPERANDS, RETURNS, Machine, op
+from refcompiler.interpreter.machine import RETURNS, Machine
+from refcompiler.interpreter.registry import OPERANDS, op
 
 _UNARY = {
     "UNARY_POSITIVE": operator.pos,

@@ -6,7 +6,8 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from refcompiler.interpreter.frame import NULL, UNSET, Frame
-from refcompiler.interpreter.machine import Machine, op
+from refcompiler.interpreter.machine import Machine
+from refcompiler.interpreter.registry import op
 
 
 @op("RESUME", "COPY_FREE_VARS")

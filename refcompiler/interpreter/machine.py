@@ -1,4 +1,4 @@
-"""The machine: the loop that runs frames, and the hooks that a domain overrides.
+"""The machine: what instructions mean for values, as hooks that a domain overrides.
 
 The hooks below are the concrete domain: plain CPython semantics on real objects. The order of
 work in every handler is peek, compute, pop, so that a signal raised by a hook leaves the frame
@@ -8,47 +8,15 @@ as it was before the instruction.
 from __future__ import annotations
 
 import operator
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType
+from types import BuiltinFunctionType, CellType, FunctionType, MethodType
 from typing import Any
 
-from refcompiler.bytecode.decode import Program, decode
-from refcompiler.errors import InternalError, UnsupportedError
-from refcompiler.interpreter.binding import (
-    ASYNCHRONOUS,
-    GENERATOR,
-    bind,
-    parameters_of,
-    raise_binding_error,
-)
+from refcompiler.interpreter.binding import ASYNCHRONOUS, GENERATOR
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
-from refcompiler.interpreter.introspection import (
-    FRAME_READERS,
-    finish_class,
-    frame_locals,
-    native_depth,
-    set_run_code,
-    super_of,
-)
-from refcompiler.interpreter.tracebacks import chain, chain_native, user_part, with_entry
-
-__all__ = [
-    "HANDLERS",
-    "Machine",
-    "NATIVE_CODES",
-    "RETURNS",
-    "Signal",
-    "frame_locals",
-    "native",
-    "op",
-    "program_of",
-    "super_of",
-]
-
-
-class Signal(BaseException):
-    """Leaves the interpreter; never visible to the user's ``except`` clauses."""
+from refcompiler.interpreter.introspection import FRAME_READERS, finish_class
+from refcompiler.interpreter.loop import Loop
+from refcompiler.interpreter.registry import NATIVE_CODES
 
 
 def _push(machine: Machine, frame: Frame, value: Any, extra: Any) -> None:
@@ -73,201 +41,9 @@ RETURNS: dict[str, Callable[[Any, Frame, Any, Any], None]] = {
     "class": finish_class,
 }
 
-#: ids of code objects of the interpreter's own objects, which are never interpreted.
-NATIVE_CODES: set[int] = set()
 
-
-def native(cls: type) -> type:
-    """Class decorator: the methods of ``cls`` run natively when interpreted code calls them."""
-    for value in vars(cls).values():
-        if isinstance(value, FunctionType):
-            NATIVE_CODES.add(id(value.__code__))
-    return cls
-
-
-HANDLERS: dict[str, Callable[[Any, Frame, Any], None]] = {}
-
-
-#: What the handlers of these opcodes take instead of the decoded value, looked up once.
-OPERANDS: dict[str, Any] = {}
-
-
-def op(*names: str) -> Callable:
-    """Register the handler of the named opcodes."""
-
-    def register(handler: Callable) -> Callable:
-        for name in names:
-            HANDLERS[name] = handler
-        return handler
-
-    return register
-
-
-#: The versions whose bytecode the handlers run, and the one at hand.
-INTERPRETED = frozenset({(3, 11)})
-RUNNING = sys.version_info[:2]
-
-
-def program_of(code: CodeType) -> Program:
-    """The decoded program with its handlers resolved."""
-    program = decode(code)
-    if program.ops is None:
-        program.parameters = parameters_of(code)
-        if RUNNING not in INTERPRETED:
-            raise UnsupportedError(
-                f"the interpreter of this release runs the bytecode of Python 3.11, not that of "
-                f"{RUNNING[0]}.{RUNNING[1]}: use Python 3.11"
-            )
-        refused = sorted({ins.name for ins in program.instructions} - HANDLERS.keys())
-        if refused:
-            raise UnsupportedError(
-                f"{code.co_qualname} uses {', '.join(refused)}, which the interpreter does not "
-                "run: let it run natively"
-            )
-        program.ops = [HANDLERS[ins.name] for ins in program.instructions]
-        for i, ins in enumerate(program.instructions):
-            if ins.name in OPERANDS:
-                program.values[i] = OPERANDS[ins.name][ins.value]
-    return program
-
-
-class Machine:
-    """Runs frames with CPython's semantics. ``native_calls``: Python callees run natively."""
-
-    def __init__(self, native_calls: bool = False):
-        self.native_calls = native_calls
-        self.frame: Frame | None = None
-        self.result: Any = None
-        self.yielded = False
-        self.exc: BaseException | None = None  # the exception being handled in this generator
-        self.outer_excs: list[BaseException | None] = []  # and in those that resumed it
-        self.reraised: BaseException | None = None  # raised again: gets no entry and no context
-        self.passing: BaseException | None = None  # left an inner run: has its context already
-        self.stopped: Any = None  # value of the StopIteration that ended the last iterator
-        self.depth = 0
-        self.limit = sys.getrecursionlimit()  # of interpreted frames
-
-    # ---- frames -----------------------------------------------------------------------------
-
-    def make_frame(self, function: FunctionType, args: Sequence, kwargs: Mapping) -> Frame:
-        """A frame of ``function`` with its arguments bound; TypeErrors are CPython's own."""
-        code = function.__code__
-        program = program_of(code)
-        if not kwargs:
-            fast = program.parameters.positionally(function, args)
-            if fast is not None:
-                return self.enter(program, function, fast)
-        defaults = function.__defaults__ or ()
-        first = code.co_argcount - len(defaults)
-        kwdefaults = function.__kwdefaults__ or {}
-        fast = bind(
-            code,
-            args,
-            kwargs,
-            lambda i: defaults[i - first] if i >= first else UNSET,
-            lambda name: kwdefaults.get(name, UNSET),
-            len(program.names),
-        )
-        if fast is None:
-            raise_binding_error(function, args, kwargs)
-            raise InternalError(f"arguments of {function.__qualname__} bind only natively")
-        return self.enter(program, function, fast)
-
-    def enter(self, program: Program, function: FunctionType, fast: list[Any]) -> Frame:
-        as_any: Any = function  # typeshed does not agree on this attribute
-        builtins = as_any.__builtins__
-        if type(builtins) is not dict and not isinstance(builtins, dict):
-            builtins = vars(builtins)
-        frame = Frame(program, function.__globals__, builtins, None, fast)
-        frame.function = function
-        closure = function.__closure__
-        if closure:
-            fast[len(fast) - len(closure) :] = closure
-        return frame
-
-    def run(self, frame: Frame) -> Any:
-        """Run ``frame`` (and what it calls) to its end; its value, or its exception."""
-        saved = self.frame
-        frame.depth = native_depth() if saved is None else saved.depth + 1
-        self.frame = frame
-        self.depth += 1
-        self.limit = sys.getrecursionlimit()
-        try:
-            self.loop()
-            result, self.result = self.result, None
-            return result
-        finally:
-            self.depth -= 1
-            self.frame = saved
-
-    def loop(self) -> None:
-        while True:
-            try:
-                f = self.frame
-                while f is not None:
-                    ops, values = f.ops, f.values
-                    while f is self.frame:
-                        i = f.ip
-                        f.ip = i + 1
-                        ops[i](self, f, values[i])
-                    f = self.frame
-                return
-            except Signal:
-                raise
-            except BaseException as exc:
-                error = exc
-            try:
-                self.unwind(error)
-            finally:
-                del error  # its traceback leads here: no cycle
-
-    def unwind(self, error: BaseException) -> None:
-        """Enter the innermost handler of ``error`` among the frames of this run, or raise it."""
-        frame = self.frame
-        shown = error is not self.reraised
-        if shown and error is not self.passing:
-            chain_native(error, self.handled())
-        self.reraised = self.passing = None
-        traceback = user_part(error.__traceback__)
-        while frame is not None:
-            if shown:
-                traceback = with_entry(frame, traceback)
-            shown = True
-            handler = frame.program.handler_at(frame.ip - 1)
-            if handler is not None:
-                error.__traceback__ = traceback
-                del frame.stack[handler.depth :]
-                if handler.lasti:
-                    frame.stack.append(frame.ip - 1)
-                frame.stack.append(error)
-                frame.ip = handler.target
-                frame.kwnames = ()
-                self.frame = frame
-                return
-            self.abandon(frame)
-            frame = frame.back
-        error.__traceback__ = traceback
-        self.passing = error
-        try:
-            raise error
-        finally:
-            del error, traceback
-
-    def abandon(self, frame: Frame) -> None:
-        """``frame`` is left by an exception."""
-
-    def handled(self) -> BaseException | None:
-        """The exception that is being handled, here or where this generator was resumed."""
-        if self.exc is not None:
-            return self.exc
-        for exc in reversed(self.outer_excs):
-            if exc is not None:
-                return exc
-        return None
-
-    def chain(self, error: BaseException) -> None:
-        """Set ``__context__`` as ``raise`` does, without making a cycle."""
-        chain(error, self.handled())
+class Machine(Loop):
+    """CPython's semantics. ``native_calls``: Python callees run natively."""
 
     # ---- names ------------------------------------------------------------------------------
 
@@ -492,26 +268,6 @@ class Machine:
         self.push(frame, new)
         return CALLED
 
-    def push(self, frame: Frame, new: Frame) -> None:
-        """Let ``new`` run next, and return to ``frame``."""
-        new.depth = frame.depth + 1
-        if new.depth > self.limit:
-            raise RecursionError("maximum recursion depth exceeded")
-        new.back = frame
-        self.frame = new
-
-    def module_frame(self, code: CodeType, globals_: dict, locals_: Any) -> Frame:
-        """A frame of module-level code, whose names live in ``locals_``."""
-        builtins = globals_["__builtins__"]
-        frame = Frame(
-            program_of(code),
-            globals_,
-            builtins if isinstance(builtins, dict) else vars(builtins),
-            None,
-        )
-        frame.mapping = locals_
-        return frame
-
     def make_generator(self, frame: Frame) -> Any:
         from refcompiler.interpreter.generators import Generator
 
@@ -528,4 +284,3 @@ def lookup_special(cls: type, name: str, default: Any = None) -> Any:
 
 _TYPE_CALL = type.__dict__["__call__"]
 _OBJECT_NEW = object.__dict__["__new__"]
-set_run_code(Machine.run.__code__)

@@ -10,7 +10,8 @@ from refcompiler.capture.machine import Symbolic
 from refcompiler.capture.values import External
 from refcompiler.guards.kinds import Ambient
 from refcompiler.interpreter.frame import Frame
-from refcompiler.interpreter.machine import Machine, Signal
+from refcompiler.interpreter.loop import Signal
+from refcompiler.interpreter.machine import Machine
 from refcompiler.plan.build import MISS, Plan
 from refcompiler.plan.resume import Layout, describe
 from refcompiler.runtime.site import _LOCK, STATE, Native, Site, run_new

@@ -14,7 +14,7 @@ from refcompiler.errors import GraphBreakError, UnsupportedError
 from refcompiler.guards.kinds import Ambient
 from refcompiler.interpreter.binding import ASYNCHRONOUS, GENERATOR, VARARGS, VARKEYWORDS
 from refcompiler.interpreter.frame import Frame
-from refcompiler.interpreter.machine import program_of
+from refcompiler.interpreter.registry import program_of
 from refcompiler.plan.build import MISS
 from refcompiler.runtime.drive import Driver
 from refcompiler.runtime.site import _LOCK, STATE, FullGraphBreak, Native, Site, run_new

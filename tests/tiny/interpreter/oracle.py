@@ -18,7 +18,8 @@ import warnings
 from typing import Any
 
 from refcompiler.interpreter.frame import Frame
-from refcompiler.interpreter.machine import Machine, Signal
+from refcompiler.interpreter.loop import Signal
+from refcompiler.interpreter.machine import Machine
 
 __name__ = "refcompiler.oracle"  # frames of this file are the interpreter's, not the user's
 

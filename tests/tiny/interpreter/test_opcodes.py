@@ -10,8 +10,8 @@ import pytest
 
 from refcompiler.bytecode.decode import decode
 from refcompiler.errors import UnsupportedError
-from refcompiler.interpreter import machine as interpreter
-from refcompiler.interpreter.machine import HANDLERS, INTERPRETED, program_of
+from refcompiler.interpreter import machine, registry
+from refcompiler.interpreter.registry import HANDLERS, INTERPRETED, program_of
 from specs import opcodes
 from specs.opcodes import DECODED, HANDLED, OPCODES, REFUSED
 from tests.tiny.house.repository import text
@@ -85,10 +85,10 @@ def test_refused_by_name(name: str) -> None:
 
 
 def test_another_python_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interpreter, "RUNNING", (3, 12))
+    monkeypatch.setattr(registry, "RUNNING", (3, 12))
     fresh = FunctionType((lambda: 1).__code__.replace(co_name="fresh"), {})
     with pytest.raises(UnsupportedError, match=r"3\.12: use Python 3\.11$") as caught:
-        interpreter.Machine().make_frame(fresh, (), {})
+        machine.Machine().make_frame(fresh, (), {})
     assert "\n" not in str(caught.value)
 
 
