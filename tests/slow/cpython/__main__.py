@@ -1,0 +1,61 @@
+"""Runs CPython's own tests through the interpreter, and prints what passes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+from tests.slow.cpython.campaign import FILES
+from tests.slow.cpython.harness import FileReport, judge, missing, reasons, run_file, table
+
+REQUIRED = 0.995  # of the methods that pass natively
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.slow.cpython", description=__doc__)
+    parser.add_argument("files", nargs="*", help="names like test_grammar (none: the campaign)")
+    parser.add_argument("-k", default="", metavar="TEXT", help="only methods with TEXT in their id")
+    parser.add_argument("--limit", type=float, default=120.0, help="seconds for each method")
+    parser.add_argument("--jobs", type=int, default=1, help="files that run at the same time")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write everything there")
+    parser.add_argument("-v", action="store_true", help="show the whole text of each failure")
+    given = parser.parse_args()
+    why = missing()
+    if why:
+        print(f"nothing was run: {why}")
+        return 1
+    known = reasons()
+
+    def run(name: str) -> FileReport:
+        report = run_file(name, given.limit, given.k)
+        print(f"{name}: {report.passed} of {report.due} {report.error}", flush=True)
+        for test, outcome in report.failures().items():
+            note = f" [{known[test]}]" if test in known else ""
+            print(f"    {outcome.outcome} {test}: {outcome.message}{note}", flush=True)
+            if given.v:
+                print(outcome.text)
+        return report
+
+    with ThreadPoolExecutor(given.jobs) as pool:
+        reports = list(pool.map(run, given.files or FILES))
+    if given.json:
+        given.json.write_text(json.dumps([asdict(report) for report in reports], indent=1))
+    verdict = judge(reports, known)
+    print(f"\n{table(reports)}\n")
+    print(
+        f"{len(reports)} files: {verdict.passed} of {verdict.due} methods that pass natively pass "
+        f"in the interpreter ({verdict.ratio:.2%}); without a reason: {len(verdict.unexplained)}"
+    )
+    for name in verdict.stale:
+        print(f"stale: {name} passes, so its entry in reasons.toml has to go")
+    for name, error in verdict.empty.items():
+        print(f"empty: {name}: {error or 'no methods'}")
+    return 0 if verdict.ok(REQUIRED) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

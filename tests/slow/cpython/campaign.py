@@ -1,0 +1,36 @@
+"""The files of the campaign."""
+
+LANGUAGE = """
+    test_asyncgen test_augassign test_baseexception test_binop test_bool test_builtin test_call
+    test_class test_code test_compare test_compile test_contextlib test_contextlib_async
+    test_coroutines test_decorators test_descr test_descrtut test_dictcomps test_dynamic
+    test_dynamicclassattribute test_except_star test_exception_group test_exception_hierarchy
+    test_exception_variations test_exceptions test_extcall test_finalization test_float test_format
+    test_frame test_fstring test_funcattrs test_gc test_generator_stop test_generators
+    test_genericalias test_genericclass test_genexps test_global test_grammar test_int
+    test_int_literal test_isinstance test_iter test_iterlen test_keywordonlyarg test_listcomps
+    test_metaclass test_named_expressions test_opcodes test_ordered_dict test_patma
+    test_pep646_syntax test_positional_only_arg test_pow test_property test_raise test_richcmp
+    test_scope test_setcomps test_slice test_string_literals test_subclassinit test_super
+    test_syntax test_traceback test_type_annotations test_type_cache test_typechecks test_types
+    test_typing test_unary test_unpack test_unpack_ex test_weakref test_with test_yield_from
+""".split()
+
+LIBRARY = """
+    test_abc test_argparse test_bisect test_collections test_contains test_copy test_copyreg
+    test_dataclasses test_decimal test_defaultdict test_deque test_dict test_dictviews
+    test_difflib test_enum test_enumerate test_fnmatch test_fractions test_functools test_graphlib
+    test_hash test_heapq test_index test_inspect test_itertools test_json test_list test_long
+    test_math test_numeric_tower test_operator test_pprint test_queue test_random test_range
+    test_re test_reprlib test_sched test_set test_shlex test_sort test_statistics test_string
+    test_struct test_structseq test_textwrap test_tuple test_unicode test_userdict test_userlist
+    test_userstring test_weakset
+""".split()
+
+FILES = LANGUAGE + LIBRARY
+
+#: Those of the default suite: a second or less each.
+FAST = """
+    test_grammar test_scope test_generators test_exceptions test_raise test_with test_unpack
+    test_patma test_class
+""".split()

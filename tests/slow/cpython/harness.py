@@ -1,0 +1,276 @@
+"""CPython's own tests run through the interpreter, a worker process per file.
+
+Each method is run natively first, and those that pass natively again in the interpreter. A method
+that kills its worker or exceeds its time costs only itself: a new worker goes on after it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+REASONS = HERE / "reasons.toml"
+
+
+def missing() -> str | None:
+    """Why the tests cannot run here, or None."""
+    if importlib.util.find_spec("test") is None or importlib.util.find_spec("test.support") is None:
+        return "this Python comes without its own tests (the package test of its library)"
+    return None
+
+
+@dataclass
+class Outcome:
+    """What one method did. ``outcome`` is passed, failed, skipped, died or hung."""
+
+    outcome: str
+    text: str = ""
+    frames: int = 0
+    seconds: float = 0.0
+
+    @property
+    def message(self) -> str:
+        """The last line that says something."""
+        lines = [line for line in self.text.splitlines() if line.strip()]
+        return lines[-1].strip() if lines else self.outcome
+
+
+@dataclass
+class FileReport:
+    """``native`` and ``interpreted`` map the ids of methods to what they did."""
+
+    name: str
+    native: dict[str, Outcome] = field(default_factory=dict)
+    interpreted: dict[str, Outcome] = field(default_factory=dict)
+    error: str = ""  # why nothing was collected
+
+    @property
+    def due(self) -> int:
+        return len(self.interpreted)
+
+    @property
+    def passed(self) -> int:
+        return sum(o.outcome == "passed" for o in self.interpreted.values())
+
+    @property
+    def frames(self) -> int:
+        return sum(o.frames for o in self.interpreted.values())
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """Of the methods that ran both ways: natively, and interpreted."""
+        return (
+            sum(self.native[name].seconds for name in self.interpreted),
+            sum(o.seconds for o in self.interpreted.values()),
+        )
+
+    def failures(self) -> dict[str, Outcome]:
+        return {name: o for name, o in self.interpreted.items() if o.outcome != "passed"}
+
+
+class Worker:
+    """A process that runs tests of one file; its events, each with a time limit."""
+
+    def __init__(self, mode: str, name: str, wanted: list[int], folder: str):
+        read, write = os.pipe()
+        self.read, self.buffer = read, b""
+        self.log = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            [sys.executable, str(HERE / "worker.py"), str(write), mode, name, *map(str, wanted)],
+            pass_fds=(write,),
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=self.log,
+            cwd=folder,
+            start_new_session=True,  # what a test starts ends with it
+        )
+        os.close(write)
+
+    def event(self, limit: float) -> dict[str, Any] | None:
+        """The next event; None when the worker is gone; TimeoutError after ``limit`` seconds."""
+        until = time.monotonic() + limit
+        while b"\n" not in self.buffer:
+            left = until - time.monotonic()
+            if left <= 0 or not select.select([self.read], [], [], left)[0]:
+                raise TimeoutError
+            data = os.read(self.read, 1 << 16)
+            if not data:
+                return None
+            self.buffer += data
+        line, _, self.buffer = self.buffer.partition(b"\n")
+        return json.loads(line)
+
+    def end(self) -> str:
+        """Stop it; the last lines that it printed."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+        os.close(self.read)
+        self.log.seek(0, os.SEEK_END)
+        self.log.seek(max(0, self.log.tell() - 3000))
+        text = self.log.read().decode(errors="replace")
+        self.log.close()
+        return text
+
+
+def run_all(
+    mode: str, name: str, wanted: list[int], limit: float
+) -> Iterator[tuple[str, int, Outcome] | list[str]]:
+    """First the ids of the file's tests, then (id, index, outcome) of each one wanted."""
+    ids: list[str] = []
+    left = wanted
+    while True:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            worker = Worker(mode, name, left, folder)
+            running: int | None = None
+            broken = ""
+            try:
+                while True:
+                    # the import of the file, and its collection, count as a method of their own
+                    event = worker.event(limit if running is not None else max(limit, 120.0))
+                    if event is None:
+                        broken = "died"
+                        break
+                    if "tests" in event:
+                        if not ids:
+                            ids = event["tests"]
+                            yield ids
+                            left = left or list(range(len(ids)))
+                    elif "start" in event:
+                        running = event["start"]
+                    elif "end" in event:
+                        index = event.pop("end")
+                        running = None
+                        left = left[left.index(index) + 1 :]
+                        yield ids[index], index, Outcome(**event)
+                    else:
+                        return
+            except TimeoutError:
+                broken = "hung"
+            finally:
+                printed = worker.end()
+        if running is None and not ids:
+            raise RuntimeError(f"test.{name}: nothing was collected: {printed[-1500:]}")
+        if running is None:
+            running = left[0] if left else None
+        if running is None:
+            return
+        why = f"no end after {limit:.0f} s" if broken == "hung" else printed or "the process died"
+        yield ids[running], running, Outcome(broken, why)
+        left = left[left.index(running) + 1 :]
+        if not left:
+            return
+
+
+def run_file(name: str, limit: float = 60.0, only: str = "") -> FileReport:
+    """Both runs of the file ``name``; ``only``: of the methods whose id contains it."""
+    report = FileReport(name)
+    passed: list[int] = []
+    try:
+        for found in run_all("native", name, [], limit):
+            if isinstance(found, list):
+                continue
+            test, index, outcome = found
+            if only and only not in test:
+                continue
+            test = unique(test, report.native)
+            report.native[test] = outcome
+            if outcome.outcome == "passed":
+                passed.append(index)
+    except RuntimeError as error:
+        report.error = str(error)
+        return report
+    if not passed:
+        report.error = "no method passes natively"
+        return report
+    names = [test for test, outcome in report.native.items() if outcome.outcome == "passed"]
+    by_index = dict(zip(passed, names, strict=True))
+    for found in run_all("interpreted", name, passed, limit):
+        if not isinstance(found, list):
+            report.interpreted[by_index[found[1]]] = found[2]
+    return report
+
+
+def unique(test: str, known: dict[str, Outcome]) -> str:
+    """``test``, or with a number where two tests have one id."""
+    found, n = test, 1
+    while found in known:
+        n += 1
+        found = f"{test}#{n}"
+    return found
+
+
+def reasons() -> dict[str, str]:
+    """The methods that are known to fail in the interpreter, each with the reason."""
+    return tomllib.loads(REASONS.read_text()) if REASONS.exists() else {}
+
+
+@dataclass
+class Verdict:
+    """The judgement of a campaign: figures, and what keeps it from passing."""
+
+    due: int
+    passed: int
+    unexplained: dict[str, Outcome]
+    stale: list[str]
+    empty: dict[str, str]
+
+    @property
+    def ratio(self) -> float:
+        return self.passed / self.due if self.due else 0.0
+
+    def ok(self, required: float) -> bool:
+        return self.ratio >= required and not (self.unexplained or self.stale or self.empty)
+
+
+def judge(reports: list[FileReport], known: dict[str, str]) -> Verdict:
+    """Every failure needs a reason, and every reason of a file that was run needs its failure."""
+    failures = {k: o for report in reports for k, o in report.failures().items()}
+    ran = {k for report in reports for k in report.interpreted}
+    return Verdict(
+        due=sum(report.due for report in reports),
+        passed=sum(report.passed for report in reports),
+        unexplained={k: o for k, o in failures.items() if k not in known},
+        stale=sorted(k for k in known if k in ran and k not in failures),
+        empty={report.name: report.error for report in reports if report.error or not report.due},
+    )
+
+
+def table(reports: list[FileReport]) -> str:
+    rows = [("file", "native", "interpreted", "failed", "frames", "s native", "s interpreted")]
+    for report in sorted(reports, key=lambda r: r.name):
+        native, interpreted = report.seconds
+        rows.append(
+            (
+                report.name,
+                str(report.due),
+                str(report.passed),
+                str(report.due - report.passed) if report.due != report.passed else "",
+                str(report.frames),
+                f"{native:.1f}",
+                f"{interpreted:.1f}",
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if i else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )

@@ -1,0 +1,126 @@
+"""One file of CPython's own tests, method by method, in a process that may die of it.
+
+    worker.py FD MODE NAME [INDEX ...]
+
+``MODE`` is ``native`` or ``interpreted``, ``NAME`` a module of the package ``test``, and the
+indices are the methods to run, in the loader's order (none: all). One line of JSON per event goes
+to the file descriptor ``FD``: {"tests": ids}, {"start": index}, {"end": index, "outcome": ...,
+"text": ..., "frames": n, "seconds": s}.
+
+Interpreted, everything runs in the interpreter: the suite's fixtures, ``TestCase.run``, the method
+and what it calls. A method whose own code never got an interpreted frame did not run in it.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+import traceback
+import unittest
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+
+def collect(name: str) -> list[Any]:
+    """The tests of the module, its doctests and ``load_tests`` included, in the loader's order."""
+    found: list[Any] = []
+
+    def walk(suite: Any) -> None:
+        for test in suite:
+            if isinstance(test, unittest.TestSuite):
+                walk(test)
+            else:
+                found.append(test)
+
+    walk(unittest.defaultTestLoader.loadTestsFromName(f"test.{name}"))
+    return found
+
+
+def own_code(test: Any) -> CodeType | None:
+    """The code of the method, or None where that is no Python function (a doctest)."""
+    method = getattr(test, getattr(test, "_testMethodName", "runTest"), None)
+    function = method.__func__ if isinstance(method, MethodType) else method
+    return function.__code__ if isinstance(function, FunctionType) else None
+
+
+def outcome_of(result: unittest.TestResult) -> tuple[str, str]:
+    if result.errors or result.failures or result.unexpectedSuccesses:
+        texts = [text for _, text in result.errors + result.failures]
+        return "failed", texts[0] if texts else "unexpected success"
+    if result.skipped and result.testsRun <= len(result.skipped):
+        return "skipped", result.skipped[0][1]
+    if not result.testsRun:
+        return "failed", "no test was run"
+    return "passed", ""
+
+
+def natively(test: Any) -> tuple[str, str, int]:
+    result = unittest.TestResult()
+    unittest.TestSuite([test]).run(result)
+    return *outcome_of(result), 0
+
+
+def interpreted(test: Any) -> tuple[str, str, int]:
+    from refcompiler.interpreter.frame import Frame
+    from refcompiler.interpreter.machine import Machine
+
+    entered: set[int] = set()
+    frames = 0
+
+    class Counting(Machine):
+        def enter(self, program: Any, function: Any, fast: Any) -> Frame:
+            nonlocal frames
+            frames += 1
+            entered.add(id(program.code))
+            return super().enter(program, function, fast)
+
+        def module_frame(self, code: CodeType, globals_: dict, locals_: Any) -> Frame:
+            nonlocal frames
+            frames += 1
+            return super().module_frame(code, globals_, locals_)
+
+    code = own_code(test)
+    result = unittest.TestResult()
+    suite = unittest.TestSuite([test])
+    machine = Counting()
+    machine.run(machine.make_frame(unittest.TestSuite.run, (suite, result), {}))
+    outcome, text = outcome_of(result)
+    if outcome == "passed" and code is not None and id(code) not in entered:
+        return "failed", "NotInterpreted: the method's own code ran natively", frames
+    return outcome, text, frames
+
+
+def main(fd: int, mode: str, name: str, wanted: list[int]) -> None:
+    process = os.getpid()
+
+    def report(**event: Any) -> None:
+        if os.getpid() != process:
+            os._exit(1)  # a child that the test forked came back
+        os.write(fd, json.dumps(event).encode() + b"\n")
+
+    tests = collect(name)
+    report(tests=[test.id() for test in tests])
+    run = natively if mode == "native" else interpreted
+    for index in wanted or range(len(tests)):
+        report(start=index)
+        began = time.perf_counter()
+        frames = 0
+        try:
+            outcome, text, frames = run(tests[index])
+        except BaseException:  # SystemExit and KeyboardInterrupt leave unittest
+            outcome, text = "failed", traceback.format_exc()
+        seconds = time.perf_counter() - began
+        report(end=index, outcome=outcome, text=text[-6000:], frames=frames, seconds=seconds)
+        gc.collect()
+    report(done=True)
+    os._exit(0)  # threads that a test left behind do not keep the worker
+
+
+if __name__ == "__main__":
+    __name__ = "refcompiler.worker"  # frames of this file are the interpreter's, not the user's
+    root = os.path.dirname(os.path.abspath(__file__))
+    sys.path[0] = os.path.normpath(os.path.join(root, "..", "..", ".."))
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3], [int(i) for i in sys.argv[4:]])
