@@ -27,7 +27,10 @@ _PUBLIC = {
     "lookup_backend": "refcompiler.backends",
     "register_backend": "refcompiler.backends",
     "errors": "",
+    "interpret": "refcompiler.interpreter.api",
 }
+#: what needs no torch
+_PLAIN = frozenset({"errors", "interpret"})
 
 __all__ = [*_PUBLIC, "__version__"]
 
@@ -37,9 +40,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'refcompiler' has no attribute {name!r}")
     if name == "errors":
         return importlib.import_module("refcompiler.errors")
-    from refcompiler.versions import check
+    if name not in _PLAIN:
+        from refcompiler.versions import check
 
-    check()
+        check()
     if name == "counters":  # a function and the module that holds it share their name
         value = importlib.import_module(_PUBLIC[name]).counters
     else:

@@ -1,0 +1,52 @@
+"""The interpreter's front door: :func:`interpret`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+# The handlers register themselves.
+from refcompiler.interpreter import handlers_blocks, handlers_flow, handlers_stack  # noqa: F401
+from refcompiler.interpreter.frame import CALLED
+from refcompiler.interpreter.machine import RETURNS, Machine
+from refcompiler.interpreter.tracebacks import user_part
+
+#: The frame below the user's: it only receives the value.
+_ROOT: CodeType = compile("", "<refcompiler>", "exec")
+_SPACE: dict[str, Any] = {"__name__": __name__, "__builtins__": __builtins__}
+
+
+def interpret(fn: Callable, /, *args: Any, **kwargs: Any) -> Any:
+    """``fn(*args, **kwargs)``, run by the interpreter together with the Python code it calls.
+
+    ``fn`` is whatever can be called: a function, method, partial, class, an instance with
+    ``__call__``, a builtin (which is called as it is). The call's value or exception is
+    CPython's; a generator or coroutine function answers a generator or coroutine whose body is
+    interpreted as it is driven. The machine is this call's own: calls nest, and threads may
+    interpret at the same time.
+
+    Errors: ``TypeError`` for what cannot be called, :class:`~refcompiler.errors.UnsupportedError`
+    for bytecode that the interpreter does not run; everything else is the user's own.
+    """
+    if not callable(fn):
+        raise TypeError(
+            f"interpret: {fn!r} of type {type(fn).__name__!r} is not callable; "
+            "pass a function and its arguments"
+        )
+    machine = Machine()
+    root = machine.module_frame(_ROOT, _SPACE, _SPACE)
+    try:
+        found = machine.call(root, fn, args, kwargs)
+        if found is CALLED:
+            frame, machine.frame = machine.frame, None
+            assert frame is not None
+            frame.back = None
+            found = machine.run(frame)
+            if frame.on_return != "push":
+                RETURNS[frame.on_return](machine, root, found, frame.extra)
+                found = root.stack.pop()
+        return found
+    except BaseException as error:
+        error.__traceback__ = user_part(error.__traceback__)
+        raise
