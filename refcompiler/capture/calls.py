@@ -202,7 +202,7 @@ class Calls(Operators):
         if source is not None and not is_quiet(function):
             self.guard("CODE", source, (code, None))
         program = program_of(code)
-        fast = self.bind_function(function, source, args, kwargs, len(program.names))
+        fast = self.bind_function(function, source, args, kwargs)
         if function.__closure__ and source is not None:
             self.adopt_cells(function, source)
         new = self.enter(program, function, fast)
@@ -217,7 +217,6 @@ class Calls(Operators):
         source: Source | None,
         args: Sequence,
         kwargs: Mapping,
-        size: int,
     ) -> list[Any]:
         code = function.__code__
         defaults, kwdefaults = function.__defaults__ or (), function.__kwdefaults__ or {}
@@ -245,7 +244,7 @@ class Calls(Operators):
             if kwargs:
                 named = code.co_varnames[code.co_posonlyargcount : taken + code.co_kwonlyargcount]
                 kwargs = {k: v if k in named else self.force(v) for k, v in kwargs.items()}
-        fast = bind(code, args, kwargs, default, kwdefault, size)
+        fast = bind(code, args, kwargs, default, kwdefault)
         if fast is None:
             raise_binding_error(function, args, kwargs)
             raise TypeError(f"{function.__qualname__}() cannot be called with these arguments")

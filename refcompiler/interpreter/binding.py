@@ -12,7 +12,8 @@ from refcompiler.interpreter.frame import UNSET
 
 VARARGS, VARKEYWORDS = 0x04, 0x08
 GENERATOR = 0x20
-ASYNCHRONOUS = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronous generator
+COROUTINE, ITERABLE_COROUTINE, ASYNC_GENERATOR = 0x80, 0x100, 0x200
+ASYNCHRONOUS = COROUTINE | ITERABLE_COROUTINE | ASYNC_GENERATOR
 _EMPTY_BODY = bytes(
     b
     for name, arg in (("RESUME", 0), ("LOAD_CONST", 0), ("RETURN_VALUE", 0))
@@ -39,7 +40,11 @@ def raise_binding_error(function: FunctionType, args: Sequence[Any], kwargs: Map
 
 
 class Parameters:
-    """What binding needs to know of a code object."""
+    """What binding needs to know of a code object.
+
+    ``exactly`` is the number of positional arguments that need no further thought (-1: none), and
+    ``blank`` what follows them in the frame's slots.
+    """
 
     __slots__ = (
         "code",
@@ -48,9 +53,10 @@ class Parameters:
         "varargs",
         "varkeywords",
         "slots",
-        "plain",
-        "keyword_only",
+        "names",
+        "size",
         "blank",
+        "exactly",
     )
 
     def __init__(self, code: CodeType):
@@ -59,31 +65,66 @@ class Parameters:
         self.total = code.co_argcount + code.co_kwonlyargcount
         self.varargs = bool(code.co_flags & VARARGS)
         self.varkeywords = bool(code.co_flags & VARKEYWORDS)
-        names = code.co_varnames
-        self.slots = {names[i]: i for i in range(code.co_posonlyargcount, self.total)}
-        self.plain = not (self.varargs or self.varkeywords)
-        self.keyword_only = names[self.positional : self.total]
-        self.blank = [UNSET] * (len(slot_names(code)) - self.total)
+        self.names = code.co_varnames
+        self.slots = {self.names[i]: i for i in range(code.co_posonlyargcount, self.total)}
+        self.size = len(slot_names(code))
+        self.blank = [UNSET] * (self.size - self.total)
+        plain = self.positional == self.total and not (self.varargs or self.varkeywords)
+        self.exactly = self.total if plain else -1
 
-    def positionally(self, function: FunctionType, args: Sequence[Any]) -> list[Any] | None:
-        """The slots of a call without keywords, or None if that takes :func:`bind` to say."""
-        if not self.plain:
+    def place(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any] | None:
+        """The slots with what is given, UNSET elsewhere; None when that does not fit."""
+        positional = self.positional
+        given = len(args)
+        if given <= positional:
+            fast = [*args, *([UNSET] * (self.size - given))]
+        elif self.varargs:
+            fast = [*args[:positional], *([UNSET] * (self.size - positional))]
+        else:
             return None
-        missing = self.positional - len(args)
-        if missing:
-            defaults = function.__defaults__
-            if missing < 0 or defaults is None or missing > len(defaults):
-                return None
-            args = [*args, *defaults[len(defaults) - missing :]]
-        if self.keyword_only:
-            given = function.__kwdefaults__
-            if given is None or len(given) < len(self.keyword_only):
-                return None
-            try:
-                return [*args, *[given[name] for name in self.keyword_only], *self.blank]
-            except KeyError:
-                return None
-        return [*args, *self.blank]
+        if self.varargs:
+            fast[self.total] = tuple(args[positional:])
+        if kwargs or self.varkeywords:
+            extra = {}
+            slots = self.slots
+            for key, value in kwargs.items():
+                slot = slots.get(key)
+                if slot is None:
+                    if not (self.varkeywords and isinstance(key, str)):
+                        return None
+                    extra[key] = value
+                elif fast[slot] is not UNSET:
+                    return None
+                else:
+                    fast[slot] = value
+            if self.varkeywords:
+                fast[self.total + self.varargs] = extra
+        return fast
+
+    def bind(
+        self, function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> list[Any] | None:
+        """The slots of a call of ``function``, or None when the arguments do not fit."""
+        fast = self.place(args, kwargs)
+        if fast is None:
+            return None
+        positional = self.positional
+        given = len(args)
+        if given < positional:
+            defaults: Any = function.__defaults__ or ()
+            first = positional - len(defaults)
+            for i in range(given, positional):
+                if fast[i] is UNSET:
+                    if i < first:
+                        return None
+                    fast[i] = defaults[i - first]
+        for i in range(positional, self.total):
+            if fast[i] is UNSET:
+                defaults = function.__kwdefaults__
+                if defaults is None or self.names[i] not in defaults:
+                    return None
+                fast[i] = defaults[self.names[i]]
+        return fast
 
 
 _PARAMETERS: dict[int, Parameters] = {}
@@ -102,47 +143,22 @@ def bind(
     kwargs: Mapping[str, Any],
     default: Callable[[int], Any],
     kwdefault: Callable[[str], Any],
-    size: int,
 ) -> list[Any] | None:
-    """The slots of a new frame of ``size``, or None when the arguments do not fit.
+    """The slots of a new frame, or None when the arguments do not fit.
 
     ``default(i)`` gives the default of positional parameter ``i`` and ``kwdefault(name)`` that of
     a keyword-only one; both answer UNSET when there is none, and are asked only when needed.
     """
     known = parameters_of(code)
-    positional = known.positional
-    given = len(args)
-    fast = [*args, *([UNSET] * (size - given))]
-    if given == positional == known.total and known.plain and not kwargs:
-        return fast
-    if given > positional:
-        if not known.varargs:
-            return None
-        fast = [*args[:positional], *([UNSET] * (size - positional))]
-    total = known.total
-    if known.varargs:
-        fast[total] = tuple(args[positional:])
-    if kwargs or known.varkeywords:
-        extra = {}
-        slots = known.slots
-        for key, value in kwargs.items():
-            slot = slots.get(key)
-            if slot is None:
-                if not (known.varkeywords and isinstance(key, str)):
-                    return None
-                extra[key] = value
-            elif fast[slot] is not UNSET:
-                return None
-            else:
-                fast[slot] = value
-        if known.varkeywords:
-            fast[total + known.varargs] = extra
-    for i in range(given, positional):
+    fast = known.place(args, kwargs)
+    if fast is None:
+        return None
+    for i in range(len(args), known.positional):
         if fast[i] is UNSET:
             fast[i] = value = default(i)
             if value is UNSET:
                 return None
-    for i in range(positional, total):
+    for i in range(known.positional, known.total):
         if fast[i] is UNSET:
             fast[i] = value = kwdefault(code.co_varnames[i])
             if value is UNSET:

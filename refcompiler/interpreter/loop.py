@@ -9,8 +9,8 @@ from typing import Any
 
 from refcompiler.bytecode.decode import Program
 from refcompiler.errors import InternalError
-from refcompiler.interpreter.binding import bind, raise_binding_error
-from refcompiler.interpreter.frame import UNSET, Frame
+from refcompiler.interpreter.binding import raise_binding_error
+from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.introspection import native_depth, set_run_code
 from refcompiler.interpreter.registry import program_of
 from refcompiler.interpreter.tracebacks import chain, chain_native, user_part, with_entry
@@ -40,23 +40,11 @@ class Loop:
 
     def make_frame(self, function: FunctionType, args: Sequence, kwargs: Mapping) -> Frame:
         """A frame of ``function`` with its arguments bound; TypeErrors are CPython's own."""
-        code = function.__code__
-        program = program_of(code)
-        if not kwargs:
-            fast = program.parameters.positionally(function, args)
-            if fast is not None:
-                return self.enter(program, function, fast)
-        defaults = function.__defaults__ or ()
-        first = code.co_argcount - len(defaults)
-        kwdefaults = function.__kwdefaults__ or {}
-        fast = bind(
-            code,
-            args,
-            kwargs,
-            lambda i: defaults[i - first] if i >= first else UNSET,
-            lambda name: kwdefaults.get(name, UNSET),
-            len(program.names),
-        )
+        program = program_of(function.__code__)
+        parameters = program.parameters
+        if len(args) == parameters.exactly and not kwargs:
+            return self.enter(program, function, [*args, *parameters.blank])
+        fast = parameters.bind(function, args, kwargs)
         if fast is None:
             raise_binding_error(function, args, kwargs)
             raise InternalError(f"arguments of {function.__qualname__} bind only natively")

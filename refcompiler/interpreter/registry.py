@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
+import sysconfig
 from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any
 
 from refcompiler.bytecode.decode import Program, decode
+from refcompiler.bytecode.forms import KNOWN, RUNNING
 from refcompiler.errors import UnsupportedError
 from refcompiler.interpreter.binding import parameters_of
 from refcompiler.interpreter.frame import Frame
@@ -23,6 +24,8 @@ def native(cls: type) -> type:
             NATIVE_CODES.add(id(value.__code__))
     return cls
 
+
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 HANDLERS: dict[str, Callable[[Any, Frame, Any], None]] = {}
 
@@ -42,21 +45,41 @@ def op(*names: str) -> Callable:
     return register
 
 
-#: The versions whose bytecode the handlers run, and the one at hand.
-INTERPRETED = frozenset({(3, 11)})
-RUNNING = sys.version_info[:2]
+def unsupported() -> str | None:
+    """Why the interpreter cannot run on this Python, in one line; None if it can."""
+    found = f"{RUNNING[0]}.{RUNNING[1]}"
+    if RUNNING not in KNOWN:
+        *versions, last = [f"{major}.{minor}" for major, minor in sorted(KNOWN)]
+        return (
+            f"the interpreter of this release runs the bytecode of Python {', '.join(versions)} "
+            f"and {last}, not that of {found}: use one of those"
+        )
+    if FREE_THREADED:
+        return (
+            "the interpreter needs Python's global lock, which this free-threaded build is made "
+            f"without: use the ordinary Python {found}"
+        )
+    return None
+
+
+#: The programs that are ready to run, by the identity of their code.
+READY: dict[int, Program] = {}
 
 
 def program_of(code: CodeType) -> Program:
     """The decoded program with its handlers resolved."""
+    program = READY.get(id(code))
+    if program is None:
+        program = READY[id(code)] = _resolved(code)
+    return program
+
+
+def _resolved(code: CodeType) -> Program:
     program = decode(code)
     if program.ops is None:
+        if (complaint := unsupported()) is not None:
+            raise UnsupportedError(complaint)
         program.parameters = parameters_of(code)
-        if RUNNING not in INTERPRETED:
-            raise UnsupportedError(
-                f"the interpreter of this release runs the bytecode of Python 3.11, not that of "
-                f"{RUNNING[0]}.{RUNNING[1]}: use Python 3.11"
-            )
         refused = sorted({ins.name for ins in program.instructions} - HANDLERS.keys())
         if refused:
             raise UnsupportedError(
