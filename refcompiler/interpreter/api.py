@@ -11,6 +11,9 @@ from refcompiler.interpreter import handlers_blocks, handlers_flow, handlers_sta
 from refcompiler.interpreter.frame import CALLED
 from refcompiler.interpreter.machine import RETURNS, Machine
 from refcompiler.interpreter.tracebacks import user_part
+from refcompiler.own_builtins import BUILTINS
+
+__builtins__ = BUILTINS
 
 #: The frame below the user's: it only receives the value.
 _ROOT: CodeType = compile("", "<refcompiler>", "exec")

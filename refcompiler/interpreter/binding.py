@@ -9,6 +9,9 @@ from typing import Any
 
 from refcompiler.bytecode.decode import slot_names
 from refcompiler.interpreter.frame import UNSET
+from refcompiler.own_builtins import BUILTINS
+
+__builtins__ = BUILTINS
 
 VARARGS, VARKEYWORDS = 0x04, 0x08
 GENERATOR = 0x20

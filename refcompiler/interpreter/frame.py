@@ -6,6 +6,9 @@ from types import CodeType
 from typing import Any
 
 from refcompiler.bytecode.decode import Program
+from refcompiler.own_builtins import BUILTINS
+
+__builtins__ = BUILTINS
 
 
 class _Marker:

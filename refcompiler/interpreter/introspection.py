@@ -15,6 +15,9 @@ from types import CellType, CodeType
 from typing import Any
 
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
+from refcompiler.own_builtins import BUILTINS
+
+__builtins__ = BUILTINS
 
 _FUTURE_FLAGS = 0x1FE0000  # CPython's PyCF_MASK: what a nested compilation inherits
 _NEEDS_CALL = 0x20 | 0x80 | 0x100 | 0x200  # generators and coroutines of every kind

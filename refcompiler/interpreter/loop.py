@@ -14,6 +14,9 @@ from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.introspection import native_depth, set_run_code
 from refcompiler.interpreter.registry import program_of
 from refcompiler.interpreter.tracebacks import chain, chain_native, user_part, with_entry
+from refcompiler.own_builtins import BUILTINS
+
+__builtins__ = BUILTINS
 
 
 class Signal(BaseException):

@@ -17,6 +17,9 @@ from refcompiler.interpreter.frame import CALLED, UNSET, Frame
 from refcompiler.interpreter.introspection import FRAME_READERS, finish_class
 from refcompiler.interpreter.loop import Loop
 from refcompiler.interpreter.registry import NATIVE_CODES
+from refcompiler.own_builtins import BUILTINS
+
+__builtins__ = BUILTINS
 
 
 def _push(machine: Machine, frame: Frame, value: Any, extra: Any) -> None:

@@ -12,6 +12,9 @@ from refcompiler.bytecode.forms import KNOWN, RUNNING
 from refcompiler.errors import UnsupportedError
 from refcompiler.interpreter.binding import parameters_of
 from refcompiler.interpreter.frame import Frame
+from refcompiler.own_builtins import BUILTINS
+
+__builtins__ = BUILTINS
 
 #: ids of code objects of the interpreter's own objects, which are never interpreted.
 NATIVE_CODES: set[int] = set()
