@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 
 CACHES = ("NUMBA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
-#: The interpreter and the front end run on one Python in this release; what needs them is not
-#: collected elsewhere, so that the rest can be tested there.
+#: The front end runs on one Python in this release; what needs it is not collected elsewhere, so
+#: that the rest can be tested there.
 FRONT_END = sys.version_info[:2] == (3, 11)
 collect_ignore_glob = (
     []
     if FRONT_END
     else [
-        "tiny/interpreter/*",
         "cpu/capture/*",
         "cpu/guards/*",
         "cpu/frontend/*",

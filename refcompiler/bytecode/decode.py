@@ -5,17 +5,26 @@ Source of the rules: CPython's documentation of ``dis`` and Objects/exception_ha
 
 from __future__ import annotations
 
-import dis
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any, NamedTuple
 
+from refcompiler.bytecode.forms import FORMS, SWALLOWS, TESTS, Raw, Step, plain
 from refcompiler.errors import UnsupportedError
+from refcompiler.own_builtins import BUILTINS, own_copy
+
+__builtins__ = BUILTINS
+
+dis = own_copy("dis")  # decoding goes on while a program has replaced len
 
 
 class Instruction(NamedTuple):
-    """``arg`` is the raw argument, ``value`` what it stands for (a name, constant, target)."""
+    """``arg`` is the plain argument, ``value`` what it stands for (a name, constant, target).
+
+    The names are those of :mod:`refcompiler.bytecode.forms`; an instruction that was written as
+    two has one ``offset`` with its second half.
+    """
 
     name: str
     arg: int
@@ -92,24 +101,7 @@ def exception_table(code: CodeType) -> Iterator[tuple[int, int, int, int, bool]]
         yield start, start + length, target, flags >> 1, bool(flags & 1)
 
 
-#: What has no effect of its own: prefixes (already part of the argument), and preparation that
-#: serves only CPython's specialising interpreter.
-_DROPPED = frozenset({"EXTENDED_ARG", "CACHE", "PRECALL", "NOP"})
 _JUMPS = frozenset(dis.opname[op] for op in (*dis.hasjrel, *dis.hasjabs))
-
-
-def _value(name: str, arg: int, argval: Any, code: CodeType) -> Any:
-    if name == "LOAD_GLOBAL":
-        return code.co_names[arg >> 1], bool(arg & 1)
-    if name == "KW_NAMES":
-        return code.co_consts[arg]
-    if name in ("LOAD_CONST", "LOAD_NAME", "STORE_NAME", "DELETE_NAME", "STORE_GLOBAL"):
-        return argval
-    if name in ("DELETE_GLOBAL", "LOAD_ATTR", "STORE_ATTR", "DELETE_ATTR", "LOAD_METHOD"):
-        return argval
-    if name in ("IMPORT_NAME", "IMPORT_FROM", "COMPARE_OP"):
-        return argval
-    return arg
 
 
 #: By identity: equal code objects may differ in their file, and hashing one is slow.
@@ -125,34 +117,43 @@ def decode(code: CodeType) -> Program:
 
 
 def _decode(code: CodeType) -> Program:
+    shown = list(dis.get_instructions(code))
+    targets = {ins.argval for ins in shown if ins.opname in _JUMPS}
     index_of: dict[int, int] = {}
-    kept: list[dis.Instruction] = []
-    for ins in dis.get_instructions(code):
-        index_of[ins.offset] = len(kept)  # a jump to EXTENDED_ARG lands on what it extends
-        if ins.opname not in _DROPPED:
-            kept.append(ins)
-    end = len(kept)
-    instructions = []
+    steps: list[Step] = []
+    places: list[tuple[int, int]] = []  # offset and line of each step
     line = code.co_firstlineno
-    for ins in kept:
+    swallowed = None
+    for ins in shown:
+        name = ins.opname
         if ins.positions is not None and ins.positions.lineno is not None:
             line = ins.positions.lineno
-        arg = ins.arg if ins.arg is not None else 0
-        if ins.opname in _JUMPS:
-            if ins.argval not in index_of:
-                raise UnsupportedError(
-                    f"{code.co_qualname}: a jump leads to the middle of an instruction; "
-                    "recompile the function's source"
-                )
-            value: Any = index_of[ins.argval]
-        else:
-            value = _value(ins.opname, arg, ins.argval, code)
-        instructions.append(Instruction(ins.opname, arg, value, ins.offset, line))
+        index_of[ins.offset] = len(steps)  # a jump to EXTENDED_ARG lands on what it extends
+        if name == swallowed:
+            swallowed = None
+            continue
+        swallowed = SWALLOWS.get(name)
+        offset = ins.offset
+        if name in TESTS and steps and steps[-1].name == "TO_BOOL" and offset not in targets:
+            del steps[-1]
+            offset, line = places.pop()
+        raw = Raw(name, ins.arg if ins.arg is not None else 0, ins.argval)
+        FORMS.get(name, plain)(steps, raw, code)
+        places += [(offset, line)] * (len(steps) - len(places))
+    instructions = [
+        Instruction(
+            step.name,
+            step.arg,
+            _target(code, index_of, step.value) if step.name in _JUMPS else step.value,
+            *place,
+        )
+        for step, place in zip(steps, places, strict=True)
+    ]
 
     def index(offset: int) -> int:
         while offset not in index_of:  # an end may point past the last instruction or at a cache
             if offset > len(code.co_code):
-                return end
+                return len(instructions)
             offset += 2
         return index_of[offset]
 
@@ -163,3 +164,12 @@ def _decode(code: CodeType) -> Program:
     return Program(
         code, instructions, handlers, slot_names(code), [ins.value for ins in instructions]
     )
+
+
+def _target(code: CodeType, index_of: dict[int, int], offset: int) -> int:
+    if offset not in index_of:
+        raise UnsupportedError(
+            f"{code.co_qualname}: a jump leads to the middle of an instruction; "
+            "recompile the function's source"
+        )
+    return index_of[offset]

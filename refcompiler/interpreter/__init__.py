@@ -5,6 +5,11 @@ One set of opcode handlers (``handlers_*``) serves every domain. A domain is a s
 (plain CPython semantics); capture overrides its hooks.
 """
 
-from refcompiler.interpreter import handlers_blocks, handlers_flow, handlers_stack
+from refcompiler.interpreter import (
+    handlers_blocks,
+    handlers_flow,
+    handlers_intrinsics,
+    handlers_stack,
+)
 
-__all__ = ["handlers_blocks", "handlers_flow", "handlers_stack"]
+__all__ = ["handlers_blocks", "handlers_flow", "handlers_intrinsics", "handlers_stack"]

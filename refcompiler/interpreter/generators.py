@@ -5,9 +5,13 @@ from __future__ import annotations
 from types import CodeType, GeneratorType, TracebackType
 from typing import Any
 
+from refcompiler.bytecode.forms import UNARY_INTRINSICS
 from refcompiler.interpreter.frame import UNSET, Frame
 from refcompiler.interpreter.introspection import FrameView
 from refcompiler.interpreter.registry import native
+from refcompiler.own_builtins import BUILTINS
+
+__builtins__ = BUILTINS
 
 
 @native
@@ -196,6 +200,8 @@ class Generator:
             value = machine.run(frame)
             finished = not machine.yielded
         except StopIteration as stop:
+            if STOPS_BY_ITSELF:
+                raise
             stopped = stop
         finally:
             machine.yielded = False
@@ -219,6 +225,8 @@ class Generator:
             while frame.program.instructions[frame.ip].name != "RETURN_GENERATOR":
                 frame.ip += 1
             frame.ip += 1
+        else:
+            frame.stack.append(None)  # what was sent, which handlers may count on
         if machine.exc is not None:
             machine.chain(error)
         saved, machine.frame = machine.frame, frame
@@ -228,6 +236,9 @@ class Generator:
         finally:
             machine.frame = saved
 
+
+#: From 3.12 on a generator's bytecode turns a StopIteration into a RuntimeError.
+STOPS_BY_ITSELF = "INTRINSIC_STOPITERATION_ERROR" in UNARY_INTRINSICS
 
 Generator.__name__ = "generator"  # what error messages show
 

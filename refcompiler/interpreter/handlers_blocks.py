@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from refcompiler.interpreter.binding import ASYNC_GENERATOR, COROUTINE
 from refcompiler.interpreter.frame import UNSET, Frame
 from refcompiler.interpreter.generators import Generator
 from refcompiler.interpreter.machine import Machine
 from refcompiler.interpreter.registry import op
+from refcompiler.own_builtins import BUILTINS
+
+__builtins__ = BUILTINS
 
 # ---- exceptions ------------------------------------------------------------------------------
 
@@ -213,6 +217,38 @@ def send(m: Machine, f: Frame, target: int) -> None:
         f.ip = target
     else:
         s[-1] = found
+
+
+@op("CLEANUP_THROW")
+def cleanup_throw(m: Machine, f: Frame, arg: Any) -> None:
+    """An error thrown into a sub-iterator came out of it: its end gives the value of SEND."""
+    s = f.stack
+    error = s[-1]
+    if m.exc_match(error, StopIteration):
+        s[-3:] = [error.value]
+        return
+    m.reraised = error
+    raise error
+
+
+@op("INTRINSIC_STOPITERATION_ERROR")
+def stop_iteration_error(m: Machine, f: Frame, arg: Any) -> None:
+    """What leaves a generator or coroutine: StopIteration becomes a RuntimeError."""
+    error = m.own(f.stack[-1])
+    flags = f.code.co_flags
+    kind = "generator"
+    if flags & ASYNC_GENERATOR:
+        kind = "async generator"
+    elif flags & COROUTINE:
+        kind = "coroutine"
+    found = error
+    if isinstance(error, StopIteration):
+        found = RuntimeError(f"{kind} raised StopIteration")
+    elif flags & ASYNC_GENERATOR and isinstance(error, StopAsyncIteration):
+        found = RuntimeError(f"{kind} raised StopAsyncIteration")
+    if found is not error:
+        found.__cause__ = found.__context__ = error
+        f.stack[-1] = found
 
 
 # ---- match -----------------------------------------------------------------------------------

@@ -10,6 +10,9 @@ from refcompiler.interpreter.frame import CALLED, NULL, UNSET, Frame
 from refcompiler.interpreter.handlers_stack import callee_name, is_iterable
 from refcompiler.interpreter.machine import RETURNS, Machine
 from refcompiler.interpreter.registry import OPERANDS, op
+from refcompiler.own_builtins import BUILTINS
+
+__builtins__ = BUILTINS
 
 _UNARY = {
     "UNARY_POSITIVE": operator.pos,
@@ -117,28 +120,28 @@ def jump(m: Machine, f: Frame, target: int) -> None:
     f.ip = target
 
 
-@op("POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE")
+@op("POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE")
 def pop_jump_if_false(m: Machine, f: Frame, target: int) -> None:
     if not m.truth(f.stack[-1]):
         f.ip = target
     f.stack.pop()
 
 
-@op("POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")
+@op("POP_JUMP_IF_TRUE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")
 def pop_jump_if_true(m: Machine, f: Frame, target: int) -> None:
     if m.truth(f.stack[-1]):
         f.ip = target
     f.stack.pop()
 
 
-@op("POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE")
+@op("POP_JUMP_IF_NONE", "POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE")
 def pop_jump_if_none(m: Machine, f: Frame, target: int) -> None:
     if m.is_none(f.stack[-1]):
         f.ip = target
     f.stack.pop()
 
 
-@op("POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE")
+@op("POP_JUMP_IF_NOT_NONE", "POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE")
 def pop_jump_if_not_none(m: Machine, f: Frame, target: int) -> None:
     if not m.is_none(f.stack[-1]):
         f.ip = target
@@ -250,6 +253,23 @@ def call(m: Machine, f: Frame, count: int) -> None:
         s.append(found)
 
 
+@op("CALL_KW")
+def call_kw(m: Machine, f: Frame, count: int) -> None:
+    """The names of the last arguments lie on top."""
+    s = f.stack
+    base = len(s) - count - 1
+    function = s[base - 2]
+    names = m.own(s[-1])
+    first = base if function is NULL else base - 1
+    if function is NULL:
+        function = s[base - 1]
+    named = len(s) - 1 - len(names)
+    found = m.call(f, function, s[first:named], dict(zip(names, s[named:-1], strict=True)))
+    del s[base - 2 :]
+    if found is not CALLED:
+        s.append(found)
+
+
 @op("CALL_FUNCTION_EX")
 def call_function_ex(m: Machine, f: Frame, flags: int) -> None:
     s = f.stack
@@ -302,6 +322,23 @@ def format_value(m: Machine, f: Frame, flags: int) -> None:
     text = m.format(value, spec)
     del s[-given:]
     s.append(text)
+
+
+@op("CONVERT_VALUE")
+def convert_value(m: Machine, f: Frame, conversion: int) -> None:
+    f.stack[-1] = m.convert(f.stack[-1], conversion)
+
+
+@op("FORMAT_SIMPLE")
+def format_simple(m: Machine, f: Frame, arg: Any) -> None:
+    f.stack[-1] = m.format(f.stack[-1], "")
+
+
+@op("FORMAT_WITH_SPEC")
+def format_with_spec(m: Machine, f: Frame, arg: Any) -> None:
+    s = f.stack
+    s[-2] = m.format(s[-2], m.own(s[-1]))
+    s.pop()
 
 
 @op("PRINT_EXPR")

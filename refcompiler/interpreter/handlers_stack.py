@@ -5,9 +5,12 @@ from __future__ import annotations
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from refcompiler.interpreter.frame import NULL, UNSET, Frame
+from refcompiler.interpreter.frame import CALLED, NULL, UNSET, Frame
 from refcompiler.interpreter.machine import Machine
 from refcompiler.interpreter.registry import op
+from refcompiler.own_builtins import BUILTINS
+
+__builtins__ = BUILTINS
 
 
 @op("RESUME", "COPY_FREE_VARS")
@@ -21,8 +24,9 @@ def pop_top(m: Machine, f: Frame, arg: Any) -> None:
 
 
 @op("PUSH_NULL")
-def push_null(m: Machine, f: Frame, arg: Any) -> None:
-    f.stack.append(NULL)
+def push_null(m: Machine, f: Frame, above: int) -> None:
+    s = f.stack
+    s.insert(len(s) - above, NULL)
 
 
 @op("SWAP")
@@ -57,7 +61,7 @@ def _unbound(f: Frame, slot: int) -> Exception:
     )
 
 
-@op("LOAD_FAST")
+@op("LOAD_FAST", "LOAD_FAST_CHECK")
 def load_fast(m: Machine, f: Frame, slot: int) -> None:
     value = f.fast[slot]
     if value is UNSET:
@@ -68,6 +72,13 @@ def load_fast(m: Machine, f: Frame, slot: int) -> None:
 @op("LOAD_CLOSURE")
 def load_closure(m: Machine, f: Frame, slot: int) -> None:
     f.stack.append(f.fast[slot])
+
+
+@op("LOAD_FAST_AND_CLEAR")
+def load_fast_and_clear(m: Machine, f: Frame, slot: int) -> None:
+    """What a comprehension's variable hides, be it nothing: STORE_FAST brings it back."""
+    f.stack.append(f.fast[slot])
+    f.fast[slot] = UNSET
 
 
 @op("STORE_FAST")
@@ -106,6 +117,23 @@ def load_classderef(m: Machine, f: Frame, slot: int) -> None:
         load_deref(m, f, slot)
     else:
         f.stack.append(found)
+
+
+@op("LOAD_FROM_DICT_OR_DEREF")
+def load_from_dict_or_deref(m: Machine, f: Frame, slot: int) -> None:
+    found = _in_namespace(m, f.stack[-1], f.program.names[slot])
+    if found is UNSET:
+        found = m.load_cell(f.fast[slot])
+        if found is UNSET:
+            raise _unbound(f, slot)
+    f.stack[-1] = found
+
+
+def _in_namespace(m: Machine, namespace: Any, name: str) -> Any:
+    try:
+        return m.getitem(namespace, name)
+    except KeyError:
+        return UNSET
 
 
 @op("STORE_DEREF")
@@ -155,6 +183,17 @@ def load_name(m: Machine, f: Frame, name: str) -> None:
     f.stack.append(m.load_global(f, name))
 
 
+@op("LOAD_LOCALS")
+def load_locals(m: Machine, f: Frame, arg: Any) -> None:
+    f.stack.append(f.globals if f.mapping is None else f.mapping)
+
+
+@op("LOAD_FROM_DICT_OR_GLOBALS")
+def load_from_dict_or_globals(m: Machine, f: Frame, name: str) -> None:
+    found = _in_namespace(m, f.stack[-1], name)
+    f.stack[-1] = m.load_global(f, name) if found is UNSET else found
+
+
 @op("STORE_NAME")
 def store_name(m: Machine, f: Frame, name: str) -> None:
     (f.globals if f.mapping is None else f.mapping)[name] = m.own(f.stack[-1])
@@ -195,6 +234,16 @@ def load_method(m: Machine, f: Frame, name: str) -> None:
     found = m.getattr(s[-1], name)
     s[-1] = NULL
     s.append(found)
+
+
+@op("LOAD_SUPER_ATTR")
+def load_super_attr(m: Machine, f: Frame, count: int) -> None:
+    """The call of ``super``, or of what has its name; loading the attribute comes after it."""
+    s = f.stack
+    found = m.call(f, s[-3], s[-2:] if count else [], {})
+    del s[-3:]
+    if found is not CALLED:
+        s.append(found)
 
 
 @op("STORE_ATTR")

@@ -15,19 +15,43 @@ import re
 import textwrap
 import types
 import warnings
+from collections.abc import Callable
 from typing import Any
 
+from refcompiler.bytecode.forms import BINARY_INTRINSICS, UNARY_INTRINSICS
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.loop import Signal
 from refcompiler.interpreter.machine import Machine
 
 __name__ = "refcompiler.oracle"  # frames of this file are the interpreter's, not the user's
 
+#: The opcodes that take one; 3.11 has no list of them.
+HAS_ARGUMENT = frozenset(getattr(dis, "hasarg", range(dis.HAVE_ARGUMENT, 256)))
 FILE = "<user program>"
 ADDRESS = re.compile(r"0x[0-9a-f]+")
 
-#: Where the effect that ``dis`` tells is the compiler's view and not the instruction's.
-EFFECTS = {"PRECALL": lambda arg: 0, "CALL": lambda arg: -arg - 1, "RETURN_GENERATOR": lambda _: 1}
+#: Where the effect that ``dis`` tells is the compiler's view and not the instruction's, or the
+#: instruction is one that the decoder writes for what this Python has another name for.
+EFFECTS: dict[str, Callable[[int, bool], int]] = {
+    "PRECALL": lambda arg, jumped: 0,
+    "CALL": lambda arg, jumped: -arg - 1,
+    "CALL_KW": lambda arg, jumped: -arg - 2,
+    "RETURN_GENERATOR": lambda arg, jumped: 1,
+    "FOR_ITER": lambda arg, jumped: -1 if jumped else 1,
+    "SEND": lambda arg, jumped: -1 if jumped else 0,
+    "CLEANUP_THROW": lambda arg, jumped: -2,
+    "LOAD_METHOD": lambda arg, jumped: 1,
+    "LOAD_SUPER_ATTR": lambda arg, jumped: -2,
+    "MAKE_FUNCTION": lambda arg, jumped: -arg.bit_count(),
+    "PRINT_EXPR": lambda arg, jumped: -1,
+    "IMPORT_STAR": lambda arg, jumped: -1,
+    "ASYNC_GEN_WRAP": lambda arg, jumped: 0,
+    "UNARY_POSITIVE": lambda arg, jumped: 0,
+    "LIST_TO_TUPLE": lambda arg, jumped: 0,
+    "PREP_RERAISE_STAR": lambda arg, jumped: -1,
+}
+EFFECTS.update({name: lambda arg, jumped: 0 for name in UNARY_INTRINSICS})
+EFFECTS.update({name: lambda arg, jumped: -1 for name in BINARY_INTRINSICS})
 
 
 class CheckedMachine(Machine):
@@ -76,9 +100,9 @@ class CheckedMachine(Machine):
 
     def effect(self, instruction: Any, jumped: bool) -> int:
         if instruction.name in EFFECTS:
-            return EFFECTS[instruction.name](instruction.arg)
+            return EFFECTS[instruction.name](instruction.arg, jumped)
         code = dis.opmap[instruction.name]
-        arg = instruction.arg if code >= dis.HAVE_ARGUMENT else None
+        arg = instruction.arg if code in HAS_ARGUMENT else None
         return dis.stack_effect(code, arg, jump=jumped)
 
     def unwind(self, error: BaseException) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dis
-import sys
 from types import CodeType, FunctionType
 
 import pytest
@@ -11,17 +10,13 @@ import pytest
 from refcompiler.bytecode.decode import decode
 from refcompiler.errors import UnsupportedError
 from refcompiler.interpreter import machine, registry
-from refcompiler.interpreter.registry import HANDLERS, INTERPRETED, program_of
+from refcompiler.interpreter.registry import HANDLERS, program_of
 from specs import opcodes
 from specs.opcodes import DECODED, HANDLED, OPCODES, REFUSED
 from tests.tiny.house.repository import text
 from tests.tiny.interpreter.oracle import check
 
 PAGE = "docs/specs/opcodes.md"
-
-pytestmark = pytest.mark.skipif(
-    sys.version_info[:2] not in INTERPRETED, reason="the interpreter does not run this Python"
-)
 
 
 def names(treatment: str) -> set[str]:
