@@ -94,6 +94,7 @@ _FORMER_OPCODES = {
     "INTRINSIC_LIST_TO_TUPLE": "LIST_TO_TUPLE",
     "INTRINSIC_PREP_RERAISE_STAR": "PREP_RERAISE_STAR",
 }
+_WITHOUT_VALUE = ("INTRINSIC_PRINT", "INTRINSIC_IMPORT_STAR")
 UNARY_INTRINSICS: tuple[str, ...] = tuple(getattr(opcode, "_intrinsic_1_descs", ()))
 BINARY_INTRINSICS: tuple[str, ...] = tuple(getattr(opcode, "_intrinsic_2_descs", ()))
 
@@ -136,6 +137,8 @@ def _intrinsic(names: tuple[str, ...]) -> Form:
     def form(out: list[Step], raw: Raw, code: CodeType) -> None:
         found = names[raw.arg]
         out.append(Step(_FORMER_OPCODES.get(found, found), raw.arg, raw.arg))
+        if found in _WITHOUT_VALUE:
+            out.append(Step("LOAD_CONST", 0, None))
 
     return form
 

@@ -9,6 +9,7 @@ from refcompiler.interpreter.binding import ASYNC_GENERATOR, COROUTINE
 from refcompiler.interpreter.frame import UNSET, Frame
 from refcompiler.interpreter.generators import Generator
 from refcompiler.interpreter.machine import Machine
+from refcompiler.interpreter.native import instruction
 from refcompiler.interpreter.registry import op
 from refcompiler.own_builtins import BUILTINS
 
@@ -312,7 +313,7 @@ _SELF_MATCHING = (
 
 def _match_class(m: Machine, subject: Any, cls: Any, count: int, names: tuple) -> Any:
     if not isinstance(cls, type):
-        raise TypeError("called match pattern must be a type")
+        return instruction("MATCH_CLASS", count, 3)(subject, cls, names)  # which raises
     if not isinstance(subject, cls):
         return None
     values = []

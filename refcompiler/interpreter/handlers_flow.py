@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import operator
 import sys
+from types import ModuleType
 from typing import Any
 
 from refcompiler.interpreter.frame import CALLED, NULL, UNSET, Frame
 from refcompiler.interpreter.handlers_stack import callee_name, is_iterable
 from refcompiler.interpreter.machine import RETURNS, Machine
+from refcompiler.interpreter.native import instruction
 from refcompiler.interpreter.registry import OPERANDS, op
 from refcompiler.own_builtins import BUILTINS
 
@@ -278,7 +280,9 @@ def call_function_ex(m: Machine, f: Frame, flags: int) -> None:
     args = s[-given + 1]
     kwargs = m.mapping(s[-1]) if flags & 1 else {}
     try:
-        items = list(m.items_of(args))
+        items = m.items_of(args)
+        if type(items) is not tuple:  # C code may get the very tuple that was given
+            items = list(items)
         complaint = None
     except TypeError as error:
         complaint = error
@@ -368,23 +372,19 @@ def import_from(m: Machine, f: Frame, name: str) -> None:
 
 
 def _submodule(module: Any, name: str) -> Any:
-    """``name`` among the imported modules, for circular imports (CPython's ``import_from``)."""
-    package = getattr(module, "__name__", None)
-    if isinstance(package, str) and f"{package}.{name}" in sys.modules:
-        return sys.modules[f"{package}.{name}"]
-    path = getattr(module, "__file__", None)
-    shown = package if isinstance(package, str) else "<unknown module name>"
-    partly = ""
-    if getattr(getattr(module, "__spec__", None), "_initializing", False):
-        partly, circular = "partially initialized module ", "most likely due to a circular import"
-        where = f"{circular}) ({path}" if path is not None else circular
-    else:
-        where = path if path is not None else "unknown location"
-    raise ImportError(
-        f"cannot import name {name!r} from {partly}{shown!r} ({where})",
-        name=package,
-        path=path,
-    )
+    """``name`` among the imported modules, for circular imports, or CPython's complaint.
+
+    A module is stood in for by what that looks at, so that its ``__getattr__`` is asked once.
+    """
+    if type(module) is ModuleType:
+        known = vars(module)
+        module = ModuleType("")
+        vars(module).clear()
+        vars(module).update({key: known[key] for key in _MODULE_FACTS if key in known})
+    return instruction("IMPORT_FROM", 0, 1, (name,))(module)
+
+
+_MODULE_FACTS = ("__name__", "__file__", "__spec__")
 
 
 @op("IMPORT_STAR")

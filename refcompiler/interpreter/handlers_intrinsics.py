@@ -1,21 +1,22 @@
 """What CPython keeps behind CALL_INTRINSIC: type parameters and type aliases (PEP 695, 696).
 
 They make objects that Python code cannot make alike (a TypeVar whose bound is computed when it is
-asked for), so a function of that single instruction makes them. Those that were opcodes before
+asked for), so CPython makes them. Those that were opcodes before
 have the handlers of those (:mod:`refcompiler.bytecode.forms`).
 """
 
 from __future__ import annotations
 
-import dis
-from collections.abc import Callable
-from types import FunctionType
 from typing import Any
 
 from refcompiler.bytecode.forms import BINARY_INTRINSICS, UNARY_INTRINSICS
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.machine import Machine
+from refcompiler.interpreter.native import instruction
 from refcompiler.interpreter.registry import op
+from refcompiler.own_builtins import BUILTINS
+
+__builtins__ = BUILTINS
 from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
@@ -35,36 +36,19 @@ _BINARY = (
 )
 
 
-def _two(a: Any, b: Any) -> None:
-    pass
-
-
-def _native(opcode: str, number: int, operands: int) -> Callable:
-    """A function that hands its arguments to the intrinsic and returns what it answers."""
-    instructions = [
-        ("RESUME", 0),
-        *(("LOAD_FAST", slot) for slot in range(operands)),
-        (opcode, number),
-        ("RETURN_VALUE", 0),
-    ]
-    body = bytes(byte for name, arg in instructions for byte in (dis.opmap[name], arg))
-    code = _two.__code__.replace(co_code=body, co_stacksize=2, co_linetable=b"")
-    return FunctionType(code, {"__name__": __name__})
-
-
 def _register_unary(name: str) -> None:
     known = name in UNARY_INTRINSICS
-    call = _native("CALL_INTRINSIC_1", UNARY_INTRINSICS.index(name), 1) if known else None
+    call = instruction("CALL_INTRINSIC_1", UNARY_INTRINSICS.index(name), 1) if known else None
 
     @op(name)
     def unary(m: Machine, f: Frame, arg: Any) -> None:
         s = f.stack
-        s[-1] = call(m.own(s[-1]), None)  # type: ignore[misc]
+        s[-1] = call(m.own(s[-1]))  # type: ignore[misc]
 
 
 def _register_binary(name: str) -> None:
     known = name in BINARY_INTRINSICS
-    call = _native("CALL_INTRINSIC_2", BINARY_INTRINSICS.index(name), 2) if known else None
+    call = instruction("CALL_INTRINSIC_2", BINARY_INTRINSICS.index(name), 2) if known else None
 
     @op(name)
     def binary(m: Machine, f: Frame, arg: Any) -> None:
