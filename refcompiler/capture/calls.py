@@ -177,7 +177,11 @@ class Calls(Operators):
         module = function.__module__ or ""
         if module in LEAF_MODULES:
             return self.call_operation(function, args, kwargs)
-        if module.startswith("torch.") and module.startswith(HIGHER_ORDER_MODULES):
+        home = function.__globals__.get("__name__")
+        if home in TRANSFORMING:
+            if "func" in code.co_freevars and not code.co_qualname.startswith("_"):
+                return TRANSFORMING[home](self, frame, function, args, kwargs)
+        elif module.startswith("torch.") and module.startswith(HIGHER_ORDER_MODULES):
             asked = module.startswith("torch._dynamo") and function.__name__ == "graph_break"
             row = "user-graph-break" if asked else "higher-order"
             raise Break(row, f"{module}.{function.__qualname__}")
@@ -583,3 +587,7 @@ def _external_staticmethod(machine: Calls, function: Any, source: Source) -> Any
 
 #: id of a callable -> its model in the symbolic domain; see :mod:`refcompiler.capture.models`.
 MODELS: dict[int, Any] = {}
+
+#: Modules whose closures over a function ``func`` transform it, and the model of such a closure;
+#: their other functions are inlined.
+TRANSFORMING: dict[str, Any] = {}

@@ -65,31 +65,41 @@ def _mutates(name: str) -> bool:
     )
 
 
-class Recorder:
-    """The graph being captured, and the node of each fake tensor."""
+def version_of(tensor: torch.Tensor) -> int:
+    """How often ``tensor`` was written to, as far as that is counted."""
+    with torch._C.DisableTorchFunction():
+        return -1 if tensor.is_inference() else tensor._version
 
-    def __init__(self) -> None:
+
+class Scope:
+    """A graph being captured: the whole one, or the one of a region inside another.
+
+    ``lifted`` are the values of outer scopes that this one reads, in order, and ``versions`` how
+    often each had been written to then; they become inputs.
+    """
+
+    def __init__(self, outer: Scope | None = None):
+        self.outer = outer
         self.graph = torch.fx.Graph()
-        self.fake_mode = EagerFakeMode(allow_non_fake_inputs=True)
+        self.module = torch.nn.Module()  # holds the graphs of regions
         self.nodes: dict[int, torch.fx.Node] = {}
-        self.keep: list[Any] = []  # the side tables know fakes by id
+        self.lifted: list[torch.Tensor] = []
+        self.versions: list[int] = []
+        self.sibling: Scope | None = None  # a closed scope whose values this one may read too
+        self.between: list[torch.Tensor] = []  # those that it has read
         self.last_input: torch.fx.Node | None = None
-        self.operations = 0
-        self.input_names: dict[str, int] = {}
-        self.mutates = False
-        self.place: Callable[[], str] = lambda: ""
-        self.metadata: Callable[[str, torch.Tensor], Any] = metadata
+        self.names: dict[str, int] = {}
+        self.regions: dict[Any, tuple[torch.fx.GraphModule, str]] = {}  # those to share
 
-    def add_input(self, name: str, fake: FakeTensor) -> torch.fx.Node:
+    def placeholder(self, name: str) -> torch.fx.Node:
         if name == "self" or keyword.iskeyword(name):  # taken in the graph's own forward()
             name = f"input_{name}"
-        count = self.input_names[name] = self.input_names.get(name, 0) + 1
+        count = self.names[name] = self.names.get(name, 0) + 1
         if count > 1:
             name = f"{name}__{count}"
         with self._after_inputs():
             node = self.graph.placeholder(name)
         self.last_input = node
-        self._track(node, fake)
         return node
 
     def _after_inputs(self) -> Any:
@@ -98,18 +108,72 @@ class Recorder:
         first = next(iter(self.graph.nodes), None)
         return self.graph.inserting_before(first)
 
-    def _track(self, node: torch.fx.Node, fake: torch.Tensor) -> None:
+    def submodule(self, module: torch.nn.Module) -> torch.fx.Node:
+        """A node that stands for ``module``, which becomes a part of this scope's own."""
+        for name, known in self.module.named_children():
+            if known is module:
+                return self.graph.create_node("get_attr", name)
+        name = f"region_{len(self.module._modules)}"
+        self.module.add_module(name, module)
+        return self.graph.create_node("get_attr", name)
+
+
+class Recorder:
+    """The graph being captured, and the node of each fake tensor in each scope."""
+
+    def __init__(self) -> None:
+        self.root = self.scope = Scope()
+        self.fake_mode = EagerFakeMode(allow_non_fake_inputs=True)
+        self.keep: list[Any] = []  # the side tables know fakes by id
+        self.operations = 0
+        self.mutates = False
+        self.suspended = False  # torch's own code runs around a region: nothing is recorded
+        self.place: Callable[[], str] = lambda: ""
+        self.metadata: Callable[[str, torch.Tensor], Any] = metadata
+
+    def add_input(self, name: str, fake: FakeTensor) -> torch.fx.Node:
+        """An input of the whole graph."""
+        node = self.root.placeholder(name)
+        self.track(self.root, node, fake)
+        return node
+
+    def track(self, scope: Scope, node: torch.fx.Node, fake: torch.Tensor) -> None:
         node.meta["example_value"] = fake
-        self.nodes[id(fake)] = node
+        scope.nodes[id(fake)] = node
         self.keep.append(fake)
 
     def node_of(self, fake: Any) -> torch.fx.Node | None:
-        return self.nodes.get(id(fake))
+        """The node of ``fake`` in the whole graph."""
+        return self.root.nodes.get(id(fake))
+
+    def node_in(self, scope: Scope, fake: torch.Tensor) -> torch.fx.Node | None:
+        """The node of ``fake`` in ``scope``; a value of an outer scope becomes an input."""
+        node = scope.nodes.get(id(fake))
+        if node is None and scope.outer is not None:
+            outer = self.node_in(scope.outer, fake)
+            if outer is not None:
+                node = scope.placeholder(outer.name)
+                scope.lifted.append(fake)
+                scope.versions.append(version_of(fake))
+                self.track(scope, node, fake)
+            elif scope.sibling is not None and id(fake) in scope.sibling.nodes:
+                node = scope.placeholder(scope.sibling.nodes[id(fake)].name)
+                scope.between.append(fake)
+                self.track(scope, node, fake)
+        return node
+
+    def lift(self, values: Any) -> None:
+        """Make tensors among ``values`` known to a region before an operation writes to them."""
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                self.node_in(self.scope, value)
+            elif isinstance(value, (tuple, list)):
+                self.lift(value)
 
     def argument(self, value: Any) -> Any:
         """``value`` as an fx argument: each fake becomes its node."""
         if isinstance(value, torch.Tensor):
-            node = self.nodes.get(id(value))
+            node = self.node_in(self.scope, value)
             if node is None:
                 raise Break("operation-not-modelled", "a tensor that capture did not see made")
             return node
@@ -153,24 +217,29 @@ class Recorder:
         elif not isinstance(function, FunctionType) and type(function).__name__ == "method-wrapper":
             target, node_args = getattr, (node_args[0], name)
             node_kwargs = {}
-        node = self.graph.create_node(op, target, node_args, node_kwargs)
+        self.add(op, target, node_args, node_kwargs, result)
+        self.mutates |= _mutates(name) or "out" in kwargs
+
+    def add(self, op: str, target: Any, args: tuple, kwargs: dict, result: Any) -> None:
+        """A node of the scope at hand, and the values that it gives."""
+        node = self.scope.graph.create_node(op, target, args, kwargs)
         node.meta["stack_trace"] = self.place()
         self.operations += 1
         self._results(node, result)
-        self.mutates |= _mutates(name) or "out" in kwargs
 
     def _results(self, node: torch.fx.Node, result: Any) -> None:
+        scope = self.scope
         if isinstance(result, torch.Tensor):
-            if id(result) not in self.nodes:
-                self._track(node, result)
+            if self.node_in(scope, result) is None:
+                self.track(scope, node, result)
             elif "example_value" not in node.meta:
                 node.meta["example_value"] = result
         elif isinstance(result, (tuple, list)):
             node.meta["example_value"] = result
             self.keep.append(result)
             for i, item in enumerate(result):
-                if isinstance(item, (torch.Tensor, tuple, list)) and id(item) not in self.nodes:
-                    part = self.graph.call_function(operator.getitem, (node, i))
+                if isinstance(item, (torch.Tensor, tuple, list)) and id(item) not in scope.nodes:
+                    part = scope.graph.call_function(operator.getitem, (node, i))
                     self._results(part, item)
         else:
             node.meta["example_value"] = result
@@ -192,6 +261,8 @@ class Door(TorchFunctionMode):
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if self.recorder.suspended:
+            return func(*args, **kwargs)
         name = operation_name(func)
         if name in METADATA:
             if name in UNGUARDED:
@@ -201,7 +272,7 @@ class Door(TorchFunctionMode):
                 return found
         if name in _MODES:
             found = func(*args, **kwargs)
-            self.recorder.graph.call_function(func, args, kwargs)
+            self.recorder.scope.graph.call_function(func, args, kwargs)
             return found
         if name in DATA_DEPENDENT:
             raise Break("data-dependent-value", f"Tensor.{name}")
@@ -211,6 +282,8 @@ class Door(TorchFunctionMode):
             return iter(args[0].unbind(0))
         if name == "requires_grad_" or (name == "tensor" and _holds_tensor(args)):
             raise Break("operation-not-modelled", name)
+        if self.recorder.scope.outer is not None:
+            self.recorder.lift((*args, *kwargs.values()))
         try:
             result = func(*args, **kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
@@ -229,11 +302,18 @@ class Door(TorchFunctionMode):
 
     def _check(self, name: str, result: Any) -> None:
         if isinstance(result, torch.Tensor):
-            if not isinstance(result, FakeTensor) or result.layout is not torch.strided:
+            if not isinstance(innermost(result), FakeTensor) or result.layout is not torch.strided:
                 raise Break("tensor-kind", f"{name} gives {type(result).__name__}")
         elif isinstance(result, (tuple, list)):
             for item in result:
                 self._check(name, item)
+
+
+def innermost(value: torch.Tensor) -> torch.Tensor:
+    """The tensor inside the wrappers that function transformations put around it."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(value):
+        value = torch._C._functorch.get_unwrapped(value)
+    return value
 
 
 def _holds_tensor(values: Any) -> bool:

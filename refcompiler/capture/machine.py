@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from refcompiler.capture import copying, models, transforms
+from refcompiler.capture import branches, copying, custom, models, transforms
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Door, Recorder
 from refcompiler.capture.natively import interpreting
@@ -22,7 +22,7 @@ from refcompiler.interpreter.loop import Signal
 
 _FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 
-__all__ = ["Captured", "Symbolic", "copying", "models", "transforms"]
+__all__ = ["Captured", "Symbolic", "branches", "copying", "custom", "models", "transforms"]
 
 
 @dataclass

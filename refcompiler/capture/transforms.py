@@ -1,52 +1,218 @@
-"""Transformations of functions that capture can see through.
+"""Transformations of functions as regions: torch.func, checkpoint, branches, loops.
 
-``autograd.Function.apply`` where no gradient can flow is a call of ``forward`` without gradients;
-elsewhere the custom backward has to be kept, so it ends the graph.
+At capture torch's own transformation runs over the fakes, with a callback into the interpreter in
+the place of the user's function. So shapes, ``requires_grad`` and errors are torch's own, and what
+is recorded is one node that runs the transformation over the function's graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import CellType, FunctionType
 from typing import Any
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
-from refcompiler.capture.calls import Calls
-from refcompiler.capture.models import model
+from refcompiler.capture.calls import TRANSFORMING, Calls
+from refcompiler.capture.models import _named, model
+from refcompiler.capture.observe import CONSTANT_TYPES
+from refcompiler.capture.regions import Region, emit, refusal, suspended
 from refcompiler.capture.signals import Break
+from refcompiler.capture.targets import (
+    SLOT,
+    Form,
+    checkpointed,
+    nested,
+    pullback,
+    tensors_of,
+    transformation,
+)
+from refcompiler.interpreter.registry import native
+
+# ---- torch.func -------------------------------------------------------------------------------
 
 
-class InferenceContext:
-    """The ``ctx`` of a forward whose backward will not be asked for."""
-
-    def save_for_backward(self, *tensors: Any) -> None:
-        self.to_save = tensors
-
-    def save_for_forward(self, *tensors: Any) -> None:
-        self.saved_for_forward = tensors
-
-    def mark_non_differentiable(self, *tensors: Any) -> None:
-        self.non_differentiable = tensors
-
-    def set_materialize_grads(self, value: bool) -> None:
-        self.materialize_grads = value
+def _form(m: Calls, args: Sequence, kwargs: Mapping) -> Form:
+    """The form of a transformation's arguments, which are part of its node."""
+    form = Form.of((tuple(args), dict(kwargs)))
+    for leaf in form.leaves:
+        if leaf is not SLOT and type(leaf) not in CONSTANT_TYPES:
+            raise Break("higher-order", f"a {type(leaf).__name__} goes into a transformation")
+    return form
 
 
-@model(torch.autograd.Function.apply.__func__)
-def _apply(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
-    cls = m.force(args[0])
-    inputs = [m.force(a) for a in args[1:]]
-    needs = tuple([isinstance(v, torch.Tensor) and v.requires_grad for v in inputs])
-    custom_setup = cls.setup_context is not torch.autograd.Function.setup_context
-    if (torch.is_grad_enabled() and any(needs)) or custom_setup or kwargs:
-        raise Break("higher-order", f"autograd.Function {cls.__name__}")
-    context = InferenceContext()
-    context.needs_input_grad = (False,) * len(inputs)  # type: ignore[attr-defined]
-    m.recorder.keep.append(context)
-    grad = torch.is_grad_enabled()
-    if grad:
-        torch._C._set_grad_enabled(False)
-    found = m.force(m.invoke(frame, m.getattr(cls, "forward"), [context, *inputs]))
-    if grad:
-        torch._C._set_grad_enabled(True)
-    return found
+def _transform(
+    m: Calls,
+    frame: Any,
+    name: str,
+    transform: Callable[[Callable], Callable],
+    function: Any,
+    args: Sequence,
+    kwargs: Mapping,
+) -> Any:
+    arguments = _form(m, args, kwargs)
+    region = Region(m, frame, function)
+    with suspended(m):
+        value = transform(region.call)(*args, **kwargs)
+    if region.module is None:
+        raise refusal(m, f"{name} does not call the function")
+    target = transformation(name, transform, arguments, region.form)
+    operands = [*tensors_of((tuple(args), dict(kwargs))), *region.lifted]
+    emit(m, target, [region.module, *operands], tensors_of(value))
+    m.recorder.keep.append(value)
+    return value
+
+
+def _held(m: Calls, function: FunctionType) -> dict[str, Any]:
+    """What a closure of torch's holds, by name."""
+    source = m.source_of(function)
+    code = function.__code__
+    if source is not None:
+        m.guard("CODE", source, (code, None))
+        m.adopt_cells(function, source)
+    return {
+        name: m.force(m.load_cell(cell))
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True)
+    }
+
+
+def _closure(m: Calls, frame: Any, function: FunctionType, args: Sequence, kwargs: Mapping) -> Any:
+    """A function that ``torch.vmap``, ``torch.func.grad`` and their like have given."""
+    held, code = _held(m, function), function.__code__
+
+    def transform(inner: Callable) -> Callable:
+        filled = tuple([CellType(inner if n == "func" else v) for n, v in held.items()])
+        made = FunctionType(code, function.__globals__, function.__name__, None, filled)
+        made.__kwdefaults__ = function.__kwdefaults__
+        made.__defaults__ = function.__defaults__
+        return made
+
+    args = [m.force(a) for a in args]
+    kwargs = {k: m.force(v) for k, v in kwargs.items()}
+    name = code.co_qualname.partition(".")[0]
+    return _transform(m, frame, name, transform, held["func"], args, kwargs)
+
+
+for _module in ("apis", "eager_transforms", "vmap", "functional_call"):
+    TRANSFORMING[f"torch._functorch.{_module}"] = _closure
+
+
+@model(*_named("func.jvp"))
+def _jvp(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    function, *rest = [m.force(a) for a in args]
+    named = {k: m.force(v) for k, v in kwargs.items()}
+
+    def transform(inner: Callable) -> Callable:
+        return lambda *given, **options: torch.func.jvp(inner, *given, **options)
+
+    return _transform(m, frame, "jvp", transform, function, rest, named)
+
+
+@native
+class Pullback:
+    """What ``torch.func.vjp`` gives besides the value: cotangents to gradients."""
+
+    def __init__(self, machine: Calls, region: Region, args: Sequence, options: dict, pull: Any):
+        self.machine, self.region, self.args = machine, region, tuple(args)
+        self.options, self.pull = options, pull
+
+    def __call__(
+        self, cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None
+    ) -> Any:
+        m, region = self.machine, self.region
+        with suspended(m):
+            value = self.pull(cotangents, retain_graph=True, create_graph=create_graph)
+        target = pullback(Form.of((self.args, {})), region.form, self.options)
+        operands = [*tensors_of(self.args), *tensors_of(cotangents), *region.lifted]
+        emit(m, target, [region.module, *operands], tensors_of(value))
+        m.recorder.keep.append(value)
+        return value
+
+
+@model(*_named("func.vjp"))
+def _vjp(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    function, *primals = [m.force(a) for a in args]
+    options = {k: m.force(v) for k, v in kwargs.items()}
+    arguments = _form(m, primals, {})
+    region = Region(m, frame, function)
+    with suspended(m):
+        value, pull, *aux = torch.func.vjp(region.call, *primals, **options)
+
+    def transform(inner: Callable) -> Callable:
+        def forward(*given: Any) -> Any:
+            found = torch.func.vjp(inner, *given, **options)
+            return (found[0], *found[2:])
+
+        return forward
+
+    target = transformation("vjp", transform, arguments, region.form)
+    emit(m, target, [region.module, *tensors_of(primals), *region.lifted], tensors_of((value, aux)))
+    m.recorder.keep.append((value, aux))
+    if options.get("has_aux"):  # the pullback takes cotangents of the value alone
+        return value, _refused_pullback(m), *aux
+    return value, Pullback(m, region, primals, options, pull), *aux
+
+
+def _refused_pullback(m: Calls) -> Callable:
+    raise refusal(m, "torch.func.vjp with has_aux=True")
+
+
+# ---- checkpoint -------------------------------------------------------------------------------
+
+_OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop")
+
+
+@model(checkpoint)
+def _checkpoint(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """Without gradients a call of the function, else one node that frees what is in between."""
+    function, *rest = args
+    given = {k: m.force(v) for k, v in kwargs.items()}
+    options = {k: given.pop(k) for k in (*_OPTIONS, "preserve_rng_state") if k in given}
+    reentrant = options.pop("use_reentrant", None)
+    if reentrant is None:
+        raise Break("higher-order", "checkpoint without use_reentrant, which eager refuses")
+    if not torch.is_grad_enabled() and "context_fn" not in options:
+        return m.call(frame, function, rest, given)
+    if options.get("debug"):
+        raise Break("higher-order", "checkpoint(debug=True)")
+    rest = [m.force(a) for a in rest]
+    if reentrant and not any(t.requires_grad for t in tensors_of(rest)):
+        raise Break("higher-order", "reentrant checkpoint of inputs that need no gradient")
+    region = Region(m, frame, m.force(function))
+    value = region.call(*rest, **given)
+    operands = [*tensors_of((rest, given)), *region.lifted]
+    emit(m, checkpointed(options), [region.module, *operands], region.outputs)
+    return value
+
+
+# ---- nested_compile_region --------------------------------------------------------------------
+
+
+def _nested(m: Calls, frame: Any, function: FunctionType, args: Sequence, kwargs: Mapping) -> Any:
+    """A part that backends compile once, however often it occurs."""
+    region = Region(m, frame, _held(m, function)["func"])
+    rest = [m.force(a) for a in args]
+    named = {k: m.force(v) for k, v in kwargs.items()}
+    value = region.call(*rest, **named)
+    assert region.module is not None
+    operands = [*tensors_of((rest, named)), *region.lifted]
+    module, name = _same_region(m, region.module)
+    emit(m, nested(name), [module, *operands], region.outputs)
+    return value
+
+
+def _same_region(m: Calls, module: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule, str]:
+    """The first region of this scope with the same graph, so that it is compiled once."""
+    scope = m.recorder.scope
+    inputs = [n.meta["example_value"] for n in module.graph.find_nodes(op="placeholder")]
+    key = (module.code, tuple([(t.dtype, t.shape, t.stride(), t.requires_grad) for t in inputs]))
+    if module._modules:
+        key = (module.code, id(module))
+    known = scope.regions.get(key)
+    if known is None:
+        known = scope.regions[key] = (module, f"region_{len(scope.regions)}")
+    return known
+
+
+TRANSFORMING["torch._higher_order_ops.invoke_subgraph"] = _nested

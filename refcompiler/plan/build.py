@@ -211,18 +211,19 @@ def _graph(
     machine: Any, rebuilder: Rebuilder, writer: Writer
 ) -> tuple[torch.fx.GraphModule, list[Any], list[str]]:
     """Finish the fx graph: outputs, without unused inputs; the real inputs and their names."""
-    graph = machine.recorder.graph
+    root = machine.recorder.root
+    graph = root.graph
     graph.output(tuple(rebuilder.outputs))
     inputs, names = [], []
     for known in machine.input_order:
         real, source, fake = machine.inputs[known]
-        node = machine.recorder.nodes[id(fake)]
+        node = root.nodes[id(fake)]
         if not node.users:
             graph.erase_node(node)
             continue
         inputs.append(real)
         names.append(writer.read(source))
-    return torch.fx.GraphModule(torch.nn.Module(), graph), inputs, names
+    return torch.fx.GraphModule(root.module, graph), inputs, names
 
 
 # ---- side effects -----------------------------------------------------------------------------

@@ -1,0 +1,131 @@
+"""``torch.cond`` and ``torch.while_loop``: functions as graphs under torch's own operators.
+
+Each function is captured once, whichever runs later, so it must leave Python's objects alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from refcompiler.capture.calls import Calls
+from refcompiler.capture.door import Scope
+from refcompiler.capture.effects import effects, reachable
+from refcompiler.capture.models import _named, model
+from refcompiler.capture.regions import Region, emit, refusal, suspended
+from refcompiler.capture.signals import Break
+from refcompiler.capture.targets import tensors_of
+
+
+def _pure(m: Calls, frame: Any, function: Any, args: Sequence) -> Region:
+    """The region of a function that has no effects besides its value."""
+    region = Region(m, frame, function)
+    before = effects(m), reachable(function)
+    region.call(*args)
+    if (effects(m), reachable(function)) != before:
+        raise refusal(m, "a branch or loop body changes Python objects")
+    return region
+
+
+def _aligned(regions: Sequence[Region], operands: Sequence[torch.Tensor]) -> tuple[list, list]:
+    """The regions' graphs with the same inputs: ``operands``, then all that any of them lifts."""
+    shared = list(operands)
+    known = {id(t) for t in shared}
+    for region in regions:
+        for tensor in region.lifted:
+            if id(tensor) not in known:
+                known.add(id(tensor))
+                shared.append(tensor)
+    modules = []
+    for region in regions:
+        scope: Scope = region.scope
+        nodes = [scope.nodes.get(id(t)) for t in shared]
+        first = next(iter(scope.graph.nodes))
+        for place in reversed(range(len(nodes))):
+            node = nodes[place]
+            if node is None or node.op != "placeholder":
+                with scope.graph.inserting_before(first):
+                    node = scope.graph.placeholder(f"unused_{place}")
+                    node.meta["example_value"] = shared[place]
+            elif node is not first:
+                first.prepend(node)
+            first = node
+        modules.append(torch.fx.GraphModule(scope.module, scope.graph))
+    return modules, shared
+
+
+def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return (a.dtype, a.shape, a.device, a.stride()) == (b.dtype, b.shape, b.device, b.stride())
+
+
+def _results(m: Calls, *choices: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Fakes for what one of the ``choices`` will give."""
+    made = []
+    with suspended(m):
+        for tensors in zip(*choices, strict=True):
+            like = tensors[0].detach()
+            if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+                like = torch.empty_like(like).requires_grad_()
+            made.append(like.clone())
+    return tuple(made)
+
+
+@model(*_named("cond"))
+def _cond(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    names = ("pred", "true_fn", "false_fn", "operands")
+    given = dict(zip(names, [m.force(a) for a in args], strict=False))
+    given |= {k: m.force(v) for k, v in kwargs.items()}
+    operands = given.get("operands", ())
+    if set(given) - set(names) or not {"pred", "true_fn", "false_fn"} <= set(given):
+        raise Break("higher-order", "torch.cond with other arguments than eager takes")
+    if not isinstance(operands, (tuple, list)) or not isinstance(
+        given["pred"], (torch.Tensor, bool, int, float)
+    ):
+        raise Break("higher-order", "torch.cond with arguments that eager refuses")
+    predicate = given["pred"]
+    if not isinstance(predicate, torch.Tensor):
+        function = given["true_fn"] if predicate else given["false_fn"]
+        return m.call(frame, function, operands, {})
+    regions = [_pure(m, frame, given[name], operands) for name in ("true_fn", "false_fn")]
+    yes, no = regions
+    if yes.form != no.form or not all(map(_alike, yes.outputs, no.outputs)):
+        raise refusal(m, "the branches of torch.cond give values of different kinds")
+    modules, shared = _aligned(regions, _distinct(tensors_of(operands)))
+    results = _results(m, yes.outputs, no.outputs)
+    emit(m, torch.ops.higher_order.cond, [predicate, *modules, shared], results)
+    return yes.form.fill(results)
+
+
+@model(*_named("_higher_order_ops.while_loop"))
+def _while_loop(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    names = ("cond_fn", "body_fn", "carried_inputs")
+    given = dict(zip(names, [m.force(a) for a in args], strict=False))
+    given |= {k: m.force(v) for k, v in kwargs.items()}
+    if set(given) != set(names) or not isinstance(given["carried_inputs"], (tuple, list)):
+        raise Break("higher-order", "torch.while_loop with arguments that eager refuses")
+    carried = tuple(given["carried_inputs"])
+    if not all(isinstance(value, torch.Tensor) for value in carried):
+        raise Break("higher-order", "torch.while_loop carries a value that is no tensor")
+    if len(_distinct(carried)) != len(carried):
+        raise Break("higher-order", "torch.while_loop carries one tensor twice")
+    test = _pure(m, frame, given["cond_fn"], carried)
+    body = _pure(m, frame, given["body_fn"], carried)
+    outputs = body.form.fill(body.outputs)
+    if not isinstance(outputs, (tuple, list)) or len(body.outputs) != len(carried):
+        raise refusal(m, "the body of torch.while_loop gives another structure than it takes")
+    if not all(map(_alike, body.outputs, carried)) or len(test.outputs) != 1:
+        raise refusal(m, "the body of torch.while_loop changes what it carries to another kind")
+    modules, shared = _aligned([test, body], carried)
+    (output,) = modules[0].graph.find_nodes(op="output")
+    output.args = (output.args[0][0],)
+    modules[0].recompile()
+    results = _results(m, body.outputs, carried)
+    arguments = [*modules, carried, tuple(shared[len(carried) :])]
+    emit(m, torch.ops.higher_order.while_loop, arguments, results)
+    return results
+
+
+def _distinct(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return list({id(t): t for t in tensors}.values())

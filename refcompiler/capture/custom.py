@@ -1,0 +1,244 @@
+"""``torch.autograd.Function``: forward and backward as two graphs under one node.
+
+Where no gradient can flow, ``apply`` is a call of ``forward`` without gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from refcompiler.capture.calls import Calls
+from refcompiler.capture.door import Scope
+from refcompiler.capture.effects import effects
+from refcompiler.capture.models import model
+from refcompiler.capture.regions import Region, emit, refusal, suspended
+from refcompiler.capture.signals import Break
+from refcompiler.capture.targets import SLOT, Differentiation, custom_function, tensors_of
+
+_FUNCTION = torch.autograd.Function
+
+
+class Context:
+    """The ``ctx`` of a forward and its backward while they are captured."""
+
+    to_save: tuple = ()
+    dirty_tensors: tuple = ()
+    non_differentiable: tuple = ()
+    materialize_grads = True
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        self.to_save = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        self.saved_for_forward = tensors
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        self.dirty_tensors = tensors
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        self.non_differentiable = tensors
+
+    def set_materialize_grads(self, value: bool) -> None:
+        self.materialize_grads = value
+
+    @property
+    def saved_tensors(self) -> tuple:
+        return self.to_save
+
+
+def _whole_forward(cls: Any) -> Callable:
+    """``forward`` with ``ctx`` first, in either style of writing it."""
+    if cls.setup_context is _FUNCTION.setup_context:
+        return lambda ctx, *inputs: cls.forward(ctx, *inputs)
+
+    def forward(ctx: Any, *inputs: Any) -> Any:
+        output = cls.forward(*inputs)
+        cls.setup_context(ctx, inputs, output)
+        return output
+
+    return forward
+
+
+@model(_FUNCTION.apply.__func__)
+def _apply(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    cls = m.force(args[0])
+    inputs = [m.force(a) for a in args[1:]]
+    if kwargs:
+        raise Break("higher-order", f"autograd.Function {cls.__name__} with keyword arguments")
+    needs = tuple([isinstance(v, torch.Tensor) and v.requires_grad for v in inputs])
+    context = Context()
+    m.recorder.keep.append(context)
+    m.setattr(context, "needs_input_grad", needs)
+    grad = torch.is_grad_enabled()
+    if not (grad and any(needs)):
+        m.setattr(context, "needs_input_grad", (False,) * len(inputs))
+        torch._C._set_grad_enabled(False)
+        try:
+            found = m.force(m.invoke(frame, _whole_forward(cls), [context, *inputs]))
+        finally:
+            torch._C._set_grad_enabled(grad)
+        return _as_outputs(found, inputs, context)
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        raise Break("higher-order", f"autograd.Function {cls.__name__} inside a transformation")
+    return _differentiated(m, frame, cls, context, inputs)
+
+
+def _as_outputs(found: Any, inputs: Sequence, context: Context) -> Any:
+    """An input that comes out unchanged is given as a view of itself."""
+
+    def output(value: Any) -> Any:
+        same = any(value is v for v in inputs) and not any(
+            value is d for d in context.dirty_tensors
+        )
+        return value.view_as(value) if same and isinstance(value, torch.Tensor) else value
+
+    return tuple(map(output, found)) if isinstance(found, tuple) else output(found)
+
+
+def _differentiated(m: Calls, frame: Any, cls: Any, context: Context, inputs: list) -> Any:
+    tensors = tensors_of(inputs)
+    if any(isinstance(v, (list, tuple, dict)) and tensors_of(v) for v in inputs):
+        raise Break("higher-order", "tensors in containers go into an autograd.Function")
+    forward = Region(m, frame, _whole_forward(cls))
+    torch._C._set_grad_enabled(False)
+    try:
+        forward.call(context, *inputs)
+    finally:
+        torch._C._set_grad_enabled(True)
+    if context.dirty_tensors or any(t is v for t in forward.outputs for v in tensors):
+        raise refusal(m, f"{cls.__name__}.forward gives an input back")
+    if not isinstance(forward.form.fill(forward.outputs), (tuple, torch.Tensor)):
+        raise refusal(m, f"{cls.__name__}.forward returns a structure")
+    if not context.materialize_grads and len(forward.outputs) > 1:
+        raise refusal(m, f"{cls.__name__} has several outputs and does not materialize gradients")
+    backward, once = _backward_of(m, cls)
+    scope, gradients, found = _capture_backward(m, frame, backward, context, forward)
+    operands = list(tensors)
+    places = {id(t): i for i, t in reversed(list(enumerate(operands)))}
+    for value in (*forward.lifted, *scope.lifted):
+        if id(value) not in places:
+            places[id(value)] = len(operands)
+            operands.append(value)
+    outputs = {id(t): i for i, t in enumerate(forward.outputs)}
+    between = [t for t in scope.between if id(t) not in outputs]
+    kept_outputs = [t for t in scope.between if id(t) in outputs]
+    rule = Differentiation(
+        name=cls.__name__,
+        inputs=len(tensors),
+        outputs=len(forward.outputs),
+        forward_reads=tuple([places[id(t)] for t in (*tensors, *forward.lifted)]),
+        kept_inputs=tuple([places[id(t)] for t in scope.lifted]),
+        kept_outputs=tuple([outputs[id(t)] for t in kept_outputs]),
+        non_differentiable=tuple(
+            [i for i, t in enumerate(forward.outputs) if _among(t, context.non_differentiable)]
+        ),
+        materialize=context.materialize_grads,
+        gradients=_gradient_places(m, cls, inputs, found),
+        once=once,
+    )
+    modules = [
+        _with_outputs(m, forward, between),
+        _backward_module(m, scope, gradients, [*between, *scope.lifted, *kept_outputs], found),
+    ]
+    target = custom_function(rule)
+    with suspended(m):
+        results = target(*modules, *operands)
+    emit(m, target, [*modules, *operands], results)
+    m.recorder.keep.append(results)
+    return forward.form.fill(results)
+
+
+def _among(value: Any, values: Sequence) -> bool:
+    return any(value is v for v in values)
+
+
+def _backward_of(m: Calls, cls: Any) -> tuple[Any, bool]:
+    backward = cls.backward
+    if backward is _FUNCTION.backward:
+        raise refusal(m, f"{cls.__name__} has no backward")
+    inner = getattr(backward, "__wrapped__", None)
+    once = inner is not None and backward.__code__.co_filename == _FUNCTION_FILE
+    return (inner if once else backward), once
+
+
+_FUNCTION_FILE = torch.autograd.function.once_differentiable.__code__.co_filename
+
+
+def _capture_backward(
+    m: Calls, frame: Any, backward: Any, context: Context, forward: Region
+) -> tuple[Scope, list[torch.Tensor], list[Any]]:
+    """The open graph of backward, its gradients' fakes, and what it returned."""
+    recorder = m.recorder
+    with suspended(m), torch.no_grad():
+        gradients = [torch.empty_like(t) for t in forward.outputs]
+    given = iter(gradients)
+    arguments = [next(given) if leaf is SLOT else None for leaf in forward.form.leaves]
+    scope = recorder.scope = Scope(recorder.scope)
+    scope.sibling = forward.scope
+    before = effects(m)
+    torch._C._set_grad_enabled(False)
+    try:
+        for i, tensor in enumerate(gradients):
+            recorder.track(scope, scope.placeholder(f"gradient_{i}"), tensor)
+        with suspended(m):
+            recorder.suspended = False
+            value = m.force(m.invoke(frame, backward, [context, *arguments]))
+        found = list(value) if isinstance(value, tuple) else [value]
+        for tensor in tensors_of(found):
+            recorder.argument(tensor)
+    except Exception as error:
+        raise refusal(m, f"backward raises {type(error).__name__}: {error}") from error
+    finally:
+        torch._C._set_grad_enabled(True)
+        recorder.scope = scope.outer  # type: ignore[assignment]
+    if effects(m) != before:
+        raise refusal(m, "backward changes objects from outside")
+    return scope, gradients, found
+
+
+def _gradient_places(
+    m: Calls, cls: Any, inputs: Sequence, found: Sequence
+) -> tuple[int | None, ...]:
+    """For each tensor input, the place of its gradient among the tensors of ``found``."""
+    if len(found) < len(inputs) or any(v is not None for v in found[len(inputs) :]):
+        raise refusal(m, f"{cls.__name__}.backward returns {len(found)} gradients")
+    places: list[int | None] = []
+    count = 0
+    for value, gradient in zip(inputs, found, strict=False):
+        if gradient is not None and not (
+            isinstance(value, torch.Tensor) and isinstance(gradient, torch.Tensor)
+        ):
+            raise refusal(m, f"{cls.__name__}.backward returns a gradient for a constant")
+        if isinstance(value, torch.Tensor):
+            places.append(None if gradient is None else count)
+        count += gradient is not None
+    return tuple(places)
+
+
+def _with_outputs(m: Calls, forward: Region, between: Sequence[torch.Tensor]) -> Any:
+    """Forward's graph, with the intermediates that backward takes as further outputs."""
+    scope = forward.scope
+    (output,) = scope.graph.find_nodes(op="output")
+    output.args = ((*output.args[0], *[scope.nodes[id(t)] for t in between]),)
+    return torch.fx.GraphModule(scope.module, scope.graph)
+
+
+def _backward_module(
+    m: Calls,
+    scope: Scope,
+    gradients: Sequence[torch.Tensor],
+    kept: Sequence[torch.Tensor],
+    found: Sequence[Any],
+) -> Any:
+    """Backward's graph with its inputs in order: gradients, then what was kept."""
+    nodes = [scope.nodes[id(t)] for t in (*gradients, *kept)]
+    first = next(iter(scope.graph.nodes))
+    for node in reversed(nodes):
+        if node is not first:
+            first.prepend(node)
+            first = node
+    scope.graph.output(tuple([scope.nodes[id(t)] for t in tensors_of(list(found))]))
+    return torch.fx.GraphModule(scope.module, scope.graph)

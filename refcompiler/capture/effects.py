@@ -1,0 +1,65 @@
+"""What a part of the program has done to objects from outside, to tell whether it did anything."""
+
+from __future__ import annotations
+
+from types import FunctionType, MethodType
+from typing import Any
+
+
+def effects(machine: Any) -> tuple:
+    """Equal before and after, if nothing was written to objects from outside in between."""
+    overlay = tuple([(key, id(value)) for key, value in machine.overlay.items()])
+    containers = []
+    seen: set[int] = set()
+    for external in machine.external.values():
+        if id(external) in seen:
+            continue
+        seen.add(id(external))
+        if external.tail:
+            containers.append((id(external), tuple(map(id, external.tail))))
+        shadow = external.shadow
+        if isinstance(shadow, dict):
+            original = external.original
+            same = list(shadow) == list(original) and all(
+                shadow[key] is original[key] for key in shadow
+            )
+            if not same:
+                items = [(id(k), id(v)) for k, v in shadow.items()]
+                containers.append((id(external), tuple(items)))
+        elif isinstance(shadow, set):
+            if shadow != external.original:
+                containers.append((id(external), tuple(map(id, shadow))))
+        elif shadow is not None and list(map(id, shadow)) != list(map(id, external.original)):
+            containers.append((id(external), tuple(map(id, shadow))))
+    return overlay, tuple(containers)
+
+
+def reachable(function: Any) -> tuple:
+    """The contents of the containers and cells that ``function`` can reach through its closure."""
+    found: list[tuple] = []
+    seen: set[int] = set()
+    pending = [function]
+    while pending:
+        value = pending.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if type(value) is MethodType:
+            pending += [value.__func__, value.__self__]
+        elif type(value) is FunctionType:
+            for cell in value.__closure__ or ():
+                try:
+                    held = cell.cell_contents
+                except ValueError:
+                    continue
+                found.append((id(cell), id(held)))
+                pending.append(held)
+        elif isinstance(value, dict):
+            found.append((id(value), *[(id(k), id(v)) for k, v in value.items()]))
+            pending += value.values()
+        elif isinstance(value, (list, tuple, set)):
+            found.append((id(value), *map(id, value)))
+            pending += value
+        elif type(value).__module__ != "builtins" and hasattr(value, "__dict__"):
+            pending.append(vars(value))
+    return tuple(found)

@@ -1,0 +1,117 @@
+"""Regions: parts of a program that become graphs of their own inside the graph.
+
+A transformation of functions (vmap, grad, checkpoint, a custom backward, a branch) is given a
+Python function. Capture hands it a callback instead, which interprets the function once and
+records its tensor work into an inner graph; the transformation then is one node over that graph.
+Values from outside that the inner graph reads are lifted to its inputs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from refcompiler.capture.calls import Calls
+from refcompiler.capture.door import Scope, version_of
+from refcompiler.capture.natively import interpreting
+from refcompiler.capture.observe import CONSTANT_TYPES
+from refcompiler.capture.signals import Restart
+from refcompiler.capture.targets import SLOT, Form, tensors_of
+from refcompiler.interpreter.loop import Signal
+
+
+class Region:
+    """The capture of one function as an inner graph.
+
+    ``call`` is the callback that stands for the function. Once it has been called, ``module`` is
+    the graph: its inputs are the tensors among the callback's arguments, then ``lifted``; its
+    outputs are the tensors in the value, which has the form ``form``.
+    """
+
+    def __init__(self, machine: Calls, frame: Any, function: Any):
+        self.machine, self.frame, self.function = machine, frame, function
+        self.module: torch.fx.GraphModule | None = None
+        self.lifted: list[torch.Tensor] = []
+        self.outputs: list[torch.Tensor] = []
+        self.form: Any = None
+        self.scope: Any = None
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        machine, recorder = self.machine, self.machine.recorder
+        if self.module is not None:
+            raise refusal(machine, "the function is called more than once")
+        tensors = tensors_of((args, kwargs))
+        scope = self.scope = recorder.scope = Scope(recorder.scope)
+        suspended, recorder.suspended = recorder.suspended, False
+        grad = torch.is_grad_enabled()
+        try:
+            for i, tensor in enumerate(tensors):
+                recorder.track(scope, scope.placeholder(f"argument_{i}"), tensor)
+            versions = [version_of(tensor) for tensor in tensors]
+            with interpreting():
+                value = machine.force(machine.invoke(self.frame, self.function, args, kwargs))
+            self._finish(scope, value)
+        except Signal:
+            raise
+        except Exception as error:  # eager raises it too, in its own way
+            why = f"{type(error).__name__}: {error}"
+            raise refusal(machine, why, "fake-op-raised") from error
+        finally:
+            recorder.scope = scope.outer  # type: ignore[assignment]
+            recorder.suspended = suspended
+        if torch.is_grad_enabled() != grad:
+            raise refusal(machine, "the function leaves another grad mode")
+        for tensor, version in zip([*tensors, *scope.lifted], [*versions, *scope.versions]):
+            if version_of(tensor) != version:
+                raise refusal(machine, "the function changes a tensor in place")
+        return value
+
+    def _finish(self, scope: Scope, value: Any) -> None:
+        self.form = Form.of(value)
+        for leaf in self.form.leaves:
+            if leaf is not SLOT and type(leaf) not in CONSTANT_TYPES:
+                raise refusal(self.machine, f"the function returns a {type(leaf).__name__}")
+        self.outputs = tensors_of(value)
+        argument = self.machine.recorder.argument
+        scope.graph.output(tuple([argument(tensor) for tensor in self.outputs]))
+        self.lifted = scope.lifted
+        self.module = torch.fx.GraphModule(scope.module, scope.graph)
+
+
+def refusal(machine: Calls, why: str, row: str = "higher-order") -> Restart:
+    """Part of the region has run already, so the break is before the call, in a new capture."""
+    return Restart(machine.steps, row, why)
+
+
+@contextlib.contextmanager
+def suspended(machine: Calls) -> Iterator[None]:
+    """Torch's own code runs; what it does is not the program's, and is not recorded."""
+    recorder = machine.recorder
+    before, recorder.suspended = recorder.suspended, True
+    try:
+        yield
+    finally:
+        recorder.suspended = before
+
+
+def emit(
+    machine: Calls,
+    target: Callable,
+    arguments: Sequence[Any],
+    results: Sequence[torch.Tensor],
+    options: Mapping[str, Any] | None = None,
+) -> None:
+    """Record ``target(*arguments, **options)``, which gives ``results`` as a tuple.
+
+    Among the arguments, regions' modules stand for themselves, and tensors for their nodes.
+    """
+    recorder = machine.recorder
+    scope = recorder.scope
+    nodes = [
+        scope.submodule(value) if isinstance(value, torch.nn.Module) else recorder.argument(value)
+        for value in arguments
+    ]
+    recorder.add("call_function", target, tuple(nodes), dict(options or {}), tuple(results))

@@ -1,0 +1,194 @@
+"""What the nodes of regions run: a transformation of torch over a graph instead of a function.
+
+Each maker gives a function ``(graph modules ..., tensors ...) -> tuple of tensors`` that any
+backend can run or trace; everything else that the transformation needs is in its closure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._guards import TracingContext
+from torch.autograd.function import once_differentiable
+from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import checkpoint
+
+
+class _Slot:
+    def __repr__(self) -> str:
+        return "<tensor>"
+
+
+SLOT = _Slot()
+
+
+def is_tensor(value: Any) -> bool:
+    return issubclass(type(value), torch.Tensor)
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(value) if is_tensor(leaf)]
+
+
+@dataclass(frozen=True)
+class Form:
+    """The structure of a value without its tensors."""
+
+    leaves: tuple[Any, ...]
+    spec: Any
+
+    @classmethod
+    def of(cls, value: Any) -> Form:
+        leaves, spec = pytree.tree_flatten(value)
+        return cls(tuple([SLOT if is_tensor(leaf) else leaf for leaf in leaves]), spec)
+
+    @property
+    def tensors(self) -> int:
+        return sum(leaf is SLOT for leaf in self.leaves)
+
+    def fill(self, tensors: Sequence[Any]) -> Any:
+        given = iter(tensors)
+        return pytree.tree_unflatten(
+            [next(given) if leaf is SLOT else leaf for leaf in self.leaves], self.spec
+        )
+
+
+def named(function: Any, name: str) -> Callable:
+    """``function`` as graphs print it."""
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+def transformation(
+    name: str, transform: Callable[[Callable], Callable], arguments: Form, value: Form
+) -> Callable:
+    """``transform(function)(*args, **kwargs)``, where a graph computes the function.
+
+    ``arguments`` is the form of ``(args, kwargs)``, ``value`` that of what the function returns.
+    The tensors are those of the arguments, then the ones that the graph reads besides.
+    """
+    count = arguments.tensors
+
+    def run(graph: torch.fx.GraphModule, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        lifted = tensors[count:]
+
+        def function(*args: Any, **kwargs: Any) -> Any:
+            return value.fill(graph(*tensors_of((args, kwargs)), *lifted))
+
+        args, kwargs = arguments.fill(tensors[:count])
+        return tuple(tensors_of(transform(function)(*args, **kwargs)))
+
+    return named(run, name)
+
+
+def pullback(arguments: Form, value: Form, options: dict[str, Any]) -> Callable:
+    """The function that ``torch.func.vjp`` gives, applied: primals, cotangents, lifted."""
+    primals = arguments.tensors
+    cotangents = value.tensors
+
+    def run(graph: torch.fx.GraphModule, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        lifted = tensors[primals + cotangents :]
+
+        def function(*args: Any) -> Any:
+            return value.fill(graph(*tensors_of(args), *lifted))
+
+        args, _ = arguments.fill(tensors[:primals])
+        pull = torch.func.vjp(function, *args, **options)[1]
+        form = value.fill(tensors[primals : primals + cotangents])
+        return tuple(tensors_of(pull(form)))
+
+    return named(run, "vjp_pullback")
+
+
+def checkpointed(options: dict[str, Any]) -> Callable:
+    """``torch.utils.checkpoint.checkpoint`` of a graph.
+
+    Where torch's own stack traces, it gets its operator for it, which tags what to recompute.
+    """
+    tagged = torch.ops.higher_order.tag_activation_checkpoint
+    context = options.get("context_fn")
+    rest = {k: v for k, v in options.items() if k != "context_fn"}
+
+    def run(graph: torch.fx.GraphModule, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        if TracingContext.try_get() is not None:
+            if context is not None:
+                graph.meta["_checkpoint_context_fn"] = context
+            return tuple(tagged(graph, *tensors, use_reentrant=False, **rest))
+        return tuple(checkpoint(graph, *tensors, use_reentrant=False, **options))
+
+    return named(run, "checkpoint")
+
+
+def nested(name: str) -> Callable:
+    """A graph that occurs several times under one ``name``; torch's own stack compiles it once."""
+    operator = torch.ops.higher_order.invoke_subgraph
+
+    def run(graph: torch.fx.GraphModule, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        if TracingContext.try_get() is not None:
+            return tuple(operator(graph, name, *tensors))
+        return tuple(graph(*tensors))
+
+    return named(run, "nested_region")
+
+
+@dataclass(frozen=True)
+class Differentiation:
+    """How a custom ``autograd.Function`` computes and what it keeps.
+
+    ``inputs`` tensors go into ``apply``, then ``lifted`` values that forward or backward read
+    besides; ``outputs`` tensors come out of forward's graph, followed by intermediates that the
+    backward's graph takes. That graph takes the gradients, then the intermediates, then inputs
+    and outputs by their places in ``kept_inputs`` and ``kept_outputs``.
+    """
+
+    name: str
+    inputs: int
+    outputs: int
+    forward_reads: tuple[int, ...]
+    kept_inputs: tuple[int, ...]
+    kept_outputs: tuple[int, ...]
+    non_differentiable: tuple[int, ...]
+    materialize: bool
+    gradients: tuple[int | None, ...]  # for each input, its place in what backward's graph gives
+    once: bool  # backward is not differentiable itself
+
+
+def custom_function(rule: Differentiation) -> Callable:
+    """``autograd.Function.apply`` over a graph for forward and one for backward."""
+
+    def forward(ctx: Any, graphs: Any, *tensors: torch.Tensor) -> Any:
+        found = graphs[0](*[tensors[i] for i in rule.forward_reads])
+        outputs = tuple(found[: rule.outputs])
+        ctx.graph = graphs[1]
+        ctx.count = len(tensors)
+        ctx.between = len(found) - rule.outputs
+        ctx.mark_non_differentiable(*[outputs[i] for i in rule.non_differentiable])
+        ctx.set_materialize_grads(rule.materialize)
+        ctx.save_for_backward(
+            *found[rule.outputs :],
+            *[tensors[i] for i in rule.kept_inputs],
+            *[outputs[i] for i in rule.kept_outputs],
+        )
+        return outputs
+
+    def backward(ctx: Any, *grads: Any) -> Any:
+        found = ctx.graph(*grads, *ctx.saved_tensors)
+        gradients = [None if i is None else found[i] for i in rule.gradients]
+        return (None, *gradients, *[None] * (ctx.count - rule.inputs))
+
+    kind: Any = type(
+        rule.name,
+        (torch.autograd.Function,),
+        {
+            "forward": staticmethod(forward),
+            "backward": staticmethod(once_differentiable(backward) if rule.once else backward),
+        },
+    )
+
+    def run(forward_graph: Any, backward_graph: Any, *tensors: torch.Tensor) -> Any:
+        return kind.apply((forward_graph, backward_graph), *tensors)
+
+    return named(run, rule.name)
