@@ -45,15 +45,12 @@ def _signature() -> Any:
 
 
 def _compile(printed: Printed) -> Any:
-    import numba
+    from fastpath.cpu.codegen import compile_callback
 
     code = compile(printed.source, "<fastpath kernel>", "exec")
     scope = _environment(printed)
     exec(code, scope)
-    # numpy's error model: a division never raises. No fast-math: every operation rounds as
-    # eager's does, and only sums may be reordered (their intrinsic says so).
-    make = numba.cfunc(_signature(), error_model="numpy")
-    return make(scope["kernel"])
+    return compile_callback(scope["kernel"], _signature())
 
 
 def _environment(printed: Printed) -> dict[str, Any]:
