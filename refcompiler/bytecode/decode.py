@@ -57,6 +57,7 @@ class Program:
     values: list[Any]
     ops: Any = None  # a list, once resolved
     parameters: Any = None  # see refcompiler.interpreter.binding
+    fused: Any = None  # see refcompiler.interpreter.fusion
     shown: CodeType | None = None  # see refcompiler.interpreter.tracebacks
     live: list[frozenset[int]] | None = None  # see liveness.live_at
 

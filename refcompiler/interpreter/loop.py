@@ -26,6 +26,9 @@ class Signal(BaseException):
 class Loop:
     """Runs frames to their end. ``native_calls``: Python callees run natively."""
 
+    #: The hooks are those of the concrete domain: see :mod:`refcompiler.interpreter.fusion`.
+    fused = False
+
     def __init__(self, native_calls: bool = False):
         self.native_calls = native_calls
         self.frame: Frame | None = None
@@ -81,11 +84,12 @@ class Loop:
             self.frame = saved
 
     def loop(self) -> None:
+        fused = self.fused
         while True:
             try:
                 f = self.frame
                 while f is not None:
-                    ops, values = f.ops, f.values
+                    ops, values = f.program.fused.ops if fused else f.ops, f.values
                     while f is self.frame:
                         i = f.ip
                         f.ip = i + 1

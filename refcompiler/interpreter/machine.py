@@ -48,6 +48,14 @@ RETURNS: dict[str, Callable[[Any, Frame, Any, Any], None]] = {
 class Machine(Loop):
     """CPython's semantics. ``native_calls``: Python callees run natively."""
 
+    fused = True
+
+    def __init_subclass__(cls) -> None:
+        """Another domain runs handler by handler."""
+        super().__init_subclass__()
+        hooks = {name for name in vars(Machine) if not name.startswith("__")} - {"fused"}
+        cls.fused = cls.fused and not hooks & vars(cls).keys()
+
     # ---- names ------------------------------------------------------------------------------
 
     def load_global(self, frame: Frame, name: str) -> Any:

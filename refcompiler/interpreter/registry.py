@@ -12,6 +12,7 @@ from refcompiler.bytecode.forms import KNOWN, RUNNING
 from refcompiler.errors import UnsupportedError
 from refcompiler.interpreter.binding import parameters_of
 from refcompiler.interpreter.frame import Frame
+from refcompiler.interpreter.fusion import Fused
 from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
@@ -93,4 +94,5 @@ def _resolved(code: CodeType) -> Program:
         for i, ins in enumerate(program.instructions):
             if ins.name in OPERANDS:
                 program.values[i] = OPERANDS[ins.name][ins.value]
+        program.fused = Fused(program)
     return program

@@ -1,7 +1,8 @@
 """CPython as the oracle: one program run by both, and everything a user can see compared.
 
-A program is source text with a function ``main``. It is executed twice from scratch, natively and
-by :class:`CheckedMachine`, its module-level code included.
+A program is source text with a function ``main``. It is executed three times from scratch:
+natively, by :class:`CheckedMachine` handler by handler, and by the machine in fused runs; its
+module-level code included.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import re
 import textwrap
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from refcompiler.bytecode.forms import BINARY_INTRINSICS, UNARY_INTRINSICS
+from refcompiler.interpreter import fusion
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.loop import Signal
 from refcompiler.interpreter.machine import Machine
@@ -215,15 +217,29 @@ def check(source: str, *args: Any) -> CheckedMachine:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)  # programs do odd things on purpose
         code = compile(textwrap.dedent(source), FILE, "exec", dont_inherit=True)
-    given, taken = [list(a) if type(a) is list else a for a in args], list(args)
+    given, again = ([list(a) if type(a) is list else a for a in args] for _ in range(2))
+    taken = list(args)
     expected = observe(natively, code, tuple(given))
     machine = CheckedMachine()
     actual = observe(interpreted, code, tuple(taken), machine)
     assert actual == expected, difference(expected, actual)
+    with fused_at_once():
+        actual = observe(interpreted, code, tuple(again), Machine())
+    assert actual == expected, "in runs: " + difference(expected, actual)
     assert describe(taken) == describe(given)
     assert machine.frame is None and machine.exc is None and not machine.outer_excs
     assert machine.depth == 0
     return machine
+
+
+@contextlib.contextmanager
+def fused_at_once() -> Iterator[None]:
+    """Runs are made where control first arrives, so that their text is what is executed."""
+    saved, fusion.ARRIVALS = fusion.ARRIVALS, 1
+    try:
+        yield
+    finally:
+        fusion.ARRIVALS = saved
 
 
 def difference(expected: Any, actual: Any) -> str:
