@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from specs import dtypes
+from specs import dtypes, opcodes
 from specs.breaks import BREAKS
 from specs.guards import GUARDS
 from specs.operators import OPERATORS, Arg, Operator
@@ -186,6 +186,23 @@ def breaks() -> str:
     return NOTE + _BREAKS + table(("reason", "what happened", "hint"), rows)
 
 
+_OPCODES = """
+# Opcodes
+
+What the interpreter runs, by the sections of Python's documentation of `dis`, for each Python from
+3.11 on. The stack is written before `--` after, its top at the right end; `|` separates
+alternatives. A name whose meaning changed has a row for each. *Handled* is what says nothing else;
+*decoded*: the decoder writes it as others, so that programs of every Python are written in one
+vocabulary; *refused*: the interpreter says so in one line; *absent*: no code object shows it.
+
+"""
+
+
+def opcode_page() -> str:
+    """The page of the opcodes."""
+    return NOTE + _OPCODES + opcodes.markdown()
+
+
 def pages() -> dict[str, str]:
     """File name to text."""
     return {
@@ -194,6 +211,7 @@ def pages() -> dict[str, str]:
         "rules.md": rules(),
         "guards.md": guards(),
         "breaks.md": breaks(),
+        "opcodes.md": opcode_page(),
     }
 
 

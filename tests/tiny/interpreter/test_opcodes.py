@@ -2,35 +2,55 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import contextlib
+import dataclasses
 import dis
+import enum
+import inspect
+import tempfile
+import typing
+from collections.abc import Iterable
 from types import CodeType, FunctionType
 
 import pytest
 
 from refcompiler.bytecode.decode import decode
+from refcompiler.bytecode.forms import BINARY_INTRINSICS, KNOWN, RUNNING, UNARY_INTRINSICS
 from refcompiler.errors import UnsupportedError
 from refcompiler.interpreter import machine, registry
 from refcompiler.interpreter.registry import HANDLERS, program_of
-from specs import opcodes
-from specs.opcodes import DECODED, HANDLED, OPCODES, REFUSED
-from tests.tiny.house.repository import text
+from specs.opcodes import ABSENT, ALL, DECODED, HANDLED, INTRINSICS, OPCODES, REFUSED, ROWS, Opcode
+from specs.opcodes import table as rows_of
 from tests.tiny.interpreter.oracle import check
 
-PAGE = "docs/specs/opcodes.md"
+#: Names of the intrinsics are none of dis.opmap, so both can be looked up in one table.
+HERE = rows_of([*ROWS, *INTRINSICS], RUNNING)
+SHOWN = [row.name for row in HERE if row.treatment != ABSENT]
 
 
-def names(treatment: str) -> set[str]:
-    return {row.name for row in OPCODES.where(lambda row: row.treatment == treatment)}
+def names(treatment: str, rows: Iterable[Opcode] = HERE) -> set[str]:
+    return {row.name for row in rows if row.treatment == treatment}
 
 
 def test_every_opcode_has_a_row_and_nothing_else_has() -> None:
     assert set(OPCODES.names()) == set(dis.opmap)
+    intrinsics = {row.name for row in rows_of(INTRINSICS, RUNNING)}
+    assert intrinsics == {*UNARY_INTRINSICS, *BINARY_INTRINSICS}
+
+
+def test_the_rows_are_of_the_versions_that_are_known() -> None:
+    assert set(ALL) == KNOWN
+    for version in ALL:
+        assert len(rows_of(ROWS, version)) > 100
 
 
 def test_a_row_is_handled_exactly_if_it_says_so() -> None:
-    assert names(HANDLED) == set(HANDLERS)
-    assert names(REFUSED) and names(DECODED)
-    assert all((row.reason is None) == (row.treatment == HANDLED) for row in OPCODES)
+    """There are handlers for every version: what one decodes away, another runs."""
+    assert names(HANDLED, [*ROWS, *INTRINSICS]) == set(HANDLERS)
+    assert names(DECODED)
+    assert all((row.reason is None) == (row.treatment == HANDLED) for row in HERE)
 
 
 def nested(code: CodeType) -> list[CodeType]:
@@ -41,26 +61,58 @@ def nested(code: CodeType) -> list[CodeType]:
     return found
 
 
-def compiled(row: opcodes.Opcode) -> CodeType:
+def compiled(row: Opcode) -> CodeType:
     return compile(row.program, "<example>", "exec", dont_inherit=True)
 
 
-@pytest.mark.parametrize("name", OPCODES.names())
+def occurring(codes: list[CodeType]) -> set[str]:
+    """The opcodes of the code objects, and the intrinsics that they call."""
+    found = set()
+    for code in codes:
+        for ins in dis.get_instructions(code):
+            found.add(ins.opname)
+            if ins.opname == "CALL_INTRINSIC_1":
+                found.add(UNARY_INTRINSICS[ins.arg or 0])
+            elif ins.opname == "CALL_INTRINSIC_2":
+                found.add(BINARY_INTRINSICS[ins.arg or 0])
+        if any(code.co_code[i] == dis.opmap["CACHE"] for i in range(0, len(code.co_code), 2)):
+            found.add("CACHE")
+    return found
+
+
+def test_absent_opcodes_are_absent_from_modules_of_the_library() -> None:
+    modules = (asyncio.base_events, ast, contextlib, dataclasses, enum, tempfile, typing)
+    codes = [
+        code
+        for module in modules
+        for code in nested(compile(inspect.getsource(module), "<library>", "exec"))
+    ]
+    found = occurring(codes)
+    assert len(codes) > 1000 and len(found) > 80
+    assert not found & names(ABSENT)
+    refused = names(REFUSED)
+    for code in codes:
+        if not refused & occurring([code]):
+            program_of(code)
+
+
+@pytest.mark.parametrize("name", SHOWN)
 def test_example(name: str) -> None:
     """The opcode occurs in its example, the interpreter executes it, and CPython agrees."""
-    row = OPCODES[name]
+    row = HERE[name]
     codes = nested(compiled(row))
-    if name == "PRINT_EXPR":  # only the prompt's mode compiles to it, which the example asks for
+    if name.endswith(
+        ("PRINT_EXPR", "INTRINSIC_PRINT")
+    ):  # only the prompt's mode compiles to it, which the example asks for
         codes = [compile("1 + 1", "<prompt>", "single")]
-    found = {ins.opname for code in codes for ins in dis.get_instructions(code, show_caches=True)}
-    assert name in found
+    assert name in occurring(codes)
     machine = check(row.program)
     assert (name in machine.seen) == (row.treatment == HANDLED)
 
 
 @pytest.mark.parametrize("name", sorted(names(DECODED)))
 def test_decoded_away(name: str) -> None:
-    programs = [decode(code) for code in nested(compiled(OPCODES[name]))]
+    programs = [decode(code) for code in nested(compiled(HERE[name]))]
     assert sum(len(program.instructions) for program in programs) > 2
     assert not any(ins.name == name for program in programs for ins in program.instructions)
 
@@ -69,7 +121,7 @@ def test_decoded_away(name: str) -> None:
 def test_refused_by_name(name: str) -> None:
     users = [
         code
-        for code in nested(compiled(OPCODES[name]))
+        for code in nested(compiled(HERE[name]))
         if name in {ins.opname for ins in dis.get_instructions(code)}
     ]
     assert users
@@ -79,14 +131,33 @@ def test_refused_by_name(name: str) -> None:
         assert "\n" not in str(caught.value) and code.co_qualname in str(caught.value)
 
 
-def test_another_python_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "RUNNING", (3, 12))
-    fresh = FunctionType((lambda: 1).__code__.replace(co_name="fresh"), {})
-    with pytest.raises(UnsupportedError, match=r"3\.12: use Python 3\.11$") as caught:
-        machine.Machine().make_frame(fresh, (), {})
+def fresh() -> FunctionType:
+    return FunctionType((lambda: 1).__code__.replace(co_name="fresh"), {})
+
+
+@pytest.mark.parametrize("version", [(3, 10), (3, 14)])
+def test_another_python_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, version: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(registry, "RUNNING", version)
+    known = r"Python 3\.11, 3\.12 and 3\.13, not that of 3\.1[04]: use one of those$"
+    with pytest.raises(UnsupportedError, match=known) as caught:
+        machine.Machine().make_frame(fresh(), (), {})
     assert "\n" not in str(caught.value)
 
 
-def test_the_page_is_the_table() -> None:
-    page = text(PAGE)
-    assert page.endswith(opcodes.markdown()), f"write specs.opcodes.markdown() into {PAGE}"
+def test_a_free_threaded_build_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "FREE_THREADED", True)
+    with pytest.raises(UnsupportedError, match="use the ordinary Python") as caught:
+        machine.Machine().make_frame(fresh(), (), {})
+    assert "\n" not in str(caught.value)
+
+
+def test_bytecode_that_no_compiler_writes_is_refused_by_name() -> None:
+    """An opcode that only CPython itself puts there, in a code object made by hand."""
+    for name in sorted(names(ABSENT)):
+        if dis.opmap.get(name, 256) < 256 and not name.startswith(("INSTRUMENTED_", "ENTER_")):
+            code = fresh().__code__
+            body = bytes((dis.opmap[name], 0)) + code.co_code[2:]
+            with pytest.raises(UnsupportedError, match=name):
+                program_of(code.replace(co_code=body))
