@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
+from refcompiler.interpreter.classes import with_builtins_of
 from refcompiler.interpreter.frame import CALLED, NULL, UNSET, Frame
 from refcompiler.interpreter.machine import Machine
 from refcompiler.interpreter.registry import op
@@ -428,8 +429,6 @@ def dict_merge(m: Machine, f: Frame, depth: int) -> None:
         )
     for key in keys():
         if key in target:
-            if not isinstance(key, str):
-                raise TypeError("keywords must be strings")
             raise TypeError(
                 f"{callee_name(s[-depth - 3])} got multiple values for keyword argument '{key}'"
             )
@@ -444,7 +443,10 @@ def load_assertion_error(m: Machine, f: Frame, arg: Any) -> None:
 
 @op("LOAD_BUILD_CLASS")
 def load_build_class(m: Machine, f: Frame, arg: Any) -> None:
-    f.stack.append(f.builtins["__build_class__"])
+    found = f.builtins.get("__build_class__")
+    if found is None:
+        raise NameError("__build_class__ not found")
+    f.stack.append(found)
 
 
 @op("MAKE_FUNCTION")
@@ -461,7 +463,8 @@ def make_function(m: Machine, f: Frame, flags: int) -> None:
         kwdefaults, index = m.own(s[index]), index - 1
     if flags & 1:
         defaults, index = m.own(s[index]), index - 1
-    function = FunctionType(code, f.globals, code.co_name, defaults, closure)
+    make = FunctionType if "__builtins__" in f.globals else with_builtins_of(f, FunctionType)
+    function = make(code, f.globals, code.co_name, defaults, closure)
     function.__kwdefaults__ = kwdefaults
     if annotations is not None:
         function.__annotations__ = (

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import builtins
 import sys
-import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from types import CellType, CodeType
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
+from refcompiler.interpreter.classes import build_class, call_function_type, call_type, new_type
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
 from refcompiler.own_builtins import BUILTINS
 
@@ -73,7 +73,11 @@ def _globals(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) 
 
 
 def _dir(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
-    return function(*args, **kwargs) if args or kwargs else sorted(frame_locals(machine, frame))
+    if args or kwargs:
+        return function(*args, **kwargs)
+    names = list(frame_locals(machine, frame).keys())
+    names.sort()
+    return names
 
 
 # ---- code ------------------------------------------------------------------------------------
@@ -81,12 +85,11 @@ def _dir(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> A
 
 def _compile(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
     """The flags of the user's module are inherited, not those of this one."""
-    given = dict(kwargs)
-    for name, value in zip(
-        ("source", "filename", "mode", "flags", "dont_inherit"), args, strict=False
-    ):
-        given[name] = value
-    if len(args) <= 5 and not given.get("dont_inherit") and isinstance(given.get("flags", 0), int):
+    names = ("source", "filename", "mode", "flags", "dont_inherit")
+    given = dict(zip(names, args, strict=False))
+    fits = len(args) <= len(names) and not given.keys() & kwargs.keys()
+    given.update(kwargs)
+    if fits and not given.get("dont_inherit") and isinstance(given.get("flags", 0), int):
         inherited = frame.code.co_flags & _FUTURE_FLAGS
         given["flags"] = given.get("flags", 0) | inherited
         given["dont_inherit"] = True
@@ -127,44 +130,6 @@ def _evaluate(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any)
         new.on_return = "exec"
     machine.push(frame, new)
     return CALLED
-
-
-def _build_class(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
-    """The class statement (CPython's ``builtin___build_class__``), its body interpreted."""
-    if machine.native_calls:
-        return function(*args, **kwargs)
-    body, name, *given = args
-    bases = types.resolve_bases(given)
-    metaclass, namespace, keywords = types.prepare_class(name, bases, dict(kwargs))
-    if not hasattr(type(namespace), "__getitem__"):
-        shown = metaclass.__name__ if isinstance(metaclass, type) else "<metaclass>"
-        raise TypeError(
-            f"{shown}.__prepare__() must return a mapping, not {type(namespace).__name__}"
-        )
-    if bases is not given:
-        namespace["__orig_bases__"] = tuple(given)
-    new = machine.make_frame(body, (), {})
-    new.mapping = namespace
-    new.on_return = "class"
-    new.extra = metaclass, name, tuple(bases), namespace, keywords
-    machine.push(frame, new)
-    return CALLED
-
-
-def finish_class(machine: Any, frame: Frame, cell: Any, extra: Any) -> None:
-    """The body returned its ``__class__`` cell or None: make the class and push it."""
-    metaclass, name, bases, namespace, keywords = extra
-    cls = metaclass(name, bases, namespace, **keywords)
-    if type(cell) is CellType and isinstance(cls, type):
-        held = machine.load_cell(cell)
-        if held is UNSET:
-            raise RuntimeError(
-                f"__class__ not set defining {name!r} as {cls!r}. Was __classcell__ propagated "
-                "to type.__new__?"
-            )
-        if held is not cls:
-            raise TypeError(f"__class__ set to {held!r} defining {name!r} as {cls!r}")
-    frame.stack.append(cls)
 
 
 # ---- the stack of frames ---------------------------------------------------------------------
@@ -306,7 +271,10 @@ _READERS: list[tuple[Any, Reader]] = [
     (eval, _evaluate),
     (exec, _evaluate),
     (compile, _compile),
-    (builtins.__build_class__, _build_class),
+    (builtins.__build_class__, build_class),
+    (type, call_type),
+    (type.__new__, new_type),
+    (FunctionType, call_function_type),
     (sys.exc_info, _exc_info),
     (sys.exception, _exception),
     (sys._getframe, _getframe),

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType
 from typing import Any
 
 from refcompiler.interpreter.binding import ASYNCHRONOUS, GENERATOR
+from refcompiler.interpreter.classes import finish_class
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
-from refcompiler.interpreter.introspection import FRAME_READERS, finish_class
+from refcompiler.interpreter.introspection import FRAME_READERS
 from refcompiler.interpreter.loop import Loop
 from refcompiler.interpreter.registry import NATIVE_CODES
 from refcompiler.own_builtins import BUILTINS
@@ -195,7 +197,7 @@ class Machine(Loop):
         binder = getattr(type(found), "__get__", None)
         return found if binder is None else binder(found, value, type(value))
 
-    def invoke(self, frame: Any, function: Any, args: Sequence) -> Any:
+    def invoke(self, frame: Any, function: Any, args: Sequence, kwargs: Mapping = {}) -> Any:
         """Call ``function`` to its end within this instruction."""
         if type(function) is MethodType:
             args = (function.__self__, *args)
@@ -205,14 +207,14 @@ class Machine(Loop):
             and not self.native_calls
             and id(function.__code__) not in NATIVE_CODES
         ):
-            found = self.call_python(frame, function, args, {})
+            found = self.call_python(frame, function, args, kwargs)
             if found is not CALLED:
                 return found
             new, self.frame = self.frame, frame
             assert new is not None
             new.back = None
             return self.run(new)
-        return function(*args)
+        return function(*args, **kwargs)
 
     def raising(self, error: BaseException) -> BaseException:
         """``error`` is about to be raised."""
@@ -245,6 +247,9 @@ class Machine(Loop):
             return reader(self, frame, function, args, kwargs)
         if kind is BuiltinFunctionType or self.native_calls:
             return function(*args, **kwargs)
+        if kind is partial:
+            args = (*function.args, *args)
+            return self.call(frame, function.func, args, {**function.keywords, **kwargs})
         if kind is type:
             return self.call_class(frame, function, args, kwargs)
         found = lookup_special(kind, "__call__")

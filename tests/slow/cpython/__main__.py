@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 from tests.slow.cpython.campaign import FILES
 from tests.slow.cpython.harness import FileReport, judge, missing, reasons, run_file, table
 
+FEW = 4  # failures with one message are shown each, more are not
 REQUIRED = 0.995  # of the methods that pass natively
 
 
@@ -33,7 +35,14 @@ def main() -> int:
     def run(name: str) -> FileReport:
         report = run_file(name, given.limit, given.k)
         print(f"{name}: {report.passed} of {report.due} {report.error}", flush=True)
+        alike = Counter(outcome.message for outcome in report.failures().values())
+        shown: set[str] = set()
         for test, outcome in report.failures().items():
+            if outcome.message in shown:
+                continue
+            if alike[outcome.message] > FEW:
+                shown.add(outcome.message)
+                print(f"    {alike[outcome.message]} methods like this one:")
             note = f" [{known[test]}]" if test in known else ""
             print(f"    {outcome.outcome} {test}: {outcome.message}{note}", flush=True)
             if given.v:

@@ -7,6 +7,7 @@ module-level code included.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import difflib
 import dis
@@ -24,7 +25,9 @@ from refcompiler.interpreter import fusion
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.loop import Signal
 from refcompiler.interpreter.machine import Machine
+from refcompiler.own_builtins import BUILTINS
 
+__builtins__ = BUILTINS  # programs replace those of the process
 __name__ = "refcompiler.oracle"  # frames of this file are the interpreter's, not the user's
 
 #: The opcodes that take one; 3.11 has no list of them.
@@ -185,7 +188,7 @@ def trace(error: BaseException) -> list[tuple]:
 
 
 def _fresh() -> dict[str, Any]:
-    return {"__name__": "user", "__builtins__": __builtins__}
+    return {"__name__": "user", "__builtins__": vars(builtins)}
 
 
 def natively(code: types.CodeType, args: tuple) -> Any:

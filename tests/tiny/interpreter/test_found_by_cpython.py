@@ -1,0 +1,134 @@
+"""Programs for each class of failure that CPython's own tests have found."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tiny.interpreter.oracle import check, programs
+
+PROGRAMS = programs("""
+## builtins_are_replaced
+import builtins
+def swapped(name, value, run):
+    old = getattr(builtins, name)
+    if value is None:
+        delattr(builtins, name)
+    else:
+        setattr(builtins, name, value)
+    try:
+        return run()
+    finally:
+        setattr(builtins, name, old)
+def numbers():
+    for i in [1, 2]:
+        try:
+            yield i / (i - 1)
+        except ZeroDivisionError as error:
+            yield repr(error)
+def work(*args, **kwargs):
+    class Local:
+        def __init__(self, x=2):
+            self.x = x
+    def inner(a, b, *rest, c=4):
+        return a, b, rest, c
+    return list(numbers()), inner(*args, **kwargs), [n for n in (1, 2)], Local().x
+def main():
+    found = [work(1, 2, c=3)]
+    for name in ('isinstance', 'type', 'dict', 'getattr', 'iter', 'next', 'tuple', 'zip'):
+        found.append(swapped(name, None, lambda: work(1, 2, 3)))
+    return found, swapped('len', lambda x: 7, lambda: (len('a'), work(1, 2)))
+## class_statement_without_its_builtin
+def main():
+    space = {'__builtins__': {}}
+    try:
+        exec('class A: pass', space)
+    except NameError as error:
+        return str(error), sorted(space)
+## module_of_a_called_class
+class Meta(type):
+    def __new__(cls, name, bases, space):
+        return super().__new__(cls, name, bases, space)
+def main():
+    a = type('A', (), {'x': 1})
+    b = type('B', (), {'__module__': 'elsewhere'})
+    c = Meta('C', (a,), {})
+    d = type.__new__(Meta, 'D', (), {})
+    return [(k.__module__, k.__qualname__, list(vars(k))[:2]) for k in (a, b, c, d)]
+## builtins_of_a_made_function
+def main():
+    def plain():
+        return 1
+    made = type(plain)(plain.__code__, {})
+    space = {'type': type, '__builtins__': {'None': None}}
+    exec('def f(): pass\\ng = type(f)(f.__code__, {})', space)
+    safe = space['__builtins__']
+    return (made.__builtins__ is plain.__builtins__, space['f'].__builtins__ is safe,
+            space['g'].__builtins__ is safe, made())
+## bases_are_a_tuple
+class Entry:
+    def __mro_entries__(self, bases):
+        return (int,) if type(bases) is tuple else ()
+class Meta(type):
+    @classmethod
+    def __prepare__(cls, name, bases, **kwargs):
+        return {'prepared': (type(bases).__name__, bases, kwargs)}
+    def __new__(cls, name, bases, space, **kwargs):
+        return super().__new__(cls, name, bases, {**space, 'got': (type(bases).__name__, bases)})
+    def __init__(cls, name, bases, space, **kwargs):
+        pass
+def main():
+    class A(metaclass=Meta, key=1):
+        pass
+    class B(Entry()):
+        pass
+    return A.prepared, A.got, B.__bases__, type(B.__orig_bases__), len(B.__orig_bases__)
+## compile_given_twice
+def main():
+    twice, many = (('1', 'f', 'eval'), {'mode': 'eval'}), (('1', 'f', 'eval', 0, 0, -1, 2), {})
+    for args, kwargs in (twice, many):
+        try:
+            compile(*args, **kwargs)
+        except TypeError as error:
+            yield_ = str(error)
+    return yield_, compile(source='1', filename='f', mode='eval').co_filename
+## names_of_a_mapping
+class Names:
+    def __getitem__(self, key):
+        raise KeyError(key)
+    def keys(self):
+        return ['z', 'a']
+def main():
+    return eval('dir()', {}, Names())
+## the_given_tuple_arrives
+def main():
+    given = 1, 2
+    def f(*args):
+        return args
+    return f(*given), type('%s')('%s %s') % given, isinstance(*(1, int))
+## keyword_that_is_no_string_twice
+def f(*args, **kwargs):
+    return args, kwargs
+def main():
+    found = []
+    for call in (lambda: f(**{1: 2}, **{1: 3}), lambda: f(**{1: 2}), lambda: f(a=1, **{'a': 2})):
+        try:
+            call()
+        except TypeError as error:
+            found.append(str(error))
+    return found
+## partial_runs_what_it_holds
+import functools, sys
+def f(a, b, *, c):
+    return sys._getframe().f_back.f_code.co_name, a, b, c
+def main():
+    g = functools.partial(f, 1, c=2)
+    space = {'__name__': 'elsewhere'}
+    functools.partial(exec, 'def h(): return __name__')(space)
+    return g(3), g(b=4, c=5), functools.partial(g, 9)(), space['h']()
+""")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name: str) -> None:
+    machine = check(PROGRAMS[name])
+    assert machine.instructions > 10
