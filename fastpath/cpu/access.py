@@ -18,6 +18,7 @@ MOST_SCOPES = 64
 TABLES = MOST_SCOPES - 1  # the scope of constant tables, which no buffer shares
 
 _I8, _I16, _I32, _I64 = (ir.IntType(n) for n in (8, 16, 32, 64))
+_HIGH = _I32(0xFFFF0000)  # a bfloat16 among the bits of a float32
 _NUMBA = {
     "bool": types.boolean,
     "uint8": types.uint8,
@@ -104,6 +105,60 @@ def store(dtype: str, scope: int) -> Any:
         return types.void(types.int64, types.int64, value), generate
 
     return store_element
+
+
+def _word(builder: Any, base: Any, index: Any) -> Any:
+    """The address of the two bfloat16 from element ``index`` on, as one word."""
+    return builder.bitcast(_address(builder, base, index, _I16), _I32.as_pointer())
+
+
+def _half(dtype: str, scope: int, odd: bool) -> Any:
+    assert dtype == "bfloat16"
+
+    @intrinsic
+    def load_half(typing_context, address, index):
+        def generate(context, builder, signature, args):
+            got = builder.load(_word(builder, *args))
+            got.align = 2
+            declare_scope(builder.module, got, scope)
+            wide = builder.and_(got, _HIGH) if odd else builder.shl(got, _I32(16))
+            return builder.bitcast(wide, ir.FloatType())
+
+        return types.float32(types.int64, types.int64), generate
+
+    return load_half
+
+
+@functools.cache
+def load_low(dtype: str, scope: int) -> Any:
+    """``load_low(address, index)``: element ``index``; that after it is :func:`load_high`'s."""
+    return _half(dtype, scope, odd=False)
+
+
+@functools.cache
+def load_high(dtype: str, scope: int) -> Any:
+    """``load_high(address, index)``: element ``index + 1``, read together with ``index``."""
+    return _half(dtype, scope, odd=True)
+
+
+@functools.cache
+def store_pair(dtype: str, scope: int) -> Any:
+    """``store_pair(address, index, even, odd)``: both have been rounded before."""
+    assert dtype == "bfloat16"
+
+    @intrinsic
+    def store_halves(typing_context, address, index, even, odd):
+        def generate(context, builder, signature, args):
+            low, high = (builder.bitcast(v, _I32) for v in args[2:])
+            word = builder.or_(builder.lshr(low, _I32(16)), builder.and_(high, _HIGH))
+            done = builder.store(word, _word(builder, *args[:2]))
+            done.align = 2
+            declare_scope(builder.module, done, scope)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.float32, types.float32), generate
+
+    return store_halves
 
 
 @intrinsic

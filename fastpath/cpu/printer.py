@@ -7,9 +7,12 @@ functions of :mod:`fastpath.cpu.maths` (``m``), and typed constants.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from fastpath.cpu.payloads import Payloads
+from fastpath.cpu.scopes import HalfScope, Scope, combine, row_of
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Axis, Index
 from fastpath.schedule.kernel import (
@@ -23,7 +26,7 @@ from fastpath.schedule.kernel import (
 )
 from fastpath.schedule.loops import operands
 from specs.dtypes import compute_dtype, int_range, is_float
-from specs.scalars import NUMBA_SUFFIX, SCALARS, cast_text
+from specs.scalars import NUMBA_SUFFIX
 
 SQUARE = 16  # side of what is transposed in registers
 UNROLL = 4  # rows that a column reduction takes at once
@@ -52,6 +55,8 @@ class Printer:
         self.accumulators: dict[str, str] = {}  # reduction -> dtype
         self.axes: dict[Axis, int] = {}
         self.range: dict[str, tuple[str, str]] = {}  # of the lane and the tile axis in a unit
+        self.payloads = Payloads(kernel)
+        self._pairwise = kernel.pairs and sys.byteorder == "little"
         self._fresh = 0
 
     # -- text ------------------------------------------------------------------------------------
@@ -110,7 +115,7 @@ class Printer:
                     self.accumulators[s.reduction] = s.value.dtype
                     if kernel.lane is not None:
                         lanes = min(kernel.block, kernel.lane.extent)
-                        self._scratch(_row(s.reduction), s.value.dtype, lanes)
+                        self._scratch(row_of(s.reduction), s.value.dtype, lanes)
         self.line("for unit in range(begin, end):")
         self.depth += 1
         self._unit()
@@ -184,7 +189,7 @@ class Printer:
             self.scope[turned.name],
         )
         place = f"({tile} - {tile_first}) * {kernel.block} + {lane} - {lane_first}"
-        load, store = self._memory("load", turned.buffer), self._memory("store", turned.name)
+        load, store = self.memory("load", turned.buffer), self.memory("store", turned.name)
         index = self.index(turned.index)
         step, block = turned.step, kernel.block
         self.line(f"lane_squares = {lane_first} + ({lane_last} - {lane_first}) // {side} * {side}")
@@ -221,19 +226,56 @@ class Printer:
             self._columns(stage, inside)
             return
         depth = self.depth
+        if self._pairwise and (stage.axes or lane is not None):
+            self._pairs(stage, values)
+        else:
+            self._elements(stage, values)
+        self.depth = depth
+
+    def _elements(self, stage: Stage, values: list[Expr]) -> None:
         for axis in stage.axes:
-            self.line(f"for {self.axis(axis)} in range({axis.extent}):")
-            self.depth += 1
+            self._loop(axis)
         if self.kernel.tile is not None:
             self.line(f"for {self.axis(self.kernel.tile)} in range({self._range('tile')}):")
             self.depth += 1
-        if lane is not None:
-            self.line(f"for {self.axis(lane)} in range({self._range('lane')}):")
+        if self.kernel.lane is not None:
+            self.line(f"for {self.axis(self.kernel.lane)} in range({self._range('lane')}):")
             self.depth += 1
-        scope = _Scope(self, values)
+        scope = Scope(self, values)
         for s in stage.statements:
             self._statement(s, scope)
-        self.depth = depth
+
+    def _loop(self, axis: Axis) -> None:
+        self.line(f"for {self.axis(axis)} in range({axis.extent}):")
+        self.depth += 1
+
+    def _pairs(self, stage: Stage, values: list[Expr]) -> None:
+        """The innermost loop takes the two halves of a word of memory at a time."""
+        if self.kernel.lane is not None:
+            axis = self.kernel.lane
+            first, last = self.range["lane"]
+            self.line(f"for pair in range({first} // 2, {last} // 2):")
+        else:
+            for slow in stage.axes[:-1]:
+                self._loop(slow)
+            axis = stage.axes[-1]
+            self.line(f"for pair in range({axis.extent // 2}):")
+        self.depth += 1
+        self.line(f"{self.axis(axis)} = pair * 2")
+        halves = [HalfScope(self, values, axis, odd) for odd in (False, True)]
+        for s in stage.statements:
+            texts = [half.text(s.value) for half in halves]
+            if isinstance(s, Store):
+                store = self.memory("store_pair", s.buffer)
+                place = f"p{self.scope[s.buffer]}, {self.index(s.index)}"
+                self.line(f"{store}({place}, {', '.join(texts)})")
+                continue
+            for half, value in zip(halves, texts):
+                if isinstance(s, Keep):
+                    store = self.memory("store", s.scratch)
+                    self.line(f"{store}(p{self.scope[s.scratch]}, {half.place()}, {value})")
+                else:
+                    self._add(s, value)
 
     def _start(self, s: Accumulate) -> None:
         dtype = s.value.dtype
@@ -242,8 +284,8 @@ class Printer:
             self.line(f"acc_{self.scope_name(s.reduction)} = {initial}")
             return
         lanes = min(self.kernel.block, self.kernel.lane.extent)
-        store = self._memory("store", _row(s.reduction))
-        place = self.scope[_row(s.reduction)]
+        store = self.memory("store", row_of(s.reduction))
+        place = self.scope[row_of(s.reduction)]
         self.line(f"for lane in range({lanes}):")
         self.line(f"    {store}(p{place}, lane, {initial})")
 
@@ -262,29 +304,32 @@ class Printer:
             value = float(_LIMITS[kind]) if is_float(dtype) else int(_LIMITS[kind])
         return self.constant(bool(value) if dtype == "bool" else value, dtype)
 
-    def _statement(self, s: Statement, scope: _Scope) -> None:
+    def _statement(self, s: Statement, scope: Scope) -> None:
         value = scope.text(s.value)
         if isinstance(s, Store):
-            store = self._memory("store", s.buffer)
+            store = self.memory("store", s.buffer)
             self.line(f"{store}(p{self.scope[s.buffer]}, {self.index(s.index)}, {value})")
         elif isinstance(s, Keep):
-            store = self._memory("store", s.scratch)
+            store = self.memory("store", s.scratch)
             self.line(f"{store}(p{self.scope[s.scratch]}, {self.index(s.index)}, {value})")
         elif self.kernel.lane is None:
-            name = f"acc_{self.scope_name(s.reduction)}"
-            self.line(f"{name} = {combine(s.kind, s.value.dtype, name, value)}")
+            self._add(s, value)
         else:
             self._add_lane(s, value)
 
-    def _add_lane(self, s: Accumulate, value: str) -> None:
-        row = _row(s.reduction)
-        p = f"p{self.scope[row]}"
-        lane = self._lane_place()
-        old = f"{self._memory('load', row)}({p}, {lane})"
-        new = combine(s.kind, s.value.dtype, old, value)
-        self.line(f"{self._memory('store', row)}({p}, {lane}, {new})")
+    def _add(self, s: Accumulate, value: str) -> None:
+        name = f"acc_{self.scope_name(s.reduction)}"
+        self.line(f"{name} = {combine(s.kind, s.value.dtype, name, value)}")
 
-    def _lane_place(self) -> str:
+    def _add_lane(self, s: Accumulate, value: str) -> None:
+        row = row_of(s.reduction)
+        p = f"p{self.scope[row]}"
+        lane = self.lane_place()
+        old = f"{self.memory('load', row)}({p}, {lane})"
+        new = combine(s.kind, s.value.dtype, old, value)
+        self.line(f"{self.memory('store', row)}({p}, {lane}, {new})")
+
+    def lane_place(self) -> str:
         assert self.kernel.lane is not None
         lane = self.axis(self.kernel.lane)
         first = self.range["lane"][0]
@@ -307,7 +352,7 @@ class Printer:
                 self.line(f"{self.axis(row)}_{k} = quad * {UNROLL} + {k}")
             self.line(f"for {self.axis(lane)} in range({self._range('lane')}):")
             self.depth += 1
-            scopes = [_Scope(self, [s.value for s in stage.statements]) for _ in range(UNROLL)]
+            scopes = [Scope(self, [s.value for s in stage.statements]) for _ in range(UNROLL)]
             for s in stage.statements:
                 assert isinstance(s, Accumulate)
                 values = []
@@ -326,14 +371,14 @@ class Printer:
             self.depth += 1
             self.line(f"for {self.axis(lane)} in range({self._range('lane')}):")
             self.depth += 1
-            scope = _Scope(self, [s.value for s in stage.statements])
+            scope = Scope(self, [s.value for s in stage.statements])
             for s in stage.statements:
                 self._statement(s, scope)
         self.depth = depth
 
     # -- values ----------------------------------------------------------------------------------
 
-    def _memory(self, what: str, name: str) -> str:
+    def memory(self, what: str, name: str) -> str:
         dtype, place = self.dtype[name], self.scope[name]
         return self.name_of(f"{what}_{dtype}_{place}", what, dtype, place)
 
@@ -373,107 +418,10 @@ class Printer:
         for value in values:
             visit(value)
         if found:
-            scope = _Scope(self, found, name_all=True)
+            scope = Scope(self, found, name_all=True)
             for e in found:
                 scope.text(e)
             self.unit_values.update(scope.known)
-
-
-class _Scope:
-    """Texts of expressions at one place; what is used twice there gets a name."""
-
-    def __init__(self, printer: Printer, values: Iterable[Expr], name_all: bool = False):
-        self.printer = printer
-        self.name_all = name_all
-        self.known: dict[Expr, str] = {}
-        self.rename: tuple[str, str] | None = None
-        self.uses: dict[Expr, int] = {}
-        stack = list(values)
-        for e in stack:
-            self.uses[e] = self.uses.get(e, 0) + 1
-        seen: set[Expr] = set()
-        while stack:
-            e = stack.pop()
-            if e in seen:
-                continue
-            seen.add(e)
-            for a in operands(e):
-                self.uses[a] = self.uses.get(a, 0) + 1
-                stack.append(a)
-
-    def text(self, e: Expr) -> str:
-        printer = self.printer
-        known = self.known.get(e) or printer.unit_values.get(e)
-        if known is not None:
-            return known
-        if e.op == "const":
-            return printer.constant(e.args[0], e.dtype)
-        text = self._new(e)
-        if self.rename:
-            old, new = self.rename
-            text = _renamed(text, old, new) if e.op in ("load", "scratch", "index") else text
-        named = self.name_all and not text.isidentifier()
-        if named or self.uses.get(e, 0) > 1 or len(text) > 300:
-            name = printer.fresh()
-            printer.line(f"{name} = {text}")
-            text = name
-        self.known[e] = text
-        return text
-
-    def _new(self, e: Expr) -> str:
-        printer = self.printer
-        if e.op in ("load", "scratch"):
-            name, index = e.args
-            load = printer._memory("load", name)
-            return f"{load}(p{printer.scope[name]}, {printer.index(index)})"
-        if e.op == "index":
-            return f"int64({printer.index(e.args[0])})"
-        if e.op == "reduced":
-            if printer.kernel.lane is None:
-                return f"acc_{printer.scope_name(e.args[0])}"
-            row = _row(e.args[0])
-            load = printer._memory("load", row)
-            return f"{load}(p{printer.scope[row]}, {printer._lane_place()})"
-        if e.op == "tile":
-            (name,) = e.args
-            kernel = printer.kernel
-            assert kernel.tile is not None
-            row = f"({printer.axis(kernel.tile)} - {printer.range['tile'][0]}) * {kernel.block}"
-            load = printer._memory("load", name)
-            return f"{load}(p{printer.scope[name]}, {row} + {printer._lane_place()})"
-        texts = [self.text(a) for a in e.args]
-        if e.op == "cast":
-            return cast_text("numba", e.args[0].dtype, e.dtype, texts[0])
-        # A selection's first operand is a bool; the computing dtype is that of the last.
-        return SCALARS[e.op].text("numba", e.args[-1].dtype, *texts)
-
-
-def _row(reduction: str) -> str:
-    """The scratch row of a reduction's accumulators, one per lane; the result may be a buffer."""
-    return f"accumulators of {reduction}"
-
-
-def _renamed(text: str, old: str, new: str) -> str:
-    import re
-
-    return re.sub(rf"\b{old}\b", new, text)
-
-
-def combine(kind: str, dtype: str, accumulator: str, value: str) -> str:
-    """The text of one step of a reduction."""
-    suffix = NUMBA_SUFFIX[dtype]
-    if kind in ("sum", "prod") and is_float(dtype):
-        return f"{'add' if kind == 'sum' else 'mul'}_reordered({accumulator}, {value})"
-    row = {
-        "sum": "add",
-        "prod": "mul",
-        "max": "maximum",
-        "min": "minimum",
-        "any": "logical_or",
-        "all": "logical_and",
-    }[kind]
-    del suffix
-    return SCALARS[row].text("numba", dtype, accumulator, value)
 
 
 def print_kernel(kernel: Kernel) -> Printed:

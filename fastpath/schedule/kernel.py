@@ -93,6 +93,7 @@ class Kernel:
     work: int = 0  # element operations, about: what threads are worth
     tile: Axis | None = None  # runs in blocks of ``block`` too; its loop is outside the lanes'
     transposed: list[Transposed] = field(default_factory=list)
+    pairs: bool = False  # the innermost loops may take two elements at a time: see pairs.py
 
     @property
     def blocks(self) -> int:

@@ -25,6 +25,7 @@ from fastpath.schedule.kernel import (
     Store,
     Transposed,
 )
+from fastpath.schedule.pairs import in_pairs
 
 BLOCK = 4096  # lanes of a unit where all lanes are independent
 TILE = 64  # lanes and rows of a transposed tile
@@ -273,7 +274,9 @@ class Builder:
         kernel = Kernel(
             self.name, tuple(outer), lane, block, stages, buffers, dict(self.scratch), work
         )
-        return transpose_tiles(collapse(kernel))
+        kernel = transpose_tiles(collapse(kernel))
+        kernel.pairs = in_pairs(kernel)
+        return kernel
 
 
 def _indices(kernel: Kernel) -> Iterable[Index]:

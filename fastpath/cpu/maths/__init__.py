@@ -78,6 +78,7 @@ _BINARY: dict[str, tuple[Emit, tuple[str, ...]]] = {
     "rshift": (integers.rshift, INTS),
 }
 _STORAGE: dict[str, tuple[Emit, str, str]] = {
+    "round_f32_bf16": (conversions.round_f32_bf16, "f32", "f32"),
     "bf16_to_f32": (conversions.bf16_to_f32, "u16", "f32"),
     "f32_to_bf16": (conversions.f32_to_bf16, "f32", "u16"),
     "f16_to_f32": (conversions.f16_to_f32, "u16", "f32"),

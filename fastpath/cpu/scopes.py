@@ -1,0 +1,143 @@
+"""The texts of expressions at one place of a kernel: what is used twice there gets a name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from fastpath.ir.expr import Expr
+from fastpath.ir.index import Axis, variable
+from fastpath.schedule.loops import operands
+from specs.dtypes import is_float
+from specs.scalars import NUMBA_SUFFIX, SCALARS, cast_text
+
+if TYPE_CHECKING:
+    from fastpath.cpu.printer import Printer
+
+
+class Scope:
+    """Texts of expressions at one place; what is used twice there gets a name."""
+
+    def __init__(self, printer: Printer, values: Iterable[Expr], name_all: bool = False):
+        self.printer = printer
+        self.name_all = name_all
+        self.known: dict[Expr, str] = {}
+        self.rename: tuple[str, str] | None = None
+        self.uses: dict[Expr, int] = {}
+        stack = list(values)
+        for e in stack:
+            self.uses[e] = self.uses.get(e, 0) + 1
+        seen: set[Expr] = set()
+        while stack:
+            e = stack.pop()
+            if e in seen:
+                continue
+            seen.add(e)
+            for a in operands(e):
+                self.uses[a] = self.uses.get(a, 0) + 1
+                stack.append(a)
+
+    def text(self, e: Expr) -> str:
+        printer = self.printer
+        known = self.known.get(e) or printer.unit_values.get(e)
+        if known is not None:
+            return known
+        if e.op == "const":
+            return printer.constant(e.args[0], e.dtype)
+        text = self._new(e)
+        if self.rename:
+            old, new = self.rename
+            text = _renamed(text, old, new) if e.op in ("load", "scratch", "index") else text
+        named = self.name_all and not text.isidentifier()
+        if named or self.uses.get(e, 0) > 1 or len(text) > 300:
+            name = printer.fresh()
+            printer.line(f"{name} = {text}")
+            text = name
+        self.known[e] = text
+        return text
+
+    def _new(self, e: Expr) -> str:
+        printer = self.printer
+        if e.op in ("load", "scratch"):
+            name, index = e.args
+            load = printer.memory("load", name)
+            return f"{load}(p{printer.scope[name]}, {printer.index(index)})"
+        if e.op == "index":
+            return f"int64({printer.index(e.args[0])})"
+        if e.op == "reduced":
+            if printer.kernel.lane is None:
+                return f"acc_{printer.scope_name(e.args[0])}"
+            row = row_of(e.args[0])
+            load = printer.memory("load", row)
+            return f"{load}(p{printer.scope[row]}, {printer.lane_place()})"
+        if e.op == "tile":
+            (name,) = e.args
+            kernel = printer.kernel
+            assert kernel.tile is not None
+            row = f"({printer.axis(kernel.tile)} - {printer.range['tile'][0]}) * {kernel.block}"
+            load = printer.memory("load", name)
+            return f"{load}(p{printer.scope[name]}, {row} + {printer.lane_place()})"
+        texts = [self.text(a) for a in e.args]
+        if e.op == "cast":
+            text = cast_text("numba", e.args[0].dtype, e.dtype, texts[0])
+            if text.startswith("m.cast_f32_bf16(") and printer.payloads.clean(e.args[0]):
+                return f"m.round_f32_bf16({texts[0]})"
+            return text
+        # A selection's first operand is a bool; the computing dtype is that of the last.
+        return SCALARS[e.op].text("numba", e.args[-1].dtype, *texts)
+
+
+class HalfScope(Scope):
+    """The texts for one of the two elements that a loop over pairs takes at a time.
+
+    The axis stands at the element of even place; a scratch row holds the even elements first.
+    """
+
+    def __init__(self, printer: Printer, values: Iterable[Expr], axis: Axis, odd: bool):
+        super().__init__(printer, values)
+        self.axis, self.odd = axis, odd
+
+    def _new(self, e: Expr) -> str:
+        printer = self.printer
+        if e.op == "load" and self.axis in e.args[1].axes():
+            name, index = e.args
+            load = printer.memory("load_high" if self.odd else "load_low", name)
+            return f"{load}(p{printer.scope[name]}, {printer.index(index)})"
+        if e.op == "scratch":
+            (name, _) = e.args
+            return f"{printer.memory('load', name)}(p{printer.scope[name]}, {self.place()})"
+        if e.op == "index" and self.odd:
+            beside = e.args[0].substitute({self.axis: variable(self.axis) + 1})
+            return f"int64({printer.index(beside)})"
+        return super()._new(e)
+
+    def place(self) -> str:
+        """Where in a scratch row this element is; the loop is the only one of its stage."""
+        return f"pair + {self.axis.extent // 2}" if self.odd else "pair"
+
+
+def row_of(reduction: str) -> str:
+    """The scratch row of a reduction's accumulators, one per lane; the result may be a buffer."""
+    return f"accumulators of {reduction}"
+
+
+def _renamed(text: str, old: str, new: str) -> str:
+    return re.sub(rf"\b{old}\b", new, text)
+
+
+def combine(kind: str, dtype: str, accumulator: str, value: str) -> str:
+    """The text of one step of a reduction."""
+    suffix = NUMBA_SUFFIX[dtype]
+    if kind in ("sum", "prod") and is_float(dtype):
+        return f"{'add' if kind == 'sum' else 'mul'}_reordered({accumulator}, {value})"
+    row = {
+        "sum": "add",
+        "prod": "mul",
+        "max": "maximum",
+        "min": "minimum",
+        "any": "logical_or",
+        "all": "logical_and",
+    }[kind]
+    del suffix
+    return SCALARS[row].text("numba", dtype, accumulator, value)
