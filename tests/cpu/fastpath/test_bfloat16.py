@@ -57,7 +57,7 @@ def test_a_float32_nan_stays_one(shift: float) -> None:
 @pytest.mark.parametrize(
     "function",
     [
-        pytest.param(lambda x, y: x + torch.arange(256), id="positions"),
+        pytest.param(lambda x, y: x.tril() + y.triu(3), id="positions"),
         pytest.param(lambda x, y: x[:, 1:] + y[:, :-1], id="odd length"),
         pytest.param(lambda x, y: x[:, 2:] + y[:, :-2], id="even length"),
         pytest.param(lambda x, y: x[:, ::2] + y[:, 1::2], id="strides"),
