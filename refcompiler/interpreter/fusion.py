@@ -22,7 +22,7 @@ from typing import Any, TypeGuard
 
 from refcompiler.bytecode.decode import Program
 from refcompiler.interpreter.frame import Frame
-from refcompiler.own_builtins import BUILTINS
+from refcompiler.own_builtins import BUILTINS, replaced
 
 __builtins__ = BUILTINS
 
@@ -67,7 +67,7 @@ def arrive(m: Any, f: Frame, value: Any) -> None:
     index = f.ip - 1
     fused: Fused = f.program.fused
     fused.arrivals[index] += 1
-    if fused.arrivals[index] == ARRIVALS:
+    if fused.arrivals[index] >= ARRIVALS and not replaced():  # by the program: parsing needs them
         fused.ops[index] = fused.run_from(index)
     f.program.ops[index](m, f, value)
 
