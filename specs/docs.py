@@ -193,7 +193,7 @@ What the interpreter runs, by the sections of Python's documentation of `dis`, f
 3.11 on. The stack is written before `--` after, its top at the right end; `|` separates
 alternatives. A name whose meaning changed has a row for each. *Handled* is what says nothing else;
 *decoded*: the decoder writes it as others, so that programs of every Python are written in one
-vocabulary; *refused*: the interpreter says so in one line; *absent*: no code object shows it.
+vocabulary; *absent*: no code object shows it.
 
 """
 

@@ -58,7 +58,8 @@ class Program:
     ops: Any = None  # a list, once resolved
     parameters: Any = None  # see refcompiler.interpreter.binding
     fused: Any = None  # see refcompiler.interpreter.fusion
-    shown: CodeType | None = None  # see refcompiler.interpreter.tracebacks
+    shown: Any = None  # see refcompiler.interpreter.tracebacks
+    driver: CodeType | None = None  # see refcompiler.interpreter.generators
     live: list[frozenset[int]] | None = None  # see liveness.live_at
 
     def handler_at(self, index: int) -> Handler | None:
@@ -124,16 +125,16 @@ def _decode(code: CodeType) -> Program:
     steps: list[Step] = []
     places: list[tuple[int, int]] = []  # offset and line of each step
     line = code.co_firstlineno
-    swallowed = None
+    swallowed: tuple[str, ...] = ()
     for ins in shown:
         name = ins.opname
         if ins.positions is not None and ins.positions.lineno is not None:
             line = ins.positions.lineno
         index_of[ins.offset] = len(steps)  # a jump to EXTENDED_ARG lands on what it extends
-        if name == swallowed:
-            swallowed = None
+        if swallowed and name == swallowed[0]:
+            swallowed = swallowed[1:]
             continue
-        swallowed = SWALLOWS.get(name)
+        swallowed = SWALLOWS.get(name, ())
         offset = ins.offset
         if name in TESTS and steps and steps[-1].name == "TO_BOOL" and offset not in targets:
             del steps[-1]

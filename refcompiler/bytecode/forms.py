@@ -145,7 +145,7 @@ def _intrinsic(names: tuple[str, ...]) -> Form:
 
 _312: dict[str, Form] = {
     **_311,
-    **dict.fromkeys(("END_FOR", "END_SEND"), _nothing),
+    **dict.fromkeys(("END_FOR", "END_SEND", "CLEANUP_THROW"), _nothing),
     "LOAD_FROM_DICT_OR_GLOBALS": _shown,
     "LOAD_ATTR": _load_attr,
     "LOAD_SUPER_ATTR": _load_super_attr,
@@ -197,9 +197,12 @@ _313: dict[str, Form] = {
 }
 
 _FORMS = {(3, 11): _311, (3, 12): _312, (3, 13): _313}
-#: What a dropped instruction takes with it: at the end of a loop only FOR_ITER gets there, which
-#: drops the iterator itself.
-_SWALLOWS = {(3, 13): {"END_FOR": "POP_TOP"}}
+#: What an instruction takes with it. SEND stands for a whole delegation, whose loop is not
+#: interpreted; at the end of a loop only FOR_ITER gets to END_FOR, and drops the iterator itself.
+_SEND = {"SEND": ("YIELD_VALUE", "RESUME", "JUMP_BACKWARD_NO_INTERRUPT")}
+_SWALLOWS: dict[tuple[int, int], dict[str, tuple[str, ...]]] = {
+    (3, 13): {**_SEND, "END_FOR": ("POP_TOP",)}
+}
 
 #: What asks for a truth, and asks itself: a TO_BOOL before it (3.13) has nothing left to do.
 TESTS = frozenset({"POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE", "UNARY_NOT"})
@@ -207,5 +210,5 @@ TESTS = frozenset({"POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE", "UNARY_NOT"})
 KNOWN = frozenset(_FORMS)
 RUNNING = sys.version_info[:2]
 FORMS: dict[str, Form] = _FORMS.get(RUNNING, {})
-SWALLOWS: dict[str, str] = _SWALLOWS.get(RUNNING, {})
+SWALLOWS = _SWALLOWS.get(RUNNING, _SEND)
 plain: Form = _plain

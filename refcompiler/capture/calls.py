@@ -33,7 +33,7 @@ from refcompiler.capture.policy import (
     is_operation,
 )
 from refcompiler.capture.signals import Break
-from refcompiler.capture.values import Lazy, LazyMethod
+from refcompiler.capture.values import Lazy, LazyMethod, Rethrown
 from refcompiler.guards.kinds import Ambient
 from refcompiler.guards.sources import Source
 from refcompiler.interpreter.binding import (
@@ -504,7 +504,7 @@ class Calls(Operators):
             return self.callback(value)
         if hasattr(kind, "__next__") and self.is_foreign(value):
             raise Break("external-iterator", f"a {kind.__name__} from outside")
-        if iterates and not issubclass(kind, torch.Tensor) and not self.is_native(value):
+        if iterates and not issubclass(kind, torch.Tensor) and not self.is_interpreted(value):
             if self.method_of(kind, "__iter__") is not UNSET:
                 return Pulled(self, self.iter(value))
             if is_heap(kind) and find(kind, "__iter__")[1] is UNSET:
@@ -566,8 +566,10 @@ class Calls(Operators):
         return self.force(self.invoke(frame, cls, []))
 
     def raising(self, error: BaseException) -> BaseException:
-        if self.source_of(error) is not None:  # its traceback would grow while capturing
-            raise Break("exception-escapes", f"{type(error).__name__} from outside is raised")
+        """What raising changes of an exception from outside is undone, and replayed."""
+        source = self.source_of(error)
+        if source is not None and id(error) not in self.rethrown:
+            self.rethrown[id(error)] = Rethrown(error, source)
         return error
 
     def exc_match(self, error: BaseException, kinds: Any) -> bool:
@@ -577,6 +579,7 @@ class Calls(Operators):
     ambient: Ambient
     callbacks: dict[int, tuple[Any, Any]]
     callback_of: dict[int, Any]
+    rethrown: dict[int, Rethrown]
 
 
 def _external_staticmethod(machine: Calls, function: Any, source: Source) -> Any:

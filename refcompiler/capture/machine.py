@@ -18,6 +18,7 @@ from refcompiler.capture.natively import interpreting
 from refcompiler.capture.signals import Break, Reason, Restart
 from refcompiler.guards.kinds import Ambient
 from refcompiler.interpreter.frame import Frame
+from refcompiler.interpreter.generators import Activation, make_generator
 from refcompiler.interpreter.loop import Signal
 
 _FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
@@ -58,8 +59,8 @@ class Symbolic(Calls):
         self.recorder.place = self.stack_trace
         self.recorder.metadata = self.read_metadata
         self.surprise: BaseException | None = None
-        self.raised: dict[int, tuple[int, BaseException]] = {}  # and the step that raised it
-        self.generators: list[Any] = []
+        self.rethrown = {}
+        self.activations: list[Activation] = []
 
     def stack_trace(self) -> str:
         frame = self.frame
@@ -115,27 +116,25 @@ class Symbolic(Calls):
                 raise Break("exception-escapes", f"{type(error).__name__}: {error}") from error
             self.unwind(error)
 
-    def unwind(self, error: BaseException) -> None:
-        self.raised.setdefault(id(error), (self.steps, error))
-        super().unwind(error)
-
     def make_generator(self, frame: Frame) -> Any:
-        made = super().make_generator(frame)
-        self.generators.append(made)
-        return made
+        activation = Activation(self, frame)
+        self.activations.append(activation)
+        return make_generator(activation)
 
     def close(self) -> None:
         """Capture is over: generators left in the middle must not run on when collected."""
-        for generator in self.generators:
-            generator.frame = None
+        for activation in self.activations:
+            activation.discard()
+        for rethrown in self.rethrown.values():
+            rethrown.undo()
 
-    def run(self, frame: Frame) -> Any:
+    def run(self, frame: Frame, error: BaseException | None = None) -> Any:
         """A nested run: entered through C or a special method, so a break restarts capture."""
         try:
             if sys.getprofile() is None:
-                return super().run(frame)
+                return super().run(frame, error)
             with interpreting():
-                return super().run(frame)
+                return super().run(frame, error)
         except Break as signal:
             raise Restart(self.steps, signal.row, signal.context) from signal
 

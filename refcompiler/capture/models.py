@@ -271,13 +271,14 @@ def _iter(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 @model(next)
 def _next(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     iterator = m.force(args[0])
+    if m.is_interpreted(iterator):
+        return next(iterator, *args[1:])
     found = m.next(iterator)
     if found is not UNSET:
         return found
     if len(args) > 1:
         return args[1]
-    value = getattr(iterator, "value", None) if m.is_native(iterator) else None
-    raise StopIteration(value) if value is not None else StopIteration
+    raise StopIteration
 
 
 @model(any)

@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.signals import Restart
+from refcompiler.interpreter.tracebacks import DRIVERS
 
 #: Packages whose Python code may run natively while capturing.
 QUIET = frozenset(sys.stdlib_module_names) | {
@@ -42,7 +43,7 @@ class _Seen(BaseException):
 
 
 def _spy(frame: FrameType, event: str, arg: Any) -> None:
-    if event == "call":
+    if event == "call" and id(frame.f_code) not in DRIVERS:
         module = frame.f_globals.get("__name__") or ""
         if module.partition(".")[0] not in QUIET and not module.startswith("namedtuple_"):
             raise _Seen(frame.f_code.co_qualname)

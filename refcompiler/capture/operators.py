@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from types import FunctionType
+from types import FunctionType, GeneratorType
 from typing import Any
 
 import torch
@@ -384,24 +384,28 @@ class Operators(Assignment):
 
     def next(self, iterator: Any) -> Any:
         iterator = self.force(iterator)
-        if self.method_of(type(iterator), "__next__") is not UNSET and not self.is_native(iterator):
+        if self.method_of(type(iterator), "__next__") is not UNSET:
             try:
                 return self.call_special(iterator, "__next__")
-            except StopIteration as stop:
-                self.stopped = stop.value
+            except StopIteration:
                 return UNSET
         if self.is_foreign(iterator):
             raise Break("external-iterator", f"a {type(iterator).__name__} from outside")
         return super().next(iterator)
 
-    def is_native(self, value: Any) -> bool:
-        return type(value).__module__ == "refcompiler.interpreter.generators"
+    def is_interpreted(self, value: Any) -> bool:
+        """A generator that was made here."""
+        return type(value) is GeneratorType and not self.is_foreign(value)
+
+    def delegate(self, iterator: Any) -> Any:
+        iterator = self.force(iterator)
+        return iterator if self.is_interpreted(iterator) else Delegate(self, iterator)
 
     def items_of(self, value: Any) -> Iterable:
         value = self.force(value)
         if type(value) in (list, tuple, dict, str, set, range):
             return value
-        if type(value).__module__ == "refcompiler.interpreter.generators":
+        if self.is_interpreted(value):
             return value
         return Pulled(self, self.iter(value))
 
@@ -480,3 +484,19 @@ class Pulled:
             if found is UNSET:
                 raise StopIteration
             return self.machine.force(found)
+
+
+class Delegate(Pulled):
+    """An iterator of the symbolic domain that native code drives for ``yield from``."""
+
+    __slots__ = ()
+
+    def __next__(self) -> Any:
+        machine, iterator = self.machine, self.iterator
+        if machine.method_of(type(iterator), "__next__") is UNSET:
+            return super().__next__()
+        with interpreting():  # its StopIteration has a value
+            return machine.force(machine.call_special(iterator, "__next__"))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.iterator, name)

@@ -8,8 +8,15 @@ One set of opcode handlers (``handlers_*``) serves every domain. A domain is a s
 from refcompiler.interpreter import (
     handlers_blocks,
     handlers_flow,
+    handlers_generators,
     handlers_intrinsics,
     handlers_stack,
 )
 
-__all__ = ["handlers_blocks", "handlers_flow", "handlers_intrinsics", "handlers_stack"]
+__all__ = [
+    "handlers_blocks",
+    "handlers_flow",
+    "handlers_generators",
+    "handlers_intrinsics",
+    "handlers_stack",
+]

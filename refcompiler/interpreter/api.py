@@ -6,8 +6,6 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
-# The handlers register themselves.
-from refcompiler.interpreter import handlers_blocks, handlers_flow, handlers_stack  # noqa: F401
 from refcompiler.interpreter.frame import CALLED
 from refcompiler.interpreter.machine import RETURNS, Machine
 from refcompiler.interpreter.tracebacks import user_part

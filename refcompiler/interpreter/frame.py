@@ -47,10 +47,10 @@ class Frame:
         "on_return",
         "extra",
         "kwnames",
-        "generator",
         "function",
         "depth",
         "snapshot",
+        "view",
     )
 
     def __init__(
@@ -74,10 +74,10 @@ class Frame:
         self.on_return = "push"
         self.extra: Any = None
         self.kwnames: tuple[str, ...] = ()
-        self.generator: Any = None  # the generator that is running this frame
         self.function: Any = None
         self.depth = 0  # interpreted frames below this one
         self.snapshot: Any = None  # the dict that locals() gave out
+        self.view: Any = None  # a weak reference to its frame object
 
     @property
     def code(self) -> CodeType:

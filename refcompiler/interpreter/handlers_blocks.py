@@ -1,13 +1,11 @@
-"""Opcodes of exceptions, ``with``, ``match``, generators and coroutines."""
+"""Opcodes of exceptions, ``with`` and ``match``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from refcompiler.interpreter.binding import ASYNC_GENERATOR, COROUTINE
-from refcompiler.interpreter.frame import UNSET, Frame
-from refcompiler.interpreter.generators import Generator
+from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.machine import Machine
 from refcompiler.interpreter.native import instruction
 from refcompiler.interpreter.registry import op
@@ -173,83 +171,6 @@ def with_except_start(m: Machine, f: Frame, arg: Any) -> None:
     error = m.own(s[-1])
     leave = s[-4]
     s.append(m.invoke(f, leave, [type(error), error, error.__traceback__]))
-
-
-# ---- generators ------------------------------------------------------------------------------
-
-
-@op("RETURN_GENERATOR")
-def return_generator(m: Machine, f: Frame, arg: Any) -> None:
-    """The call already made the generator; its frame starts with what POP_TOP drops."""
-    f.stack.append(None)
-
-
-@op("YIELD_VALUE")
-def yield_value(m: Machine, f: Frame, arg: Any) -> None:
-    m.result = f.stack.pop()
-    m.yielded = True
-    m.frame = None
-
-
-@op("GET_YIELD_FROM_ITER")
-def get_yield_from_iter(m: Machine, f: Frame, arg: Any) -> None:
-    if type(f.stack[-1]) is not Generator:
-        f.stack[-1] = m.iter(f.stack[-1])
-
-
-@op("SEND")
-def send(m: Machine, f: Frame, target: int) -> None:
-    s = f.stack
-    value, receiver = s[-1], s[-2]
-    if type(receiver) is Generator:
-        found = receiver.resume(value)
-        result = receiver.value
-    else:
-        try:
-            found = m.next(receiver) if value is None else receiver.send(value)
-            result = None
-        except StopIteration as stop:
-            found, result = UNSET, stop.value
-        if found is UNSET and value is None and result is None:
-            result = m.stop_value(receiver)
-    if found is UNSET:
-        s.pop()
-        s[-1] = result
-        f.ip = target
-    else:
-        s[-1] = found
-
-
-@op("CLEANUP_THROW")
-def cleanup_throw(m: Machine, f: Frame, arg: Any) -> None:
-    """An error thrown into a sub-iterator came out of it: its end gives the value of SEND."""
-    s = f.stack
-    error = s[-1]
-    if m.exc_match(error, StopIteration):
-        s[-3:] = [error.value]
-        return
-    m.reraised = error
-    raise error
-
-
-@op("INTRINSIC_STOPITERATION_ERROR")
-def stop_iteration_error(m: Machine, f: Frame, arg: Any) -> None:
-    """What leaves a generator or coroutine: StopIteration becomes a RuntimeError."""
-    error = m.own(f.stack[-1])
-    flags = f.code.co_flags
-    kind = "generator"
-    if flags & ASYNC_GENERATOR:
-        kind = "async generator"
-    elif flags & COROUTINE:
-        kind = "coroutine"
-    found = error
-    if isinstance(error, StopIteration):
-        found = RuntimeError(f"{kind} raised StopIteration")
-    elif flags & ASYNC_GENERATOR and isinstance(error, StopAsyncIteration):
-        found = RuntimeError(f"{kind} raised StopAsyncIteration")
-    if found is not error:
-        found.__cause__ = found.__context__ = error
-        f.stack[-1] = found
 
 
 # ---- match -----------------------------------------------------------------------------------

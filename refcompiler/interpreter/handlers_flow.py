@@ -117,7 +117,7 @@ def contains_op(m: Machine, f: Frame, invert: int) -> None:
 # ---- jumps -----------------------------------------------------------------------------------
 
 
-@op("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
+@op("JUMP_FORWARD", "JUMP_BACKWARD")
 def jump(m: Machine, f: Frame, target: int) -> None:
     f.ip = target
 

@@ -15,31 +15,13 @@ from typing import Any
 
 from refcompiler.interpreter.classes import build_class, call_function_type, call_type, new_type
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
+from refcompiler.interpreter.frames import current_view, frame_locals
 from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
 
 _FUTURE_FLAGS = 0x1FE0000  # CPython's PyCF_MASK: what a nested compilation inherits
 _NEEDS_CALL = 0x20 | 0x80 | 0x100 | 0x200  # generators and coroutines of every kind
-
-
-def frame_locals(machine: Any, frame: Frame) -> Any:
-    """What ``locals()`` answers in ``frame``: in a function one dict, brought up to date."""
-    if frame.mapping is not None:
-        return frame.mapping
-    found: dict[str, Any] = {} if frame.snapshot is None else frame.snapshot
-    code = frame.code
-    plain = len(code.co_varnames)
-    for i, name in enumerate(frame.program.names):
-        value = frame.fast[i]
-        if type(value) is CellType and (i >= plain or name in code.co_cellvars):
-            value = machine.load_cell(value)
-        if value is UNSET:
-            found.pop(name, None)
-        else:
-            found[name] = machine.own(value)
-    frame.snapshot = found
-    return found
 
 
 def super_of(machine: Any, frame: Frame) -> tuple[Any, Any]:
@@ -135,89 +117,22 @@ def _evaluate(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any)
 # ---- the stack of frames ---------------------------------------------------------------------
 
 
-class FrameView:
-    """The attributes of a frame object for an interpreted frame."""
-
-    def __init__(self, machine: Any, frame: Frame, back: Any):
-        self._machine, self._frame = machine, frame
-        self.f_back = back
-        self.f_code = frame.code
-        self.f_globals = frame.globals
-        self.f_builtins = frame.builtins
-        self.f_trace = None
-
-    @property
-    def f_lineno(self) -> int:
-        return self._frame.line
-
-    @property
-    def f_lasti(self) -> int:
-        frame = self._frame
-        return frame.program.instructions[max(frame.ip - 1, 0)].offset
-
-    @property
-    def f_locals(self) -> Any:
-        return frame_locals(self._machine, self._frame)
-
-    def clear(self) -> None:
-        self._frame.snapshot = None
-
-
-def stack_of(machine: Any, frame: Frame) -> Any:
-    """A view of ``frame`` whose ``f_back`` leads through interpreted and native frames alike."""
-    found: list[Any] = []
-    current: Frame | None = frame
-    native: Any = sys._getframe()
-    while native is not None and native.f_code is not _RUN_CODE[0]:
-        native = native.f_back  # the instruction that runs, the hooks and the reader
-    if native is None:  # single-stepped, not run
-        native, current = sys._getframe(), None
-        found += _chain(frame)
-    while native is not None:
-        if native.f_code is _RUN_CODE[0]:
-            found += _chain(current)
-            current = native.f_locals["saved"]
-        elif not (native.f_globals.get("__name__") or "").startswith("refcompiler."):
-            found.append(native)
-            break  # its own f_back is right up to the next run, and that is far enough
-        native = native.f_back
-    back = None
-    for entry in reversed(found):
-        back = FrameView(machine, entry, back) if type(entry) is Frame else entry
-    return back
-
-
-def _chain(frame: Frame | None) -> list[Frame]:
-    found = []
-    while frame is not None:
-        found.append(frame)
-        frame = frame.back
-    return found
-
-
-def native_depth() -> int:
-    """How deep the native stack is: the recursion limit counts interpreted frames on top of it."""
-    depth, native = 0, sys._getframe(1)
-    while native is not None:
-        depth, native = depth + 1, native.f_back  # type: ignore[assignment]
-    return depth
-
-
-_RUN_CODE: list[CodeType] = []
-
-
-def set_run_code(code: CodeType) -> None:
-    """Tell which native frames are runs of the interpreter."""
-    _RUN_CODE.append(code)
-
-
 def _getframe(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
-    view = stack_of(machine, frame)
+    view: Any = current_view(machine, frame)
     for _ in range(args[0] if args else 0):
         view = view.f_back
         if view is None:
             raise ValueError("call stack is not deep enough")
     return view
+
+
+def _getframemodulename(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
+    view: Any = current_view(machine, frame)
+    for _ in range(kwargs.get("depth", args[0] if args else 0)):
+        view = view.f_back
+        if view is None:
+            return None
+    return view.f_globals.get("__name__")
 
 
 def _setrecursionlimit(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
@@ -246,7 +161,7 @@ def _warn(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> 
         category = UserWarning
     if not (isinstance(category, type) and issubclass(category, Warning)) or "message" not in given:
         return function(*args, **kwargs)
-    view = stack_of(machine, frame)
+    view: Any = current_view(machine, frame)
     for _ in range(given.get("stacklevel", 1) - 1):
         view = None if view is None else view.f_back
     if view is None:
@@ -281,6 +196,9 @@ _READERS: list[tuple[Any, Reader]] = [
     (sys.setrecursionlimit, _setrecursionlimit),
     (warnings.warn, _warn),
 ]
+
+if sys.version_info >= (3, 12):
+    _READERS.append((sys._getframemodulename, _getframemodulename))
 
 #: By identity, so that looking up asks nothing of the callable.
 FRAME_READERS: dict[int, Reader] = {id(function): reader for function, reader in _READERS}

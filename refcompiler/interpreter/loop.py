@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from _thread import get_ident
 from collections.abc import Mapping, Sequence
 from types import CodeType, FunctionType
 from typing import Any
@@ -11,7 +12,7 @@ from refcompiler.bytecode.decode import Program
 from refcompiler.errors import InternalError
 from refcompiler.interpreter.binding import raise_binding_error
 from refcompiler.interpreter.frame import Frame
-from refcompiler.interpreter.introspection import native_depth, set_run_code
+from refcompiler.interpreter.frames import native_depth, set_run_code
 from refcompiler.interpreter.registry import program_of
 from refcompiler.interpreter.tracebacks import chain, chain_native, user_part, with_entry
 from refcompiler.own_builtins import BUILTINS
@@ -33,12 +34,13 @@ class Loop:
         self.native_calls = native_calls
         self.frame: Frame | None = None
         self.result: Any = None
-        self.yielded = False
+        self.yielded = False  # the frame is suspended: ``result`` is what it yields
+        self.delegates = False  # or, if this is set, what it delegates to
+        self.thread = get_ident()
         self.exc: BaseException | None = None  # the exception being handled in this generator
         self.outer_excs: list[BaseException | None] = []  # and in those that resumed it
         self.reraised: BaseException | None = None  # raised again: gets no entry and no context
         self.passing: BaseException | None = None  # left an inner run: has its context already
-        self.stopped: Any = None  # value of the StopIteration that ended the last iterator
         self.depth = 0
         self.limit = sys.getrecursionlimit()  # of interpreted frames
 
@@ -68,20 +70,37 @@ class Loop:
             fast[len(fast) - len(closure) :] = closure
         return frame
 
-    def run(self, frame: Frame) -> Any:
-        """Run ``frame`` (and what it calls) to its end; its value, or its exception."""
+    def run(self, frame: Frame, error: BaseException | None = None) -> Any:
+        """Run ``frame`` (and what it calls) to its end; its value, or its exception.
+
+        ``error`` is raised where the frame is suspended.
+        """
         saved = self.frame
         frame.depth = native_depth() if saved is None else saved.depth + 1
         self.frame = frame
         self.depth += 1
         self.limit = sys.getrecursionlimit()
         try:
+            if error is not None:
+                self.throw(frame, error)
+                error = None  # its traceback leads here: no cycle
             self.loop()
             result, self.result = self.result, None
             return result
         finally:
             self.depth -= 1
             self.frame = saved
+
+    def throw(self, frame: Frame, error: BaseException) -> None:
+        """Let ``error`` be raised where ``frame`` is suspended."""
+        frame.stack.append(None)  # what was sent, which handlers may count on
+        if self.exc is not None:
+            self.chain(error)
+        self.passing = error
+        try:
+            self.unwind(error)
+        finally:
+            del error
 
     def loop(self) -> None:
         fused = self.fused

@@ -13,9 +13,10 @@ from functools import partial
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType
 from typing import Any
 
-from refcompiler.interpreter.binding import ASYNCHRONOUS, GENERATOR
+from refcompiler.interpreter.binding import SUSPENDS
 from refcompiler.interpreter.classes import finish_class
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
+from refcompiler.interpreter.generators import Activation, make_generator
 from refcompiler.interpreter.introspection import FRAME_READERS
 from refcompiler.interpreter.loop import Loop
 from refcompiler.interpreter.registry import NATIVE_CODES
@@ -155,9 +156,8 @@ class Machine(Loop):
         """The next item; UNSET at the end."""
         try:
             return next(iterator)
-        except StopIteration as stop:
-            self.stopped = stop.value
-        return UNSET
+        except StopIteration:
+            return UNSET
 
     def items_of(self, value: Any) -> Iterable:
         """``value`` as something that C code may iterate."""
@@ -224,10 +224,9 @@ class Machine(Loop):
         """``cls()``, for the class of an exception that is raised."""
         return cls()
 
-    def stop_value(self, iterator: Any) -> Any:
-        """The value of the StopIteration with which ``next`` ended a plain iterator."""
-        found, self.stopped = self.stopped, None
-        return found
+    def delegate(self, iterator: Any) -> Any:
+        """The iterator of ``yield from`` or ``await`` as something that native code may drive."""
+        return iterator
 
     # ---- calls ------------------------------------------------------------------------------
 
@@ -276,18 +275,18 @@ class Machine(Loop):
         self, frame: Frame, function: FunctionType, args: Sequence, kwargs: Mapping
     ) -> Any:
         flags = function.__code__.co_flags
-        if flags & ASYNCHRONOUS:
-            return function(*args, **kwargs)
         new = self.make_frame(function, args, kwargs)
-        if flags & GENERATOR:
+        if flags & SUSPENDS:
             return self.make_generator(new)
         self.push(frame, new)
         return CALLED
 
     def make_generator(self, frame: Frame) -> Any:
-        from refcompiler.interpreter.generators import Generator
+        return make_generator(Activation(self, frame))
 
-        return Generator(self, frame)
+    def in_this_thread(self) -> Machine:
+        """What runs a generator that another thread than the machine's own resumes."""
+        return Machine()
 
 
 def lookup_special(cls: type, name: str, default: Any = None) -> Any:

@@ -38,6 +38,10 @@ HANDLERS: dict[str, Callable[[Any, Frame, Any], None]] = {}
 OPERANDS: dict[str, Any] = {}
 
 
+#: What loads an attribute whose name is that of a generator's frame or code.
+ATTRIBUTES: dict[str, Callable[[Any, Frame, Any], None]] = {}
+
+
 def op(*names: str) -> Callable:
     """Register the handler of the named opcodes."""
 
@@ -92,6 +96,8 @@ def _resolved(code: CodeType) -> Program:
             )
         program.ops = [HANDLERS[ins.name] for ins in program.instructions]
         for i, ins in enumerate(program.instructions):
+            if ins.name == "LOAD_ATTR" and ins.value in ATTRIBUTES:
+                program.ops[i] = ATTRIBUTES[ins.value]
             if ins.name in OPERANDS:
                 program.values[i] = OPERANDS[ins.name][ins.value]
         program.fused = Fused(program)

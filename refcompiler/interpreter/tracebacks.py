@@ -9,10 +9,14 @@ user's instruction, so that even the carets are right.
 from __future__ import annotations
 
 import dis
+from collections.abc import Sequence
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
 
 from refcompiler.bytecode.decode import Program
+from refcompiler.own_builtins import BUILTINS
+
+__builtins__ = BUILTINS
 
 _GENERATOR_BODY = bytes(
     byte
@@ -23,14 +27,29 @@ _NOP = bytes((dis.opmap["NOP"], 0))
 _OPTIMIZED, _NEWLOCALS, _GENERATOR = 0x01, 0x02, 0x20
 
 
+#: The user's code objects by the ids of their drivers (:mod:`refcompiler.interpreter.generators`).
+DRIVERS: dict[int, CodeType] = {}
+#: Before this a driver had not begun: an exception was thrown into it, and its line is right.
+_STARTED = len(_GENERATOR_BODY)
+
+
+def _is_internal(entry: TracebackType, outermost: bool) -> bool:
+    frame = entry.tb_frame
+    if id(frame.f_code) in DRIVERS:
+        return entry.tb_lasti + 2 >= _STARTED
+    module = frame.f_globals.get("__name__")
+    return type(module) is str and (
+        module.startswith("refcompiler.") or (module == "torch.overrides" and outermost)
+    )
+
+
 def user_part(traceback: TracebackType | None) -> TracebackType | None:
     """``traceback`` without the entries that lie in this package."""
     kept: list[TracebackType] = []
     clean: TracebackType | None = traceback  # the longest tail in which nothing is dropped
     entry = traceback
     while entry is not None:
-        module = entry.tb_frame.f_globals.get("__name__") or ""
-        if module.startswith("refcompiler.") or (module == "torch.overrides" and not kept):
+        if _is_internal(entry, not kept):
             clean = entry.tb_next
         else:
             kept.append(entry)
@@ -52,6 +71,43 @@ def with_entry(frame: Any, traceback: TracebackType | None) -> TracebackType:
     instruction = frame.program.instructions[max(frame.ip - 1, 0)]
     shown = _frame_object(frame.program, frame.globals)
     return TracebackType(traceback, shown, instruction.offset, instruction.line)
+
+
+def without_values(error: BaseException) -> TracebackType | None:
+    """The traceback of ``error`` with frames that keep nothing alive."""
+    entries = []
+    entry = error.__traceback__
+    while entry is not None:
+        entries.append(entry)
+        entry = entry.tb_next
+    made: TracebackType | None = None
+    for entry in reversed(entries):
+        frame = entry.tb_frame
+        if frame.f_locals:
+            frame = FunctionType(_shown(frame.f_code), frame.f_globals)().gi_frame
+        made = TracebackType(made, frame, entry.tb_lasti, entry.tb_lineno)
+    return made
+
+
+def new_entries(error: BaseException, old: TracebackType | None) -> list[TracebackType]:
+    """The entries that came before ``old``, outermost first, with frames that hold no values."""
+    entries = []
+    entry = without_values(error)
+    actual = error.__traceback__
+    while entry is not None and actual is not old:
+        entries.append(entry)
+        entry = entry.tb_next
+        actual = actual.tb_next if actual is not None else None
+    return entries
+
+
+def with_entries(
+    traceback: TracebackType | None, entries: Sequence[TracebackType]
+) -> TracebackType | None:
+    """``traceback`` with copies of ``entries`` put before it."""
+    for entry in reversed(entries):
+        traceback = TracebackType(traceback, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return traceback
 
 
 def _frame_object(program: Program, globals_: dict[str, Any]) -> FrameType:

@@ -25,7 +25,8 @@ from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.signals import Restart
 from refcompiler.capture.values import External, Lazy, LazyMethod
 from refcompiler.interpreter.frame import NULL, UNSET
-from refcompiler.interpreter.generators import Generator
+from refcompiler.interpreter.generators import activation_of, is_driver
+from refcompiler.interpreter.tracebacks import without_values
 from refcompiler.plan.writer import Writer
 
 _ITERATORS: tuple[type, ...] = (
@@ -189,10 +190,12 @@ class Rebuilder:
             return self.assign(value, f"{mapping}.{_VIEWS[kind]}()")
         if issubclass(type(value), _ITERATORS):
             return self.iterator(value)
-        if kind is Generator:
-            if value.frame is None:
+        if kind is types.GeneratorType:
+            if value.gi_frame is None:
                 return self.assign(value, "(_ for _ in ())")
-            raise Restart(value.step, "live-generator", value.__qualname__)
+            if is_driver(value.gi_frame):
+                step = activation_of(value.gi_frame).step
+                raise Restart(step, "live-generator", value.__qualname__)
         if kind is Pulled:
             return self.expression(value.iterator)
         if kind is super:
@@ -311,26 +314,25 @@ class Rebuilder:
         return name
 
     def exception(self, value: BaseException) -> str:
-        if id(value) in self.machine.raised:  # its traceback is made by raising it for real
-            step, _ = self.machine.raised[id(value)]
-            raise Restart(step, "exception-escapes", f"{type(value).__qualname__} is kept")
-        kind = self.writer.constant(type(value))
+        """With its traceback, whose entries hold no values, and what C keeps in it."""
+        constant = self.writer.constant
+        kind = constant(type(value))
         name = self.assign(value, f"{kind}.__new__({kind}, {self.many(value.args)})")
         self.lines.append(f"{name}.args = {self.expression(value.args)}")
         for attribute in ("__cause__", "__context__"):
             linked = getattr(value, attribute)
             if linked is not None:
                 self.lines.append(f"{name}.{attribute} = {self.expression(linked)}")
-        if value.__suppress_context__:
-            self.lines.append(f"{name}.__suppress_context__ = True")
-        namespace = {k: v for k, v in value.__dict__.items() if k != "__refcompiler_trace__"}
-        if namespace:
-            self.lines.append(f"{name}.__dict__.update({self.expression(namespace)})")
-        for attribute in ("name", "obj", "value"):
-            if attribute in getattr(type(value), "__dict__", {}) and not namespace:
-                found = getattr(value, attribute, None)
-                if found is not None:
-                    self.lines.append(f"{name}.{attribute} = {self.expression(found)}")
+        if value.__suppress_context__ != (value.__cause__ is not None):
+            self.lines.append(f"{name}.__suppress_context__ = {value.__suppress_context__}")
+        if value.__traceback__ is not None:
+            self.lines.append(f"{name}.__traceback__ = {constant(without_values(value))}")
+        for attribute in _kept_in_c(type(value)):
+            found = getattr(value, attribute, None)
+            if found is not None:
+                self.lines.append(f"{name}.{attribute} = {self.expression(found)}")
+        if value.__dict__:
+            self.lines.append(f"{name}.__dict__.update({self.expression(dict(value.__dict__))})")
         return name
 
     def iterator(self, value: Any) -> str:
@@ -354,6 +356,18 @@ def _is_importable(function: FunctionType) -> bool:
     for name in function.__qualname__.split("."):
         found = getattr(found, "__dict__", {}).get(name)
     return found is function
+
+
+@functools.cache
+def _kept_in_c(cls: type) -> tuple[str, ...]:
+    """The attributes that the classes of exceptions in C keep outside of ``__dict__``."""
+    return tuple(
+        name
+        for base in cls.__mro__
+        if not is_heap(base) and base is not BaseException
+        for name, found in base.__dict__.items()
+        if type(found) is types.MemberDescriptorType and not name.startswith("__")
+    )
 
 
 class NotRebuilt(Exception):

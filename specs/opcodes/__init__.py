@@ -21,7 +21,7 @@ from specs.opcodes import (
     statements,
 )
 from specs.opcodes.intrinsics import INTRINSICS
-from specs.opcodes.row import ABSENT, ALL, DECODED, HANDLED, REFUSED, Opcode, table
+from specs.opcodes.row import ABSENT, ALL, DECODED, HANDLED, Opcode, table
 
 __all__ = [
     "ABSENT",
@@ -30,7 +30,6 @@ __all__ = [
     "HANDLED",
     "INTRINSICS",
     "OPCODES",
-    "REFUSED",
     "ROWS",
     "Opcode",
     "markdown",

@@ -9,7 +9,7 @@ from specs.opcodes.row import (
 )
 
 ROWS = Chapter()
-refused = ROWS.refused
+handled = ROWS.handled
 
 # ---- asynchronous code -------------------------------------------------------------------------
 
@@ -31,36 +31,13 @@ async def loop():
 def main():
     return asyncio.run(run()), asyncio.run(loop())
 """
-_REASON = "coroutines and asynchronous generators run natively, driven by their event loop"
-refused(
-    "GET_AWAITABLE", COROUTINE, "a -- aw", "The iterator that awaiting a drives.", _SETTING, _REASON
+handled("GET_AWAITABLE", COROUTINE, "a -- aw", "The iterator that awaiting a drives.", _SETTING)
+handled("GET_AITER", COROUTINE, "a -- ait", "ait = a.__aiter__()", _SETTING)
+handled("GET_ANEXT", COROUTINE, "ait -- ait aw", "The awaitable of the next item.", _SETTING)
+handled(
+    "END_ASYNC_FOR", COROUTINE, "aw error --", "Leave the loop at StopAsyncIteration.", _SETTING
 )
-refused("GET_AITER", COROUTINE, "a -- ait", "ait = a.__aiter__()", _SETTING, _REASON)
-refused(
-    "GET_ANEXT", COROUTINE, "ait -- ait aw", "The awaitable of the next item.", _SETTING, _REASON
-)
-refused(
-    "END_ASYNC_FOR",
-    COROUTINE,
-    "aw error --",
-    "Leave the loop at StopAsyncIteration.",
-    _SETTING,
-    _REASON,
-)
-refused(
-    "BEFORE_ASYNC_WITH",
-    COROUTINE,
-    "m -- exit aw",
-    "Look up __aexit__ and call __aenter__.",
-    _SETTING,
-    _REASON,
-)
-refused(
-    "ASYNC_GEN_WRAP",
-    COROUTINE,
-    "v -- w",
-    "Mark v as yielded by an asynchronous generator.",
-    _SETTING,
-    _REASON,
-    ONLY_311,
-)
+handled("BEFORE_ASYNC_WITH", COROUTINE, "m -- exit aw", "Look up __aexit__ and call __aenter__.",
+        _SETTING)  # fmt: skip
+handled("ASYNC_GEN_WRAP", COROUTINE, "v -- w", "Mark v as yielded by an asynchronous generator.",
+        _SETTING, ONLY_311)  # fmt: skip

@@ -24,7 +24,6 @@ INTRINSIC = "Intrinsic functions"
 
 HANDLED = "handled"  # a handler of the interpreter runs it
 DECODED = "decoded"  # the decoder writes it as others, or folds it into what it serves
-REFUSED = "refused"  # the interpreter says in one line that it does not run it
 ABSENT = "absent"  # no code object shows it
 
 
@@ -85,18 +84,6 @@ class Chapter(list[Opcode]):
         versions: tuple[Version, ...] = ALL,
     ) -> None:
         self.append(Opcode(name, section, stack, meaning, example, DECODED, reason, versions))
-
-    def refused(
-        self,
-        name: str,
-        section: str,
-        stack: str,
-        meaning: str,
-        example: str,
-        reason: str,
-        versions: tuple[Version, ...] = ALL,
-    ) -> None:
-        self.append(Opcode(name, section, stack, meaning, example, REFUSED, reason, versions))
 
     def absent(
         self,

@@ -29,10 +29,10 @@ import refcompiler
 from refcompiler.capture.operators import Pulled
 from refcompiler.capture.values import External, Lazy, LazyMethod
 from refcompiler.interpreter.frame import Frame
-from refcompiler.interpreter.generators import Generator
+from refcompiler.interpreter.generators import Activation
 from refcompiler.runtime.counters import reasons
 
-NEVER_SEEN = (FakeTensor, Lazy, LazyMethod, External, Pulled, Generator, Frame, torch.fx.Proxy)
+NEVER_SEEN = (FakeTensor, Lazy, LazyMethod, External, Pulled, Activation, Frame, torch.fx.Proxy)
 _PLAIN = (int, float, bool, complex, str, bytes, type(None), type(...), type(NotImplemented))
 _TORCH_PLAIN = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 _SHALLOW = (type, types.ModuleType, types.BuiltinFunctionType, types.CodeType)

@@ -1,0 +1,266 @@
+"""The stack of frames as a program sees it: objects like CPython's for interpreted frames.
+
+A view reads the frame it belongs to. Its ``f_back`` leads through interpreted frames, generators
+that delegate, and the native frames between two runs of the interpreter.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import CellType, CodeType, FrameType
+from typing import Any
+from weakref import ref
+
+from refcompiler.interpreter.frame import UNSET, Frame
+from refcompiler.interpreter.tracebacks import DRIVERS
+from refcompiler.own_builtins import BUILTINS
+
+__builtins__ = BUILTINS
+
+_native_frame = sys._getframe
+_SUSPENDED_IS_CLEARED = sys.version_info < (3, 13)
+
+
+def frame_locals(machine: Any, frame: Frame) -> Any:
+    """What ``locals()`` answers in ``frame``: in a function one dict, brought up to date."""
+    if frame.mapping is not None:
+        return frame.mapping
+    found: dict[str, Any] = {} if frame.snapshot is None else frame.snapshot
+    code = frame.code
+    plain = len(code.co_varnames)
+    for i, name in enumerate(frame.program.names):
+        value = frame.fast[i]
+        if type(value) is CellType and (i >= plain or name in code.co_cellvars):
+            value = machine.load_cell(value)
+        if value is UNSET:
+            found.pop(name, None)
+        else:
+            found[name] = machine.own(value)
+    frame.snapshot = found
+    return found
+
+
+#: Where a walk goes on outside of a run: a native frame, and the machine and interpreted frame
+#: that the next run outwards was at when it called.
+Outside = tuple[FrameType | None, Any, Frame | None]
+
+
+class FrameView:
+    """A frame object for an interpreted frame. ``outside`` is what called the run it is in."""
+
+    __slots__ = (
+        "_machine",
+        "_frame",
+        "_outside",
+        "_owner",
+        "f_trace",
+        "f_trace_lines",
+        "f_trace_opcodes",
+        "__weakref__",
+    )
+
+    def __init__(self, machine: Any, frame: Frame, outside: Outside | None, owner: Any):
+        self._machine, self._frame, self._outside = machine, frame, outside
+        self._owner = owner  # the generator that was asked for it
+        self.f_trace: Any = None
+        self.f_trace_lines, self.f_trace_opcodes = True, False
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return FrameType
+
+    def __repr__(self) -> str:
+        code = self.f_code
+        return (
+            f"<frame at {id(self):#x}, file {code.co_filename!r}, line {self.f_lineno}, "
+            f"code {code.co_name}>"
+        )
+
+    @property
+    def f_code(self) -> CodeType:
+        return self._frame.code
+
+    @property
+    def f_globals(self) -> dict[str, Any]:
+        return self._frame.globals
+
+    @property
+    def f_builtins(self) -> dict[str, Any]:
+        return self._frame.builtins
+
+    @property
+    def f_lineno(self) -> int:
+        frame = self._frame
+        return frame.line if frame.ip else frame.code.co_firstlineno
+
+    @property
+    def f_lasti(self) -> int:
+        frame = self._frame
+        return frame.program.instructions[frame.ip - 1].offset if frame.ip else -1
+
+    @property
+    def f_locals(self) -> Any:
+        return frame_locals(self._machine, self._frame)
+
+    @property
+    def f_back(self) -> Any:
+        outside = self._outside
+        if outside is None:
+            return None
+        if self._frame.back is not None:
+            return view_of(self._machine, self._frame.back, outside)
+        return _outward(*outside)
+
+    def clear(self) -> None:
+        """Drop the values of a frame that has finished; a suspended one is closed (3.11, 3.12)."""
+        frame = self._frame
+        if _is_running(frame):
+            raise RuntimeError("cannot clear an executing frame")
+        if self._owner is not None:
+            if frame.ip and not _SUSPENDED_IS_CLEARED:
+                raise RuntimeError("cannot clear a suspended frame")
+            self._owner.close()
+        frame.fast[:] = [UNSET] * len(frame.fast)
+        frame.stack.clear()
+        frame.snapshot = None
+
+
+class NativeView:
+    """A native frame with interpreted ones below it: only ``f_back`` is another."""
+
+    __slots__ = ("_native", "_outside")
+
+    def __init__(self, native: FrameType, outside: Outside):
+        self._native, self._outside = native, outside
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return FrameType
+
+    def __repr__(self) -> str:
+        return repr(self._native)
+
+    def __eq__(self, other: object) -> bool:
+        return other is self._native or type(other) is NativeView and other._native is self._native
+
+    def __hash__(self) -> int:
+        return hash(self._native)
+
+    @property
+    def f_back(self) -> Any:
+        return _outward(*self._outside)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._native, name)
+
+
+FrameView.__name__ = NativeView.__name__ = "frame"  # what error messages show
+
+
+def view_of(machine: Any, frame: Frame, outside: Outside | None, owner: Any = None) -> FrameView:
+    """The one view of ``frame`` as long as somebody holds it."""
+    found = None if frame.view is None else frame.view()
+    if found is None:
+        found = FrameView(machine, frame, outside, owner)
+        frame.view = ref(found)
+        return found
+    found._outside = outside
+    if owner is not None:
+        found._owner = owner
+    return found
+
+
+def current_view(machine: Any, frame: Frame) -> FrameView:
+    """The view of the frame that executes."""
+    native: Any = _native_frame()
+    while native is not None:
+        if _is_run(native) and native.f_locals["self"] is machine:
+            return view_of(machine, frame, _outside(native))
+        native = native.f_back
+    return view_of(machine, frame, (_native_frame(1), machine, None))  # stepped, not run
+
+
+_RUN_CODES: list[CodeType] = []
+_HIDDEN = ".0"  # how a driver calls what it drives
+
+
+def set_run_code(code: CodeType) -> None:
+    """Tell which native frames are runs of the interpreter."""
+    _RUN_CODES.append(code)
+
+
+def _is_run(native: FrameType) -> bool:
+    return native.f_code is _RUN_CODES[0]
+
+
+def _outside(run: FrameType) -> Outside:
+    known = run.f_locals
+    return run.f_back, known["self"], known["saved"]
+
+
+def _outward(native: FrameType | None, machine: Any, current: Frame | None) -> Any:
+    """The next frame that a program may see, from ``native`` on outwards."""
+    while native is not None:
+        if _is_run(native):
+            other = native.f_locals["self"]
+            if other is not machine:  # this run is the innermost of its machine
+                machine, current = other, other.frame
+            if current is not None:
+                return view_of(machine, current, _outside(native))
+            _, machine, current = _outside(native)
+        elif id(native.f_code) in DRIVERS:
+            activation = native.f_locals[_HIDDEN]
+            if activation.delegates and activation.frame is not None:
+                return view_of(machine, activation.frame, (native.f_back, machine, current))
+        elif not _is_internal(native):
+            if _has_run(native):
+                return NativeView(native, (native.f_back, machine, current))
+            return native
+        native = native.f_back
+    return None
+
+
+def _is_internal(native: FrameType) -> bool:
+    module = native.f_globals.get("__name__")
+    return type(module) is str and module.startswith("refcompiler.")
+
+
+def _has_run(native: FrameType | None) -> bool:
+    while native is not None and not _is_run(native):
+        native = native.f_back
+    return native is not None
+
+
+def _is_running(frame: Frame) -> bool:
+    machine = saved = None
+    native: FrameType | None = _native_frame(1)
+    while native is not None:
+        if _is_run(native):
+            other = native.f_locals["self"]
+            current = saved if other is machine else other.frame
+            while current is not None:
+                if current is frame:
+                    return True
+                current = current.back
+            _, machine, saved = _outside(native)
+        native = native.f_back
+    return False
+
+
+def native_depth() -> int:
+    """How deep the native stack is: the recursion limit counts interpreted frames on top of it."""
+    depth = 0
+    native: FrameType | None = _native_frame(1)
+    while native is not None:
+        depth, native = depth + 1, native.f_back
+    return depth
+
+
+def shown(machine: Any, value: Any, owner: Any) -> Any:
+    """What ``owner``, a generator, answers for its frame or its code: the user's own."""
+    if type(value) is FrameType and id(value.f_code) in DRIVERS:
+        frame = value.f_locals[_HIDDEN].frame
+        return value if frame is None else view_of(machine, frame, None, owner)
+    if type(value) is CodeType:
+        return DRIVERS.get(id(value), value)
+    return value
