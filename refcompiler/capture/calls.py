@@ -577,6 +577,7 @@ class Calls(Operators):
 
     # filled by the machine
     ambient: Ambient
+    steps: int
     callbacks: dict[int, tuple[Any, Any]]
     callback_of: dict[int, Any]
     rethrown: dict[int, Rethrown]

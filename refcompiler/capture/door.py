@@ -224,7 +224,7 @@ class Recorder:
         """A node of the scope at hand, and the values that it gives."""
         node = self.scope.graph.create_node(op, target, args, kwargs)
         node.meta["stack_trace"] = self.place()
-        self.operations += 1
+        self.operations += self.scope is self.root
         self._results(node, result)
 
     def _results(self, node: torch.fx.Node, result: Any) -> None:

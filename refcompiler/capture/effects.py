@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from types import FunctionType, MethodType
+from types import FunctionType, GetSetDescriptorType, MethodType
 from typing import Any
+
+import torch
+
+from refcompiler.capture.lookup import is_heap
 
 
 def effects(machine: Any) -> tuple:
     """Equal before and after, if nothing was written to objects from outside in between."""
     overlay = tuple([(key, id(value)) for key, value in machine.overlay.items()])
-    containers = []
+    containers: list[tuple] = []
     seen: set[int] = set()
     for external in machine.external.values():
         if id(external) in seen:
@@ -60,6 +64,17 @@ def reachable(function: Any) -> tuple:
         elif isinstance(value, (list, tuple, set)):
             found.append((id(value), *map(id, value)))
             pending += value
-        elif type(value).__module__ != "builtins" and hasattr(value, "__dict__"):
-            pending.append(vars(value))
+        elif is_heap(type(value)) and not issubclass(type(value), (torch.Tensor, type)):
+            namespace = _namespace(value)
+            if namespace is not None:
+                pending.append(namespace)
     return tuple(found)
+
+
+def _namespace(value: Any) -> dict | None:
+    """``value.__dict__`` without running any code of the user's."""
+    for base in type(value).__mro__:
+        found = base.__dict__.get("__dict__")
+        if type(found) is GetSetDescriptorType:
+            return found.__get__(value)
+    return None

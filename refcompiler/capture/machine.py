@@ -42,6 +42,13 @@ class Captured:
     grad: bool = True
 
 
+def _no_saving_hooks() -> Any:
+    """The user's hooks on saved tensors must not see fakes."""
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
+        return contextlib.nullcontext()
+    return torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t)
+
+
 class Symbolic(Calls):
     """The symbolic domain. ``stops`` are root instruction counts at which to break."""
 
@@ -87,7 +94,7 @@ class Symbolic(Calls):
         grad = torch.is_grad_enabled()
         quiet, _FAKE_LOG.disabled = _FAKE_LOG.disabled, True  # what eager raises is no news
         try:
-            with self.recorder.fake_mode, Door(self.recorder):
+            with _no_saving_hooks(), self.recorder.fake_mode, Door(self.recorder):
                 yield
         finally:
             torch._C._set_grad_enabled(grad)

@@ -243,7 +243,9 @@ class Operators(Assignment):
         if issubclass(type(value), torch.Tensor):
             return value[key]
         if issubclass(type(key), torch.Tensor):
-            if type(value) in _CONTAINERS:
+            if type(value) in MAPPINGS:  # a key by identity
+                self.key(key)
+            elif type(value) in _CONTAINERS:
                 raise Break("data-dependent-value", "a tensor is the index of a container")
         if self.method_of(type(value), "__getitem__") is not UNSET:
             return self.call_special(value, "__getitem__", key)

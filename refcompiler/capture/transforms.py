@@ -206,7 +206,10 @@ def _same_region(m: Calls, module: torch.fx.GraphModule) -> tuple[torch.fx.Graph
     """The first region of this scope with the same graph, so that it is compiled once."""
     scope = m.recorder.scope
     inputs = [n.meta["example_value"] for n in module.graph.find_nodes(op="placeholder")]
-    key = (module.code, tuple([(t.dtype, t.shape, t.stride(), t.requires_grad) for t in inputs]))
+    key: tuple = (
+        module.code,
+        tuple([(t.dtype, t.shape, t.stride(), t.requires_grad) for t in inputs]),
+    )
     if module._modules:
         key = (module.code, id(module))
     known = scope.regions.get(key)

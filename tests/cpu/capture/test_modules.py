@@ -441,7 +441,7 @@ def requires_grad_of_parameters():
     return m, [(t(3, 4),), freeze, (t(3, 4),)], [m]
 
 
-@cases(graphs=2, breaks=1)
+@cases()
 def checkpoint():
     m = Net()
 
@@ -451,7 +451,7 @@ def checkpoint():
     return f, [(t(3, 4, requires_grad=True),)] * 2
 
 
-@cases(breaks=1)
+@cases()
 def functional_call():
     m = nn.Linear(4, 4)
 

@@ -643,11 +643,6 @@ class Double(torch.autograd.Function):
         return g * 7
 
 
-@cases(breaks=1, graphs=2)
-def custom_function():
-    return lambda x: Double.apply(x + 1) * 3, [(grad(3),)] * 2
-
-
 @cases(breaks=2, graphs=1)
 def numpy_inside():
     def f(x):
@@ -664,14 +659,6 @@ def data_assigned():
         return x + 1
 
     return f, [(t(3),)]
-
-
-@cases(breaks=2, graphs=1)
-def transforms_of_functions():
-    def f(x):
-        return torch.vmap(lambda v: v * 2)(x) + 1
-
-    return f, [(t(3),)] * 2
 
 
 @cases(breaks=3, graphs=2)

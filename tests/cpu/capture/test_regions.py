@@ -1,0 +1,385 @@
+"""Transformations of functions, checkpoints, branches, loops and custom gradients.
+
+PYTEST_DONT_REWRITE: the assertions inside the cases are part of them.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import refcompiler
+from tests.cpu.capture.oracle import Case, Cases, check
+
+cases = Cases()
+t = torch.randn
+torch.func.jacfwd(torch.sin)(t(1))  # what torch loads at its first use warns
+
+
+def grad(*shape):
+    return torch.randn(*shape, requires_grad=True)
+
+
+# ---- torch.func -------------------------------------------------------------------------------
+
+
+@cases()
+def vmap_of_two():
+    def f(x, y):
+        return torch.vmap(lambda a, b: (a * b).sum())(x, y) + 1
+
+    return f, [(t(4, 3), t(4, 3)), (t(4, 3), t(4, 3))]
+
+
+@cases()
+def vmap_reads_the_frame():
+    def f(x, w):
+        scale = w.sum()
+        return torch.vmap(lambda a: (a @ w).relu() * scale, in_dims=1, out_dims=1)(x)
+
+    return f, [(t(3, 4), grad(3, 3))] * 2
+
+
+_OUTSIDE = torch.vmap(lambda a: a.sin() * 2)
+
+
+@cases()
+def vmap_made_outside():
+    return lambda x: _OUTSIDE(x) + 1, [(t(4, 3),)] * 2
+
+
+@cases(recompiles=1, graphs=2)
+def vmap_sees_a_changed_closure():
+    scale = 2.0
+    mapped = torch.vmap(lambda a: a * scale)
+
+    def change():
+        nonlocal scale
+        scale = 3.0
+
+    return lambda x: mapped(x), [(t(3),), change, (t(3),)]
+
+
+@cases()
+def vmap_with_a_tree():
+    def f(x, y):
+        return torch.vmap(lambda d, k: {"s": d["x"] + d["y"] * k}, in_dims=(0, None))(
+            {"x": x, "y": y}, 2
+        )
+
+    return f, [(t(4, 3), t(4, 3))] * 2
+
+
+@cases()
+def vmap_in_vmap():
+    return lambda x: torch.vmap(torch.vmap(lambda a: a * a + 1))(x), [(t(4, 3),)] * 2
+
+
+@cases()
+def vmap_appends_once():
+    seen = []
+
+    def f(x):
+        def body(a):
+            seen.append("once")
+            return a + len(seen)
+
+        return torch.vmap(body)(x)
+
+    return f, [(t(4, 3),)], [seen]
+
+
+@cases()
+def gradient():
+    def f(x, w):
+        return torch.func.grad(lambda a: ((a @ w).sin() ** 2).sum())(x)
+
+    return f, [(t(4, 3), t(3, 3)), (t(4, 3), grad(3, 3))][:1] * 2
+
+
+@cases()
+def gradient_and_value_with_aux():
+    def f(x):
+        return torch.func.grad_and_value(lambda a: ((a**2).sum(), a * 2), has_aux=True)(x)
+
+    return f, [(t(4, 3),)] * 2
+
+
+@cases()
+def gradient_per_sample():
+    m = nn.Linear(3, 3)
+
+    def f(x):
+        parameters = {k: v.detach() for k, v in m.named_parameters()}
+
+        def loss(p, a):
+            return torch.func.functional_call(m, p, (a,)).pow(2).sum()
+
+        return torch.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, x)
+
+    return f, [(t(4, 3),)] * 2
+
+
+@cases()
+def jacobians():
+    def f(x):
+        return (
+            torch.func.jacrev(torch.sin)(x),
+            torch.func.jacfwd(lambda a: a.sin() * a)(x),
+            torch.func.hessian(lambda a: (a.sin() * a).sum())(x),
+        )
+
+    return f, [(t(3),)] * 2
+
+
+@cases()
+def products():
+    def f(x, y):
+        value, tangent = torch.func.jvp(lambda a: a.sin() * 2, (x,), (y,))
+        out, pull = torch.func.vjp(lambda a: a.exp(), x)
+        return value, tangent, out, pull(y), pull(out)
+
+    return f, [(t(3), t(3))] * 2
+
+
+@cases(graphs=0, breaks=1)
+def an_error_inside_is_eager_s():
+    def f(x):
+        return torch.func.grad(lambda a: a * 2)(x)
+
+    return f, [(t(3),)]
+
+
+# ---- checkpoint -------------------------------------------------------------------------------
+
+
+@cases()
+def checkpoint_of_a_closure():
+    def f(x, w):
+        return checkpoint(lambda a: (a @ w).sin().exp(), x, use_reentrant=False) * 2
+
+    return f, [(grad(4, 3), grad(3, 3))] * 2
+
+
+@cases()
+def checkpoint_of_dropout_repeats_its_mask():
+    def f(x):
+        return checkpoint(lambda a: torch.dropout(a, 0.5, True) * a, x, use_reentrant=False)
+
+    return f, [(grad(64),)] * 2
+
+
+@cases()
+def reentrant_checkpoint():
+    def f(x, w):
+        return checkpoint(lambda a: (a @ w).sin(), x, use_reentrant=True).sum()
+
+    return f, [(grad(4, 3), t(3, 3))] * 2
+
+
+@cases()
+def checkpoint_without_gradients():
+    def f(x):
+        with torch.no_grad():
+            return checkpoint(lambda a: a.sin(), x, use_reentrant=False)
+
+    return f, [(grad(3),)] * 2
+
+
+# ---- custom gradients -------------------------------------------------------------------------
+
+
+class Scaled(torch.autograd.Function):
+    """A gradient that automatic differentiation would not give."""
+
+    @staticmethod
+    def forward(ctx, x, k):
+        y = torch.exp(x) * k
+        ctx.save_for_backward(y)
+        ctx.k = k
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return g * y * 0.5 * ctx.k, None
+
+
+@cases()
+def custom_gradient():
+    return lambda x: Scaled.apply(x + 1, 2.0) * 3, [(grad(3),)] * 2
+
+
+@cases()
+def custom_gradient_unused():
+    return lambda x: Scaled.apply(x + 1, 2.0) * 3, [(t(3),)] * 2
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(a, b):
+        s = a.sin()
+        return s @ b, s.cos() > 0
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g, _):
+        a, b = ctx.saved_tensors
+        return (g @ b.t()) * a.cos(), a.sin().t() @ g
+
+
+@cases()
+def custom_gradient_with_setup_context():
+    return lambda x, w: Product.apply(x, w), [(grad(4, 3), grad(3, 3)), (grad(4, 3), t(3, 3))][:1]
+
+
+class Kept(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.middle = a.sin() * 3
+        return ctx.middle.exp()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.middle if ctx.needs_input_grad[0] else None
+
+
+@cases()
+def custom_gradient_keeps_an_intermediate():
+    return lambda x: Kept.apply(x), [(grad(3),)] * 2
+
+
+class Printing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        return a * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        print("backward")
+        return g * 3
+
+
+@cases(breaks=1, graphs=2)
+def custom_gradient_that_prints():
+    return lambda x: Printing.apply(x + 1) * 2, [(grad(3),)]
+
+
+class Itself(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        return a
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 7
+
+
+@cases(breaks=1, graphs=2)
+def custom_gradient_of_identity():
+    return lambda x: Itself.apply(x + 1) * 2, [(grad(3),)]
+
+
+@cases()
+def custom_identity_without_gradients():
+    return lambda x: Itself.apply(x), [(t(3),)] * 2
+
+
+# ---- branches and loops -----------------------------------------------------------------------
+
+
+@cases()
+def branches():
+    def f(x, y):
+        return torch.cond(x.sum() > 0, lambda a: a + y, lambda a: (a * 2).sin(), (x,))
+
+    return f, [(torch.ones(3), t(3)), (-torch.ones(3), t(3))]
+
+
+@cases()
+def branch_of_a_number():
+    return lambda x, k: torch.cond(k, lambda a: a + 1, lambda a: a - 1, (x,)), [(t(3), True)] * 2
+
+
+@cases()
+def loop():
+    def f(x, n):
+        return torch.while_loop(
+            lambda i, a: i < n, lambda i, a: (i + 1, a * 2), (torch.tensor(0), x)
+        )
+
+    return f, [(t(3), torch.tensor(3)), (t(3), torch.tensor(5))]
+
+
+# ---- nested regions ---------------------------------------------------------------------------
+
+
+@torch.compiler.nested_compile_region
+def _block(a):
+    return a.sin() + 1
+
+
+@cases()
+def nested_regions():
+    return lambda x: _block(_block(_block(x))), [(grad(3),)] * 2
+
+
+@pytest.mark.parametrize("case", cases, ids=str)
+def test_regions(case: Case) -> None:
+    assert check(case) > 0
+
+
+def test_a_branch_that_appends_is_refused_as_in_eager() -> None:
+    """Torch refuses effects in branches; capture must not run both branches' effects instead."""
+
+    def f(x: torch.Tensor, seen: list[int]) -> torch.Tensor:
+        def yes(a: torch.Tensor) -> torch.Tensor:
+            seen.append(1)
+            return a + 1
+
+        return torch.cond(x.sum() > 0, yes, lambda a: a - 1, (x,))
+
+    errors = []
+    for function in (f, refcompiler.compile(f, backend="eager")):
+        seen: list[int] = []
+        with pytest.raises(Exception) as caught:
+            function(torch.ones(3), seen)
+        errors.append((type(caught.value), seen))
+    assert errors[0] == errors[1]
+
+
+def test_checkpoint_frees_what_is_in_between() -> None:
+    """Only inputs are kept for backward, as in eager."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(lambda a: a.sin().exp().cos().tanh(), x, use_reentrant=False)
+
+    kept = []
+    for function in (f, refcompiler.compile(f, backend="eager")):
+        saved: list[tuple[int, ...]] = []
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda tensor, saved=saved: saved.append(type(tensor)) or tensor, lambda t: t
+        ):
+            function(torch.randn(1000, requires_grad=True))
+        kept.append(saved)
+    assert kept[0] == kept[1]
+
+
+def test_equal_regions_share_a_graph() -> None:
+    graphs = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> torch.fx.GraphModule:
+        graphs.append(graph)
+        return graph
+
+    refcompiler.compile(lambda x: _block(_block(_block(x))), backend=backend)(t(3))
+    (graph,) = graphs
+    assert len(graph.graph.find_nodes(op="get_attr")) == 3
+    assert len(list(graph.children())) == 1
