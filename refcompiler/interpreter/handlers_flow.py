@@ -77,6 +77,11 @@ OPERANDS["BINARY_OP"] = BINARY_OPERATORS
 OPERANDS["COMPARE_OP"] = COMPARISONS
 
 
+@op("TO_BOOL")
+def to_bool(m: Machine, f: Frame, arg: Any) -> None:
+    f.stack[-1] = m.truth(f.stack[-1])
+
+
 @op("UNARY_NOT")
 def unary_not(m: Machine, f: Frame, arg: Any) -> None:
     f.stack[-1] = not m.truth(f.stack[-1])

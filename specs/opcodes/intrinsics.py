@@ -77,5 +77,4 @@ _row(
 _row("TYPEALIAS", "(name, ts, f) -- a", "A type alias whose value is f(), when asked for.",
      "type A[T] = list[T]\nreturn A.__name__, str(A.__value__), str(A[int])")  # fmt: skip
 _row("SET_TYPEPARAM_DEFAULT", "t f -- t", "f() is the default of a type parameter.",
-     "exec('def f[T = int](): pass', s := {})\n"
-     "return s['f'].__type_params__[0].__default__", SINCE_313)  # fmt: skip
+     "def f[T = int](): pass\nreturn f.__type_params__[0].__default__", SINCE_313)  # fmt: skip

@@ -47,8 +47,8 @@ handled("UNARY_NEGATIVE", UNARY, "a -- r", "r = -a", "x = 3\nreturn -x")
 _NOT = "x = []\nreturn not x"
 handled("UNARY_NOT", UNARY, "a -- r", "r is whether a is false.", _NOT, UNTIL_312)
 handled("UNARY_NOT", UNARY, "a -- r", "The same of a bool: a TO_BOOL comes first.", _NOT, SINCE_313)
-decoded("TO_BOOL", UNARY, "a -- r", "r = bool(a)", _NOT,
-        "the test that follows asks for the truth itself", SINCE_313)  # fmt: skip
+handled("TO_BOOL", UNARY, "a -- r", "r = bool(a); left out before a test, which asks itself.",
+        "x = []\nreturn not not x", SINCE_313)  # fmt: skip
 handled("UNARY_INVERT", UNARY, "a -- r", "r = ~a", "x = 5\nreturn ~x")
 handled("GET_ITER", UNARY, "a -- it", "it = iter(a)", "return [x for x in 'ab']")
 handled("GET_YIELD_FROM_ITER", UNARY, "a -- it", "The same, but a generator stays itself.",
