@@ -27,7 +27,7 @@ def recursion() -> int:
     def fib(n: int) -> int:
         return n if n < 2 else fib(n - 1) + fib(n - 2)
 
-    return fib(16)
+    return fib(18)
 
 
 def star_arguments() -> int:
@@ -86,7 +86,7 @@ def methods() -> int:
 def attributes() -> int:
     point = Point(3)
     total = 0
-    for i in range(4000):
+    for _ in range(7000):
         total += point.x
         point.y = total
         point.x = point.y % 7
@@ -138,7 +138,7 @@ def generators() -> int:
         yield from count(n)
         yield from count(n)
 
-    return sum(count(3000)) + sum(1 for _ in twice(500))
+    return sum(count(8000)) + sum(1 for _ in twice(1500))
 
 
 def exceptions() -> int:
@@ -148,7 +148,7 @@ def exceptions() -> int:
         return i
 
     total = 0
-    for i in range(800):
+    for i in range(2000):
         try:
             total += check(i)
         except KeyError:
@@ -216,7 +216,7 @@ def closures() -> int:
         return add, lambda: value
 
     total = 0
-    for i in range(60):
+    for i in range(250):
         add, read = counter(i)
         for j in range(20):
             add(j)
@@ -239,7 +239,7 @@ def matching() -> int:
                 return -1
 
     shapes = [{"kind": "square", "side": 3}, (2, 3), Point(0), 5, "text"]
-    return sum(area(shape) for _ in range(100) for shape in shapes)
+    return sum(area(shape) for _ in range(400) for shape in shapes)
 
 
 def queens() -> int:
@@ -256,7 +256,7 @@ def queens() -> int:
 
     size = 6
     full = (1 << size) - 1
-    return sum(place(0, 0, 0, 0) for _ in range(3))
+    return sum(place(0, 0, 0, 0) for _ in range(12))
 
 
 def encoder() -> int:
@@ -291,7 +291,7 @@ def encoder() -> int:
             yield "]"
 
     data = {"names": ["a\n", "b", 'c"'], "size": {"x": 1, "y": 2.5}, "more": [True, None] * 3}
-    return sum(len("".join(encode(data))) for _ in range(15))
+    return sum(len("".join(encode(data))) for _ in range(40))
 
 
 class Task:

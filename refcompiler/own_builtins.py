@@ -12,12 +12,6 @@ from typing import Any
 BUILTINS: Any = dict(vars(builtins))
 
 
-def replaced() -> bool:
-    """Whether a builtin of the process is another now, or gone."""
-    now = vars(builtins)
-    return any(now.get(name) is not value for name, value in BUILTINS.items() if name != "_")
-
-
 def own_copy(name: str) -> Any:
     """A copy of the library's module ``name`` whose functions use these builtins."""
     spec = importlib.util.find_spec(name)

@@ -47,7 +47,7 @@ class Parameters:
     """What binding needs to know of a code object.
 
     ``exactly`` is the number of positional arguments that need no further thought (-1: none), and
-    ``blank`` what follows them in the frame's slots.
+    ``blank`` what follows them in the frame's slots. ``suspends``: a call does not run the body.
     """
 
     __slots__ = (
@@ -60,7 +60,9 @@ class Parameters:
         "names",
         "size",
         "blank",
+        "keyword_only",
         "exactly",
+        "suspends",
     )
 
     def __init__(self, code: CodeType):
@@ -72,9 +74,11 @@ class Parameters:
         self.names = code.co_varnames
         self.slots = {self.names[i]: i for i in range(code.co_posonlyargcount, self.total)}
         self.size = len(slot_names(code))
+        self.keyword_only = self.names[self.positional : self.total]
         self.blank = [UNSET] * (self.size - self.total)
         plain = self.positional == self.total and not (self.varargs or self.varkeywords)
         self.exactly = self.total if plain else -1
+        self.suspends = bool(code.co_flags & SUSPENDS)
 
     def place(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any] | None:
         """The slots with what is given, UNSET elsewhere; None when that does not fit."""
@@ -109,6 +113,27 @@ class Parameters:
         self, function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> list[Any] | None:
         """The slots of a call of ``function``, or None when the arguments do not fit."""
+        if kwargs or self.varargs or self.varkeywords:
+            return self._by_name(function, args, kwargs)
+        missing = self.positional - len(args)
+        if missing:
+            defaults = function.__defaults__
+            if missing < 0 or defaults is None or missing > len(defaults):
+                return None
+            args = [*args, *defaults[-missing:]]
+        if not self.keyword_only:
+            return [*args, *self.blank]
+        given = function.__kwdefaults__
+        if given is None or len(given) < len(self.keyword_only):
+            return None
+        try:
+            return [*args, *map(given.__getitem__, self.keyword_only), *self.blank]
+        except KeyError:
+            return None
+
+    def _by_name(
+        self, function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> list[Any] | None:
         fast = self.place(args, kwargs)
         if fast is None:
             return None

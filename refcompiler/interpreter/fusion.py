@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import ast
 import copy
-import inspect
 import linecache
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType
 from typing import Any, TypeGuard
 
 from refcompiler.bytecode.decode import Program
 from refcompiler.interpreter.frame import Frame
-from refcompiler.own_builtins import BUILTINS, replaced
+from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
 
@@ -67,7 +66,7 @@ def arrive(m: Any, f: Frame, value: Any) -> None:
     index = f.ip - 1
     fused: Fused = f.program.fused
     fused.arrivals[index] += 1
-    if fused.arrivals[index] >= ARRIVALS and not replaced():  # by the program: parsing needs them
+    if fused.arrivals[index] == ARRIVALS:
         fused.ops[index] = fused.run_from(index)
     f.program.ops[index](m, f, value)
 
@@ -92,14 +91,15 @@ def _template(handlers: tuple[Handler, ...]) -> FunctionType:
 
 def _text(handlers: Sequence[Handler]) -> str:
     names = ", ".join(f"value{i}, after{i}" for i in range(len(handlers)))
-    lines = [f"def run(m, f, value, {names}):", "s, fast = f.stack, f.fast"]
+    head = f"def run(m, f, value, {names}):"
+    lines = ["s, fast = f.stack, f.fast"]
     for i, handler in enumerate(handlers):
         body = body_of(handler)
         if body.text == "pass":
             continue
         if i:
             lines.append(f"f.ip = after{i}")
-        lines += re.sub(r"\bVALUE\b", f"value{i}", body.text).splitlines()
+        lines += body.text.replace("VALUE", f"value{i}").splitlines()
         if i == len(handlers) - 1:
             break
         if body.jumps:
@@ -108,7 +108,7 @@ def _text(handlers: Sequence[Handler]) -> str:
             lines += ["if m.frame is not f:", "    return"]
         if body.names:  # nothing lives longer than in the handler
             lines.append(" = ".join((*body.names, "None")))
-    return f"{lines[0]}\n" + textwrap.indent("\n".join(lines[1:]), "    ") + "\n"
+    return "\n    ".join([head, *lines]) + "\n"
 
 
 class Body:
@@ -148,6 +148,13 @@ class Body:
 _BODIES: dict[Handler, Body] = {}
 
 
+def prepare(handlers: Iterable[Handler]) -> None:
+    """Read the text of the handlers, before a user's program replaces what that takes."""
+    if not _BODIES:
+        for handler in handlers:
+            body_of(handler)
+
+
 def body_of(handler: Handler) -> Body:
     found = _BODIES.get(handler)
     if found is None:
@@ -159,12 +166,24 @@ def _parsed(function: Any) -> ast.FunctionDef | None:
     """The definition of a function without a closure; None if its text is not at hand."""
     if function.__closure__:
         return None
-    try:
-        text = textwrap.dedent(inspect.getsource(function))
-    except OSError:
+    file, first = function.__code__.co_filename, function.__code__.co_firstlineno
+    lines = linecache.getlines(file)
+    if file not in _ENDS:
+        _ENDS[file] = {
+            min([node.lineno, *(n.lineno for n in node.decorator_list)]): node.end_lineno or 0
+            for node in ast.walk(ast.parse("".join(lines)))
+            if isinstance(node, ast.FunctionDef)
+        }
+    if first not in _ENDS[file]:
         return None
+    text = textwrap.dedent("".join(lines[first - 1 : _ENDS[file][first]]))
     found = ast.parse(text).body[0]
-    return found if isinstance(found, ast.FunctionDef) else None
+    assert isinstance(found, ast.FunctionDef)
+    return found
+
+
+#: Of each file, the last lines of the functions in it by their first lines.
+_ENDS: dict[str, dict[int, int]] = {}
 
 
 def _statements(function: ast.FunctionDef) -> list[ast.stmt]:

@@ -13,7 +13,7 @@ from refcompiler.errors import InternalError
 from refcompiler.interpreter.binding import raise_binding_error
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.frames import native_depth, set_run_code
-from refcompiler.interpreter.registry import program_of
+from refcompiler.interpreter.registry import READY, program_of
 from refcompiler.interpreter.tracebacks import chain, chain_native, user_part, with_entry
 from refcompiler.own_builtins import BUILTINS
 
@@ -48,7 +48,7 @@ class Loop:
 
     def make_frame(self, function: FunctionType, args: Sequence, kwargs: Mapping) -> Frame:
         """A frame of ``function`` with its arguments bound; TypeErrors are CPython's own."""
-        program = program_of(function.__code__)
+        program = READY.get(id(function.__code__)) or program_of(function.__code__)
         parameters = program.parameters
         if len(args) == parameters.exactly and not kwargs:
             return self.enter(program, function, [*args, *parameters.blank])

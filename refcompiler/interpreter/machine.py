@@ -16,10 +16,11 @@ from typing import Any
 from refcompiler.interpreter.binding import SUSPENDS
 from refcompiler.interpreter.classes import finish_class
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
+from refcompiler.interpreter.fusion import prepare
 from refcompiler.interpreter.generators import Activation, make_generator
 from refcompiler.interpreter.introspection import FRAME_READERS
 from refcompiler.interpreter.loop import Loop
-from refcompiler.interpreter.registry import NATIVE_CODES
+from refcompiler.interpreter.registry import HANDLERS, NATIVE_CODES, READY
 from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
@@ -53,6 +54,13 @@ class Machine(Loop):
 
     fused = True
 
+    def __init__(self, native_calls: bool = False):
+        super().__init__(native_calls)
+        if native_calls:
+            self.fused = False  # it runs single frames, and not often
+        elif self.fused:
+            prepare(HANDLERS.values())
+
     def __init_subclass__(cls) -> None:
         """Another domain runs handler by handler."""
         super().__init_subclass__()
@@ -62,10 +70,9 @@ class Machine(Loop):
     # ---- names ------------------------------------------------------------------------------
 
     def load_global(self, frame: Frame, name: str) -> Any:
-        try:
-            return frame.globals[name]
-        except KeyError:
-            pass
+        return frame.globals[name] if name in frame.globals else self.load_builtin(frame, name)
+
+    def load_builtin(self, frame: Frame, name: str) -> Any:
         try:
             return frame.builtins[name]
         except KeyError:
@@ -154,10 +161,7 @@ class Machine(Loop):
 
     def next(self, iterator: Any) -> Any:
         """The next item; UNSET at the end."""
-        try:
-            return next(iterator)
-        except StopIteration:
-            return UNSET
+        return next(iterator, UNSET)
 
     def items_of(self, value: Any) -> Iterable:
         """``value`` as something that C code may iterate."""
@@ -234,11 +238,17 @@ class Machine(Loop):
         """Call; the value, or CALLED when a frame was pushed that will deliver it."""
         kind = type(function)
         if kind is MethodType:
-            args = (function.__self__, *args)
+            args = [function.__self__, *args]
             function = function.__func__
             kind = type(function)
         if kind is FunctionType:
-            if self.native_calls or id(function.__code__) in NATIVE_CODES:
+            if self.native_calls:
+                return function(*args, **kwargs)
+            program = READY.get(id(function.__code__))
+            if program is not None and not program.parameters.suspends:  # the usual case, sooner
+                self.push(frame, self.make_frame(function, args, kwargs))
+                return CALLED
+            if id(function.__code__) in NATIVE_CODES:
                 return function(*args, **kwargs)
             return self.call_python(frame, function, args, kwargs)
         reader = FRAME_READERS.get(id(function))
@@ -261,7 +271,7 @@ class Machine(Loop):
     def call_class(self, frame: Frame, cls: type, args: Sequence, kwargs: Mapping) -> Any:
         """An instance of a class that ``type`` calls; its ``__init__`` is interpreted."""
         init = lookup_special(cls, "__init__")
-        if type(init) is not FunctionType or lookup_special(cls, "__new__") is not _OBJECT_NEW:
+        if type(init) is not FunctionType or class_attribute(cls, "__new__") is not _OBJECT_NEW:
             return cls(*args, **kwargs)
         made: Any = object.__new__(cls)
         found = self.call_python(frame, init, (made, *args), kwargs)
@@ -296,6 +306,9 @@ def lookup_special(cls: type, name: str, default: Any = None) -> Any:
             return base.__dict__[name]
     return default
 
+
+#: The attribute of a class as ``type`` finds it, whatever its metaclass does.
+class_attribute = type.__getattribute__
 
 _TYPE_CALL = type.__dict__["__call__"]
 _OBJECT_NEW = object.__dict__["__new__"]

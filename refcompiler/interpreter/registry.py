@@ -70,7 +70,7 @@ def unsupported() -> str | None:
     return None
 
 
-#: The programs that are ready to run, by the identity of their code.
+#: The programs that are ready to run when their functions are called, by the code's identity.
 READY: dict[int, Program] = {}
 
 
@@ -78,7 +78,9 @@ def program_of(code: CodeType) -> Program:
     """The decoded program with its handlers resolved."""
     program = READY.get(id(code))
     if program is None:
-        program = READY[id(code)] = _resolved(code)
+        program = _resolved(code)
+        if id(code) not in NATIVE_CODES:
+            READY[id(code)] = program
     return program
 
 
