@@ -11,6 +11,7 @@ from types import CellType, CodeType, FrameType
 from typing import Any
 from weakref import ref
 
+from refcompiler.interpreter.binding import SUSPENDS
 from refcompiler.interpreter.frame import UNSET, Frame
 from refcompiler.interpreter.tracebacks import DRIVERS
 from refcompiler.own_builtins import BUILTINS
@@ -96,7 +97,12 @@ class FrameView:
     @property
     def f_lasti(self) -> int:
         frame = self._frame
-        return frame.program.instructions[frame.ip - 1].offset if frame.ip else -1
+        instructions = frame.program.instructions
+        if frame.ip:
+            return instructions[frame.ip - 1].offset
+        if frame.code.co_flags & SUSPENDS:  # the call that made the generator ended here
+            return next(ins.offset for ins in instructions if ins.name == "RETURN_GENERATOR")
+        return -1
 
     @property
     def f_locals(self) -> Any:
@@ -254,6 +260,10 @@ def native_depth() -> int:
     while native is not None:
         depth, native = depth + 1, native.f_back
     return depth
+
+
+#: Attributes of generators that would show a driver.
+INNER = frozenset(f"{kind}_{what}" for kind in ("gi", "cr", "ag") for what in ("frame", "code"))
 
 
 def shown(machine: Any, value: Any, owner: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from refcompiler.interpreter.binding import ASYNC_GENERATOR, COROUTINE, ITERABLE_COROUTINE
 from refcompiler.interpreter.frame import Frame
-from refcompiler.interpreter.frames import shown
+from refcompiler.interpreter.frames import INNER, shown
 from refcompiler.interpreter.machine import Machine, lookup_special
 from refcompiler.interpreter.native import instruction
 from refcompiler.interpreter.registry import ATTRIBUTES, op
@@ -77,8 +77,7 @@ def load_inner(m: Machine, f: Frame, name: str) -> None:
     s[-1] = shown(m, m.getattr(s[-1], name), s[-1])
 
 
-for _kind in ("gi", "cr", "ag"):
-    ATTRIBUTES[f"{_kind}_frame"] = ATTRIBUTES[f"{_kind}_code"] = load_inner
+ATTRIBUTES.update(dict.fromkeys(INNER, load_inner))
 
 
 # ---- asynchronous code -----------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 
 from refcompiler.interpreter.classes import build_class, call_function_type, call_type, new_type
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
-from refcompiler.interpreter.frames import current_view, frame_locals
+from refcompiler.interpreter.frames import INNER, current_view, frame_locals, shown
 from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
@@ -175,6 +175,13 @@ def _warn(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> 
     )
 
 
+def _getattr(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
+    found = function(*args, **kwargs)
+    if len(args) > 1 and type(args[1]) is str and args[1] in INNER:
+        return shown(machine, found, args[0])
+    return found
+
+
 Reader = Callable[[Any, Frame, Any, Sequence, Mapping], Any]
 
 _READERS: list[tuple[Any, Reader]] = [
@@ -182,6 +189,7 @@ _READERS: list[tuple[Any, Reader]] = [
     (locals, _locals),
     (vars, _locals),
     (globals, _globals),
+    (getattr, _getattr),
     (dir, _dir),
     (eval, _evaluate),
     (exec, _evaluate),
