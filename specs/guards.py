@@ -181,6 +181,27 @@ GUARDS: Table[GuardKind] = Table(
             "overlapping views where there were tensors of their own",
         ),
         GuardKind(
+            "SHAPE",
+            "classes, nested",
+            "the iterator and those under it are of these classes, and shared in this way",
+            "{source}: expected iterators {expected}, found {found}",
+            "an iterator of another class, or over one of another class",
+        ),
+        GuardKind(
+            "ENDS",
+            "a number of items",
+            "the iterator gives this many items more, and no others",
+            "items left in {source}: expected {expected}, found {found}",
+            "an iterator that was advanced less or more",
+        ),
+        GuardKind(
+            "APART",
+            "sources of iterators, and of containers that the frame changes",
+            "no two of the iterators share one, and none goes over one of the containers",
+            "{expected}: expected to have nothing in common, found {found}",
+            "one iterator given twice, or an iterator over a container that is changed",
+        ),
+        GuardKind(
             "AMBIENT",
             "grad mode, inference mode, autocast, default dtype and device, deterministic mode, "
             "modes",

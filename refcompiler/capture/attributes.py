@@ -17,7 +17,7 @@ from refcompiler.capture.lookup import Lookup, find, is_heap, namespace_of
 from refcompiler.capture.natively import is_quiet
 from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES
 from refcompiler.capture.signals import Break
-from refcompiler.capture.values import DELETED, External, Lazy, LazyMethod
+from refcompiler.capture.values import DELETED, External, Lazy, LazyMethod, Rethrown
 from refcompiler.guards.sources import Source
 from refcompiler.interpreter.frame import UNSET
 
@@ -60,6 +60,8 @@ class Attributes(Lookup):
         if kind is LazyMethod or kind in CONSTANT_TYPES:
             return getattr(value, name)
         if not is_heap(kind) and kind is not types.SimpleNamespace:
+            if issubclass(kind, BaseException) and self.is_foreign(value):
+                return self.exception_attribute(value, name)
             return self.builtin_attribute(value, name)
         return self.object_attribute(value, name)
 
@@ -75,6 +77,12 @@ class Attributes(Lookup):
                 return found  # a C method: whether it may be called is the caller's question
             raise Break("external-object", f"attribute {name} of a {type(value).__name__}")
         return getattr(value, name)
+
+    def exception_attribute(self, value: BaseException, name: str) -> Any:
+        """Of an exception from outside; what raising it has changed is the frame's own."""
+        if id(value) in self.rethrown and name in (*Rethrown.LINKS, "__traceback__"):
+            return getattr(value, name)
+        return self.plain_attribute(value, name)
 
     def function_attribute(self, value: FunctionType, name: str) -> Any:
         external = self.external.get(id(value))
@@ -416,6 +424,9 @@ class Attributes(Lookup):
         value = self.force(value)
         source, found = self.find_guarded(type(value), name)
         return self.bind_found(source, found, value, type(value), name)
+
+    # filled by the machine
+    rethrown: dict[int, Rethrown]
 
 
 def kind_is_method(value: Any) -> bool:

@@ -503,8 +503,12 @@ class Calls(Operators):
         ):
             return self.callback(value)
         if hasattr(kind, "__next__") and self.is_foreign(value):
+            if iterates and type(value) is not reversed:
+                return Pulled(self, value)
             raise Break("external-iterator", f"a {kind.__name__} from outside")
-        if iterates and not issubclass(kind, torch.Tensor) and not self.is_interpreted(value):
+        if iterates and not issubclass(kind, torch.Tensor):
+            if self.is_interpreted(value):
+                return Pulled(self, value)
             if self.method_of(kind, "__iter__") is not UNSET:
                 return Pulled(self, self.iter(value))
             if is_heap(kind) and find(kind, "__iter__")[1] is UNSET:

@@ -67,6 +67,7 @@ class Symbolic(Calls):
         self.recorder.metadata = self.read_metadata
         self.surprise: BaseException | None = None
         self.rethrown = {}
+        self.views: dict[int, Any] = {}  # iterators from outside that were advanced
         self.activations: list[Activation] = []
 
     def stack_trace(self) -> str:

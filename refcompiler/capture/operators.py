@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from refcompiler.capture.assignment import Assignment
+from refcompiler.capture.iterators import view_of
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.natively import interpreting, is_quiet, natively
 from refcompiler.capture.observe import CONSTANT_TYPES, MAPPINGS, SEQUENCES, SETS
@@ -392,7 +393,7 @@ class Operators(Assignment):
             except StopIteration:
                 return UNSET
         if self.is_foreign(iterator):
-            raise Break("external-iterator", f"a {type(iterator).__name__} from outside")
+            return view_of(self, iterator).next(self)
         return super().next(iterator)
 
     def is_interpreted(self, value: Any) -> bool:
@@ -408,7 +409,7 @@ class Operators(Assignment):
         if type(value) in (list, tuple, dict, str, set, range):
             return value
         if self.is_interpreted(value):
-            return value
+            return Pulled(self, value)
         return Pulled(self, self.iter(value))
 
     # ---- text -------------------------------------------------------------------------------

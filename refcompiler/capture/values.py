@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 from refcompiler.guards.sources import Source
@@ -44,6 +45,43 @@ class External:
         self.shadow: Any = None
         self.original: Any = None
         self.tail: list[Any] | None = None
+
+
+def _same(a: Any, b: Any) -> bool:
+    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+
+
+def is_changed(external: External) -> bool:
+    shadow, original = external.shadow, external.original
+    if isinstance(shadow, (tuple, frozenset, MappingProxyType)):
+        return False
+    if isinstance(shadow, dict):
+        return not (list(shadow) == list(original) and _same(shadow.values(), original.values()))
+    return shadow != original if isinstance(shadow, set) else not _same(shadow, original)
+
+
+class Rethrown:
+    """An exception from outside that the frame raises, and what it was like before."""
+
+    LINKS = ("__context__", "__cause__", "__suppress_context__")
+
+    __slots__ = ("error", "source", "traceback", "links")
+
+    def __init__(self, error: BaseException, source: Source):
+        self.error = error
+        self.source = source
+        self.traceback = error.__traceback__
+        self.links = [getattr(error, name) for name in self.LINKS]
+
+    def changes(self) -> dict[str, Any]:
+        """The links that are not what they were."""
+        pairs = zip(self.LINKS, self.links, strict=True)
+        return {name: found for name, old in pairs if (found := getattr(self.error, name)) != old}
+
+    def undo(self) -> None:
+        for name, value in zip(self.LINKS, self.links, strict=True):
+            setattr(self.error, name, value)
+        self.error.__traceback__ = self.traceback
 
 
 class _Deleted:

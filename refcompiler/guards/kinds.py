@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._device import DeviceContext
 
+from refcompiler.guards.iterators import Ahead, apart, fed, shape
 from refcompiler.guards.sources import Source, key_at, namespace_of
 from specs.guards import GUARDS
 
@@ -47,6 +48,8 @@ class Guard(NamedTuple):
             return [read(source) for source in self.expected]
         if self.kind == "STORAGE":
             return [read(source) for source in self.expected[0]], self.expected[1]
+        if self.kind == "APART":
+            return tuple([[read(source) for source in sources] for sources in self.expected])
         return self.expected
 
 
@@ -418,6 +421,23 @@ KINDS: dict[str, Kind] = {
         show=lambda want: f"{', '.join(map(str, want[0]))} in storages {want[1]}",
         found=lambda value: "storages shared in another way",
     ),
+    "SHAPE": Kind(
+        lambda v, want, c: f"shape({v}) == {c(want)}",
+        lambda value, want: shape(value) == want,
+        show=_short,
+        found=lambda value: _short(shape(value)),
+    ),
+    "ENDS": Kind(
+        lambda v, want, c: f"{v}.ends({want})",
+        lambda value, want: value.ends(want),
+        found=lambda value: f"{len(value.items)} or more",
+    ),
+    "APART": Kind(
+        lambda v, want, c: f"apart([{', '.join(want[0])}], [{', '.join(want[1])}])",
+        lambda value, want: apart(*want),
+        show=lambda want: ", ".join(str(part) for parts in want for part in parts),
+        found=lambda value: "one of them inside another",
+    ),
     "AMBIENT": Kind(
         _ambient_text,
         lambda value, want: Ambient.now() == want,
@@ -442,6 +462,10 @@ NAMESPACE: dict[str, Any] = {
     "same_constant": same_constant,
     "is_empty": is_empty,
     "storage_pattern": storage_pattern,
+    "Ahead": Ahead,
+    "apart": apart,
+    "fed": fed,
+    "shape": shape,
     "dict_getitem": dict.__getitem__,
     "key_at": key_at,
     "namespace_of": namespace_of,

@@ -19,6 +19,10 @@ FORMS: dict[str, tuple[str, str]] = {
     "dict_item": ("dict_getitem({p}, {k})", "{p}[{k}]"),
     "key": ("key_at({p}, {k})", "{p}.keys()[{k}]"),
     "referent": ("{p}()", "{p}()"),
+    "ahead": ("Ahead({p})", "{p}"),  # the items that an iterator will give
+    "part": ("{p}.__reduce__()[1][{k}]", "{p}.parts[{k}]"),  # of an iterator over others
+    "fed": ("fed({p})", "{p}.parts[0]"),
+    "start": ("{p}.__reduce__()[1][1]", "{p}.count"),  # of an enumeration
     "closure": ("{p}.__closure__[{k}]", "{p}.__closure__[{k}]"),
     "cell": ("{p}.cell_contents", "{p}"),
     "default": ("{p}.__defaults__[{k}]", "{p}.__defaults__[{k}]"),

@@ -31,6 +31,7 @@ def _push(machine: Machine, frame: Frame, value: Any, extra: Any) -> None:
 
 
 def _initialised(machine: Machine, frame: Frame, value: Any, extra: Any) -> None:
+    value = machine.own(value)
     if value is not None:
         raise TypeError(f"__init__() should return None, not '{type(value).__name__}'")
     frame.stack.append(extra)

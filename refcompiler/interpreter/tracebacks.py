@@ -73,10 +73,10 @@ def with_entry(frame: Any, traceback: TracebackType | None) -> TracebackType:
     return TracebackType(traceback, shown, instruction.offset, instruction.line)
 
 
-def without_values(error: BaseException) -> TracebackType | None:
-    """The traceback of ``error`` with frames that keep nothing alive."""
+def without_values(traceback: TracebackType | None) -> TracebackType | None:
+    """A copy of ``traceback`` with frames that keep nothing alive."""
     entries = []
-    entry = error.__traceback__
+    entry = traceback
     while entry is not None:
         entries.append(entry)
         entry = entry.tb_next
@@ -92,7 +92,7 @@ def without_values(error: BaseException) -> TracebackType | None:
 def new_entries(error: BaseException, old: TracebackType | None) -> list[TracebackType]:
     """The entries that came before ``old``, outermost first, with frames that hold no values."""
     entries = []
-    entry = without_values(error)
+    entry = without_values(error.__traceback__)
     actual = error.__traceback__
     while entry is not None and actual is not old:
         entries.append(entry)

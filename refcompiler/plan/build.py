@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import CellType, MappingProxyType
+from types import CellType
 from typing import Any
 
 import torch
 
+from refcompiler.capture.iterators import guard_views
 from refcompiler.capture.machine import Captured
 from refcompiler.capture.signals import Reason
-from refcompiler.capture.values import DELETED, External
+from refcompiler.capture.values import is_changed
 from refcompiler.guards.kinds import Guard, storage_pattern
 from refcompiler.guards.sources import Source
+from refcompiler.plan.effects import replay, shadows
 from refcompiler.plan.rebuild import Rebuilder
 from refcompiler.plan.resume import Layout, describe
 from refcompiler.plan.writer import Writer
@@ -60,7 +61,7 @@ def build(
 
     rebuilder = Rebuilder(machine, writer)
     result, layout = _result(captured, rebuilder, writer, pending, root)
-    effects = _effects(machine, rebuilder, writer)
+    effects = replay(machine, rebuilder, writer)
     reads = writer.take()
 
     lines = ["try:"]
@@ -81,7 +82,7 @@ def build(
     if captured.grad != machine.ambient.grad:
         writer.namespace["__set_grad_enabled"] = torch._C._set_grad_enabled
         lines.append(f"__set_grad_enabled({captured.grad})")
-    lines += rebuilder.lines + effects
+    lines += rebuilder.lines + effects + rebuilder.late
     if captured.reason is not None and machine.steps == 1 and not recorder.operations:
         writer.namespace["__stands_still"] = True
     lines.append(f"return {result}")
@@ -108,6 +109,8 @@ def _ordered_guards(captured: Captured) -> list[Guard]:
             if type(other.value) is type(changed.value) and other.value is not changed.value:
                 if not isinstance(other.value, (CellType, dict)) and other.shadow is None:
                     machine.guard("DISTINCT", changed.source, other.source)
+    changes = [shadowed for shadowed in shadows(machine) if is_changed(shadowed)]
+    guard_views(machine, changes + [e for e in machine.external.values() if e.tail])
     _guard_presence(machine)
     first: list[Guard] = []
     rest: list[Guard] = []
@@ -184,7 +187,7 @@ def _guard_containers(machine: Any) -> None:
         if owner in ("dict", "hidden_dict") and source.key in _MODULE_STATE:
             continue
         read.setdefault(source, lazy.value)
-    changes = [shadowed for shadowed in _shadows(machine) if _is_changed(shadowed)]
+    changes = [shadowed for shadowed in shadows(machine) if is_changed(shadowed)]
     changes += [external for external in machine.external.values() if external.tail]
     for changed in changes:
         for source, value in read.items():
@@ -224,90 +227,3 @@ def _graph(
         inputs.append(real)
         names.append(writer.read(source))
     return torch.fx.GraphModule(root.module, graph), inputs, names
-
-
-# ---- side effects -----------------------------------------------------------------------------
-
-
-def _effects(machine: Any, rebuilder: Rebuilder, writer: Writer) -> list[str]:
-    """Statements that replay what the frame did to objects from outside."""
-    lines: list[str] = []
-    for (owner, name), value in machine.overlay.items():
-        external = machine.changed[owner]
-        target = writer.read(external.source)
-        if isinstance(external.value, dict):  # a module's globals, or a namespace
-            place = f"{target}[{writer.constant(name)}]"
-            if value is DELETED:  # it may be what the frame itself had put there
-                lines.append(f"{target}.pop({writer.constant(name)}, None)")
-                continue
-        elif isinstance(external.value, CellType):
-            place = f"{target}.cell_contents"
-        else:
-            setter = writer.constant(object.__setattr__)
-            if value is DELETED:
-                lines.append(f"{writer.constant(_discard)}({target}, {name!r})")
-            else:
-                lines.append(f"{setter}({target}, {name!r}, {rebuilder.expression(value)})")
-            continue
-        lines.append(
-            f"del {place}" if value is DELETED else f"{place} = {rebuilder.expression(value)}"
-        )
-    for external in list(machine.external.values()):
-        if external.tail:
-            target = writer.read(external.source)
-            lines.append(f"{target}.extend([{rebuilder.many(external.tail)}])")
-    for external in _shadows(machine):
-        lines += _container_effect(external, rebuilder, writer)
-    return lines
-
-
-def _discard(owner: Any, name: str) -> None:
-    """Delete an attribute, unless only the frame itself had made it."""
-    with contextlib.suppress(AttributeError):
-        object.__delattr__(owner, name)
-
-
-def _shadows(machine: Any) -> list[External]:
-    seen: dict[int, External] = {}
-    for external in machine.external.values():
-        if external.shadow is not None:
-            seen[id(external)] = external
-    return list(seen.values())
-
-
-def _same(a: Any, b: Any) -> bool:
-    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
-
-
-def _is_changed(external: External) -> bool:
-    shadow, original = external.shadow, external.original
-    if isinstance(shadow, (tuple, frozenset, MappingProxyType)):
-        return False
-    if isinstance(shadow, dict):
-        return not (list(shadow) == list(original) and _same(shadow.values(), original.values()))
-    return shadow != original if isinstance(shadow, set) else not _same(shadow, original)
-
-
-def _container_effect(external: External, rebuilder: Rebuilder, writer: Writer) -> list[str]:
-    shadow, original = external.shadow, external.original
-    if not _is_changed(external):
-        return []
-    if isinstance(shadow, dict):
-        target = writer.read(external.source)
-        kept = list(shadow)[: len(original)] == list(original)
-        lines = []
-        if not kept:
-            lines.append(f"{target}.clear()")
-        for key, value in shadow.items():
-            if not kept or key not in original or original[key] is not value:
-                pair = f"[{rebuilder.expression(key)}] = {rebuilder.expression(value)}"
-                lines.append(target + pair)
-        return lines
-    if isinstance(shadow, set):
-        target = writer.read(external.source)
-        return [f"{target}.clear()", f"{target}.update([{rebuilder.many(shadow)}])"]
-    target = writer.read(external.source)
-    items = rebuilder.many(shadow)
-    if type(shadow) is list:
-        return [f"{target}[:] = [{items}]"]
-    return [f"{target}.clear()", f"{target}.extend([{items}])"]

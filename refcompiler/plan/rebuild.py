@@ -9,7 +9,9 @@ from __future__ import annotations
 import collections
 import copy
 import functools
+import gc
 import itertools
+import operator
 import sys
 import types
 from types import CellType, FunctionType, MethodType
@@ -23,35 +25,23 @@ from refcompiler.capture.observe import CONSTANT_TYPES, is_numpy_scalar
 from refcompiler.capture.operators import Pulled
 from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.signals import Restart
-from refcompiler.capture.values import External, Lazy, LazyMethod
+from refcompiler.capture.values import External, Lazy, LazyMethod, is_changed
+from refcompiler.guards.iterators import COMPOSITES, LEAVES, Feeder, advance, nested
 from refcompiler.interpreter.frame import NULL, UNSET
 from refcompiler.interpreter.generators import activation_of, is_driver
 from refcompiler.interpreter.tracebacks import without_values
 from refcompiler.plan.writer import Writer
 
-_ITERATORS: tuple[type, ...] = (
-    type(iter([])),
-    type(iter(())),
-    type(iter(range(0))),
-    type(iter({})),
-    type(iter({}.values())),
-    type(iter({}.items())),
-    type(iter("")),
-    type(iter(set())),
-    type(reversed([])),
-    zip,
-    enumerate,
-    map,
-    filter,
-    itertools.chain,
-    itertools.count,
-    itertools.islice,
-    itertools.repeat,
-    itertools.product,
-    itertools.cycle,
-)
-#: Iterators over other iterators: a copy would share those.
-_WRAPPING = (zip, enumerate, map, filter, itertools.chain, itertools.islice, itertools.cycle)
+_ITERATORS: tuple[type, ...] = (*LEAVES, *COMPOSITES, map, filter, itertools.starmap)
+#: Iterators of dicts -> how they are made.
+_DICT_ITERATORS: dict[type, str] = {
+    type(iter({})): "iter({})",
+    type(iter({}.values())): "iter({}.values())",
+    type(iter({}.items())): "iter({}.items())",
+    type(reversed({})): "reversed({})",
+    type(reversed({}.values())): "reversed({}.values())",
+    type(reversed({}.items())): "reversed({}.items())",
+}
 _VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
 _FIXED = (
     type,
@@ -73,6 +63,7 @@ class Rebuilder:
         self.keep: list[Any] = []
         self.outputs: list[torch.fx.Node] = []
         self.lines: list[str] = []
+        self.late: list[str] = []  # to run after side effects are replayed
         self._count = itertools.count()
 
     # ---- tensors ----------------------------------------------------------------------------
@@ -215,6 +206,8 @@ class Rebuilder:
             return constant(value)
         if issubclass(type(value), BaseException):
             return self.exception(value)
+        if kind is types.TracebackType:
+            return constant(without_values(value))
         if kind in (property, staticmethod, classmethod):
             return constant(value)
         if issubclass(type(value), tuple):
@@ -326,7 +319,9 @@ class Rebuilder:
         if value.__suppress_context__ != (value.__cause__ is not None):
             self.lines.append(f"{name}.__suppress_context__ = {value.__suppress_context__}")
         if value.__traceback__ is not None:
-            self.lines.append(f"{name}.__traceback__ = {constant(without_values(value))}")
+            self.lines.append(
+                f"{name}.__traceback__ = {constant(without_values(value.__traceback__))}"
+            )
         for attribute in _kept_in_c(type(value)):
             found = getattr(value, attribute, None)
             if found is not None:
@@ -337,17 +332,52 @@ class Rebuilder:
 
     def iterator(self, value: Any) -> str:
         """By the iterator's own account of its state (``__reduce__``), on a copy of it."""
-        if issubclass(
-            type(value), (zip, enumerate, itertools.chain, itertools.islice, itertools.cycle)
-        ):
+        kind = type(value)
+        constant = self.writer.constant
+        if kind in _DICT_ITERATORS:
+            made = self.dict_iterator(value)
+            if made is not None:
+                return made
+        if kind is enumerate:
+            inner, number = value.__reduce__()[1]
+            if not nested(inner, {}):
+                feeder = f"{constant(Feeder)}({self.expression(inner)})"
+                return self.assign(value, f"enumerate({feeder}, {constant(number)})")
+        if issubclass(kind, (zip, enumerate, itertools.chain, itertools.islice, itertools.cycle)):
             reduced = value.__reduce__()
         else:
             reduced = copy.copy(value).__reduce__()
         function, args, *state = reduced
-        name = self.assign(value, f"{self.writer.constant(function)}({self.many(args)})")
+        if kind.__name__.startswith("_deque") and self.is_changed(args[0]):
+            function, args = iter, (list(copy.copy(value)),)
+        name = self.assign(value, f"{constant(function)}({self.many(args)})")
         if state and state[0] is not None:
-            self.lines.append(f"{name}.__setstate__({self.expression(state[0])})")
+            # a position is cut to the length that the list has when it is set
+            later = bool(args) and type(args[0]) is list and self.is_changed(args[0])
+            lines = self.late if later else self.lines
+            lines.append(f"{name}.__setstate__({self.expression(state[0])})")
         return name
+
+    def dict_iterator(self, value: Any) -> str | None:
+        """Of the dict itself, which may not change its size from here on."""
+        (mapping,) = [r for r in gc.get_referents(value) if issubclass(type(r), dict)] or [None]
+        left = operator.length_hint(value)
+        if mapping is None or self.is_changed(mapping) or (not left and len(mapping)):
+            return None
+        text = self.expression(mapping)
+        view = _DICT_ITERATORS[type(value)]
+        name = self.assign(value, view.format(text))
+        taken = len(mapping) - left
+        if taken:
+            self.lines.append(f"{self.writer.constant(advance)}({name}, {taken}, False)")
+        return name
+
+    def is_changed(self, container: Any) -> bool:
+        """A container from outside whose changes are replayed after what is rebuilt."""
+        external = self.machine.external.get(id(container))
+        if external is None:
+            return False
+        return bool(external.tail) or (external.shadow is not None and is_changed(external))
 
 
 def _is_importable(function: FunctionType) -> bool:

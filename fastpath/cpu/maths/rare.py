@@ -7,7 +7,7 @@ together, and goes through them one by one only if at least one needs it.
 
 from __future__ import annotations
 
-import struct
+import platform
 from collections.abc import Callable
 from typing import Any
 
@@ -20,33 +20,16 @@ from fastpath.cpu.maths.emitter import BITS, KINDS, Value
 WIDTHS = {"f32": (2, 4, 8, 16), "f64": (2, 4, 8)}
 _INT32 = ir.IntType(32)
 
-
-def _bits(number: float, kind: str) -> int:
-    letters = ("<f", "<I") if kind == "f32" else ("<d", "<Q")
-    (word,) = struct.unpack(letters[1], struct.pack(letters[0], number))
-    return word
-
-
-def at_least(x: Value, bound: float) -> Value:
-    """bound <= abs(x) < infinity."""
-    return Value(x.builder, _compared(x.builder, x.ir, x.kind, bound, 1), "b1")
+# A call must not cost the loop its vector registers: this convention leaves it half of them, where
+# the usual one leaves none.
+_X86 = platform.machine().lower() in ("x86_64", "amd64", "i686")
+_CONVENTION = "intel_ocl_bicc" if _X86 else ""
 
 
-def _compared(builder: Any, value: Any, kind: str, bound: float, lanes: int) -> Any:
-    """The same of a scalar, or of each lane of a vector, by one comparison of the bits."""
-    integer: Any = ir.IntType(BITS[kind])
-    low = _bits(bound, kind)
-    numbers: list[Any] = [(1 << (BITS[kind] - 1)) - 1, low, _bits(float("inf"), kind) - low]
-    if lanes > 1:
-        integer = ir.VectorType(integer, lanes)
-        numbers = [[n] * lanes for n in numbers]
-    mask, least, span = (ir.Constant(integer, n) for n in numbers)
-    size = builder.and_(builder.bitcast(value, integer), mask)
-    return builder.icmp_unsigned("<", builder.sub(size, least), span)
-
-
-def when_large(x: Value, bound: float, name: str, emit: Callable[[Value], Value]) -> Value:
-    """``emit(x)``, of the kind of ``x``, where :func:`at_least` holds; elsewhere anything.
+def unless_large(
+    x: Value, usual: Value, bound: float, name: str, emit: Callable[[Value], Value]
+) -> Value:
+    """``emit(x)`` where bound <= abs(x), else ``usual``; all of one kind.
 
     ``name`` stands for the function and the bound.
     """
@@ -59,12 +42,23 @@ def when_large(x: Value, bound: float, name: str, emit: Callable[[Value], Value]
         for lanes in WIDTHS[x.kind]:
             name = f"{full}.{lanes}"
             variants.append(_variant(module, variants[-1], name, x.kind, bound, lanes))
-        mappings = (f"_ZGV_LLVM_N{n}v_{full}({full}.{n})" for n in WIDTHS[x.kind])
+        mappings = (f"_ZGV_LLVM_N{n}vv_{full}({full}.{n})" for n in WIDTHS[x.kind])
         _attribute(function, f'"vector-function-abi-variant"="{",".join(mappings)}"')
         _keep(module, variants[1:])
-    # The call clobbers vector registers. They would be spilled across cache lines otherwise.
-    _attribute(x.builder.function, "alignstack(64)")
-    return Value(x.builder, x.builder.call(function, [x.ir]), x.kind)
+    return Value(x.builder, x.builder.call(function, [x.ir, usual.ir]), x.kind)
+
+
+def _large(builder: Any, value: Any, kind: str, bound: float, lanes: int) -> Any:
+    """bound <= abs(value) of a scalar, or of each lane of a vector; false for a nan."""
+    floating: Any = KINDS[kind][0]
+    integer: Any = ir.IntType(BITS[kind])
+    numbers: tuple[Any, Any] = ((1 << (BITS[kind] - 1)) - 1, bound)
+    if lanes > 1:
+        floating, integer = (ir.VectorType(t, lanes) for t in (floating, integer))
+        numbers = ([numbers[0]] * lanes, [numbers[1]] * lanes)
+    mask, least = ir.Constant(integer, numbers[0]), ir.Constant(floating, numbers[1])
+    size = builder.and_(builder.bitcast(value, integer), mask)
+    return builder.fcmp_ordered(">=", builder.bitcast(size, floating), least)
 
 
 def _attribute(function: Any, text: str) -> None:
@@ -72,21 +66,27 @@ def _attribute(function: Any, text: str) -> None:
 
 
 def _new(module: Any, name: str, type_: Any) -> tuple[Any, Any]:
-    function = ir.Function(module, ir.FunctionType(type_, [type_]), name)
+    function = ir.Function(module, ir.FunctionType(type_, [type_, type_]), name)
     function.linkage = "internal"
+    function.calling_convention = _CONVENTION
     for attribute in ("noinline", "nounwind", "willreturn", "memory(none)"):
         _attribute(function, attribute)
     return function, ir.IRBuilder(function.append_basic_block("entry"))
 
 
+def _branched(function: Any, builder: Any, large: Any) -> None:
+    """Return the usual value unless ``large``; the builder goes on with what is rare."""
+    rare, usual = function.append_basic_block("rare"), function.append_basic_block("usual")
+    builder.cbranch(large, rare, usual).set_weights([1, 1000])
+    builder.position_at_end(usual)
+    builder.ret(function.args[1])
+    builder.position_at_end(rare)
+
+
 def _scalar(module: Any, name: str, kind: str, bound: float, emit: Callable[[Value], Value]) -> Any:
     function, builder = _new(module, name, KINDS[kind][0])
     x = Value(builder, function.args[0], kind)
-    rare, usual = function.append_basic_block("rare"), function.append_basic_block("usual")
-    builder.cbranch(at_least(x, bound).ir, rare, usual)
-    builder.position_at_end(usual)
-    builder.ret(x.ir)
-    builder.position_at_end(rare)
+    _branched(function, builder, _large(builder, x.ir, kind, bound, 1))
     builder.ret(emit(x).ir)
     return function
 
@@ -94,24 +94,20 @@ def _scalar(module: Any, name: str, kind: str, bound: float, emit: Callable[[Val
 def _variant(module: Any, half: Any, name: str, kind: str, bound: float, lanes: int) -> Any:
     """The function of ``lanes`` lanes, which calls that of half as many (or of one)."""
     function, builder = _new(module, name, ir.VectorType(KINDS[kind][0], lanes))
-    (x,) = function.args
-    rare, usual = function.append_basic_block("rare"), function.append_basic_block("usual")
     word = ir.IntType(lanes)
-    large = builder.bitcast(_compared(builder, x, kind, bound, lanes), word)
-    builder.cbranch(builder.icmp_unsigned("!=", large, ir.Constant(word, 0)), rare, usual)
-    builder.position_at_end(usual)
-    builder.ret(x)
-    builder.position_at_end(rare)
+    large = builder.bitcast(_large(builder, function.args[0], kind, bound, lanes), word)
+    _branched(function, builder, builder.icmp_unsigned("!=", large, ir.Constant(word, 0)))
     if lanes == 2:
-        result = x
+        result = function.args[1]
         for lane in map(_INT32, range(2)):
-            value = builder.call(half, [builder.extract_element(x, lane)])
-            result = builder.insert_element(result, value, lane)
+            operands = [builder.extract_element(v, lane) for v in function.args]
+            result = builder.insert_element(result, builder.call(half, operands), lane)
     else:
-        parts = [
-            builder.call(half, [builder.shuffle_vector(x, x, _numbers(start, lanes // 2))])
-            for start in (0, lanes // 2)
-        ]
+        parts = []
+        for start in (0, lanes // 2):
+            place = _numbers(start, lanes // 2)
+            operands = [builder.shuffle_vector(v, v, place) for v in function.args]
+            parts.append(builder.call(half, operands))
         result = builder.shuffle_vector(*parts, _numbers(0, lanes))
     builder.ret(result)
     return function

@@ -265,7 +265,7 @@ def break_in_a_property():
     return f
 
 
-@cases(graphs=2, breaks=3)
+@cases(graphs=2, breaks=2, recompiles=1)
 def break_in_a_loop():
     def f(x):
         out = []
@@ -278,7 +278,7 @@ def break_in_a_loop():
     return f
 
 
-@cases(graphs=3, breaks=3)
+@cases(graphs=3, breaks=2, recompiles=1)
 def break_in_a_loop_over_tensors():
     def f(x):
         out = []
@@ -290,7 +290,7 @@ def break_in_a_loop_over_tensors():
     return f, [(torch.ones(12, 2),), (torch.ones(12, 2),)]
 
 
-@cases(graphs=3, breaks=3)
+@cases(graphs=3, breaks=2, recompiles=1)
 def break_in_a_comprehension():
     def f(x):
         return [r.sum().item() for r in x], x + 1
@@ -339,7 +339,7 @@ def break_in_a_callback():
     return f
 
 
-@cases(breaks=5)
+@cases(breaks=1)
 def break_with_live_iterators():
     def f(x):
         pairs = zip([x, x + 1, x + 2], range(3))
@@ -565,7 +565,7 @@ def break_in_try_and_finally():
     return f
 
 
-@cases(graphs=2, breaks=6)
+@cases(graphs=2, breaks=3)
 def break_while_handling():
     def f(x):
         try:
@@ -644,7 +644,7 @@ def exceptions_caught_inside():
     return f
 
 
-@cases(breaks=3)
+@cases(breaks=1)
 def exception_out_of_the_function():
     def low(x):
         raise Custom("out", x.dim())
@@ -698,7 +698,7 @@ def exception_from_a_native_call():
     return f
 
 
-@cases(breaks=4)
+@cases(breaks=1)
 def exception_chain_out():
     def f(x):
         y = x + 1
@@ -710,7 +710,7 @@ def exception_chain_out():
     return f
 
 
-@cases(breaks=4)
+@cases(breaks=1)
 def exception_reraised():
     def f(x):
         y = x + 1  # noqa: F841
@@ -864,7 +864,7 @@ def identities():
     return f
 
 
-@cases(breaks=3)
+@cases(breaks=2)
 def coroutine_function():
     async def inner(x):
         return x + 1

@@ -167,7 +167,7 @@ def bound_method_kept():
     return f
 
 
-@cases(breaks=8, graphs=2)  # hashes, and what C code asks of an object
+@cases(breaks=7, graphs=2)  # hashes, and what C code asks of an object
 def special_methods():
     class V:
         def __init__(self, v):
@@ -565,7 +565,7 @@ def builtin_subclasses():
     return f
 
 
-@cases(graphs=2, breaks=9, recompiles=1)
+@cases(graphs=2, breaks=6)
 def external_builtin_subclasses():
     class L(list):
         pass

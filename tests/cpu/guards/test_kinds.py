@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import itertools
 import math
 import string
 import types
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from refcompiler.capture.observe import CONSTANT_TYPES
+from refcompiler.guards.iterators import Ahead, Feeder, advance, count_on, fed, nested, shape
 from refcompiler.guards.kinds import (
     KINDS,
     METADATA,
@@ -517,6 +519,112 @@ def test_setting() -> None:
         torch.set_num_threads(old)
 
 
+# ---- iterators ---------------------------------------------------------------------------------
+
+
+def moved(iterator: Any, steps: int) -> Any:
+    for _ in range(steps):
+        next(iterator)
+    return iterator
+
+
+#: Iterators of every kind that can be read ahead of, each made anew.
+ITERATORS: dict[str, Callable[[], Any]] = {
+    "list": lambda: iter([1, 2, 3]),
+    "reversed list": lambda: reversed([1, 2, 3]),
+    "tuple": lambda: iter((1, 2, 3)),
+    "range": lambda: iter(range(4)),
+    "text": lambda: iter("abc"),
+    "dict": lambda: iter({1: 2, 3: 4}),
+    "items": lambda: iter({1: 2, 3: 4}.items()),
+    "set": lambda: iter({1, 2, 3}),
+    "deque": lambda: iter(collections.deque([1, 2, 3])),
+    "count": lambda: itertools.count(3, 2),
+    "repeat": lambda: itertools.repeat(1, 4),
+    "endless": lambda: itertools.repeat(1),
+    "cycle": lambda: itertools.cycle([1, 2, 3]),
+    "zip": lambda: zip([1, 2, 3], "abc", strict=False),
+    "strict": lambda: zip([1, 2, 3], "abc", strict=True),
+    "pairs": lambda: (lambda it: zip(it, it, strict=False))(iter(range(6))),
+    "enumerate": lambda: enumerate("abcd", 5),
+    "chain": lambda: itertools.chain([1, 2], itertools.count(7)),
+    "from_iterable": lambda: itertools.chain.from_iterable([[1], (2, 3)]),
+    "islice": lambda: itertools.islice(itertools.count(), 1, 9, 2),
+    "product": lambda: itertools.product([1, 2], "ab"),
+    "zip_longest": lambda: itertools.zip_longest([1, 2, 3], [1]),
+    "compress": lambda: itertools.compress([1, 2, 3], [1, 0, 1]),
+    "nested": lambda: enumerate(zip(itertools.islice([1, 2, 3], 3), {1: 2, 2: 3}, strict=False)),
+}
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+@pytest.mark.parametrize("name", ITERATORS)
+def test_reading_ahead_of_an_iterator(name: str, steps: int) -> None:
+    make = ITERATORS[name]
+    expected = list(itertools.islice(moved(make(), steps), 5))
+    iterator = moved(make(), steps)
+    assert nested(iterator, {})
+    ahead = Ahead(iterator)
+    ended = len(expected) < 5
+    assert [ahead[k] for k in range(len(expected))] == expected
+    guard = Guard("ENDS", Sources().make("ahead", argument()), len(expected), PLACE)
+    assert compiled(guard, ["x"])(iterator) is ended is checked(guard, {"x": iterator})
+    advance(iterator, 1, False)  # nothing of the above has moved it
+    assert list(itertools.islice(iterator, 4)) == expected[1:]
+    other = moved(make(), steps)
+    advance(other, len(expected), ended)
+    assert not ended or next(other, None) is None
+
+
+def test_ends() -> None:
+    for count in range(4):
+        guard = Guard("ENDS", Sources().make("ahead", argument()), count, PLACE)
+        for size in range(4):
+            found = compiled(guard, ["x"])(iter(range(size)))
+            assert found is (size == count) is checked(guard, {"x": iter(range(size))})
+            assert found or "x" in guard.explain(Ahead(iter(range(size))))
+
+
+def test_shapes_of_iterators() -> None:
+    makes = [make for name, make in ITERATORS.items() if name != "strict"]  # as any zip
+    values = [make() for make in makes] + [map(abs, [1]), map(abs, iter(())), filter(None, [1])]
+    values.append(zip(iter(range(1)), iter(range(1)), strict=False))  # two, not one twice
+    for value in values:
+        held = agree("SHAPE", shape(value), values)
+        assert held == sum(shape(value) == shape(other) for other in values) >= 1
+    assert shape(values[-1]) != shape(ITERATORS["pairs"]())
+    assert len({repr(shape(value)) for value in values}) > 20
+
+
+def test_iterators_apart() -> None:
+    xs, ys = [1, 2], [3, 4]
+    one, two = iter(xs), iter(ys)
+    s = Sources()
+    names = [s.make("arg", None, name) for name in "abc"]
+    guard = Guard("APART", None, (tuple(names[:2]), (names[2],)), PLACE)
+    fast = compiled(guard, ["a", "b", "c"])
+    for a, b, c, apart in (
+        (one, two, [5], True),
+        (one, one, [5], False),
+        (zip(one, two, strict=False), iter(xs), [5], True),
+        (zip(one, two, strict=False), two, [5], False),
+        (one, two, ys, False),
+        (iter(ys), zip(one, iter("ab"), strict=False), xs, False),
+        (iter({}), iter((d := {1: 2}).items()), d, False),
+    ):
+        assert fast(a, b, c) is apart is checked(guard, {"a": a, "b": b, "c": c})
+
+
+def test_numbering_goes_on_without_the_items() -> None:
+    inner = iter("abcdef")
+    numbered = enumerate(Feeder(inner), 2)
+    assert fed(numbered) is inner and fed(enumerate("ab")) is None
+    assert next(numbered) == (2, "a")
+    assert [next(inner), next(inner)] == ["b", "c"]
+    count_on(numbered, 2)
+    assert list(numbered) == [(5, "d"), (6, "e"), (7, "f")]
+
+
 # ---- sources and explanations ------------------------------------------------------------------
 
 
@@ -537,6 +645,7 @@ def test_sources_read_alike() -> None:
             raise AssertionError("the user's method must not run in a guard")
 
     table = Mapping(k=box)
+    inner = iter([1])
     s = Sources()
     x = s.make("arg", None, "x")
     cases = [
@@ -555,9 +664,13 @@ def test_sources_read_alike() -> None:
         (s.make("cell", s.make("closure", x, 0)), function),
         (s.make("default", x, -1), function),
         (s.make("kwdefault", x, "b"), function),
+        (s.make("item", s.make("ahead", x), 1), iter([1, box])),
+        (s.make("part", x, 1), zip([1], iter([2]))),
+        (s.make("fed", x), enumerate(Feeder(inner))),
+        (s.make("start", x), enumerate([1], 7)),
     ]
     function.__kwdefaults__["b"] = box
-    assert {source.kind for source, _ in cases} == set(FORMS)
+    assert {source.kind for source, _ in cases} | {"ahead"} == set(FORMS)
     for source, value in cases:
         found = read(source, {"x": value})
         assert compiled(Guard("ID", source, found, PLACE), ["x"])(value), source
@@ -591,6 +704,7 @@ def test_explanations_survive_any_value(name: str) -> None:
         "STATE": (len, ((),), 0),
         "UNIQUE": (argument("x"), argument("y")),
         "STORAGE": ((argument("x"), argument("y")), (0, 1)),
+        "APART": ((argument("x"),), (argument("y"),)),
         "AMBIENT": Ambient.now(),
     }.get(name, 1)
     guard = Guard(name, argument("thing"), expected, PLACE)

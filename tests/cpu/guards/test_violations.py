@@ -216,6 +216,33 @@ def _ambient() -> tuple:
     return lambda x: (x * 2, (x * 2).requires_grad), (_x().requires_grad_(),), change
 
 
+@violates("SHAPE")
+def _shape() -> tuple:
+    def take(x: torch.Tensor, it: Any) -> torch.Tensor:
+        return x * next(it)[0]
+
+    return take, (_x(), zip([1], [2])), (_x(), zip((1, 5), [2]))
+
+
+@violates("ENDS")
+def _ends() -> tuple:
+    def use_up(x: torch.Tensor, it: Any) -> torch.Tensor:
+        for _ in it:
+            x = x * 2
+        return x
+
+    return use_up, (_x(), iter([1, 2])), (_x(), iter([1, 2, 3]))
+
+
+@violates("APART")
+def _apart() -> tuple:
+    def take(x: torch.Tensor, a: Any, b: Any) -> torch.Tensor:
+        return x * next(a) + next(b)
+
+    one = iter([3, 4, 5])
+    return take, (_x(), iter([3, 4]), iter([3, 5])), (_x(), one, one)
+
+
 def _kinds() -> set[str]:
     """The kinds of all guards of all plans."""
     return {

@@ -1,0 +1,228 @@
+"""Iterators from outside: what they are about to give, without advancing them.
+
+The builtin iterators tell their state when pickled (``__reduce__``), so that a copy can run ahead
+of the original. An iterator over other iterators is copied with them. What would run the user's
+code (``map`` of a function, a generator) is not copied.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import gc
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+#: Iterators whose state is a container and a position, or numbers alone.
+LEAVES: frozenset[type] = frozenset(
+    type(it)
+    for it in (
+        *(iter([]), reversed([]), iter(()), reversed(()), iter("a"), iter("\u20ac"), iter(b"")),
+        *(iter(bytearray()), iter(range(0)), iter(range(2**70)), iter(set())),
+        *(iter({}), iter({}.values()), iter({}.items())),
+        *(reversed({}), reversed({}.values()), reversed({}.items())),
+        *(iter(collections.OrderedDict()), iter(collections.deque())),
+        *(reversed(collections.deque()), itertools.count(), itertools.repeat(0, 0)),
+        *(itertools.product(), itertools.permutations(()), itertools.combinations((), 0)),
+    )
+)
+#: Iterators over other iterators that run no code of the user's.
+COMPOSITES: frozenset[type] = frozenset(
+    {
+        zip,
+        enumerate,
+        itertools.chain,
+        itertools.islice,
+        itertools.cycle,
+        itertools.zip_longest,
+        itertools.compress,
+    }
+)
+
+_CONTAINERS = (list, tuple, dict, set, frozenset, str, bytes, range, collections.deque)
+_SEQUENTIAL = (type(iter(())), type(iter([])))
+_SHAPED = COMPOSITES | {map, filter}
+
+
+def _parts(iterator: Any) -> Iterator[Any]:
+    """What an iterator over iterators holds, however deep in its state."""
+    if type(iterator) is itertools.chain:
+        yield from _links(iterator) or ()
+        return
+    _, *state = iterator.__reduce__()
+    level = [part for part in state if type(part) is tuple]
+    for parts in level:
+        yield from parts
+
+
+def _links(chain: Any) -> list[Any] | None:
+    """What a chain goes through from here on; the first is what it is in the middle of.
+
+    None where only making them one after the other would tell.
+    """
+    _, _, *state = chain.__reduce__()
+    if not state:
+        return []
+    waiting, *active = state[0]
+    if type(waiting) not in _SEQUENTIAL:
+        return None
+    return active + list(copy.copy(waiting))
+
+
+def nested(iterator: Any, found: dict[int, Any]) -> bool:
+    """Collect ``iterator`` and those under it by id; whether all of them can be copied."""
+    if id(iterator) in found:
+        return True
+    found[id(iterator)] = iterator
+    kind = type(iterator)
+    if kind in LEAVES:
+        return True
+    if kind not in COMPOSITES:
+        return False
+    complete = kind is not itertools.chain or _links(iterator) is not None
+    for part in _parts(iterator):
+        if hasattr(type(part), "__next__"):
+            complete = nested(part, found) and complete
+        elif kind is itertools.chain and type(part) not in _CONTAINERS:
+            complete = False  # what would make an iterator of it?
+    return complete
+
+
+def shape(iterator: Any, memo: dict[int, int] | None = None) -> Any:
+    """The classes of ``iterator`` and of those under it, and which of them are one object."""
+    memo = {} if memo is None else memo
+    number = memo.get(id(iterator))
+    if number is not None:
+        return number
+    memo[id(iterator)] = len(memo)
+    kind = type(iterator)
+    if kind not in _SHAPED:
+        return kind
+    parts = [part for part in _parts(iterator) if hasattr(type(part), "__next__")]
+    return kind, *[shape(part, memo) for part in parts]
+
+
+def clone(iterator: Any, memo: dict[int, Any]) -> Any:
+    """An iterator in the same state, over copies of the iterators under it."""
+    made = memo.get(id(iterator))
+    if made is None:
+        if type(iterator) is itertools.chain:
+            made = itertools.chain(*[_clone(part, memo) for part in _parts(iterator)])
+            memo[id(iterator)] = made
+            return made
+        function, args, *rest = iterator.__reduce__()
+        made = function(*[_clone(part, memo) for part in args])
+        if rest and rest[0] is not None:
+            state = rest[0]
+            if type(state) is tuple:
+                state = tuple([_clone(part, memo) for part in state])
+            if type(iterator) is itertools.cycle:
+                state = (list(state[0]), state[1])  # it appends to what it has seen
+            made.__setstate__(state)
+        memo[id(iterator)] = made
+    return made
+
+
+def _clone(part: Any, memo: dict[int, Any]) -> Any:
+    return clone(part, memo) if hasattr(type(part), "__next__") else part
+
+
+class Ahead:
+    """What ``iterator`` will give: ``ahead[k]`` is the k-th item from here on.
+
+    ``IndexError`` where it ends before, as for a sequence of what is left.
+    """
+
+    __slots__ = ("copy", "items")
+
+    def __init__(self, iterator: Any):
+        self.copy = clone(iterator, {})
+        self.items: list[Any] = []
+
+    def __getitem__(self, index: int) -> Any:
+        while len(self.items) <= index:
+            try:
+                self.items.append(next(self.copy))
+            except StopIteration:
+                raise IndexError(index) from None
+        return self.items[index]
+
+    def ends(self, count: int) -> bool:
+        """Whether just ``count`` items are left."""
+        try:
+            self[count]
+        except IndexError:
+            return len(self.items) == count
+        return False
+
+
+def advance(iterator: Any, count: int, ended: bool) -> None:
+    """Take ``count`` items, and the end if that was seen."""
+    if ended:
+        collections.deque(iterator, 0)
+    else:
+        collections.deque(itertools.islice(iterator, count), 0)
+
+
+def is_over(iterator: Any, containers: Sequence[Any]) -> bool:
+    """Whether one of ``containers`` is what ``iterator``, or one under it, goes over."""
+    found: dict[int, Any] = {}
+    nested(iterator, found)
+    wanted = {id(container) for container in containers}
+    return any(id(part) in wanted for one in found.values() for part in _over(one))
+
+
+def _over(iterator: Any) -> Sequence[Any]:
+    if type(iterator).__name__.startswith(("dict_", "set_", "odict_")):
+        return gc.get_referents(iterator)  # pickled as a list of what is left
+    return iterator.__reduce__()[1] if type(iterator) in LEAVES else ()
+
+
+def apart(iterators: Sequence[Any], containers: Sequence[Any]) -> bool:
+    """Whether no two of ``iterators`` share one, and none goes over one of ``containers``."""
+    found: dict[int, Any] = {}
+    total = 0
+    for iterator in iterators:
+        own: dict[int, Any] = {}
+        nested(iterator, own)
+        total += len(own)
+        found |= own
+    if len(found) != total:
+        return False
+    return not containers or not any(is_over(iterator, containers) for iterator in iterators)
+
+
+class Feeder:
+    """The iterator under an ``enumerate`` that capture rebuilt.
+
+    Its items can be passed over: when capture has taken them from ``inner`` already, the
+    enumeration is brought up to date by counting only.
+    """
+
+    __slots__ = ("inner", "passing")
+
+    def __init__(self, inner: Any):
+        self.inner = inner
+        self.passing = 0
+
+    def __iter__(self) -> Feeder:
+        return self
+
+    def __next__(self) -> Any:
+        if self.passing:
+            self.passing -= 1
+            return None
+        return next(self.inner)
+
+
+def fed(enumeration: Any) -> Any:
+    """The iterator whose items ``enumeration`` numbers, if capture rebuilt it, or None."""
+    feeder = enumeration.__reduce__()[1][0]
+    return feeder.inner if type(feeder) is Feeder else None
+
+
+def count_on(enumeration: Any, count: int) -> None:
+    """Number ``count`` items that were taken from the iterator itself."""
+    enumeration.__reduce__()[1][0].passing += count
+    advance(enumeration, count, False)

@@ -1,0 +1,113 @@
+"""Side effects: statements that replay on the outside what a frame did to its shadows."""
+
+from __future__ import annotations
+
+import contextlib
+from types import CellType
+from typing import Any
+
+from refcompiler.capture.iterators import Parts
+from refcompiler.capture.values import DELETED, External, Rethrown, is_changed
+from refcompiler.guards.iterators import advance, count_on
+from refcompiler.interpreter.tracebacks import new_entries, with_entries
+from refcompiler.plan.rebuild import Rebuilder
+from refcompiler.plan.writer import Writer
+
+
+def replay(machine: Any, rebuilder: Rebuilder, writer: Writer) -> list[str]:
+    """Statements that replay what the frame did to objects from outside."""
+    lines = [line for view in machine.views.values() for line in _advance(view, writer)]
+    for (owner, name), value in machine.overlay.items():
+        external = machine.changed[owner]
+        target = writer.read(external.source)
+        if isinstance(external.value, dict):  # a module's globals, or a namespace
+            place = f"{target}[{writer.constant(name)}]"
+            if value is DELETED:  # it may be what the frame itself had put there
+                lines.append(f"{target}.pop({writer.constant(name)}, None)")
+                continue
+        elif isinstance(external.value, CellType):
+            place = f"{target}.cell_contents"
+        else:
+            setter = writer.constant(object.__setattr__)
+            if value is DELETED:
+                lines.append(f"{writer.constant(_discard)}({target}, {name!r})")
+            else:
+                lines.append(f"{setter}({target}, {name!r}, {rebuilder.expression(value)})")
+            continue
+        lines.append(
+            f"del {place}" if value is DELETED else f"{place} = {rebuilder.expression(value)}"
+        )
+    for external in list(machine.external.values()):
+        if external.tail:
+            target = writer.read(external.source)
+            lines.append(f"{target}.extend([{rebuilder.many(external.tail)}])")
+    for external in shadows(machine):
+        lines += _container_effect(external, rebuilder, writer)
+    for rethrown in machine.rethrown.values():
+        lines += _rethrow(rethrown, rebuilder, writer)
+    return lines
+
+
+def _advance(view: Any, writer: Writer) -> list[str]:
+    """What an iterator gave to the frame is taken from it."""
+    if type(view.iterator) is enumerate and type(view) is Parts:
+        arguments = f"{writer.read(view.source)}, {view.taken}"
+        return [f"{writer.constant(count_on)}({arguments})"] if view.taken else []
+    if type(view) is Parts or not (view.taken or view.ended):
+        return []
+    arguments = f"{writer.read(view.source)}, {view.taken}, {view.ended}"
+    return [f"{writer.constant(advance)}({arguments})"]
+
+
+def _rethrow(rethrown: Rethrown, rebuilder: Rebuilder, writer: Writer) -> list[str]:
+    """The links and the traceback entries that an exception got as it was raised again."""
+    target = writer.read(rethrown.source)
+    lines = [
+        f"{target}.{name} = {rebuilder.expression(value)}"
+        for name, value in rethrown.changes().items()
+    ]
+    added = new_entries(rethrown.error, rethrown.traceback)
+    if added:
+        entries = writer.constant(with_entries)
+        constant = writer.constant(tuple(added))
+        lines.append(f"{target}.__traceback__ = {entries}({target}.__traceback__, {constant})")
+    return lines
+
+
+def _discard(owner: Any, name: str) -> None:
+    """Delete an attribute, unless only the frame itself had made it."""
+    with contextlib.suppress(AttributeError):
+        object.__delattr__(owner, name)
+
+
+def shadows(machine: Any) -> list[External]:
+    seen: dict[int, External] = {}
+    for external in machine.external.values():
+        if external.shadow is not None:
+            seen[id(external)] = external
+    return list(seen.values())
+
+
+def _container_effect(external: External, rebuilder: Rebuilder, writer: Writer) -> list[str]:
+    shadow, original = external.shadow, external.original
+    if not is_changed(external):
+        return []
+    if isinstance(shadow, dict):
+        target = writer.read(external.source)
+        kept = list(shadow)[: len(original)] == list(original)
+        lines = []
+        if not kept:
+            lines.append(f"{target}.clear()")
+        for key, value in shadow.items():
+            if not kept or key not in original or original[key] is not value:
+                pair = f"[{rebuilder.expression(key)}] = {rebuilder.expression(value)}"
+                lines.append(target + pair)
+        return lines
+    if isinstance(shadow, set):
+        target = writer.read(external.source)
+        return [f"{target}.clear()", f"{target}.update([{rebuilder.many(shadow)}])"]
+    target = writer.read(external.source)
+    items = rebuilder.many(shadow)
+    if type(shadow) is list:
+        return [f"{target}[:] = [{items}]"]
+    return [f"{target}.clear()", f"{target}.extend([{items}])"]
