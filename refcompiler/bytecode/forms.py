@@ -201,7 +201,13 @@ _FORMS = {(3, 11): _311, (3, 12): _312, (3, 13): _313}
 #: interpreted; at the end of a loop only FOR_ITER gets to END_FOR, and drops the iterator itself.
 _SEND = {"SEND": ("YIELD_VALUE", "RESUME", "JUMP_BACKWARD_NO_INTERRUPT")}
 _SWALLOWS: dict[tuple[int, int], dict[str, tuple[str, ...]]] = {
-    (3, 13): {**_SEND, "END_FOR": ("POP_TOP",)}
+    (3, 11): _SEND,
+    (3, 12): {**_SEND, "CLEANUP_THROW": ("JUMP_BACKWARD",)},
+    (3, 13): {
+        **_SEND,
+        "CLEANUP_THROW": ("JUMP_BACKWARD_NO_INTERRUPT",),
+        "END_FOR": ("POP_TOP",),
+    },
 }
 
 #: What asks for a truth, and asks itself: a TO_BOOL before it (3.13) has nothing left to do.
@@ -210,5 +216,5 @@ TESTS = frozenset({"POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE", "UNARY_NOT"})
 KNOWN = frozenset(_FORMS)
 RUNNING = sys.version_info[:2]
 FORMS: dict[str, Form] = _FORMS.get(RUNNING, {})
-SWALLOWS = _SWALLOWS.get(RUNNING, _SEND)
+SWALLOWS = _SWALLOWS.get(RUNNING, {})
 plain: Form = _plain
