@@ -56,6 +56,15 @@ def _nothing(out: list[Step], raw: Raw, code: CodeType) -> None:
 # ---- 3.11 ------------------------------------------------------------------------------------
 
 
+def _as(name: str) -> Form:
+    """Another name for the same thing."""
+
+    def form(out: list[Step], raw: Raw, code: CodeType) -> None:
+        out.append(Step(name, raw.arg, raw.argval))
+
+    return form
+
+
 def _load_global(out: list[Step], raw: Raw, code: CodeType) -> None:
     out.append(Step(raw.name, raw.arg, (code.co_names[raw.arg >> 1], bool(raw.arg & 1))))
 
@@ -73,6 +82,7 @@ def _push_null(out: list[Step], raw: Raw, code: CodeType) -> None:
 _JUMPS = dict.fromkeys((dis.opname[op] for op in (*dis.hasjrel, *dis.hasjabs)), _shown)
 _311: dict[str, Form] = {
     **_JUMPS,
+    "JUMP_BACKWARD_NO_INTERRUPT": _as("JUMP_BACKWARD"),  # signals are CPython's affair
     **dict.fromkeys(("EXTENDED_ARG", "CACHE", "PRECALL", "NOP"), _nothing),
     **dict.fromkeys(("LOAD_CONST", "LOAD_NAME", "STORE_NAME", "DELETE_NAME"), _shown),
     **dict.fromkeys(("STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME", "IMPORT_FROM"), _shown),
