@@ -24,8 +24,16 @@ from fastpath.schedule.cluster import Cluster, Fusion
 from fastpath.schedule.kernel import Kernel
 from fastpath.schedule.loops import Builder
 from fastpath.schedule.roots import tensors_in
+from fastpath.schedule.streams import STREAM_ALIGNMENT
 
 CompileKernel = Callable[[Kernel], "tuple[Callable[..., None], str]"]
+
+
+def realigned(t: torch.Tensor) -> torch.Tensor:
+    """Fresh memory for a fresh tensor, for allocators that align less than torch's own."""
+    more = torch.empty(t.numel() + STREAM_ALIGNMENT // t.itemsize, dtype=t.dtype)
+    offset = -more.data_ptr() % STREAM_ALIGNMENT // t.itemsize
+    return torch.as_strided(more, t.size(), t.stride(), offset)
 
 
 class Wrapper:
@@ -171,9 +179,18 @@ class Wrapper:
             self._allocate(node)
         by_name = {n.name: self._variable[n] for n in (*cluster.needs, *own) if n in self._variable}
         pointers = [self._address(by_name[b.name]) for b in kernel.buffers]
+        for node in own:
+            if node.name in kernel.streamed:
+                self._align(by_name[node.name])
         self.names[f"k{number}"] = run
         made = ", ".join(n.name for n in cluster.members)
         self.lines.append(f"k{number}({', '.join(pointers)})  # {made}")
+
+    def _align(self, name: str) -> None:
+        """Whole vectors go past the caches only to aligned addresses, as all of torch's are."""
+        self.names["realigned"] = realigned
+        move = f"{name} = realigned({name}); {name}_p = {name}.data_ptr()"
+        self.lines.append(f"if {name}_p % {STREAM_ALIGNMENT}: {move}")
 
     def _call(self, call: Call) -> None:
         self.report.aten_calls[call.name] = self.report.aten_calls.get(call.name, 0) + 1

@@ -14,7 +14,10 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
+from fastpath.schedule.streams import STREAM_ALIGNMENT
+
 MOST_SCOPES = 64
+STREAMED = "streamed"
 TABLES = MOST_SCOPES - 1  # the scope of constant tables, which no buffer shares
 
 _I8, _I16, _I32, _I64 = (ir.IntType(n) for n in (8, 16, 32, 64))
@@ -45,11 +48,18 @@ _MEMORY = {
 }
 
 
-def declare_scope(module: ir.Module, instruction: Any, scope: int) -> None:
-    """Say that the load or store ``instruction`` touches the memory of buffer ``scope`` alone."""
+def declare_scope(module: ir.Module, instruction: Any, scope: int, streamed: bool = False) -> None:
+    """Say that the load or store ``instruction`` touches the memory of buffer ``scope`` alone.
+
+    One that is ``streamed`` is marked, for the code generator, by a scope in a domain of its own,
+    which says nothing about aliases and is among the little that survives the vectoriser.
+    """
     domain = module.add_metadata(["fastpath buffers"])
     scopes = [module.add_metadata([f"buffer {n}", domain]) for n in range(MOST_SCOPES)]
-    instruction.set_metadata("alias.scope", module.add_metadata([scopes[scope]]))
+    own = [scopes[scope]]
+    if streamed:
+        own.append(module.add_metadata([STREAMED, module.add_metadata(["fastpath stores"])]))
+    instruction.set_metadata("alias.scope", module.add_metadata(own))
     others = [s for n, s in enumerate(scopes) if n != scope]
     instruction.set_metadata("noalias", module.add_metadata(others))
 
@@ -84,7 +94,7 @@ def load(dtype: str, scope: int) -> Any:
 
 
 @functools.cache
-def store(dtype: str, scope: int) -> Any:
+def store(dtype: str, scope: int, streamed: bool = False) -> Any:
     """``store(address, index, value)``. A reduced float has been rounded to its dtype before."""
     memory, value = _MEMORY[dtype], _NUMBA[dtype]
 
@@ -99,12 +109,17 @@ def store(dtype: str, scope: int) -> Any:
             elif dtype == "float16":
                 v = builder.fptrunc(v, ir.HalfType())
             done = builder.store(v, _address(builder, args[0], args[1], memory))
-            declare_scope(builder.module, done, scope)
+            declare_scope(builder.module, done, scope, streamed)
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64, value), generate
 
     return store_element
+
+
+def store_streamed(dtype: str, scope: int) -> Any:
+    """A store past the caches, if it becomes one of whole vectors that are aligned."""
+    return store(dtype, scope, streamed=True)
 
 
 def _word(builder: Any, base: Any, index: Any) -> Any:
@@ -142,7 +157,7 @@ def load_high(dtype: str, scope: int) -> Any:
 
 
 @functools.cache
-def store_pair(dtype: str, scope: int) -> Any:
+def store_pair(dtype: str, scope: int, streamed: bool = False) -> Any:
     """``store_pair(address, index, even, odd)``: both have been rounded before."""
     assert dtype == "bfloat16"
 
@@ -153,7 +168,7 @@ def store_pair(dtype: str, scope: int) -> Any:
             word = builder.or_(builder.lshr(low, _I32(16)), builder.and_(high, _HIGH))
             done = builder.store(word, _word(builder, *args[:2]))
             done.align = 2
-            declare_scope(builder.module, done, scope)
+            declare_scope(builder.module, done, scope, streamed)
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64, types.float32, types.float32), generate
@@ -161,14 +176,37 @@ def store_pair(dtype: str, scope: int) -> Any:
     return store_halves
 
 
+def store_pair_streamed(dtype: str, scope: int) -> Any:
+    return store_pair(dtype, scope, streamed=True)
+
+
+def _argument(aligned: bool) -> Any:
+    @intrinsic
+    def argument(typing_context, addresses, place):
+        def generate(context, builder, signature, args):
+            got = builder.load(_address(builder, args[0], args[1], _I64))
+            return builder.and_(got, _I64(-STREAM_ALIGNMENT)) if aligned else got
+
+        return types.int64(types.int64, types.int64), generate
+
+    return argument
+
+
+address = _argument(aligned=False)  # ``address(addresses, k)``: the k-th argument of the kernel
+aligned_address = _argument(aligned=True)  # the same of one that is known to be aligned
+
+
 @intrinsic
-def address(typing_context, addresses, place):
-    """``address(addresses, k)``: the k-th argument of the kernel."""
+def drain(typing_context):
+    """``drain()``: what was streamed is in memory for all threads."""
 
     def generate(context, builder, signature, args):
-        return builder.load(_address(builder, args[0], args[1], _I64))
+        kind = ir.FunctionType(ir.VoidType(), [])
+        function = builder.module.declare_intrinsic("llvm.x86.sse.sfence", (), kind)
+        builder.call(function, [])
+        return context.get_dummy_value()
 
-    return types.int64(types.int64, types.int64), generate
+    return types.void(), generate
 
 
 @functools.cache

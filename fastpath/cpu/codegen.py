@@ -9,6 +9,7 @@ So kernels have a code generator of their own, which the user's own numba functi
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,11 +17,49 @@ import llvmlite.binding as llvm
 from numba.core import codegen, registry
 from numba.core.ccallback import CFunc
 
+from fastpath.cpu.access import STREAMED
+
 SPEED_LEVEL = 3
+
+
+_STORE = re.compile(
+    r"^( *store <(\d+) x \w+> .*, align (\d+), !alias\.scope (!\d+).*)$", re.MULTILINE
+)
+_WIDTH = re.compile(r"<\d+ x (?:i(\d+)|(float)|(double)|(half))>")
+_FLOATS = (32, 64, 16)
+
+
+def stream(text: str) -> str:
+    """The module, with the stores that ``declare_scope`` marked going past the caches.
+
+    The vectoriser refuses single elements that are to be streamed, so whole vectors are told of it
+    afterwards; only those that are aligned can be.
+    """
+    number = 1 + max((int(n) for n in re.findall(r"^!(\d+) =", text, re.MULTILINE)), default=0)
+    nodes = dict(re.findall(r"^(!\d+) = (?:distinct )?!\{(.*)\}$", text, re.MULTILINE))
+    marks = {name for name, body in nodes.items() if body.startswith(f'!"{STREAMED}"')}
+    if not marks:
+        return text
+    lists = {name for name, body in nodes.items() if marks & set(body.split(", "))}
+    hint = f"!{number}"
+
+    def hinted(match: re.Match[str]) -> str:
+        line, lanes, align, scopes = match.groups()
+        bits = _WIDTH.search(line)
+        assert bits is not None
+        integer, *floats = bits.groups()
+        width = int(integer) if integer else _FLOATS[[bool(f) for f in floats].index(True)]
+        if scopes not in lists or int(align) * 8 < int(lanes) * width:
+            return line
+        return f"{line}, !nontemporal {hint}"
+
+    return _STORE.sub(hinted, text) + f"\n{hint} = !{{i32 1}}\n"
 
 
 class KernelLibrary(codegen.JITCodeLibrary):
     """One kernel's module."""
+
+    _final_module: Any
 
     def _optimize_functions(self, ll_module: Any) -> None:
         ll_module.data_layout = self._codegen._data_layout
@@ -33,6 +72,12 @@ class KernelLibrary(codegen.JITCodeLibrary):
         tuning.loop_unrolling = False
         builder = llvm.create_pass_builder(self._codegen._tm, tuning)
         builder.getModulePassManager().run(self._final_module, builder)
+        text = str(self._final_module)
+        changed = stream(text)
+        if changed != text:
+            name = self._final_module.name
+            self._final_module = llvm.parse_assembly(changed)
+            self._final_module.name = name
 
 
 class KernelCodegen(codegen.JITCPUCodegen):

@@ -72,6 +72,8 @@ def _environment(printed: Printed) -> dict[str, Any]:
         "m": maths,
         "int64": numba.int64,
         "address": access.address,
+        "aligned_address": access.aligned_address,
+        "drain": access.drain,
         "add_reordered": access.add_reordered,
         "mul_reordered": access.mul_reordered,
     }

@@ -23,8 +23,8 @@ from fastpath.schedule.kernel import (
     Statement,
     Store,
     Transposed,
+    operands,
 )
-from fastpath.schedule.loops import operands
 from specs.dtypes import compute_dtype, int_range, is_float
 from specs.scalars import NUMBA_SUFFIX
 
@@ -104,7 +104,8 @@ class Printer:
     def print(self) -> Printed:
         kernel = self.kernel
         for n in range(len(kernel.buffers)):
-            self.line(f"p{n} = address(addresses, {n})")
+            get = "aligned_address" if kernel.buffers[n].name in kernel.streamed else "address"
+            self.line(f"p{n} = {get}(addresses, {n})")
         for name, (dtype, count) in kernel.scratch.items():
             self._scratch(name, dtype, count)
         for turned in kernel.transposed:
@@ -121,6 +122,9 @@ class Printer:
         self._unit()
         for stage in kernel.stages:
             self._stage(stage)
+        if kernel.streamed:
+            self.depth = 1
+            self.line("drain()")
         body = "\n".join(self.lines)
         return Printed(f"def kernel(addresses, begin, end):\n{body}\n", self.names)
 
@@ -266,7 +270,7 @@ class Printer:
         for s in stage.statements:
             texts = [half.text(s.value) for half in halves]
             if isinstance(s, Store):
-                store = self.memory("store_pair", s.buffer)
+                store = self._store(s.buffer, "_pair")
                 place = f"p{self.scope[s.buffer]}, {self.index(s.index)}"
                 self.line(f"{store}({place}, {', '.join(texts)})")
                 continue
@@ -307,7 +311,7 @@ class Printer:
     def _statement(self, s: Statement, scope: Scope) -> None:
         value = scope.text(s.value)
         if isinstance(s, Store):
-            store = self.memory("store", s.buffer)
+            store = self._store(s.buffer)
             self.line(f"{store}(p{self.scope[s.buffer]}, {self.index(s.index)}, {value})")
         elif isinstance(s, Keep):
             store = self.memory("store", s.scratch)
@@ -377,6 +381,10 @@ class Printer:
         self.depth = depth
 
     # -- values ----------------------------------------------------------------------------------
+
+    def _store(self, buffer: str, kind: str = "") -> str:
+        streamed = "_streamed" if buffer in self.kernel.streamed else ""
+        return self.memory(f"store{kind}{streamed}", buffer)
 
     def memory(self, what: str, name: str) -> str:
         dtype, place = self.dtype[name], self.scope[name]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Axis, variable
-from fastpath.schedule.loops import operands
+from fastpath.schedule.kernel import operands
 from specs.dtypes import is_float
 from specs.scalars import NUMBA_SUFFIX, SCALARS, cast_text
 

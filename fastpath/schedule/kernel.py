@@ -56,6 +56,24 @@ class Stage:
     axes: tuple[Axis, ...]
     statements: list[Statement]
 
+    def loads(self) -> list[Expr]:
+        """The distinct elements of memory that it reads."""
+        found: dict[Expr, None] = {}
+        seen: set[Expr] = set()
+        stack = [s.value for s in self.statements]
+        while stack:
+            e = stack.pop()
+            if e not in seen:
+                seen.add(e)
+                if e.op == "load":
+                    found[e] = None
+                stack.extend(operands(e))
+        return list(found)
+
+
+def operands(e: Expr) -> tuple[Expr, ...]:
+    return () if e.op in ("const", "index", "load", "reduced", "scratch", "tile") else e.args
+
 
 @dataclass(frozen=True)
 class Buffer:
@@ -93,6 +111,7 @@ class Kernel:
     work: int = 0  # element operations, about: what threads are worth
     tile: Axis | None = None  # runs in blocks of ``block`` too; its loop is outside the lanes'
     transposed: list[Transposed] = field(default_factory=list)
+    streamed: frozenset[str] = frozenset()  # buffers written past the caches: see streams.py
     pairs: bool = False  # the innermost loops may take two elements at a time: see pairs.py
 
     @property

@@ -24,8 +24,10 @@ from fastpath.schedule.kernel import (
     Statement,
     Store,
     Transposed,
+    operands,
 )
 from fastpath.schedule.pairs import in_pairs
+from fastpath.schedule.streams import streamed
 
 BLOCK = 4096  # lanes of a unit where all lanes are independent
 TILE = 64  # lanes and rows of a transposed tile
@@ -36,6 +38,12 @@ ITEMSIZE = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat1
 
 def itemsize(dtype: str) -> int:
     return ITEMSIZE.get(dtype, 8 if dtype.endswith("64") else 4)
+
+
+def _bytes(node: Node) -> int:
+    """Of its elements in memory, those of an expanded dimension once."""
+    counts = (n for n, stride in zip(node.shape, node.strides) if stride)
+    return math.prod(counts) * itemsize(node.dtype)
 
 
 class Builder:
@@ -51,6 +59,7 @@ class Builder:
         self._costs: dict[Node, int] = {}
         self._reads: dict[str, str] = {}
         self._written: dict[str, str] = {}
+        self._bytes: dict[str, int] = {}
 
     def build(self) -> Kernel:
         cluster = self.cluster
@@ -73,11 +82,11 @@ class Builder:
                 if node in self.stored:
                     offset = linear(self._kept_position(node), node.strides)
                     done = Expr("reduced", (node.name,), node.dtype)
-                    self._written[node.name] = node.dtype
+                    self._write(node)
                     pending[at + 1].append((node, Store(node.name, offset, done)))
                 continue
             if node in self.stored:
-                self._written[node.name] = node.dtype
+                self._write(node)
                 offset = linear(index, node.strides)
                 pending[at].append((node, Store(node.name, offset, value)))
             if node in self._scratched:
@@ -144,7 +153,12 @@ class Builder:
 
     def _load(self, node: Node, index: Position) -> Expr:
         self._reads[node.name] = node.dtype
+        self._bytes[node.name] = _bytes(node)
         return Expr("load", (node.name, linear(index, node.strides)), node.dtype)
+
+    def _write(self, node: Node) -> None:
+        self._written[node.name] = node.dtype
+        self._bytes[node.name] = _bytes(node)
 
     def _cost(self, node: Computed) -> int:
         if node not in self._costs:
@@ -276,6 +290,7 @@ class Builder:
         )
         kernel = transpose_tiles(collapse(kernel))
         kernel.pairs = in_pairs(kernel)
+        kernel.streamed = streamed(kernel, self._bytes)
         return kernel
 
 
@@ -304,7 +319,7 @@ def transpose_tiles(kernel: Kernel) -> Kernel:
     if lane is None or len(kernel.stages) != 1 or kernel.stages[0].axes or lane.extent < TILE:
         return kernel
     across: dict[Axis, list[Expr]] = {}
-    for e in _loads(kernel):
+    for e in kernel.stages[0].loads():
         step = e.args[1].coefficient(lane)
         if step in (0, 1, None):
             continue
@@ -332,20 +347,6 @@ def transpose_tiles(kernel: Kernel) -> Kernel:
     return kernel
 
 
-def _loads(kernel: Kernel) -> list[Expr]:
-    found: dict[Expr, None] = {}
-    seen: set[Expr] = set()
-    stack = [s.value for stage in kernel.stages for s in stage.statements]
-    while stack:
-        e = stack.pop()
-        if e not in seen:
-            seen.add(e)
-            if e.op == "load":
-                found[e] = None
-            stack.extend(operands(e))
-    return list(found)
-
-
 def _replace(e: Expr, values: dict[Expr, Expr]) -> Expr:
     """``e`` with expressions replaced; ``values`` doubles as the memo."""
     known = values.get(e)
@@ -354,10 +355,6 @@ def _replace(e: Expr, values: dict[Expr, Expr]) -> Expr:
         known = Expr(e.op, tuple(_replace(a, values) for a in parts), e.dtype) if parts else e
         values[e] = known
     return known
-
-
-def operands(e: Expr) -> tuple[Expr, ...]:
-    return () if e.op in ("const", "index", "load", "reduced", "scratch", "tile") else e.args
 
 
 def _rewrite(e: Expr, values: dict[Axis, Index], memo: dict[Expr, Expr]) -> Expr:

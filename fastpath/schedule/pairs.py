@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fastpath.ir.expr import Expr
 from fastpath.ir.index import Index
 from fastpath.schedule.kernel import Kernel, Stage, Store
 
@@ -46,17 +45,8 @@ def in_pairs(kernel: Kernel) -> bool:
 def _accesses(kernel: Kernel, stage: Stage) -> Iterator[tuple[str, Index]]:
     """Dtype and index of each access to memory; a scratch row is laid out as the loops want."""
     dtypes = {b.name: b.dtype for b in kernel.buffers}
-    seen: set[Expr] = set()
     for s in stage.statements:
         if isinstance(s, Store):
             yield dtypes[s.buffer], s.index
-        stack = [s.value]
-        while stack:
-            e = stack.pop()
-            if e in seen:
-                continue
-            seen.add(e)
-            if e.op == "load":
-                yield dtypes[e.args[0]], e.args[1]
-            elif e.op not in ("const", "index", "reduced", "scratch", "tile"):
-                stack.extend(e.args)
+    for e in stage.loads():
+        yield dtypes[e.args[0]], e.args[1]

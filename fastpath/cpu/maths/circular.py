@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from fastpath.cpu.maths import coefficients as c
 from fastpath.cpu.maths import quadrants
@@ -14,31 +15,38 @@ from fastpath.cpu.maths.exponential import (
     clamped,
     copysign,
     exp,
-    exp_in_range,
     nearest,
+    scaled_in_range,
     two_product,
     two_sum,
 )
-from fastpath.cpu.maths.rare import at_least, when_large
+from fastpath.cpu.maths.rare import unless_large
 
 # -- sine, cosine, tangent ------------------------------------------------------------------------
 
 
-def _near_single(x: Value) -> tuple[Value, Value]:
-    """(r, k) with x = k pi/2 + r, abs(r) <= pi/4, r in float64, for abs(x) < 2**23.
+Angle = tuple[Value, Value | None, Value]  # (r, r_low, k): the angle k pi/2 + r + r_low
 
-    The product of k and the first part of pi/2 is exact.
+_BOUND = {"f32": 2.0**17, "f64": 2.0**20}  # from there on, arguments are large
+
+
+def _near(x: Value, kind: str) -> Angle:
+    """x as an angle with abs(r) <= pi/4, r in ``kind``, for arguments that are not large.
+
+    The product of k and the first part of pi/2 is exact, and so is what it leaves of x.
     """
-    x = x.to("f64")
-    k_float, k = nearest(x, 1 / c.HALF_PI[0])
-    r = k_float.fma(-c.HALF_PI_F32[0], x)
-    return k_float.fma(-c.HALF_PI_F32[1], r), k.to("i32")
+    if x.kind == "f64":
+        return _near_double(x)
+    y = x.to(kind)
+    k_float, k = nearest(y, 1 / c.HALF_PI[0])
+    r = y
+    for part in c.HALF_PI_F32 if kind == "f32" else c.HALF_PI_WIDE:
+        r = k_float.call("fma", -part, r)
+    return r, None, k.to("i32")
 
 
-def _near_double(x: Value) -> tuple[Value, Value, Value]:
-    """(r, r_low, k) with x = k pi/2 + r + r_low, abs(r) <= pi/4, for abs(x) < 2**20.
-
-    The products of k and the first two parts of pi/2 are exact, and so is what the subtractions
+def _near_double(x: Value) -> Angle:
+    """The products of k and the first two parts of pi/2 are exact, and so is what the subtractions
     round away: x is a multiple of a larger power of two than their last bits (T. J. Dekker, 1971).
     """
     k_float, k = nearest(x, 1 / c.HALF_PI[0])
@@ -52,7 +60,7 @@ def _near_double(x: Value) -> tuple[Value, Value, Value]:
 
 
 def _far_single(x: Value) -> tuple[Value, Value]:
-    """The same as :func:`_near_single` for every finite float32 x from 1."""
+    """(r, k) with x = k pi/2 + r, r in float64, for every finite float32 x from 1."""
     word = x.bitcast("u32")
     exponent = (word >> 23) & 255
     significand = ((word & 0x807FFFFF) | 0x4B000000).bitcast("f32").to("f64")
@@ -95,87 +103,70 @@ def _far_double(x: Value) -> tuple[Value, Value]:
     return r + low.fma(c.HALF_PI[0], total.fma(c.HALF_PI[1], r_low)), k
 
 
-def _far(x: Value) -> Value:
-    """r and k of a large x in one word: two bits of the exponent are known, since abs(r) < 2.
-
-    They are 0 and 1 as long as r is not very small, which it never is (2**-62 or so).
-    """
+def _far(x: Value, kind: str) -> Angle:
+    """x as an angle for every x from 1; nan for infinity."""
     r, k = _far_single(x) if x.kind == "f32" else _far_double(x)
-    word = f"u{x.bits}"
-    return (r.to(x.kind).bitcast(word) ^ ((k.bitcast(f"u{k.bits}") & 3) << (x.bits - 3))).bitcast(
-        x.kind
+    return (r + (x - x).to(r.kind)).to(kind), None, k
+
+
+def _circular(name: str, x: Value, of_angle: Callable[[Angle], Value], kind: str) -> Value:
+    """``of_angle(angle)`` of x, computed in ``kind``."""
+    usual = of_angle(_near(x, kind)).to(x.kind)
+    return unless_large(
+        x,
+        usual,
+        _BOUND[x.kind],
+        f"{name}.{x.kind}",
+        lambda large: of_angle(_far(large, kind)).to(x.kind),
     )
-
-
-def _reduced(x: Value, kind: str) -> tuple[Value, Value | None, Value]:
-    """(r, r_low, k) with x = k pi/2 + r + r_low modulo 2 pi, abs(r) <= pi/4, r in ``kind``.
-
-    ``r_low`` is for float64 x. A nan for what is not finite.
-    """
-    low: Value | None = None
-    if x.kind == "f32":
-        bound = 2.0**23
-        r, k = _near_single(x)
-        r = r.to(kind)
-    else:
-        bound = 2.0**20
-        r, low, k = _near_double(x)
-    word, shift = f"u{x.bits}", x.bits - 3
-    packed = when_large(x, bound, f"angle.{x.kind}", _far).bitcast(word)
-    far_k = (packed >> shift) ^ 1
-    far_r = ((packed & ~(3 << shift)) | (1 << shift)).bitcast(x.kind).to(kind)
-    large = at_least(x, bound)
-    if low is not None:
-        low = large.where(0.0, low)
-    return large.where(far_r, r), low, large.where(far_k.bitcast(k.kind), k)
 
 
 def _sine(r: Value, low: Value | None = None) -> Value:
     """sin(r + low) for abs(r) <= pi/4."""
     z = r * r
-    tail = r * z * polynomial(z, by_kind(r, "SIN"))
     if low is None:
-        return r + tail
-    return r + (tail + low.fma(1 - z * 0.5, 0.0))
+        return (r * z).fma(polynomial(z, by_kind(r, "SIN")), r)
+    return r + (r * z * polynomial(z, by_kind(r, "SIN")) + low.fma(1 - z * 0.5, 0.0))
 
 
 def _cosine(r: Value, low: Value | None = None) -> Value:
     """cos(r + low) for abs(r) <= pi/4."""
     z = r * r
+    if low is None:
+        return z.fma(z.fma(polynomial(z, by_kind(r, "COS")), -0.5), 1.0)
     half = z * 0.5
     head = 1 - half
-    tail = z * z * polynomial(z, by_kind(r, "COS")) + ((1 - head) - half)
-    if low is not None:
-        tail = tail - r * low
-    return head + tail
+    return head + (z * z * polynomial(z, by_kind(r, "COS")) + ((1 - head) - half) - r * low)
 
 
-def _quadrant(k: Value, sine: Value, cosine: Value) -> Value:
-    """The sine of the angle k pi/2 + r from sine and cosine of r."""
-    value = (k & 1).ne(0).where(cosine, sine)
-    return (k & 2).ne(0).where(-value, value)
-
-
-def _circular(x: Value, shift: int) -> Value:
-    r, low, k = _reduced(x, x.kind)
-    return _quadrant(k + shift if shift else k, _sine(r, low), _cosine(r, low))
+def _turned(angle: Angle, turns: int) -> Value:
+    """The sine of the angle and so many quarter turns."""
+    r, low, k = angle
+    k = k + turns if turns else k
+    value = (k & 1).ne(0).where(_cosine(r, low), _sine(r, low))
+    word = f"u{r.bits}"
+    sign = (k.to(word) << (r.bits - 2)) & (1 << (r.bits - 1))
+    return (value.bitcast(word) ^ sign).bitcast(r.kind)
 
 
 def sin(x: Value) -> Value:
-    return x.eq(0).where(x, _circular(x, 0))
+    return x.eq(0).where(x, _circular("sin", x, lambda angle: _turned(angle, 0), x.kind))
 
 
 def cos(x: Value) -> Value:
-    return _circular(x, 1)
+    return _circular("cos", x, lambda angle: _turned(angle, 1), x.kind)
+
+
+def _tangent(angle: Angle) -> Value:
+    r, low, k = angle
+    sine, cosine = _sine(r, low), _cosine(r, low)
+    odd = (k & 1).ne(0)
+    return odd.where(-cosine, sine) / odd.where(sine, cosine)
 
 
 def tan(x: Value) -> Value:
     """In float64 for both kinds."""
-    r, low, k = _reduced(x, "f64")
-    sine, cosine = _sine(r, low), _cosine(r, low)
-    odd = (k & 1).ne(0)
-    value = odd.where(-cosine, sine) / odd.where(sine, cosine)
-    return x.eq(0).where(x, value.to(x.kind))
+    return x.eq(0).where(x, _circular("tan", x, _tangent, "f64"))
 
 
 # -- inverses -------------------------------------------------------------------------------------
@@ -254,11 +245,12 @@ def erf(x: Value) -> Value:
     z = x * x
     small = x.fma(polynomial(z, by_kind(x, "ERF")), x)
     if x.kind == "f32":
-        t = (size > 4).where(4.0, size)
-        rest = exp_in_range(polynomial(t, c.ERF_TAIL_F32))
+        power = polynomial(size.call("minimum", 4.0), c.ERF_TAIL_F32)
+        n_float, n = nearest(power, 1.0)
+        r = power - n_float
+        rest = scaled_in_range(r.fma(polynomial(r, c.ERF_POWER_F32), 1.0), n)
     else:
-        t = (size > 6).where(6.0, size)
-        rest = _erfc_positive(t)
+        rest = _erfc_positive(size.call("minimum", 6.0))
     return (size < 0.9).where(small, copysign(1 - rest, x))
 
 

@@ -8,7 +8,12 @@ negligible, and rounded once.
 
 from __future__ import annotations
 
+import functools
 import math
+
+from llvmlite import ir
+from llvmlite.binding import llvm_version_info
+from numba.core.registry import cpu_target
 
 from fastpath.cpu.maths import coefficients as c
 from fastpath.cpu.maths.emitter import Value, polynomial
@@ -67,18 +72,43 @@ def power_of_two(n: Value, kind: str) -> Value:
     return ((n + form.bias) << form.mantissa).bitcast(kind)
 
 
+@functools.cache
+def _scales_in_one() -> bool:
+    """Whether ``llvm.ldexp`` is an instruction, of vectors too: with AVX-512, from LLVM 22."""
+    if llvm_version_info[0] < 22:
+        return False
+    _, _, features = cpu_target.target_context.codegen().magic_tuple()
+    return {"+avx512f", "+avx512vl"} <= set(features.split(","))
+
+
 def scaled(x: Value, n: Value) -> Value:
     """x * 2**n, over- and underflowing as it should, for abs(n) up to twice the largest exponent.
 
-    The first factor is exact as long as x is near 1, so the result is rounded once.
+    The result is rounded once: the first factor is exact as long as x is near 1.
     """
+    if _scales_in_one():
+        count = n.to("i32")
+        operands = [x.ir, count.ir]
+        types = [value.type for value in operands]
+        name = f"llvm.ldexp.{x.kind}.i32"
+        function = x.builder.module.globals.get(name)
+        if function is None:
+            signature = ir.FunctionType(types[0], types)
+            function = ir.Function(x.builder.module, signature, name)
+        return Value(x.builder, x.builder.call(function, operands), x.kind)
     half = n >> 1
     return x * power_of_two(half, x.kind) * power_of_two(n - half, x.kind)
 
 
+def scaled_in_range(x: Value, n: Value) -> Value:
+    """x * 2**n where both are normal."""
+    form = format_of(x)
+    return (x.bitcast(form.word) + (n << form.mantissa)).bitcast(x.kind)
+
+
 def clamped(x: Value, low: float, high: float) -> Value:
     """Between the bounds; a nan stays."""
-    return (x > high).where(high, (x < low).where(low, x))
+    return x.call("maximum", low).call("minimum", high)
 
 
 def _reduced_exp(x: Value, low: Value | None = None) -> tuple[Value, Value]:
@@ -86,12 +116,14 @@ def _reduced_exp(x: Value, low: Value | None = None) -> tuple[Value, Value]:
     n_float, n = nearest(x, 1 / math.log(2))
     high_part, low_part = format_of(x).ln2
     high = n_float.fma(-high_part, x)  # exact
-    rest = n_float * low_part
-    if low is not None:
-        rest = rest - low
+    coefficients = by_kind(x, "EXP")
+    if low is None:
+        r = n_float.fma(-low_part, high)
+        return r.fma(r.fma(polynomial(r, coefficients), 1.0), 1.0), n
+    rest = n_float * low_part - low
     r = high - rest
     lost = (high - r) - rest  # by rounding r: a quarter of an ULP of the result
-    return r + (r * r).fma(polynomial(r, by_kind(x, "EXP")), lost) + 1, n
+    return r + (r * r).fma(polynomial(r, coefficients), lost) + 1, n
 
 
 def exp(x: Value, low: Value | None = None, shift: int = 0) -> Value:
@@ -103,8 +135,7 @@ def exp(x: Value, low: Value | None = None, shift: int = 0) -> Value:
 
 def exp_in_range(x: Value) -> Value:
     """exp(x) where the result is normal."""
-    y, n = _reduced_exp(x)
-    return y * power_of_two(n, x.kind)
+    return scaled_in_range(*_reduced_exp(x))
 
 
 def exp2(x: Value) -> Value:

@@ -259,11 +259,17 @@ TARGETS: dict[str, Target] = {
     "TANH_F64": Target(
         _odd_tail(mp.tanh), lambda z: z + mpf("1e-9"), 0, mpf("0.55") ** 2, 11, "f64"
     ),
-    "ERF_F32": Target(_erf_ratio, _one, 0, _ERF_SPLIT**2, 6, "f32"),
+    "ERF_F32": Target(_erf_ratio, _one, 0, _ERF_SPLIT**2, 5, "f32"),
     "ERF_F64": Target(_erf_ratio, _one, 0, _ERF_SPLIT**2, 12, "f64"),
     "ERF_TAIL_F32": Target(
-        lambda t: mp.log(mp.erfc(t)), lambda t: mp.erfc(t) / 0.8, mpf("0.89"), 4, 7, "f32"
+        lambda t: mp.log(mp.erfc(t), 2),
+        lambda t: mp.erfc(t) / mp.erf(t),
+        mpf("0.89"),
+        4,
+        6,
+        "f32",
     ),
+    "ERF_POWER_F32": Target(_exp2_tail, lambda r: max(abs(r), mpf("0.05")), -0.5, 0.5, 4, "f32"),
     "ERFC_F64": Target(_erfcx_mapped, _one, _mapped(mpf(0)), _mapped(_ERFC_END), 22, "f64"),
     "ATAN_F64": Target(
         _odd_tail(mp.atan), lambda z: z + mpf("1e-9"), 0, (mp.sqrt(2) - 1) ** 2, 11, "f64"
@@ -294,7 +300,8 @@ CONSTANTS: dict[str, list[Any]] = {
     "LOG10_2": pieces(mp.log(2) / mp.log(10), 41, 53),
     "PI": pieces(mp.pi, 53, 53),
     "HALF_PI": pieces(mp.pi / 2, 53, 53),
-    "HALF_PI_F32": pieces(mp.pi / 2, 30, 53),
+    "HALF_PI_F32": pieces(mp.pi / 2, 24, 24, 24),
+    "HALF_PI_WIDE": pieces(mp.pi / 2, 30, 53),
     "HALF_PI_F64": pieces(mp.pi / 2, 33, 33, 53),
     "THIRD": pieces(mpf(2) / 3, 53, 53),
 }
