@@ -7,38 +7,20 @@ that delegate, and the native frames between two runs of the interpreter.
 from __future__ import annotations
 
 import sys
-from types import CellType, CodeType, FrameType
+from types import CodeType, FrameType
 from typing import Any
 from weakref import ref
 
 from refcompiler.interpreter.binding import SUSPENDS
 from refcompiler.interpreter.frame import UNSET, Frame
 from refcompiler.interpreter.tracebacks import DRIVERS
+from refcompiler.interpreter.variables import visible_locals
 from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
 
 _native_frame = sys._getframe
 _SUSPENDED_IS_CLEARED = sys.version_info < (3, 13)
-
-
-def frame_locals(machine: Any, frame: Frame) -> Any:
-    """What ``locals()`` answers in ``frame``: in a function one dict, brought up to date."""
-    if frame.mapping is not None:
-        return frame.mapping
-    found: dict[str, Any] = {} if frame.snapshot is None else frame.snapshot
-    code = frame.code
-    plain = len(code.co_varnames)
-    for i, name in enumerate(frame.program.names):
-        value = frame.fast[i]
-        if type(value) is CellType and (i >= plain or name in code.co_cellvars):
-            value = machine.load_cell(value)
-        if value is UNSET:
-            found.pop(name, None)
-        else:
-            found[name] = machine.own(value)
-    frame.snapshot = found
-    return found
 
 
 #: Where a walk goes on outside of a run: a native frame, and the machine and interpreted frame
@@ -106,7 +88,7 @@ class FrameView:
 
     @property
     def f_locals(self) -> Any:
-        return frame_locals(self._machine, self._frame)
+        return visible_locals(self._machine, self._frame)
 
     @property
     def f_back(self) -> Any:
@@ -128,7 +110,6 @@ class FrameView:
             self._owner.close()
         frame.fast[:] = [UNSET] * len(frame.fast)
         frame.stack.clear()
-        frame.snapshot = None
 
 
 class NativeView:

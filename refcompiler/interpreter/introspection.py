@@ -15,7 +15,8 @@ from typing import Any
 
 from refcompiler.interpreter.classes import build_class, call_function_type, call_type, new_type
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
-from refcompiler.interpreter.frames import INNER, current_view, frame_locals, shown
+from refcompiler.interpreter.frames import INNER, current_view, shown
+from refcompiler.interpreter.variables import frame_locals
 from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS

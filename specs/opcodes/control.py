@@ -27,7 +27,7 @@ handled("JUMP_BACKWARD", MISC, "--", "Go on at the target.",
      "n = 0\nfor i in 'abc':\n    n += 1\nreturn n")  # fmt: skip
 _FROM = "def g():\n    yield from (1, 2)\nreturn list(g())"
 decoded("JUMP_BACKWARD_NO_INTERRUPT", MISC, "--", "The same, without looking for signals.", _FROM,
-        "SEND stands for the delegation whose loop it closes; elsewhere it is a JUMP_BACKWARD")  # fmt: skip
+        "it closes the loop of a SEND; elsewhere it is a JUMP_BACKWARD")  # fmt: skip
 handled(
     "POP_JUMP_FORWARD_IF_FALSE", MISC, "a --", "Go on at the target if a is false.", _IF, ONLY_311
 )
