@@ -21,6 +21,20 @@ from specs.version import VERSION as __version__
 _PUBLIC = {
     "compile": "refcompiler.runtime.api",
     "reset": "refcompiler.runtime.api",
+    "explain": "refcompiler.runtime.explain",
+    **dict.fromkeys(
+        (
+            "allow_in_graph",
+            "assume_constant_result",
+            "disable",
+            "is_compiling",
+            "is_dynamo_compiling",
+            "is_exporting",
+            "nested_compile_region",
+            "substitute_in_graph",
+        ),
+        "refcompiler.capture.marks",
+    ),
     "counters": "refcompiler.runtime.counters",
     "config": "refcompiler.runtime.config",
     "list_backends": "refcompiler.backends",

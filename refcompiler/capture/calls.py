@@ -11,8 +11,16 @@ from types import FunctionType, MethodType
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from refcompiler.capture.lookup import find, is_heap
+from refcompiler.capture.marked import (
+    CONSTANT,
+    DISABLED,
+    WHY_DISABLED,
+    is_allowed,
+    substitute_of,
+)
 from refcompiler.capture.natively import interpreting, is_quiet, natively
 from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES, is_numpy_scalar
 from refcompiler.capture.operators import Operators, Pulled
@@ -31,6 +39,7 @@ from refcompiler.capture.policy import (
     STATE_READERS,
     bound_owner,
     is_operation,
+    operation_name,
 )
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import Lazy, LazyMethod, Rethrown
@@ -45,7 +54,6 @@ from refcompiler.interpreter.binding import (
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
 from refcompiler.interpreter.registry import NATIVE_CODES, program_of
 
-_DISABLE_MARKS = ("_torchdynamo_disable", "__refcompiler_disable__")
 _TORCH_C = types.BuiltinFunctionType
 _ORIGINAL = "__refcompiler_original__"
 _TYPE_CALL = type.__dict__["__call__"]
@@ -187,9 +195,14 @@ class Calls(Operators):
             raise Break(row, f"{module}.{function.__qualname__}")
         if module.partition(".")[0] in SPEAKING_MODULES:
             raise Break("io", f"{module}.{function.__qualname__}")
-        for mark in _DISABLE_MARKS:
-            if function.__dict__.get(mark):
-                raise Break("disabled-function", function.__qualname__)
+        marks = function.__dict__
+        if marks:
+            if marks.get(DISABLED):
+                raise Break("disabled-function", disabled_text(function))
+            if marks.get(CONSTANT):
+                return self.call_assumed(function, args, kwargs)
+        if is_allowed(function):
+            return self.call_opaque(function, args, kwargs)
         original = function.__dict__.get(_ORIGINAL)
         if original is not None:  # a function compiled on its own is inlined
             source = self.source_of(function)
@@ -254,6 +267,44 @@ class Calls(Operators):
             raise TypeError(f"{function.__qualname__}() cannot be called with these arguments")
         return fast
 
+    # ---- functions that the user said something about -----------------------------------------
+
+    def constants(self, args: Sequence, kwargs: Mapping) -> tuple[list, dict] | None:
+        """The arguments if all of them are constants."""
+        forced = [self.force(a) for a in args]
+        named = {k: self.force(v) for k, v in kwargs.items()}
+        if all(type(v) in CONSTANT_TYPES for v in (*forced, *named.values())):
+            return forced, named
+        return None
+
+    def call_opaque(self, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+        """A function that is one operation of the graph (``allow_in_graph``)."""
+        forced = tuple([self.pass_operand(a) for a in args])
+        named = {k: self.pass_operand(v) for k, v in kwargs.items()}
+        recorder = self.recorder
+        with recorder.suspension():
+            result = function(*forced, **named)
+        recorder.check(operation_name(function), result)
+        recorder.record(function, forced, named, result)
+        recorder.mutates = True  # nobody knows what it does to its arguments
+        return result
+
+    def call_assumed(self, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+        """A function whose value is taken to be the same at every call."""
+        given = []
+        for value in (*args, *kwargs.values()):
+            value = self.force(value)
+            if issubclass(type(value), torch.Tensor):
+                why = f"{function.__qualname__} is assumed constant and is given a tensor"
+                raise Break("operation-not-modelled", why)
+            given.append(value)
+        named = dict(zip(kwargs, given[len(args) :], strict=True))
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            value = function(*given[: len(args)], **named)
+        if type(value) in CONSTANT_TYPES:
+            return value
+        return self.lazy(self.sources.constant(value, function.__name__), value)
+
     # ---- classes ----------------------------------------------------------------------------
 
     def call_class(self, frame: Any, cls: type, args: Sequence, kwargs: Mapping) -> Any:
@@ -273,8 +324,8 @@ class Calls(Operators):
         module = cls.__module__
         if module.startswith("torch.") and module.startswith(HIGHER_ORDER_MODULES):
             raise Break("higher-order", f"{module}.{cls.__qualname__}")
-        if any(cls.__dict__.get(mark) for mark in _DISABLE_MARKS):
-            raise Break("disabled-function", cls.__qualname__)
+        if cls.__dict__.get(DISABLED):
+            raise Break("disabled-function", disabled_text(cls))
         new_source, new = self.find_guarded(cls, "__new__")
         base = getattr(new, "__self__", object)  # whose constructor in C it is
         if type(new) is types.BuiltinFunctionType and base is not object:
@@ -349,6 +400,8 @@ class Calls(Operators):
     def call_native(self, frame: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
         if is_operation(function):
             return self.call_operation(function, args, kwargs)
+        if is_allowed(function):
+            return self.call_opaque(function, args, kwargs)
         name = getattr(function, "__name__", type(function).__name__)
         bound = bound_owner(function)
         if issubclass(type(function), types.MethodWrapperType):
@@ -378,6 +431,9 @@ class Calls(Operators):
             if name in IMPURE_BUILTINS:
                 raise Break(IMPURE_BUILTINS[name], f"{module}.{name}")
             return self.call_pure(function, args, kwargs)
+        substitute = substitute_of(function)
+        if substitute is not None:
+            return self.call(frame, substitute, args, kwargs)
         raise Break("c-function", f"{module}.{name}".lstrip("."))
 
     def read_state(self, function: Any, args: Sequence, kwargs: Mapping) -> Any:
@@ -585,6 +641,12 @@ class Calls(Operators):
     callbacks: dict[int, tuple[Any, Any]]
     callback_of: dict[int, Any]
     rethrown: dict[int, Rethrown]
+
+
+def disabled_text(function: Any) -> str:
+    """The name of a disabled function, and why it is."""
+    why = function.__dict__.get(WHY_DISABLED)
+    return function.__qualname__ if not why else f"{function.__qualname__} ({why})"
 
 
 def _external_staticmethod(machine: Calls, function: Any, source: Source) -> Any:

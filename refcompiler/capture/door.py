@@ -6,10 +6,11 @@ which the user wrote it, runs it on the fakes, and records it as one fx node.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import keyword
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import (
     FunctionType,
     MethodDescriptorType,
@@ -200,6 +201,24 @@ class Recorder:
             raise Break("operation-not-modelled", f"an argument of class {kind.__qualname__}")
         return value
 
+    @contextlib.contextmanager
+    def suspension(self) -> Iterator[None]:
+        """Nothing is recorded: what runs is not the program, or is recorded as a whole."""
+        before, self.suspended = self.suspended, True
+        try:
+            yield
+        finally:
+            self.suspended = before
+
+    def check(self, name: str, result: Any) -> None:
+        """The graph can hold what an operation gives."""
+        if isinstance(result, torch.Tensor):
+            if not isinstance(innermost(result), FakeTensor) or result.layout is not torch.strided:
+                raise Break("tensor-kind", f"{name} gives {type(result).__name__}")
+        elif isinstance(result, (tuple, list)):
+            for item in result:
+                self.check(name, item)
+
     def record(self, function: Callable, args: tuple, kwargs: dict, result: Any) -> None:
         name = operation_name(function)
         node_args = tuple([self.argument(a) for a in args])
@@ -296,17 +315,9 @@ class Door(TorchFunctionMode):
         if result is NotImplemented:
             return result
         if _holds_tensor((result,)) or _holds_tensor(args) or _holds_tensor(kwargs.values()):
-            self._check(name, result)
+            self.recorder.check(name, result)
             self.recorder.record(func, args, kwargs, result)
         return result
-
-    def _check(self, name: str, result: Any) -> None:
-        if isinstance(result, torch.Tensor):
-            if not isinstance(innermost(result), FakeTensor) or result.layout is not torch.strided:
-                raise Break("tensor-kind", f"{name} gives {type(result).__name__}")
-        elif isinstance(result, (tuple, list)):
-            for item in result:
-                self._check(name, item)
 
 
 def innermost(value: torch.Tensor) -> torch.Tensor:

@@ -157,8 +157,11 @@ class Symbolic(Calls):
     def reason(self, row: str, context: str) -> Reason:
         frame = self.frame
         assert frame is not None
-        for candidate in self._frames()[::-1]:  # the innermost frame that is the user's
+        frames = self._frames()
+        stack = tuple([(f.code.co_filename, f.line, f.code.co_qualname) for f in frames])
+        for candidate in frames[::-1]:  # the innermost frame that is the user's
             if not candidate.globals.get("__name__", "").startswith(("torch.", "refcompiler.")):
                 frame = candidate
                 break
-        return Reason(row, context, frame.code.co_filename, frame.line, frame.code.co_qualname)
+        code = frame.code
+        return Reason(row, context, code.co_filename, frame.line, code.co_qualname, stack)

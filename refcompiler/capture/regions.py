@@ -8,8 +8,7 @@ Values from outside that the inner graph reads are lifted to its inputs.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -86,15 +85,9 @@ def refusal(machine: Calls, why: str, row: str = "higher-order") -> Restart:
     return Restart(machine.steps, row, why)
 
 
-@contextlib.contextmanager
-def suspended(machine: Calls) -> Iterator[None]:
+def suspended(machine: Calls) -> Any:
     """Torch's own code runs; what it does is not the program's, and is not recorded."""
-    recorder = machine.recorder
-    before, recorder.suspended = recorder.suspended, True
-    try:
-        yield
-    finally:
-        recorder.suspended = before
+    return machine.recorder.suspension()
 
 
 def emit(

@@ -9,13 +9,17 @@ from specs.breaks import BREAKS
 
 
 class Reason(NamedTuple):
-    """Why a graph ends: the row's name, what was met, and the user's place."""
+    """Why a graph ends: the row's name, what was met, and the user's place.
+
+    ``stack`` are the frames alive there, outermost first: (file, line, function).
+    """
 
     row: str
     context: str
     file: str = ""
     line: int = 0
     function: str = ""
+    stack: tuple[tuple[str, int, str], ...] = ()
 
     def __str__(self) -> str:
         row = BREAKS[self.row]

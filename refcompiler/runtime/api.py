@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from refcompiler.backends.registry import lookup_backend
+from refcompiler.capture.marked import DISABLED
 from refcompiler.errors import UnsupportedError
 from refcompiler.runtime import counters
 from refcompiler.runtime.drive import Driver
@@ -23,10 +24,10 @@ DEFAULT_BACKEND = "fastpath"
 class Compiler:
     """Everything compiled under one backend and one ``fullgraph``: a site per code object."""
 
-    def __init__(self, backend: Callable, fullgraph: bool):
+    def __init__(self, backend: Callable, fullgraph: bool, watch: Callable | None = None):
         self.backend = backend
         self.fullgraph = fullgraph
-        self.driver = Driver(backend)
+        self.driver = Driver(backend, self.function, watch)
         self.entries: dict[Any, Entry] = {}
 
     def entry(self, code: CodeType, key: Any, title: str) -> Entry:
@@ -115,10 +116,14 @@ def compile(
             f"compile: expected a function, method, nn.Module or callable, not "
             f"{type(model).__name__}"
         )
-    if disable:
+    if disable or (isinstance(model, FunctionType) and model.__dict__.get(DISABLED)):
         return model
-    compiler = _compiler(chosen, fullgraph)
     remake = functools.partial(compile, backend=chosen, fullgraph=fullgraph)
+    return wrapped(model, _compiler(chosen, fullgraph), remake)
+
+
+def wrapped(model: Any, compiler: Compiler, remake: Callable) -> Any:
+    """``model``, a callable, entering code that ``compiler`` compiles."""
     if isinstance(model, torch.jit.ScriptModule):
         raise UnsupportedError("compile: a ScriptModule is compiled already; pass the module")
     if isinstance(model, torch.nn.Module):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import CellType
+from types import CellType, FunctionType
 from typing import Any
 
 from refcompiler.capture.machine import Symbolic
+from refcompiler.capture.marks import ACTIVE
 from refcompiler.capture.values import External
 from refcompiler.guards.kinds import Ambient
 from refcompiler.interpreter.frame import Frame
@@ -56,6 +57,7 @@ class Continuation(Site):
         parameters = [f"__v{i}" for i in range(layout.size)] + ["__exc"]
         super().__init__(f"{layout.title} (after a break)", parameters, driver.backend, False)
         self.layout = layout
+        self.watch = driver.watch
         self.stepped = False  # capture gets nowhere here: the instruction runs natively
 
     def pending(self) -> Callable:
@@ -112,11 +114,25 @@ class Continuation(Site):
 class Driver:
     """Runs pending answers to their end; keeps the continuations of one backend."""
 
-    def __init__(self, backend: Callable):
+    def __init__(
+        self,
+        backend: Callable,
+        callee: Callable[[FunctionType], Callable] | None = None,
+        watch: Callable[[Plan], None] | None = None,
+    ):
         self.backend = backend
+        self.callee = callee  # how a function that a disabled one calls is entered
+        self.watch = watch  # is told of each plan
         self.continuations: dict[tuple, Continuation] = {}
 
     def __call__(self, layout: Layout, values: tuple, error: BaseException | None) -> Any:
+        before, ACTIVE.callee = ACTIVE.callee, self.callee
+        try:
+            return self.drive(layout, values, error)
+        finally:
+            ACTIVE.callee = before
+
+    def drive(self, layout: Layout, values: tuple, error: BaseException | None) -> Any:
         while True:
             stepper = Stepper()
             stepper.frame = layout.frames_of(values)

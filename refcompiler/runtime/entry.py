@@ -30,6 +30,7 @@ class Entry(Site):
         super().__init__(title, parameters, driver.backend, fullgraph)
         self.code = code
         self.driver = driver
+        self.watch = driver.watch
 
     def pending(self) -> Callable:
         return self.driver

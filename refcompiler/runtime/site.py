@@ -67,6 +67,7 @@ class Site:
         self.entries: list[Callable] = [always_miss]
         self.plans: list[Plan] = []
         self.native: str | None = None  # why this site runs natively
+        self.watch: Callable[[Plan], None] | None = None  # is told of each plan
         self.keep: Any = None  # what has to live as long as the site
         self.version = 0  # counts the changes of ``plans``
 
@@ -163,6 +164,8 @@ class Site:
             root=True,
         )
         count("captures")
+        if self.watch is not None:
+            self.watch(plan)
         if captured.reason is not None:
             count("breaks", captured.reason)
             log.info("graph break in %s: %s", self.title, captured.reason)

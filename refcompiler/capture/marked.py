@@ -1,0 +1,43 @@
+"""How capture sees what users said about single functions (see :mod:`refcompiler.capture.marks`).
+
+What was said through ``torch.compiler`` is an attribute, or an entry of a table of torch's, which
+is read if the module that holds it is loaded.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+DISABLED = "_torchdynamo_disable"
+WHY_DISABLED = "_torchdynamo_disable_msg"
+CONSTANT = "_dynamo_marked_constant"
+
+#: ids of the functions that are operations of the graph; those without weak references are kept.
+ALLOWED: dict[int, Any] = {}
+
+
+def is_allowed(function: Any) -> bool:
+    """Whether ``function`` is one operation of the graph."""
+    if id(function) in ALLOWED:
+        return True
+    rules = sys.modules.get("torch._dynamo.trace_rules")
+    if rules is None:
+        return False
+    allowed = getattr(getattr(rules, "_allowed_callable_ids", None), "function_ids", None)
+    return bool(allowed) and id(function) in allowed
+
+
+def substitute_of(function: Any) -> Any:
+    """What ``torch.compiler.substitute_in_graph`` was told about ``function``, or None."""
+    functions = sys.modules.get("torch._dynamo.variables.functions")
+    handlers = getattr(functions, "PolyfilledFunctionVariable", None)
+    if handlers is None:
+        return None
+    try:
+        found = handlers._get_polyfill_handlers().get(function)
+    except (TypeError, AttributeError):  # not hashable, or another version of torch
+        return None
+    found = getattr(found, "__torch_dynamo_polyfill__", None)
+    module = getattr(found, "__module__", None) or "torch"
+    return None if module.partition(".")[0] == "torch" else found

@@ -1,0 +1,231 @@
+"""What users can say about single functions: not to compile them, to take them as they are ...
+
+The marks are torch's own where they are attributes (``torch.compiler`` and this module mean the
+same), so that either compiler honours what was said to the other.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from refcompiler.capture.calls import MODELS, Calls
+from refcompiler.capture.marked import ALLOWED, CONSTANT, DISABLED, WHY_DISABLED
+
+
+class _Active(threading.local):
+    """Who steps over the call that runs now: ``callee(function)`` compiles what it calls."""
+
+    callee: Callable[[FunctionType], Callable] | None = None
+
+
+ACTIVE = _Active()
+
+
+def _is_function(value: Any) -> bool:
+    return isinstance(value, (FunctionType, MethodType)) or (
+        callable(value) and not inspect.isclass(value) and not isinstance(value, torch.nn.Module)
+    )
+
+
+def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+    """``fn`` is not compiled where a compiled function calls it: the graph ends before the call.
+
+    ``fn``: a function, method, callable, ``nn.Module`` or class (then its calls are meant).
+    Without it, a decorator. ``recursive``: nor is anything that it calls; ``False`` leaves only
+    its own frame uncompiled, and the Python functions that it calls are compiled one by one.
+    ``reason``: shown in the graph break.
+
+    Source: ``torch.compiler.disable``. Errors: ``TypeError`` for what cannot be called.
+    """
+    if fn is None:
+        return functools.partial(disable, recursive=recursive, reason=reason)
+    if not callable(fn):
+        raise TypeError(f"disable: expected a callable, not {type(fn).__name__}")
+    if not isinstance(recursive, bool):
+        raise TypeError(f"disable: recursive takes True or False, not {recursive!r}")
+    if inspect.isclass(fn):
+        name = "__call__" if issubclass(fn, torch.nn.Module) else "__init__"
+        setattr(fn, name, disable(getattr(fn, name), recursive, reason=reason))
+        return fn
+    if isinstance(fn, torch.nn.Module):
+        fn.forward = disable(fn.forward, recursive, reason=reason)
+        return fn
+    if isinstance(fn, MethodType):
+        return MethodType(disable(fn.__func__, recursive, reason=reason), fn.__self__)
+    fn = getattr(fn, "__refcompiler_original__", fn)
+
+    def disabled(*args: Any, **kwargs: Any) -> Any:
+        callee = ACTIVE.callee
+        if recursive or callee is None or not isinstance(fn, FunctionType):
+            return fn(*args, **kwargs)
+        return _only_this_frame(fn, callee, args, kwargs)
+
+    functools.update_wrapper(disabled, fn)
+    setattr(disabled, DISABLED, True)
+    setattr(disabled, WHY_DISABLED, reason)
+    return disabled
+
+
+def _only_this_frame(function: FunctionType, callee: Callable, args: Any, kwargs: Any) -> Any:
+    from refcompiler.interpreter.machine import Machine
+
+    class Outside(Machine):
+        """Runs one frame; the Python functions that it calls are entered compiled."""
+
+        def call_python(self, frame: Any, called: Any, args: Sequence, kwargs: Mapping) -> Any:
+            if called.__dict__.get(DISABLED) or "__refcompiler_original__" in called.__dict__:
+                return called(*args, **kwargs)
+            return callee(called)(*args, **kwargs)
+
+    machine = Outside()
+    return machine.run(machine.make_frame(function, args, kwargs))
+
+
+# ---- functions taken as they are --------------------------------------------------------------
+
+
+def allow_in_graph(fn: Any) -> Any:
+    """``fn`` becomes one operation of the graph: capture does not look inside.
+
+    Its arguments and results have to be what a graph can hold (tensors, numbers, strings, and
+    containers of them), and what it does must depend on nothing else. A list or tuple marks each.
+
+    Source: ``torch.compiler.allow_in_graph``. Errors: ``TypeError`` for what cannot be called.
+    """
+    if isinstance(fn, (list, tuple)):
+        return [allow_in_graph(f) for f in fn]
+    if not callable(fn):
+        raise TypeError(f"allow_in_graph: expected a callable, not {type(fn).__name__}")
+    known = id(fn)
+    try:
+        weakref.finalize(fn, ALLOWED.pop, known, None)
+        ALLOWED[known] = True
+    except TypeError:  # no weak references to it, so it is kept alive
+        ALLOWED[known] = fn
+    return fn
+
+
+def assume_constant_result(fn: Any) -> Any:
+    """``fn`` gives the same value whenever it is called with the same constants.
+
+    Capture calls it, and compiled code does not call it again.
+
+    Source: ``torch.compiler.assume_constant_result``.
+    """
+    if not callable(fn):
+        raise TypeError(f"assume_constant_result: expected a callable, not {type(fn).__name__}")
+    setattr(getattr(fn, "__func__", fn), CONSTANT, True)
+    return fn
+
+
+def substitute_in_graph(
+    original: Any, *, can_constant_fold_through: bool = False, skip_signature_check: bool = False
+) -> Callable[[Callable], Callable]:
+    """Decorator: capture interprets the decorated function where ``original`` is called.
+
+    ``original`` is usually written in C. ``can_constant_fold_through``: with constant arguments
+    the original itself is called while capturing. ``skip_signature_check``: the two may have
+    different parameters. Outside of captured code the decorated function calls ``original``.
+
+    Source: ``torch.compiler.substitute_in_graph``. Errors: ``TypeError`` for what is no function
+    and for signatures that differ, ``ValueError`` for an original that has a substitute.
+    """
+    if not _is_function(original):
+        raise TypeError(f"substitute_in_graph: expected a function, not {original!r}")
+
+    def register(substitute: Callable) -> Callable:
+        if not isinstance(substitute, FunctionType):
+            raise TypeError(
+                f"substitute_in_graph: the substitute is a Python function, not {substitute!r}"
+            )
+        if id(original) in MODELS:
+            raise ValueError(f"substitute_in_graph: {original!r} has a substitute already")
+        if not skip_signature_check:
+            _check_signatures(original, substitute)
+        _register(original, substitute, can_constant_fold_through)
+
+        @functools.wraps(substitute)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return original(*args, **kwargs)
+
+        _register(wrapper, substitute, can_constant_fold_through)
+        return wrapper
+
+    return register
+
+
+_KEPT: list[Any] = []  # MODELS knows callables by id
+
+
+def _register(original: Any, substitute: FunctionType, folds: bool) -> None:
+    def model(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+        if folds:
+            constants = m.constants(args, kwargs)
+            if constants is not None:
+                return original(*constants[0], **constants[1])
+        return m.call(frame, substitute, args, kwargs)
+
+    MODELS[id(original)] = model
+    _KEPT.append(original)
+
+
+def _check_signatures(original: Any, substitute: FunctionType) -> None:
+    try:
+        wanted = inspect.signature(original)
+    except (ValueError, TypeError):  # many functions in C have none
+        return
+    given = inspect.signature(substitute)
+
+    def shape(signature: inspect.Signature) -> list[tuple[str, Any]]:
+        named = [p for p in signature.parameters.values() if p.kind not in _VARIADIC]
+        return [(p.name, p.default) for p in named]
+
+    open_ended = any(
+        {p.kind for p in s.parameters.values()} == set(_VARIADIC) for s in (wanted, given)
+    )
+    if not open_ended and shape(wanted) != shape(given):
+        raise TypeError(
+            f"substitute_in_graph: {original!r} takes {wanted}, but {substitute.__qualname__} "
+            f"takes {given}; skip_signature_check=True allows it"
+        )
+
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def nested_compile_region(fn: Any = None) -> Any:
+    """``fn`` occurs often with the same kind of input; backends compile its graph once.
+
+    Source: ``torch.compiler.nested_compile_region``, whose mark this is.
+    """
+    if fn is None:
+        return nested_compile_region
+    if not callable(fn):
+        raise TypeError(f"nested_compile_region: expected a callable, not {type(fn).__name__}")
+    return torch.compiler.nested_compile_region(fn)
+
+
+# ---- questions --------------------------------------------------------------------------------
+
+
+def is_compiling() -> bool:
+    """Whether this call is being captured (by this compiler, by torch's, or for export)."""
+    return torch.compiler.is_compiling()
+
+
+def is_dynamo_compiling() -> bool:
+    """Whether this call is being captured from bytecode (by this compiler or torch's)."""
+    return torch.compiler.is_dynamo_compiling()
+
+
+def is_exporting() -> bool:
+    """Whether this call is being captured for export."""
+    return torch.compiler.is_exporting()
