@@ -24,8 +24,8 @@ def is_allowed(function: Any) -> bool:
     rules = sys.modules.get("torch._dynamo.trace_rules")
     if rules is None:
         return False
-    allowed = getattr(getattr(rules, "_allowed_callable_ids", None), "function_ids", None)
-    return bool(allowed) and id(function) in allowed
+    allowed: Any = getattr(getattr(rules, "_allowed_callable_ids", None), "function_ids", None)
+    return id(function) in (allowed or ())
 
 
 def substitute_of(function: Any) -> Any:

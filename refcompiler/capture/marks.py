@@ -18,6 +18,7 @@ import torch
 
 from refcompiler.capture.calls import MODELS, Calls
 from refcompiler.capture.marked import ALLOWED, CONSTANT, DISABLED, WHY_DISABLED
+from refcompiler.capture.natively import is_quiet
 
 
 class _Active(threading.local):
@@ -78,9 +79,11 @@ def _only_this_frame(function: FunctionType, callee: Callable, args: Any, kwargs
     from refcompiler.interpreter.machine import Machine
 
     class Outside(Machine):
-        """Runs one frame; the Python functions that it calls are entered compiled."""
+        """Runs one frame; the user's functions that it calls are entered compiled."""
 
         def call_python(self, frame: Any, called: Any, args: Sequence, kwargs: Mapping) -> Any:
+            if is_quiet(called):  # torch's own frames between the user's
+                return super().call_python(frame, called, args, kwargs)
             if called.__dict__.get(DISABLED) or "__refcompiler_original__" in called.__dict__:
                 return called(*args, **kwargs)
             return callee(called)(*args, **kwargs)
@@ -147,7 +150,9 @@ def substitute_in_graph(
                 f"substitute_in_graph: the substitute is a Python function, not {substitute!r}"
             )
         if id(original) in MODELS:
-            raise ValueError(f"substitute_in_graph: {original!r} has a substitute already")
+            raise ValueError(
+                f"substitute_in_graph: capture has a rule or a substitute for {original!r} already"
+            )
         if not skip_signature_check:
             _check_signatures(original, substitute)
         _register(original, substitute, can_constant_fold_through)
