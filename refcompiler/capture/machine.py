@@ -52,6 +52,8 @@ def _no_saving_hooks() -> Any:
 class Symbolic(Calls):
     """The symbolic domain. ``stops`` are root instruction counts at which to break."""
 
+    shows_values = False
+
     def __init__(self, stops: dict[int, tuple[str, str]]):
         super().__init__(Recorder())
         self.stops = stops

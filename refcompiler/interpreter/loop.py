@@ -14,7 +14,13 @@ from refcompiler.interpreter.binding import raise_binding_error
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.frames import native_depth, set_run_code
 from refcompiler.interpreter.registry import READY, program_of
-from refcompiler.interpreter.tracebacks import chain, chain_native, user_part, with_entry
+from refcompiler.interpreter.tracebacks import (
+    chain,
+    chain_native,
+    user_part,
+    with_entry,
+    with_values_of,
+)
 from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
@@ -29,6 +35,8 @@ class Loop:
 
     #: The hooks are those of the concrete domain: see :mod:`refcompiler.interpreter.fusion`.
     fused = False
+    #: The frames of tracebacks hold the values of variables.
+    shows_values = True
 
     def __init__(self, native_calls: bool = False):
         self.native_calls = native_calls
@@ -133,10 +141,14 @@ class Loop:
         self.reraised = self.passing = None
         traceback = user_part(error.__traceback__)
         while frame is not None:
-            if shown:
-                traceback = with_entry(frame, traceback)
-            shown = True
             handler = frame.program.handler_at(frame.ip - 1)
+            if shown:
+                traceback = with_entry(frame, traceback, self.shows_values)
+                if handler is not None and self.shows_values:
+                    frame.hold(error, traceback.tb_frame)
+            elif handler is None and self.shows_values:
+                traceback = with_values_of(frame, traceback)
+            shown = True
             if handler is not None:
                 error.__traceback__ = traceback
                 del frame.stack[handler.depth :]
@@ -151,10 +163,12 @@ class Loop:
             frame = frame.back
         error.__traceback__ = traceback
         self.passing = error
+        context = error.__context__
         try:
             raise error
         finally:
-            del error, traceback
+            error.__context__ = context  # native code around this may handle something itself
+            del error, traceback, context
 
     def abandon(self, frame: Frame) -> None:
         """``frame`` is left by an exception."""

@@ -1,19 +1,24 @@
 """Tracebacks that show the user's frames instead of the interpreter's.
 
-A traceback entry needs a frame object. The one of a generator that never ran has no caller and
-no values, so nothing is kept alive by it. Thus for each user frame that an exception passes, a
-generator is made from a copy of its code object; the entry then gets the offset and line of the
-user's instruction, so that even the carets are right.
+A traceback entry needs a frame object. For each user frame that an exception passes, a generator
+that never runs is made from a copy of its code object, with the frame's variables for arguments:
+its frame has no caller and holds what a debugger looks for. The entry gets the offset and line of
+the user's instruction, so that even the carets are right.
+
+The variables are those at the moment. A frame that handles the exception goes on, and CPython's
+entry would change with it: ours forgets them when the exception has been handled, so that they live
+no longer than the frame wants. In capture, whose values are not real, entries have none.
 """
 
 from __future__ import annotations
 
 import dis
 from collections.abc import Sequence
-from types import CodeType, FrameType, FunctionType, TracebackType
+from types import CellType, CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
 
 from refcompiler.bytecode.decode import Program
+from refcompiler.interpreter.frame import UNSET
 from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
@@ -66,11 +71,19 @@ def _until(entries: list[TracebackType], end: TracebackType | None) -> list[Trac
     return entries
 
 
-def with_entry(frame: Any, traceback: TracebackType | None) -> TracebackType:
+def with_entry(frame: Any, traceback: TracebackType | None, values: bool) -> TracebackType:
     """``traceback`` with an entry for the interpreted ``frame`` put before it."""
     instruction = frame.program.instructions[max(frame.ip - 1, 0)]
-    shown = _frame_object(frame.program, frame.globals)
+    shown = _frame_object(frame, values)
     return TracebackType(traceback, shown, instruction.offset, instruction.line)
+
+
+def with_values_of(frame: Any, traceback: TracebackType | None) -> TracebackType | None:
+    """``traceback`` with the values that ``frame`` has now in its first entry, if that is its."""
+    if traceback is None or traceback.tb_frame.f_code not in frame.program.shown.values():
+        return traceback
+    shown = _frame_object(frame, True)
+    return TracebackType(traceback.tb_next, shown, traceback.tb_lasti, traceback.tb_lineno)
 
 
 def without_values(traceback: TracebackType | None) -> TracebackType | None:
@@ -110,23 +123,59 @@ def with_entries(
     return traceback
 
 
-def _frame_object(program: Program, globals_: dict[str, Any]) -> FrameType:
-    if program.shown is None:
-        program.shown = _shown(program.code)
-    return FunctionType(program.shown, globals_)().gi_frame
+def _frame_object(frame: Any, values: bool) -> FrameType:
+    program: Program = frame.program
+    names: tuple[str, ...] = ()
+    given: list[Any] = []
+    flags = _OPTIMIZED | _NEWLOCALS | _GENERATOR
+    if values:
+        if frame.mapping is None:
+            names, given = _variables(frame)
+        elif frame.mapping is frame.globals:
+            flags = _GENERATOR  # its variables are its globals
+        elif type(frame.mapping) is dict:
+            names = tuple(name for name in frame.mapping if type(name) is str)
+            given = [frame.mapping[name] for name in names]
+    key = flags, names
+    shown = program.shown.get(key)
+    if shown is None:
+        shown = program.shown[key] = _shown(program.code, flags, names)
+    return FunctionType(shown, frame.globals)(*given).gi_frame
 
 
-def _shown(code: CodeType) -> CodeType:
+def _variables(frame: Any) -> tuple[tuple[str, ...], list[Any]]:
+    """The names and values of a function's variables that have a value."""
+    code = frame.program.code
+    first_cell = len(code.co_varnames)
+    names, values = [], []
+    for i, (name, value) in enumerate(zip(frame.program.names, frame.fast, strict=True)):
+        if value is UNSET:
+            continue
+        if type(value) is CellType and (i >= first_cell or name in code.co_cellvars):
+            try:
+                value = value.cell_contents
+            except ValueError:
+                continue
+        names.append(name)
+        values.append(value)
+    return tuple(names), values
+
+
+def _shown(
+    code: CodeType,
+    flags: int = _OPTIMIZED | _NEWLOCALS | _GENERATOR,
+    names: tuple[str, ...] = (),
+) -> CodeType:
     padding = _NOP * ((len(code.co_code) - len(_GENERATOR_BODY)) // 2)
     return code.replace(
         co_code=_GENERATOR_BODY + padding,
         co_exceptiontable=b"",
-        co_flags=_OPTIMIZED | _NEWLOCALS | _GENERATOR,
-        co_argcount=0,
+        co_flags=flags,
+        co_argcount=len(names),
         co_posonlyargcount=0,
         co_kwonlyargcount=0,
-        co_nlocals=0,
-        co_varnames=(),
+        co_nlocals=len(names),
+        co_varnames=names,
         co_cellvars=(),
         co_freevars=(),
     )
