@@ -20,6 +20,8 @@ from refcompiler.own_builtins import BUILTINS
 __builtins__ = BUILTINS
 
 _native_frame = sys._getframe
+#: Where a generator that was not started stands: at what made it, or after that (3.13).
+_MADE_BEFORE = int(sys.version_info >= (3, 13))
 _SUSPENDED_IS_CLEARED = sys.version_info < (3, 13)
 
 
@@ -83,7 +85,8 @@ class FrameView:
         if frame.ip:
             return instructions[frame.ip - 1].offset
         if frame.code.co_flags & SUSPENDS:  # the call that made the generator ended here
-            return next(ins.offset for ins in instructions if ins.name == "RETURN_GENERATOR")
+            made = next(i for i, ins in enumerate(instructions) if ins.name == "RETURN_GENERATOR")
+            return instructions[made + _MADE_BEFORE].offset
         return -1
 
     @property
