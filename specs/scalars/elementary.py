@@ -103,7 +103,7 @@ _row(
 _TRIG = (
     *(PI, PI / 2, PI / 4, 1e5, 1e10, 1e22, 3e38, 710.0, 6381956970095103.0 * 2.0**797),
     # both sides of where the kernels change the method, and multiples of pi/2 just below
-    *(2.0**20 - 2.0**-33, 2.0**20, 2.0**23 - 0.5, 2.0**23, 667543.0 * PI / 2, 5340352.0 * PI / 2),
+    *(2.0**17 - 2.0**-7, 2.0**17, 2.0**20 - 2.0**-33, 2.0**20, 83442.0 * PI / 2, 667543.0 * PI / 2),
 )
 _row(
     "sin",
@@ -233,8 +233,8 @@ _row(
 _row(
     "sigmoid",
     exact.sigmoid,
-    2.25,
-    2.25,
+    2.5,
+    2.5,
     triton={
         "float32": "tl.div_rn(1.0, (1.0 + libdevice.exp(-{0})))",
         "float64": "(1.0 / (1.0 + libdevice.exp(-{0})))",

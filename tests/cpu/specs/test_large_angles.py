@@ -18,7 +18,7 @@ def test_a_large_lane_leaves_the_others_alone(dtype: str) -> None:
     """Every place of a vector in turn, and all of them; numpy's f64 functions are the judge."""
     rng = np.random.default_rng(0)
     usual = rng.uniform(-100, 100, (24, 16)).astype(NUMPY[dtype])
-    large = (10.0 ** rng.uniform(7, 38, (24, 16))).astype(NUMPY[dtype])
+    large = (10.0 ** rng.uniform(5.2, 38, (24, 16))).astype(NUMPY[dtype])
     mixed = np.where(np.eye(24, 16, dtype=bool), large, usual)
     mixed[16] = large[16]
     mixed[17, ::3] = large[17, ::3]
@@ -48,5 +48,5 @@ def test_the_vectorised_loop_calls_a_vector_variant(dtype: str) -> None:
     (signature,) = kernel.signatures
     functions = kernel.inspect_llvm(signature).split("\ndefine ")[1:]
     callers = [text for text in functions if not text.startswith("internal")]
-    calls = re.findall(r"call (?:fastcc )?<(\d+) x \w+> @\.refcompiler\.angle", "".join(callers))
+    calls = re.findall(r"call (?:\w+ )?<(\d+) x \w+> @\.refcompiler\.sin", "".join(callers))
     assert calls, "large arguments are not handled a vector at a time"
