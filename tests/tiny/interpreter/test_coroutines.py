@@ -145,7 +145,8 @@ def main():
     run().send(None)
 ## async_for_and_with
 class Gate:
-    def __init__(self, log): self.log = log
+    def __init__(self, log):
+        self.log = log
     async def __aenter__(self):
         self.log.append('in')
         return self
@@ -153,8 +154,10 @@ class Gate:
         self.log.append((kind and kind.__name__, repr(error)))
         return kind is KeyError
 class Count:
-    def __init__(self, n): self.n = n
-    def __aiter__(self): return self
+    def __init__(self, n):
+        self.n = n
+    def __aiter__(self):
+        return self
     async def __anext__(self):
         if not self.n:
             raise StopAsyncIteration
@@ -176,8 +179,13 @@ async def run():
         break
     else:
         log.append('not here')
-    return log, [x async for x in Count(4) if x % 2], {x async for x in Count(2)}, \\
-        {x: [y async for y in Count(x)] async for x in Count(3)}, [x async for x in (y async for y in Count(2))]
+    return (
+        log,
+        [x async for x in Count(4) if x % 2],
+        {x async for x in Count(2)},
+        {x: [y async for y in Count(x)] async for x in Count(3)},
+        [x async for x in (y async for y in Count(2))],
+    )
 def main():
     try:
         run().send(None)
@@ -185,31 +193,46 @@ def main():
         return stop.value
 ## bad_protocols
 class NoEnter:
-    async def __aexit__(self, *a): pass
+    async def __aexit__(self, *a):
+        pass
 class NoExit:
-    async def __aenter__(self): pass
+    async def __aenter__(self):
+        pass
 class Plain:
-    def __aenter__(self): return 3
-    def __aexit__(self, *a): return 4
+    def __aenter__(self):
+        return 3
+    def __aexit__(self, *a):
+        return 4
 class BadAexit:
-    async def __aenter__(self): pass
-    def __aexit__(self, *a): return 4
+    async def __aenter__(self):
+        pass
+    def __aexit__(self, *a):
+        return 4
 class BadIter:
-    def __aiter__(self): return 3
+    def __aiter__(self):
+        return 3
 class BadNext:
-    def __aiter__(self): return self
-    def __anext__(self): return 3
+    def __aiter__(self):
+        return self
+    def __anext__(self):
+        return 3
 class BadAwait:
-    def __await__(self): return 3
+    def __await__(self):
+        return 3
 class CoroAwait:
-    def __await__(self): return coro()
+    def __await__(self):
+        return coro()
 class NextOnly:
-    def __aiter__(self): return self
-async def coro(): pass
+    def __aiter__(self):
+        return self
+async def coro():
+    pass
 async def w(x):
-    async with x: pass
+    async with x:
+        pass
 async def f(x):
-    async for i in x: pass
+    async for i in x:
+        pass
 async def a(x):
     await x
 def main():
@@ -217,9 +240,22 @@ def main():
     import warnings
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
-        for run, value in [(w, 3), (w, NoEnter()), (w, NoExit()), (w, Plain()), (w, BadAexit()), (f, 3),
-                           (f, [1]), (f, BadIter()), (f, BadNext()), (f, NextOnly()), (a, 3), (a, BadAwait()),
-                           (a, CoroAwait()), (a, iter([1]))]:
+        for run, value in [
+            (w, 3),
+            (w, NoEnter()),
+            (w, NoExit()),
+            (w, Plain()),
+            (w, BadAexit()),
+            (f, 3),
+            (f, [1]),
+            (f, BadIter()),
+            (f, BadNext()),
+            (f, NextOnly()),
+            (a, 3),
+            (a, BadAwait()),
+            (a, CoroAwait()),
+            (a, iter([1])),
+        ]:
             try:
                 run(value).send(None)
             except Exception as error:
@@ -227,13 +263,15 @@ def main():
     return found
 ## await_objects
 class Give:
-    def __init__(self, *values): self.values = values
+    def __init__(self, *values):
+        self.values = values
     def __await__(self):
         for value in self.values:
             got = yield value
         return got
 class Raw:
-    def __await__(self): return iter([1, 2])
+    def __await__(self):
+        return iter([1, 2])
 async def run():
     return await Give(1, 2), await Raw(), await Give('x')
 def main():
@@ -248,9 +286,12 @@ def main():
 ## awaited_already
 import types
 @types.coroutine
-def pause(): yield
-async def inner(): await pause()
-async def outer(c): await c
+def pause():
+    yield
+async def inner():
+    await pause()
+async def outer(c):
+    await c
 def main():
     c = inner()
     c.send(None)
@@ -271,7 +312,8 @@ def main():
         log.append(str(error))
     return log
 ## yield_from_a_coroutine
-async def c(): return 1
+async def c():
+    return 1
 def g():
     yield from c()
 def main():
@@ -299,8 +341,16 @@ def step(aw):
         return repr(error)
 def main():
     a = g()
-    log = [step(a.__anext__()), step(a.asend(5)), step(a.athrow(KeyError('k'))), step(a.asend(6)), step(a.aclose()),
-           step(a.__anext__()), step(a.aclose()), step(a.athrow(KeyError))]
+    log = [
+        step(a.__anext__()),
+        step(a.asend(5)),
+        step(a.athrow(KeyError('k'))),
+        step(a.asend(6)),
+        step(a.aclose()),
+        step(a.__anext__()),
+        step(a.aclose()),
+        step(a.athrow(KeyError)),
+    ]
     b = g()
     log += [step(b.asend(5)), step(b.athrow(ValueError('v'))), step(b.__anext__())]
     c = g()
@@ -309,7 +359,8 @@ def main():
 ## async_generator_awaits
 import types, sys
 @types.coroutine
-def pause(x): return (yield x)
+def pause(x):
+    return (yield x)
 async def g(n):
     for i in range(n):
         got = await pause(('pause', i))
@@ -406,7 +457,8 @@ def main():
 ## attributes
 import types, inspect
 @types.coroutine
-def pause(): yield
+def pause():
+    yield
 async def inner():
     x = 1
     await pause()
@@ -424,7 +476,11 @@ def main():
     log += [c.cr_code is outer.__code__, c.cr_frame.f_code is outer.__code__, c.cr_frame.f_lineno]
     log += [c.cr_frame.f_lasti, inspect.getcoroutinelocals(c)]
     c.send(None)
-    log += [inspect.getcoroutinestate(c), c.cr_await.cr_code is inner.__code__, c.cr_frame.f_lineno]
+    log += [
+        inspect.getcoroutinestate(c),
+        c.cr_await.cr_code is inner.__code__,
+        c.cr_frame.f_lineno,
+    ]
     log += [inspect.getcoroutinelocals(c.cr_await), inspect.getcoroutinelocals(c)]
     log += [c.cr_await.cr_await.gi_frame.f_code.co_name, c.cr_frame.f_back, c.cr_suspended]
     c.close()
@@ -436,13 +492,26 @@ def main():
     log += [a.ag_running, a.ag_frame.f_lineno, a.ag_await.cr_code.co_name]
     g = gen(7)
     next(g)
-    log += [inspect.getgeneratorlocals(g), g.gi_yieldfrom.__length_hint__(), g.gi_frame.f_locals['w']]
+    log += [
+        inspect.getgeneratorlocals(g),
+        g.gi_yieldfrom.__length_hint__(),
+        g.gi_frame.f_locals['w'],
+    ]
     for value in (c, a, g, aw, a.aclose(), a.athrow(KeyError), c.__await__() if 0 else None):
-        log += [type(value).__name__, isinstance(value, types.CoroutineType), inspect.isawaitable(value),
-                inspect.iscoroutine(value), inspect.isasyncgen(value), inspect.isgenerator(value)]
+        log += [
+            type(value).__name__,
+            isinstance(value, types.CoroutineType),
+            inspect.isawaitable(value),
+            inspect.iscoroutine(value),
+            inspect.isasyncgen(value),
+            inspect.isgenerator(value),
+        ]
     for function in (outer, agen, gen, pause, inner):
-        log += [inspect.iscoroutinefunction(function), inspect.isasyncgenfunction(function),
-                inspect.isgeneratorfunction(function)]
+        log += [
+            inspect.iscoroutinefunction(function),
+            inspect.isasyncgenfunction(function),
+            inspect.isgeneratorfunction(function),
+        ]
     import warnings
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
@@ -450,18 +519,35 @@ def main():
     return log
 ## classes_of_abc
 import collections.abc as abc, types
-async def c(): pass
-async def a(): yield
-def g(): yield
+async def c():
+    pass
+async def a():
+    yield
+def g():
+    yield
 def main():
     made = c(), a(), g()
-    kinds = (abc.Coroutine, abc.Awaitable, abc.AsyncGenerator, abc.AsyncIterator, abc.Generator, abc.Iterator,
-             types.CoroutineType, types.AsyncGeneratorType, types.GeneratorType)
+    kinds = (
+        abc.Coroutine,
+        abc.Awaitable,
+        abc.AsyncGenerator,
+        abc.AsyncIterator,
+        abc.Generator,
+        abc.Iterator,
+        types.CoroutineType,
+        types.AsyncGeneratorType,
+        types.GeneratorType,
+    )
     found = [[isinstance(m, k) for k in kinds] for m in made], [type(m) for m in made]
     made[0].close()
-    return found, [m.__name__ + m.__qualname__ for m in made], [repr(m).split(' at ')[0] for m in made]
+    return (
+        found,
+        [m.__name__ + m.__qualname__ for m in made],
+        [repr(m).split(' at ')[0] for m in made],
+    )
 ## names_are_writable
-async def c(): pass
+async def c():
+    pass
 def main():
     c.__name__, c.__qualname__ = 'n', 'q.n'
     made = c()
@@ -476,7 +562,8 @@ def main():
     return log
 ## never_awaited
 import warnings
-async def c(): pass
+async def c():
+    pass
 def main():
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter('always')
@@ -540,9 +627,14 @@ async def numbers(n):
         yield i
 async def run():
     base = 10
-    return [base + i async for i in numbers(3)], [[i async for i in numbers(j)] for j in range(3)], \\
-        sum([i async for i in numbers(4)]), {i: await one(i) for i in range(2)}
-async def one(i): return i
+    return (
+        [base + i async for i in numbers(3)],
+        [[i async for i in numbers(j)] for j in range(3)],
+        sum([i async for i in numbers(4)]),
+        {i: await one(i) for i in range(2)},
+    )
+async def one(i):
+    return i
 def main():
     try:
         run().send(None)
@@ -603,11 +695,13 @@ def main():
         return stop.value
 ## wrapped_with_types_coroutine
 import types
-def plain(): return 3
+def plain():
+    return 3
 def gen():
     yield 1
     return 2
-class Like(types.SimpleNamespace): pass
+class Like(types.SimpleNamespace):
+    pass
 async def run():
     return await types.coroutine(gen)()
 def main():
@@ -626,8 +720,10 @@ def main():
     return log
 ## pickling_and_copying
 import copy, pickle
-async def c(): pass
-def g(): yield
+async def c():
+    pass
+def g():
+    yield
 def main():
     found = []
     made = c()
