@@ -74,6 +74,7 @@ class Wrapper:
         stored = self._stored(fusion)
         order = fusion.result
         last = self._last_uses(order, stored)
+        self.read = {node.name for cluster in order for node in cluster.needs}
         self._pool: list[Node] = []
         for place, cluster in enumerate(order):
             if cluster.call is not None:
@@ -171,7 +172,8 @@ class Wrapper:
                 self._allocate(node)
             return
         number = len(self.kernels)
-        kernel = Builder(cluster, f"kernel_{number}", fusion.roots.roots, stored).build()
+        roots = fusion.roots.roots
+        kernel = Builder(cluster, f"kernel_{number}", roots, stored, self.read).build()
         run, source = self.compile_kernel(kernel)
         self.kernels.append(source)
         self.report.kernels += 1

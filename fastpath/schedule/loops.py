@@ -8,7 +8,7 @@ scratch row if it is costly, and computed again otherwise.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Axis, Index, contiguous_strides, linear, variable
@@ -47,11 +47,19 @@ def _bytes(node: Node) -> int:
 
 
 class Builder:
-    """Builds one kernel. ``strides`` and ``stored`` say which nodes live in memory, and how."""
+    """Builds one kernel. ``stored`` are the nodes that live in memory, and ``soon`` names those
+    that another kernel or a call of the graph reads."""
 
-    def __init__(self, cluster: Cluster, name: str, roots: set[Node], stored: set[Node]):
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        roots: set[Node],
+        stored: set[Node],
+        soon: Collection[str] = (),
+    ):
         self.cluster, self.name = cluster, name
-        self.roots, self.stored = roots, stored
+        self.roots, self.stored, self.soon = roots, stored, soon
         self.stage_of: dict[Node, int] = {}
         self.scratch: dict[str, tuple[str, int]] = {}
         self._scratched: set[Node] = set()
@@ -290,7 +298,7 @@ class Builder:
         )
         kernel = transpose_tiles(collapse(kernel))
         kernel.pairs = in_pairs(kernel)
-        kernel.streamed = streamed(kernel, self._bytes)
+        kernel.streamed = streamed(kernel, self._bytes, self.soon)
         return kernel
 
 

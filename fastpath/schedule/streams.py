@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import functools
 import platform
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from fastpath.schedule.kernel import Kernel, Store
 
-# What a kernel may touch before it streams, as a part of the last-level cache. The whole is more
-# than one can have: the cache also holds the program's other data, and other cores share it.
+# A kernel that reads twice as much as it writes, or more, streams as soon as it touches more than
+# this part of the last-level cache, which other data and other cores share: what it reads displaces
+# what it writes. The result of one that reads less is what the cache keeps, up to all of it.
 SHARE = 1 / 3
 STREAM_ALIGNMENT = 64  # bytes, of what is streamed
 LEAST = 1 << 20  # bytes; a smaller result among large inputs stays where it can be found
@@ -39,13 +40,17 @@ def last_level_cache() -> int:
     return max(found)[1]
 
 
-def streamed(kernel: Kernel, sizes: Mapping[str, int]) -> frozenset[str]:
+def streamed(
+    kernel: Kernel, sizes: Mapping[str, int], soon: Collection[str] = ()
+) -> frozenset[str]:
     """The buffers that the kernel only writes, element by element along its innermost loop.
 
-    ``sizes``: the bytes of each of its buffers.
+    ``sizes``: the bytes of each of its buffers. ``soon``: buffers that the same graph reads again.
     """
     cache = last_level_cache()
-    if not cache or sum(sizes[b.name] for b in kernel.buffers) <= cache * SHARE:
+    written = sum(sizes[b.name] for b in kernel.buffers if b.written)
+    touched = sum(sizes[b.name] for b in kernel.buffers)
+    if not cache or touched <= (cache * SHARE if touched >= 3 * written else cache):
         return frozenset()
     found: set[str] = set()
     for stage in kernel.stages:
@@ -53,5 +58,7 @@ def streamed(kernel: Kernel, sizes: Mapping[str, int]) -> frozenset[str]:
         for s in stage.statements:
             if isinstance(s, Store) and axis is not None and s.index.coefficient(axis) == 1:
                 found.add(s.buffer)
-    read = {e.args[0] for stage in kernel.stages for e in stage.loads()}
-    return frozenset(name for name in found - read if sizes[name] >= LEAST)
+    kept = {e.args[0] for stage in kernel.stages for e in stage.loads()}
+    if touched <= cache:
+        kept.update(soon)
+    return frozenset(name for name in found - kept if sizes[name] >= LEAST)

@@ -23,11 +23,14 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]] =
 }
 
 
+CACHE = 3000
+
+
 @pytest.fixture
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     if not streams.last_level_cache():
         pytest.skip("this machine has no streaming stores, or does not tell the size of its cache")
-    monkeypatch.setattr(streams, "last_level_cache", lambda: 3000)
+    monkeypatch.setattr(streams, "last_level_cache", lambda: CACHE)
     monkeypatch.setattr(streams, "LEAST", 1000)
 
 
@@ -61,6 +64,30 @@ def test_a_result_that_the_kernel_reads_back_is_not_streamed(small_cache: None) 
     }
     for buffer in read:
         assert f"store_streamed_float32_{buffer}" not in call.kernel_sources[0]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "cache", "expected"),
+    [(1, 1 << 20, False), (2, 1 << 20, True), (2, 5 << 19, False), (1, 1 << 19, True)],
+)
+def test_the_size_decides(
+    inputs: int, cache: int, expected: bool, small_cache: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A result of 256 KiB."""
+    monkeypatch.setattr(streams, "last_level_cache", lambda: cache - 4)
+    x, y = torch.randn(2, 1 << 16)
+    call = compiled(lambda x, y: x * y, x, y) if inputs == 2 else compiled(lambda x: x * 2, x)
+    assert ("_streamed_" in call.kernel_sources[0]) is expected
+
+
+def test_what_the_graph_reads_again_stays(
+    small_cache: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "last_level_cache", lambda: 1 << 20)
+    x, y = torch.randn(2, 256, 256)
+    call = compiled(lambda x, y: torch.mm(x * y, x) * y, x, y)
+    first, second = call.kernel_sources
+    assert "_streamed_" not in first and "_streamed_" in second
 
 
 def test_small_work_stays_in_the_caches() -> None:
