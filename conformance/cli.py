@@ -15,6 +15,7 @@ from conformance.pool import CannotRun
 from conformance.report import Result, as_text
 from conformance.report import write as writing
 from conformance.suites import SUITES
+from refcompiler.stepper.command import step
 from specs.version import VERSION
 
 CONFORMS, DOES_NOT, COULD_NOT_RUN = 0, 1, 2
@@ -106,6 +107,9 @@ def conform(report: Path | None, **options: Any) -> None:
         soft_wrap=True,
     )
     sys.exit(CONFORMS if found.conforms else DOES_NOT)
+
+
+main.add_command(step)
 
 
 def _run(console: Console, **options: Any) -> runner.Report:

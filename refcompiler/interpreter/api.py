@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
@@ -35,7 +35,11 @@ def interpret(fn: Callable, /, *args: Any, **kwargs: Any) -> Any:
             f"interpret: {fn!r} of type {type(fn).__name__!r} is not callable; "
             "pass a function and its arguments"
         )
-    machine = Machine()
+    return call_on(Machine(), fn, args, kwargs)
+
+
+def call_on(machine: Machine, fn: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """Call ``fn`` to its end on ``machine``, which runs nothing yet."""
     root = machine.module_frame(_ROOT, _SPACE, _SPACE)
     try:
         found = machine.call(root, fn, args, kwargs)
