@@ -6,7 +6,7 @@ Source of the rules: CPython's documentation of ``dis`` and Objects/exception_ha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -58,7 +58,7 @@ class Program:
     ops: Any = None  # a list, once resolved
     parameters: Any = None  # see refcompiler.interpreter.binding
     fused: Any = None  # see refcompiler.interpreter.fusion
-    shown: dict = field(default_factory=dict)  # see refcompiler.interpreter.tracebacks
+    shown: Any = None  # see refcompiler.interpreter.tracebacks
     driver: CodeType | None = None  # see refcompiler.interpreter.generators
     live: list[frozenset[int]] | None = None  # see liveness.live_at
 

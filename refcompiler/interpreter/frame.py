@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 
 from refcompiler.bytecode.decode import Program
@@ -51,7 +51,6 @@ class Frame:
         "depth",
         "snapshot",
         "view",
-        "caught",
     )
 
     def __init__(
@@ -79,8 +78,6 @@ class Frame:
         self.depth = 0  # interpreted frames below this one
         self.snapshot: Any = None  # the dict that locals() gave out
         self.view: Any = None  # a weak reference to its frame object
-        #: Errors (by id) that are handled here, with this frame's objects in their tracebacks.
-        self.caught: list[tuple[int, FrameType]] | None = None
 
     @property
     def code(self) -> CodeType:
@@ -90,21 +87,6 @@ class Frame:
     def line(self) -> int:
         """The line of the instruction that runs (``ip`` is already past it)."""
         return self.program.line_at(max(self.ip - 1, 0))
-
-    def hold(self, error: BaseException, shown: FrameType) -> None:
-        """``error`` is to be handled here, and its traceback shows this frame's values."""
-        if self.caught is None:
-            self.caught = []
-        self.caught.append((id(error), shown))
-
-    def release(self, error: BaseException | None) -> None:
-        """``error`` has been handled: its traceback forgets this frame's values."""
-        caught, self.caught = self.caught, None
-        for known, shown in caught or ():
-            if known == id(error):
-                shown.clear()
-            else:
-                self.caught = [*(self.caught or ()), (known, shown)]
 
     def __repr__(self) -> str:
         return f"<frame of {self.code.co_qualname} at {self.code.co_filename}:{self.line}>"

@@ -26,8 +26,6 @@ def push_exc_info(m: Machine, f: Frame, arg: Any) -> None:
 
 @op("POP_EXCEPT")
 def pop_except(m: Machine, f: Frame, arg: Any) -> None:
-    if f.caught is not None:
-        f.release(m.exc)
     m.exc = m.own(f.stack[-1])
     f.stack.pop()
 

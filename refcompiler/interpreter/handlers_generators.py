@@ -135,8 +135,6 @@ def end_async_for(m: Machine, f: Frame, arg: Any) -> None:
     if not isinstance(error, StopAsyncIteration):
         m.reraised = error
         raise error
-    if f.caught is not None:
-        f.release(error)
     del f.stack[-2:]
 
 

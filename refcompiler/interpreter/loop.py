@@ -15,11 +15,12 @@ from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.frames import native_depth, set_run_code
 from refcompiler.interpreter.registry import READY, program_of
 from refcompiler.interpreter.tracebacks import (
+    Values,
     chain,
     chain_native,
     user_part,
     with_entry,
-    with_values_of,
+    with_final_values,
 )
 from refcompiler.own_builtins import BUILTINS
 
@@ -33,10 +34,10 @@ class Signal(BaseException):
 class Loop:
     """Runs frames to their end. ``native_calls``: Python callees run natively."""
 
+    shows_values = True  # the frames of tracebacks have the frames' values
+
     #: The hooks are those of the concrete domain: see :mod:`refcompiler.interpreter.fusion`.
     fused = False
-    #: The frames of tracebacks hold the values of variables.
-    shows_values = True
 
     def __init__(self, native_calls: bool = False):
         self.native_calls = native_calls
@@ -141,19 +142,25 @@ class Loop:
         self.reraised = self.passing = None
         traceback = user_part(error.__traceback__)
         while frame is not None:
-            handler = frame.program.handler_at(frame.ip - 1)
+            index = frame.ip - 1
+            handler = frame.program.handler_at(index)
             if shown:
-                traceback = with_entry(frame, traceback, self.shows_values)
-                if handler is not None and self.shows_values:
-                    frame.hold(error, traceback.tb_frame)
-            elif handler is None and self.shows_values:
-                traceback = with_values_of(frame, traceback)
+                values = Values.FINAL if handler is None else Values.LIVE
+                traceback = with_entry(
+                    frame, traceback, values if self.shows_values else Values.NONE
+                )
+            else:
+                reraise = frame.program.instructions[index]
+                if reraise.name == "RERAISE" and reraise.arg:  # it stands where it first raised
+                    index = frame.stack[-1 - reraise.arg]
+                if handler is None and self.shows_values:
+                    traceback = with_final_values(frame, index, traceback)
             shown = True
             if handler is not None:
                 error.__traceback__ = traceback
                 del frame.stack[handler.depth :]
                 if handler.lasti:
-                    frame.stack.append(frame.ip - 1)
+                    frame.stack.append(index)
                 frame.stack.append(error)
                 frame.ip = handler.target
                 frame.kwnames = ()

@@ -1,21 +1,19 @@
 """Tracebacks that show the user's frames instead of the interpreter's.
 
-A traceback entry needs a frame object. For each user frame that an exception passes, a generator
-that never runs is made from a copy of its code object, with the frame's variables for arguments:
-its frame has no caller and holds what a debugger looks for. The entry gets the offset and line of
-the user's instruction, so that even the carets are right.
-
-The variables are those at the moment. A frame that handles the exception goes on, and CPython's
-entry would change with it: ours forgets them when the exception has been handled, so that they live
-no longer than the frame wants. In capture, whose values are not real, entries have none.
+A traceback entry needs a frame object. A generator that never ran has one, without a caller. So for
+each user frame that an exception passes, a generator is made from a copy of its code object that
+begins where the user's instruction stands, with the values that the frame has then; its offset, its
+line and its ``f_locals`` are the user's, so that even the carets are right.
 """
 
 from __future__ import annotations
 
 import dis
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
 from types import CellType, CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
+from weakref import ref
 
 from refcompiler.bytecode.decode import Program
 from refcompiler.interpreter.frame import UNSET
@@ -23,19 +21,15 @@ from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
 
-_GENERATOR_BODY = bytes(
-    byte
-    for name, arg in (("RETURN_GENERATOR", 0), ("POP_TOP", 0), ("RESUME", 0))
-    for byte in (dis.opmap[name], arg)
-)
 _NOP = bytes((dis.opmap["NOP"], 0))
-_OPTIMIZED, _NEWLOCALS, _GENERATOR = 0x01, 0x02, 0x20
+_GENERATOR = 0x20
+_PLAIN = _GENERATOR | 0x01 | 0x02  # with slots of its own (CO_OPTIMIZED and CO_NEWLOCALS)
 
 
 #: The user's code objects by the ids of their drivers (:mod:`refcompiler.interpreter.generators`).
 DRIVERS: dict[int, CodeType] = {}
 #: Before this a driver had not begun: an exception was thrown into it, and its line is right.
-_STARTED = len(_GENERATOR_BODY)
+_STARTED = 6  # bytes of RETURN_GENERATOR, POP_TOP and RESUME
 
 
 def _is_internal(entry: TracebackType, outermost: bool) -> bool:
@@ -71,19 +65,11 @@ def _until(entries: list[TracebackType], end: TracebackType | None) -> list[Trac
     return entries
 
 
-def with_entry(frame: Any, traceback: TracebackType | None, values: bool) -> TracebackType:
+def with_entry(frame: Any, traceback: TracebackType | None, values: Values) -> TracebackType:
     """``traceback`` with an entry for the interpreted ``frame`` put before it."""
     instruction = frame.program.instructions[max(frame.ip - 1, 0)]
-    shown = _frame_object(frame, values)
+    shown = frame_object(frame, instruction.offset, values)
     return TracebackType(traceback, shown, instruction.offset, instruction.line)
-
-
-def with_values_of(frame: Any, traceback: TracebackType | None) -> TracebackType | None:
-    """``traceback`` with the values that ``frame`` has now in its first entry, if that is its."""
-    if traceback is None or traceback.tb_frame.f_code not in frame.program.shown.values():
-        return traceback
-    shown = _frame_object(frame, True)
-    return TracebackType(traceback.tb_next, shown, traceback.tb_lasti, traceback.tb_lineno)
 
 
 def without_values(traceback: TracebackType | None) -> TracebackType | None:
@@ -97,7 +83,8 @@ def without_values(traceback: TracebackType | None) -> TracebackType | None:
     for entry in reversed(entries):
         frame = entry.tb_frame
         if frame.f_locals:
-            frame = FunctionType(_shown(frame.f_code), frame.f_globals)().gi_frame
+            code = _stopped(frame.f_code, entry.tb_lasti, _PLAIN)
+            frame = FunctionType(code, frame.f_globals)().gi_frame
         made = TracebackType(made, frame, entry.tb_lasti, entry.tb_lineno)
     return made
 
@@ -123,62 +110,197 @@ def with_entries(
     return traceback
 
 
-def _frame_object(frame: Any, values: bool) -> FrameType:
-    program: Program = frame.program
-    names: tuple[str, ...] = ()
-    given: list[Any] = []
-    flags = _OPTIMIZED | _NEWLOCALS | _GENERATOR
-    if values:
-        if frame.mapping is None:
-            names, given = _variables(frame)
-        elif frame.mapping is frame.globals:
-            flags = _GENERATOR  # its variables are its globals
-        elif type(frame.mapping) is dict:
-            names = tuple(name for name in frame.mapping if type(name) is str)
-            given = [frame.mapping[name] for name in names]
-    key = flags, names
-    shown = program.shown.get(key)
-    if shown is None:
-        shown = program.shown[key] = _shown(program.code, flags, names)
-    return FunctionType(shown, frame.globals)(*given).gi_frame
+def with_final_values(
+    frame: Any, index: int, traceback: TracebackType | None
+) -> TracebackType | None:
+    """``traceback``, which begins with an entry for ``frame``, when what it caught leaves it.
+
+    ``index`` is the instruction that the frame stands at then.
+    """
+    known: Shown | None = frame.program.shown
+    if traceback is None or known is None or id(traceback.tb_frame.f_code) not in known.made:
+        return traceback
+    shown = frame_object(frame, frame.program.instructions[index].offset, Values.FINAL)
+    return TracebackType(traceback.tb_next, shown, traceback.tb_lasti, traceback.tb_lineno)
 
 
-def _variables(frame: Any) -> tuple[tuple[str, ...], list[Any]]:
-    """The names and values of a function's variables that have a value."""
-    code = frame.program.code
-    first_cell = len(code.co_varnames)
-    names, values = [], []
-    for i, (name, value) in enumerate(zip(frame.program.names, frame.fast, strict=True)):
-        if value is UNSET:
-            continue
-        if type(value) is CellType and (i >= first_cell or name in code.co_cellvars):
+# ---- frame objects ---------------------------------------------------------------------------
+
+
+class Values(Enum):
+    """What the frame object of an interpreted frame shows of its values."""
+
+    NONE = 0
+    LIVE = 1  # what the frame has when it is asked: it goes on
+    FINAL = 2  # what it has now, which stays alive as with CPython's: it was left
+
+
+def frame_object(frame: Any, offset: int, values: Values) -> FrameType:
+    """A frame object of ``frame`` as it is, at the instruction at ``offset``."""
+    program, spaces = frame.program, frame.globals
+    if program.shown is None:
+        program.shown = Shown(program)
+    known: Shown = program.shown
+    if frame.mapping is not None or values is Values.LIVE:
+        if "__builtins__" not in spaces:  # eval would put them there
+            values = Values.NONE if frame.mapping is not None else Values.FINAL
+        elif frame.mapping is not None:
+            return eval(known.mapped(offset), spaces, frame.mapping).gi_frame
+        elif offset >= _ROOM:
+            live = LiveLocals(_Holder(known, frame.fast))
+            return eval(known.live(offset), spaces, live).gi_frame
+        else:
+            values = Values.FINAL
+    if values is Values.NONE:
+        return FunctionType(known.final(offset, ()), spaces)().gi_frame
+    held = [known.value(frame.fast, i) for i in range(len(known.names))]
+    present = tuple([i for i, value in enumerate(held) if value is not UNSET])
+    made = FunctionType(known.final(offset, present), spaces)
+    return made(*[held[i] for i in present]).gi_frame
+
+
+class _Holder:
+    """Keeps the values of a frame: what its frame object holds until it is cleared."""
+
+    __slots__ = ("known", "fast", "__weakref__")
+
+    def __init__(self, known: Shown, fast: list[Any]):
+        self.known, self.fast = known, fast
+
+    def items(self) -> dict[str, Any]:
+        values = [self.known.value(self.fast, i) for i in range(len(self.fast))]
+        named = zip(self.known.names, values, strict=True)
+        return {name: value for name, value in named if value is not UNSET}
+
+
+class LiveLocals(Mapping):
+    """The locals of a frame that runs on, as its frame object's ``f_locals``.
+
+    The code of the frame object begins with a look-up of the holder, which it keeps in a slot of
+    its own: thus ``frame.clear()`` lets go of the values. What is in the slots CPython writes here.
+    """
+
+    __slots__ = ("_given", "_holder")
+
+    def __init__(self, holder: _Holder):
+        self._given: _Holder | None = holder
+        self._holder = ref(holder)
+
+    def __getitem__(self, name: str) -> Any:
+        if name == _HOLDER and self._given is not None:
+            given, self._given = self._given, None
+            return given
+        return self.copy()[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """A slot's value: only the holder is in one."""
+
+    def __delitem__(self, name: str) -> None:
+        """A slot without a value."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.copy())
+
+    def __len__(self) -> int:
+        return len(self.copy())
+
+    def __repr__(self) -> str:
+        return repr(self.copy())
+
+    def copy(self) -> dict[str, Any]:
+        holder = self._holder()
+        return {} if holder is None else holder.items()
+
+
+_HOLDER = ".holder"
+_ROOM = 10  # bytes that a look-up of the holder takes at most, with what makes the generator
+
+
+class Shown:
+    """The code objects that frame objects of one program are made from.
+
+    Each becomes a generator at an offset, and never goes on.
+    """
+
+    __slots__ = ("code", "names", "cells", "codes", "made")
+
+    def __init__(self, program: Program):
+        self.code, self.names = program.code, program.names
+        self.cells = {*self.code.co_cellvars, *self.code.co_freevars}
+        self.codes: dict[tuple, CodeType] = {}
+        self.made: set[int] = set()  # their ids
+
+    def value(self, fast: list[Any], index: int) -> Any:
+        value = fast[index]
+        if type(value) is CellType and self.names[index] in self.cells:
             try:
-                value = value.cell_contents
+                return value.cell_contents
             except ValueError:
-                continue
-        names.append(name)
-        values.append(value)
-    return tuple(names), values
+                return UNSET
+        return value
+
+    def mapped(self, offset: int) -> CodeType:
+        """For ``eval``; its names live in the mapping that is given there."""
+        return self._code(offset, "mapped", _GENERATOR)
+
+    def live(self, offset: int) -> CodeType:
+        """The same for :class:`LiveLocals`."""
+        index = len(self.code.co_names)
+        setup = _instruction("LOAD_NAME", index) + _instruction("STORE_FAST", 0)
+        return self._code(offset, "live", _GENERATOR, (_HOLDER,), 0, setup)
+
+    def final(self, offset: int, present: tuple[int, ...]) -> CodeType:
+        """Its arguments are the values of the slots ``present``."""
+        slots = tuple([self.names[i] for i in present])
+        return self._code(offset, present, _PLAIN, slots, len(slots))
+
+    def _code(self, offset: int, kind: Any, *rest: Any) -> CodeType:
+        found = self.codes.get((offset, kind))
+        if found is None:
+            found = self.codes[offset, kind] = _stopped(self.code, offset, *rest)
+            self.made.add(id(found))
+        return found
 
 
-def _shown(
+def _stopped(
     code: CodeType,
-    flags: int = _OPTIMIZED | _NEWLOCALS | _GENERATOR,
-    names: tuple[str, ...] = (),
+    offset: int,
+    flags: int,
+    slots: tuple[str, ...] = (),
+    arguments: int = 0,
+    setup: bytes = b"",
 ) -> CodeType:
-    padding = _NOP * ((len(code.co_code) - len(_GENERATOR_BODY)) // 2)
+    """A copy of ``code`` that becomes a generator at ``offset``, with other slots."""
     return code.replace(
-        co_code=_GENERATOR_BODY + padding,
+        co_code=_becomes_generator(len(code.co_code), offset, setup),
         co_exceptiontable=b"",
         co_flags=flags,
-        co_argcount=len(names),
+        co_names=(*code.co_names, _HOLDER),
+        co_argcount=arguments,
         co_posonlyargcount=0,
         co_kwonlyargcount=0,
-        co_nlocals=len(names),
-        co_varnames=names,
+        co_nlocals=len(slots),
+        co_varnames=slots,
         co_cellvars=(),
         co_freevars=(),
+        co_stacksize=max(1, code.co_stacksize),
     )
+
+
+def _becomes_generator(size: int, offset: int, setup: bytes) -> bytes:
+    """``size`` bytes that run ``setup`` and make a generator; their first RESUME is at ``offset``.
+
+    There CPython says that the frame of a generator is that was dropped before it began, and only
+    behind a RESUME do trace functions and callbacks see a frame.
+    """
+    start = setup + _instruction("RETURN_GENERATOR", 0)
+    code = start + _NOP * ((offset - len(start)) // 2) + _instruction("RESUME", 0)
+    return code + _NOP * ((size - len(code)) // 2)
+
+
+def _instruction(name: str, arg: int) -> bytes:
+    prefix = _instruction("EXTENDED_ARG", arg >> 8) if arg > 255 else b""
+    return prefix + bytes((dis.opmap[name], arg & 255))
 
 
 def chain(error: BaseException, handled: BaseException | None) -> None:

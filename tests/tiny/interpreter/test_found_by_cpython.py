@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+
 import pytest
 
 from tests.tiny.interpreter.oracle import check, programs
@@ -125,10 +127,116 @@ def main():
     space = {'__name__': 'elsewhere'}
     functools.partial(exec, 'def h(): return __name__')(space)
     return g(3), g(b=4, c=5), functools.partial(g, 9)(), space['h']()
+## frames_of_tracebacks
+import sys
+def entries(error):
+    found, entry = [], error.__traceback__
+    while entry is not None:
+        frame = entry.tb_frame
+        names = {k: v for k, v in frame.f_locals.items() if type(v) in (int, str)}
+        code = frame.f_code
+        place = frame.f_lineno, frame.f_lasti == entry.tb_lasti
+        found.append((code.co_name, names, place if found else None))  # the first one went on
+        entry = entry.tb_next
+    return found
+def left(a, b=2):
+    c = a + b
+    def inner():
+        return c, a
+    if c:
+        raise KeyError(c)
+    never = 1
+def first_instruction(x):
+    return nowhere + x
+def reraised(x):
+    try:
+        left(x)
+    finally:
+        x = 'changed'
+def named(x):
+    try:
+        left(x)
+    except KeyError as error:
+        raise ValueError(x) from error
+def suppressed(x):
+    class Manager:
+        def __enter__(self):
+            return self
+        def __exit__(self, *args):
+            pass
+    with Manager():
+        y = 5
+        left(x)
+def catching(run):
+    before = 1
+    try:
+        run(7)
+    except Exception as caught:
+        error = caught
+        before = 'now'
+    after = 2
+    return error
+def body(x):
+    class A:
+        z = 3
+        left(z)
+def main():
+    runs = (left, first_instruction, reraised, named, suppressed, body)
+    errors = [catching(run) for run in runs]
+    return [entries(e) for e in errors], entries(errors[3].__cause__)
+## values_live_as_long_as_the_traceback
+import gc, weakref
+class Thing:
+    pass
+def fails(thing):
+    raise ValueError
+def catches():
+    thing = Thing()
+    found = weakref.ref(thing)
+    try:
+        fails(thing)
+    except ValueError as error:
+        thing = None
+        frame = error.__traceback__.tb_next.tb_frame
+        held = found() is not None, frame.f_locals['thing'] is found()
+        frame.clear()
+        return found, held, found() is None
+def keeps(found):
+    thing = Thing()
+    found.append(weakref.ref(thing))
+    try:
+        fails(1)
+    except ValueError as error:
+        kept = error
+    return kept
+def main():
+    found, *rest = catches()
+    refs = []
+    error = keeps(refs)
+    gc.collect()
+    alive = refs[0]() is not None
+    error.__traceback__.tb_frame.clear()
+    gc.collect()
+    return rest, found() is None, alive, refs[0]() is None
+## suggestions_know_the_locals
+import io, traceback, sys
+def f():
+    blech = 1
+    print(bluch)
+def main():
+    try:
+        f()
+    except NameError as error:
+        shown = traceback.TracebackException.from_exception(error, capture_locals=True)
+        return list(shown.format())[-1], [s.locals for s in shown.stack][1]
 """)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name: str) -> None:
-    machine = check(PROGRAMS[name])
+    kept = dict(vars(builtins))
+    try:
+        machine = check(PROGRAMS[name])
+    finally:
+        vars(builtins).update(kept)
     assert machine.instructions > 10
