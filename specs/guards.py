@@ -188,6 +188,13 @@ GUARDS: Table[GuardKind] = Table(
             "an iterator of another class, or over one of another class",
         ),
         GuardKind(
+            "SUSPENDED",
+            "an instruction, and which variables have a value",
+            "the generator is suspended there",
+            "the generator {source}: expected at {expected}, found at {found}",
+            "a generator that was advanced to another yield",
+        ),
+        GuardKind(
             "ENDS",
             "a number of items",
             "the iterator gives this many items more, and no others",

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from types import CellType
 from typing import Any
 
 from refcompiler.capture.signals import Break, Restart
 from refcompiler.capture.values import External
 from refcompiler.guards.iterators import COMPOSITES, Ahead, fed, is_over, nested, shape
-from refcompiler.interpreter.frame import UNSET
+from refcompiler.interpreter.continued import continued, continues, suspension
+from refcompiler.interpreter.frame import NULL, UNSET, Frame
+from refcompiler.interpreter.generators import activation_of
 
 
 class View:
@@ -135,6 +138,46 @@ def view_of(machine: Any, iterator: Any) -> Any:
             raise Break("external-iterator", f"a {kind.__name__} from outside")
         machine.views[id(iterator)] = view
     return view
+
+
+def shadow_generator(machine: Any, external: External) -> Any:
+    """A generator that goes on, in the symbolic domain, where one from outside is suspended."""
+    value, source = external.value, external.source
+    activation = continues(value)
+    if activation is None:
+        return value
+    machine.guard("SUSPENDED", source, suspension(value))
+    real = activation.frame
+    assert real is not None
+    place = machine.sources.make("activation", source)
+    machine.lazy(place, activation)
+    frame = Frame(real.program, real.globals, real.builtins, None)
+    frame.ip = real.ip
+    for i, item in enumerate(real.fast):
+        if item is UNSET:
+            continue
+        inner = machine.sources.make("local", place, i, real.program.names[i])
+        frame.fast[i] = machine.lazy(inner, item)
+        if type(item) is CellType:
+            machine.external.setdefault(id(item), External(item, inner))
+            frame.fast[i] = item
+    for i, item in enumerate(real.stack):
+        inner = machine.sources.make("stacked", place, i)
+        frame.stack.append(NULL if item is NULL else machine.lazy(inner, item))
+    handled, delegate = None, UNSET
+    if activation.exc is not None:
+        handled = machine.observe(machine.lazy(machine.member(place, "exc"), activation.exc))
+    if activation.delegates:
+        switch = machine.member(source, "gi_yieldfrom")
+        machine.lazy(switch, value.gi_yieldfrom)
+        inner = machine.member(switch, "inner")
+        delegate = machine.delegate(machine.lazy(inner, value.gi_yieldfrom.inner))
+    made = continued(machine, frame, handled, delegate, (value.__name__, value.__qualname__))
+    external.original = activation_of(made.gi_frame)
+    machine.activations.append(external.original)
+    external.shadow = made
+    machine.external[id(made)] = external
+    return made
 
 
 def guard_views(machine: Any, changed: list[External]) -> None:

@@ -19,7 +19,7 @@ from refcompiler.capture.signals import Break, Reason, Restart
 from refcompiler.guards.kinds import Ambient
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.generators import Activation, make_generator
-from refcompiler.interpreter.loop import Signal
+from refcompiler.interpreter.signals import Signal
 
 _FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 
@@ -71,6 +71,7 @@ class Symbolic(Calls):
         self.rethrown = {}
         self.views: dict[int, Any] = {}  # iterators from outside that were advanced
         self.activations: list[Activation] = []
+        self.handed_over = []
 
     def stack_trace(self) -> str:
         frame = self.frame
@@ -135,6 +136,8 @@ class Symbolic(Calls):
         """Capture is over: generators left in the middle must not run on when collected."""
         for activation in self.activations:
             activation.discard()
+        for delegate in self.handed_over:
+            delegate.iterator = None  # which the generator's end would close
         for rethrown in self.rethrown.values():
             rethrown.undo()
 

@@ -206,7 +206,12 @@ class Observing(Machine):
             return self._shadow_proxy(external)
         if kind.__module__ == "functools" and kind.__name__ == "partial":
             return self._shadow_partial(external)
+        if kind is types.GeneratorType:
+            return self.shadow_generator(external)
         return value
+
+    def shadow_generator(self, external: External) -> Any:
+        raise NotImplementedError
 
     def _with_writes(self, namespace: dict, shadow: Any) -> Any:
         """The shadow of an instance's ``__dict__`` takes over what was written to attributes."""

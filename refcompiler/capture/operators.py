@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from refcompiler.capture.assignment import Assignment
-from refcompiler.capture.iterators import view_of
+from refcompiler.capture.iterators import shadow_generator, view_of
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.natively import interpreting, is_quiet, natively
 from refcompiler.capture.observe import CONSTANT_TYPES, MAPPINGS, SEQUENCES, SETS
 from refcompiler.capture.signals import Break
-from refcompiler.capture.values import Lazy
+from refcompiler.capture.values import External, Lazy
 from refcompiler.interpreter.frame import UNSET
 
 #: operator function -> (method, reflected method, in-place method)
@@ -50,6 +50,8 @@ def python_method(cls: type, name: str) -> Any:
 
 class Operators(Assignment):
     """The operator hooks of the symbolic domain."""
+
+    handed_over: list[Delegate]
 
     def method_of(self, cls: type, name: str) -> Any:
         """As :func:`python_method`; that no class has it, or which one, is guarded."""
@@ -396,13 +398,20 @@ class Operators(Assignment):
             return view_of(self, iterator).next(self)
         return super().next(iterator)
 
+    def shadow_generator(self, external: External) -> Any:
+        return shadow_generator(self, external)
+
     def is_interpreted(self, value: Any) -> bool:
         """A generator that was made here."""
         return type(value) is GeneratorType and not self.is_foreign(value)
 
     def delegate(self, iterator: Any) -> Any:
         iterator = self.force(iterator)
-        return iterator if self.is_interpreted(iterator) else Delegate(self, iterator)
+        if self.is_interpreted(iterator):
+            return iterator
+        made = Delegate(self, iterator)
+        self.handed_over.append(made)
+        return made
 
     def items_of(self, value: Any) -> Iterable:
         value = self.force(value)

@@ -19,7 +19,7 @@ from refcompiler.capture.natively import interpreting
 from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.signals import Restart
 from refcompiler.capture.targets import SLOT, Form, tensors_of
-from refcompiler.interpreter.loop import Signal
+from refcompiler.interpreter.signals import Signal
 
 
 class Region:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from refcompiler.interpreter.loop import Signal
+from refcompiler.interpreter.signals import Signal
 from specs.breaks import BREAKS
 
 

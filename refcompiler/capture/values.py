@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
+from types import GeneratorType, MappingProxyType
 from typing import Any
 
 from refcompiler.guards.sources import Source
@@ -53,6 +53,8 @@ def _same(a: Any, b: Any) -> bool:
 
 def is_changed(external: External) -> bool:
     shadow, original = external.shadow, external.original
+    if type(shadow) is GeneratorType:
+        return original.runs > 0
     if isinstance(shadow, (tuple, frozenset, MappingProxyType)):
         return False
     if isinstance(shadow, dict):

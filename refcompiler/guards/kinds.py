@@ -17,6 +17,8 @@ from torch.utils._device import DeviceContext
 
 from refcompiler.guards.iterators import Ahead, apart, fed, shape
 from refcompiler.guards.sources import Source, key_at, namespace_of
+from refcompiler.interpreter.continued import suspension
+from refcompiler.interpreter.generators import activation_of
 from specs.guards import GUARDS
 
 
@@ -427,6 +429,12 @@ KINDS: dict[str, Kind] = {
         show=_short,
         found=lambda value: _short(shape(value)),
     ),
+    "SUSPENDED": Kind(
+        lambda v, want, c: f"suspension({v}) == {c(want)}",
+        lambda value, want: suspension(value) == want,
+        show=lambda want: f"instruction {want[2]}",
+        found=lambda value: f"instruction {(suspension(value) or '???')[2]}",
+    ),
     "ENDS": Kind(
         lambda v, want, c: f"{v}.ends({want})",
         lambda value, want: value.ends(want),
@@ -466,6 +474,8 @@ NAMESPACE: dict[str, Any] = {
     "apart": apart,
     "fed": fed,
     "shape": shape,
+    "activation_of": activation_of,
+    "suspension": suspension,
     "dict_getitem": dict.__getitem__,
     "key_at": key_at,
     "namespace_of": namespace_of,

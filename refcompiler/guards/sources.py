@@ -22,6 +22,9 @@ FORMS: dict[str, tuple[str, str]] = {
     "ahead": ("Ahead({p})", "{p}"),  # the items that an iterator will give
     "part": ("{p}.__reduce__()[1][{k}]", "{p}.parts[{k}]"),  # of an iterator over others
     "fed": ("fed({p})", "{p}.parts[0]"),
+    "activation": ("activation_of({p}.gi_frame)", "{p}"),  # of a generator
+    "local": ("{p}.frame.fast[{k}]", "{p}.{n}"),
+    "stacked": ("{p}.frame.stack[{k}]", "{p}.stack[{k}]"),
     "start": ("{p}.__reduce__()[1][1]", "{p}.count"),  # of an enumeration
     "closure": ("{p}.__closure__[{k}]", "{p}.__closure__[{k}]"),
     "cell": ("{p}.cell_contents", "{p}"),

@@ -25,6 +25,7 @@ from typing import Any
 from refcompiler.bytecode.decode import Program
 from refcompiler.interpreter.binding import ASYNC_GENERATOR, COROUTINE, ITERABLE_COROUTINE
 from refcompiler.interpreter.frame import Frame
+from refcompiler.interpreter.signals import Signal
 from refcompiler.interpreter.tracebacks import DRIVERS, user_part
 from refcompiler.own_builtins import BUILTINS
 
@@ -109,6 +110,8 @@ class Activation:
         """What was thrown into the generator or came out of its delegate goes to the frame."""
         error = _handled()
         assert error is not None
+        if isinstance(error, Signal):  # not the program's: nothing of it may catch that
+            raise error
         error.__traceback__ = user_part(error.__traceback__)
         self.error = error
 

@@ -14,6 +14,7 @@ from refcompiler.interpreter.binding import raise_binding_error
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.frames import native_depth, set_run_code
 from refcompiler.interpreter.registry import READY, program_of
+from refcompiler.interpreter.signals import Signal
 from refcompiler.interpreter.tracebacks import (
     Values,
     chain,
@@ -25,10 +26,6 @@ from refcompiler.interpreter.tracebacks import (
 from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
-
-
-class Signal(BaseException):
-    """Leaves the interpreter; never visible to the user's ``except`` clauses."""
 
 
 class Loop:

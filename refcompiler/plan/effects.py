@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from types import CellType
+from types import CellType, GeneratorType
 from typing import Any
 
 from refcompiler.capture.iterators import Parts
 from refcompiler.capture.values import DELETED, External, Rethrown, is_changed
 from refcompiler.guards.iterators import advance, count_on
+from refcompiler.interpreter.continued import finish, replace
 from refcompiler.interpreter.tracebacks import new_entries, with_entries
 from refcompiler.plan.rebuild import Rebuilder
 from refcompiler.plan.writer import Writer
@@ -92,6 +93,12 @@ def _container_effect(external: External, rebuilder: Rebuilder, writer: Writer) 
     shadow, original = external.shadow, external.original
     if not is_changed(external):
         return []
+    if type(shadow) is GeneratorType:
+        target = writer.read(external.source)
+        if original.frame is None:
+            return [f"{writer.constant(finish)}({target})"]
+        parts = rebuilder.suspended(shadow, original)
+        return [f"{writer.constant(replace)}({target}, {parts})"]
     if isinstance(shadow, dict):
         target = writer.read(external.source)
         kept = list(shadow)[: len(original)] == list(original)

@@ -22,14 +22,15 @@ import torch
 from refcompiler.capture.lookup import is_heap, namespace_of, slot_of
 from refcompiler.capture.machine import Symbolic
 from refcompiler.capture.observe import CONSTANT_TYPES, is_numpy_scalar
-from refcompiler.capture.operators import Pulled
+from refcompiler.capture.operators import Delegate, Pulled
 from refcompiler.capture.policy import bound_owner
-from refcompiler.capture.signals import Restart
 from refcompiler.capture.values import External, Lazy, LazyMethod, is_changed
 from refcompiler.guards.iterators import COMPOSITES, LEAVES, Feeder, advance, nested
+from refcompiler.interpreter.continued import Switch, generator_of, replace
 from refcompiler.interpreter.frame import NULL, UNSET
-from refcompiler.interpreter.generators import activation_of, is_driver
+from refcompiler.interpreter.generators import Activation, activation_of, is_driver
 from refcompiler.interpreter.tracebacks import without_values
+from refcompiler.plan.resume import describe_suspended
 from refcompiler.plan.writer import Writer
 
 _ITERATORS: tuple[type, ...] = (*LEAVES, *COMPOSITES, map, filter, itertools.starmap)
@@ -185,9 +186,8 @@ class Rebuilder:
             if value.gi_frame is None:
                 return self.assign(value, "(_ for _ in ())")
             if is_driver(value.gi_frame):
-                step = activation_of(value.gi_frame).step
-                raise Restart(step, "live-generator", value.__qualname__)
-        if kind is Pulled:
+                return self.generator(value, activation_of(value.gi_frame))
+        if kind is Pulled or kind is Delegate:
             return self.expression(value.iterator)
         if kind is super:
             parts = self.many((value.__thisclass__, value.__self__))
@@ -329,6 +329,28 @@ class Rebuilder:
         if value.__dict__:
             self.lines.append(f"{name}.__dict__.update({self.expression(dict(value.__dict__))})")
         return name
+
+    def generator(self, value: Any, activation: Activation) -> str:
+        """One that goes on where this one is suspended."""
+        constant = self.writer.constant
+        layout = constant(describe_suspended(activation.frame)[0])
+        names = f"{value.__name__!r}, {value.__qualname__!r}"
+        name = self.assign(value, f"{constant(generator_of)}({layout}, {names})")
+        self.lines.append(f"{constant(replace)}({name}, {self.suspended(value, activation)})")
+        return name
+
+    def suspended(self, value: Any, activation: Activation) -> str:
+        """What completes a generator: layout, values, exception handled, and delegate."""
+        layout, values = describe_suspended(activation.frame)
+        handled = "None" if activation.exc is None else self.expression(activation.exc)
+        delegate = UNSET
+        if activation.delegates:
+            delegate = value.gi_yieldfrom
+            if type(delegate) is Switch:
+                delegate = delegate.inner
+        listed = "".join([f"{self.expression(item)}, " for item in values])
+        constant = self.writer.constant
+        return f"{constant(layout)}, ({listed}), {handled}, {self.expression(delegate)}"
 
     def iterator(self, value: Any) -> str:
         """By the iterator's own account of its state (``__reduce__``), on a copy of it."""

@@ -87,17 +87,29 @@ def describe(frames: list[Frame]) -> tuple[Layout, list[Any]]:
 
     A local variable that nothing will read is left out.
     """
-    layouts, values = [], []
+    layouts: list[FrameLayout] = []
+    values: list[Any] = []
     for frame in frames:
-        live = live_at(frame.program, frame.ip)
-        if frame is not frames[-1]:  # a callee's exception is raised at the call, one before
-            handler = frame.program.handler_at(frame.ip - 1)
-            if handler is not None:
-                live |= live_at(frame.program, handler.target)
-        slots = tuple([i for i in sorted(live) if frame.fast[i] is not UNSET])
-        layouts.append(FrameLayout(frame, slots, frame.ip))
-        values += [frame.fast[i] for i in slots]
-        values += [value for value in frame.stack if value is not NULL]
-        if frame.on_return == "init":
-            values.append(frame.extra)
+        layout = _describe(frame, frame is not frames[-1], values)
+        layouts.append(layout)
     return Layout(layouts), values
+
+
+def describe_suspended(frame: Frame) -> tuple[Layout, list[Any]]:
+    """As :func:`describe`, for the frame of a generator."""
+    values: list[Any] = []
+    return Layout([_describe(frame, frame.ip > 0, values)]), values
+
+
+def _describe(frame: Frame, waits: bool, values: list[Any]) -> FrameLayout:
+    live = live_at(frame.program, frame.ip)
+    if waits:  # an exception is raised at the call, or the yield: one before
+        handler = frame.program.handler_at(frame.ip - 1)
+        if handler is not None:
+            live |= live_at(frame.program, handler.target)
+    slots = tuple([i for i in sorted(live) if frame.fast[i] is not UNSET])
+    values += [frame.fast[i] for i in slots]
+    values += [value for value in frame.stack if value is not NULL]
+    if frame.on_return == "init":
+        values.append(frame.extra)
+    return FrameLayout(frame, slots, frame.ip)

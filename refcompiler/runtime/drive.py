@@ -11,8 +11,8 @@ from refcompiler.capture.marks import ACTIVE
 from refcompiler.capture.values import External
 from refcompiler.guards.kinds import Ambient
 from refcompiler.interpreter.frame import Frame
-from refcompiler.interpreter.loop import Signal
 from refcompiler.interpreter.machine import Machine
+from refcompiler.interpreter.signals import Signal
 from refcompiler.plan.build import MISS, Plan
 from refcompiler.plan.resume import Layout, describe
 from refcompiler.runtime.site import _LOCK, STATE, Native, Site, run_new

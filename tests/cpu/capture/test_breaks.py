@@ -298,7 +298,7 @@ def break_in_a_comprehension():
     return f, [(torch.ones(12, 2),)] * 2
 
 
-@cases(graphs=2, breaks=2)
+@cases(graphs=2, breaks=1)
 def break_in_a_generator():
     def rows(x):
         for r in x:
@@ -311,7 +311,7 @@ def break_in_a_generator():
     return f, [(t(2, 3),)] * 2
 
 
-@cases(graphs=2, breaks=5)
+@cases(graphs=2, breaks=1)
 def break_with_a_live_generator():
     def rows(x):
         for r in x:
@@ -488,7 +488,7 @@ def break_in_a_with_block():
     return f, [(t(3),), clear, (t(3),)], [log]
 
 
-@cases(graphs=2, breaks=4)
+@cases(graphs=2, breaks=1)
 def break_in_a_contextlib_block():
     @contextlib.contextmanager
     def manager(log):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import inspect
 import itertools
 import math
 import string
@@ -31,6 +32,10 @@ from refcompiler.guards.kinds import (
     storage_pattern,
 )
 from refcompiler.guards.sources import FORMS, Source, Sources
+from refcompiler.interpreter.continued import continued, finish, suspension
+from refcompiler.interpreter.frame import UNSET
+from refcompiler.interpreter.generators import activation_of
+from refcompiler.interpreter.machine import Machine
 from refcompiler.plan.writer import Writer
 from refcompiler.runtime.site import read
 from specs.guards import GUARDS
@@ -615,6 +620,45 @@ def test_iterators_apart() -> None:
         assert fast(a, b, c) is apart is checked(guard, {"a": a, "b": b, "c": c})
 
 
+def counting(n: int) -> Any:
+    for i in range(n):
+        yield i + 0
+    yield "last"
+    yield from "ab"
+
+
+def suspended(steps: int, function: Callable = counting) -> Any:
+    """An interpreted generator as capture rebuilds them, ``steps`` yields on."""
+    machine = Machine()
+    frame = machine.make_frame(function, (2,), {})
+    return moved(continued(machine, frame, None, UNSET, ("g", "q.g")), steps)
+
+
+def test_where_a_generator_is_suspended() -> None:
+    def places() -> list[Any]:
+        return [suspended(i) for i in range(4)] + [suspended(1), counting(2), iter(())]
+
+    for i, want in enumerate((0, 1, 1, 3)):
+        assert suspension(suspended(i)) == suspension(suspended(want)) is not None
+        held = agree("SUSPENDED", suspension(suspended(want)), places())
+        assert held == {0: 1, 1: 3, 3: 1}[want]
+    assert suspension(counting(2)) is None
+
+
+def test_a_generator_goes_on_elsewhere() -> None:
+    for steps in range(5):
+        old = suspended(steps)
+        activation = activation_of(old.gi_frame)
+        delegate = UNSET if not activation.delegates else old.gi_yieldfrom
+        frame, activation.frame = activation.frame, None
+        new = continued(Machine(), frame, None, delegate, ("new", "q.new"))
+        assert list(new) == [0, 1, "last", "a", "b"][steps:]
+        assert new.__name__ == "new" and inspect.getgeneratorstate(new) == "GEN_CLOSED"
+        again = suspended(steps)
+        finish(again)
+        assert list(again) == [] and again.gi_frame is None
+
+
 def test_numbering_goes_on_without_the_items() -> None:
     inner = iter("abcdef")
     numbered = enumerate(Feeder(inner), 2)
@@ -646,6 +690,7 @@ def test_sources_read_alike() -> None:
 
     table = Mapping(k=box)
     inner = iter([1])
+    generator = suspended(2)
     s = Sources()
     x = s.make("arg", None, "x")
     cases = [
@@ -668,6 +713,9 @@ def test_sources_read_alike() -> None:
         (s.make("part", x, 1), zip([1], iter([2]))),
         (s.make("fed", x), enumerate(Feeder(inner))),
         (s.make("start", x), enumerate([1], 7)),
+        (s.make("activation", x), generator),
+        (s.make("local", s.make("activation", x), 0, "n"), generator),
+        (s.make("stacked", s.make("activation", x), 0), generator),
     ]
     function.__kwdefaults__["b"] = box
     assert {source.kind for source, _ in cases} | {"ahead"} == set(FORMS)
@@ -704,6 +752,7 @@ def test_explanations_survive_any_value(name: str) -> None:
         "STATE": (len, ((),), 0),
         "UNIQUE": (argument("x"), argument("y")),
         "STORAGE": ((argument("x"), argument("y")), (0, 1)),
+        "SUSPENDED": (0, 0, 3),
         "APART": ((argument("x"),), (argument("y"),)),
         "AMBIENT": Ambient.now(),
     }.get(name, 1)

@@ -13,6 +13,7 @@ from refcompiler.runtime import counters
 from refcompiler.runtime.api import _COMPILERS
 from specs.guards import GUARDS
 from tests.cpu.guards.history import attempt, see
+from tests.cpu.guards.test_kinds import suspended
 
 THREADS = torch.get_num_threads()
 
@@ -222,6 +223,14 @@ def _shape() -> tuple:
         return x * next(it)[0]
 
     return take, (_x(), zip([1], [2])), (_x(), zip((1, 5), [2]))
+
+
+@violates("SUSPENDED")
+def _suspended() -> tuple:
+    def use(x: torch.Tensor, generator: Any) -> torch.Tensor:
+        return x * next(generator)
+
+    return use, (_x(), suspended(0)), (_x(), suspended(1))
 
 
 @violates("ENDS")

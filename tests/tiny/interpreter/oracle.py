@@ -23,8 +23,8 @@ from typing import Any
 from refcompiler.bytecode.forms import BINARY_INTRINSICS, UNARY_INTRINSICS
 from refcompiler.interpreter import fusion
 from refcompiler.interpreter.frame import Frame
-from refcompiler.interpreter.loop import Signal
 from refcompiler.interpreter.machine import Machine
+from refcompiler.interpreter.signals import Signal
 from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS  # programs replace those of the process

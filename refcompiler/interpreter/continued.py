@@ -1,0 +1,183 @@
+"""Generators that go on where another one, or a snapshot of one, stood.
+
+CPython cannot make a suspended generator. A new driver is brought to the place instead: its first
+resumption does nothing but suspend it, in a yield or in a delegation to a :class:`Switch`, which
+can also take it out of there again. What its frame is then to do is replaced at will.
+"""
+
+from __future__ import annotations
+
+from types import GeneratorType
+from typing import Any
+
+from refcompiler.interpreter.frame import NULL, UNSET, Frame
+from refcompiler.interpreter.generators import (
+    Activation,
+    _waiting,
+    activation_of,
+    is_driver,
+    make_generator,
+)
+from refcompiler.interpreter.machine import Machine
+from refcompiler.own_builtins import BUILTINS
+
+__builtins__ = BUILTINS
+
+
+class Switch:
+    """What a generator delegates to: ``inner``, once the generator has been brought here."""
+
+    __slots__ = ("inner", "entering", "leaving")
+
+    def __init__(self, inner: Any):
+        self.inner = inner
+        self.entering = True
+        self.leaving = False
+
+    def __iter__(self) -> Switch:
+        return self
+
+    def __next__(self) -> Any:
+        if self.entering:
+            self.entering = False
+            return None
+        if self.leaving:
+            raise StopIteration
+        return next(self.inner)
+
+    def send(self, value: Any) -> Any:
+        return next(self) if value is None else self.inner.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        throw = getattr(self.inner, "throw", None)
+        if throw is not None:
+            return throw(*error)
+        raise error[0] if isinstance(error[0], BaseException) else error[0](*error[1:2])
+
+    def close(self) -> None:
+        close = getattr(self.inner, "close", None)
+        if close is not None:
+            close()
+
+
+class Continued(Activation):
+    """``runs`` counts how often the frame was resumed."""
+
+    __slots__ = ("moving", "runs")
+
+    def __init__(self, machine: Any, frame: Frame):
+        super().__init__(machine, frame)
+        self.moving = False
+        self.runs = 0
+
+    def resume(self) -> bool:
+        if self.moving:
+            self.moving = False
+            return True
+        self.runs += 1
+        return super().resume()
+
+
+class _Native(Machine):
+    """The concrete domain; Python that the bodies of generators call runs natively."""
+
+    fused = False
+
+    def __init__(self) -> None:
+        super().__init__(native_calls=True)
+
+    def delegate(self, iterator: Any) -> Any:
+        switch = Switch(iterator)
+        switch.entering = False
+        return switch
+
+
+def continued(
+    machine: Any, frame: Frame, handled: BaseException | None, delegate: Any, names: tuple[str, str]
+) -> GeneratorType:
+    """A generator that goes on with ``frame``; ``delegate`` is UNSET unless it delegates."""
+    activation = Continued(machine, frame)
+    made = make_generator(activation)
+    made.__name__, made.__qualname__ = names
+    if frame.ip:
+        _move(made, activation, handled, delegate)
+    return made
+
+
+def generator_of(layout: Any, name: str, qualname: str) -> GeneratorType:
+    """A generator for a frame of ``layout``, which :func:`replace` completes."""
+    activation = Continued(_Native(), layout.frames_of([None] * layout.size))
+    made = make_generator(activation)
+    made.__name__, made.__qualname__ = name, qualname
+    return made
+
+
+def _move(
+    generator: Any, activation: Continued, handled: BaseException | None, delegate: Any
+) -> None:
+    """Suspend ``generator`` in a yield, or in a delegation to ``delegate``."""
+    switch = generator.gi_yieldfrom
+    if type(switch) is Switch:
+        switch.leaving = True
+    activation.exc = handled
+    activation.moving = True
+    activation.delegates = delegate is not UNSET
+    activation.value = None
+    if activation.delegates:
+        activation.value = Switch(delegate)
+        if handled is not None:
+            _waiting.add(id(activation))
+    next(generator)
+
+
+def replace(
+    generator: Any, layout: Any, values: Any, handled: BaseException | None, delegate: Any
+) -> None:
+    """Let ``generator`` go on with another frame."""
+    activation = activation_of(generator.gi_frame)
+    assert type(activation) is Continued
+    activation.frame = frame = layout.frames_of(values)
+    if frame.ip:
+        _move(generator, activation, handled, delegate)
+
+
+def finish(generator: Any) -> None:
+    """The generator's frame has ended elsewhere: so does the generator."""
+    activation = activation_of(generator.gi_frame)
+    activation.discard()
+    switch = generator.gi_yieldfrom
+    if type(switch) is Switch:
+        switch.leaving = True
+    next(generator, None)
+
+
+def continues(value: Any) -> Continued | None:
+    """What drives ``value``, if that is a generator which can be continued elsewhere."""
+    if type(value) is not GeneratorType or value.gi_frame is None or value.gi_running:
+        return None
+    if not is_driver(value.gi_frame):
+        return None
+    activation = activation_of(value.gi_frame)
+    if type(activation) is not Continued or activation.delegates != (
+        type(value.gi_yieldfrom) is Switch
+    ):
+        return None
+    return activation
+
+
+def suspension(value: Any) -> tuple | None:
+    """Where a generator that can be continued stands: what a capture of it depends on."""
+    activation = continues(value)
+    if activation is None:
+        return None
+    frame = activation.frame
+    assert frame is not None
+    return (
+        id(frame.program),
+        id(frame.globals),
+        frame.ip,
+        tuple([item is NULL for item in frame.stack]),
+        tuple([i for i, item in enumerate(frame.fast) if item is not UNSET]),
+        activation.delegates,
+        activation.exc is None,
+    )
