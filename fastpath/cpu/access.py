@@ -209,6 +209,14 @@ def drain(typing_context):
     return types.void(), generate
 
 
+def _prefetch(builder: Any, pointer: Any) -> None:
+    """The line is wanted in the second-level cache, if it exists."""
+    kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
+    function = builder.module.declare_intrinsic("llvm.prefetch", [_I8.as_pointer()], kind)
+    reading, second_level, data = _I32(0), _I32(2), _I32(1)
+    builder.call(function, [pointer, reading, second_level, data])
+
+
 @functools.cache
 def scratch(count: int, dtype: str) -> Any:
     """``scratch()``: the address of ``count`` elements on the stack, 64-byte aligned."""
@@ -234,6 +242,9 @@ def square(dtype: str, side: int, source_scope: int, target_scope: int) -> Any:
 
     Row ``k`` is read at ``index + k * step`` and becomes column ``k`` of the square at ``place``,
     whose rows are ``row`` apart. Each of the log2(side) rounds interleaves the halves.
+
+    Reads jump from row to row, mostly from page to page, which no machine foresees: so the square
+    ``row`` rows further on, which the next tile starts with, is asked for in time.
     """
     memory = _MEMORY[dtype]
     vector = ir.VectorType(memory, side)
@@ -249,6 +260,10 @@ def square(dtype: str, side: int, source_scope: int, target_scope: int) -> Any:
             start, at, by, goal, there, apart = args
             rows = []
             for k in range(side):
+                further = builder.add(at, builder.mul(by, builder.add(apart, _I64(k))))
+                # not inbounds: behind the last tile there may be nothing
+                place = builder.add(start, builder.mul(further, _I64(_bytes(memory))))
+                _prefetch(builder, builder.inttoptr(place, _I8.as_pointer()))
                 element = _address(
                     builder, start, builder.add(at, builder.mul(by, _I64(k))), memory
                 )
