@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
+from refcompiler.interpreter import recursion
 from refcompiler.interpreter.classes import build_class, call_function_type, call_type, new_type
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
 from refcompiler.interpreter.frames import INNER, current_view, shown
@@ -137,8 +138,15 @@ def _getframemodulename(machine: Any, frame: Frame, function: Any, args: Any, kw
 
 
 def _setrecursionlimit(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
-    function(*args, **kwargs)
-    machine.limit = sys.getrecursionlimit()
+    if kwargs or len(args) != 1 or type(args[0]) is not int or not 0 < args[0] < 1 << 31:
+        return function(*args, **kwargs)  # which complains
+    recursion.set_limit(args[0], frame.depth)
+    machine.limit = recursion.limit()
+    return None
+
+
+def _getrecursionlimit(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
+    return function(*args, **kwargs) if args or kwargs else recursion.limit()
 
 
 def _exc_info(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
@@ -202,12 +210,13 @@ _READERS: list[tuple[Any, Reader]] = [
     (sys.exc_info, _exc_info),
     (sys.exception, _exception),
     (sys._getframe, _getframe),
+    (sys.getrecursionlimit, _getrecursionlimit),
     (sys.setrecursionlimit, _setrecursionlimit),
     (warnings.warn, _warn),
 ]
 
-if sys.version_info >= (3, 12):
-    _READERS.append((sys._getframemodulename, _getframemodulename))
+if (_function := getattr(sys, "_getframemodulename", None)) is not None:  # from 3.12 on
+    _READERS.append((_function, _getframemodulename))
 
 #: By identity, so that looking up asks nothing of the callable.
 FRAME_READERS: dict[int, Reader] = {id(function): reader for function, reader in _READERS}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from _thread import get_ident
 from collections.abc import Mapping, Sequence
 from types import CodeType, FunctionType
@@ -10,6 +9,7 @@ from typing import Any
 
 from refcompiler.bytecode.decode import Program
 from refcompiler.errors import InternalError
+from refcompiler.interpreter import recursion
 from refcompiler.interpreter.binding import raise_binding_error
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.frames import native_depth, set_run_code
@@ -48,7 +48,8 @@ class Loop:
         self.reraised: BaseException | None = None  # raised again: gets no entry and no context
         self.passing: BaseException | None = None  # left an inner run: has its context already
         self.depth = 0
-        self.limit = sys.getrecursionlimit()  # of interpreted frames
+        self.limit = recursion.limit()  # of interpreted frames
+        self.room = 0  # nested runs for which the native stack is deep enough
 
     # ---- frames -----------------------------------------------------------------------------
 
@@ -82,11 +83,20 @@ class Loop:
         ``error`` is raised where the frame is suspended.
         """
         saved = self.frame
-        frame.depth = native_depth() if saved is None else saved.depth + 1
-        self.frame = frame
         self.depth += 1
-        self.limit = sys.getrecursionlimit()
+        if saved is None:
+            self.limit = recursion.begin(self)
+            frame.depth = native_depth() - 2  # without this one and its caller
+        else:
+            frame.depth = saved.depth + 1
+        native_limit = 0
         try:
+            if self.depth > self.room:
+                native_limit = recursion.make_room(frame.depth)
+                self.room = self.depth + recursion.LEVELS
+            if frame.depth > self.limit:
+                raise RecursionError("maximum recursion depth exceeded")
+            self.frame = frame
             if error is not None:
                 self.throw(frame, error)
                 error = None  # its traceback leads here: no cycle
@@ -96,6 +106,11 @@ class Loop:
         finally:
             self.depth -= 1
             self.frame = saved
+            if native_limit:
+                self.room = self.depth
+                recursion.give_back(native_limit)
+            if saved is None:
+                recursion.end(self)
 
     def throw(self, frame: Frame, error: BaseException) -> None:
         """Let ``error`` be raised where ``frame`` is suspended."""
