@@ -66,16 +66,11 @@ def _written_through(machine: Any, frame: Frame) -> Any:
     return FrameLocalsProxy(machine, frame) if frame.mapping is None else frame.mapping
 
 
-if sys.version_info >= (3, 13):
-    #: What ``locals()`` answers in a frame.
-    frame_locals = _new_dict
-    #: What ``f_locals`` of its frame object answers.
-    visible_locals = _written_through
-    #: A native one, which knows its type and the complaints of this version.
-    _NATIVE: Any = (lambda: sys._getframe().f_locals)()
-else:
-    frame_locals = visible_locals = _one_dict
-    _NATIVE = None
+_ANSWERS = {(3, 11): (_one_dict, _one_dict), (3, 12): (_one_dict, _one_dict)}
+#: What ``locals()`` answers in a frame, and what ``f_locals`` of its frame object does.
+frame_locals, visible_locals = _ANSWERS.get(sys.version_info[:2], (_new_dict, _written_through))
+#: Of a native frame: it knows its type and the complaints of this version.
+_NATIVE: Any = (lambda: sys._getframe().f_locals)()
 
 
 class FrameLocalsProxy:
