@@ -6,7 +6,7 @@ Source of the rules: CPython's documentation of ``dis`` and Objects/exception_ha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -59,6 +59,8 @@ class Program:
     parameters: Any = None  # see refcompiler.interpreter.binding
     fused: Any = None  # see refcompiler.interpreter.fusion
     shown: Any = None  # see refcompiler.interpreter.tracebacks
+    callers: Any = None  # see refcompiler.interpreter.callers
+    caller_codes: dict[int, CodeType] = field(default_factory=dict)
     driver: CodeType | None = None  # see refcompiler.interpreter.generators
     live: list[frozenset[int]] | None = None  # see liveness.live_at
 

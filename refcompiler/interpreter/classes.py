@@ -1,8 +1,4 @@
-"""Making classes and functions: what C code takes from the frame that runs it.
-
-``type`` sets ``__module__`` to the name of the running module, and ``FunctionType`` gives a
-function the builtins of the running frame; both would be the interpreter's own.
-"""
+"""The class statement, and functions that are made in the user's builtins."""
 
 from __future__ import annotations
 
@@ -101,32 +97,6 @@ def finish_class(machine: Any, frame: Frame, cell: Any, extra: Any) -> None:
         if held is not cls:
             raise TypeError(f"__class__ set to {held!r} defining {name!r} as {cls!r}")
     frame.stack.append(cls)
-
-
-def call_type(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
-    """``type(value)``, or a class made by a call."""
-    if len(args) == 3 and isinstance(args[2], dict):
-        args = (*args[:2], with_module(frame, args[2]))
-    return function(*args, **kwargs)
-
-
-def new_type(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
-    """``type.__new__(metaclass, name, bases, namespace)``."""
-    if len(args) == 4 and isinstance(args[3], dict):
-        args = (*args[:3], with_module(frame, args[3]))
-    return function(*args, **kwargs)
-
-
-def with_module(frame: Frame, namespace: dict[str, Any]) -> dict[str, Any]:
-    """The copy that ``type`` would make, with the ``__module__`` that it would set."""
-    if dict.__contains__(namespace, "__module__") or "__name__" not in frame.globals:
-        return namespace
-    return {**dict.copy(namespace), "__module__": frame.globals["__name__"]}
-
-
-def call_function_type(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
-    """``FunctionType(code, globals, ...)``."""
-    return with_builtins_of(frame, function)(*args, **kwargs)
 
 
 def with_builtins_of(frame: Frame, function: Callable) -> Callable:

@@ -12,6 +12,7 @@ from typing import Any
 from weakref import ref
 
 from refcompiler.interpreter.binding import SUSPENDS
+from refcompiler.interpreter.callers import CALLERS
 from refcompiler.interpreter.frame import UNSET, Frame
 from refcompiler.interpreter.tracebacks import DRIVERS
 from refcompiler.interpreter.variables import visible_locals
@@ -211,6 +212,8 @@ def _outward(native: FrameType | None, machine: Any, current: Frame | None) -> A
 
 
 def _is_internal(native: FrameType) -> bool:
+    if id(native.f_code) in CALLERS:
+        return True
     module = native.f_globals.get("__name__")
     return type(module) is str and module.startswith("refcompiler.")
 

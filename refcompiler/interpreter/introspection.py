@@ -10,11 +10,12 @@ import builtins
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from types import CellType, CodeType, FunctionType
+from types import CellType, CodeType
 from typing import Any
 
 from refcompiler.interpreter import recursion
-from refcompiler.interpreter.classes import build_class, call_function_type, call_type, new_type
+from refcompiler.interpreter.callers import FUTURE_FLAGS
+from refcompiler.interpreter.classes import build_class
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
 from refcompiler.interpreter.frames import INNER, current_view, shown
 from refcompiler.interpreter.variables import frame_locals
@@ -22,7 +23,6 @@ from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
 
-_FUTURE_FLAGS = 0x1FE0000  # CPython's PyCF_MASK: what a nested compilation inherits
 _NEEDS_CALL = 0x20 | 0x80 | 0x100 | 0x200  # generators and coroutines of every kind
 
 
@@ -52,10 +52,6 @@ def _locals(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -
     return function(*args, **kwargs) if args or kwargs else frame_locals(machine, frame)
 
 
-def _globals(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
-    return function(*args, **kwargs) if args or kwargs else frame.globals
-
-
 def _dir(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
     if args or kwargs:
         return function(*args, **kwargs)
@@ -65,20 +61,6 @@ def _dir(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> A
 
 
 # ---- code ------------------------------------------------------------------------------------
-
-
-def _compile(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
-    """The flags of the user's module are inherited, not those of this one."""
-    names = ("source", "filename", "mode", "flags", "dont_inherit")
-    given = dict(zip(names, args, strict=False))
-    fits = len(args) <= len(names) and not given.keys() & kwargs.keys()
-    given.update(kwargs)
-    if fits and not given.get("dont_inherit") and isinstance(given.get("flags", 0), int):
-        inherited = frame.code.co_flags & _FUTURE_FLAGS
-        given["flags"] = given.get("flags", 0) | inherited
-        given["dont_inherit"] = True
-        return function(**given)
-    return function(*args, **kwargs)
 
 
 def _evaluate(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
@@ -99,7 +81,7 @@ def _evaluate(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any)
             text if function is eval else source,
             "<string>",
             "eval" if function is eval else "exec",
-            frame.code.co_flags & _FUTURE_FLAGS,
+            frame.code.co_flags & FUTURE_FLAGS,
             True,
         )
     plain = type(source) is CodeType and not source.co_flags & _NEEDS_CALL
@@ -197,16 +179,11 @@ _READERS: list[tuple[Any, Reader]] = [
     (super, _super),
     (locals, _locals),
     (vars, _locals),
-    (globals, _globals),
     (getattr, _getattr),
     (dir, _dir),
     (eval, _evaluate),
     (exec, _evaluate),
-    (compile, _compile),
     (builtins.__build_class__, build_class),
-    (type, call_type),
-    (type.__new__, new_type),
-    (FunctionType, call_function_type),
     (sys.exc_info, _exc_info),
     (sys.exception, _exception),
     (sys._getframe, _getframe),

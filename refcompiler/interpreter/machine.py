@@ -14,6 +14,7 @@ from types import BuiltinFunctionType, CellType, FunctionType, MethodType
 from typing import Any
 
 from refcompiler.interpreter.binding import SUSPENDS
+from refcompiler.interpreter.callers import add_caller
 from refcompiler.interpreter.classes import finish_class
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
 from refcompiler.interpreter.fusion import prepare
@@ -178,7 +179,8 @@ class Machine(Loop):
         function = frame.builtins.get("__import__")
         if function is None:
             raise ImportError("__import__ not found")
-        return function(name, frame.globals, frame.mapping, names, level)
+        given = name, frame.globals, frame.mapping, names, level
+        return self.natively(frame, function, given, {})
 
     def exc_match(self, error: BaseException, kinds: Any) -> bool:
         for kind in kinds if isinstance(kinds, tuple) else (kinds,):
@@ -219,7 +221,7 @@ class Machine(Loop):
             assert new is not None
             new.back = None
             return self.run(new)
-        return function(*args, **kwargs)
+        return self.natively(frame, function, args, kwargs)
 
     def raising(self, error: BaseException) -> BaseException:
         """``error`` is about to be raised."""
@@ -244,19 +246,22 @@ class Machine(Loop):
             kind = type(function)
         if kind is FunctionType:
             if self.native_calls:
-                return function(*args, **kwargs)
+                return self.natively(frame, function, args, kwargs)
             program = READY.get(id(function.__code__))
             if program is not None and not program.parameters.suspends:  # the usual case, sooner
                 self.push(frame, self.make_frame(function, args, kwargs))
                 return CALLED
             if id(function.__code__) in NATIVE_CODES:
-                return function(*args, **kwargs)
+                return self.natively(frame, function, args, kwargs)
             return self.call_python(frame, function, args, kwargs)
         reader = FRAME_READERS.get(id(function))
         if reader is not None:
             return reader(self, frame, function, args, kwargs)
-        if kind is BuiltinFunctionType or self.native_calls:
-            return function(*args, **kwargs)
+        if kind is BuiltinFunctionType or self.native_calls:  # as in natively
+            caller = frame.program.callers[frame.ip]
+            if caller.__globals__ is not frame.globals:
+                caller = add_caller(frame)
+            return caller(function, args, kwargs)
         if kind is partial:
             args = (*function.args, *args)
             return self.call(frame, function.func, args, {**function.keywords, **kwargs})
@@ -267,13 +272,20 @@ class Machine(Loop):
             return self.call_class(frame, function, args, kwargs)
         if type(found) is FunctionType and id(found.__code__) not in NATIVE_CODES:
             return self.call_python(frame, found, (function, *args), kwargs)
-        return function(*args, **kwargs)
+        return self.natively(frame, function, args, kwargs)
+
+    def natively(self, frame: Frame, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+        """Call what is not interpreted, in the name of ``frame``."""
+        caller = frame.program.callers[frame.ip]
+        if caller.__globals__ is not frame.globals:
+            caller = add_caller(frame)
+        return caller(function, args, kwargs)
 
     def call_class(self, frame: Frame, cls: type, args: Sequence, kwargs: Mapping) -> Any:
         """An instance of a class that ``type`` calls; its ``__init__`` is interpreted."""
         init = lookup_special(cls, "__init__")
         if type(init) is not FunctionType or class_attribute(cls, "__new__") is not _OBJECT_NEW:
-            return cls(*args, **kwargs)
+            return self.natively(frame, cls, args, kwargs)
         made: Any = object.__new__(cls)
         found = self.call_python(frame, init, (made, *args), kwargs)
         if found is not CALLED:
@@ -302,14 +314,17 @@ class Machine(Loop):
 
 def lookup_special(cls: type, name: str, default: Any = None) -> Any:
     """The attribute ``name`` in the class's method resolution order, unbound."""
-    for base in cls.__mro__:
-        if name in base.__dict__:
-            return base.__dict__[name]
+    for base in _MRO(cls):
+        namespace = _NAMESPACE(base)
+        if name in namespace:
+            return namespace[name]
     return default
 
 
 #: The attribute of a class as ``type`` finds it, whatever its metaclass does.
 class_attribute = type.__getattribute__
 
+_MRO: Any = type.__dict__["__mro__"].__get__  # a metaclass may say otherwise
+_NAMESPACE: Any = type.__dict__["__dict__"].__get__
 _TYPE_CALL = type.__dict__["__call__"]
 _OBJECT_NEW = object.__dict__["__new__"]

@@ -11,6 +11,7 @@ from refcompiler.bytecode.decode import Program, decode
 from refcompiler.bytecode.forms import KNOWN, RUNNING
 from refcompiler.errors import UnsupportedError
 from refcompiler.interpreter.binding import parameters_of
+from refcompiler.interpreter.callers import NOBODY
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.fusion import Fused
 from refcompiler.own_builtins import BUILTINS
@@ -103,4 +104,5 @@ def _resolved(code: CodeType) -> Program:
             if ins.name in OPERANDS:
                 program.values[i] = OPERANDS[ins.name][ins.value]
         program.fused = Fused(program)
+        program.callers = [NOBODY] * (len(program.ops) + 1)
     return program

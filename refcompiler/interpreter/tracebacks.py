@@ -16,6 +16,7 @@ from typing import Any
 from weakref import ref
 
 from refcompiler.bytecode.decode import Program
+from refcompiler.interpreter.callers import CALLERS
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.own_builtins import BUILTINS
 
@@ -36,6 +37,8 @@ def _is_internal(entry: TracebackType, outermost: bool) -> bool:
     frame = entry.tb_frame
     if id(frame.f_code) in DRIVERS:
         return entry.tb_lasti + 2 >= _STARTED
+    if id(frame.f_code) in CALLERS:
+        return True
     module = frame.f_globals.get("__name__")
     return type(module) is str and (
         module.startswith("refcompiler.") or (module == "torch.overrides" and outermost)

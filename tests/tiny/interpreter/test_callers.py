@@ -1,0 +1,177 @@
+"""What native code sees as its caller, and what C code takes from it."""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+import warnings
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refcompiler.interpreter.api import interpret
+from tests.tiny.interpreter.oracle import check, programs
+
+PROGRAMS = programs("""
+## warning_of_c_code
+import warnings
+class Odd:
+    def __int__(self):
+        return True
+def main():
+    found = []
+    for action in ('always', 'default'):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter(action)
+            for _ in range(3):
+                int(Odd())
+                [int(Odd()),
+                 int(Odd())]
+        found.append([(w.filename, w.lineno, w.category, str(w.message)) for w in seen])
+    return found, sorted(str(key) for key in __warningregistry__)
+## who_called
+import sys
+def key(item):
+    frame = sys._getframe(1)
+    return frame.f_code.co_name, frame.f_lineno - item, frame.f_globals is globals()
+def main():
+    return [
+        sorted([3, 1], key=key),
+        list(map(key,
+                 [1, 2])),
+        [key(1) for _ in 'ab'],
+    ]
+## warning_of_a_callback
+import warnings
+def old(item):
+    warnings.warn('old', DeprecationWarning, stacklevel=2)
+    return item
+def main():
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter('always')
+        max([1, 2],
+            key=old)
+        list(map(old, 'a'))
+    return [(w.filename, w.lineno) for w in seen]
+## classes_made_in_c
+class Meta(type):
+    pass
+def main():
+    makers = [type, Meta, type.__new__]
+    made = [makers[0]('A', (), {}), makers[1]('B', (), {}), makers[2](Meta, 'C', (), {})]
+    made += list(map(type, ['D'], [()], [{}]))
+    return [(cls.__name__, cls.__module__) for cls in made], globals()['__name__']
+## future_of_a_compilation
+from __future__ import annotations
+def main():
+    space = {}
+    exec(compile('def f(x: y): pass', 'f', 'exec'), space)
+    return space['f'].__annotations__, type(eval(compile('1', 'f', 'eval', dont_inherit=True)))
+## no_future_of_a_compilation
+def main():
+    space = {'y': 3}
+    exec(compile('def f(x: y): pass', 'f', 'exec'), space)
+    return space['f'].__annotations__
+## errors_pass_it
+def key(item):
+    return 1 / item
+def main():
+    return sorted([0, 1], key=key)
+## metaclass_hides_the_namespace
+class Meta(type):
+    @property
+    def __dict__(cls):
+        return None
+    @property
+    def __mro__(cls):
+        return 1
+class A(metaclass=Meta):
+    def __init__(self, x):
+        self.x = x
+    def __enter__(self):
+        return self.x
+    def __exit__(self, *args):
+        return False
+def main():
+    with A(2) as found:
+        return found
+""")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name: str) -> None:
+    check(PROGRAMS[name])
+
+
+def _called_from(item: Any) -> tuple[str, int, str]:
+    frame = sys._getframe(1)
+    return frame.f_code.co_name, frame.f_lineno, frame.f_globals["__name__"]
+
+
+def _calls_back(times: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(times):
+        found.extend(map(_called_from, "a"))
+        found.extend(map(_called_from, "c"))
+    return found
+
+
+def test_callers_in_a_module_that_stays() -> None:
+    native = _calls_back(60)
+    assert len({line for _, line, _ in native}) == 2
+    assert interpret(_calls_back, 60) == native
+
+
+def test_an_import_that_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames of the import system are passed over: level 2 is the line that imports."""
+    (tmp_path / "old_module.py").write_text("import warnings\nwarnings.warn('old', stacklevel=2)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def imports() -> list[Any]:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            sys.modules.pop("old_module", None)
+            import old_module  # type: ignore[import-not-found]  # noqa: F401
+        return [(w.filename, w.lineno) for w in seen]
+
+    assert interpret(imports) == imports() != []
+    sys.modules.pop("old_module", None)
+
+
+def _drop_a_namespace(make: Callable[[dict], Any]) -> Any:
+    class Held:
+        pass
+
+    held = Held()
+    space: dict[str, Any] = {"held": held, "__name__": "gone"}
+    exec("def f():\n    return len('abc'), repr(held)", space)
+    assert len(make(space)) == 2
+    reference = weakref.ref(held)
+    del held, space
+    gc.collect()
+    return reference()
+
+
+def test_a_namespace_is_not_kept() -> None:
+    assert interpret(_drop_a_namespace, lambda space: space["f"]()) is None
+
+
+def test_a_traceback_of_native_code_has_no_more_entries() -> None:
+    def fails() -> None:
+        re.sub("a", lambda match: 1 / 0, "a")  # type: ignore[arg-type, return-value]
+
+    def entries(run: Callable) -> list[str]:
+        with pytest.raises(ZeroDivisionError) as caught:
+            run()
+        found = []
+        entry = caught.value.__traceback__
+        while entry is not None:
+            found.append(entry.tb_frame.f_code.co_name)
+            entry = entry.tb_next
+        return found[found.index("fails") :]
+
+    assert entries(lambda: interpret(fails)) == entries(fails) == ["fails", "sub", "<lambda>"]
