@@ -7,6 +7,7 @@ straight-line (selects, no branches), so that LLVM's loop vectoriser takes it as
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.errors import TypingError
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 from fastpath.cpu.access import TABLES, declare_scope
@@ -34,6 +36,13 @@ KINDS: dict[str, tuple[ir.Type, Any]] = {
 }
 BITS = {kind: 1 if kind == "b1" else int(kind[1:]) for kind in KINDS}
 Number = bool | int | float
+
+
+@functools.cache
+def has_features(*names: str) -> bool:
+    """Whether numba compiles for a processor with all of these, by LLVM's names."""
+    _, _, features = cpu_target.target_context.codegen().magic_tuple()
+    return {f"+{name}" for name in names} <= set(features.split(","))
 
 
 class Value:

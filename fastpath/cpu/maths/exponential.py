@@ -8,15 +8,13 @@ negligible, and rounded once.
 
 from __future__ import annotations
 
-import functools
 import math
 
 from llvmlite import ir
 from llvmlite.binding import llvm_version_info
-from numba.core.registry import cpu_target
 
 from fastpath.cpu.maths import coefficients as c
-from fastpath.cpu.maths.emitter import Value, polynomial
+from fastpath.cpu.maths.emitter import Value, has_features, polynomial
 
 INF, NAN = math.inf, math.nan
 
@@ -72,21 +70,13 @@ def power_of_two(n: Value, kind: str) -> Value:
     return ((n + form.bias) << form.mantissa).bitcast(kind)
 
 
-@functools.cache
-def _scales_in_one() -> bool:
-    """Whether ``llvm.ldexp`` is an instruction, of vectors too: with AVX-512, from LLVM 22."""
-    if llvm_version_info[0] < 22:
-        return False
-    _, _, features = cpu_target.target_context.codegen().magic_tuple()
-    return {"+avx512f", "+avx512vl"} <= set(features.split(","))
-
-
 def scaled(x: Value, n: Value) -> Value:
     """x * 2**n, over- and underflowing as it should, for abs(n) up to twice the largest exponent.
 
     The result is rounded once: the first factor is exact as long as x is near 1.
     """
-    if _scales_in_one():
+    if llvm_version_info[0] >= 22 and has_features("avx512f", "avx512vl"):
+        # an instruction then, of vectors too, and else a call per lane
         count = n.to("i32")
         operands = [x.ir, count.ir]
         types = [value.type for value in operands]

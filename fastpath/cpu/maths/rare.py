@@ -7,23 +7,17 @@ together, and goes through them one by one only if at least one needs it.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 
-from fastpath.cpu.maths.emitter import BITS, KINDS, Value
+from fastpath.cpu.maths.emitter import BITS, KINDS, Value, has_features
 
 # The lanes that loops have: up to a register of 512 bits, fewer on lesser machines and where the
 # loop's memory is of wider elements. LLVM splits what a machine has no registers for.
 WIDTHS = {"f32": (2, 4, 8, 16), "f64": (2, 4, 8)}
 _INT32 = ir.IntType(32)
-
-# A call must not cost the loop its vector registers: this convention leaves it half of them, where
-# the usual one leaves none.
-_X86 = platform.machine().lower() in ("x86_64", "amd64", "i686")
-_CONVENTION = "intel_ocl_bicc" if _X86 else ""
 
 
 def unless_large(
@@ -68,7 +62,11 @@ def _attribute(function: Any, text: str) -> None:
 def _new(module: Any, name: str, type_: Any) -> tuple[Any, Any]:
     function = ir.Function(module, ir.FunctionType(type_, [type_, type_]), name)
     function.linkage = "internal"
-    function.calling_convention = _CONVENTION
+    if has_features("avx512f"):
+        # The usual convention leaves the caller's loop no vector register, this one half of them:
+        # the upper sixteen, which vzeroupper spares. (With AVX it would be ymm8 to ymm15, which
+        # LLVM's own vzeroupper in the caller or in the called function does not spare.)
+        function.calling_convention = "intel_ocl_bicc"
     for attribute in ("noinline", "nounwind", "willreturn", "memory(none)"):
         _attribute(function, attribute)
     return function, ir.IRBuilder(function.append_basic_block("entry"))
