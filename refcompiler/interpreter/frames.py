@@ -55,6 +55,10 @@ class FrameView:
     def __class__(self) -> type:
         return FrameType
 
+    @property
+    def __module__(self) -> str:  # type: ignore[override]
+        raise AttributeError("'frame' object has no attribute '__module__'")
+
     def __repr__(self) -> str:
         code = self.f_code
         return (
@@ -127,6 +131,10 @@ class NativeView:
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         return FrameType
+
+    @property
+    def __module__(self) -> str:  # type: ignore[override]
+        raise AttributeError("'frame' object has no attribute '__module__'")
 
     def __repr__(self) -> str:
         return repr(self._native)

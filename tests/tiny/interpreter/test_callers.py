@@ -45,6 +45,13 @@ def main():
                  [1, 2])),
         [key(1) for _ in 'ab'],
     ]
+## module_of_a_frame
+import inspect, sys
+def native(item):
+    return hasattr(sys._getframe(1), '__module__')
+def main():
+    frame = inspect.currentframe()
+    return hasattr(frame, '__module__'), inspect.getmodule(frame), list(map(native, 'a'))
 ## warning_of_a_callback
 import warnings
 def old(item):
