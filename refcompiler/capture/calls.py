@@ -56,6 +56,7 @@ from refcompiler.interpreter.registry import NATIVE_CODES, program_of
 
 _TORCH_C = types.BuiltinFunctionType
 _ORIGINAL = "__refcompiler_original__"
+AUTOCAST_METHODS = {torch.autocast.__enter__.__code__, torch.autocast.__exit__.__code__}
 _TYPE_CALL = type.__dict__["__call__"]
 
 
@@ -423,6 +424,8 @@ class Calls(Operators):
             return self.read_state(function, args, kwargs)
         if module == "torch._C" and name == "_set_grad_enabled":
             return function(*map(self.force, args))
+        if "autocast" in name and frame.code in AUTOCAST_METHODS:  # they are nodes as a whole
+            return function(*map(self.force, args))
         if module.startswith("torch"):
             raise Break("ambient-state", f"{module}.{name}")
         if self.is_foreign(function):
@@ -439,7 +442,9 @@ class Calls(Operators):
     def read_state(self, function: Any, args: Sequence, kwargs: Mapping) -> Any:
         """A global setting of torch; what capture may change itself is in AMBIENT."""
         given = tuple([self.force(a) for a in args])
-        if kwargs or function.__name__ in AMBIENT_READERS:
+        name = function.__name__
+        own = self.recorder.switched and "autocast" in name  # what capture has set itself
+        if kwargs or own or name in AMBIENT_READERS:
             return function(*given, **{k: self.force(v) for k, v in kwargs.items()})
         found = function(*given)
         self.guard("STATE", None, (function, given, found))
@@ -638,6 +643,7 @@ class Calls(Operators):
     # filled by the machine
     ambient: Ambient
     steps: int
+    open_inference: list[Any]
     callbacks: dict[int, tuple[Any, Any]]
     callback_of: dict[int, Any]
     rethrown: dict[int, Rethrown]

@@ -90,6 +90,7 @@ class Scope:
         self.between: list[torch.Tensor] = []  # those that it has read
         self.last_input: torch.fx.Node | None = None
         self.names: dict[str, int] = {}
+        self.modes: list[tuple[int, torch.fx.Node]] = []  # entered and not left yet
         self.regions: dict[Any, tuple[torch.fx.GraphModule, str]] = {}  # those to share
 
     def placeholder(self, name: str) -> torch.fx.Node:
@@ -128,6 +129,7 @@ class Recorder:
         self.keep: list[Any] = []  # the side tables know fakes by id
         self.operations = 0
         self.mutates = False
+        self.switched = False  # the graph enters modes, which an error must not leave on
         self.suspended = False  # torch's own code runs around a region: nothing is recorded
         self.place: Callable[[], str] = lambda: ""
         self.metadata: Callable[[str, torch.Tensor], Any] = metadata
@@ -292,6 +294,7 @@ class Door(TorchFunctionMode):
         if name in _MODES:
             found = func(*args, **kwargs)
             self.recorder.scope.graph.call_function(func, args, kwargs)
+            self.recorder.switched = True
             return found
         if name in DATA_DEPENDENT:
             raise Break("data-dependent-value", f"Tensor.{name}")

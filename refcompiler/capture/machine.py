@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from refcompiler.capture import branches, copying, custom, models, transforms
+from refcompiler.ambient import Autocast
+from refcompiler.capture import branches, copying, custom, models, modes, transforms
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Door, Recorder
 from refcompiler.capture.natively import interpreting
@@ -23,7 +24,7 @@ from refcompiler.interpreter.signals import Signal
 
 _FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 
-__all__ = ["Captured", "Symbolic", "branches", "copying", "custom", "models", "transforms"]
+__all__ = ["Captured", "Symbolic", "branches", "copying", "custom", "models", "modes", "transforms"]
 
 
 @dataclass
@@ -40,6 +41,7 @@ class Captured:
     reason: Reason | None = None
     error: BaseException | None = None
     grad: bool = True
+    autocast: Autocast | None = None  # where it is another than at the start
 
 
 def _no_saving_hooks() -> Any:
@@ -59,6 +61,7 @@ class Symbolic(Calls):
         self.stops = stops
         self.steps = 0
         self.ambient = Ambient.now()
+        self.autocast = Autocast.now()
         self.class_lookups = {}
         self.lacking = {}
         self.fixed = set()
@@ -69,6 +72,7 @@ class Symbolic(Calls):
         self.recorder.metadata = self.read_metadata
         self.surprise: BaseException | None = None
         self.rethrown = {}
+        self.open_inference = []
         self.views: dict[int, Any] = {}  # iterators from outside that were advanced
         self.activations: list[Activation] = []
         self.handed_over = []
@@ -90,8 +94,18 @@ class Symbolic(Calls):
                 frames = self._frames()
                 reason = self.reason(signal.row, signal.context)
                 frames[-1].ip -= 1
-                return Captured(self, None, frames, reason, self.surprise, torch.is_grad_enabled())
-            return Captured(self, self.result, grad=torch.is_grad_enabled())
+                return self._ended(Captured(self, None, frames, reason, self.surprise))
+            return self._ended(Captured(self, self.result))
+
+    def _ended(self, captured: Captured) -> Captured:
+        """With the modes in which the program goes on."""
+        if self.open_inference:
+            why = "a graph ends inside inference_mode"
+            raise Restart(self.open_inference[0].step, "ambient-state", why)
+        captured.grad = torch.is_grad_enabled()
+        if self.recorder.switched:
+            captured.autocast = Autocast.now()
+        return captured
 
     @contextlib.contextmanager
     def _domain(self) -> Iterator[None]:
@@ -101,7 +115,12 @@ class Symbolic(Calls):
             with _no_saving_hooks(), self.recorder.fake_mode, Door(self.recorder):
                 yield
         finally:
+            while self.open_inference:
+                self.open_inference.pop().guard.__exit__(None, None, None)
             torch._C._set_grad_enabled(grad)
+            if self.recorder.switched or self.ambient.autocast:
+                self.autocast.set()
+                torch.clear_autocast_cache()  # it holds fakes
             _FAKE_LOG.disabled = quiet
 
     def root_loop(self) -> None:

@@ -70,9 +70,9 @@ STATE_READERS = frozenset(
 AMBIENT_READERS = frozenset(
     """
     is_grad_enabled is_inference_mode_enabled is_autocast_enabled is_autocast_cpu_enabled
-    get_autocast_dtype get_autocast_gpu_dtype get_autocast_cpu_dtype is_autocast_cache_enabled
-    get_default_dtype _get_tracing_state _is_tracing _is_torch_function_enabled
-    _is_torch_function_all_disabled _get_deterministic_algorithms _is_any_autocast_enabled
+    is_autocast_cache_enabled get_default_dtype _get_tracing_state _is_tracing
+    _is_torch_function_enabled _is_torch_function_all_disabled _get_deterministic_algorithms
+    _is_any_autocast_enabled
     _jit_internal _get_default_device _has_cuda _log_api_usage_once _is_in_bad_fork
     _get_accelerator _get_privateuse1_backend_name _is_autocast_available
     _cuda_isCurrentStreamCapturing _cuda_is_bf16_supported _len_torch_function_stack
@@ -119,7 +119,6 @@ HIGHER_ORDER_MODULES = (
     "torch.profiler",
     "torch.autograd.profiler",
     "torch.multiprocessing",
-    "torch.amp",
     "torch.random",
     "torch.serialization",
     "torch.storage",

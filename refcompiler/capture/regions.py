@@ -61,8 +61,8 @@ class Region:
         finally:
             recorder.scope = scope.outer  # type: ignore[assignment]
             recorder.suspended = suspended
-        if torch.is_grad_enabled() != grad:
-            raise refusal(machine, "the function leaves another grad mode")
+        if torch.is_grad_enabled() != grad or scope.modes:
+            raise refusal(machine, "the function leaves another grad mode or autocast on")
         for tensor, version in zip([*tensors, *scope.lifted], [*versions, *scope.versions]):
             if version_of(tensor) != version:
                 raise refusal(machine, "the function changes a tensor in place")

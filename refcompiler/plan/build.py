@@ -11,6 +11,7 @@ import torch
 
 from refcompiler.capture.iterators import guard_views
 from refcompiler.capture.machine import Captured
+from refcompiler.capture.modes import leave_modes
 from refcompiler.capture.signals import Reason
 from refcompiler.capture.values import is_changed
 from refcompiler.guards.kinds import Guard, storage_pattern
@@ -78,10 +79,12 @@ def build(
         targets = [f"__g{i}" for i in range(len(rebuilder.outputs))]
         if targets:
             call = f"{', '.join(targets)}, = {call}"
-        lines.append(call)
+        lines += _with_modes_left(machine, writer, call) if recorder.switched else [call]
     if captured.grad != machine.ambient.grad:
         writer.namespace["__set_grad_enabled"] = torch._C._set_grad_enabled
         lines.append(f"__set_grad_enabled({captured.grad})")
+    if captured.autocast is not None and captured.autocast != machine.autocast:
+        lines.append(f"{writer.constant(captured.autocast)}.set()")
     lines += rebuilder.lines + effects + rebuilder.late
     if captured.reason is not None and machine.steps == 1 and not recorder.operations:
         writer.namespace["__stands_still"] = True
@@ -95,6 +98,24 @@ def build(
         recorder.operations,
         captured.reason,
     )
+
+
+def _with_modes_left(machine: Any, writer: Writer, call: str) -> list[str]:
+    """An error inside a graph leaves the modes that the graph has entered, as ``with`` does."""
+    grad, autocast = machine.ambient.grad, machine.autocast
+
+    def leave(error: BaseException) -> BaseException:
+        error.__traceback__ = None  # the graph's frame may hold a mode, which ends with it
+        torch._C._set_grad_enabled(grad)
+        autocast.set()
+        return error
+
+    return [
+        "try:",
+        f"    {call}",
+        "except BaseException as __error:",
+        f"    raise {writer.constant(leave)}(__error)",
+    ]
 
 
 def _ordered_guards(captured: Captured) -> list[Guard]:
@@ -216,6 +237,7 @@ def _graph(
     """Finish the fx graph: outputs, without unused inputs; the real inputs and their names."""
     root = machine.recorder.root
     graph = root.graph
+    leave_modes(root)
     graph.output(tuple(rebuilder.outputs))
     inputs, names = [], []
     for known in machine.input_order:

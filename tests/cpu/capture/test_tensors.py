@@ -471,7 +471,7 @@ def grad_mode_outside():
     return f, [(grad(3),), lambda: torch.set_grad_enabled(False), (grad(3),), _grad_on, (grad(3),)]
 
 
-@cases(breaks=3, graphs=2)
+@cases()
 def autocast_block():
     w = t(4, 4)
 
@@ -482,6 +482,59 @@ def autocast_block():
         return z, z.dtype, torch.is_autocast_enabled("cpu")
 
     return f, [(t(3, 4),)] * 2
+
+
+@cases(graphs=2, breaks=1)
+def autocast_around_a_break():
+    w = t(4, 4)
+
+    def f(x):
+        y = x @ w
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            z = y @ w
+            print("inside")
+            with torch.autocast("cpu", enabled=False):
+                v = x @ w
+            u = z.float() @ w
+        return y, z, v, u, x @ w, torch.is_autocast_enabled("cpu")
+
+    return f, [(t(3, 4),)] * 2
+
+
+@cases()
+def autocast_with_gradients():
+    m = torch.nn.Linear(4, 4)
+
+    def f(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return m(x).sum() + m(m(x)).sum()
+
+    return f, [(grad(3, 4),)] * 2, [m]
+
+
+@cases()
+def autocast_as_a_decorator():
+    w = t(4, 4)
+
+    @torch.autocast("cpu", dtype=torch.bfloat16)
+    def inner(x):
+        return x @ w
+
+    return lambda x: (inner(x), x @ w), [(t(3, 4),)] * 2
+
+
+@cases()
+def an_error_leaves_the_modes():
+    def f(x, i):
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode():
+            return x[i] * 2
+
+    def left():
+        assert torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+        assert not torch.is_autocast_enabled("cpu")
+
+    i = torch.tensor([0]), torch.tensor([7])
+    return f, [(t(3), i[0]), left, (t(3), i[1]), left]
 
 
 @cases(graphs=2, recompiles=1)
@@ -495,7 +548,7 @@ def autocast_outside():
     return lambda x: x @ w, [(t(3, 4),), on, (t(3, 4),), stack.close, (t(3, 4),)]
 
 
-@cases(breaks=2)
+@cases()
 def inference_mode_block():
     def f(x):
         with torch.inference_mode():

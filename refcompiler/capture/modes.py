@@ -1,0 +1,98 @@
+"""Modes of torch that a program enters and leaves: autocast and inference mode.
+
+They are entered for real while capturing, so that the fakes behave as the tensors will, and as
+nodes in the graph, which leaves at its end every mode that it has entered: a backend may run it
+or only trace it. The plan then sets the state in which the program goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.amp.autocast_mode import _enter_autocast, _exit_autocast, autocast
+from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
+
+from refcompiler.capture.calls import Calls
+from refcompiler.capture.models import model
+from refcompiler.capture.signals import Break
+
+
+@model(autocast.__enter__)
+def _enter(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """The method itself runs too: it keeps the state that it will restore."""
+    block = m.force(args[0])
+    _guard_settings(m)
+    names = ("device", "fast_dtype", "_enabled", "_cache_enabled")
+    values = tuple([m.force(m.getattr(block, name)) for name in names])
+    scope = m.recorder.scope
+    scope.modes.append((id(block), scope.graph.call_function(_enter_autocast, values)))
+    m.recorder.switched = True
+    return m.call_function(frame, autocast.__enter__, (block,), {})
+
+
+@model(autocast.__exit__)
+def _exit(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    block = m.force(args[0])
+    scope = m.recorder.scope
+    _guard_settings(m)
+    m.recorder.switched = True
+    if scope.modes and scope.modes[-1][0] == id(block):
+        _, node = scope.modes.pop()
+        scope.graph.call_function(_exit_autocast, (node,))
+    else:  # entered before this graph, whose rest runs in the state that comes back
+        names = ("device", "prev_fastdtype", "prev", "prev_cache_enabled")
+        values = tuple([m.force(m.getattr(block, name)) for name in names])
+        scope.modes.append((0, scope.graph.call_function(_enter_autocast, values)))
+    return m.call_function(frame, autocast.__exit__, (block, *args[1:]), kwargs)
+
+
+def _guard_settings(m: Calls) -> None:
+    """Before the first change: what autocast is set to for each device is read from then on."""
+    if not m.recorder.switched:
+        for device in ("cpu", "cuda"):
+            m.read_state(torch.get_autocast_dtype, [device], {})
+            m.read_state(torch.is_autocast_enabled, [device], {})
+        m.read_state(torch.is_autocast_cache_enabled, [], {})
+
+
+def leave_modes(scope: Any) -> None:
+    """At the end of a graph: it leaves the state as it found it."""
+    for _, node in reversed(scope.modes):
+        scope.graph.call_function(_exit_autocast, (node,))
+
+
+# ---- inference mode ---------------------------------------------------------------------------
+
+
+class OpenInference:
+    """Stands for C's guard object inside the frame that entered it."""
+
+    def __init__(self, guard: Any, node: Any, step: int):
+        self.guard, self.node, self.step = guard, node, step
+
+
+@model(torch.inference_mode.__enter__)
+def _enter_inference(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> None:
+    block = m.force(args[0])
+    value = m.force(m.getattr(block, "mode"))
+    if type(value) is not bool or m.source_of(block) is not None:
+        raise Break("ambient-state", "an inference_mode object from outside")
+    node = m.recorder.scope.graph.call_function(_enter_inference_mode, (value,))
+    opened = OpenInference(_enter_inference_mode(value), node, m.steps)
+    m.open_inference.append(opened)
+    m.recorder.switched = True
+    m.setattr(block, "_inference_mode_context", opened)
+
+
+@model(torch.inference_mode.__exit__)
+def _exit_inference(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> None:
+    block = m.force(args[0])
+    opened = m.force(m.getattr(block, "_inference_mode_context"))
+    if not m.open_inference or m.open_inference[-1] is not opened:
+        raise Break("ambient-state", "an inference mode that was entered before is left")
+    m.open_inference.pop()
+    opened.guard.__exit__(None, None, None)
+    m.recorder.scope.graph.call_function(_exit_inference_mode, (opened.node,))
+    m.delattr(block, "_inference_mode_context")
