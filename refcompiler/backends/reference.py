@@ -44,6 +44,13 @@ class _Raised(torch.fx.Interpreter):
         return super().call_method(target, *tree_map(_raise_precision, (args, kwargs)))
 
 
+def _interpreter(kind: type[torch.fx.Interpreter], graph: torch.fx.GraphModule) -> Any:
+    """A new one for each run: it keeps values, and after an error modes that are on."""
+    made = kind(graph)
+    made.extra_traceback = False  # the message is the operation's own
+    return made
+
+
 @register_backend(name="reference")
 def backend(
     graph: torch.fx.GraphModule, inputs: list[Any], *, precision: str | None = None
@@ -57,20 +64,18 @@ def backend(
     if precision not in (None, "float64"):
         raise ValueError(f"reference: precision is None or 'float64', not {precision!r}")
     if precision is None:
-        interpreter = torch.fx.Interpreter(graph)
-        return interpreter.run
+        return lambda *given: _interpreter(torch.fx.Interpreter, graph).run(*given)
 
     output = list(graph.graph.find_nodes(op="output"))[0]
     dtypes = [
         node.meta["example_value"].dtype if isinstance(node, torch.fx.Node) else None
         for node in output.args[0]
     ]
-    raised = _Raised(graph)
 
     def run(*given: Any) -> Any:
         wide = [_raise_precision(value) for value in given]
         before = [value._version if isinstance(value, torch.Tensor) else 0 for value in wide]
-        found = raised.run(*wide)
+        found = _interpreter(_Raised, graph).run(*wide)
         for original, value, version in zip(given, wide, before, strict=True):
             if value is not original and value._version != version:
                 original.copy_(value)

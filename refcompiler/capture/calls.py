@@ -190,6 +190,9 @@ class Calls(Operators):
         if home in TRANSFORMING:
             if "func" in code.co_freevars and not code.co_qualname.startswith("_"):
                 return TRANSFORMING[home](self, frame, function, args, kwargs)
+        elif home == "torch._dynamo.mutation_guard" and "init" in code.co_freevars:
+            inner = self.load_cell(function.__closure__[code.co_freevars.index("init")])  # type: ignore[index]
+            return self.call(frame, inner, args, kwargs)  # torch.compile's tag on new modules
         elif module.startswith("torch.") and module.startswith(HIGHER_ORDER_MODULES):
             asked = module.startswith("torch._dynamo") and function.__name__ == "graph_break"
             row = "user-graph-break" if asked else "higher-order"

@@ -131,7 +131,7 @@ class Recorder:
         self.mutates = False
         self.switched = False  # the graph enters modes, which an error must not leave on
         self.suspended = False  # torch's own code runs around a region: nothing is recorded
-        self.place: Callable[[], str] = lambda: ""
+        self.place: Callable[[], tuple[str, tuple]] = lambda: ("", ())
         self.metadata: Callable[[str, torch.Tensor], Any] = metadata
 
     def add_input(self, name: str, fake: FakeTensor) -> torch.fx.Node:
@@ -244,7 +244,7 @@ class Recorder:
     def add(self, op: str, target: Any, args: tuple, kwargs: dict, result: Any) -> None:
         """A node of the scope at hand, and the values that it gives."""
         node = self.scope.graph.create_node(op, target, args, kwargs)
-        node.meta["stack_trace"] = self.place()
+        node.meta["stack_trace"], node.meta["refcompiler_places"] = self.place()
         self.operations += self.scope is self.root
         self._results(node, result)
 

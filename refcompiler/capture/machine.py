@@ -17,6 +17,7 @@ from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Door, Recorder
 from refcompiler.capture.natively import interpreting
 from refcompiler.capture.signals import Break, Reason, Restart
+from refcompiler.capture.values import Place
 from refcompiler.guards.kinds import Ambient
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.generators import Activation, make_generator
@@ -68,7 +69,7 @@ class Symbolic(Calls):
         self.namespaces = {}
         self.callbacks = {}
         self.callback_of = {}
-        self.recorder.place = self.stack_trace
+        self.recorder.place = self.where
         self.recorder.metadata = self.read_metadata
         self.surprise: BaseException | None = None
         self.rethrown = {}
@@ -77,11 +78,17 @@ class Symbolic(Calls):
         self.activations: list[Activation] = []
         self.handed_over = []
 
-    def stack_trace(self) -> str:
+    def where(self) -> tuple[str, tuple[Place, ...]]:
+        """The line that runs, as fx keeps it, and where each frame stands, outermost first."""
         frame = self.frame
         if frame is None:
-            return ""
-        return f'File "{frame.code.co_filename}", line {frame.line}, in {frame.code.co_name}'
+            return "", ()
+        text = f'File "{frame.code.co_filename}", line {frame.line}, in {frame.code.co_name}'
+        places = []
+        while frame is not None:
+            places.append(Place(frame.program, frame.ip, frame.globals, frame.mapping))
+            frame = frame.back
+        return text, tuple(reversed(places))
 
     def capture(self, frame: Frame) -> Captured:
         """Run ``frame`` (the innermost of the frames alive) as far as one graph reaches."""

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from types import GeneratorType, MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
+from refcompiler.bytecode.decode import Program
 from refcompiler.guards.sources import Source
+
+
+class Place(NamedTuple):
+    """Where a frame of the user's stood when an operation was recorded."""
+
+    program: Program
+    ip: int
+    globals: dict[str, Any]
+    mapping: Any = None
 
 
 class Lazy:

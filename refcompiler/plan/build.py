@@ -17,6 +17,7 @@ from refcompiler.capture.values import is_changed
 from refcompiler.guards.kinds import Guard, storage_pattern
 from refcompiler.guards.sources import Source
 from refcompiler.plan.effects import replay, shadows
+from refcompiler.plan.failure import on_error
 from refcompiler.plan.rebuild import Rebuilder
 from refcompiler.plan.resume import Layout, describe
 from refcompiler.plan.writer import Writer
@@ -79,7 +80,14 @@ def build(
         targets = [f"__g{i}" for i in range(len(rebuilder.outputs))]
         if targets:
             call = f"{', '.join(targets)}, = {call}"
-        lines += _with_modes_left(machine, writer, call) if recorder.switched else [call]
+        autocast = machine.autocast if recorder.switched else None
+        failed = on_error(graph_module, machine.ambient.grad, autocast)
+        lines += [
+            "try:",
+            f"    {call}",
+            "except BaseException as __error:",
+            f"    raise {writer.constant(failed)}(__error)",
+        ]
     if captured.grad != machine.ambient.grad:
         writer.namespace["__set_grad_enabled"] = torch._C._set_grad_enabled
         lines.append(f"__set_grad_enabled({captured.grad})")
@@ -98,24 +106,6 @@ def build(
         recorder.operations,
         captured.reason,
     )
-
-
-def _with_modes_left(machine: Any, writer: Writer, call: str) -> list[str]:
-    """An error inside a graph leaves the modes that the graph has entered, as ``with`` does."""
-    grad, autocast = machine.ambient.grad, machine.autocast
-
-    def leave(error: BaseException) -> BaseException:
-        error.__traceback__ = None  # the graph's frame may hold a mode, which ends with it
-        torch._C._set_grad_enabled(grad)
-        autocast.set()
-        return error
-
-    return [
-        "try:",
-        f"    {call}",
-        "except BaseException as __error:",
-        f"    raise {writer.constant(leave)}(__error)",
-    ]
 
 
 def _ordered_guards(captured: Captured) -> list[Guard]:
