@@ -92,13 +92,15 @@ BREAKS: Table[BreakReason] = Table(
         ),
         BreakReason(
             "higher-order",
-            "A transformation of functions (autograd.Function, vmap, checkpoint, cond) was called; "
-            "this release runs it natively.",
-            "Nothing is wrong with the result; the transformation itself is not compiled.",
+            "A transformation of functions (autograd.Function, vmap, checkpoint, cond ...) was called "
+            "in a way that one operation of a graph cannot stand for, so it runs natively.",
+            "The context says what is in the way: arguments that are no tensors or constants, a "
+            "function with side effects where it may run twice or not at all, a changed argument.",
         ),
         BreakReason(
             "ambient-state",
-            "A global switch of torch (autocast, default dtype, seeds, threads) is set.",
+            "A global switch of torch (default dtype, seeds, threads) is set, or a mode that was "
+            "entered in one graph is left in another.",
             "Set it outside the compiled function.",
         ),
         BreakReason(
