@@ -92,8 +92,8 @@ BREAKS: Table[BreakReason] = Table(
         ),
         BreakReason(
             "higher-order",
-            "A transformation of functions (autograd.Function, vmap, checkpoint, cond ...) was called "
-            "in a way that one operation of a graph cannot stand for, so it runs natively.",
+            "A transformation of functions (autograd.Function, vmap, checkpoint, cond ...) was "
+            "called in a way that one operation of a graph cannot stand for, so it runs natively.",
             "The context says what is in the way: arguments that are no tensors or constants, a "
             "function with side effects where it may run twice or not at all, a changed argument.",
         ),
