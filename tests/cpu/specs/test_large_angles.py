@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fastpath.cpu.maths.emitter import has_features
 from specs.scalars import SCALARS
 from tests.cpu.specs.kernels import NUMPY, compiled
 
@@ -50,3 +55,21 @@ def test_the_vectorised_loop_calls_a_vector_variant(dtype: str) -> None:
     callers = [text for text in functions if not text.startswith("internal")]
     calls = re.findall(r"call (?:\w+ )?<(\d+) x \w+> @\.refcompiler\.sin", "".join(callers))
     assert calls, "large arguments are not handled a vector at a time"
+
+
+@pytest.mark.skipif(not has_features("avx512f", "fma"), reason="the other tests cover this machine")
+def test_the_same_for_a_processor_with_avx2_only() -> None:
+    """Its registers are kept across the call by other rules, and powers of two scale otherwise."""
+    name = test_a_large_lane_leaves_the_others_alone.__name__
+    code = f"from {__name__} import {name} as t; t('float32'); t('float64'); print('compared')"
+    features = "+sse4.2,+avx,+avx2,+fma,+bmi,+bmi2,+f16c"
+    environment = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": features}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | environment,
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout == "compared\n", done.stderr
