@@ -9,6 +9,7 @@ line and its ``f_locals`` are the user's, so that even the carets are right.
 from __future__ import annotations
 
 import dis
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from types import CellType, CodeType, FrameType, FunctionType, TracebackType
@@ -22,6 +23,7 @@ from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
 
+_BEHIND = {(3, 11): 0, (3, 12): 0}.get(sys.version_info[:2], 2)  # bytes
 _NOP = bytes((dis.opmap["NOP"], 0))
 _GENERATOR = 0x20
 _PLAIN = _GENERATOR | 0x01 | 0x02  # with slots of its own (CO_OPTIMIZED and CO_NEWLOCALS)
@@ -291,13 +293,15 @@ def _stopped(
 
 
 def _becomes_generator(size: int, offset: int, setup: bytes) -> bytes:
-    """``size`` bytes that run ``setup`` and make a generator; their first RESUME is at ``offset``.
+    """``size`` bytes that run ``setup`` and make a generator, whose frame is at ``offset``.
 
-    There CPython says that the frame of a generator is that was dropped before it began, and only
-    behind a RESUME do trace functions and callbacks see a frame.
+    Where its first RESUME is (3.13: just behind it) CPython says that the frame of a generator is
+    that was dropped before it began, and only behind a RESUME do trace functions and callbacks see
+    a frame.
     """
     start = setup + _instruction("RETURN_GENERATOR", 0)
-    code = start + _NOP * ((offset - len(start)) // 2) + _instruction("RESUME", 0)
+    room = offset - _BEHIND - len(start)
+    code = start + _NOP * (room // 2) + _instruction("RESUME", 0)
     return code + _NOP * ((size - len(code)) // 2)
 
 
