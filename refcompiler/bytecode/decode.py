@@ -121,7 +121,13 @@ def decode(code: CodeType) -> Program:
 
 
 def _decode(code: CodeType) -> Program:
-    shown = list(dis.get_instructions(code))
+    try:
+        shown = list(dis.get_instructions(code))
+    except (IndexError, KeyError, ValueError) as error:
+        raise UnsupportedError(
+            f"{code.co_qualname}: the bytecode cannot be read ({error}); "
+            "recompile the function's source"
+        ) from error
     targets = {ins.argval for ins in shown if ins.opname in _JUMPS}
     index_of: dict[int, int] = {}
     steps: list[Step] = []

@@ -56,6 +56,7 @@ class Symbolic(Calls):
     """The symbolic domain. ``stops`` are root instruction counts at which to break."""
 
     shows_values = False
+    shows_failures = False
 
     def __init__(self, stops: dict[int, tuple[str, str]]):
         super().__init__(Recorder())

@@ -8,6 +8,7 @@ from typing import Any
 
 from refcompiler.interpreter.frame import CALLED
 from refcompiler.interpreter.machine import RETURNS, Machine
+from refcompiler.interpreter.registry import NATIVE_CODES
 from refcompiler.interpreter.tracebacks import user_part
 from refcompiler.own_builtins import BUILTINS
 
@@ -35,23 +36,27 @@ def interpret(fn: Callable, /, *args: Any, **kwargs: Any) -> Any:
             f"interpret: {fn!r} of type {type(fn).__name__!r} is not callable; "
             "pass a function and its arguments"
         )
-    return call_on(Machine(), fn, args, kwargs)
+    try:
+        return call_on(Machine(), fn, args, kwargs)
+    except BaseException as error:
+        error.__traceback__ = user_part(error.__traceback__)
+        raise
 
 
 def call_on(machine: Machine, fn: Any, args: Sequence, kwargs: Mapping) -> Any:
     """Call ``fn`` to its end on ``machine``, which runs nothing yet."""
     root = machine.module_frame(_ROOT, _SPACE, _SPACE)
-    try:
-        found = machine.call(root, fn, args, kwargs)
-        if found is CALLED:
-            frame, machine.frame = machine.frame, None
-            assert frame is not None
-            frame.back = None
-            found = machine.run(frame)
-            if frame.on_return != "push":
-                RETURNS[frame.on_return](machine, root, found, frame.extra)
-                found = root.stack.pop()
-        return found
-    except BaseException as error:
-        error.__traceback__ = user_part(error.__traceback__)
-        raise
+    found = machine.call(root, fn, args, kwargs)
+    if found is CALLED:
+        frame, machine.frame = machine.frame, None
+        assert frame is not None
+        frame.back = None
+        found = machine.run(frame)
+        if frame.on_return != "push":
+            RETURNS[frame.on_return](machine, root, found, frame.extra)
+            found = root.stack.pop()
+    return found
+
+
+#: Interpreted code that calls these gets an interpreter of its own, which runs natively.
+NATIVE_CODES.update(id(function.__code__) for function in (interpret, call_on))

@@ -6,6 +6,7 @@ A reader takes (machine, frame, function, args, kwargs) and answers like
 
 from __future__ import annotations
 
+import _thread
 import builtins
 import sys
 import warnings
@@ -131,6 +132,27 @@ def _getrecursionlimit(machine: Any, frame: Frame, function: Any, args: Any, kwa
     return function(*args, **kwargs) if args or kwargs else recursion.limit()
 
 
+class _InThread:
+    """What a thread that interpreted code starts runs: the same, interpreted."""
+
+    def __init__(self, function: Any):
+        self.function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        from refcompiler.interpreter.api import interpret
+
+        return interpret(self.function, *args, **kwargs)
+
+    def __repr__(self) -> str:
+        return repr(self.function)
+
+
+def _start_thread(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
+    if not args or not callable(args[0]) or machine.native_calls:
+        return function(*args, **kwargs)
+    return function(_InThread(args[0]), *args[1:], **kwargs)
+
+
 def _exc_info(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
     error = machine.handled()
     return (None, None, None) if error is None else (type(error), error, error.__traceback__)
@@ -194,6 +216,10 @@ _READERS: list[tuple[Any, Reader]] = [
 
 if (_function := getattr(sys, "_getframemodulename", None)) is not None:  # from 3.12 on
     _READERS.append((_function, _getframemodulename))
+
+for _name in ("start_new_thread", "start_new", "start_joinable_thread"):
+    if hasattr(_thread, _name):
+        _READERS.append((getattr(_thread, _name), _start_thread))
 
 #: By identity, so that looking up asks nothing of the callable.
 FRAME_READERS: dict[int, Reader] = {id(function): reader for function, reader in _READERS}

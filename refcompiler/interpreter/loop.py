@@ -11,6 +11,7 @@ from refcompiler.bytecode.decode import Program
 from refcompiler.errors import InternalError
 from refcompiler.interpreter import recursion
 from refcompiler.interpreter.binding import raise_binding_error
+from refcompiler.interpreter.failures import Failure, is_own
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.frames import native_depth, set_run_code
 from refcompiler.interpreter.registry import READY, program_of
@@ -32,6 +33,7 @@ class Loop:
     """Runs frames to their end. ``native_calls``: Python callees run natively."""
 
     shows_values = True  # the frames of tracebacks have the frames' values
+    shows_failures = True  # the interpreter's own errors pass the program's handlers
 
     #: The hooks are those of the concrete domain: see :mod:`refcompiler.interpreter.fusion`.
     fused = False
@@ -103,6 +105,10 @@ class Loop:
             self.loop()
             result, self.result = self.result, None
             return result
+        except Failure as failure:
+            if saved is not None:
+                raise
+            failed = failure.as_error()
         finally:
             self.depth -= 1
             self.frame = saved
@@ -111,6 +117,7 @@ class Loop:
                 recursion.give_back(native_limit)
             if saved is None:
                 recursion.end(self)
+        raise failed
 
     def throw(self, frame: Frame, error: BaseException) -> None:
         """Let ``error`` be raised where ``frame`` is suspended."""
@@ -148,6 +155,8 @@ class Loop:
     def unwind(self, error: BaseException) -> None:
         """Enter the innermost handler of ``error`` among the frames of this run, or raise it."""
         frame = self.frame
+        if self.shows_failures and is_own(error):
+            raise Failure(error, repr(frame))
         shown = error is not self.reraised
         if shown and error is not self.passing:
             chain_native(error, self.handled())

@@ -10,6 +10,7 @@ interpreter, since it is C's stack that the limit protects.
 from __future__ import annotations
 
 import sys
+from _thread import RLock
 
 from refcompiler.interpreter.frames import native_depth
 from refcompiler.own_builtins import BUILTINS
@@ -33,21 +34,24 @@ class _Limit:
 
 
 _LIMIT = _Limit()
+_LOCK = RLock()  # a signal handler or finaliser may run interpreted code in the middle
 
 
 def begin(machine: object) -> int:
     """``machine`` starts to run; the limit for it."""
-    if not _LIMIT.active:
-        _LIMIT.visible = _get()
-    _LIMIT.active.add(id(machine))
+    with _LOCK:
+        if not _LIMIT.active:
+            _LIMIT.visible = _get()
+        _LIMIT.active.add(id(machine))
     return _LIMIT.visible
 
 
 def end(machine: object) -> None:
     """``machine`` has ended; the last one leaves the limit that the program has set."""
-    _LIMIT.active.discard(id(machine))
-    if not _LIMIT.active and _get() != _LIMIT.visible:
-        _lower(_LIMIT.visible)
+    with _LOCK:
+        _LIMIT.active.discard(id(machine))
+        if not _LIMIT.active and _get() != _LIMIT.visible:
+            _lower(_LIMIT.visible)
 
 
 def make_room(depth: int) -> int:
@@ -55,14 +59,16 @@ def make_room(depth: int) -> int:
     before = _get()
     need = native_depth() + max(_LIMIT.visible - depth, 0) + MARGIN
     if need > before:
-        _set(need)
+        with _LOCK:
+            _set(max(need, _get()))
     return before
 
 
 def give_back(before: int) -> None:
     """The runs have ended. Other threads may need what was raised meanwhile."""
-    if len(_LIMIT.active) <= 1 and _get() != before:
-        _lower(before)
+    with _LOCK:
+        if len(_LIMIT.active) <= 1 and _get() != before:
+            _lower(before)
 
 
 def _lower(limit: int) -> None:
