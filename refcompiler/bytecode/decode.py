@@ -160,6 +160,11 @@ def _decode(code: CodeType) -> Program:
         for step, place in zip(steps, places, strict=True)
     ]
 
+    if not instructions:
+        raise UnsupportedError(
+            f"{code.co_qualname} has no bytecode; recompile the function's source"
+        )
+
     def index(offset: int) -> int:
         while offset not in index_of:  # an end may point past the last instruction or at a cache
             if offset > len(code.co_code):
