@@ -186,14 +186,15 @@ class Attributes(Lookup):
         cls = value.__self_class__
         mro = cls.__mro__
         for base in mro[mro.index(start) + 1 :]:
+            heap = is_heap(base) and base not in self.own_classes
             if name in base.__dict__:
                 found = base.__dict__[name]
                 source = None
-                if is_heap(base):
+                if heap:
                     source = self.item(self.class_namespace(base), name, "member", name)
                     self.lazy(source, found)
                 return self.bind_found(source, found, receiver, cls, name)
-            if is_heap(base):
+            if heap:
                 self.class_lacks(base, name)
         raise AttributeError(f"'super' object has no attribute '{name}'", name=name)
 

@@ -7,12 +7,14 @@ import operator
 import types
 import weakref
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from types import FunctionType, MethodType
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from refcompiler.capture.contexts import Contexts
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.marked import (
     CONSTANT,
@@ -41,6 +43,7 @@ from refcompiler.capture.policy import (
     is_operation,
     operation_name,
 )
+from refcompiler.capture.printing import is_plain, printed
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import Lazy, LazyMethod, Rethrown
 from refcompiler.guards.kinds import Ambient
@@ -457,12 +460,22 @@ class Calls(Operators):
         self, function: Any, owner: Any, name: str, args: Sequence, kwargs: Mapping
     ) -> Any:
         """A C method of an object."""
+        if type(owner) is ContextVar:
+            return self.contexts.call(owner, name, args, kwargs)
         if self.is_foreign(owner):
             if type(owner) in (types.MappingProxyType,):
                 return self.call_pure(function, args, kwargs)
             if issubclass(type(owner), dict) and name in ("get", "__getitem__", "__contains__"):
                 return self.read_foreign_dict(owner, name, args)
             raise Break("c-function", f"{type(owner).__name__}.{name} of an object from outside")
+        if type(owner) is str and name == "format" and is_plain(owner):
+            args = [printed(self, value) for value in args]
+            kwargs = {key: printed(self, value) for key, value in kwargs.items()}
+        if type(owner) is list and name == "sort" and not args:
+            from refcompiler.capture.ordering import in_order
+
+            owner[:] = in_order(self, self.frame, list(owner), kwargs)
+            return None
         module = type(owner).__module__
         builtin_base = any(
             not is_heap(base) and base.__module__ in PURE_MODULES and name in base.__dict__
@@ -644,6 +657,7 @@ class Calls(Operators):
         return super().exc_match(error, self.force(kinds))
 
     # filled by the machine
+    contexts: Contexts
     ambient: Ambient
     steps: int
     open_inference: list[Any]

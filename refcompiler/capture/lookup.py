@@ -62,7 +62,7 @@ class Lookup(Observing):
         self.fix_bases(cls)
         for base in cls.__mro__:
             namespace = base.__dict__
-            heap = is_heap(base)
+            heap = is_heap(base) and base not in self.own_classes
             if name in namespace:
                 source = None
                 value = namespace[name]
@@ -78,7 +78,7 @@ class Lookup(Observing):
 
     def fix_bases(self, cls: type) -> None:
         """The bases of a class of the user's may be assigned to."""
-        if is_heap(cls) and cls not in self.fixed:
+        if is_heap(cls) and cls not in self.fixed and cls not in self.own_classes:
             self.fixed.add(cls)
             if (cls.__module__ or "").partition(".")[0] not in QUIET:
                 source = self.member(self.sources.constant(cls, cls.__qualname__), "__mro__")
@@ -151,6 +151,7 @@ class Lookup(Observing):
         return self.lazy(parent, namespace)
 
     # filled by the machine
+    own_classes: dict[type, int]  # that the frame has made, and the steps of their statements
     fixed: set[type]
     lacking: dict[Source, set[str]]
     namespaces: dict[type, Source]

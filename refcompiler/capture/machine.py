@@ -12,8 +12,19 @@ from typing import Any
 import torch
 
 from refcompiler.ambient import Autocast
-from refcompiler.capture import branches, copying, custom, models, modes, transforms
+from refcompiler.capture import (
+    branches,
+    classes,
+    copying,
+    custom,
+    models,
+    modes,
+    ordering,
+    serial,
+    transforms,
+)
 from refcompiler.capture.calls import Calls
+from refcompiler.capture.contexts import Contexts
 from refcompiler.capture.door import Door, Recorder
 from refcompiler.capture.natively import interpreting
 from refcompiler.capture.signals import Break, Reason, Restart
@@ -25,7 +36,19 @@ from refcompiler.interpreter.signals import Signal
 
 _FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 
-__all__ = ["Captured", "Symbolic", "branches", "copying", "custom", "models", "modes", "transforms"]
+__all__ = [
+    "Captured",
+    "Symbolic",
+    "branches",
+    "classes",
+    "copying",
+    "custom",
+    "models",
+    "modes",
+    "ordering",
+    "serial",
+    "transforms",
+]
 
 
 @dataclass
@@ -78,6 +101,9 @@ class Symbolic(Calls):
         self.views: dict[int, Any] = {}  # iterators from outside that were advanced
         self.activations: list[Activation] = []
         self.handed_over = []
+        self.contexts = Contexts(self)
+        self.own_classes = {}
+        self.class_bodies: list[tuple[Frame, int]] = []  # and the step of the statement
 
     def where(self) -> tuple[str, tuple[Place, ...]]:
         """The line that runs, as fx keeps it, and where each frame stands, outermost first."""
@@ -100,6 +126,9 @@ class Symbolic(Calls):
                 self.root_loop()
             except Break as signal:
                 frames = self._frames()
+                for body, step in self.class_bodies:
+                    if body in frames:  # the class is made natively
+                        raise Restart(step, signal.row, signal.context) from signal
                 reason = self.reason(signal.row, signal.context)
                 frames[-1].ip -= 1
                 return self._ended(Captured(self, None, frames, reason, self.surprise))

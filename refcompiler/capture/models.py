@@ -389,8 +389,3 @@ def _import(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     if name not in sys.modules:
         raise Break("io", f"import of {name}")
     return m.call_pure(builtins.__import__, args, kwargs)
-
-
-@model(builtins.__build_class__)
-def _build_class(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
-    raise Break("c-function", "a class statement")

@@ -15,6 +15,7 @@ from refcompiler.capture.iterators import shadow_generator, view_of
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.natively import interpreting, is_quiet, natively
 from refcompiler.capture.observe import CONSTANT_TYPES, MAPPINGS, SEQUENCES, SETS
+from refcompiler.capture.printing import operand
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import External, Lazy
 from refcompiler.interpreter.frame import UNSET
@@ -32,6 +33,7 @@ for _name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshi
     _base = getattr(operator, _name + ("_" if _name in ("and", "or") else ""))
     _DUNDERS[_base] = (f"__{_name}__", f"__r{_name}__", None)
     _DUNDERS[getattr(operator, "i" + _name)] = (f"__{_name}__", f"__r{_name}__", f"__i{_name}__")
+_ORDER = (operator.lt, operator.gt, operator.le, operator.ge)
 _UNARY = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
 
 #: Where exceptions get a text that shows their arguments and nothing else.
@@ -187,7 +189,7 @@ class Operators(Assignment):
         for receiver, name, other in names + pair:
             if name is None:
                 continue
-            if left is right and name == reflected != method:
+            if left is right and name == reflected != method and function not in _ORDER:
                 continue  # objects of one class are not asked twice
             found = find(type(receiver), name)[1]
             if found is UNSET:
@@ -214,7 +216,7 @@ class Operators(Assignment):
             names = f"{type(a).__name__} and {type(b).__name__}"
             raise Break("external-object", f"{function.__name__} of {names}")
         if function is operator.mod and type(a) in (str, bytes):
-            self.check_printable(b)
+            b = operand(self, b)
         return natively(self, function, a, b)
 
     def _unsupported(self, function: Callable, a: Any, b: Any) -> Any:
@@ -431,6 +433,9 @@ class Operators(Assignment):
             if self.method_of(type(value), name) is not UNSET:
                 if name == "__format__":
                     return self.force(self.call_special(value, name, spec))
+                if spec:
+                    kind = type(value).__name__
+                    raise TypeError(f"unsupported format string passed to {kind}.__format__")
                 return format(self.force(self.call_special(value, name)), spec)
             if name == "__format__" and find(type(value), name)[0] is not object:
                 break

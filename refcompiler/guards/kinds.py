@@ -16,7 +16,7 @@ import torch
 from torch.utils._device import DeviceContext
 
 from refcompiler.guards.iterators import Ahead, apart, fed, shape
-from refcompiler.guards.sources import Source, key_at, namespace_of
+from refcompiler.guards.sources import NOT_SET, Source, key_at, namespace_of
 from refcompiler.interpreter.continued import suspension
 from refcompiler.interpreter.generators import activation_of
 from specs.guards import GUARDS
@@ -476,6 +476,7 @@ NAMESPACE: dict[str, Any] = {
     "shape": shape,
     "activation_of": activation_of,
     "suspension": suspension,
+    "NOT_SET": NOT_SET,
     "dict_getitem": dict.__getitem__,
     "key_at": key_at,
     "namespace_of": namespace_of,

@@ -25,6 +25,8 @@ FORMS: dict[str, tuple[str, str]] = {
     "activation": ("activation_of({p}.gi_frame)", "{p}"),  # of a generator
     "local": ("{p}.frame.fast[{k}]", "{p}.{n}"),
     "stacked": ("{p}.frame.stack[{k}]", "{p}.stack[{k}]"),
+    "context": ("{p}.get(NOT_SET)", "{p}"),
+    "context_default": ("{p}.get()", "{p}"),
     "start": ("{p}.__reduce__()[1][1]", "{p}.count"),  # of an enumeration
     "closure": ("{p}.__closure__[{k}]", "{p}.__closure__[{k}]"),
     "cell": ("{p}.cell_contents", "{p}"),
@@ -35,6 +37,10 @@ FORMS: dict[str, tuple[str, str]] = {
 
 #: Where ``nn.Module`` keeps what is read as its attribute.
 _REGISTRIES = frozenset({"_parameters", "_buffers", "_modules"})
+
+
+#: What stands for the value of a context variable that has none.
+NOT_SET: Any = type("NotSet", (), {"__repr__": lambda self: "not set", "__slots__": ()})()
 
 
 class Source:

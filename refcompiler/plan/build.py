@@ -16,7 +16,7 @@ from refcompiler.capture.signals import Reason
 from refcompiler.capture.values import is_changed
 from refcompiler.guards.kinds import Guard, storage_pattern
 from refcompiler.guards.sources import Source
-from refcompiler.plan.effects import replay, shadows
+from refcompiler.plan.effects import replay, set_contexts, shadows
 from refcompiler.plan.failure import on_error
 from refcompiler.plan.rebuild import Rebuilder
 from refcompiler.plan.resume import Layout, describe
@@ -61,7 +61,8 @@ def build(
         writer.check(guard)
     checks = writer.take()
 
-    rebuilder = Rebuilder(machine, writer)
+    rebuilder = Rebuilder(machine, writer, captured.frames is None)
+    set_contexts(machine, rebuilder, writer)
     result, layout = _result(captured, rebuilder, writer, pending, root)
     effects = replay(machine, rebuilder, writer)
     reads = writer.take()

@@ -49,6 +49,16 @@ def replay(machine: Any, rebuilder: Rebuilder, writer: Writer) -> list[str]:
     return lines
 
 
+def set_contexts(machine: Any, rebuilder: Rebuilder, writer: Writer) -> None:
+    """Sets and resets of context variables, whose tokens may be used further on."""
+    for resets, token in machine.contexts.changes():
+        var = writer.read(machine.source_of(token.var))
+        if resets:
+            rebuilder.lines.append(f"{var}.reset({rebuilder.expression(token)})")
+        else:
+            rebuilder.assign(token, f"{var}.set({rebuilder.expression(token.value)})")
+
+
 def _advance(view: Any, writer: Writer) -> list[str]:
     """What an iterator gave to the frame is taken from it."""
     if type(view.iterator) is enumerate and type(view) is Parts:

@@ -24,8 +24,10 @@ from refcompiler.capture.machine import Symbolic
 from refcompiler.capture.observe import CONSTANT_TYPES, is_numpy_scalar
 from refcompiler.capture.operators import Delegate, Pulled
 from refcompiler.capture.policy import bound_owner
+from refcompiler.capture.signals import Restart
 from refcompiler.capture.values import External, Lazy, LazyMethod, is_changed
 from refcompiler.guards.iterators import COMPOSITES, LEAVES, Feeder, advance, nested
+from refcompiler.interpreter.binding import VARARGS, VARKEYWORDS
 from refcompiler.interpreter.continued import Switch, generator_of, replace
 from refcompiler.interpreter.frame import NULL, UNSET
 from refcompiler.interpreter.generators import Activation, activation_of, is_driver
@@ -43,6 +45,9 @@ _DICT_ITERATORS: dict[type, str] = {
     type(reversed({}.values())): "reversed({}.values())",
     type(reversed({}.items())): "reversed({}.items())",
 }
+#: What a class has to be given as it is made, and what comes with it by itself.
+_AT_FIRST = ("__module__", "__qualname__", "__slots__")
+_MADE_WITH_CLASSES = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
 _FIXED = (
     type,
@@ -57,8 +62,9 @@ _FIXED = (
 class Rebuilder:
     """Writes expressions and statements that rebuild values of one capture."""
 
-    def __init__(self, machine: Symbolic, writer: Writer):
+    def __init__(self, machine: Symbolic, writer: Writer, ends: bool = False):
         self.machine = machine
+        self.ends = ends  # nothing is captured after it
         self.writer = writer
         self.names: dict[int, str] = {}
         self.keep: list[Any] = []
@@ -103,6 +109,8 @@ class Rebuilder:
         if original is not None:
             return self.expression(original)
         if issubclass(type(value), _FIXED) and not self.bound_to_state(value):
+            if issubclass(type(value), type):
+                return self.kind(value)
             return self.writer.constant(value)
         self.keep.append(value)
         return self.build(value)
@@ -208,13 +216,16 @@ class Rebuilder:
             return self.exception(value)
         if kind is types.TracebackType:
             return constant(without_values(value))
-        if kind in (property, staticmethod, classmethod):
-            return constant(value)
+        if kind is property:
+            parts = (value.fget, value.fset, value.fdel, value.__doc__)
+            return self.assign(value, f"property({self.many(parts)})")
+        if kind in (staticmethod, classmethod):
+            return self.assign(value, f"{kind.__name__}({self.expression(value.__func__)})")
         if issubclass(type(value), tuple):
             parts = self.expression(tuple(value))
             if not is_heap(kind):  # torch.return_types and other structseqs
                 return self.assign(value, f"{constant(kind)}({parts})")
-            return self.instance(value, f"tuple.__new__({constant(kind)}, {parts})")
+            return self.instance(value, f"tuple.__new__({self.kind(kind)}, {parts})")
         if is_heap(kind):
             return self.instance(value, self.new(value))
         raise self.refuse(value)
@@ -264,10 +275,39 @@ class Rebuilder:
         self.lines.append(f"{name}.cell_contents = {self.expression(content)}")
         return name
 
+    # ---- classes ----------------------------------------------------------------------------
+
+    def kind(self, cls: type) -> str:
+        """A class; one that the frame has made is made again."""
+        step = self.machine.own_classes.get(cls)
+        if step is None:
+            return self.writer.constant(cls)
+        name = self.names.get(id(cls))
+        if name is not None:
+            return name
+        self.keep.append(cls)
+        try:
+            return self.own_class(cls)
+        except NotRebuilt as error:
+            raise Restart(step, "c-function", f"a class with a {error}") from None
+
+    def own_class(self, cls: type) -> str:
+        constant = self.writer.constant
+        namespace: dict[str, Any] = {"__qualname__": cls.__qualname__, **cls.__dict__}
+        first = {key: namespace.pop(key) for key in _AT_FIRST if key in namespace}
+        bases = self.many(cls.__bases__)
+        text = ", ".join([f"{key!r}: {self.expression(item)}" for key, item in first.items()])
+        name = self.assign(cls, f"type({cls.__name__!r}, ({bases},), {{{text}}})")
+        setter = constant(type.__setattr__)
+        for key, item in namespace.items():
+            if type(item) not in _MADE_WITH_CLASSES:
+                self.lines.append(f"{setter}({name}, {key!r}, {self.expression(item)})")
+        return name
+
     # ---- objects ----------------------------------------------------------------------------
 
     def new(self, value: Any) -> str:
-        kind = self.writer.constant(type(value))
+        kind = self.kind(type(value))
         containers: tuple[type, ...] = (dict, list, set, collections.OrderedDict)
         for base in (*containers, collections.deque):
             if issubclass(type(value), base):
@@ -309,7 +349,7 @@ class Rebuilder:
     def exception(self, value: BaseException) -> str:
         """With its traceback, whose entries hold no values, and what C keeps in it."""
         constant = self.writer.constant
-        kind = constant(type(value))
+        kind = self.kind(type(value))
         name = self.assign(value, f"{kind}.__new__({kind}, {self.many(value.args)})")
         self.lines.append(f"{name}.args = {self.expression(value.args)}")
         for attribute in ("__cause__", "__context__"):
@@ -333,10 +373,33 @@ class Rebuilder:
     def generator(self, value: Any, activation: Activation) -> str:
         """One that goes on where this one is suspended."""
         constant = self.writer.constant
+        frame = activation.frame
+        if frame is not None and not frame.ip and self.ends and frame.function is not None:
+            return self.not_started(value, frame)
         layout = constant(describe_suspended(activation.frame)[0])
         names = f"{value.__name__!r}, {value.__qualname__!r}"
         name = self.assign(value, f"{constant(generator_of)}({layout}, {names})")
         self.lines.append(f"{constant(replace)}({name}, {self.suspended(value, activation)})")
+        return name
+
+    def not_started(self, value: Any, frame: Any) -> str:
+        """One that is given back as it was made: CPython's own."""
+        code = frame.code
+        taken = code.co_argcount + code.co_kwonlyargcount
+        parts = [self.expression(item) for item in frame.fast[: code.co_argcount]]
+        named = zip(code.co_varnames[:taken], frame.fast[:taken], strict=True)
+        rest = list(frame.fast[taken : taken + 2])
+        if code.co_flags & VARARGS:
+            parts.append(f"*{self.expression(rest.pop(0))}")
+        parts += [f"{key}={self.expression(v)}" for key, v in list(named)[code.co_argcount :]]
+        if code.co_flags & VARKEYWORDS:
+            parts.append(f"**{self.expression(rest.pop(0))}")
+        function = self.expression(frame.function)
+        name = self.assign(value, f"{function}({', '.join(parts)})")
+        for attribute in ("__name__", "__qualname__"):
+            found = getattr(value, attribute)
+            if found != getattr(frame.function, attribute):
+                self.lines.append(f"{name}.{attribute} = {found!r}")
         return name
 
     def suspended(self, value: Any, activation: Activation) -> str:

@@ -806,7 +806,7 @@ def clocks():
     return f
 
 
-@cases(graphs=2, breaks=1, recompiles=1)
+@cases(graphs=2, recompiles=1)
 def context_variables():
     def f(x):
         return x * VARIABLE.get()
@@ -822,7 +822,7 @@ def context_variables():
     return f, [(t(3),), change, (t(3),), back, (t(3),)]
 
 
-@cases(breaks=4)
+@cases()
 def context_variable_set():
     def f(x):
         token = VARIABLE.set(7)
@@ -833,7 +833,7 @@ def context_variable_set():
     return f
 
 
-@cases(graphs=2, breaks=1, recompiles=1)
+@cases()
 def class_statement():
     def f(x):
         class K:

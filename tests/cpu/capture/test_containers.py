@@ -388,7 +388,7 @@ def numbers_change():
     return lambda x, n: x * n, [(t(2), 1), (t(2), 2), (t(2), 2.0), (t(2), True), (t(2), 1)]
 
 
-@cases(breaks=2)
+@cases()
 def heaps_and_json():
     def f(x):
         h = [3, 1, 2]

@@ -829,7 +829,7 @@ def singledispatch():
     return lambda x: (x + 1, show(1), show("a"), show([1, "b"]))
 
 
-@cases(breaks=1)  # sorted calls __lt__
+@cases()  # sorted calls __lt__
 def total_ordering():
     @functools.total_ordering
     class K:

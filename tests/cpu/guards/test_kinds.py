@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextvars
 import copy
 import inspect
 import itertools
@@ -691,6 +692,8 @@ def test_sources_read_alike() -> None:
     table = Mapping(k=box)
     inner = iter([1])
     generator = suspended(2)
+    context = contextvars.ContextVar("context", default=box)
+    context.set([box])
     s = Sources()
     x = s.make("arg", None, "x")
     cases = [
@@ -713,6 +716,8 @@ def test_sources_read_alike() -> None:
         (s.make("part", x, 1), zip([1], iter([2]))),
         (s.make("fed", x), enumerate(Feeder(inner))),
         (s.make("start", x), enumerate([1], 7)),
+        (s.make("context", x), context),
+        (s.make("context_default", x), context),
         (s.make("activation", x), generator),
         (s.make("local", s.make("activation", x), 0, "n"), generator),
         (s.make("stacked", s.make("activation", x), 0), generator),

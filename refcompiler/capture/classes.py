@@ -1,0 +1,48 @@
+"""Class statements: the body is interpreted, and the class is the frame's own.
+
+A class with a metaclass, or one that tells its bases of it (``__init_subclass__``), is made
+natively behind a break: making it again after the graph would repeat what that does.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from refcompiler.capture.lookup import find
+from refcompiler.capture.models import model
+from refcompiler.capture.natively import natively
+from refcompiler.capture.signals import Break
+from refcompiler.interpreter.frame import CALLED
+
+
+@model(builtins.__build_class__)
+def _build_class(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    body, name, *bases = [m.force(value) for value in args]
+    if kwargs or not all(map(_is_quietly_derived, bases)):
+        raise Break("c-function", f"the statement of class {name}")
+    step = m.steps
+
+    def make(name: str, bases: tuple, namespace: dict) -> type:
+        made = natively(m, type, name, bases, namespace)
+        m.own_classes[made] = step
+        return made
+
+    found = m.call(frame, body, [], {})
+    assert found is CALLED
+    new = m.frame
+    new.mapping = {}
+    new.on_return, new.extra = "class", (make, name, tuple(bases), new.mapping, {})
+    m.class_bodies.append((new, step))
+    return CALLED
+
+
+def _is_quietly_derived(base: Any) -> bool:
+    return type(base) is type and find(base, "__init_subclass__")[0] is object
+
+
+@model(dataclasses._process_class)  # type: ignore[attr-defined]
+def _dataclass(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    raise Break("c-function", "dataclasses.dataclass, which runs text that it writes")
