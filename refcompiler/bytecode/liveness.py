@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from refcompiler.bytecode.decode import Program
 
-_READS = frozenset({"LOAD_FAST", "LOAD_CLOSURE", "LOAD_DEREF", "LOAD_CLASSDEREF", "DELETE_FAST"})
+_READS = frozenset(
+    {"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"}
+    | {"LOAD_CLOSURE", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
+)
 _CELL_WRITES = frozenset({"STORE_DEREF", "DELETE_DEREF", "MAKE_CELL"})
 _NO_FALL_THROUGH = frozenset(
     {"RETURN_VALUE", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD"}

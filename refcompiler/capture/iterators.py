@@ -16,7 +16,7 @@ from refcompiler.capture.signals import Break, Restart
 from refcompiler.capture.values import External
 from refcompiler.guards.iterators import COMPOSITES, Ahead, fed, is_over, nested, shape
 from refcompiler.interpreter.continued import continued, continues, suspension
-from refcompiler.interpreter.frame import NULL, UNSET, Frame
+from refcompiler.interpreter.frame import UNSET, Frame, is_mark
 from refcompiler.interpreter.generators import activation_of
 
 
@@ -163,7 +163,7 @@ def shadow_generator(machine: Any, external: External) -> Any:
             frame.fast[i] = item
     for i, item in enumerate(real.stack):
         inner = machine.sources.make("stacked", place, i)
-        frame.stack.append(NULL if item is NULL else machine.lazy(inner, item))
+        frame.stack.append(item if is_mark(item) else machine.lazy(inner, item))
     handled, delegate = None, UNSET
     if activation.exc is not None:
         handled = machine.observe(machine.lazy(machine.member(place, "exc"), activation.exc))

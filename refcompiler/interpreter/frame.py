@@ -26,6 +26,14 @@ NULL: Any = _Marker("NULL")  # the stack's empty callable slot
 CALLED: Any = _Marker("CALLED")  # answer of a call that pushed a frame
 
 
+def is_mark(value: Any) -> bool:
+    """Whether ``value`` may lie on a stack without being a value of the program.
+
+    UNSET does from 3.12 on, where the variable of a comprehension hides nothing.
+    """
+    return value is NULL or value is UNSET
+
+
 class Frame:
     """One activation. ``fast`` holds locals, cells and free variables in CPython's order.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from refcompiler.bytecode.decode import Program
 from refcompiler.bytecode.liveness import live_at
-from refcompiler.interpreter.frame import NULL, UNSET, Frame
+from refcompiler.interpreter.frame import UNSET, Frame, is_mark
 
 
 class FrameLayout:
@@ -34,7 +34,8 @@ class FrameLayout:
         self.on_return = frame.on_return
         self.kwnames = frame.kwnames
         self.slots = slots
-        self.stack = tuple(value is NULL for value in frame.stack)
+        #: The marks, and None where a value completes it.
+        self.stack = tuple(value if is_mark(value) else None for value in frame.stack)
         self.extra = frame.on_return == "init"
         self.key = (
             id(self.program),
@@ -55,7 +56,7 @@ class Layout:
     def __init__(self, frames: list[FrameLayout]):
         self.frames = frames
         self.key = tuple(frame.key for frame in frames)
-        self.size = sum(len(f.slots) + sum(not null for null in f.stack) + f.extra for f in frames)
+        self.size = sum(len(f.slots) + f.stack.count(None) + f.extra for f in frames)
 
     @property
     def title(self) -> str:
@@ -70,7 +71,7 @@ class Layout:
             frame = Frame(layout.program, layout.globals, layout.builtins, back)
             for slot in layout.slots:
                 frame.fast[slot] = next(given)
-            frame.stack = [NULL if null else next(given) for null in layout.stack]
+            frame.stack = [next(given) if mark is None else mark for mark in layout.stack]
             if layout.extra:
                 frame.extra = next(given)
             frame.ip = layout.ip
@@ -109,7 +110,7 @@ def _describe(frame: Frame, waits: bool, values: list[Any]) -> FrameLayout:
             live |= live_at(frame.program, handler.target)
     slots = tuple([i for i in sorted(live) if frame.fast[i] is not UNSET])
     values += [frame.fast[i] for i in slots]
-    values += [value for value in frame.stack if value is not NULL]
+    values += [value for value in frame.stack if not is_mark(value)]
     if frame.on_return == "init":
         values.append(frame.extra)
     return FrameLayout(frame, slots, frame.ip)
