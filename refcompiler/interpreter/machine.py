@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import Context
 from functools import partial
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType
 from typing import Any
@@ -257,6 +258,8 @@ class Machine(Loop):
         reader = FRAME_READERS.get(id(function))
         if reader is not None:
             return reader(self, frame, function, args, kwargs)
+        if kind is BuiltinFunctionType and type(function.__self__) is Context:
+            return self.call_in_context(frame, function, args, kwargs)
         if kind is BuiltinFunctionType or self.native_calls:  # as in natively
             caller = frame.program.callers[frame.ip]
             if caller.__globals__ is not frame.globals:
@@ -273,6 +276,13 @@ class Machine(Loop):
         if type(found) is FunctionType and id(found.__code__) not in NATIVE_CODES:
             return self.call_python(frame, found, (function, *args), kwargs)
         return self.natively(frame, function, args, kwargs)
+
+    def call_in_context(self, frame: Frame, method: Any, args: Sequence, kwargs: Mapping) -> Any:
+        """A method of a context; what its ``run`` calls is interpreted."""
+        if method.__name__ == "run" and args and not self.native_calls:
+            args = self.invoke, frame, args[0], args[1:], kwargs
+            kwargs = {}
+        return self.natively(frame, method, args, kwargs)
 
     def natively(self, frame: Frame, function: Any, args: Sequence, kwargs: Mapping) -> Any:
         """Call what is not interpreted, in the name of ``frame``."""

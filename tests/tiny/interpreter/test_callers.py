@@ -52,6 +52,36 @@ def native(item):
 def main():
     frame = inspect.currentframe()
     return hasattr(frame, '__module__'), inspect.getmodule(frame), list(map(native, 'a'))
+## run_in_a_context
+import asyncio, contextvars, sys
+variable = contextvars.ContextVar('variable', default=0)
+def inner(a, *, b=1):
+    variable.set(variable.get() + a)
+    names = []
+    for depth in range(3):
+        names.append(sys._getframe(depth).f_code.co_name)
+    if b:
+        raise ValueError(a, variable.get(), names)
+    return variable.get(), names
+def main():
+    context = contextvars.copy_context()
+    run = lambda *args, **kwargs: context.run(*args, **kwargs)
+    found = [run(inner, 1, b=0), run(inner, *[2], b=0), context.get(variable)]
+    found += [variable.get(), context.run(variable.get), context.run(int, '7', base=8)]
+    loop = asyncio.new_event_loop()
+    loop.call_soon(lambda: found.append((lambda: inner(5, b=0))()))
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.close()
+    try:
+        context.run()
+    except TypeError as error:
+        found.append(str(error))
+    try:
+        run(inner, 3)
+    except ValueError as error:
+        found.append(error)
+    return found
 ## warning_of_a_callback
 import warnings
 def old(item):
