@@ -1,8 +1,10 @@
-"""Autocast's state as a value: to compare, to restore, and to set after a graph."""
+"""Global state of torch that capture sets: autocast, and the stack of function transformations."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 
@@ -38,3 +40,17 @@ class Autocast(NamedTuple):
             nesting = torch.autocast_decrement_nesting()
         if nesting == 0:
             torch.clear_autocast_cache()
+
+
+@contextlib.contextmanager
+def outside_transformations() -> Iterator[None]:
+    """Without the function transformations (vmap, grad) that are active: what is made is plain."""
+    functorch: Any = torch._C._functorch
+    layers = []
+    try:
+        while functorch.peek_interpreter_stack() is not None:
+            layers.append(functorch.pop_dynamic_layer_stack())
+        yield
+    finally:
+        while layers:
+            functorch.push_dynamic_layer_stack(layers.pop())

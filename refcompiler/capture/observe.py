@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import enum
 import operator
 import types
@@ -11,8 +10,8 @@ from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
+from refcompiler.ambient import outside_transformations
 from refcompiler.capture.door import Recorder
 from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.signals import Break
@@ -309,7 +308,7 @@ class Observing(Machine):
         with torch._C.DisableTorchFunction():
             if torch._C._functorch.is_functorch_wrapped_tensor(value):
                 raise Break("higher-order", f"{source} belongs to a function transformation")
-            with _outside_transformations():
+            with outside_transformations():
                 fake = self.recorder.fake_mode.from_tensor(value, static_shapes=True)
         self.guard("TENSOR", source, TensorMeta.of(value))
         node = self.recorder.add_input(_input_name(source), fake)
@@ -494,13 +493,6 @@ def is_numpy_scalar(kind: type) -> bool:
     return kind.__module__ == "numpy" and any(
         base.__name__ == "generic" and base.__module__ == "numpy" for base in kind.__mro__
     )
-
-
-def _outside_transformations() -> Any:
-    """A fake made inside a transformation must not belong to it."""
-    if torch._C._functorch.peek_interpreter_stack() is None:
-        return contextlib.nullcontext()
-    return temporarily_clear_interpreter_stack()
 
 
 def _input_name(source: Source) -> str:

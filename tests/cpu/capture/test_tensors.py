@@ -705,13 +705,23 @@ def numpy_inside():
     return f, [(t(3),)] * 2
 
 
-@cases(breaks=2, graphs=2)
+@cases(breaks=1, graphs=2)
 def data_assigned():
     def f(x):
         x.data = x.data * 2
         return x + 1
 
     return f, [(t(3),)]
+
+
+@cases(graphs=2, recompiles=1)
+def data_read():
+    def f(x):
+        y = x * 3
+        y.data.add_(1)
+        return y, y.data, x.data * 2, x.data is x
+
+    return f, [(t(3),), (grad(3),)]
 
 
 @cases(breaks=3, graphs=2)
