@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
+from refcompiler.errors import UnsupportedError
 from refcompiler.interpreter.frame import CALLED
 from refcompiler.interpreter.machine import RETURNS, Machine
 from refcompiler.interpreter.registry import NATIVE_CODES
@@ -13,6 +15,8 @@ from refcompiler.interpreter.tracebacks import user_part
 from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
+
+_gettrace = sys.gettrace
 
 #: The frame below the user's: it only receives the value.
 _ROOT: CodeType = compile("", "<refcompiler>", "exec")
@@ -29,12 +33,20 @@ def interpret(fn: Callable, /, *args: Any, **kwargs: Any) -> Any:
     interpret at the same time.
 
     Errors: ``TypeError`` for what cannot be called, :class:`~refcompiler.errors.UnsupportedError`
-    for bytecode that the interpreter does not run; everything else is the user's own.
+    for bytecode that the interpreter does not run and while a trace function is set,
+    :class:`~refcompiler.errors.InternalError` for a bug of the interpreter; everything else is
+    the user's own.
     """
     if not callable(fn):
         raise TypeError(
             f"interpret: {fn!r} of type {type(fn).__name__!r} is not callable; "
             "pass a function and its arguments"
+        )
+    if _gettrace() is not None:
+        raise UnsupportedError(
+            "interpret: a trace function (a debugger or coverage) would see the interpreter's "
+            "frames instead of the program's; call sys.settrace(None) before, or use "
+            "`refcompiler step`"
         )
     try:
         return call_on(Machine(), fn, args, kwargs)

@@ -14,6 +14,7 @@ from weakref import ref
 from refcompiler.interpreter.binding import SUSPENDS
 from refcompiler.interpreter.callers import CALLERS
 from refcompiler.interpreter.frame import UNSET, Frame
+from refcompiler.interpreter.registry import native
 from refcompiler.interpreter.tracebacks import DRIVERS
 from refcompiler.interpreter.variables import visible_locals
 from refcompiler.own_builtins import BUILTINS
@@ -31,6 +32,7 @@ _SUSPENDED_IS_CLEARED = sys.version_info < (3, 13)
 Outside = tuple[FrameType | None, Any, Frame | None]
 
 
+@native
 class FrameView:
     """A frame object for an interpreted frame. ``outside`` is what called the run it is in."""
 
@@ -120,6 +122,7 @@ class FrameView:
         frame.stack.clear()
 
 
+@native
 class NativeView:
     """A native frame with interpreted ones below it: only ``f_back`` is another."""
 

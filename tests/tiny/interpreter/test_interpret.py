@@ -127,6 +127,17 @@ def test_the_traceback_is_the_users() -> None:
     assert names == ["test_the_traceback_is_the_users", "fails"]
 
 
+def test_a_trace_function_is_refused_in_one_line() -> None:
+    old = sys.gettrace()
+    sys.settrace(lambda *event: None)
+    try:
+        with pytest.raises(UnsupportedError, match="refcompiler step") as caught:
+            interpret(everything, 1)
+    finally:
+        sys.settrace(old)
+    assert "\n" not in str(caught.value)
+
+
 # ---- nesting and threads ---------------------------------------------------------------------
 
 

@@ -1,0 +1,178 @@
+"""Frames as a program sees them: ``sys._getframe``, ``inspect``, tracebacks, warnings."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tiny.interpreter.oracle import check, programs
+
+PROGRAMS = programs("""
+## attributes
+import sys, types
+def f(a, b=2):
+    c = a
+    frame = sys._getframe()
+    return frame
+def main():
+    frame = f(1)
+    found = [frame.f_code is f.__code__, frame.f_lineno, sorted(frame.f_locals), frame.f_lasti]
+    found += [frame.f_globals is globals(), frame.f_builtins is f.__builtins__, frame.f_trace]
+    found += [isinstance(frame, types.FrameType), frame.f_trace_lines, frame.f_trace_opcodes]
+    found += [frame.f_back is sys._getframe(), repr(frame).split(', ')[1:]]
+    return found
+## one_object_per_frame
+import sys
+def inner():
+    return sys._getframe(), sys._getframe(1), sys._getframe(2)
+def middle():
+    here = sys._getframe()
+    a, b, c = inner()
+    return here is b, a.f_back is b, b.f_back is c, here == b, here == a
+def main():
+    here = sys._getframe()
+    return middle(), here is sys._getframe()
+## too_deep
+import sys
+def main():
+    try:
+        sys._getframe(100000)
+    except ValueError as error:
+        return str(error)
+## lines_move
+import sys, inspect
+def main():
+    frame = inspect.currentframe()
+    found = [frame.f_lineno]
+    found.append(frame.f_lineno)
+    x = 1
+    found += [
+        frame.f_lineno,
+        x,
+    ]
+    return found, 'x' in frame.f_locals
+## stack_of_the_library
+import inspect, traceback, io
+def leaf():
+    names = [entry.function for entry in inspect.stack()[:3]]
+    text = io.StringIO()
+    traceback.print_stack(limit=2, file=text)
+    return names, text.getvalue().count('in '), [s.name for s in traceback.extract_stack()[-2:]]
+def branch():
+    return leaf()
+def main():
+    return branch()
+## through_generators
+import sys
+def names(count):
+    frame, found = sys._getframe(1), []
+    while len(found) < count:
+        found.append((frame.f_code.co_name, frame.f_lineno))
+        frame = frame.f_back
+    return found
+def inner():
+    yield names(3)
+def outer():
+    yield from inner()
+async def coroutine():
+    return names(3)
+async def awaits():
+    return await coroutine()
+def main():
+    found = [next(outer()), list(outer())]
+    try:
+        awaits().send(None)
+    except StopIteration as stop:
+        found.append(stop.value)
+    return found
+## through_native_calls
+import sys
+class Named:
+    def __enter__(self):
+        return sys._getframe(1).f_code.co_name
+    def __exit__(self, *args):
+        return False
+def main():
+    with Named() as name:
+        return name
+## clearing
+import sys
+def f():
+    x = [1]
+    return sys._getframe()
+def g():
+    y = 1
+    yield sys._getframe()
+def main():
+    found, frame = [], f()
+    try:
+        sys._getframe().clear()
+    except RuntimeError as error:
+        found.append(str(error))
+    found.append(frame.f_locals)
+    frame.clear()
+    it = g()
+    frame = next(it)
+    found.append(sorted(frame.f_locals))
+    return found
+## locals_of_tracebacks
+import traceback
+def inner(x, *rest):
+    text = 'local'
+    def use():
+        return text
+    return x / 0
+def outer():
+    kept = {'a': 1}
+    return inner(5, 6)
+class Holder:
+    value = 3
+def main():
+    try:
+        outer()
+    except ZeroDivisionError as error:
+        found, entry = [], error.__traceback__
+        while entry is not None:
+            here = dict(entry.tb_frame.f_locals)
+            here.pop('use', None)
+            here.pop('error', None)
+            here.pop('found', None)
+            found.append((entry.tb_frame.f_code.co_name, sorted(here), here.get('text')))
+            entry = entry.tb_next
+        summary = traceback.TracebackException.from_exception(error, capture_locals=True)
+        names = [sorted(f.locals) for f in summary.stack[1:]]
+    return found, names
+## locals_of_a_class_body_and_a_module
+def main():
+    found = []
+    for text in ('class C:\\\\n    x = 1\\\\n    1 / 0', 'y = 2\\\\n1 / 0'):
+        try:
+            exec(text, {'__name__': 'm'})
+        except ZeroDivisionError as error:
+            entry = error.__traceback__
+            while entry.tb_next is not None:
+                entry = entry.tb_next
+            found.append({k: v for k, v in entry.tb_frame.f_locals.items() if k in ('x', 'y')})
+    return found
+## warnings_at_the_callers_line
+import warnings
+def old():
+    warnings.warn('old', DeprecationWarning, stacklevel=2)
+def main():
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter('always')
+        old()
+        old()
+    return [(w.lineno, w.filename, str(w.message)) for w in seen]
+## namedtuples_know_their_module
+import collections, enum, typing
+def main():
+    Point = collections.namedtuple('Point', 'x y')
+    Color = enum.Enum('Color', 'red blue')
+    T = typing.TypeVar('T')
+    return Point.__module__, Color.__module__, T.__module__
+""")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_frames(name: str) -> None:
+    check(PROGRAMS[name])
