@@ -35,17 +35,41 @@ def _value(machine: Any, frame: Frame, slot: int) -> Any:
     return frame.fast[slot] if cell is None else machine.load_cell(cell)
 
 
+def _values(machine: Any, frame: Frame) -> dict[str, Any]:
+    """The variables that are in slots, and have a value."""
+    found = {}
+    for slot, name in enumerate(frame.program.names):
+        value = _value(machine, frame, slot)
+        if value is not UNSET:
+            found[name] = machine.own(value)
+    return found
+
+
+def _hidden(machine: Any, frame: Frame) -> dict[str, Any]:
+    """In a class body or module: the variables of the comprehension that runs (PEP 709)."""
+    names = frame.code.co_varnames
+    if not names:
+        return {}
+    found = {name: _value(machine, frame, slot) for slot, name in enumerate(names)}
+    return {name: machine.own(value) for name, value in found.items() if value is not UNSET}
+
+
+def _namespace(machine: Any, frame: Frame) -> Any:
+    hidden = _hidden(machine, frame)
+    return {**frame.mapping, **hidden} if hidden else frame.mapping
+
+
 def _one_dict(machine: Any, frame: Frame) -> Any:
     """The frame's dict, brought up to date."""
     if frame.mapping is not None:
-        return frame.mapping
+        return _namespace(machine, frame)
     found: dict[str, Any] = {} if frame.snapshot is None else frame.snapshot
-    for slot, name in enumerate(frame.program.names):
-        value = _value(machine, frame, slot)
-        if value is UNSET:
-            found.pop(name, None)
+    values = _values(machine, frame)
+    for name in frame.program.names:
+        if name in values:
+            found[name] = values[name]
         else:
-            found[name] = machine.own(value)
+            found.pop(name, None)
     frame.snapshot = found
     return found
 
@@ -53,17 +77,14 @@ def _one_dict(machine: Any, frame: Frame) -> Any:
 def _new_dict(machine: Any, frame: Frame) -> Any:
     """A dict of what the variables are now, and of what was added through ``f_locals``."""
     if frame.mapping is not None:
-        return frame.mapping
-    found = {}
-    for slot, name in enumerate(frame.program.names):
-        value = _value(machine, frame, slot)
-        if value is not UNSET:
-            found[name] = machine.own(value)
-    return found if frame.snapshot is None else {**found, **frame.snapshot}
+        return _namespace(machine, frame)
+    return {**_values(machine, frame), **(frame.snapshot or {})}
 
 
 def _written_through(machine: Any, frame: Frame) -> Any:
-    return FrameLocalsProxy(machine, frame) if frame.mapping is None else frame.mapping
+    if frame.mapping is not None and not _hidden(machine, frame):
+        return frame.mapping
+    return FrameLocalsProxy(machine, frame)
 
 
 _ANSWERS = {(3, 11): (_one_dict, _one_dict), (3, 12): (_one_dict, _one_dict)}
@@ -86,7 +107,8 @@ class FrameLocalsProxy:
         return type(_NATIVE)
 
     def _dict(self) -> dict[str, Any]:
-        return _new_dict(self._machine, self._frame)
+        found = _values(self._machine, self._frame)
+        return {**found, **(self._frame.snapshot or {})}
 
     def _slot(self, key: Any) -> int | None:
         names = self._frame.program.names
