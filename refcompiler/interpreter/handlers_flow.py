@@ -285,7 +285,7 @@ def call_function_ex(m: Machine, f: Frame, flags: int) -> None:
     args = s[-given + 1]
     kwargs = m.mapping(s[-1]) if flags & 1 else {}
     try:
-        items = m.items_of(args)
+        items: Any = m.items_of(args)
         if type(items) is not tuple:  # C code may get the very tuple that was given
             items = list(items)
         complaint = None

@@ -11,14 +11,16 @@ import builtins
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from types import CellType, CodeType
+from types import CellType, CodeType, TracebackType
 from typing import Any
 
+from refcompiler.errors import UnsupportedError
 from refcompiler.interpreter import recursion
 from refcompiler.interpreter.callers import FUTURE_FLAGS
 from refcompiler.interpreter.classes import build_class
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
-from refcompiler.interpreter.frames import INNER, current_view, shown
+from refcompiler.interpreter.frames import INNER, FrameView, current_view, shown
+from refcompiler.interpreter.tracebacks import Values, frame_object
 from refcompiler.interpreter.variables import frame_locals
 from refcompiler.own_builtins import BUILTINS
 
@@ -195,6 +197,28 @@ def _getattr(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) 
     return found
 
 
+def _traceback(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
+    """``TracebackType(...)`` of the view of an interpreted frame: with a frame object like it."""
+    given = dict(zip(("tb_next", "tb_frame", "tb_lasti", "tb_lineno"), args, strict=False))
+    twice = given.keys() & kwargs.keys()
+    given.update(kwargs)
+    view = given.get("tb_frame")
+    if type(view) is not FrameView or twice or len(args) > len(given):
+        return function(*args, **kwargs)
+    given["tb_frame"] = frame_object(view._frame, max(view.f_lasti, 0), Values.LIVE)
+    return function(**given)
+
+
+def _trace(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
+    """A trace function would see the interpreter's frames instead of the user's."""
+    if args and args[0] is not None:
+        raise UnsupportedError(
+            f"sys.{function.__name__}: frames that the interpreter runs cannot be traced; run what "
+            "is to be traced natively"
+        )
+    return function(*args, **kwargs)
+
+
 Reader = Callable[[Any, Frame, Any, Sequence, Mapping], Any]
 
 _READERS: list[tuple[Any, Reader]] = [
@@ -211,6 +235,9 @@ _READERS: list[tuple[Any, Reader]] = [
     (sys._getframe, _getframe),
     (sys.getrecursionlimit, _getrecursionlimit),
     (sys.setrecursionlimit, _setrecursionlimit),
+    (sys.settrace, _trace),
+    (sys.setprofile, _trace),
+    (TracebackType, _traceback),
     (warnings.warn, _warn),
 ]
 

@@ -76,6 +76,11 @@ class Machine(Loop):
         return frame.globals[name] if name in frame.globals else self.load_builtin(frame, name)
 
     def load_builtin(self, frame: Frame, name: str) -> Any:
+        if type(frame.globals) is not dict:  # of a class that may know what it does not have
+            try:
+                return frame.globals[name]
+            except KeyError:
+                pass
         try:
             return frame.builtins[name]
         except KeyError:

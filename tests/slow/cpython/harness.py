@@ -138,6 +138,7 @@ def run_all(
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             worker = Worker(mode, name, left, folder)
             running: int | None = None
+            begun = False
             broken = ""
             try:
                 while True:
@@ -152,7 +153,7 @@ def run_all(
                             yield ids
                             left = left or list(range(len(ids)))
                     elif "start" in event:
-                        running = event["start"]
+                        running, begun = event["start"], True
                     elif "end" in event:
                         index = event.pop("end")
                         running = None
@@ -166,11 +167,14 @@ def run_all(
                 printed = worker.end()
         if running is None and not ids:
             raise RuntimeError(f"test.{name}: nothing was collected: {printed[-1500:]}")
+        why = f"no end after {limit:.0f} s" if broken == "hung" else printed or "the process died"
+        if not begun:  # it cannot even begin
+            yield from ((ids[index], index, Outcome(broken, why)) for index in left)
+            return
         if running is None:
             running = left[0] if left else None
         if running is None:
             return
-        why = f"no end after {limit:.0f} s" if broken == "hung" else printed or "the process died"
         yield ids[running], running, Outcome(broken, why)
         left = left[left.index(running) + 1 :]
         if not left:
@@ -216,8 +220,13 @@ def unique(test: str, known: dict[str, Outcome]) -> str:
 
 
 def reasons() -> dict[str, str]:
-    """The methods that are known to fail in the interpreter, each with the reason."""
-    return tomllib.loads(REASONS.read_text()) if REASONS.exists() else {}
+    """The methods that are known to fail in the interpreter of this Python, each with the reason.
+
+    The file has a table for every Python, and one for each in which others fail.
+    """
+    tables = tomllib.loads(REASONS.read_text())
+    running = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    return {**tables.get("every", {}), **tables.get(running, {})}
 
 
 @dataclass

@@ -2,10 +2,10 @@
 
     worker.py FD MODE NAME [INDEX ...]
 
-``MODE`` is ``native`` or ``interpreted``, ``NAME`` a module of the package ``test``, and the
-indices are the methods to run, in the loader's order (none: all). One line of JSON per event goes
-to the file descriptor ``FD``: {"tests": ids}, {"start": index}, {"end": index, "outcome": ...,
-"text": ..., "frames": n, "seconds": s}.
+``MODE`` is ``native`` or ``interpreted``, ``NAME`` a module of the package ``test`` (or, with a
+dot, of any), and the indices are the methods to run, in the loader's order (none: all). One line
+of JSON per event goes to the file descriptor ``FD``: {"tests": ids}, {"start": index},
+{"end": index, "outcome": ..., "text": ..., "frames": n, "seconds": s}.
 
 Interpreted, everything runs in the interpreter: the suite's fixtures, ``TestCase.run``, the method
 and what it calls. A method whose own code never got an interpreted frame did not run in it.
@@ -36,7 +36,8 @@ def collect(name: str) -> list[Any]:
             else:
                 found.append(test)
 
-    walk(unittest.defaultTestLoader.loadTestsFromName(f"test.{name}"))
+    module = name if "." in name else f"test.{name}"
+    walk(unittest.defaultTestLoader.loadTestsFromName(module))
     return found
 
 
@@ -104,7 +105,13 @@ def main(fd: int, mode: str, name: str, wanted: list[int]) -> None:
 
     tests = collect(name)
     report(tests=[test.id() for test in tests])
-    run = natively if mode == "native" else interpreted
+    run = natively
+    if mode != "native":
+        import refcompiler.interpreter.api  # noqa: F401
+
+        run = interpreted
+    gc.collect()
+    gc.freeze()  # collecting after each method looks at what methods made
     for index in wanted or range(len(tests)):
         report(start=index)
         random.seed(index)  # both ways see the same numbers

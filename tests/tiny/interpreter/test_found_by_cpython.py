@@ -118,6 +118,17 @@ def main():
         except TypeError as error:
             found.append(str(error))
     return found
+## globals_that_answer_what_they_do_not_have
+class Numbers(dict):
+    def __missing__(self, key):
+        return int(key.removeprefix('n'))
+def main():
+    space = Numbers()
+    f = eval('lambda: (n1 + n2, len([n3]))', space)
+    try:
+        eval('lambda: other', space)()
+    except ValueError as error:
+        return [f() for _ in range(60)], str(error), sorted(space)
 ## partial_runs_what_it_holds
 import functools, sys
 def f(a, b, *, c):
@@ -229,7 +240,40 @@ def main():
     except NameError as error:
         shown = traceback.TracebackException.from_exception(error, capture_locals=True)
         return list(shown.format())[-1], [s.locals for s in shown.stack][1]
+## traceback_of_a_frame_object
+import sys, traceback, types
+def f(x):
+    return sys._getframe()
+def main():
+    frame = f(3)
+    line = f.__code__.co_firstlineno
+    made = types.TracebackType(None, frame, frame.f_lasti, line)
+    shown = traceback.extract_tb(made)
+    try:
+        types.TracebackType(None, frame, 1, 2, 3)
+    except TypeError as error:
+        return made.tb_frame.f_locals['x'], made.tb_lineno - line, shown[0].name, str(error)
 """)
+
+
+def test_trace_functions_are_refused() -> None:
+    import sys
+
+    from refcompiler.errors import UnsupportedError
+    from refcompiler.interpreter.api import interpret
+
+    def traced(function: object) -> object:
+        sys.settrace(function)
+        return sys.gettrace()
+
+    before = sys.gettrace()
+    with pytest.raises(UnsupportedError, match="^sys.settrace: frames that the interpreter runs"):
+        interpret(traced, lambda *args: None)
+    assert sys.gettrace() is before
+    try:
+        assert interpret(traced, None) is None
+    finally:
+        sys.settrace(before)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
