@@ -165,20 +165,40 @@ def _exception(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any
 
 
 def _warn(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
-    """``warnings.warn``: shown at the user's line, counted in the user's registry."""
+    """``warnings.warn``: shown at the user's line, counted in the user's registry.
+
+    One level up is the native caller, so CPython itself does it. More levels are counted here, as
+    in its ``setup_context``.
+    """
     names = ("message", "category", "stacklevel", "source")
     given: dict[str, Any] = dict(zip(names, args, strict=False), **kwargs)
-    message: Any = given.get("message")
-    category: Any = given.get("category")
+    level, skipped = given.get("stacklevel", 1), given.pop("skip_file_prefixes", ())
+    message, category = given.get("message"), given.get("category")
     if isinstance(message, Warning):
         category = type(message)
     elif category is None:
         category = UserWarning
-    if not (isinstance(category, type) and issubclass(category, Warning)) or "message" not in given:
-        return function(*args, **kwargs)
+    if not (
+        isinstance(level, int)
+        and (level > 1 or skipped)
+        and type(skipped) is tuple
+        and all(isinstance(prefix, str) for prefix in skipped)
+        and isinstance(category, type)
+        and issubclass(category, Warning)
+        and given.keys() <= set(names)
+        and "message" in given
+    ):
+        return machine.natively(frame, function, args, kwargs)
     view: Any = current_view(machine, frame)
-    for _ in range(given.get("stacklevel", 1) - 1):
-        view = None if view is None else view.f_back
+    every = _of_the_import_system(view)
+    for _ in range(max(level, 2 if skipped else 1) - 1):
+        view = view.f_back
+        while view is not None and not every:
+            if not (_of_the_import_system(view) or view.f_code.co_filename.startswith(skipped)):
+                break
+            view = view.f_back
+        if view is None:
+            break
     if view is None:
         globals_, filename, line = vars(sys), "sys", 1
     else:
@@ -186,8 +206,13 @@ def _warn(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> 
     registry = globals_.setdefault("__warningregistry__", {})
     module = globals_.get("__name__") or "<string>"
     return warnings.warn_explicit(
-        message, category, filename, line, module, registry, globals_, given.get("source")
+        message, category, filename, line, module, registry, None, given.get("source")
     )
+
+
+def _of_the_import_system(view: Any) -> bool:
+    name = view.f_code.co_filename
+    return "importlib" in name and "_bootstrap" in name
 
 
 def _getattr(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:

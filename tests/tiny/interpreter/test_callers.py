@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import re
 import sys
 import warnings
@@ -94,6 +95,25 @@ def main():
             key=old)
         list(map(old, 'a'))
     return [(w.filename, w.lineno) for w in seen]
+## levels_of_a_warning
+import importlib, warnings
+def warn(level):
+    warnings.warn('w', stacklevel=level)
+def outer(level):
+    warn(level)
+def main():
+    found = []
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter('always')
+        for level in (-1, 0, 1, 2, 3):
+            outer(level)
+    calls = [((), {}), (('a', int), {}), (('a',), {'b': 1}), (('a',), {'stacklevel': 'x'})]
+    for args, kwargs in calls:
+        try:
+            warnings.warn(*args, **kwargs)
+        except TypeError as error:
+            found.append(str(error))
+    return [(w.filename, w.lineno) for w in seen], found
 ## classes_made_in_c
 class Meta(type):
     pass
@@ -177,6 +197,40 @@ def test_an_import_that_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     assert interpret(imports) == imports() != []
     sys.modules.pop("old_module", None)
+
+
+def test_a_module_imported_by_interpreted_code_that_warns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``importlib``'s own frames are interpreted then, and are passed over all the same."""
+    (tmp_path / "old_module.py").write_text("import warnings\nwarnings.warn('old', stacklevel=2)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def imports() -> list[Any]:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            sys.modules.pop("old_module", None)
+            importlib.import_module("old_module")
+        return [(w.filename, w.lineno) for w in seen]
+
+    assert interpret(imports) == imports() != []
+    sys.modules.pop("old_module", None)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="skip_file_prefixes came with 3.12")
+def test_files_that_a_warning_passes_over() -> None:
+    def warns(prefixes: tuple[str, ...]) -> list[Any]:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            given: Any = {"skip_file_prefixes": prefixes}
+            warnings.warn("w", **given)
+        return [(w.filename, w.lineno) for w in seen]
+
+    def both(prefixes: tuple[str, ...]) -> list[Any]:
+        return warns(prefixes)
+
+    for prefixes in ((), ("nowhere",)):
+        assert interpret(both, prefixes) == both(prefixes) != []
 
 
 def _drop_a_namespace(make: Callable[[dict], Any]) -> Any:
