@@ -8,12 +8,13 @@ In a class body or a module both are the namespace.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from reprlib import recursive_repr
 from types import CellType
 from typing import Any
 
 from refcompiler.interpreter.frame import UNSET, Frame
+from refcompiler.interpreter.registry import native
 from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
@@ -94,6 +95,8 @@ frame_locals, visible_locals = _ANSWERS.get(sys.version_info[:2], (_new_dict, _w
 _NATIVE: Any = (lambda: sys._getframe().f_locals)()
 
 
+@MutableMapping.register
+@native
 class FrameLocalsProxy:
     """The variables of one frame, and in ``frame.snapshot`` what else was put there."""
 
@@ -111,8 +114,7 @@ class FrameLocalsProxy:
         return {**found, **(self._frame.snapshot or {})}
 
     def _slot(self, key: Any) -> int | None:
-        names = self._frame.program.names
-        return names.index(key) if isinstance(key, str) and key in names else None
+        return {name: slot for slot, name in enumerate(self._frame.program.names)}.get(key)
 
     @recursive_repr("{...}")
     def __repr__(self) -> str:
@@ -192,6 +194,9 @@ class FrameLocalsProxy:
             _NATIVE.update(other)  # which raises
         for key, value in other.items():
             self[key] = value
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("cannot pickle 'FrameLocalsProxy' object")
 
     def copy(self) -> dict[str, Any]:
         return self._dict()
