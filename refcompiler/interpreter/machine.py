@@ -329,7 +329,7 @@ class Machine(Loop):
 
 def lookup_special(cls: type, name: str, default: Any = None) -> Any:
     """The attribute ``name`` in the class's method resolution order, unbound."""
-    for base in _MRO(cls):
+    for base in _MRO(cls) or cls.__mro__:  # a type of C code may not be ready before it is asked
         namespace = _NAMESPACE(base)
         if name in namespace:
             return namespace[name]

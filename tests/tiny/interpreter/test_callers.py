@@ -251,6 +251,13 @@ def test_a_namespace_is_not_kept() -> None:
     assert interpret(_drop_a_namespace, lambda space: space["f"]()) is None
 
 
+def test_a_type_that_is_not_ready() -> None:
+    """Nothing but an attribute's look-up makes this type of C code ready."""
+    module = pytest.importorskip("_testbuffer")
+    made: Any = interpret(lambda: module.ndarray([1, 2], shape=(2,)))
+    assert made.tolist() == [1, 2]
+
+
 def test_a_traceback_of_native_code_has_no_more_entries() -> None:
     def fails() -> None:
         re.sub("a", lambda match: 1 / 0, "a")  # type: ignore[arg-type, return-value]
