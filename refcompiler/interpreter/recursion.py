@@ -20,9 +20,9 @@ __builtins__ = BUILTINS
 _get, _set = sys.getrecursionlimit, sys.setrecursionlimit
 
 #: Runs for which room is made at once.
-LEVELS = 16
+LEVELS = 8
 #: Native frames that these take, and what the interpreter's own helpers need on top of them.
-MARGIN = LEVELS * 12 + 150
+MARGIN = LEVELS * 24 + 150
 
 
 class _Limit:

@@ -138,6 +138,23 @@ def test_a_trace_function_is_refused_in_one_line() -> None:
     assert "\n" not in str(caught.value)
 
 
+def calls_back() -> list:
+    seen: list = []
+
+    def note(*args: Any) -> Any:
+        seen.append((is_interpreted(), sys._getframe(1).f_code.co_name))
+        return args[0]
+
+    found = [sorted([2, 1], key=note), min([3, 4], key=note), max(3, 4, key=note)]
+    return [*found, functools.reduce(note, [1, 2, 3]), seen]
+
+
+def test_what_c_calls_back_is_interpreted() -> None:
+    found = [[1, 2], 3, 4, 1]
+    assert calls_back() == [*found, [(False, "calls_back")] * 8]
+    assert interpret(calls_back) == [*found, [(True, "calls_back")] * 8]
+
+
 # ---- nesting and threads ---------------------------------------------------------------------
 
 
@@ -320,7 +337,10 @@ def test_recursion_ends_where_cpythons_does(function: Any) -> None:
     thread.join()
     native, interpreted = found
     assert interpreted[1] == native[1] == "maximum recursion depth exceeded"
-    assert abs(native[0] - interpreted[0]) <= 2
+    if function is deep_generator:  # which takes C's stack, and from 3.12 on has a limit for that
+        assert native[0] / 2 < interpreted[0] <= native[0] + 2
+    else:
+        assert abs(native[0] - interpreted[0]) <= 2
     assert sys.getrecursionlimit() == before
 
 
