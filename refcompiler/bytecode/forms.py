@@ -209,7 +209,9 @@ _313: dict[str, Form] = {
 _FORMS = {(3, 11): _311, (3, 12): _312, (3, 13): _313}
 #: What an instruction takes with it. SEND stands for a whole delegation, whose loop is not
 #: interpreted; at the end of a loop only FOR_ITER gets to END_FOR, and drops the iterator itself.
-_SEND = {"SEND": ("YIELD_VALUE", "RESUME", "JUMP_BACKWARD_NO_INTERRUPT")}
+_SEND: dict[str, tuple[str, ...]] = {
+    "SEND": ("YIELD_VALUE", "RESUME", "JUMP_BACKWARD_NO_INTERRUPT")
+}
 _SWALLOWS: dict[tuple[int, int], dict[str, tuple[str, ...]]] = {
     (3, 11): _SEND,
     (3, 12): {**_SEND, "CLEANUP_THROW": ("JUMP_BACKWARD",)},
