@@ -67,11 +67,23 @@ def _dir(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> A
 # ---- code ------------------------------------------------------------------------------------
 
 
+_SPACES = ("globals", "locals")
+#: Whether ``eval`` and ``exec`` take them by name (3.13).
+_SPACES_BY_NAME = "/, globals" in (eval.__text_signature__ or "")
+
+
 def _evaluate(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
     """``eval`` and ``exec``: the code runs in a frame of its own."""
     if not args:
         return function(*args, **kwargs)
     source, *spaces = args
+    if _SPACES_BY_NAME and kwargs and kwargs.keys().isdisjoint(_SPACES[: len(spaces)]):
+        named = dict(kwargs)
+        spaces += [named.pop(name, None) for name in _SPACES[len(spaces) :]]
+        if not named.keys() - {"closure"}:
+            args, kwargs = [source, *spaces], named
+    if kwargs and (function is eval or kwargs.keys() != {"closure"}):
+        return function(*args, **kwargs)  # which raises
     globals_, locals_ = (*spaces, None, None)[:2]
     if globals_ is None:
         globals_ = frame.globals

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from _thread import get_ident
 from collections.abc import Mapping, Sequence
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from refcompiler.bytecode.decode import Program
@@ -70,7 +70,7 @@ class Loop:
     def enter(self, program: Program, function: FunctionType, fast: list[Any]) -> Frame:
         as_any: Any = function  # typeshed does not agree on this attribute
         builtins = as_any.__builtins__
-        if type(builtins) is not dict and not isinstance(builtins, dict):
+        if type(builtins) is not dict and isinstance(builtins, ModuleType):
             builtins = vars(builtins)
         frame = Frame(program, function.__globals__, builtins, None, fast)
         frame.function = function
@@ -228,7 +228,7 @@ class Loop:
         frame = Frame(
             program_of(code),
             globals_,
-            builtins if isinstance(builtins, dict) else vars(builtins),
+            vars(builtins) if isinstance(builtins, ModuleType) else builtins,
             None,
         )
         frame.mapping = locals_
