@@ -17,14 +17,14 @@ LANGUAGE = """
 """.split()
 
 LIBRARY = """
-    test_abc test_abstract_numbers test_argparse test_array test_ast test_asyncio.test_futures
-    test_asyncio.test_locks test_asyncio.test_queues test_base64 test_bisect test_bytes
-    test_calendar test_cmath test_cmd test_code_module test_codeop test_collections test_complex
-    test_configparser test_contains test_context test_copy test_copyreg test_csv test_dataclasses
-    test_decimal test_defaultdict test_deque test_dict test_dictviews test_difflib test_dis
-    test_doctest test_enum test_enumerate test_filecmp test_fileinput test_fnmatch test_fractions
-    test_functools test_genericpath test_getopt test_gettext test_glob test_graphlib test_hash
-    test_hashlib test_heapq test_hmac test_html test_htmlparser test_index test_inspect
+    test.test_asyncio.test_futures test.test_asyncio.test_locks test.test_asyncio.test_queues
+    test_abc test_abstract_numbers test_argparse test_array test_ast test_base64 test_bisect
+    test_bytes test_calendar test_cmath test_cmd test_code_module test_codeop test_collections
+    test_complex test_configparser test_contains test_context test_copy test_copyreg test_csv
+    test_dataclasses test_decimal test_defaultdict test_deque test_dict test_dictviews test_difflib
+    test_dis test_doctest test_enum test_enumerate test_filecmp test_fileinput test_fnmatch
+    test_fractions test_functools test_genericpath test_getopt test_gettext test_glob test_graphlib
+    test_hash test_hashlib test_heapq test_hmac test_html test_htmlparser test_index test_inspect
     test_ipaddress test_itertools test_json test_linecache test_list test_logging test_long
     test_math test_memoryio test_memoryview test_module test_numeric_tower test_operator
     test_optparse test_pathlib test_pickletools test_pkgutil test_plistlib test_posixpath
