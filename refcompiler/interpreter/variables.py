@@ -55,15 +55,11 @@ def _hidden(machine: Any, frame: Frame) -> dict[str, Any]:
     return {name: machine.own(value) for name, value in found.items() if value is not UNSET}
 
 
-def _namespace(machine: Any, frame: Frame) -> Any:
-    hidden = _hidden(machine, frame)
-    return {**frame.mapping, **hidden} if hidden else frame.mapping
-
-
 def _one_dict(machine: Any, frame: Frame) -> Any:
     """The frame's dict, brought up to date."""
     if frame.mapping is not None:
-        return _namespace(machine, frame)
+        hidden = _hidden(machine, frame)
+        return {**frame.mapping, **hidden} if hidden else frame.mapping
     found: dict[str, Any] = {} if frame.snapshot is None else frame.snapshot
     values = _values(machine, frame)
     for name in frame.program.names:
@@ -77,8 +73,8 @@ def _one_dict(machine: Any, frame: Frame) -> Any:
 
 def _new_dict(machine: Any, frame: Frame) -> Any:
     """A dict of what the variables are now, and of what was added through ``f_locals``."""
-    if frame.mapping is not None:
-        return _namespace(machine, frame)
+    if frame.mapping is not None and not _hidden(machine, frame):
+        return frame.mapping
     return {**_values(machine, frame), **(frame.snapshot or {})}
 
 
