@@ -11,7 +11,14 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Context
 from functools import partial
-from types import BuiltinFunctionType, CellType, FunctionType, MethodType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CoroutineType,
+    FunctionType,
+    GeneratorType,
+    MethodType,
+)
 from typing import Any
 
 from refcompiler.interpreter.binding import SUSPENDS
@@ -263,8 +270,8 @@ class Machine(Loop):
         reader = FRAME_READERS.get(id(function))
         if reader is not None:
             return reader(self, frame, function, args, kwargs)
-        if kind is BuiltinFunctionType and type(function.__self__) is Context:
-            return self.call_in_context(frame, function, args, kwargs)
+        if kind is BuiltinFunctionType and type(function.__self__) in _BOUND:
+            return _BOUND[type(function.__self__)](self, frame, function, args, kwargs)
         if kind is BuiltinFunctionType or self.native_calls:  # as in natively
             caller = frame.program.callers[frame.ip]
             if caller.__globals__ is not frame.globals:
@@ -288,6 +295,15 @@ class Machine(Loop):
             args = self.invoke, frame, args[0], args[1:], kwargs
             kwargs = {}
         return self.natively(frame, method, args, kwargs)
+
+    def call_of_generator(self, frame: Frame, method: Any, args: Sequence, kwargs: Mapping) -> Any:
+        """What ``throw`` raises got its context inside, if any."""
+        try:
+            return self.natively(frame, method, args, kwargs)
+        except BaseException as error:
+            if method.__name__ == "throw":
+                self.passing = error
+            raise
 
     def natively(self, frame: Frame, function: Any, args: Sequence, kwargs: Mapping) -> Any:
         """Call what is not interpreted, in the name of ``frame``."""
@@ -341,5 +357,12 @@ class_attribute = type.__getattribute__
 
 _MRO: Any = type.__dict__["__mro__"].__get__  # a metaclass may say otherwise
 _NAMESPACE: Any = type.__dict__["__dict__"].__get__
+#: How methods of builtin types are called, by the type, where that is not all of it.
+_BOUND: dict[type, Callable[..., Any]] = {
+    Context: Machine.call_in_context,
+    GeneratorType: Machine.call_of_generator,
+    CoroutineType: Machine.call_of_generator,
+}
+
 _TYPE_CALL = type.__dict__["__call__"]
 _OBJECT_NEW = object.__dict__["__new__"]

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from refcompiler.errors import UnsupportedError
 from refcompiler.interpreter.api import call_on
+from refcompiler.interpreter.tracebacks import user_part
 from refcompiler.stepper.control import Breakpoint, Observed, Quit, Stops
 from refcompiler.stepper.session import WITH_PLACE, Session
 from refcompiler.stepper.target import BadTarget, arguments_of, function_of
@@ -109,7 +110,7 @@ def _as_python_shows_it() -> Any:
         raise
     except BaseException as error:
         sys.stdout.flush()
-        entry = error.__traceback__
+        entry = user_part(error.__traceback__)
         while entry is not None and entry.tb_frame.f_globals.get("__name__") in _OURS:
             entry = entry.tb_next
         traceback.print_exception(type(error), error, entry)

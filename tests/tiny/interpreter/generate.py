@@ -7,20 +7,36 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-VARIABLES = ("a", "b", "c", "xs", "d")
+from tests.tiny.interpreter import generate_scopes
+from tests.tiny.interpreter.generate_scopes import KINDS, without_walrus
+from tests.tiny.interpreter.generate_scopes import indent as _indent
+
+VARIABLES = ("a", "b", "c", "xs", "d", "o")
 FUNCTIONS = ("f", "g", "h")
-KINDS = ("ValueError", "KeyError", "ZeroDivisionError", "(TypeError, IndexError)", "Exception")
 DEPTH = 3
 
 names = st.sampled_from(VARIABLES)
 numbers = st.integers(-3, 9).map(str)
-atoms = st.one_of(numbers, names, st.sampled_from(["'s'", "None", "[]", "{}", "(1, 2)", "True"]))
-binary = st.sampled_from("+ - * // % & | ^ == != < <= in is and or".split())
+atoms = st.one_of(
+    numbers, names, st.sampled_from(["'s'", "None", "[]", "{}", "(1, 2)", "True", "G"])
+)
+binary = st.sampled_from([*"+ - // % & | ^ == != < <= >= in is and or".split(), "not in", "is not"])
+compared = st.sampled_from(["<", "<=", "==", "!=", "in", "is", ">"])
+specs = st.sampled_from(["", ">5", "^7", "03d", "+", ".2f", "x", "_", "<3s", "{a}"])
+attributes = st.sampled_from(["v", "w", "nothing", "__class__", "append", "k"])
+augmented = st.sampled_from(["+", "-", "|", "//", "&", "%", "@", ">>"])
+targets = st.one_of(
+    names,
+    st.builds("{}.{}".format, names, attributes),
+    st.builds("{}[{}]".format, names, numbers),
+    st.just("d['k']"),
+)
 
 
 def _compound(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return st.one_of(
         st.builds("({} {} {})".format, inner, binary, inner),
+        st.builds("times({}, {})".format, inner, inner),
         st.builds("(-{})".format, inner),
         st.builds("(not {})".format, inner),
         st.builds("[{}, {}]".format, inner, inner),
@@ -29,11 +45,29 @@ def _compound(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         st.builds("{}[{}]".format, names, inner),
         st.builds("{}[{}:]".format, names, inner),
         st.builds("({} if {} else {})".format, inner, inner, inner),
-        st.builds("({} < {} < {})".format, inner, inner, inner),
+        st.builds("({} {} {} {} {})".format, inner, compared, inner, compared, inner),
         st.builds("[{} for q in range(3) if {}]".format, inner, inner),
         st.builds("list(q + {} for q in {})".format, inner, names),
         st.builds("{{q: {} for q in {}}}".format, inner, names),
         st.builds("f'{{{}}}-{{{}!r:>4}}'".format, names, names),
+        st.builds("f'{{{}:{}}}{{{}!s:{{{}}}}}{{{}=}}'".format, names, specs, names, names, names),
+        st.builds("'{{:{}}} {{k}}'.format({}, k={})".format, specs, inner, inner),
+        st.builds("[[p + q for q in range(2) if {}] for p in {}]".format, inner, names),
+        st.builds("[(lambda: ({}, q))() for q in range(2)]".format, inner),
+        st.builds("sum(q for p in [{}] for q in p if p)".format, names),
+        st.builds("{{q: [(w := q) for _ in {}] for q in {}}}".format, names, names),
+        st.builds("{{*{}, {}}}".format, names, inner),
+        st.builds("(*{}, {}, *{})".format, names, inner, names),
+        st.builds("{{**{}, 'm': {}}}".format, names, inner),
+        st.builds("{}[{}:{}:{}]".format, names, inner, inner, inner),
+        st.builds("{}.{}".format, names, attributes),
+        st.builds("takes({}, *{}, k={}, **{})".format, inner, names, inner, names),
+        st.builds("takes(*{}, *{}, c={})".format, names, names, inner),
+        st.builds("takes(**{}, a={}, **{})".format, names, inner, names),
+        st.builds("(lambda *p, k={}, **q: (p, k, q))(*{}, **{})".format, inner, names, names),
+        st.builds("Box({})".format, inner),
+        st.builds("o({}, k={})".format, inner, inner),
+        st.builds("getattr({}, '{}', {})".format, names, attributes, inner),
         st.builds("{}({}, {})".format, st.sampled_from(FUNCTIONS), inner, inner),
         st.builds("{}({}, y={})".format, st.sampled_from(FUNCTIONS), inner, inner),
         st.builds("{}(*{})".format, st.sampled_from(FUNCTIONS), inner),
@@ -47,9 +81,19 @@ def _compound(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 expressions = st.recursive(atoms, _compound, max_leaves=4)
 simple = st.one_of(
     st.builds("{} = {}".format, names, expressions),
-    st.builds("{} {}= {}".format, names, st.sampled_from(["+", "-", "*", "|", "//"]), expressions),
+    st.builds("{} {}= {}".format, names, st.sampled_from(["+", "-", "|", "//"]), expressions),
     st.builds("{}, {} = {}".format, names, names, expressions),
     st.builds("{}, *{} = {}".format, names, names, expressions),
+    st.builds("{} = {}".format, targets, expressions),
+    st.builds("{} {}= {}".format, targets, augmented, expressions),
+    st.builds("{} *= {}".format, targets, st.sampled_from(["-1", "0", "2"])),
+    st.builds("{} = {} = {}".format, targets, targets, expressions),
+    st.builds("({}, *{}), {} = {}".format, names, names, targets, expressions),
+    st.builds("[{}, {}] = {}".format, targets, targets, expressions),
+    st.builds("{}[{}:{}] = {}".format, names, numbers, numbers, expressions),
+    st.builds("del {}".format, targets),
+    st.builds("del {}[{}:], {}".format, names, numbers, targets),
+    st.builds("print(*{}, sep={})".format, names, atoms),
     st.builds("d[{}] = {}".format, expressions, expressions),
     st.builds("xs.append({})".format, expressions),
     st.builds("del {}".format, names),
@@ -60,10 +104,6 @@ simple = st.one_of(
     st.builds("raise ValueError({}) from KeyError({})".format, atoms, atoms),
     st.just("pass"),
 )
-
-
-def _indent(lines: list[str]) -> list[str]:
-    return ["    " + line for line in lines]
 
 
 @st.composite
@@ -79,7 +119,8 @@ def block(draw: st.DrawFn, depth: int, loop: bool = False, function: bool = True
 def statement(draw: st.DrawFn, depth: int, loop: bool, function: bool) -> list[str]:
     kinds = ["simple", "simple"]
     if depth:
-        kinds += ["if", "for", "while", "try", "try", "except*", "with", "match", "nested", "class"]
+        kinds += ["if", "for", "while", "try", "try", "except*", "with", "match", "class"]
+        kinds += list(_SCOPES)
     if loop:
         kinds += ["break", "continue"]
     if function:
@@ -91,6 +132,8 @@ def statement(draw: st.DrawFn, depth: int, loop: bool, function: bool) -> list[s
         return [f"if {draw(expressions)}:", f"    {kind}"]
     if kind == "return":
         return [f"if {draw(expressions)}:", f"    return {draw(expressions)}"]
+    if kind in _SCOPES:
+        return _SCOPES[kind](draw, lambda *given: draw(block(*given)), depth - 1, function)
     return _COMPOUND[kind](draw, depth - 1, loop, function)
 
 
@@ -102,8 +145,11 @@ def _if(draw: st.DrawFn, depth: int, loop: bool, function: bool) -> list[str]:
 
 
 def _for(draw: st.DrawFn, depth: int, loop: bool, function: bool) -> list[str]:
-    over = draw(st.sampled_from(["range(3)", "gen(2)", "list(d)", "xs[:3]", "'pq'"]))
-    lines = [f"for {draw(names)} in {over}:", *_indent(draw(block(depth, True, function)))]
+    over = draw(
+        st.sampled_from(["range(2)", "gen(2)", "list(d)[:2]", "xs[:2]", "'pq'", "[(1, [2])]"])
+    )
+    target = draw(st.one_of(targets, st.sampled_from(["(a, (*xs,))", "a, *b"])))
+    lines = [f"for {target} in {over}:", *_indent(draw(block(depth, True, function)))]
     if draw(st.booleans()):
         lines += ["else:", *_indent(draw(block(depth, loop, function)))]
     return lines
@@ -111,7 +157,7 @@ def _for(draw: st.DrawFn, depth: int, loop: bool, function: bool) -> list[str]:
 
 def _while(draw: st.DrawFn, depth: int, loop: bool, function: bool) -> list[str]:
     body = _indent(draw(block(depth, True, function)))
-    return [f"n{depth} = 0", f"while n{depth} < 3:", f"    n{depth} += 1", *body]
+    return [f"n{depth} = 0", f"while n{depth} < 2:", f"    n{depth} += 1", *body]
 
 
 def _try(draw: st.DrawFn, depth: int, loop: bool, function: bool) -> list[str]:
@@ -144,7 +190,10 @@ def _except_star(draw: st.DrawFn, depth: int, loop: bool, function: bool) -> lis
 
 
 def _with(draw: st.DrawFn, depth: int, loop: bool, function: bool) -> list[str]:
-    head = f"with Manager({draw(st.booleans())}, log) as {draw(names)}:"
+    head = f"with Manager({draw(st.booleans())}, log) as {draw(targets)}"
+    if draw(st.booleans()):
+        head += f", Manager({draw(st.booleans())}, log), Manager(True, log) as ({draw(names)})"
+    head += ":"
     return [head, *_indent(draw(block(depth, loop, function)))]
 
 
@@ -156,6 +205,14 @@ def _match(draw: st.DrawFn, depth: int, loop: bool, function: bool) -> list[str]
         "None | True",
         "str() as b",
         "[1, _]",
+        "Box(v=a)",
+        "Box(a, 2 | 3 as c)",
+        "int() | str() as a",
+        "[a, [b, *_]] as c",
+        "{'k': [a, *_], 'l': _}",
+        "-1 | 's' | Color.RED",
+        "[Color.RED, *_, 2]",
+        "dict(d) | list(d)",
         "(1, 2)",
     ]
     lines = [f"match {draw(expressions)}:"]
@@ -166,25 +223,12 @@ def _match(draw: st.DrawFn, depth: int, loop: bool, function: bool) -> list[str]
     return lines
 
 
-def _nested(draw: st.DrawFn, depth: int, loop: bool, function: bool) -> list[str]:
-    """A closure, or a generator, that changes the variables around it."""
-    declared = "nonlocal" if function else "global"
-    body = [f"{declared} a, xs", *draw(block(depth, False, True))]
-    if draw(st.booleans()):
-        body = [*body, f"got = yield {draw(expressions)}", "yield got"]
-        run = ["it = inner()", "print(next(it, 'end'))", f"print(it.{draw(_DRIVERS)})"]
-    else:
-        run = ["print(inner())"]
-    return ["def inner():", *_indent(body), *run]
-
-
 def _class(draw: st.DrawFn, depth: int, loop: bool, function: bool) -> list[str]:
-    body = [draw(simple) for _ in range(draw(st.integers(1, 2)))]
+    body = without_walrus([draw(simple) for _ in range(draw(st.integers(1, 2)))])
     method = ["def m(self, p=1):", *_indent([f"return {draw(expressions)}"])]
     return ["class K:", *_indent([*body, *method]), "print(K().m(), K().m(p=2))"]
 
 
-_DRIVERS = st.sampled_from(["send(5)", "throw(KeyError(7))", "close()", "__next__()"])
 _COMPOUND = {
     "if": _if,
     "for": _for,
@@ -193,13 +237,18 @@ _COMPOUND = {
     "except*": _except_star,
     "with": _with,
     "match": _match,
-    "nested": _nested,
     "class": _class,
 }
+_SCOPES = generate_scopes.make(expressions, names)
 
 PRELUDE = """
 log = []
 depth = 0
+HIDDEN = {'inner', 'it', 'l', 'ticks', 'other'}
+def times(x, y):
+    # Numbers stay small and sequences short, however often it is done.
+    found = x * y
+    return found % 997 if isinstance(found, int) else found[:5]
 class Manager:
     def __init__(self, suppress, log): self.suppress, self.log = suppress, log
     def __enter__(self): return 1
@@ -226,13 +275,18 @@ def calls(f):
 @st.composite
 def programs(draw: st.DrawFn) -> str:
     """Module text with functions f, g, h that may call each other, and ``main``."""
-    start = ["a, b, c, xs, d = x, y, 3, [1, 2], {'k': 1}"]
-    text = [PRELUDE]
+    start = ["a, b, c, xs, d, o = x, y, 3, [1, 2], {'k': 1}, Box(x)"]
+    text = [PRELUDE, generate_scopes.PRELUDE]
     for name in FUNCTIONS:
         body = draw(block(DEPTH - 1))
         tail = [f"return {draw(expressions)}"]
         text += ["@calls", f"def {name}(x=1, y=2):", *_indent([*start, *body, *tail])]
-    body = draw(block(DEPTH))
-    end = ["return [v for v in locals().items() if v[0] != 'inner' and v[0] != 'it'], log"]
+    body: list[str] = []
+    for _ in range(draw(st.integers(3, 6))):
+        lines = draw(statement(DEPTH, False, True))
+        if draw(st.integers(0, 4)):  # mostly, what one statement raises does not end the program
+            lines = ["try:", *_indent(lines), "except Exception as e:", "    log.append(e)"]
+        body += lines
+    end = ["return [v for v in locals().items() if v[0] not in HIDDEN], log, G"]
     text += ["def main(x=0, y=5):", *_indent([*start, *body, *end])]
     return "\n".join(text) + "\n"

@@ -698,6 +698,21 @@ def main():
         except MyException as exc:
             log.append(exc.__context__)
     return log
+## thrown_while_another_is_handled
+log = []
+def gen(): yield (yield 0)
+def tell(*calls):
+    it = gen()
+    for name, args in calls:
+        try: getattr(it, name)(*args)
+        except BaseException as e: log.append(e)
+def main():
+    try: raise TypeError(1)
+    except TypeError:
+        tell(('throw', (GeneratorExit,)))
+        tell(('__next__', ()), ('throw', (GeneratorExit,)), ('throw', (KeyError,)))
+        tell(('__next__', ()), ('throw', (KeyError(1),)), ('throw', (KeyError, 2)))
+    return log
 ## function_name_changed
 def g():
     yield 1
