@@ -113,11 +113,15 @@ _PROGRAMS: dict[int, Program] = {}
 
 
 def decode(code: CodeType) -> Program:
-    """The program of ``code`` (cached for the life of the process, as code objects are few)."""
+    """The program of ``code``, which is kept until :func:`forget_program`."""
     program = _PROGRAMS.get(id(code))
     if program is None:
         program = _PROGRAMS[id(code)] = _decode(code)
     return program
+
+
+def forget_program(code: CodeType) -> None:
+    _PROGRAMS.pop(id(code), None)
 
 
 def _decode(code: CodeType) -> Program:

@@ -166,6 +166,10 @@ def parameters_of(code: CodeType) -> Parameters:
     return found
 
 
+def forget_parameters(code: CodeType) -> None:
+    _PARAMETERS.pop(id(code), None)
+
+
 def bind(
     code: CodeType,
     args: Sequence[Any],

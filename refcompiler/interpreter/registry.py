@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import sysconfig
 from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any
 
-from refcompiler.bytecode.decode import Program, decode
+from refcompiler.bytecode.decode import Program, decode, forget_program
 from refcompiler.bytecode.forms import KNOWN, RUNNING
 from refcompiler.errors import UnsupportedError
-from refcompiler.interpreter.binding import parameters_of
-from refcompiler.interpreter.callers import NOBODY
+from refcompiler.interpreter.binding import forget_parameters, parameters_of
+from refcompiler.interpreter.callers import CALLERS, NOBODY
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.fusion import Fused
+from refcompiler.interpreter.tracebacks import DRIVERS
 from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
@@ -75,14 +77,44 @@ def unsupported() -> str | None:
 READY: dict[int, Program] = {}
 
 
+_ROOM = 1024  # programs that are kept before those of dead code are looked for
+_room = _ROOM
+
+
 def program_of(code: CodeType) -> Program:
     """The decoded program with its handlers resolved."""
+    global _room
     program = READY.get(id(code))
     if program is None:
+        if len(READY) >= _room:
+            _forget_dead_code()
+            _room = max(_ROOM, 2 * len(READY))
         program = _resolved(code)
         if id(code) not in NATIVE_CODES:
             READY[id(code)] = program
     return program
+
+
+def _forget_dead_code() -> None:
+    """Forget the programs whose code nobody else holds: a program may make code without end."""
+    for key, program in list(READY.items()):
+        held = [program.code, program.parameters.code]
+        if program.shown is not None:
+            held.append(program.shown.code)
+        driver = program.driver
+        if driver is not None:
+            held.append(DRIVERS[id(driver)])
+            if _references(driver) > 3:  # the program's, the variable's and the argument's
+                continue  # a generator lives
+        if _references(held[0]) == 2 * len(held) + 1:  # where they are from, the list, the argument
+            del READY[key]
+            forget_program(program.code)
+            forget_parameters(program.code)
+            DRIVERS.pop(id(driver), None)
+            CALLERS.difference_update(map(id, program.caller_codes.values()))
+
+
+_references = sys.getrefcount
 
 
 def _resolved(code: CodeType) -> Program:

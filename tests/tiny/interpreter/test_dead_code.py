@@ -1,0 +1,59 @@
+"""Programs of code that is gone are forgotten: making code without end does not fill the memory."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+from refcompiler.bytecode import decode
+from refcompiler.interpreter import binding, callers, registry, tracebacks
+from refcompiler.interpreter.api import interpret
+
+SOURCE = """
+def f(x):
+    y = [{0}]
+    try:
+        return x + y.pop() + y.pop()
+    except IndexError as error:
+        kept.append(error)
+        return x + {0}
+def g():
+    held = yield f({0})
+    yield held
+"""
+
+
+def churn(times: int, kept: list) -> tuple[int, list]:
+    total, running = 0, []
+    for i in range(times):
+        errors: list = []
+        space: dict[str, Any] = {"kept": errors}
+        exec(SOURCE.format(i), space)
+        total += eval(f"next(g()) + {i}", space)
+        if not i % 100:
+            kept.append(space["f"])
+            generator = space["g"]()
+            next(generator)
+            running.append((generator, errors[-1]))
+    return total, running
+
+
+def test_programs_of_dead_code_are_forgotten() -> None:
+    kept: list = []
+    times = 1500
+    total, running = interpret(churn, times, kept)
+    assert total == sum(3 * i for i in range(times))
+    gc.collect()
+    made = 4 * times
+    for table in (registry.READY, decode._PROGRAMS, binding._PARAMETERS):
+        assert len(table) < made // 2, "kept"
+    assert len(tracebacks.DRIVERS) < made // 8 and len(callers.CALLERS) < made
+    # what is still used still works, and what takes the place of what was forgotten is its own
+    assert [interpret(f, 1) for f in kept] == [1 + i for i in range(0, times, 100)]
+    assert [generator.send(7) for generator, _ in running] == [7] * len(running)
+    for _, error in running:
+        entry, names = error.__traceback__, []
+        while entry is not None:
+            names.append(entry.tb_frame.f_code.co_name)
+            entry = entry.tb_next
+        assert names == ["f"]
