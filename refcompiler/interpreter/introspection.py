@@ -69,7 +69,7 @@ def _dir(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> A
 
 _SPACES = ("globals", "locals")
 #: Whether ``eval`` and ``exec`` take them by name (3.13).
-_SPACES_BY_NAME = "/, globals" in (eval.__text_signature__ or "")
+_SPACES_BY_NAME = "/, globals" in getattr(eval, "__text_signature__", "")
 
 
 def _evaluate(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:

@@ -155,7 +155,7 @@ class FrameLocalsProxy:
             return self._frame is other._frame
         return self._dict() == other if isinstance(other, dict) else NotImplemented
 
-    __hash__ = None
+    __hash__: Any = None
 
     def __or__(self, other: Any) -> Any:
         other = other._dict() if type(other) is FrameLocalsProxy else other
