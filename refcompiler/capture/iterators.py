@@ -32,7 +32,10 @@ class View:
         if type(self.iterator) in COMPOSITES:
             machine.guard("SHAPE", self.source, shape(self.iterator))
         self.items = machine.sources.make("ahead", self.source)
-        self.ahead = Ahead(self.iterator)
+        try:
+            self.ahead = Ahead(self.iterator)
+        except RuntimeError as error:  # what it goes over was changed
+            raise Break("external-iterator", str(error)) from error
         machine.lazy(self.items, self.ahead)
 
     def next(self, machine: Any) -> Any:

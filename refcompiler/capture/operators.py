@@ -516,4 +516,7 @@ class Delegate(Pulled):
             return machine.force(machine.call_special(iterator, "__next__"))
 
     def __getattr__(self, name: str) -> Any:
+        if self.machine.is_foreign(self.iterator):  # it would run for real
+            kind = type(self.iterator).__name__
+            raise Break("external-iterator", f"{name} of a {kind} from outside")
         return getattr(self.iterator, name)

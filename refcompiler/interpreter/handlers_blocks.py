@@ -63,7 +63,7 @@ def check_eg_match(m: Machine, f: Frame, arg: Any) -> None:
 @op("PREP_RERAISE_STAR")
 def prep_reraise_star(m: Machine, f: Frame, arg: Any) -> None:
     """Of the exceptions left by ``except*`` clauses make the one to raise (or None)."""
-    original, errors = f.stack[-2], [e for e in f.stack[-1] if e is not None]
+    original, errors = m.own(f.stack[-2]), [e for e in m.own(f.stack[-1]) if e is not None]
     if not errors:
         found = None
     elif not isinstance(original, BaseExceptionGroup):

@@ -479,7 +479,7 @@ def _kept_in_c(cls: type) -> tuple[str, ...]:
     return tuple(
         name
         for base in cls.__mro__
-        if not is_heap(base) and base is not BaseException
+        if not is_heap(base) and base not in (BaseException, BaseExceptionGroup)
         for name, found in base.__dict__.items()
         if type(found) is types.MemberDescriptorType and not name.startswith("__")
     )
@@ -490,8 +490,9 @@ class NotRebuilt(Exception):
 
 
 def _mapping_of(view: Any) -> Any:
-    """The dict under a view. ``view.mapping`` is a proxy whose ``|`` gives a plain copy."""
-    return dict(view.mapping)
+    """The dict under a view; ``view.mapping`` would be a proxy of it."""
+    (mapping,) = gc.get_referents(view)
+    return mapping
 
 
 def _slots(cls: type) -> list[str]:

@@ -12,6 +12,7 @@ from refcompiler.capture.machine import Symbolic
 from refcompiler.runtime.config import config
 from refcompiler.runtime.entry import Entry
 from tests.cpu.capture import (
+    battery,
     test_breaks,
     test_containers,
     test_language,
@@ -111,21 +112,33 @@ def forced_run(
         return run(case, compiling("eager")), forcing
 
 
-@pytest.mark.parametrize("case", list(chosen()), ids=str)
-def test_break_at_each_instruction(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def break_at(case: Case, monkeypatch: pytest.MonkeyPatch, limit: int, first: int = 0) -> int:
+    """Force a break at ``limit`` instructions, evenly spread; the number of comparisons."""
     native = run(case, None)
     _, forcing = forced_run(case, monkeypatch, set())
     steps = range(1, forcing.steps + 1)
-    stride = max(1, -(-len(steps) // LIMIT))
-    count = 0
-    for step in steps[::stride]:
+    stride = max(1, -(-len(steps) // limit))
+    count = forced = 0
+    for step in steps[first % stride :: stride]:
         found, forcing = forced_run(case, monkeypatch, {step})
         try:
             count += compare(native, found)
         except AssertionError as error:
             raise AssertionError(f"break forced at instruction {step}\n{error}") from None
-        count += forcing.forced
-    assert count > len(steps[::stride])
+        forced += forcing.forced
+    assert forced
+    return count
+
+
+@pytest.mark.parametrize("case", list(chosen()), ids=str)
+def test_break_at_each_instruction(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert break_at(case, monkeypatch, LIMIT) > LIMIT
+
+
+@pytest.mark.parametrize("i", range(len(battery.cases)), ids=[str(c) for c in battery.cases])
+def test_battery(i: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few instructions of each; all of them in ``tests/slow``."""
+    assert break_at(battery.cases[i], monkeypatch, 3, first=i) > 20
 
 
 @pytest.mark.parametrize("case", list(chosen()), ids=str)
