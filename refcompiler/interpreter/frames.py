@@ -24,7 +24,6 @@ __builtins__ = BUILTINS
 _native_frame = sys._getframe
 #: Where a generator that was not started stands: at what made it, or after that (3.13).
 _MADE_BEFORE = int(sys.version_info >= (3, 13))
-_SUSPENDED_IS_CLEARED = sys.version_info < (3, 13)
 
 
 #: Where a walk goes on outside of a run: a native frame, and the machine and interpreted frame
@@ -49,7 +48,7 @@ class FrameView:
 
     def __init__(self, machine: Any, frame: Frame, outside: Outside | None, owner: Any):
         self._machine, self._frame, self._outside = machine, frame, outside
-        self._owner = owner  # the generator that was asked for it
+        self._owner = None if owner is None else ref(owner)  # the generator that was asked for it
         self.f_trace: Any = None
         self.f_trace_lines, self.f_trace_opcodes = True, False
 
@@ -114,10 +113,12 @@ class FrameView:
         frame = self._frame
         if _is_running(frame):
             raise RuntimeError("cannot clear an executing frame")
-        if self._owner is not None:
-            if frame.ip and not _SUSPENDED_IS_CLEARED:
-                raise RuntimeError("cannot clear a suspended frame")
-            self._owner.close()
+        owner = None if self._owner is None else self._owner()
+        if owner is not None:
+            for kind in ("gi", "cr", "ag"):
+                driver = getattr(owner, f"{kind}_frame", None)
+                if driver is not None:
+                    driver.clear()  # which finalises the generator, or complains
         frame.fast[:] = [UNSET] * len(frame.fast)
         frame.stack.clear()
 
@@ -168,7 +169,7 @@ def view_of(machine: Any, frame: Frame, outside: Outside | None, owner: Any = No
         return found
     found._outside = outside
     if owner is not None:
-        found._owner = owner
+        found._owner = ref(owner)
     return found
 
 
