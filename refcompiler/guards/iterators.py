@@ -14,19 +14,17 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-#: Iterators whose state is a container and a position, or numbers alone.
-LEAVES: frozenset[type] = frozenset(
-    type(it)
-    for it in (
-        *(iter([]), reversed([]), iter(()), reversed(()), iter("a"), iter("\u20ac"), iter(b"")),
-        *(iter(bytearray()), iter(range(0)), iter(range(2**70)), iter(set())),
-        *(iter({}), iter({}.values()), iter({}.items())),
-        *(reversed({}), reversed({}.values()), reversed({}.items())),
-        *(iter(collections.OrderedDict()), iter(collections.deque())),
-        *(reversed(collections.deque()), itertools.count(), itertools.repeat(0, 0)),
-        *(itertools.product(), itertools.permutations(()), itertools.combinations((), 0)),
-    )
+_EXAMPLES: tuple[Any, ...] = (
+    *(iter([]), reversed([]), iter(()), reversed(()), iter("a"), iter("\u20ac"), iter(b"")),
+    *(iter(bytearray()), iter(range(0)), iter(range(2**70)), iter(set())),
+    *(iter({}), iter({}.values()), iter({}.items())),
+    *(reversed({}), reversed({}.values()), reversed({}.items())),
+    *(iter(collections.OrderedDict()), iter(collections.deque())),
+    *(reversed(collections.deque()), itertools.count(), itertools.repeat(0, 0)),
+    *(itertools.product(), itertools.permutations(()), itertools.combinations((), 0)),
 )
+#: Iterators whose state is a container and a position, or numbers alone.
+LEAVES: frozenset[type] = frozenset(map(type, _EXAMPLES))
 #: Iterators over other iterators that run no code of the user's.
 COMPOSITES: frozenset[type] = frozenset(
     {
@@ -41,7 +39,7 @@ COMPOSITES: frozenset[type] = frozenset(
 )
 
 _CONTAINERS = (list, tuple, dict, set, frozenset, str, bytes, range, collections.deque)
-_SEQUENTIAL = (type(iter(())), type(iter([])))
+_SEQUENTIAL: tuple[type, ...] = (type(iter(())), type(iter([])))
 _SHAPED = COMPOSITES | {map, filter}
 
 

@@ -217,8 +217,8 @@ class Rebuilder:
         if kind is types.TracebackType:
             return constant(without_values(value))
         if kind is property:
-            parts = (value.fget, value.fset, value.fdel, value.__doc__)
-            return self.assign(value, f"property({self.many(parts)})")
+            functions = (value.fget, value.fset, value.fdel, value.__doc__)
+            return self.assign(value, f"property({self.many(functions)})")
         if kind in (staticmethod, classmethod):
             return self.assign(value, f"{kind.__name__}({self.expression(value.__func__)})")
         if issubclass(type(value), tuple):
@@ -349,7 +349,8 @@ class Rebuilder:
     def exception(self, value: BaseException) -> str:
         """With its traceback, whose entries hold no values, and what C keeps in it."""
         constant = self.writer.constant
-        kind = self.kind(type(value))
+        kind_: Any = type(value)
+        kind = self.kind(kind_)
         name = self.assign(value, f"{kind}.__new__({kind}, {self.many(value.args)})")
         self.lines.append(f"{name}.args = {self.expression(value.args)}")
         for attribute in ("__cause__", "__context__"):
@@ -362,7 +363,7 @@ class Rebuilder:
             self.lines.append(
                 f"{name}.__traceback__ = {constant(without_values(value.__traceback__))}"
             )
-        for attribute in _kept_in_c(type(value)):
+        for attribute in _kept_in_c(kind_):
             found = getattr(value, attribute, None)
             if found is not None:
                 self.lines.append(f"{name}.{attribute} = {self.expression(found)}")

@@ -96,8 +96,9 @@ def describe(frames: list[Frame]) -> tuple[Layout, list[Any]]:
     return Layout(layouts), values
 
 
-def describe_suspended(frame: Frame) -> tuple[Layout, list[Any]]:
-    """As :func:`describe`, for the frame of a generator."""
+def describe_suspended(frame: Frame | None) -> tuple[Layout, list[Any]]:
+    """As :func:`describe`, for the frame of a generator that has not ended."""
+    assert frame is not None
     values: list[Any] = []
     return Layout([_describe(frame, frame.ip > 0, values)]), values
 
