@@ -186,7 +186,8 @@ def _warn(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> 
     names = ("message", "category", "stacklevel", "source")
     given: dict[str, Any] = dict(zip(names, args, strict=False), **kwargs)
     level, skipped = given.get("stacklevel", 1), given.pop("skip_file_prefixes", ())
-    message, category = given.get("message"), given.get("category")
+    message: Any = given.get("message")
+    category: Any = given.get("category")
     if isinstance(message, Warning):
         category = type(message)
     elif category is None:
