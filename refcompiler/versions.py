@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-
 from refcompiler.errors import UnsupportedError
+from refcompiler.interpreter.registry import unsupported
 
 TORCH = ((2, 11), (2, 13))
 
 
 def check() -> None:
     """Raise :class:`UnsupportedError` when Python or torch cannot serve the front end."""
-    if sys.version_info[:2] != (3, 11):
-        found = f"{sys.version_info[0]}.{sys.version_info[1]}"
-        raise UnsupportedError(
-            f"refcompiler's front end runs on Python 3.11 in this release, not {found}; "
-            'torch.compile(model, backend="fastpath") works there'
-        )
+    if why := unsupported():
+        raise UnsupportedError(f'{why}; torch.compile(model, backend="fastpath") works there')
     try:
         import torch
     except ImportError as error:

@@ -12,22 +12,6 @@ from pathlib import Path
 import pytest
 
 CACHES = ("NUMBA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
-#: The front end runs on one Python in this release; what needs it is not collected elsewhere, so
-#: that the rest can be tested there.
-FRONT_END = sys.version_info[:2] == (3, 11)
-collect_ignore_glob = (
-    []
-    if FRONT_END
-    else [
-        "cpu/capture/*",
-        "cpu/guards/*",
-        "cpu/frontend/*",
-        "cpu/conformance/*",
-        "cpu/test_examples.py",
-        "cpu/fastpath/test_rejections.py",
-        "slow/*",
-    ]
-)
 CACHE_FOLDER = pytest.StashKey[Path]()
 
 
@@ -58,7 +42,7 @@ def fresh_start(request: pytest.FixtureRequest) -> Iterator[None]:
 
     torch.manual_seed(0)
     yield
-    if FRONT_END and (refcompiler := sys.modules.get("refcompiler")) is not None:
+    if (refcompiler := sys.modules.get("refcompiler")) is not None:
         refcompiler.reset()
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()
