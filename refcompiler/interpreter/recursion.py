@@ -79,7 +79,8 @@ def _lower(limit: int) -> None:
 
 
 def limit() -> int:
-    return _LIMIT.visible
+    """What the program sees; outside of any run (a single step) that is the native limit."""
+    return _LIMIT.visible if _LIMIT.active else _get()
 
 
 def set_limit(wanted: int, depth: int) -> None:
