@@ -27,7 +27,7 @@ class Sample(unittest.TestCase):
 
     def test_c_dies(self) -> None:
         if self.interpreted:
-            print("last words")
+            print("last words", flush=True)
             os._exit(3)
 
     def test_d_differs(self) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 from refcompiler.bytecode import decode
@@ -39,6 +43,20 @@ def churn(times: int, kept: list) -> tuple[int, list]:
 
 
 def test_programs_of_dead_code_are_forgotten() -> None:
+    """In a process of its own, whose tables hold nothing else."""
+    root = Path(__file__).parents[3]
+    ran = subprocess.run(
+        [sys.executable, __file__],
+        capture_output=True,
+        text=True,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == ["forgotten"]
+
+
+def check() -> None:
     kept: list = []
     times = 1500
     total, running = interpret(churn, times, kept)
@@ -57,3 +75,8 @@ def test_programs_of_dead_code_are_forgotten() -> None:
             names.append(entry.tb_frame.f_code.co_name)
             entry = entry.tb_next
         assert names == ["f"]
+
+
+if __name__ == "__main__":
+    check()
+    print("forgotten")
