@@ -14,7 +14,7 @@ from typing import Any
 
 from refcompiler.capture.signals import Break, Restart
 from refcompiler.capture.values import External
-from refcompiler.guards.iterators import COMPOSITES, Ahead, fed, is_over, nested, shape
+from refcompiler.guards.iterators import COMPOSITES, Ahead, account, fed, is_over, nested, shape
 from refcompiler.interpreter.continued import continued, continues, suspension
 from refcompiler.interpreter.frame import UNSET, Frame, is_mark
 from refcompiler.interpreter.generators import activation_of
@@ -62,7 +62,7 @@ class Parts:
         self.advance = advance
         self.taken = 0
         self.parts: list[Any] = []
-        _, args, *rest = self.iterator.__reduce__()
+        _, args, *rest = account(self.iterator)
         if rest:
             raise Break("external-iterator", "a strict zip from outside")
         if type(self.iterator) is enumerate:

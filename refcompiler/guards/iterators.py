@@ -11,6 +11,7 @@ import collections
 import copy
 import gc
 import itertools
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -38,6 +39,46 @@ COMPOSITES: frozenset[type] = frozenset(
     }
 )
 
+
+def _warns() -> bool:
+    """Whether this Python warns that iterators will not tell their state for ever (3.12 does)."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        itertools.count().__reduce__()
+    return bool(caught)
+
+
+_WARNS = _warns()
+
+
+def account(iterator: Any) -> Any:
+    """``iterator.__reduce__()``: how it is made, from what, and its state."""
+    if not _WARNS:
+        return iterator.__reduce__()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return iterator.__reduce__()
+
+
+def duplicate(iterator: Any) -> Any:
+    """``copy.copy(iterator)``."""
+    if not _WARNS:
+        return copy.copy(iterator)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return copy.copy(iterator)
+
+
+def restore(iterator: Any, state: Any) -> None:
+    """``iterator.__setstate__(state)``."""
+    if not _WARNS:
+        iterator.__setstate__(state)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        iterator.__setstate__(state)
+
+
 _CONTAINERS = (list, tuple, dict, set, frozenset, str, bytes, range, collections.deque)
 _SEQUENTIAL: tuple[type, ...] = (type(iter(())), type(iter([])))
 _SHAPED = COMPOSITES | {map, filter}
@@ -48,7 +89,7 @@ def _parts(iterator: Any) -> Iterator[Any]:
     if type(iterator) is itertools.chain:
         yield from _links(iterator) or ()
         return
-    _, *state = iterator.__reduce__()
+    _, *state = account(iterator)
     level = [part for part in state if type(part) is tuple]
     for parts in level:
         yield from parts
@@ -59,13 +100,13 @@ def _links(chain: Any) -> list[Any] | None:
 
     None where only making them one after the other would tell.
     """
-    _, _, *state = chain.__reduce__()
+    _, _, *state = account(chain)
     if not state:
         return []
     waiting, *active = state[0]
     if type(waiting) not in _SEQUENTIAL:
         return None
-    return active + list(copy.copy(waiting))
+    return active + list(duplicate(waiting))
 
 
 def nested(iterator: Any, found: dict[int, Any]) -> bool:
@@ -109,7 +150,7 @@ def clone(iterator: Any, memo: dict[int, Any]) -> Any:
             made = itertools.chain(*[_clone(part, memo) for part in _parts(iterator)])
             memo[id(iterator)] = made
             return made
-        function, args, *rest = iterator.__reduce__()
+        function, args, *rest = account(iterator)
         made = function(*[_clone(part, memo) for part in args])
         if rest and rest[0] is not None:
             state = rest[0]
@@ -117,7 +158,7 @@ def clone(iterator: Any, memo: dict[int, Any]) -> Any:
                 state = tuple([_clone(part, memo) for part in state])
             if type(iterator) is itertools.cycle:
                 state = (list(state[0]), state[1])  # it appends to what it has seen
-            made.__setstate__(state)
+            restore(made, state)
         memo[id(iterator)] = made
     return made
 
@@ -174,7 +215,7 @@ def is_over(iterator: Any, containers: Sequence[Any]) -> bool:
 def _over(iterator: Any) -> Sequence[Any]:
     if type(iterator).__name__.startswith(("dict_", "set_", "odict_")):
         return gc.get_referents(iterator)  # pickled as a list of what is left
-    return iterator.__reduce__()[1] if type(iterator) in LEAVES else ()
+    return account(iterator)[1] if type(iterator) in LEAVES else ()
 
 
 def apart(iterators: Sequence[Any], containers: Sequence[Any]) -> bool:
@@ -216,11 +257,11 @@ class Feeder:
 
 def fed(enumeration: Any) -> Any:
     """The iterator whose items ``enumeration`` numbers, if capture rebuilt it, or None."""
-    feeder = enumeration.__reduce__()[1][0]
+    feeder = account(enumeration)[1][0]
     return feeder.inner if type(feeder) is Feeder else None
 
 
 def count_on(enumeration: Any, count: int) -> None:
     """Number ``count`` items that were taken from the iterator itself."""
-    enumeration.__reduce__()[1][0].passing += count
+    account(enumeration)[1][0].passing += count
     advance(enumeration, count, False)

@@ -7,7 +7,6 @@ made is made again, once each, so that shared references stay shared.
 from __future__ import annotations
 
 import collections
-import copy
 import functools
 import gc
 import itertools
@@ -26,7 +25,16 @@ from refcompiler.capture.operators import Delegate, Pulled
 from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.signals import Restart
 from refcompiler.capture.values import External, Lazy, LazyMethod, is_changed
-from refcompiler.guards.iterators import COMPOSITES, LEAVES, Feeder, advance, nested
+from refcompiler.guards.iterators import (
+    COMPOSITES,
+    LEAVES,
+    Feeder,
+    account,
+    advance,
+    duplicate,
+    nested,
+    restore,
+)
 from refcompiler.interpreter.binding import VARARGS, VARKEYWORDS
 from refcompiler.interpreter.continued import Switch, generator_of, replace
 from refcompiler.interpreter.frame import NULL, UNSET
@@ -425,23 +433,23 @@ class Rebuilder:
             if made is not None:
                 return made
         if kind is enumerate:
-            inner, number = value.__reduce__()[1]
+            inner, number = account(value)[1]
             if not nested(inner, {}):
                 feeder = f"{constant(Feeder)}({self.expression(inner)})"
                 return self.assign(value, f"enumerate({feeder}, {constant(number)})")
         if issubclass(kind, (zip, enumerate, itertools.chain, itertools.islice, itertools.cycle)):
-            reduced = value.__reduce__()
+            reduced = account(value)
         else:
-            reduced = copy.copy(value).__reduce__()
+            reduced = account(duplicate(value))
         function, args, *state = reduced
         if kind.__name__.startswith("_deque") and self.is_changed(args[0]):
-            function, args = iter, (list(copy.copy(value)),)
+            function, args = iter, (list(duplicate(value)),)
         name = self.assign(value, f"{constant(function)}({self.many(args)})")
         if state and state[0] is not None:
             # a position is cut to the length that the list has when it is set
             later = bool(args) and type(args[0]) is list and self.is_changed(args[0])
             lines = self.late if later else self.lines
-            lines.append(f"{name}.__setstate__({self.expression(state[0])})")
+            lines.append(f"{constant(restore)}({name}, {self.expression(state[0])})")
         return name
 
     def dict_iterator(self, value: Any) -> str | None:
