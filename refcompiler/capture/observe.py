@@ -270,7 +270,8 @@ class Observing(Machine):
                 if type(found) in (types.MethodDescriptorType, types.WrapperDescriptorType):
                     return found.__get__(receiver)
             return getattr(receiver, value.__name__)
-        self.guard("ID", source, value)
+        alias = type(value) in (types.GenericAlias, types.UnionType)  # made anew at each run
+        self.guard("EQUALS" if alias else "ID", source, value)
         self.external.setdefault(id(value), External(value, source))
         return value
 

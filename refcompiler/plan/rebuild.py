@@ -140,6 +140,12 @@ class Rebuilder:
 
     def build(self, value: Any) -> str:
         kind = type(value)
+        if kind is types.GenericAlias:
+            made = f"{self.expression(value.__origin__)}, {self.expression(value.__args__)}"
+            return self.assign(value, f"{self.writer.constant(kind)}({made})")
+        if kind is types.UnionType:
+            union = f"{self.writer.constant(functools.reduce)}({self.writer.constant(operator.or_)}"
+            return self.assign(value, f"{union}, {self.expression(value.__args__)})")
         constant = self.writer.constant
         if kind is tuple:
             text = self.many(value)

@@ -141,6 +141,17 @@ def tensor_in_a_list():
     return f, [(torch.ones(1),)] * 2
 
 
+@cases(breaks=1, graphs=2)
+def aliases_of_types_alive():
+    def f(x):
+        a, b = list[int], int | None
+        y = x + 1
+        print("a break")
+        return y * 2, a, b, a == list[int], b == int | None
+
+    return f, [(torch.ones(3),), (torch.zeros(3),)]
+
+
 @cases(graphs=2, breaks=2)
 def while_on_a_tensor():
     def f(x):
