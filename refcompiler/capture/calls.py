@@ -31,6 +31,7 @@ from refcompiler.capture.policy import (
     CALLING,
     CHANGING,
     HIGHER_ORDER_MODULES,
+    INTERPRETED_MODULES,
     IMPURE_BUILTINS,
     ITERATING,
     LEAF_MODULES,
@@ -196,7 +197,11 @@ class Calls(Operators):
         elif home == "torch._dynamo.mutation_guard" and "init" in code.co_freevars:
             inner = self.load_cell(function.__closure__[code.co_freevars.index("init")])  # type: ignore[index]
             return self.call(frame, inner, args, kwargs)  # torch.compile's tag on new modules
-        elif module.startswith("torch.") and module.startswith(HIGHER_ORDER_MODULES):
+        elif (
+            module.startswith("torch.")
+            and module.startswith(HIGHER_ORDER_MODULES)
+            and module not in INTERPRETED_MODULES
+        ):
             asked = module.startswith("torch._dynamo") and function.__name__ == "graph_break"
             row = "user-graph-break" if asked else "higher-order"
             raise Break(row, f"{module}.{function.__qualname__}")

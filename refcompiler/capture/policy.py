@@ -124,6 +124,9 @@ HIGHER_ORDER_MODULES = (
     "torch.storage",
 )
 
+#: Those of these modules among them do tensor work only, and call functions like user code.
+INTERPRETED_MODULES = frozenset({"torch._higher_order_ops.associative_scan"})
+
 #: Python functions of these modules of the standard library run natively: they read and write,
 #: or keep state that nothing guards.
 SPEAKING_MODULES = frozenset(
