@@ -36,6 +36,7 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self.errors,
+                bufsize=0,  # what select does not see must not lie in a buffer
             )
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(f"{name}\n".encode())
