@@ -13,7 +13,6 @@ from typing import Any
 from refcompiler.interpreter.frame import NULL, UNSET, Frame
 from refcompiler.interpreter.generators import (
     Activation,
-    _waiting,
     activation_of,
     is_driver,
     make_generator,
@@ -125,8 +124,6 @@ def _move(
     activation.value = None
     if activation.delegates:
         activation.value = Switch(delegate)
-        if handled is not None:
-            _waiting.add(id(activation))
     next(generator)
 
 

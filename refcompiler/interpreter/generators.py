@@ -26,13 +26,12 @@ from refcompiler.bytecode.decode import Program
 from refcompiler.interpreter.binding import ASYNC_GENERATOR, COROUTINE, ITERABLE_COROUTINE
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.signals import Signal
-from refcompiler.interpreter.tracebacks import DRIVERS, user_part
+from refcompiler.interpreter.tracebacks import DRIVERS, chain, user_part
 from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
 
 _handled = sys.exception
-_native_frame = sys._getframe
 
 
 class Activation:
@@ -42,7 +41,7 @@ class Activation:
     ``delegates``, in a delegation; :meth:`take` gives what it returned, yields or delegates to.
     """
 
-    __slots__ = ("machine", "frame", "value", "sent", "error", "delegates", "exc", "step")
+    __slots__ = ("machine", "frame", "value", "sent", "error", "delegates", "exc", "kept", "step")
 
     def __init__(self, machine: Any, frame: Frame):
         self.machine = machine
@@ -52,27 +51,26 @@ class Activation:
         self.error: BaseException | None = None  # to be raised where it is suspended
         self.delegates = False
         self.exc: BaseException | None = None  # what it was handling when it was suspended
+        self.kept: tuple[Any, ...] = ()  # what handling that natively must not change
         self.step = getattr(machine, "steps", 0)
 
     def resume(self) -> bool:
         """Run on; whether the frame is suspended again."""
         frame, machine = self.frame, self.machine
-        if self.delegates:
-            self.delegates = False
-            _waiting.discard(id(self))
+        delegated, self.delegates = self.delegates, False
         if frame is None:  # discarded
             return False
         if machine.thread != get_ident():
             machine = machine.in_this_thread()
         saved = machine.exc
         outer = _handled()
-        if outer is None:
-            outer = saved if not _waiting else _delegator_handles() or saved
-        machine.outer_excs.append(outer)
+        machine.outer_excs.append(saved if outer is None else outer)
         machine.exc = self.exc
         suspended = False
         try:
             if self.error is not None:
+                if not delegated:  # there the driver handled ``exc``, so CPython itself saw to it
+                    chain(self.error, self.exc)
                 self.value = machine.run(frame, self.thrown())
             else:
                 if frame.ip:
@@ -91,8 +89,6 @@ class Activation:
                 if machine.delegates:
                     machine.delegates = False
                     self.delegates = True
-                    if self.exc is not None:
-                        _waiting.add(id(self))
             else:
                 self.exc = self.frame = None
             machine.exc = saved
@@ -115,6 +111,29 @@ class Activation:
         error.__traceback__ = user_part(error.__traceback__)
         self.error = error
 
+    def handle(self) -> None:
+        """Raise what the frame handles, for the driver to handle it natively in a delegation.
+
+        There CPython gives it as context to what is thrown in or raised below, but not to what only
+        passes. :meth:`handles` follows, and undoes what raising it again changes.
+        """
+        error = self.exc
+        assert error is not None
+        link, seen = _handled(), set()
+        while link is not None and link.__context__ is not error and id(link) not in seen:
+            seen.add(id(link))
+            link = link.__context__
+        if link is error or link is not None and link.__context__ is not error:
+            link = None
+        self.kept = error, error.__traceback__, error.__context__, link
+        raise error
+
+    def handles(self) -> None:
+        (error, traceback, context, link), self.kept = self.kept, ()
+        error.__traceback__, error.__context__ = traceback, context
+        if link is not None:
+            link.__context__ = error
+
     def clean(self) -> None:
         """An error leaves the generator: its traceback is the user's alone."""
         error = _handled()
@@ -124,25 +143,6 @@ class Activation:
     def discard(self) -> None:
         """The frame will not be run again: the generator ends when it is resumed or closed."""
         self.frame = None
-
-
-# ---- delegations in which an exception is being handled --------------------------------------
-
-#: ids of activations that delegate while they handle an exception.
-_waiting: set[int] = set()
-
-
-def _delegator_handles() -> BaseException | None:
-    """What the nearest generator that delegates to the one being resumed handles."""
-    native = _native_frame(2).f_back  # past the driver being resumed
-    while native is not None and is_driver(native):
-        activation = activation_of(native)
-        if not activation.delegates:
-            return None
-        if activation.exc is not None:
-            return activation.exc
-        native = native.f_back
-    return None
 
 
 def activation_of(driver: Any) -> Activation:
@@ -161,10 +161,16 @@ def _generator(run: Activation) -> Generator:
     try:
         while run.resume():
             try:
-                if run.delegates:
+                if not run.delegates:
+                    run.sent = yield run.take()
+                elif run.exc is None:
                     run.sent = yield from run.take()
                 else:
-                    run.sent = yield run.take()
+                    try:
+                        run.handle()
+                    except:
+                        run.handles()
+                        run.sent = yield from run.take()
             except:
                 run.catch()
         return run.take()
@@ -177,7 +183,14 @@ async def _coroutine(run: Activation) -> Any:
     try:
         while run.resume():
             try:
-                run.sent = await run.take()
+                if run.exc is None:
+                    run.sent = await run.take()
+                else:
+                    try:
+                        run.handle()
+                    except:
+                        run.handles()
+                        run.sent = await run.take()
             except:
                 run.catch()
         return run.take()
@@ -190,10 +203,16 @@ async def _async_generator(run: Activation) -> AsyncGenerator:
     try:
         while run.resume():
             try:
-                if run.delegates:
+                if not run.delegates:
+                    run.sent = yield run.take()
+                elif run.exc is None:
                     run.sent = await run.take()
                 else:
-                    run.sent = yield run.take()
+                    try:
+                        run.handle()
+                    except:
+                        run.handles()
+                        run.sent = await run.take()
             except:
                 run.catch()
     except:

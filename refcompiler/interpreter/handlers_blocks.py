@@ -108,8 +108,7 @@ def raise_varargs(m: Machine, f: Frame, count: int) -> None:
         handled = m.handled()
         if handled is None:
             raise RuntimeError("No active exception to reraise")
-        m.reraised = m.raising(handled)
-        raise handled
+        raise_again(m, m.raising(handled))
     error = _as_exception(m, f, s[-count], "exceptions must derive from BaseException")
     if count == 2:
         cause = m.own(s[-1])
@@ -118,6 +117,15 @@ def raise_varargs(m: Machine, f: Frame, count: int) -> None:
         m.raising(error).__cause__ = cause
     m.chain(m.raising(error))
     raise error
+
+
+def raise_again(m: Machine, error: BaseException) -> None:
+    m.reraised = error
+    context = error.__context__
+    try:
+        raise error
+    finally:
+        error.__context__ = context  # native code around this may handle something itself
 
 
 def _as_exception(m: Machine, f: Frame, value: Any, complaint: str) -> BaseException:
@@ -137,9 +145,7 @@ def _as_exception(m: Machine, f: Frame, value: Any, complaint: str) -> BaseExcep
 @op("RERAISE")
 def reraise(m: Machine, f: Frame, arg: int) -> None:
     """The traceback stays as it is. The argument only tells a frame object its line."""
-    error = m.raising(m.own(f.stack[-1]))
-    m.reraised = error
-    raise error
+    raise_again(m, m.raising(m.own(f.stack[-1])))
 
 
 # ---- with ------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 from refcompiler.interpreter.binding import ASYNC_GENERATOR, COROUTINE, ITERABLE_COROUTINE
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.frames import INNER, shown
+from refcompiler.interpreter.handlers_blocks import raise_again
 from refcompiler.interpreter.machine import Machine, lookup_special
 from refcompiler.interpreter.native import instruction
 from refcompiler.interpreter.registry import ATTRIBUTES, op
@@ -133,8 +134,7 @@ def get_anext(m: Machine, f: Frame, arg: Any) -> None:
 def end_async_for(m: Machine, f: Frame, arg: Any) -> None:
     error = f.stack[-1]
     if not isinstance(error, StopAsyncIteration):
-        m.reraised = error
-        raise error
+        raise_again(m, error)
     del f.stack[-2:]
 
 

@@ -122,8 +122,6 @@ class Loop:
     def throw(self, frame: Frame, error: BaseException) -> None:
         """Let ``error`` be raised where ``frame`` is suspended."""
         frame.stack.append(None)  # what was sent, which handlers may count on
-        if self.exc is not None:
-            self.chain(error)
         self.passing = error
         try:
             self.unwind(error)

@@ -105,6 +105,73 @@ async def b():
         await a()
 def main():
     b().send(None)
+## context_taken_away_stays_away_in_an_await
+async def leave(error):
+    try:
+        fixed = error.__context__
+        raise error
+    except BaseException:
+        error.__context__ = fixed
+        raise
+async def b(log):
+    try:
+        try:
+            raise IndexError
+        except IndexError:
+            await leave(KeyError('left'))
+    except KeyError as error:
+        log.append(repr(error.__context__))
+def main():
+    log = []
+    try:
+        b(log).send(None)
+    except StopIteration:
+        return log
+## context_of_what_is_thrown_through_a_delegation
+def inner():
+    yield 1
+def outer():
+    try:
+        raise IndexError
+    except IndexError:
+        yield from inner()
+def main():
+    log = []
+    for thrown in KeyError('thrown'), StopIteration('thrown'), GeneratorExit('thrown'):
+        g = outer()
+        next(g)
+        try:
+            g.throw(thrown)
+        except BaseException as error:
+            log.append((repr(error), repr(error.__context__), repr(thrown.__context__)))
+    return log
+## handling_in_a_delegation_leaves_other_errors_alone
+def inner(log):
+    log.append(repr((yield 1)))
+def outer(log, old):
+    try:
+        raise old
+    except KeyError as error:
+        log.append(len(lines(error)))
+        yield from inner(log)
+        log.append((repr(error.__context__), len(lines(error))))
+def lines(error):
+    found, entry = [], error.__traceback__
+    while entry is not None:
+        found.append(entry.tb_lineno)
+        entry = entry.tb_next
+    return found
+def main():
+    log, old, new = [], KeyError('old'), ValueError('new')
+    g = outer(log, old)
+    new.__context__ = old
+    try:
+        raise new
+    except ValueError:
+        next(g)
+    log.append(repr(new.__context__))
+    log.append(next(g, 'end'))
+    return log
 ## handled_while_delegating
 import sys
 def inner():
