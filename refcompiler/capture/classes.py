@@ -11,11 +11,16 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+
 from refcompiler.capture.lookup import find
 from refcompiler.capture.models import model
 from refcompiler.capture.natively import natively
 from refcompiler.capture.signals import Break
 from refcompiler.interpreter.frame import CALLED
+
+
+_FUNCTION_META = type(torch.autograd.Function)
 
 
 @model(builtins.__build_class__)
@@ -24,9 +29,10 @@ def _build_class(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     if kwargs or not all(map(_is_quietly_derived, bases)):
         raise Break("c-function", f"the statement of class {name}")
     step = m.steps
+    metaclass = _FUNCTION_META if any(type(base) is _FUNCTION_META for base in bases) else type
 
     def make(name: str, bases: tuple, namespace: dict) -> type:
-        made = natively(m, type, name, bases, namespace)
+        made = natively(m, metaclass, name, bases, namespace)
         m.own_classes[made] = step
         return made
 
@@ -40,7 +46,8 @@ def _build_class(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 
 
 def _is_quietly_derived(base: Any) -> bool:
-    return type(base) is type and find(base, "__init_subclass__")[0] is object
+    """An ``autograd.Function`` is too: its metaclass only makes the class of the graph's nodes."""
+    return type(base) in (type, _FUNCTION_META) and find(base, "__init_subclass__")[0] is object
 
 
 @model(dataclasses._process_class)  # type: ignore[attr-defined]
