@@ -21,6 +21,12 @@ from refcompiler.capture.targets import SLOT, Differentiation, custom_function, 
 _FUNCTION = torch.autograd.Function
 
 
+@model(torch.autograd.grad, torch.autograd.backward)
+def _engine(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """What torch does around the call differs by its version; it is one break in each."""
+    raise Break("higher-order", "torch.autograd.grad or backward, which runs autograd's engine")
+
+
 class Context:
     """The ``ctx`` of a forward and its backward while they are captured."""
 
