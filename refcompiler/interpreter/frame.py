@@ -59,6 +59,7 @@ class Frame:
         "depth",
         "snapshot",
         "view",
+        "__weakref__",
     )
 
     def __init__(

@@ -7,7 +7,7 @@ that delegate, and the native frames between two runs of the interpreter.
 from __future__ import annotations
 
 import sys
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 from weakref import ref
 
@@ -15,7 +15,7 @@ from refcompiler.interpreter.binding import SUSPENDS
 from refcompiler.interpreter.callers import CALLERS
 from refcompiler.interpreter.frame import UNSET, Frame
 from refcompiler.interpreter.registry import native
-from refcompiler.interpreter.tracebacks import DRIVERS
+from refcompiler.interpreter.tracebacks import DRIVERS, live_frame
 from refcompiler.interpreter.variables import visible_locals
 from refcompiler.own_builtins import BUILTINS
 
@@ -111,7 +111,7 @@ class FrameView:
     def clear(self) -> None:
         """Drop the values of a frame that has finished; a suspended one is closed (3.11, 3.12)."""
         frame = self._frame
-        if _is_running(frame):
+        if _run_of(frame) is not None:
             raise RuntimeError("cannot clear an executing frame")
         owner = None if self._owner is None else self._owner()
         if owner is not None:
@@ -236,7 +236,8 @@ def _has_run(native: FrameType | None) -> bool:
     return native is not None
 
 
-def _is_running(frame: Frame) -> bool:
+def _run_of(frame: Frame) -> FrameType | None:
+    """The native frame of the run in which ``frame`` executes, or None."""
     machine = saved = None
     native: FrameType | None = _native_frame(1)
     while native is not None:
@@ -245,11 +246,11 @@ def _is_running(frame: Frame) -> bool:
             current = saved if other is machine else other.frame
             while current is not None:
                 if current is frame:
-                    return True
+                    return native
                 current = current.back
             _, machine, saved = _outside(native)
         native = native.f_back
-    return False
+    return None
 
 
 def native_depth() -> int:
@@ -261,15 +262,23 @@ def native_depth() -> int:
     return depth
 
 
-#: Attributes of generators that would show a driver.
-INNER = frozenset(f"{kind}_{what}" for kind in ("gi", "cr", "ag") for what in ("frame", "code"))
+#: Attributes that would show a driver of a generator, or the frame object made for a traceback.
+INNER = frozenset(
+    ["tb_frame", *(f"{kind}_{what}" for kind in ("gi", "cr", "ag") for what in ("frame", "code"))]
+)
 
 
 def shown(machine: Any, value: Any, owner: Any) -> Any:
-    """What ``owner``, a generator, answers for its frame or its code: the user's own."""
-    if type(value) is FrameType and id(value.f_code) in DRIVERS:
-        frame = value.f_locals[_HIDDEN].frame
-        return value if frame is None else view_of(machine, frame, None, owner)
+    """What ``owner``, a generator or traceback, answers for its frame or code: the user's own."""
+    if type(value) is FrameType:
+        if id(value.f_code) in DRIVERS and type(owner) is not TracebackType:
+            frame = value.f_locals[_HIDDEN].frame
+            return value if frame is None else view_of(machine, frame, None, owner)
+        frame = live_frame(value)
+        if frame is None:
+            return value
+        run = _run_of(frame)
+        return view_of(machine, frame, None if run is None else _outside(run))
     if type(value) is CodeType:
         return DRIVERS.get(id(value), value)
     return value

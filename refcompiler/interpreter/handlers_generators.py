@@ -73,7 +73,7 @@ def stop_iteration_error(m: Machine, f: Frame, arg: Any) -> None:
 
 
 def load_inner(m: Machine, f: Frame, name: str) -> None:
-    """An attribute that would show a generator's driver."""
+    """An attribute that would show a generator's driver, or a traceback's own frame object."""
     s = f.stack
     s[-1] = shown(m, m.getattr(s[-1], name), s[-1])
 

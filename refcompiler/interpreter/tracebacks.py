@@ -151,8 +151,8 @@ def frame_object(frame: Any, offset: int, values: Values) -> FrameType:
             values = Values.NONE if frame.mapping is not None else Values.FINAL
         elif frame.mapping is not None:
             return eval(known.mapped(offset), spaces, frame.mapping).gi_frame
-        elif offset >= _ROOM:
-            live = LiveLocals(_Holder(known, frame.fast))
+        elif offset >= known.room:
+            live = LiveLocals(_Holder(known, frame))
             return eval(known.live(offset), spaces, live).gi_frame
         else:
             values = Values.FINAL
@@ -164,13 +164,24 @@ def frame_object(frame: Any, offset: int, values: Values) -> FrameType:
     return made(*[held[i] for i in present]).gi_frame
 
 
+def live_frame(shown: FrameType) -> Any:
+    """The interpreted frame of a frame object that shows live values, if that still exists."""
+    if shown.f_code.co_varnames != (_HOLDER,):
+        return None
+    live: Any = shown.f_locals
+    return live.frame if type(live) is LiveLocals else None
+
+
 class _Holder:
-    """Keeps the values of a frame: what its frame object holds until it is cleared."""
+    """Keeps the values of a frame: what its frame object holds until it is cleared.
 
-    __slots__ = ("known", "fast", "__weakref__")
+    Not the frame, whose stack may hold the exception that the frame object belongs to.
+    """
 
-    def __init__(self, known: Shown, fast: list[Any]):
-        self.known, self.fast = known, fast
+    __slots__ = ("known", "fast", "frame", "__weakref__")
+
+    def __init__(self, known: Shown, frame: Any):
+        self.known, self.fast, self.frame = known, frame.fast, ref(frame)
 
     def items(self) -> dict[str, Any]:
         values = [self.known.value(self.fast, i) for i in range(len(self.fast))]
@@ -212,13 +223,17 @@ class LiveLocals(Mapping):
     def __repr__(self) -> str:
         return repr(self.copy())
 
+    @property
+    def frame(self) -> Any:
+        holder = self._holder()
+        return None if holder is None else holder.frame()
+
     def copy(self) -> dict[str, Any]:
         holder = self._holder()
         return {} if holder is None else holder.items()
 
 
 _HOLDER = ".holder"
-_ROOM = 10  # bytes that a look-up of the holder takes at most, with what makes the generator
 
 
 class Shown:
@@ -227,13 +242,18 @@ class Shown:
     Each becomes a generator at an offset, and never goes on.
     """
 
-    __slots__ = ("code", "names", "cells", "codes", "made")
+    __slots__ = ("code", "names", "cells", "codes", "made", "setup", "room")
 
     def __init__(self, program: Program):
         self.code, self.names = program.code, program.names
         self.cells = {*self.code.co_cellvars, *self.code.co_freevars}
         self.codes: dict[tuple, CodeType] = {}
         self.made: set[int] = set()  # their ids
+        self.setup = _instruction("LOAD_NAME", len(self.code.co_names)) + _instruction(
+            "STORE_FAST", 0
+        )
+        #: The bytes before the first offset at which a frame object can look up the holder.
+        self.room = len(self.setup) + len(_instruction("RETURN_GENERATOR", 0)) + _BEHIND
 
     def value(self, fast: list[Any], index: int) -> Any:
         value = fast[index]
@@ -250,9 +270,7 @@ class Shown:
 
     def live(self, offset: int) -> CodeType:
         """The same for :class:`LiveLocals`."""
-        index = len(self.code.co_names)
-        setup = _instruction("LOAD_NAME", index) + _instruction("STORE_FAST", 0)
-        return self._code(offset, "live", _GENERATOR, (_HOLDER,), 0, setup)
+        return self._code(offset, "live", _GENERATOR, (_HOLDER,), 0, self.setup)
 
     def final(self, offset: int, present: tuple[int, ...]) -> CodeType:
         """Its arguments are the values of the slots ``present``."""

@@ -81,7 +81,7 @@ def _new_dict(machine: Any, frame: Frame) -> Any:
 def _written_through(machine: Any, frame: Frame) -> Any:
     if frame.mapping is not None and not _hidden(machine, frame):
         return frame.mapping
-    return FrameLocalsProxy(machine, frame)
+    return FrameLocalsProxy.of(machine, frame)
 
 
 _ANSWERS = {(3, 11): (_one_dict, _one_dict), (3, 12): (_one_dict, _one_dict)}
@@ -98,8 +98,17 @@ class FrameLocalsProxy:
 
     __slots__ = ("_machine", "_frame")
 
-    def __init__(self, machine: Any, frame: Frame):
-        self._machine, self._frame = machine, frame
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """As the program may call it: with the frame object of an interpreted or native frame."""
+        if len(args) == 1 and not kwargs and type(getattr(args[0], "_frame", None)) is Frame:
+            return cls.of(args[0]._machine, args[0]._frame)
+        return type(_NATIVE)(*args, **kwargs)
+
+    @classmethod
+    def of(cls, machine: Any, frame: Frame) -> FrameLocalsProxy:
+        made = object.__new__(cls)
+        made._machine, made._frame = machine, frame
+        return made
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:

@@ -114,6 +114,32 @@ def main():
     frame = next(it)
     found.append(sorted(frame.f_locals))
     return found
+## frame_of_a_traceback_is_the_frame
+import sys, types
+def generator(log):
+    try:
+        1 / 0
+    except ZeroDivisionError as error:
+        frame = error.__traceback__.tb_frame
+        log.append(frame is sys._getframe())
+        yield frame
+def main():
+    log = []
+    try:
+        1 / 0
+    except ZeroDivisionError as error:
+        frame = error.__traceback__.tb_frame
+        log += [frame is sys._getframe(), frame is getattr(error.__traceback__, 'tb_frame')]
+        log.append(types.TracebackType(None, sys._getframe(), 20, 2).tb_frame is frame)
+    log += [frame.f_lineno, frame.f_code is sys._getframe().f_code, frame.f_back is not None]
+    try:
+        frame.clear()
+    except RuntimeError as error:
+        log.append(str(error))
+    made = generator(log)
+    log += [next(made) is made.gi_frame, repr(frame).split(', ')[1:]]
+    made.close()
+    return log
 ## locals_of_tracebacks
 import traceback
 def inner(x, *rest):
