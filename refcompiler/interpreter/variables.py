@@ -97,6 +97,8 @@ class FrameLocalsProxy:
     """The variables of one frame, and in ``frame.snapshot`` what else was put there."""
 
     __slots__ = ("_machine", "_frame")
+    _machine: Any
+    _frame: Frame
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """As the program may call it: with the frame object of an interpreted or native frame."""
