@@ -10,10 +10,21 @@ import torch
 
 from refcompiler.capture.attributes import _MODULE_DICTS, Attributes
 from refcompiler.capture.signals import Break
-from refcompiler.capture.values import DELETED
+from refcompiler.capture.values import DELETED, External
 from refcompiler.interpreter.frame import UNSET
 
 _module_setattr = torch.nn.Module.__setattr__
+
+
+def _fits_as_gradient(new: Any, tensor: torch.Tensor) -> bool:
+    """Whether ``tensor.grad = new`` is an assignment that torch takes without a word."""
+    return (
+        issubclass(type(new), torch.Tensor)
+        and new is not tensor
+        and new.shape == tensor.shape
+        and new.dtype == tensor.dtype
+        and new.device == tensor.device
+    )
 
 
 class Assignment(Attributes):
@@ -22,7 +33,8 @@ class Assignment(Attributes):
     def setattr(self, value: Any, name: str, new: Any) -> None:
         value = self.force(value)
         if issubclass(type(value), torch.Tensor):
-            raise Break("operation-not-modelled", f"assignment to attribute {name} of a tensor")
+            self.set_on_tensor(value, name, self.force(new))
+            return
         source, setter = self.find_guarded(type(value), "__setattr__")
         if type(setter) is FunctionType:
             self.from_class(source, setter)
@@ -31,6 +43,17 @@ class Assignment(Attributes):
             self.invoke(self.frame, setter, [value, name, new])
             return
         self.plain_setattr(value, name, new)
+
+    def set_on_tensor(self, value: torch.Tensor, name: str, new: Any) -> None:
+        """The gradient, or an attribute that tensors do not have, of a tensor from outside."""
+        real = self.real_of(value)
+        if name == "grad":
+            written = new is None or _fits_as_gradient(new, value)
+        else:
+            written = self.find_guarded(torch.nn.Parameter, name)[1] is UNSET
+        if real is None or not written:
+            raise Break("operation-not-modelled", f"assignment to attribute {name} of a tensor")
+        self.write(External(real, self.fakes_of_inputs[id(value)]), name, new)
 
     def set_plain(self, value: Any, name: str, new: Any) -> bool:
         """``nn.Module.__setattr__`` where it does no more than ``object.__setattr__``."""

@@ -387,6 +387,13 @@ class Attributes(Lookup):
             return self.type_of(value)
         real = self.real_of(value)
         if real is not None:
+            overlaid = self.overlay.get((id(real), name), UNSET)
+            if overlaid is not UNSET:
+                return overlaid
+            if name == "__dict__" and id(real) in self.changed:
+                raise Break(
+                    "operation-not-modelled", "attributes of a tensor that has got new ones"
+                )
             if name in getattr(real, "__dict__", {}):
                 source = self.fakes_of_inputs[id(value)]
                 parent = self.namespace(real, source)

@@ -371,6 +371,8 @@ class Calls(Operators):
                 pushed = self.frame
                 assert pushed is not None
                 pushed.on_return, pushed.extra = "init", made
+                if issubclass(cls, torch.nn.Module):
+                    self.constructors.append((pushed, self.steps))
                 return CALLED
             return made
         if init is object.__init__:
@@ -488,9 +490,21 @@ class Calls(Operators):
         )
         if module in PURE_MODULES or builtin_base or module.startswith("refcompiler."):
             return self.call_pure(function, args, kwargs)
+        if type(owner) is torch.device and name in ("__enter__", "__exit__"):
+            return self.call_device_block(owner, name, args)
         if type(owner) in CONSTANT_TYPES or issubclass(type(owner), torch.Tensor):
             return self.call_pure(function, args, kwargs)
         raise Break("c-function", f"{type(owner).__qualname__}.{name}")
+
+    def call_device_block(self, device: torch.device, name: str, args: Sequence) -> Any:
+        """``with torch.device(...)``: the stack of function modes is as before at a graph's end."""
+        if name == "__enter__":
+            self.open_devices.append((device, self.steps))
+            return device.__enter__()
+        if not self.open_devices:
+            raise Break("ambient-state", "a block of a device that was entered before is left")
+        self.open_devices.pop()
+        return device.__exit__(*map(self.force, args))
 
     def call_descriptor(
         self, frame: Any, function: Any, name: str, args: Sequence, kwargs: Mapping
@@ -666,6 +680,9 @@ class Calls(Operators):
     ambient: Ambient
     steps: int
     open_inference: list[Any]
+    open_devices: list[tuple[torch.device, int]]  # blocks that were entered, and at which step
+    switches: dict[Any, tuple]  # switches of torch that were set -> what they were before
+    constructors: list[tuple[Frame, int]]  # of modules, and the steps that called them
     callbacks: dict[int, tuple[Any, Any]]
     callback_of: dict[int, Any]
     rethrown: dict[int, Rethrown]

@@ -266,6 +266,10 @@ class Recorder:
             node.meta["example_value"] = result
 
 
+def _is_no_change(tensor: torch.Tensor, requires_grad: bool = True) -> bool:
+    return tensor.requires_grad == requires_grad
+
+
 def is_setter(function: Any) -> bool:
     """Assignment to an attribute of a tensor, as a TorchFunctionMode sees it."""
     return isinstance(function, MethodWrapperType) and function.__name__ != "__get__"
@@ -299,10 +303,14 @@ class Door(TorchFunctionMode):
         if name in DATA_DEPENDENT:
             raise Break("data-dependent-value", f"Tensor.{name}")
         if name in NOT_MODELLED or is_setter(func):
+            if name == "grad_fn" and self.recorder.metadata("is_leaf", args[0]):
+                return None
+            if name == "requires_grad_" and _is_no_change(args[0], *args[1:], **kwargs):
+                return args[0]
             raise Break("operation-not-modelled", name)
         if name == "__iter__":
             return iter(args[0].unbind(0))
-        if name == "requires_grad_" or (name == "tensor" and _holds_tensor(args)):
+        if name == "tensor" and _holds_tensor(args):
             raise Break("operation-not-modelled", name)
         if self.recorder.scope.outer is not None:
             self.recorder.lift((*args, *kwargs.values()))

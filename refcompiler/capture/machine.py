@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +18,12 @@ from refcompiler.capture import (
     classes,
     copying,
     custom,
+    library,
     models,
     modes,
     ordering,
     serial,
+    switches,
     transforms,
 )
 from refcompiler.capture.calls import Calls
@@ -28,6 +31,7 @@ from refcompiler.capture.contexts import Contexts
 from refcompiler.capture.door import Door, Recorder
 from refcompiler.capture.natively import interpreting
 from refcompiler.capture.signals import Break, Reason, Restart
+from refcompiler.capture.switches import Setting, restore, settings
 from refcompiler.capture.values import Place
 from refcompiler.guards.kinds import Ambient
 from refcompiler.interpreter.frame import Frame
@@ -43,10 +47,12 @@ __all__ = [
     "classes",
     "copying",
     "custom",
+    "library",
     "models",
     "modes",
     "ordering",
     "serial",
+    "switches",
     "transforms",
 ]
 
@@ -66,6 +72,7 @@ class Captured:
     error: BaseException | None = None
     grad: bool = True
     autocast: Autocast | None = None  # where it is another than at the start
+    settings: Sequence[Setting] = ()  # the switches that were set
 
 
 def _no_saving_hooks() -> Any:
@@ -98,12 +105,15 @@ class Symbolic(Calls):
         self.surprise: BaseException | None = None
         self.rethrown = {}
         self.open_inference = []
+        self.open_devices = []
+        self.switches = {}
         self.views: dict[int, Any] = {}  # iterators from outside that were advanced
         self.activations: list[Activation] = []
         self.handed_over = []
         self.contexts = Contexts(self)
         self.own_classes = {}
         self.class_bodies: list[tuple[Frame, int]] = []  # and the step of the statement
+        self.constructors = []
 
     def where(self) -> tuple[str, tuple[Place, ...]]:
         """The line that runs, as fx keeps it, and where each frame stands, outermost first."""
@@ -126,8 +136,11 @@ class Symbolic(Calls):
                 self.root_loop()
             except Break as signal:
                 frames = self._frames()
-                for body, step in self.class_bodies:
-                    if body in frames:  # the class is made natively
+                natively = list(self.class_bodies)
+                if signal.row == "tensor-kind":  # a parameter: one break for the whole module
+                    natively += self.constructors
+                for body, step in natively:
+                    if body in frames:  # the class, or the module, is made natively
                         raise Restart(step, signal.row, signal.context) from signal
                 reason = self.reason(signal.row, signal.context)
                 frames[-1].ip -= 1
@@ -139,18 +152,29 @@ class Symbolic(Calls):
         if self.open_inference:
             why = "a graph ends inside inference_mode"
             raise Restart(self.open_inference[0].step, "ambient-state", why)
+        if self.open_devices:
+            why = "a graph ends inside a block of a device"
+            raise Restart(self.open_devices[0][1], "ambient-state", why)
         captured.grad = torch.is_grad_enabled()
         if self.recorder.switched:
             captured.autocast = Autocast.now()
+        if self.switches:
+            captured.settings = settings(self.switches)
         return captured
 
     @contextlib.contextmanager
     def _domain(self) -> Iterator[None]:
         grad = torch.is_grad_enabled()
         quiet, _FAKE_LOG.disabled = _FAKE_LOG.disabled, True  # what eager raises is no news
+        collects = gc.isenabled()
+        gc.disable()  # capture makes many objects, nearly all of which live until its end
         try:
             with _no_saving_hooks(), self.recorder.fake_mode, Door(self.recorder):
-                yield
+                try:
+                    yield
+                finally:  # before the door, which lies below them on the stack of modes
+                    while self.open_devices:
+                        self.open_devices.pop()[0].__exit__(None, None, None)
         finally:
             while self.open_inference:
                 self.open_inference.pop().guard.__exit__(None, None, None)
@@ -158,7 +182,10 @@ class Symbolic(Calls):
             if self.recorder.switched or self.ambient.autocast:
                 self.autocast.set()
                 torch.clear_autocast_cache()  # it holds fakes
+            restore(self.switches)
             _FAKE_LOG.disabled = quiet
+            if collects:
+                gc.enable()
 
     def root_loop(self) -> None:
         stops = self.stops

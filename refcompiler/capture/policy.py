@@ -39,10 +39,10 @@ NOT_MODELLED = frozenset(
     _typed_storage storage_type set_ share_memory_ pin_memory __deepcopy__ __reduce_ex__
     retain_grad requires_grad_ __hash__ resize_as_ resize_ swap_tensors __dlpack__
     __cuda_array_interface__ to_sparse to_dense as_subclass to_mkldnn rename rename_ refine_names
-    align_to align_as apply_ map_ map2_ new _make_subclass _make_wrapper_subclass __setstate__
+    align_to align_as apply_ map_ map2_ _make_subclass _make_wrapper_subclass __setstate__
     grad_fn _version unflatten_names __dlpack_device__ _backward_hooks volatile grad
     real_if_close
-    sparse_coo_tensor from_file frombuffer asarray from_numpy from_dlpack
+    sparse_coo_tensor from_file frombuffer from_numpy from_dlpack
     manual_seed seed initial_seed set_rng_state get_rng_state set_default_dtype
     set_default_device set_num_threads use_deterministic_algorithms
     """.split()

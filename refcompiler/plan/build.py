@@ -13,6 +13,7 @@ from refcompiler.capture.iterators import guard_views
 from refcompiler.capture.machine import Captured
 from refcompiler.capture.modes import leave_modes
 from refcompiler.capture.signals import Reason
+from refcompiler.capture.switches import leave_switches
 from refcompiler.capture.values import is_changed
 from refcompiler.guards.kinds import Guard, storage_pattern
 from refcompiler.guards.sources import Source
@@ -73,6 +74,7 @@ def build(
     graph_module = None
     recorder = machine.recorder
     if recorder.operations:
+        leave_switches(recorder.root.graph, captured.settings)
         graph_module, inputs, names = _graph(machine, rebuilder, writer)
         late = writer.take()
         assert not late, late
@@ -82,7 +84,7 @@ def build(
         if targets:
             call = f"{', '.join(targets)}, = {call}"
         autocast = machine.autocast if recorder.switched else None
-        failed = on_error(graph_module, machine.ambient.grad, autocast)
+        failed = on_error(graph_module, machine.ambient.grad, autocast, captured.settings)
         lines += [
             "try:",
             f"    {call}",
@@ -94,6 +96,10 @@ def build(
         lines.append(f"__set_grad_enabled({captured.grad})")
     if captured.autocast is not None and captured.autocast != machine.autocast:
         lines.append(f"{writer.constant(captured.autocast)}.set()")
+    for setting in captured.settings:
+        if setting.after != setting.before:
+            values = ", ".join(map(writer.constant, setting.after))
+            lines.append(f"{writer.constant(setting.switch.set)}({values})")
     lines += rebuilder.lines + effects + rebuilder.late
     if captured.reason is not None and machine.steps == 1 and not recorder.operations:
         writer.namespace["__stands_still"] = True
@@ -161,7 +167,9 @@ def _guard_tensors(machine: Any) -> None:
     What a module owns is not looked at for overlaps, only for being one object.
     """
     inputs = list(machine.inputs.values())
-    changed = [fake for _, _, fake in inputs if _changes(machine, fake)]
+    changed = any(
+        id(real) in machine.changed or _changes(machine, fake) for real, _, fake in inputs
+    )
     if len(inputs) > 1 and (changed or machine.recorder.mutates):
         machine.guard("UNIQUE", None, tuple([source for _, source, _ in inputs]))
         given = [known for known in inputs if not _is_registered(known[1])]

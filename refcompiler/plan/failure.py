@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 import torch
 
 from refcompiler.ambient import Autocast
+from refcompiler.capture.switches import Setting
 from refcompiler.interpreter.tracebacks import Values, with_entry
 
 
 def on_error(
-    graph: torch.fx.GraphModule, grad: bool, autocast: Autocast | None
+    graph: torch.fx.GraphModule,
+    grad: bool,
+    autocast: Autocast | None,
+    switches: Sequence[Setting] = (),
 ) -> Callable[[BaseException], BaseException]:
     """What a plan does with an error of its graph: the error that it raises then.
 
     ``grad`` and ``autocast`` are the modes at the start, where the graph changes them: ``with``
-    restores them when an error leaves its block.
+    restores them when an error leaves its block. So are the ``switches`` that the graph sets.
     """
 
     def failed(error: BaseException) -> BaseException:
@@ -26,6 +30,8 @@ def on_error(
         if autocast is not None:
             torch._C._set_grad_enabled(grad)
             autocast.set()
+        for switch, before, _ in switches:
+            switch.set(*before)
         if node is not None:
             traceback: TracebackType | None = None
             for place in reversed(node.meta.get("refcompiler_places", ())):

@@ -13,6 +13,7 @@ import itertools
 import operator
 import sys
 import types
+import weakref
 from types import CellType, FunctionType, MethodType
 from typing import Any
 
@@ -218,6 +219,8 @@ class Rebuilder:
             return self.assign(value, f"{self.expression(value.lazy)}.{value.name}")
         if kind is object:
             return self.assign(value, "object()")
+        if kind is weakref.ref and (target := value()) is not None and not value.__callback__:
+            return self.assign(value, f"{constant(kind)}({self.expression(target)})")
         if kind is types.SimpleNamespace:
             return self.instance(value, f"{constant(kind)}()")
         if (

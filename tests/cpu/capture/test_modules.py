@@ -202,7 +202,7 @@ def hook_added_between_calls():
     return m, [(t(3, 4),), add, (t(3, 4),), (t(3, 4),)]
 
 
-@cases(breaks=12)
+@cases(breaks=2)
 def backward_hooks():
     m = nn.Linear(4, 4)
     log = []
@@ -242,7 +242,7 @@ def weight_norm():
     return nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), [(t(3, 4),)] * 2
 
 
-@cases(graphs=3, breaks=10, recompiles=1)
+@cases(graphs=2, breaks=1, recompiles=1)
 def lazy_module():
     m = nn.LazyLinear(4)
     return m, [(t(3, 4),), (t(3, 4),)], [m]

@@ -558,7 +558,7 @@ def inference_mode_block():
     return f, [(t(3),)] * 2
 
 
-@cases(breaks=2)
+@cases()
 def default_dtype_set():
     def f(x):
         torch.set_default_dtype(torch.float64)

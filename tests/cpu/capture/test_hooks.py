@@ -1,0 +1,113 @@
+"""What runs around a module's forward: hooks of every kind, lazy modules."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from tests.cpu.capture.oracle import Call, Case, Cases, check
+
+cases = Cases()
+t = torch.randn
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x, scale=1.0):
+        return torch.relu(self.fc(x)) * scale
+
+
+@cases()
+def hooks_with_keywords():
+    m, log = Layer(), []
+    double = lambda mod, a, k: (a, {**k, "scale": k["scale"] * 2})  # noqa: E731
+    m.register_forward_pre_hook(double, with_kwargs=True)
+    m.register_forward_hook(lambda mod, a, k, out: log.append(sorted(k)) or out, with_kwargs=True)
+    return lambda x: m(x, scale=3.0), [(t(3, 4),)] * 2, [log]
+
+
+@cases()
+def hooks_in_their_order():
+    m, log = Layer(), []
+    m.fc.register_forward_hook(lambda mod, a, out: log.append("last"))
+    m.fc.register_forward_hook(lambda mod, a, out: log.append("first"), prepend=True)
+    m.fc.register_forward_pre_hook(lambda mod, a: (a[0] * 2,))
+    return lambda x: m(x), [(t(3, 4),)] * 2, [log]
+
+
+@cases()
+def always_called_after_an_error():
+    class Failing(nn.Module):
+        def forward(self, x):
+            raise ValueError("no")
+
+    m, log = Failing(), []
+    m.register_forward_hook(lambda mod, a, out: log.append(out), always_call=True)
+    m.register_forward_hook(lambda mod, a, out: log.append("never"))
+
+    def f(x):
+        try:
+            return m(x)
+        except ValueError:
+            return x + 2
+
+    return f, [(t(3, 4),)] * 2, [log]
+
+
+@cases(graphs=2, breaks=2)
+def full_backward_hook():
+    m, log = Layer(), []
+
+    def double(mod, inner, outer):
+        log.append([g.shape for g in inner if g is not None])
+        return tuple([None if g is None else g * 2 for g in inner])
+
+    m.fc.register_full_backward_hook(double)
+    return lambda x: m(x), [(t(3, 4, requires_grad=True),)] * 2, [log]
+
+
+@cases(graphs=2, breaks=2)
+def full_backward_pre_hook():
+    m = Layer()
+    m.fc.register_full_backward_pre_hook(lambda mod, outer: (outer[0] * 2,))
+    return lambda x: m(x), [(t(3, 4, requires_grad=True),)] * 2
+
+
+@cases()
+def backward_hook_without_gradients():
+    m = Layer()
+    m.fc.register_full_backward_hook(lambda mod, inner, outer: None)
+
+    def f(x):
+        with torch.no_grad():
+            return m(x)
+
+    return f, [(t(3, 4),)] * 2
+
+
+@cases(graphs=2, breaks=1, recompiles=1)
+def lazy_module_called_first():
+    m = nn.Sequential(nn.LazyLinear(4), nn.ReLU())
+    return lambda x: m(x), [(t(3, 5),)] * 3
+
+
+@cases(graphs=2, breaks=1, recompiles=1)
+def lazy_convolution_in_a_function():
+    m = nn.LazyConv1d(4, 1)
+    return lambda x: m(x) + 1, [(t(3, 5, 4),)] * 3
+
+
+@cases()
+def call_with_a_default():
+    m = Layer()
+    m.register_forward_hook(lambda mod, a, out: out + 1, always_call=True)
+    return lambda x, s: m(x, scale=s), [Call(t(3, 4), s=2.0)] * 2
+
+
+@pytest.mark.parametrize("case", cases, ids=str)
+def test_captured_as_in_eager(case: Case):
+    assert check(case) > 0

@@ -1,0 +1,168 @@
+"""Global switches of torch set inside a frame, and blocks that look at state alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from tests.cpu.capture.oracle import Case, Cases, check
+
+cases = Cases()
+t = torch.randn
+
+
+@cases()
+def kernels_of_attention():
+    def f(q):
+        with sdpa_kernel(SDPBackend.MATH):
+            y = F.scaled_dot_product_attention(q, q, q)
+            flash = torch.backends.cuda.flash_sdp_enabled()
+        return y * 2, flash, torch.backends.cuda.flash_sdp_enabled()
+
+    return f, [(t(1, 2, 3, 4),)] * 2
+
+
+@cases(graphs=2, breaks=1)
+def kernels_of_attention_around_a_break():
+    def f(q):
+        with sdpa_kernel([SDPBackend.MATH, SDPBackend.FLASH_ATTENTION], set_priority=True):
+            n = q.sum().item()
+            y = F.scaled_dot_product_attention(q, q, q, is_causal=True)
+            order = torch._C._get_sdp_priority_order()
+        return y + n, order, torch._C._get_sdp_priority_order()
+
+    return f, [(t(1, 2, 3, 4),)] * 2
+
+
+@cases(graphs=2, recompiles=1)
+def kernels_of_attention_set_outside():
+    def f(q):
+        flash = torch.backends.cuda.flash_sdp_enabled()
+        with sdpa_kernel(SDPBackend.MATH):
+            return F.scaled_dot_product_attention(q, q, q), flash
+
+    off = lambda: torch.backends.cuda.enable_flash_sdp(False)  # noqa: E731
+    on = lambda: torch.backends.cuda.enable_flash_sdp(True)  # noqa: E731
+    return f, [(q := t(1, 2, 3, 4),), off, (q,), on, (q,)]
+
+
+@cases()
+def default_dtype_in_a_block():
+    def f(x):
+        torch.set_default_dtype(torch.float64)
+        try:
+            y = torch.ones(3)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        return x + y, torch.ones(1), torch.get_default_dtype()
+
+    return f, [(t(3),)] * 2
+
+
+@cases(graphs=2, breaks=1)
+def default_dtype_around_a_break():
+    def f(x):
+        torch.set_default_dtype(torch.float64)
+        y = torch.ones(3) + x.sum().item()
+        torch.set_default_dtype(torch.float32)
+        return x + y, torch.ones(1)
+
+    return f, [(t(3),)] * 2
+
+
+@cases(graphs=3, recompiles=2)
+def default_dtype_left_set():
+    def f(x, dtype):
+        torch.set_default_dtype(dtype)
+        return x + torch.ones(3)
+
+    half, single = torch.float64, torch.float32
+    return f, [(t(3), dtype) for dtype in (half, half, single, half, single)]
+
+
+@cases(backends=("eager",))
+def an_error_of_the_graph_restores_switches():
+    def f(x, i):
+        torch.set_default_dtype(torch.float64)
+        try:
+            return x[i] + torch.ones(2)
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+    return f, [(t(3), torch.tensor([0, 1])), (t(3), torch.tensor([0, 7]))] * 2
+
+
+@cases()
+def deterministic_algorithms():
+    def f(x):
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        y = x.cumsum(0), torch.is_deterministic_algorithms_warn_only_enabled()
+        torch.use_deterministic_algorithms(False)
+        return y, torch.are_deterministic_algorithms_enabled()
+
+    return f, [(t(3),)] * 2
+
+
+@cases(graphs=3, breaks=3)
+def a_break_in_a_block_of_a_device():
+    def f(x):
+        with torch.device("meta"):
+            y = torch.ones(3)
+            n = x.sum().item()
+            z = torch.ones(2)
+        return x + n, y.device, z.device, torch.ones(1).device
+
+    return f, [(t(3),)] * 2
+
+
+@cases(graphs=2, recompiles=1)
+def default_device_read():
+    def f(x):
+        with torch.device("meta"):
+            inside = torch.get_default_device()
+        return x.to(torch.get_default_device()) + 1, inside
+
+    on = lambda: torch.set_default_device("cpu")  # noqa: E731
+    off = lambda: torch.set_default_device(None)  # noqa: E731
+    return f, [(x := t(3),), on, (x,), off, (x,)]
+
+
+@cases()
+def profiler_ranges():
+    def f(x):
+        with torch.profiler.record_function("a range") as block:
+            y = x.sin()
+        return y * 2, block.name
+
+    return f, [(t(3),)] * 2
+
+
+def test_a_running_profiler_sees_its_ranges():
+    import refcompiler
+
+    def f(x):
+        with torch.profiler.record_function("mine"):
+            return x.sin() * 2
+
+    compiled = refcompiler.compile(f, backend="eager")
+    compiled(t(3))
+    with torch.profiler.profile() as profile:
+        compiled(t(3))
+    assert [event.key for event in profile.key_averages() if event.key == "mine"] == ["mine"]
+
+
+@cases()
+def checks():
+    def f(x):
+        torch._check(x.shape[0] == 3, lambda: "three")
+        torch._assert(x.shape[0] == 3, "three")
+        return x + (2 if torch.is_storage(x) else 1)
+
+    return f, [(t(3),)] * 2
+
+
+@pytest.mark.parametrize("case", cases, ids=str)
+def test_captured_as_in_eager(case: Case):
+    assert check(case) > 0

@@ -1,0 +1,130 @@
+"""What tensors hold besides their contents: gradients, attributes, the requires_grad flag."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from tests.cpu.capture.oracle import Case, Cases, check
+
+cases = Cases()
+
+
+def t(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, requires_grad=True)
+
+
+@cases()
+def gradient_assigned():
+    def f(x):
+        x.grad = torch.ones(3) * 2
+        return x * 2, x.grad + 1
+
+    return f, [(t(3),), (t(3),)]
+
+
+@cases()
+def gradient_reset():
+    def f(x):
+        x.grad = None
+        return x * 2, x.grad
+
+    return f, [(x := t(3),), (x,), (t(3),)]
+
+
+@cases(graphs=2, recompiles=1)
+def gradients_of_a_module_reset():
+    m = nn.Linear(3, 3)
+
+    def f(x):
+        m.zero_grad()
+        return m(x)
+
+    return f, [(t(2, 3),)] * 3, [m]
+
+
+@cases(graphs=2, recompiles=1)
+def gradient_of_one_of_two():
+    def f(x, y):
+        x.grad = torch.ones(3)
+        return y * 2 if y.grad is None else y.grad
+
+    return f, [(t(3), t(3)), (x := t(3), x), (t(3), t(3))]
+
+
+@cases(graphs=2, breaks=1)
+def gradient_that_does_not_fit():
+    def f(x):
+        try:
+            x.grad = torch.ones(4)
+        except RuntimeError:
+            return x * 3
+        return x * 2
+
+    return f, [(t(3),)] * 2
+
+
+@cases()
+def attribute_assigned():
+    def f(x, n):
+        before = getattr(x, "tag", None)
+        x.tag = [n]
+        return x * x.tag[0], before, hasattr(x, "tag"), hasattr(x, "other")
+
+    return f, [(t(3), 3), (t(3), 3)]
+
+
+@cases()
+def requires_grad_as_it_is():
+    def f(x):
+        y = torch.ones(3).requires_grad_(False)
+        return y * x.requires_grad_()
+
+    return f, [(t(3),)] * 2
+
+
+@cases(graphs=2, breaks=1, recompiles=1)
+def gradient_function_of_leaves():
+    def f(x):
+        return x * 2 if x.grad_fn is None else x * 3, torch.ones(2).grad_fn
+
+    return f, [(t(3),), (t(3) * 1,), (t(3),)]
+
+
+@cases()
+def lists_of_parameters():
+    class Lists(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.p = nn.ParameterList([nn.Parameter(t(4)) for _ in range(3)])
+            self.q = nn.ParameterDict({"u": nn.Parameter(t(4)), "v": nn.Parameter(t(4))})
+
+        def forward(self, x):
+            for p in self.p[1:]:
+                x = x + p
+            for p, (name, q) in zip(self.p, self.q.items(), strict=False):
+                x = x + p * q * len(name)
+            return x + self.q.get("w", 1) + sum(p.sum() for p in self.parameters())
+
+    m = Lists()
+    return lambda x: m(x), [(torch.randn(3, 4),)] * 2
+
+
+@cases()
+def made_like_a_tensor():
+    def f(x):
+        with torch.no_grad():
+            made = x.new(2).zero_(), x.new([1.0, 2.0]), x.new_full((2,), 3)
+        return (
+            *made,
+            torch.asarray(x.detach(), dtype=torch.float64),
+            torch.asarray([1, 2]) + x.sum(),
+        )
+
+    return f, [(t(3),)] * 2
+
+
+@pytest.mark.parametrize("case", cases, ids=str)
+def test_captured_as_in_eager(case: Case):
+    assert check(case) > 0
