@@ -223,11 +223,17 @@ def unique(test: str, known: dict[str, Outcome]) -> str:
 def reasons() -> dict[str, str]:
     """The methods that are known to fail in the interpreter of this Python, each with the reason.
 
-    The file has a table for every Python, and one for each in which others fail.
+    The file has a table for every Python, one for each in which others fail, and one of what fails
+    in some runs only.
     """
     tables = tomllib.loads(REASONS.read_text())
     running = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    return {**tables.get("every", {}), **tables.get(running, {})}
+    return {**tables.get("every", {}), **tables.get(running, {}), **tables.get("sometimes", {})}
+
+
+def sometimes() -> frozenset[str]:
+    """Those of them that also pass."""
+    return frozenset(tomllib.loads(REASONS.read_text()).get("sometimes", {}))
 
 
 @dataclass
@@ -248,15 +254,20 @@ class Verdict:
         return self.ratio >= required and not (self.unexplained or self.stale or self.empty)
 
 
-def judge(reports: list[FileReport], known: dict[str, str]) -> Verdict:
-    """Every failure needs a reason, and every reason of a file that was run needs its failure."""
+def judge(
+    reports: list[FileReport], known: dict[str, str], may_pass: frozenset[str] = frozenset()
+) -> Verdict:
+    """Every failure needs a reason, and every reason of a file that was run needs its failure.
+
+    Except for the methods ``may_pass``.
+    """
     failures = {k: o for report in reports for k, o in report.failures().items()}
     ran = {k for report in reports for k in report.interpreted}
     return Verdict(
         due=sum(report.due for report in reports),
         passed=sum(report.passed for report in reports),
         unexplained={k: o for k, o in failures.items() if k not in known},
-        stale=sorted(k for k in known if k in ran and k not in failures),
+        stale=sorted(k for k in known if k in ran and k not in failures and k not in may_pass),
         empty={report.name: report.error for report in reports if report.error or not report.due},
     )
 

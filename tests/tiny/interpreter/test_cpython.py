@@ -68,6 +68,7 @@ def test_every_failure_needs_a_reason_and_every_reason_a_failure() -> None:
     assert (verdict.due, verdict.passed) == (4, 2)
     assert list(verdict.unexplained) == ["c"] and verdict.stale == ["d"] and not verdict.empty
     assert not verdict.ok(0)
+    assert not judge(reports, {"c": "known", "d": "now and then"}, frozenset("d")).stale
     verdict = judge(reports, {"b": "known", "c": "known"})
     assert verdict.ok(0.5) and not verdict.ok(0.6)
     assert table(reports).splitlines()[1].split()[:4] == ["file", "4", "2", "2"]
