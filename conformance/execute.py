@@ -17,6 +17,8 @@ from torch.overrides import TorchFunctionMode
 
 from conformance.case import Call, Case, Change
 from conformance.observe import (
+    MODULE,
+    PROGRAM_FILE,
     ErrorSeen,
     Observation,
     Snapshot,
@@ -27,9 +29,6 @@ from conformance.observe import (
 )
 from conformance.render import PRELUDE, inputs_source
 from conformance.verdict import Compiled
-
-# The name of the module that a program's source becomes while it runs.
-MODULE = "conformance_program"
 
 
 class Session(Protocol):
@@ -160,7 +159,7 @@ def run(case: Case, session: Session, precision: Precision | None = None) -> Obs
     is malformed. What a step raises is part of the observation.
     """
     seed_everything()
-    filename = f"<program {case.digest}>"
+    filename = f"{PROGRAM_FILE}{case.digest}>"
     # Built as in eager, then moved: what is drawn in another precision is something else.
     namespace = build(case, filename, precision)
     outs: list[Any] = namespace["outs"]

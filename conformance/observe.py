@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import functools
 import hashlib
 import random
 import re
@@ -16,6 +18,9 @@ import torch
 
 from conformance.verdict import Compiled
 
+# The module that a program's source becomes while it runs, and how its file's name begins.
+MODULE = "conformance_program"
+PROGRAM_FILE = "<program "
 # Objects reached from a result are followed this far; a cycle is followed once.
 MAX_LEAVES = 20_000
 
@@ -156,6 +161,12 @@ class _Walk:
             # Compiling may wrap or copy code; a user sees what it is called.
             name = getattr(value, "__qualname__", getattr(value, "__name__", ""))
             self.leaves[path] = LeafSeen("code", name)
+            self.code(path, value)
+        elif type(value) in _VALUES:
+            # Nothing in the language says whether two equal ones are one object.
+            self.kept.append(value)
+            self.leaves[path] = LeafSeen(type(value).__qualname__, "")
+            self.container(path, value)
         elif id(value) in self.seen:
             self.leaves[path] = LeafSeen("same object", self.seen[id(value)])
         else:
@@ -163,6 +174,14 @@ class _Walk:
             self.kept.append(value)
             self.leaves[path] = LeafSeen(type(value).__qualname__, "")
             self.container(path, value)
+
+    def code(self, path: str, value: Any) -> None:
+        """Functions and classes of the program hold state; those of others are not followed."""
+        if isinstance(value, types.FunctionType):
+            if value.__code__.co_filename.startswith(PROGRAM_FILE):
+                self.program_function(path, value)
+        elif isinstance(value, type) and value.__module__ == MODULE:
+            self.program_class(path, value)
 
     def tensor(self, path: str, value: torch.Tensor) -> None:
         self.kept.append(value)
@@ -191,8 +210,43 @@ class _Walk:
         if is_dataclass(value):
             for entry in fields(value):
                 self.visit(f"{path}.{entry.name}", getattr(value, entry.name, None))
+        elif isinstance(value, functools.partial):
+            # A partial whose ``__dict__`` was looked at is no longer merged into another one.
+            for name in ("args", "keywords"):
+                self.visit(f"{path}.{name}", getattr(value, name))
         elif not isinstance(value, torch.nn.Module):
-            for name, item in getattr(value, "__dict__", {}).items():
+            self.attributes(path, value)
+
+    def attributes(self, path: str, value: Any) -> None:
+        """The instance's own, in its dictionary and in its slots."""
+        for name, item in getattr(value, "__dict__", {}).items():
+            self.visit(f"{path}.{name}", item)
+        for kind in type(value).__mro__:
+            slots = kind.__dict__.get("__slots__", ())
+            for name in (slots,) if isinstance(slots, str) else tuple(slots):
+                if isinstance(kind.__dict__.get(name), types.MemberDescriptorType):
+                    with contextlib.suppress(AttributeError):  # a slot may be empty
+                        self.visit(f"{path}.{name}", kind.__dict__[name].__get__(value))
+
+    def program_function(self, path: str, value: types.FunctionType) -> None:
+        """What a function of the program keeps between calls: cells, defaults, attributes."""
+        if id(value) in self.seen:
+            return
+        self.seen[id(value)] = path
+        for number, cell in enumerate(value.__closure__ or ()):
+            with contextlib.suppress(ValueError):  # an empty cell
+                self.visit(f"{path}.__closure__[{number}].cell_contents", cell.cell_contents)
+        self.visit(f"{path}.__defaults__", value.__defaults__)
+        self.visit(f"{path}.__kwdefaults__", value.__kwdefaults__)
+        self.visit(f"{path}.__dict__", value.__dict__)
+
+    def program_class(self, path: str, value: type) -> None:
+        """The data among a class's attributes."""
+        if id(value) in self.seen:
+            return
+        self.seen[id(value)] = path
+        for name, item in value.__dict__.items():
+            if not name.startswith("_") and not isinstance(item, _DESCRIBED):
                 self.visit(f"{path}.{name}", item)
 
     def module(self, path: str, module: torch.nn.Module) -> None:
@@ -209,6 +263,12 @@ class _Walk:
 
 _PLAIN = (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, enum.Enum)
 _BY_NAME = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType)
+_VALUES = (tuple, torch.Size, frozenset)
+# Attributes of a class that say how it works, and hold no state.
+_DESCRIBED = (
+    *_BY_NAME, property, staticmethod, classmethod, functools.cached_property,
+    types.MemberDescriptorType, types.GetSetDescriptorType,
+)  # fmt: skip
 # Kept by torch in every module, or set by torch.compile; none is the user's state.
 _MODULE_INTERNALS = {
     *torch.nn.Module().__dict__,
@@ -227,7 +287,11 @@ def snapshot(namespace: Mapping[str, Any]) -> Snapshot:
     """See everything reachable from the public names of ``namespace`` that hold data."""
     walk = _Walk()
     for name, value in namespace.items():
-        if not name.startswith("_") and not isinstance(value, _BY_NAME):
+        if name.startswith("_"):
+            continue
+        if isinstance(value, _BY_NAME):
+            walk.code(name, value)
+        else:
             walk.visit(name, value)
     return Snapshot(walk.tensors, walk.leaves)
 

@@ -1,6 +1,6 @@
 """The suites by name. Another one is another row here: nothing else knows how many there are."""
 
-from conformance.suites import models, operators
+from conformance.suites import models, mutation, operators, programs, python
 from conformance.suites.suite import Family, Suite
 from specs.table import Table
 
@@ -16,6 +16,21 @@ SUITES: Table[Suite] = Table(
             "models",
             "real models, called again after what changes between calls",
             models.families,
+        ),
+        Suite(
+            "programs",
+            "generated programs of Python and tensor statements",
+            programs.families,
+        ),
+        Suite(
+            "python",
+            "the language and its library, a feature at a time, around tensors",
+            python.families,
+        ),
+        Suite(
+            "mutation",
+            "writes, views, aliases, identity and metadata",
+            mutation.families,
         ),
     ),
 )

@@ -34,6 +34,10 @@ for _name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshi
     _DUNDERS[_base] = (f"__{_name}__", f"__r{_name}__", None)
     _DUNDERS[getattr(operator, "i" + _name)] = (f"__{_name}__", f"__r{_name}__", f"__i{_name}__")
 _ORDER = (operator.lt, operator.gt, operator.le, operator.ge)
+# What a sequence gives another meaning to: CPython asks it after both operands' numbers.
+_REPEATS = (operator.mul, operator.imul)
+_OF_SEQUENCES = (operator.add, operator.iadd, *_REPEATS)
+_JOINED = (*SEQUENCES, str, bytes, bytearray)
 _UNARY = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
 
 #: Where exceptions get a text that shows their arguments and nothing else.
@@ -186,13 +190,17 @@ class Operators(Assignment):
             self.method_of(type(x), name) is not UNSET for x, name, _ in names + pair if name
         ):
             return self._native_binary(function, a, b)
+        late = []  # sequences join and repeat only after everybody was asked for a number
         for receiver, name, other in names + pair:
             if name is None:
                 continue
             if left is right and name == reflected != method and function not in _ORDER:
                 continue  # objects of one class are not asked twice
-            found = find(type(receiver), name)[1]
+            owner, found = find(type(receiver), name)
             if found is UNSET:
+                continue
+            if owner in _JOINED and function in _OF_SEQUENCES:
+                late.append((receiver, name, other))
                 continue
             if type(found) is FunctionType:
                 result = self.call_special(receiver, name, other)
@@ -200,6 +208,11 @@ class Operators(Assignment):
                 result = getattr(type(receiver), name)(receiver, other)
             if self.force(result) is not NotImplemented:
                 return result
+        for receiver, name, other in late:
+            if function in _REPEATS and find(type(other), "__index__")[1] is UNSET:
+                kind = type(other).__name__
+                raise TypeError(f"can't multiply sequence by non-int of type '{kind}'")
+            return getattr(type(receiver), name)(receiver, other)
         if function is operator.eq or function is operator.ne:
             return self.same(a, b) is (function is operator.eq)
         return self._unsupported(function, a, b)

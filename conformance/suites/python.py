@@ -1,0 +1,16 @@
+"""The suite ``python``: programs written by hand, one language feature each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from conformance.rows import python_classes, python_functions, python_library
+from conformance.suites.suite import Family
+
+ROWS = (*python_functions.ROWS, *python_classes.ROWS, *python_library.ROWS)
+
+
+def families(device: str) -> Iterator[Family]:
+    """One family per row: the feature is its subject."""
+    for row in ROWS:
+        yield Family("python", row.feature, row.name, cases=(row.case("python", device),))
