@@ -147,3 +147,63 @@ def exits_for_threes(gm, inputs):
         return inner(*args)
 
     return call
+
+
+class BrokenFrontend:
+    """A front end whose ``wrap(model)`` is what a user calls; each one has one fault."""
+
+    name = "made"
+    refusals = ()
+
+    def compile(self, model, backend):
+        return self.wrap(model)
+
+    def reset(self):
+        pass
+
+    def breaks(self):
+        return 0
+
+
+class DropsMutation(BrokenFrontend):
+    """The program writes to copies of its arguments."""
+
+    def wrap(self, model):
+        return lambda *args: model(*(a.clone() if torch.is_tensor(a) else a for a in args))
+
+
+class CopiesResults(BrokenFrontend):
+    """A copy where a view or the argument itself is due."""
+
+    def wrap(self, model):
+        def copied(*args):
+            return torch.utils._pytree.tree_map(
+                lambda v: v.clone() if torch.is_tensor(v) else v, model(*args)
+            )
+
+        return copied
+
+
+class BakesGlobals(BrokenFrontend):
+    """The second call answers as the first: nothing is guarded."""
+
+    def wrap(self, model):
+        kept = []
+
+        def call(*args):
+            if not kept:
+                kept.append(model(*args))
+            return kept[0]
+
+        return call
+
+
+class RunsTwice(BrokenFrontend):
+    """Side effects happen at capture and again at run time."""
+
+    def wrap(self, model):
+        def twice(*args):
+            model(*args)
+            return model(*args)
+
+        return twice

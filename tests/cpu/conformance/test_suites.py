@@ -1,0 +1,53 @@
+"""The suites of programs catch compilers that lose what Python and aliasing promise."""
+
+import pytest
+
+from conformance.compilers import Compiler, CompilerName, find
+from conformance.judge import judge
+from conformance.suites import SUITES
+from tests.cpu.conformance import broken
+
+
+def rows(suite, *names):
+    found = [f.cases[0] for f in SUITES[suite].families("cpu") if f.cases]
+    return [c for c in found if f"{c.subject}/{c.variant}" in names]
+
+
+def verdict(frontend, case):
+    """The verdict on a front end that is broken, with a backend that is not."""
+    return judge(case, Compiler(CompilerName("right", "made"), frontend(), broken.right, True))
+
+
+def aspects(found):
+    return {finding.aspect for finding in found.findings if not finding.tolerated}
+
+
+@pytest.mark.parametrize(
+    ("frontend", "suite", "names", "aspect"),
+    [
+        (broken.DropsMutation, "mutation", ("inputs/added to", "views/written through"), "values"),
+        (broken.CopiesResults, "mutation", ("views/of an input",), "aliasing"),
+        (broken.CopiesResults, "mutation", ("inputs/returned untouched",), "identity"),
+        (broken.BakesGlobals, "python", ("scopes/global read", "attributes/attribute changed"),
+         "values"),
+        (broken.RunsTwice, "python", ("text/printed in order",), "printed"),
+        (broken.RunsTwice, "python", ("scopes/global written", "closures/counter"), "object"),
+        (broken.RunsTwice, "python", ("random numbers/random",), "rng state"),
+    ],
+)  # fmt: skip
+def test_a_broken_compiler_is_caught(frontend, suite, names, aspect):
+    cases = rows(suite, *names)
+    assert len(cases) == len(names)
+    for case in cases:
+        found = verdict(frontend, case)
+        assert aspect in aspects(found), (case.id, found.findings)
+
+
+def test_one_that_is_right_is_not():
+    names = ("scopes/global read", "closures/counter", "text/printed in order")
+    cases = [*rows("python", *names), *rows("mutation", "views/of an input", "inputs/added to")]
+    assert len(cases) == 5
+    compiler = find(CompilerName("eager"))
+    for case in cases:
+        found = judge(case, compiler)
+        assert found.conforms and found.comparisons > 20, (case.id, found.findings)

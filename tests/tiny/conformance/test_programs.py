@@ -1,0 +1,48 @@
+"""What is generated compiles as Python, and what is written by hand is named once."""
+
+import ast
+
+import pytest
+
+from conformance.case import Call, Change
+from conformance.strategies.generate import examples
+from conformance.suites import SUITES
+
+LISTED = [f for name in ("python", "mutation") for f in SUITES[name].families("cpu") if f.cases]
+DRAWN = [f for name in ("programs", "mutation") for f in SUITES[name].families("cpu") if not f.cases]
+
+
+def test_there_are_enough_rows_and_each_has_its_own_name():
+    for name, least in (("python", 80), ("mutation", 60)):
+        ids = [f.cases[0].id for f in LISTED if f.suite == name]
+        assert len(ids) == len(set(ids)) >= least
+
+
+@pytest.mark.parametrize("family", LISTED, ids=lambda f: f"{f.subject}-{f.variant}")
+def test_a_row_is_called_at_least_twice_and_defines_what_it_mentions(family):
+    (case,) = family.cases
+    ast.parse(case.program.source)
+    calls = [step for step in case.history if isinstance(step, Call)]
+    assert len(calls) >= 2
+    known = {item.name for item in case.inputs}
+    for step in case.history:
+        names = {n.id for n in ast.walk(ast.parse(step.source)) if isinstance(n, ast.Name)}
+        assert names & {"x", "x2", "m", "m2", "w", "w2", "i", "big", "long", "longer"} <= known
+
+
+@pytest.mark.parametrize("family", DRAWN[::11], ids=lambda f: f"{f.subject}-{f.variant}")
+def test_what_is_drawn_parses_differs_and_changes_something(family):
+    cases = examples(family.strategy, 4, "seed")
+    assert len({case.program.source for case in cases}) > 1
+    for case in cases:
+        ast.parse(case.program.source)
+        calls = [step.source for step in case.history if isinstance(step, Call)]
+        assert len(calls) >= 2
+        assert len({(s.source, getattr(s, "mode", "")) for s in case.history}) >= 2
+    assert cases == examples(family.strategy, 4, "seed")
+
+
+def test_every_change_of_state_is_a_statement():
+    for family in LISTED:
+        for step in family.cases[0].history:
+            ast.parse(step.source, mode="exec" if isinstance(step, Change) else "eval")
