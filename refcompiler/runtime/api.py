@@ -60,7 +60,8 @@ class Compiler:
         forward = getattr(type(module).forward, "__code__", None) or type(module)
         title = f"{type(module).__qualname__}.__call__"
         entry = self.entry(call_module.__code__, ("module", forward), title)
-        return wrap_module(module, wrap(call_module, entry), remake)
+        own = wrap(call_module, entry, allowance=entry.allow())
+        return wrap_module(module, own, remake)
 
 
 _COMPILERS: dict[tuple[int, bool], tuple[Any, Compiler]] = {}

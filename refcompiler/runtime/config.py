@@ -8,7 +8,12 @@ from typing import Any
 
 @dataclass
 class Config:
-    """``recompile_limit``: plans of one code object before it runs natively, with a warning."""
+    """``recompile_limit``: plans of one code object before it runs natively, with a warning.
+
+    Compiled modules of one class share their plans; the limit holds for each of them by itself,
+    so that many instances that differ do not use up one another's. The limit of what runs behind
+    a graph break is the code object's.
+    """
 
     recompile_limit: int = 8
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType
 from typing import Any
@@ -17,7 +18,7 @@ from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.registry import program_of
 from refcompiler.plan.build import MISS
 from refcompiler.runtime.drive import Driver
-from refcompiler.runtime.site import _LOCK, STATE, FullGraphBreak, Native, Site, run_new
+from refcompiler.runtime.site import _LOCK, STATE, Allowance, FullGraphBreak, Native, Site, run_new
 
 FUNCTION = "__fn"
 
@@ -31,11 +32,23 @@ class Entry(Site):
         self.code = code
         self.driver = driver
         self.watch = driver.watch
+        self.allowances: weakref.WeakSet[Allowance] = weakref.WeakSet()
+
+    def reset(self) -> None:
+        super().reset()
+        for allowance in self.allowances:
+            allowance.reset()
+
+    def allow(self) -> Allowance:
+        """A limit of its own for one of the objects that share the plans."""
+        made = Allowance()
+        self.allowances.add(made)
+        return made
 
     def pending(self) -> Callable:
         return self.driver
 
-    def miss(self, function: FunctionType, *values: Any) -> Any:
+    def miss(self, function: FunctionType, *values: Any, allowance: Allowance | None = None) -> Any:
         """No plan was tried yet, or the first one's guards failed."""
         given = (function, *values)
         while True:
@@ -45,13 +58,15 @@ class Entry(Site):
             found = self.find(given)
             if found is not MISS:
                 return found
-            if not Ambient.now().captures:
+            if not Ambient.now().captures or (allowance is not None and allowance.native):
                 return call_natively(function, values)
             with _LOCK:
                 if self.version != version:
                     continue  # another thread was faster, perhaps with the plan that holds here
                 try:
-                    plan = self.compile(given, lambda machine: self.start(machine, given))
+                    plan = self.compile(
+                        given, lambda machine: self.start(machine, given), allowance
+                    )
                 except Native:
                     return call_natively(function, values)
                 except FullGraphBreak as stop:
@@ -167,11 +182,17 @@ def signature_text(code: CodeType, defaults: int, kwdefaults: dict[str, Any]) ->
     return ", ".join(parts)
 
 
-def wrap(function: Any, entry: Entry, again: Callable | None = None) -> Callable:
+def wrap(
+    function: Any,
+    entry: Entry,
+    again: Callable | None = None,
+    allowance: Allowance | None = None,
+) -> Callable:
     """A function with the signature of ``function`` that enters compiled code.
 
     The defaults are read from ``function`` when they are needed, since it may get others;
-    ``again(function)`` compiles it once more when it has got another code.
+    ``again(function)`` compiles it once more when it has got another code. ``allowance`` is the
+    limit of what it compiles, where that is not the entry's.
     """
     code = function.__code__
     names = parameter_names(code)
@@ -213,7 +234,9 @@ def wrap(function: Any, entry: Entry, again: Callable | None = None) -> Callable
         "__entries": entry.entries,
         "__MISS": MISS,
         "__DEFAULT": DEFAULT,
-        "__miss": entry.miss,
+        "__miss": entry.miss
+        if allowance is None
+        else functools.partial(entry.miss, allowance=allowance),
         "__fn": function,
         "__code": code,
         "__changed": changed,

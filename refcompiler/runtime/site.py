@@ -52,6 +52,21 @@ class Native(Exception):
     """This site is not compiled: the message says why."""
 
 
+class Allowance:
+    """How much of ``config.recompile_limit`` one of the objects that share a site has used.
+
+    ``native`` says why the object runs natively from now on.
+    """
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.native: str | None = None
+
+    def reset(self) -> None:
+        self.made = 0
+        self.native = None
+
+
 class Site:
     """Plans of one code object, or of one continuation, under one backend.
 
@@ -92,17 +107,27 @@ class Site:
                 return found
         return first(*values)  # which another thread may have put there just now
 
-    def compile(self, values: Sequence[Any], start: Callable[[Symbolic], Frame]) -> Plan:
-        """Capture and compile a plan for ``values``; :class:`Native` when there cannot be one."""
+    def compile(
+        self,
+        values: Sequence[Any],
+        start: Callable[[Symbolic], Frame],
+        allowance: Allowance | None = None,
+    ) -> Plan:
+        """Capture and compile a plan for ``values``; :class:`Native` when there cannot be one.
+
+        The limit holds for ``allowance``, or else for the site.
+        """
         why = self.explain(values) if self.plans else ""
-        if len(self.plans) >= config.recompile_limit:
-            self.native = (
-                f"{self.title} was compiled {len(self.plans)} times (config.recompile_limit) and "
+        made = len(self.plans) if allowance is None else allowance.made
+        if made >= config.recompile_limit:
+            native = (
+                f"{self.title} was compiled {made} times (config.recompile_limit) and "
                 f"runs natively from now on; the guard that failed last: {why}"
             )
-            count("fallbacks", self.native)
-            warnings.warn(self.native, stacklevel=_stack_level())
-            raise Native(self.native)
+            (allowance or self).native = native
+            count("fallbacks", native)
+            warnings.warn(native, stacklevel=_stack_level())
+            raise Native(native)
         if self.plans:
             count("recompiles", f"{self.title}: {why}")
             log.info("recompiling %s: %s", self.title, why)
@@ -113,6 +138,8 @@ class Site:
         except UnsupportedError as error:
             raise self.give_up(str(error)) from None
         self.plans.append(plan)
+        if allowance is not None:
+            allowance.made += 1
         self.version += 1
         if self.entries == [always_miss]:
             self.entries[:] = [plan.run]

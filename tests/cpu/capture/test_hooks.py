@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import refcompiler
 from tests.cpu.capture.oracle import Call, Case, Cases, check
 
 cases = Cases()
@@ -111,3 +112,35 @@ def call_with_a_default():
 @pytest.mark.parametrize("case", cases, ids=str)
 def test_captured_as_in_eager(case: Case):
     assert check(case) > 0
+
+
+class Sized(nn.Module):
+    def __init__(self, n: int):
+        super().__init__()
+        self.fc = nn.Linear(n, n)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+def test_instances_do_not_use_up_the_limit_of_each_other(monkeypatch):
+    monkeypatch.setattr(refcompiler.config, "recompile_limit", 2)
+    refcompiler.reset()
+    modules = [Sized(n) for n in range(2, 7)]
+    compiled = [refcompiler.compile(m, backend="eager") for m in modules]
+    for _ in range(2):
+        for n, (m, c) in enumerate(zip(modules, compiled, strict=True), 2):
+            x = t(1, n)
+            assert torch.equal(m(x), c(x))
+    assert refcompiler.counters()["graphs"] == 5
+    assert refcompiler.counters()["fallbacks"] == 0
+    with pytest.warns(UserWarning, match="compiled 2 times"):
+        for rows in (2, 3):
+            compiled[0](t(rows, 2))
+    assert refcompiler.counters()["fallbacks"] == 1
+    compiled[0](t(4, 2))  # natively
+    compiled[1](t(2, 3))  # has a plan left
+    assert refcompiler.counters()["graphs"] == 7
+    refcompiler.reset()
+    compiled[0](t(5, 2))
+    assert refcompiler.counters()["graphs"] == 1
