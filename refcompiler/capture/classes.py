@@ -19,7 +19,6 @@ from refcompiler.capture.natively import natively
 from refcompiler.capture.signals import Break
 from refcompiler.interpreter.frame import CALLED
 
-
 _FUNCTION_META = type(torch.autograd.Function)
 
 

@@ -44,6 +44,26 @@ def module_in_a_function():
     return lambda x: m(x) + m(x, k=3.0), [(t(3, 4),)] * 2, [m]
 
 
+@cases(graphs=2, breaks=1)
+def module_made_in_a_function():
+    """Its parameters, four of them, end the graph once: the whole module is made natively."""
+
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.second(self.first(x))
+
+    def f(x):
+        y = x + 1
+        module = Pair()
+        return module(y) * 2
+
+    return f, [(t(3, 4),)]
+
+
 @cases()
 def module_argument():
     return lambda m, x: m(x), [(m := Net(), t(3, 4)), (m, t(3, 4))]

@@ -292,6 +292,23 @@ def custom_identity_without_gradients():
     return lambda x: Itself.apply(x), [(t(3),)] * 2
 
 
+@cases()
+def custom_gradient_of_a_class_made_in_the_frame():
+    def f(x):
+        class Fifth(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, a):
+                return a * 2
+
+            @staticmethod
+            def backward(ctx, g):
+                return g * 5
+
+        return Fifth.apply(x + 1) * 3
+
+    return f, [(grad(3),)] * 2
+
+
 # ---- branches and loops -----------------------------------------------------------------------
 
 
@@ -316,6 +333,19 @@ def loop():
         )
 
     return f, [(t(3), torch.tensor(3)), (t(3), torch.tensor(5))]
+
+
+@cases()
+def associative_scan():
+    from torch._higher_order_ops.associative_scan import associative_scan as scan
+
+    def combine(left, right):
+        return left[0] * right[0], right[0] * left[1] + right[1]
+
+    def f(a, b, reverse):
+        return scan(combine, (a, b), dim=1, reverse=reverse, combine_mode="generic")
+
+    return f, [(t(2, 9, 3), t(2, 9, 3), True)] * 2
 
 
 # ---- nested regions ---------------------------------------------------------------------------

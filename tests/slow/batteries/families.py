@@ -54,7 +54,8 @@ _MORE: dict[str, dict[str, Any]] = {
         "num_feat_extract_layers": 2,
     },
 }  # fmt: skip
-_READ_ONLY = {"Falcon": ("head_dim",)}
+#: What a configuration answers but does not take.
+_READ_ONLY = {"Falcon": ("head_dim",), "XLNet": ("max_position_embeddings",)}
 
 
 def families() -> list[str]:
