@@ -40,11 +40,16 @@ ROWS = (
     Row("written by index", "inputs", '''
         def program(x, i):
             x[0] = 7
-            x[1:3] = x[2:4]
+            x[1:3] = x[2:4].clone()
             x[i[:2]] += 1
             x[x > 6] = 0
             return x.sum()
         ''', ("f(x, i)", "f(x2, i)")),
+    Row("overlapping write refused", "inputs", '''
+        def program(x):
+            x[1:3] = x[2:4]
+            return x * 2
+        ''', SAME),
     Row("shifted over itself", "inputs", '''
         def program(x):
             x[1:] = x[:-1].clone()
