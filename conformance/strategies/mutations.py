@@ -77,7 +77,7 @@ def cases(draw: st.DrawFn, pair: str, device: str = "cpu") -> Case:
     )  # fmt: skip
 
 
-def _fill(draw: Callable, template: str, names: dict[str, list[str]]) -> str:  # type: ignore[type-arg]
+def _fill(draw: Callable, template: str, names: dict[str, list[str]]) -> str:
     words = {
         "a": draw(st.sampled_from(names["a"])),
         "b": draw(st.sampled_from(names["a"])),
