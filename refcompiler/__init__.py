@@ -33,7 +33,7 @@ _PUBLIC = {
             "nested_compile_region",
             "substitute_in_graph",
         ),
-        "refcompiler.capture.marks",
+        "refcompiler.capture.marking.marks",
     ),
     "counters": "refcompiler.runtime.counters",
     "config": "refcompiler.runtime.config",

@@ -13,25 +13,15 @@ from typing import Any
 import torch
 
 from refcompiler.ambient import Autocast
-from refcompiler.capture import (
-    branches,
-    classes,
-    copying,
-    custom,
-    library,
-    models,
-    modes,
-    ordering,
-    serial,
-    switches,
-    transforms,
-)
 from refcompiler.capture.calls import Calls
-from refcompiler.capture.contexts import Contexts
 from refcompiler.capture.door import Door, Recorder
+from refcompiler.capture.models import classes, copying, library, ordering, python, serial
 from refcompiler.capture.natively import interpreting
+from refcompiler.capture.regions import branches, custom, transforms
 from refcompiler.capture.signals import Break, Reason, Restart
-from refcompiler.capture.switches import Setting, restore, settings
+from refcompiler.capture.state import modes, switches
+from refcompiler.capture.state.contexts import Contexts
+from refcompiler.capture.state.switches import Setting, restore, settings
 from refcompiler.capture.values import Place
 from refcompiler.guards.kinds import Ambient
 from refcompiler.interpreter.frame import Frame
@@ -48,9 +38,9 @@ __all__ = [
     "copying",
     "custom",
     "library",
-    "models",
     "modes",
     "ordering",
+    "python",
     "serial",
     "switches",
     "transforms",

@@ -13,9 +13,9 @@ import torch
 from refcompiler.capture.assignment import Assignment
 from refcompiler.capture.iterators import shadow_generator, view_of
 from refcompiler.capture.lookup import find, is_heap
+from refcompiler.capture.models.printing import operand
 from refcompiler.capture.natively import interpreting, is_quiet, natively
 from refcompiler.capture.observe import CONSTANT_TYPES, MAPPINGS, SEQUENCES, SETS
-from refcompiler.capture.printing import operand
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import External, Lazy
 from refcompiler.interpreter.frame import UNSET

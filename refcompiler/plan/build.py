@@ -11,9 +11,9 @@ import torch
 
 from refcompiler.capture.iterators import guard_views
 from refcompiler.capture.machine import Captured
-from refcompiler.capture.modes import leave_modes
 from refcompiler.capture.signals import Reason
-from refcompiler.capture.switches import leave_switches
+from refcompiler.capture.state.modes import leave_modes
+from refcompiler.capture.state.switches import leave_switches
 from refcompiler.capture.values import is_changed
 from refcompiler.guards.kinds import Guard, storage_pattern
 from refcompiler.guards.sources import Source

@@ -8,7 +8,7 @@ from types import TracebackType
 import torch
 
 from refcompiler.ambient import Autocast
-from refcompiler.capture.switches import Setting
+from refcompiler.capture.state.switches import Setting
 from refcompiler.interpreter.tracebacks import Values, with_entry
 
 

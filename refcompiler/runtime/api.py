@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from refcompiler.backends.registry import lookup_backend
-from refcompiler.capture.marked import DISABLED
+from refcompiler.capture.marking.marked import DISABLED
 from refcompiler.errors import UnsupportedError
 from refcompiler.runtime import counters
 from refcompiler.runtime.drive import Driver

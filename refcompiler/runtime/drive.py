@@ -7,7 +7,7 @@ from types import CellType, FunctionType
 from typing import Any
 
 from refcompiler.capture.machine import Symbolic
-from refcompiler.capture.marks import ACTIVE
+from refcompiler.capture.marking.marks import ACTIVE
 from refcompiler.capture.values import External
 from refcompiler.guards.kinds import Ambient
 from refcompiler.interpreter.frame import Frame

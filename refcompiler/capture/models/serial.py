@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from refcompiler.capture.models import model
+from refcompiler.capture.models.registry import model
 from refcompiler.capture.natively import natively
 from refcompiler.capture.signals import Break
 

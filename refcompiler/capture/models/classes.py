@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from refcompiler.capture.lookup import find
-from refcompiler.capture.models import model
+from refcompiler.capture.models.registry import model
 from refcompiler.capture.natively import natively
 from refcompiler.capture.signals import Break
 from refcompiler.interpreter.frame import CALLED

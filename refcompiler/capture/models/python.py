@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from refcompiler.capture.calls import MODELS, Calls
+from refcompiler.capture.calls import Calls
+from refcompiler.capture.models.registry import constant, model, named
 from refcompiler.capture.natively import is_quiet, natively
 from refcompiler.capture.observe import MAPPINGS, SEQUENCES, SETS
 from refcompiler.capture.operators import _DUNDERS
@@ -22,47 +23,15 @@ from refcompiler.capture.values import Lazy
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.interpreter.introspection import frame_locals, super_of
 
-_KEEP: list[Any] = []  # MODELS knows callables by id
-
-
-def model(*callables: Any) -> Callable:
-    """Register a model ``(machine, frame, args, kwargs) -> value``."""
-
-    def register(function: Callable) -> Callable:
-        for callable_ in callables:
-            MODELS[id(callable_)] = function
-            _KEEP.append(callable_)
-        return function
-
-    return register
-
-
-def constant(value: Any, *callables: Any) -> None:
-    """The callables answer ``value`` while capturing."""
-    model(*callables)(lambda machine, frame, args, kwargs: value)
-
-
-def _named(paths: str) -> list[Any]:
-    """The objects at dotted paths under torch, leaving out what this torch version lacks."""
-    found = []
-    for path in paths.split():
-        value: Any = torch
-        for name in path.split("."):
-            value = getattr(value, name, None)
-        if value is not None:
-            found.append(value)
-    return found
-
-
-constant(True, *_named("compiler.is_compiling compiler.is_dynamo_compiling"))
-constant(False, *_named("compiler.is_exporting jit.is_scripting _jit_internal.is_scripting"))
-constant(False, *_named("jit.is_tracing"))
+constant(True, *named("compiler.is_dynamo_compiling"))
+constant(False, *named("compiler.is_exporting jit.is_scripting"))
+constant(False, *named("jit.is_tracing"))
 constant(None, torch._C._log_api_usage_once)
 
 
 @model(
-    *_named("_C._has_torch_function _C._has_torch_function_unary _C._has_torch_function_variadic"),
-    *_named("overrides.has_torch_function"),
+    *named("_C._has_torch_function _C._has_torch_function_unary _C._has_torch_function_variadic"),
+    *named("overrides.has_torch_function"),
 )
 def _has_torch_function(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
     """Eager has no mode here, and fakes stand for plain tensors."""
@@ -80,8 +49,8 @@ def _dispatch_modes(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> in
     return m.ambient.dispatch_modes
 
 
-constant(None, *_named("_C._get_dispatch_mode"))
-constant(False, *_named("_C._is_torch_function_mode_enabled"))
+constant(None, *named("_C._get_dispatch_mode"))
+constant(False, *named("_C._is_torch_function_mode_enabled"))
 
 
 # ---- builtins that read or write attributes ---------------------------------------------------

@@ -13,7 +13,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.utils.hooks import BackwardHook
 
 from refcompiler.capture.calls import Calls
-from refcompiler.capture.models import model
+from refcompiler.capture.models.registry import model
 from refcompiler.capture.signals import Break
 
 _MODULE_CALL = torch.nn.Module._call_impl.__code__

@@ -1,4 +1,4 @@
-"""How capture sees what users said about single functions (see :mod:`refcompiler.capture.marks`).
+"""How capture sees what users said about single functions.
 
 What was said through ``torch.compiler`` is an attribute, or an entry of a table of torch's, which
 is read if the module that holds it is loaded.
@@ -41,3 +41,9 @@ def substitute_of(function: Any) -> Any:
     found = getattr(found, "__torch_dynamo_polyfill__", None)
     module = getattr(found, "__module__", None) or "torch"
     return None if module.partition(".")[0] == "torch" else found
+
+
+def disabled_text(function: Any) -> str:
+    """The name of a disabled function, and why it is."""
+    why = function.__dict__.get(WHY_DISABLED)
+    return function.__qualname__ if not why else f"{function.__qualname__} ({why})"

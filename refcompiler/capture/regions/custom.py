@@ -13,10 +13,10 @@ import torch
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Scope
 from refcompiler.capture.effects import effects
-from refcompiler.capture.models import model
-from refcompiler.capture.regions import Region, emit, refusal, suspended
+from refcompiler.capture.models.registry import model
+from refcompiler.capture.regions.region import Region, emit, refusal, suspended
+from refcompiler.capture.regions.targets import SLOT, Differentiation, custom_function, tensors_of
 from refcompiler.capture.signals import Break
-from refcompiler.capture.targets import SLOT, Differentiation, custom_function, tensors_of
 
 _FUNCTION = torch.autograd.Function
 

@@ -13,10 +13,10 @@ import torch
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Scope
 from refcompiler.capture.effects import effects, reachable
-from refcompiler.capture.models import _named, model
-from refcompiler.capture.regions import Region, emit, refusal, suspended
+from refcompiler.capture.models.registry import model, named
+from refcompiler.capture.regions.region import Region, emit, refusal, suspended
+from refcompiler.capture.regions.targets import tensors_of
 from refcompiler.capture.signals import Break
-from refcompiler.capture.targets import tensors_of
 
 
 def _pure(m: Calls, frame: Any, function: Any, args: Sequence) -> Region:
@@ -72,7 +72,7 @@ def _results(m: Calls, *choices: Sequence[torch.Tensor]) -> tuple[torch.Tensor, 
     return tuple(made)
 
 
-@model(*_named("cond"))
+@model(*named("cond"))
 def _cond(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     names = ("pred", "true_fn", "false_fn", "operands")
     given = dict(zip(names, [m.force(a) for a in args], strict=False))
@@ -98,7 +98,7 @@ def _cond(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     return yes.form.fill(results)
 
 
-@model(*_named("_higher_order_ops.while_loop"))
+@model(*named("_higher_order_ops.while_loop"))
 def _while_loop(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     names = ("cond_fn", "body_fn", "carried_inputs")
     given = dict(zip(names, [m.force(a) for a in args], strict=False))

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from refcompiler.capture.models import model
+from refcompiler.capture.models.registry import model
 from refcompiler.capture.natively import interpreting, natively
 from refcompiler.interpreter.frame import UNSET
 

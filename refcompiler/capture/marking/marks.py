@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
-from refcompiler.capture.calls import MODELS, Calls
-from refcompiler.capture.marked import ALLOWED, CONSTANT, DISABLED, WHY_DISABLED
+from refcompiler.capture.calls import Calls
+from refcompiler.capture.marking.marked import ALLOWED, CONSTANT, DISABLED, WHY_DISABLED
+from refcompiler.capture.models.registry import MODELS
 from refcompiler.capture.natively import is_quiet
 
 

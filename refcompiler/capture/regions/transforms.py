@@ -14,12 +14,11 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from refcompiler.capture.calls import TRANSFORMING, Calls
-from refcompiler.capture.models import _named, model
+from refcompiler.capture.calls import Calls
+from refcompiler.capture.models.registry import TRANSFORMING, model, named
 from refcompiler.capture.observe import CONSTANT_TYPES
-from refcompiler.capture.regions import Region, emit, refusal, suspended
-from refcompiler.capture.signals import Break
-from refcompiler.capture.targets import (
+from refcompiler.capture.regions.region import Region, emit, refusal, suspended
+from refcompiler.capture.regions.targets import (
     SLOT,
     Form,
     checkpointed,
@@ -28,6 +27,7 @@ from refcompiler.capture.targets import (
     tensors_of,
     transformation,
 )
+from refcompiler.capture.signals import Break
 from refcompiler.interpreter.registry import native
 
 # ---- torch.func -------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ for _module in ("apis", "eager_transforms", "vmap", "functional_call"):
     TRANSFORMING[f"torch._functorch.{_module}"] = _closure
 
 
-@model(*_named("func.jvp"))
+@model(*named("func.jvp"))
 def _jvp(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     function, *rest = [m.force(a) for a in args]
     named = {k: m.force(v) for k, v in kwargs.items()}
@@ -130,7 +130,7 @@ class Pullback:
         return value
 
 
-@model(*_named("func.vjp"))
+@model(*named("func.vjp"))
 def _vjp(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     function, *primals = [m.force(a) for a in args]
     options = {k: m.force(v) for k, v in kwargs.items()}

@@ -17,8 +17,8 @@ from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Scope, version_of
 from refcompiler.capture.natively import interpreting
 from refcompiler.capture.observe import CONSTANT_TYPES
+from refcompiler.capture.regions.targets import SLOT, Form, tensors_of
 from refcompiler.capture.signals import Restart
-from refcompiler.capture.targets import SLOT, Form, tensors_of
 from refcompiler.interpreter.signals import Signal
 
 

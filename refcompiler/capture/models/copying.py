@@ -16,7 +16,7 @@ import torch
 
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.lookup import find, is_heap
-from refcompiler.capture.models import model
+from refcompiler.capture.models.registry import model
 from refcompiler.capture.observe import (
     CONSTANT_TYPES,
     IDENTITY_TYPES,

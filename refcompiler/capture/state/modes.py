@@ -15,7 +15,7 @@ from torch.amp.autocast_mode import _enter_autocast, _exit_autocast, autocast
 from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 
 from refcompiler.capture.calls import Calls
-from refcompiler.capture.models import model
+from refcompiler.capture.models.registry import model
 from refcompiler.capture.signals import Break
 
 

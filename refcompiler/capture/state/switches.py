@@ -1,6 +1,6 @@
 """Global switches of torch that a program sets: the kernels of attention, determinism, dtype.
 
-As with the modes (:mod:`refcompiler.capture.modes`), a switch is set for real while capturing, so
+As with the modes, a switch is set for real while capturing, so
 that the fakes behave as the tensors will, and by a node of the graph, which leaves every switch
 as it found it; the plan then sets those with which the program goes on.
 """
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from refcompiler.capture.calls import Calls
-from refcompiler.capture.models import model
+from refcompiler.capture.models.registry import model
 from refcompiler.capture.signals import Break
 
 

@@ -1,0 +1,134 @@
+"""Calls of classes: instances are made for real, and their initialisers are interpreted."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, Sequence
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from refcompiler.capture.lookup import find, is_heap
+from refcompiler.capture.marking.marked import (
+    DISABLED,
+    disabled_text,
+)
+from refcompiler.capture.native_calls import NativeCalls
+from refcompiler.capture.observe import CONSTANT_TYPES
+from refcompiler.capture.policy import (
+    HIGHER_ORDER_MODULES,
+    PURE_MODULES,
+)
+from refcompiler.capture.signals import Break
+from refcompiler.capture.values import External
+from refcompiler.guards.sources import Source
+from refcompiler.interpreter.frame import CALLED, UNSET, Frame
+
+
+class Instances(NativeCalls):
+    """Classes as callees."""
+
+    # ---- classes ----------------------------------------------------------------------------
+
+    def call_class(self, frame: Any, cls: type, args: Sequence, kwargs: Mapping) -> Any:
+        meta_call = find(type(cls), "__call__")[1]
+        if type(meta_call) is FunctionType:
+            if cls.__module__ == "enum" or hasattr(cls, "_member_map_"):
+                return self.call_pure(cls, args, kwargs)
+            return self.call(frame, meta_call, (cls, *args), kwargs)
+        return self.make_instance(frame, cls, args, kwargs)
+
+    def make_instance(self, frame: Any, cls: type, args: Sequence, kwargs: Mapping) -> Any:
+        """``type.__call__``: ``__new__``, then ``__init__``."""
+        if not is_heap(cls):
+            return self.call_builtin_class(frame, cls, args, kwargs)
+        if issubclass(cls, torch.Tensor) or issubclass(cls, torch.autograd.Function):
+            raise Break("tensor-kind", f"construction of a {cls.__name__}")
+        module = cls.__module__
+        if module.startswith("torch.") and module.startswith(HIGHER_ORDER_MODULES):
+            raise Break("higher-order", f"{module}.{cls.__qualname__}")
+        if cls.__dict__.get(DISABLED):
+            raise Break("disabled-function", disabled_text(cls))
+        new_source, new = self.find_guarded(cls, "__new__")
+        base = getattr(new, "__self__", object)  # whose constructor in C it is
+        if type(new) is types.BuiltinFunctionType and base is not object:
+            if is_heap(base) and base.__module__ not in PURE_MODULES:
+                raise Break("c-function", f"construction of a {cls.__qualname__}")
+        if type(new) is staticmethod:
+            new = new.__func__
+        if type(new) is FunctionType:
+            if new_source is not None:
+                self.guard("ID", new_source, find(cls, "__new__")[1])
+                self.external.setdefault(id(new), _external_staticmethod(self, new, new_source))
+            made = self.force(self.invoke(frame, new, (cls, *args), kwargs))
+            if cls not in type(made).__mro__:
+                return made
+        elif new is object.__new__:
+            made = object.__new__(cls)
+        else:
+            forced = [self.pass_native(a) for a in args]
+            if find(cls, "__init__")[0] is object and new is not object.__new__:
+                made = new(cls, *forced, **{k: self.pass_native(v) for k, v in kwargs.items()})
+            elif issubclass(cls, (BaseException, tuple, str, int, float, frozenset)):
+                made = new(cls, *forced, **{k: self.pass_native(v) for k, v in kwargs.items()})
+            else:
+                made = new(cls)
+        self.recorder.keep.append(made)
+        init_source, init = self.find_guarded(cls, "__init__")
+        if type(init) is FunctionType:
+            self.from_class(init_source, init)
+            found = self.call(frame, init, (made, *args), kwargs)
+            if found is CALLED:
+                pushed = self.frame
+                assert pushed is not None
+                pushed.on_return, pushed.extra = "init", made
+                if issubclass(cls, torch.nn.Module):
+                    self.constructors.append((pushed, self.steps))
+                return CALLED
+            return made
+        if init is object.__init__:
+            if (args or kwargs) and new is object.__new__:
+                raise TypeError(f"{cls.__name__}() takes no arguments")
+            return made
+        forced = [self.pass_native(a) for a in args]
+        init(made, *forced, **{k: self.pass_native(v) for k, v in kwargs.items()})
+        return made
+
+    def call_builtin_class(self, frame: Any, cls: type, args: Sequence, kwargs: Mapping) -> Any:
+        if cls in CONSTANT_TYPES or issubclass(cls, BaseException):
+            if args and isinstance(self.force(args[0]), torch.Tensor):
+                if not issubclass(cls, BaseException):
+                    raise Break("data-dependent-value", f"{cls.__name__}() of a tensor")
+        if cls is torch.Generator or cls.__module__.startswith("torch._C"):
+            raise Break("ambient-state", f"construction of a {cls.__qualname__}")
+        if cls is str and args:
+            return self.convert(args[0], 1) if len(args) == 1 else self.call_pure(cls, args, kwargs)
+        if cls is dict and args and self.method_of(type(self.force(args[0])), "keys") is not UNSET:
+            args = (self.mapping(args[0]), *args[1:])
+        if cls is bool and args:
+            return self.truth(args[0])
+        if cls is object:
+            made = object()
+            self.recorder.keep.append(made)
+            return made
+        if cls in (int, float, complex) and args:
+            value = self.force(args[0])
+            for name in ("__int__", "__index__") if cls is int else (f"__{cls.__name__}__",):
+                if self.method_of(type(value), name) is not UNSET:
+                    return self.force(self.call_special(value, name))
+        if cls.__module__ in PURE_MODULES or cls.__module__ == "torch":
+            return self.call_pure(cls, args, kwargs)
+        raise Break("c-function", f"class {cls.__module__}.{cls.__qualname__}")
+
+    # ---- C functions ------------------------------------------------------------------------
+
+    def instantiate(self, frame: Frame, cls: type) -> Any:
+        return self.force(self.invoke(frame, cls, []))
+
+    # filled by the machine
+    constructors: list[tuple[Frame, int]]  # of modules, and the steps that called them
+
+
+def _external_staticmethod(machine: NativeCalls, function: Any, source: Source) -> Any:
+    return External(function, machine.member(source, "__func__"))

@@ -1,0 +1,1 @@
+"""What users say about single functions, and how capture obeys."""

@@ -1,0 +1,1 @@
+"""Callables that run differently in the symbolic domain than natively."""

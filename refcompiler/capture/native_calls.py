@@ -1,0 +1,345 @@
+"""Calls of C code: operations of the graph, pure functions, models; the rest ends the graph."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from refcompiler.capture.lookup import find, is_heap
+from refcompiler.capture.marking.marked import (
+    is_allowed,
+    substitute_of,
+)
+from refcompiler.capture.models.printing import is_plain, printed
+from refcompiler.capture.natively import interpreting, natively
+from refcompiler.capture.observe import CONSTANT_TYPES, is_numpy_scalar
+from refcompiler.capture.operators import Operators, Pulled
+from refcompiler.capture.policy import (
+    AMBIENT_READERS,
+    CALLING,
+    CHANGING,
+    IMPURE_BUILTINS,
+    ITERATING,
+    PURE_MODULES,
+    READING,
+    READING_MODULES,
+    STATE_READERS,
+    bound_owner,
+    is_operation,
+    operation_name,
+)
+from refcompiler.capture.signals import Break
+from refcompiler.capture.state.contexts import Contexts
+from refcompiler.capture.values import LazyMethod
+from refcompiler.interpreter.frame import UNSET
+
+AUTOCAST_METHODS = {torch.autocast.__enter__.__code__, torch.autocast.__exit__.__code__}
+_TYPE_CALL = type.__dict__["__call__"]
+
+
+class NativeCalls(Operators):
+    """The callees that are not Python functions."""
+
+    def constants(self, args: Sequence, kwargs: Mapping) -> tuple[list, dict] | None:
+        """The arguments if all of them are constants."""
+        forced = [self.force(a) for a in args]
+        named = {k: self.force(v) for k, v in kwargs.items()}
+        if all(type(v) in CONSTANT_TYPES for v in (*forced, *named.values())):
+            return forced, named
+        return None
+
+    def call_opaque(self, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+        """A function that is one operation of the graph (``allow_in_graph``)."""
+        forced = tuple([self.pass_operand(a) for a in args])
+        named = {k: self.pass_operand(v) for k, v in kwargs.items()}
+        recorder = self.recorder
+        with recorder.suspension():
+            result = function(*forced, **named)
+        recorder.check(operation_name(function), result)
+        recorder.record(function, forced, named, result)
+        recorder.mutates = True  # nobody knows what it does to its arguments
+        return result
+
+    def call_assumed(self, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+        """A function whose value is taken to be the same at every call."""
+        given = []
+        for value in (*args, *kwargs.values()):
+            value = self.force(value)
+            if issubclass(type(value), torch.Tensor):
+                why = f"{function.__qualname__} is assumed constant and is given a tensor"
+                raise Break("operation-not-modelled", why)
+            given.append(value)
+        named = dict(zip(kwargs, given[len(args) :], strict=True))
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            value = function(*given[: len(args)], **named)
+        if type(value) in CONSTANT_TYPES:
+            return value
+        return self.lazy(self.sources.constant(value, function.__name__), value)
+
+    def call_native(self, frame: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+        if is_operation(function):
+            return self.call_operation(function, args, kwargs)
+        if is_allowed(function):
+            return self.call_opaque(function, args, kwargs)
+        name = getattr(function, "__name__", type(function).__name__)
+        bound = bound_owner(function)
+        if issubclass(type(function), types.MethodWrapperType):
+            slot = find(function.__objclass__, name)[1]
+            args = (function.__self__, *args)
+            return self.call_descriptor(frame, slot, name, args, kwargs)
+        if bound is not None:
+            return self.call_bound(function, bound, name, args, kwargs)
+        owner = getattr(function, "__self__", None)
+        if issubclass(type(owner), type) and not issubclass(
+            type(function), types.MethodWrapperType
+        ):
+            module = owner.__module__  # a class method in C, such as dict.fromkeys
+        elif hasattr(function, "__objclass__"):
+            return self.call_descriptor(frame, function, name, args, kwargs)
+        else:
+            module = getattr(function, "__module__", None) or ""
+        if module in ("torch", "torch._C") and name in STATE_READERS:
+            return self.read_state(function, args, kwargs)
+        if module == "torch._C" and name == "_set_grad_enabled":
+            return function(*map(self.force, args))
+        if "autocast" in name and frame.code in AUTOCAST_METHODS:  # they are nodes as a whole
+            return function(*map(self.force, args))
+        if module.startswith("torch"):
+            raise Break("ambient-state", f"{module}.{name}")
+        if self.is_foreign(function):
+            raise Break("c-function", f"a {type(function).__name__} from outside")
+        if module in PURE_MODULES:
+            if name in IMPURE_BUILTINS:
+                raise Break(IMPURE_BUILTINS[name], f"{module}.{name}")
+            return self.call_pure(function, args, kwargs)
+        substitute = substitute_of(function)
+        if substitute is not None:
+            return self.call(frame, substitute, args, kwargs)
+        raise Break("c-function", f"{module}.{name}".lstrip("."))
+
+    def read_state(self, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+        """A global setting of torch; what capture may change itself is in AMBIENT."""
+        given = tuple([self.force(a) for a in args])
+        name = function.__name__
+        own = self.recorder.switched and "autocast" in name  # what capture has set itself
+        if kwargs or own or name in AMBIENT_READERS:
+            return function(*given, **{k: self.force(v) for k, v in kwargs.items()})
+        found = function(*given)
+        self.guard("STATE", None, (function, given, found))
+        return found
+
+    def call_bound(
+        self, function: Any, owner: Any, name: str, args: Sequence, kwargs: Mapping
+    ) -> Any:
+        """A C method of an object."""
+        if type(owner) is ContextVar:
+            return self.contexts.call(owner, name, args, kwargs)
+        if self.is_foreign(owner):
+            if type(owner) in (types.MappingProxyType,):
+                return self.call_pure(function, args, kwargs)
+            if issubclass(type(owner), dict) and name in ("get", "__getitem__", "__contains__"):
+                return self.read_foreign_dict(owner, name, args)
+            raise Break("c-function", f"{type(owner).__name__}.{name} of an object from outside")
+        if type(owner) is str and name == "format" and is_plain(owner):
+            args = [printed(self, value) for value in args]
+            kwargs = {key: printed(self, value) for key, value in kwargs.items()}
+        if type(owner) is list and name == "sort" and not args:
+            from refcompiler.capture.models.ordering import in_order
+
+            owner[:] = in_order(self, self.frame, list(owner), kwargs)
+            return None
+        module = type(owner).__module__
+        builtin_base = any(
+            not is_heap(base) and base.__module__ in PURE_MODULES and name in base.__dict__
+            for base in type(owner).__mro__
+        )
+        if module in PURE_MODULES or builtin_base or module.startswith("refcompiler."):
+            return self.call_pure(function, args, kwargs)
+        if type(owner) is torch.device and name in ("__enter__", "__exit__"):
+            return self.call_device_block(owner, name, args)
+        if type(owner) in CONSTANT_TYPES or issubclass(type(owner), torch.Tensor):
+            return self.call_pure(function, args, kwargs)
+        raise Break("c-function", f"{type(owner).__qualname__}.{name}")
+
+    def call_device_block(self, device: torch.device, name: str, args: Sequence) -> Any:
+        """``with torch.device(...)``: the stack of function modes is as before at a graph's end."""
+        if name == "__enter__":
+            self.open_devices.append((device, self.steps))
+            return device.__enter__()
+        if not self.open_devices:
+            raise Break("ambient-state", "a block of a device that was entered before is left")
+        self.open_devices.pop()
+        return device.__exit__(*map(self.force, args))
+
+    def call_descriptor(
+        self, frame: Any, function: Any, name: str, args: Sequence, kwargs: Mapping
+    ) -> Any:
+        """An unbound slot or method of a built-in class, such as ``object.__setattr__``."""
+        if args:
+            receiver = self.force(args[0])
+            if function is _TYPE_CALL:
+                return self.make_instance(frame, receiver, args[1:], kwargs)
+            if function.__objclass__ is object:
+                if name == "__setattr__":
+                    self.plain_setattr(receiver, self.force(args[1]), args[2])
+                    return None
+                if name == "__getattribute__":
+                    return self.getattribute(receiver, self.force(args[1]))
+                if name == "__delattr__":
+                    self.plain_delattr(receiver, self.force(args[1]))
+                    return None
+            if self.is_foreign(receiver):
+                if issubclass(type(receiver), dict) and name in (
+                    "get",
+                    "__getitem__",
+                    "__contains__",
+                ):
+                    return self.read_foreign_dict(receiver, name, args[1:])
+                raise Break("c-function", f"{function.__qualname__} of an object from outside")
+            if issubclass(type(receiver), torch.Tensor):
+                return self.call_operation(function, args, kwargs)
+            args = (receiver, *args[1:])
+        if function.__objclass__.__module__ in PURE_MODULES:
+            return self.call_pure(function, args, kwargs)
+        raise Break("c-function", function.__qualname__)
+
+    def call_ufunc(self, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+        """A numpy function of numbers alone is a constant."""
+        forced = [self.force(a) for a in args]
+        for value in forced:
+            if type(value) not in CONSTANT_TYPES and not is_numpy_scalar(type(value)):
+                raise Break("c-function", f"numpy.{function.__name__}")
+        return function(*forced, **{k: self.force(v) for k, v in kwargs.items()})
+
+    def read_foreign_dict(self, value: dict, name: str, args: Sequence) -> Any:
+        """One key of an instance of a dict's subclass, as ``dict`` itself reads it."""
+        key = self.force(args[0])
+        if type(key) not in CONSTANT_TYPES and not issubclass(type(key), (type, FunctionType)):
+            raise Break("external-object", f"an item of a {type(value).__name__}")
+        source = self.external[id(value)].source
+        present = dict.__contains__(value, key)
+        self.guard("HAS" if present else "LACKS", source, key)
+        if name == "__contains__":
+            return present
+        if present:
+            item = dict.__getitem__(value, key)
+            return self.lazy(self.sources.make("dict_item", source, key), item)
+        if name == "get":
+            return args[1] if len(args) > 1 else None
+        raise KeyError(key)
+
+    def getattribute(self, value: Any, name: str) -> Any:
+        """``object.__getattribute__``: without ``__getattr__``."""
+        return self.plain_attribute(value, name)
+
+    def call_pure(self, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+        name = getattr(function, "__name__", "")
+        iterates, calls = name in ITERATING, name in CALLING
+        forced = [self.pass_native(a, iterates, calls) for a in args]
+        named = {k: self.pass_native(v, False, calls) for k, v in kwargs.items()}
+        if function in READING or getattr(function, "__module__", "") in READING_MODULES:
+            for value in forced:
+                if self.is_foreign(value) and not is_heap(type(value)):
+                    raise Break("external-object", f"{name} of a {type(value).__name__}")
+        if name in CHANGING and any(self.is_foreign(value) for value in forced):
+            raise Break("external-object", f"{name} changes an object from outside")
+        found = natively(self, function, *forced, **named)
+        self.recorder.keep.append(found)  # identity tables must not see its id again
+        return found
+
+    def pass_native(self, value: Any, iterates: bool = False, calls: bool = False) -> Any:
+        """``value`` as C code may see it that ``iterates`` over it or ``calls`` it."""
+        value = self.force(value)
+        kind = type(value)
+        if (
+            calls
+            and callable(value)
+            and (
+                kind is FunctionType
+                or (kind is MethodType and type(value.__func__) is FunctionType)
+                or kind is functools.partial
+                or self.method_of(kind, "__call__") is not UNSET
+                or (issubclass(type(value), type) and is_heap(value))
+            )
+        ):
+            return self.callback(value)
+        if hasattr(kind, "__next__") and self.is_foreign(value):
+            if iterates and type(value) is not reversed:
+                return Pulled(self, value)
+            raise Break("external-iterator", f"a {kind.__name__} from outside")
+        if iterates and not issubclass(kind, torch.Tensor):
+            if self.is_interpreted(value):
+                return Pulled(self, value)
+            if self.method_of(kind, "__iter__") is not UNSET:
+                return Pulled(self, self.iter(value))
+            if is_heap(kind) and find(kind, "__iter__")[1] is UNSET:
+                if self.method_of(kind, "__getitem__") is not UNSET:
+                    return Pulled(self, self.iter(value))
+            if self.is_foreign(value):
+                row = "external-iterator" if hasattr(kind, "__next__") else "external-object"
+                raise Break(row, f"iteration over a {kind.__name__} from outside")
+        return value
+
+    def callback(self, function: Any) -> Any:
+        """A Python function that C code may call: it runs in the interpreter."""
+        known = self.callbacks.get(id(function))
+        if known is not None:
+            return known[1]
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with interpreting():
+                return self.force(self.invoke(self.frame, function, args, kwargs))
+
+        self.callbacks[id(function)] = (function, call)
+        self.callback_of[id(call)] = function
+        return call
+
+    def call_operation(self, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+        """A torch operation, which the door records when a tensor takes part."""
+        forced = [self.pass_operand(a) for a in args]
+        named = {k: self.pass_operand(v) for k, v in kwargs.items()}
+        return function(*forced, **named)
+
+    def pass_operand(self, value: Any) -> Any:
+        value = self.force(value)
+        if self.is_foreign(value):
+            raise Break("external-object", f"a {type(value).__name__} is an operand")
+        if type(value) is FunctionType:
+            raise Break("higher-order", f"function {value.__qualname__} is an operand")
+        return value
+
+    def call_lazy_method(
+        self, frame: Any, method: LazyMethod, args: Sequence, kwargs: Mapping
+    ) -> Any:
+        lazy = method.lazy
+        if method.name == "append":
+            if len(args) == 1 and not kwargs and self.is_unseen(lazy):
+                self.append(lazy, args[0])
+                return None
+            return self.call_pure(self.observe(lazy).append, args, kwargs)
+        key = self.force(args[0])
+        if not self.is_unread(lazy) or type(key) not in CONSTANT_TYPES or kwargs:
+            return self.call_pure(getattr(self.observe(lazy), method.name), args, kwargs)
+        if method.name == "__contains__":
+            return self.contains(key, lazy)
+        if method.name == "get" and key not in lazy.value:
+            self.guard("ABSENT", lazy.source, key)
+            return args[1] if len(args) > 1 else None
+        return self.getitem(lazy, key)
+
+    def make_instance(self, frame: Any, cls: type, args: Sequence, kwargs: Mapping) -> Any:
+        raise NotImplementedError  # Instances
+
+    # filled by the machine
+    contexts: Contexts
+    steps: int
+    open_devices: list[tuple[torch.device, int]]  # blocks that were entered, and at which step
+    callbacks: dict[int, tuple[Any, Any]]
+    callback_of: dict[int, Any]
