@@ -6,14 +6,23 @@ that delegate, and the native frames between two runs of the interpreter.
 
 from __future__ import annotations
 
+import gc
 import sys
-from types import CodeType, FrameType, TracebackType
+from types import (
+    AsyncGeneratorType,
+    CodeType,
+    CoroutineType,
+    FrameType,
+    GeneratorType,
+    TracebackType,
+)
 from typing import Any
 from weakref import ref
 
 from refcompiler.interpreter.binding import SUSPENDS
 from refcompiler.interpreter.callers import CALLERS
 from refcompiler.interpreter.frame import UNSET, Frame
+from refcompiler.interpreter.generators import Activation
 from refcompiler.interpreter.registry import native
 from refcompiler.interpreter.tracebacks import DRIVERS, live_frame
 from refcompiler.interpreter.variables import visible_locals
@@ -33,22 +42,25 @@ Outside = tuple[FrameType | None, Any, Frame | None]
 
 @native
 class FrameView:
-    """A frame object for an interpreted frame. ``outside`` is what called the run it is in."""
+    """A frame object for an interpreted frame. ``outside`` is what called the run it is in.
+
+    ``driver`` is the native frame of the generator whose frame it is.
+    """
 
     __slots__ = (
         "_machine",
         "_frame",
         "_outside",
-        "_owner",
+        "_driver",
         "f_trace",
         "f_trace_lines",
         "f_trace_opcodes",
         "__weakref__",
     )
 
-    def __init__(self, machine: Any, frame: Frame, outside: Outside | None, owner: Any):
+    def __init__(self, machine: Any, frame: Frame, outside: Outside | None, driver: Any):
         self._machine, self._frame, self._outside = machine, frame, outside
-        self._owner = None if owner is None else ref(owner)  # the generator that was asked for it
+        self._driver = driver
         self.f_trace: Any = None
         self.f_trace_lines, self.f_trace_opcodes = True, False
 
@@ -99,6 +111,16 @@ class FrameView:
     def f_locals(self) -> Any:
         return visible_locals(self._machine, self._frame)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in FrameView.__slots__:
+            object.__setattr__(self, name, value)
+        else:
+            setattr(_native_frame(), name, value)  # which complains
+
+    def __delattr__(self, name: str) -> None:
+        delattr(_native_frame(), name)  # which complains, or sets f_trace to None
+        self.f_trace = None
+
     @property
     def f_back(self) -> Any:
         outside = self._outside
@@ -113,12 +135,10 @@ class FrameView:
         frame = self._frame
         if _run_of(frame) is not None:
             raise RuntimeError("cannot clear an executing frame")
-        owner = None if self._owner is None else self._owner()
-        if owner is not None:
-            for kind in ("gi", "cr", "ag"):
-                driver = getattr(owner, f"{kind}_frame", None)
-                if driver is not None:
-                    driver.clear()  # which finalises the generator, or complains
+        if self._driver is None and frame.code.co_flags & SUSPENDS:
+            self._driver = _suspended_driver(frame)
+        if self._driver is not None:
+            self._driver.clear()  # which finalises the generator, or complains
         frame.fast[:] = [UNSET] * len(frame.fast)
         frame.stack.clear()
 
@@ -160,17 +180,42 @@ class NativeView:
 FrameView.__name__ = NativeView.__name__ = "frame"  # what error messages show
 
 
-def view_of(machine: Any, frame: Frame, outside: Outside | None, owner: Any = None) -> FrameView:
+def view_of(machine: Any, frame: Frame, outside: Outside | None, driver: Any = None) -> FrameView:
     """The one view of ``frame`` as long as somebody holds it."""
     found = None if frame.view is None else frame.view()
     if found is None:
-        found = FrameView(machine, frame, outside, owner)
+        if driver is None and frame.code.co_flags & SUSPENDS and outside is not None:
+            driver = _driver_of(frame, outside[0])
+        found = FrameView(machine, frame, outside, driver)
         frame.view = ref(found)
         return found
     found._outside = outside
-    if owner is not None:
-        found._owner = ref(owner)
     return found
+
+
+def _driver_of(frame: Frame, native: FrameType | None) -> FrameType | None:
+    """What drives ``frame`` from a native frame a little further out than ``native``."""
+    while native is not None and id(native.f_code) not in DRIVERS:
+        native = native.f_back
+    return native if native is not None and native.f_locals[_HIDDEN].frame is frame else None
+
+
+def _suspended_driver(frame: Frame) -> FrameType | None:
+    """What drives ``frame``, which is suspended and has been seen in a traceback only."""
+    for activation in gc.get_referrers(frame):
+        if isinstance(activation, Activation):
+            for holder in gc.get_referrers(activation):
+                for kind, attribute in _GENERATORS.items():
+                    if type(holder) is kind:
+                        return getattr(holder, attribute)
+    return None
+
+
+_GENERATORS = {
+    GeneratorType: "gi_frame",
+    CoroutineType: "cr_frame",
+    AsyncGeneratorType: "ag_frame",
+}
 
 
 def current_view(machine: Any, frame: Frame) -> FrameView:
@@ -214,7 +259,8 @@ def _outward(native: FrameType | None, machine: Any, current: Frame | None) -> A
         elif id(native.f_code) in DRIVERS:
             activation = native.f_locals[_HIDDEN]
             if activation.delegates and activation.frame is not None:
-                return view_of(machine, activation.frame, (native.f_back, machine, current))
+                outside = native.f_back, machine, current
+                return view_of(machine, activation.frame, outside, native)
         elif not _is_internal(native):
             if _has_run(native):
                 return NativeView(native, (native.f_back, machine, current))
@@ -273,7 +319,7 @@ def shown(machine: Any, value: Any, owner: Any) -> Any:
     if type(value) is FrameType:
         if id(value.f_code) in DRIVERS and type(owner) is not TracebackType:
             frame = value.f_locals[_HIDDEN].frame
-            return value if frame is None else view_of(machine, frame, None, owner)
+            return value if frame is None else view_of(machine, frame, None, value)
         frame = live_frame(value)
         if frame is None:
             return value

@@ -15,7 +15,7 @@ from refcompiler.interpreter.binding import forget_parameters, parameters_of
 from refcompiler.interpreter.callers import CALLERS, NOBODY
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.fusion import Fused
-from refcompiler.interpreter.tracebacks import DRIVERS
+from refcompiler.interpreter.tracebacks import DRIVERS, MADE
 from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
@@ -112,6 +112,8 @@ def _forget_dead_code() -> None:
             forget_parameters(program.code)
             DRIVERS.pop(id(driver), None)
             CALLERS.difference_update(map(id, program.caller_codes.values()))
+            if program.shown is not None:
+                MADE.difference_update(program.shown.made)
 
 
 _references = sys.getrefcount

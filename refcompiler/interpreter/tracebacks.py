@@ -31,6 +31,8 @@ _PLAIN = _GENERATOR | 0x01 | 0x02  # with slots of its own (CO_OPTIMIZED and CO_
 
 #: The user's code objects by the ids of their drivers (:mod:`refcompiler.interpreter.generators`).
 DRIVERS: dict[int, CodeType] = {}
+#: The ids of the code objects that frame objects are made from, which are kept with their programs.
+MADE: set[int] = set()
 #: Before this a driver had not begun: an exception was thrown into it, and its line is right.
 _STARTED = 6  # bytes of RETURN_GENERATOR, POP_TOP and RESUME
 
@@ -48,11 +50,14 @@ def _is_internal(entry: TracebackType, outermost: bool) -> bool:
 
 
 def user_part(traceback: TracebackType | None) -> TracebackType | None:
-    """``traceback`` without the entries that lie in this package."""
+    """``traceback`` without the entries that lie in this package.
+
+    From an entry that was made for an interpreted frame on they have been dropped.
+    """
     kept: list[TracebackType] = []
     clean: TracebackType | None = traceback  # the longest tail in which nothing is dropped
     entry = traceback
-    while entry is not None:
+    while entry is not None and id(entry.tb_frame.f_code) not in MADE:
         if _is_internal(entry, not kept):
             clean = entry.tb_next
         else:
@@ -282,6 +287,7 @@ class Shown:
         if found is None:
             found = self.codes[offset, kind] = _stopped(self.code, offset, *rest)
             self.made.add(id(found))
+            MADE.add(id(found))
         return found
 
 

@@ -17,8 +17,9 @@ import re
 import textwrap
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from refcompiler.bytecode.forms import BINARY_INTRINSICS, UNARY_INTRINSICS
 from refcompiler.interpreter import fusion
@@ -65,7 +66,8 @@ class CheckedMachine(Machine):
     def __init__(self) -> None:
         super().__init__()
         self.instructions = 0
-        self.due: dict[Frame, int] = {}  # the depth a frame must have when it runs again
+        #: The depth a frame must have when it runs again. It keeps no frame alive.
+        self.due: MutableMapping[Frame, int] = WeakKeyDictionary()
         self.seen: set[str] = set()
 
     def loop(self) -> None:
