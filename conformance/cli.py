@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from refcompiler.stepper.command import step
 from specs.version import VERSION
 
 CONFORMS, DOES_NOT, COULD_NOT_RUN = 0, 1, 2
+LINE_SECONDS = 30.0  # between lines of progress, where there is no terminal for a bar
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -82,7 +84,8 @@ def conform(report: Path | None, **options: Any) -> None:
     Every case is run eagerly and compiled; everything that a user can see is compared, and what
     differs is judged against float64. A crash or a hang costs only its own case.
 
-    Exit status: 0 conforms, 1 does not, 2 could not run.
+    Exit status: 0 conforms, 1 does not, 2 could not run, or was interrupted: what was judged by
+    then is shown and written all the same.
     """
     console = Console()
     try:
@@ -99,6 +102,9 @@ def conform(report: Path | None, **options: Any) -> None:
     if report is not None:
         writing.write(found, report)
         console.print(f"report: {report / 'index.html'}", highlight=False, soft_wrap=True)
+    if found.stopped:
+        click.echo(f"refcompiler conform: {found.stopped}", err=True)
+        sys.exit(COULD_NOT_RUN)
     outcome = "conforms" if found.conforms else "does not conform"
     console.print(
         f"{found.compiler} ({found.frontend} front end) {outcome}: {len(found.results)} cases, "
@@ -113,7 +119,9 @@ main.add_command(step)
 
 
 def _run(console: Console, **options: Any) -> runner.Report:
-    """Run with a bar that counts families, and failures by verdict."""
+    """Run with a bar that counts families and failures; in a file, with a line now and then."""
+    if not console.is_terminal:
+        return runner.run(progress=lines(), **options)
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -145,6 +153,42 @@ def _run(console: Console, **options: Any) -> runner.Report:
             shown=lambda result: bar.advance(task),
         )
         return runner.run(progress=progress, **options)
+
+
+def lines(every: float = LINE_SECONDS) -> runner.Progress:
+    """Progress as lines on standard error, one in ``every`` seconds, for a log."""
+    start = last = time.monotonic()
+    total = done = cases = failures = 0
+    doing = "judging"
+
+    def show() -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= every:
+            last = now
+            text = f"{doing}: {done} of {total}, {cases} cases, {failures} failures"
+            click.echo(f"{text}, {now - start:.0f} s", err=True)
+
+    def started(families: int, ready: object) -> None:
+        nonlocal total
+        total = families
+
+    def judged(result: Result) -> None:
+        nonlocal cases, failures
+        cases += 1
+        failures += result.fails
+        show()
+
+    def step_done(_: object) -> None:
+        nonlocal done
+        done += 1
+        show()
+
+    def shrinking(count: int) -> None:
+        nonlocal total, done, doing
+        total, done, doing = count, 0, "showing failures"
+
+    return runner.Progress(started, judged, step_done, shrinking, step_done)
 
 
 if __name__ == "__main__":

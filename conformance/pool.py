@@ -153,6 +153,12 @@ class Worker:
         self.stop()
         return answer, printed
 
+    def interrupt(self) -> None:
+        """End what it runs, from another thread; its own thread sees that it died."""
+        pid = self.pid
+        if pid is not None:
+            self._kill(pid)
+
     def stop(self) -> None:
         if self.pid is not None:
             pid, self.pid = self.pid, None

@@ -142,9 +142,10 @@ class Run:
         self.versions: dict[str, str] = {}
         self.shrink_seconds = ALL_SHRINK_SECONDS
         self.error: BaseException | None = None
+        self.interrupted = False
 
     def go(self) -> Report:
-        """Run everything. Raises :class:`CannotRun`."""
+        """Run everything, or what an interrupt leaves time for. Raises :class:`CannotRun`."""
         start = time.monotonic()
         families = self._families()
         self._check_settings()
@@ -159,10 +160,14 @@ class Run:
             self.progress.started(len(families), ready)
             workers = [first, *(pool.worker() for _ in range(settings.jobs - 1))]
             self._in_threads(workers, todo, self._run_family)
-            self._in_threads(workers, self._failures(families), self._show_failure)
+            if not self.interrupted:
+                self._in_threads(workers, self._failures(families), self._show_failure)
             for worker in workers:
                 worker.stop()
-        return self._report(time.monotonic() - start)
+        stopped = ""
+        if self.interrupted:
+            stopped = f"interrupted: {len(self.results)} of {len(families)} families were begun"
+        return self._report(time.monotonic() - start, stopped)
 
     def _families(self) -> list[Family]:
         names = self.settings.suites or tuple(SUITES.names())
@@ -200,7 +205,7 @@ class Run:
 
         def work(worker: Worker) -> None:
             try:
-                while self.error is None:
+                while self.error is None and not self.interrupted:
                     do(worker, *todo.get_nowait())
             except queue.Empty:
                 return
@@ -210,9 +215,16 @@ class Run:
         threads = [threading.Thread(target=work, args=(w,), daemon=True) for w in workers]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
-        if self.error is not None:
+        try:
+            for thread in threads:
+                thread.join()
+        except KeyboardInterrupt:  # what was judged so far is worth a report
+            self.interrupted = True
+            for worker in workers:
+                worker.interrupt()
+            for thread in threads:
+                thread.join()
+        if self.error is not None and not self.interrupted:
             raise self.error
 
     def _seed(self, family: Family) -> str:
@@ -226,6 +238,8 @@ class Run:
         self.results[number] = []
         for case in cases:
             judged = worker.judge(case)
+            if self.interrupted:
+                return
             entry = None
             if not judged.verdict.conforms:
                 entry = expected_failures.expectation_for(case.id, judged.verdict, settings.xfails)
@@ -261,6 +275,8 @@ class Run:
         result = self.results[number][place]
         if shrinks and self.shrink_seconds > 0:
             result = self._shrunk(worker, family, result)
+        if self.interrupted:
+            return
         result = self._with_script(worker, result)
         self.results[number][place] = result
         with self.lock:
@@ -298,7 +314,7 @@ class Run:
             confirmed = status == 1
         return replace(result, repro=name, confirmed=confirmed, printed=printed)
 
-    def _report(self, seconds: float) -> Report:
+    def _report(self, seconds: float, stopped: str = "") -> Report:
         settings = self.settings
         results = tuple(r for number in sorted(self.results) for r in self.results[number])
         outcomes = [(result.case.id, result.conforms) for result in results]
@@ -315,8 +331,10 @@ class Run:
             versions=self.versions,
             results=results,
             seconds=seconds,
-            stale=tuple(expected_failures.stale(settings.xfails, outcomes)),
+            # Of a run that was cut short nobody knows which expectations are stale.
+            stale=() if stopped else tuple(expected_failures.stale(settings.xfails, outcomes)),
             command=settings.command(),
+            stopped=stopped,
         )
 
 

@@ -28,6 +28,7 @@ def as_data(report: Report) -> dict[str, Any]:
         "versions": dict(report.versions),
         "seconds": round(report.seconds, 2),
         "conforms": report.conforms,
+        "stopped": report.stopped,
         "comparisons": report.comparisons,
         "verdicts": {
             suite: {str(kind): n for kind, n in report.verdict_counts(suite).items()}

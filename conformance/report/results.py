@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 
 from conformance.case import Case
@@ -68,7 +68,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole run. ``settings`` are its options in words; ``versions`` what it ran on."""
+    """A whole run. ``settings`` are its options in words; ``versions`` what it ran on.
+
+    ``stopped``: why it ended before everything was judged, in a line; empty for a whole run.
+    """
 
     compiler: str
     frontend: str
@@ -78,12 +81,14 @@ class Report:
     seconds: float
     stale: tuple[Expectation, ...] = ()
     command: str = ""
-    notes: tuple[str, ...] = field(default=())
+    stopped: str = ""
 
     @property
     def conforms(self) -> bool:
-        """At least one comparison was made, and no case failed that was not expected to."""
-        return self.comparisons > 0 and not any(result.fails for result in self.results)
+        """The run is whole, compared something, and no case failed that was not expected to."""
+        if self.stopped or not self.comparisons:
+            return False
+        return not any(result.fails for result in self.results)
 
     @property
     def comparisons(self) -> int:

@@ -149,6 +149,17 @@ def exits_for_threes(gm, inputs):
     return call
 
 
+def hangs_for_threes(gm, inputs):
+    inner = Node(gm)
+
+    def call(*args):
+        while any((a == 3).any() for a in args):
+            time.sleep(0.1)
+        return inner(*args)
+
+    return call
+
+
 class BrokenFrontend:
     """A front end whose ``wrap(model)`` is what a user calls; each one has one fault."""
 

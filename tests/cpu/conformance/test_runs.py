@@ -1,6 +1,9 @@
 """Whole runs over worker processes: isolation, repro scripts, reports and exit statuses."""
 
+import functools
 import json
+import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,6 +17,7 @@ import conformance
 from conformance import cli, worker
 from conformance.case import Call, Case, Compiles, Literal, Program, Storage, Tensor, Tolerance
 from conformance.pool import CannotRun
+from conformance.runner import Progress
 from conformance.suites import SUITES, Family, Suite
 from conformance.verdict import Kind
 
@@ -151,6 +155,29 @@ def test_the_same_seed_gives_the_same_report():
 def command(*words):
     done = CliRunner().invoke(cli.main, ["conform", "--frontend", "torch", "--jobs", "1", *words])
     return done.exit_code, done.output
+
+
+def test_an_interrupt_leaves_a_report_of_what_was_judged(monkeypatch, tmp_path):
+    pressed = Progress(judged=lambda result: os.kill(os.getpid(), signal.SIGINT))
+    report = run(f"{BROKEN}:hangs_for_threes", progress=pressed, report=tmp_path)
+    assert [r.case.label for r in report.results] == ["ones"]
+    assert report.stopped == "interrupted: 1 of 1 families were begun"
+    assert report.comparisons and not report.conforms and report.seconds < 50
+
+    monkeypatch.setattr(cli, "lines", lambda: pressed)
+    status, printed = command("--backend", f"{BROKEN}:hangs_for_threes", "--report", str(tmp_path))
+    assert status == 2 and "interrupted: 1 of 1 families were begun" in printed
+    data = json.loads((tmp_path / "report.json").read_text())
+    assert len(data["results"]) == 1 and data["stopped"] and not data["conforms"]
+    assert "interrupted: 1 of 1" in (tmp_path / "index.html").read_text()
+
+
+def test_progress_in_a_log_is_lines(monkeypatch):
+    monkeypatch.setattr(cli, "lines", functools.partial(cli.lines, 0.0))
+    status, printed = command("--backend", f"{BROKEN}:right")
+    assert status == 0
+    assert "judging: 0 of 1, 3 cases, 0 failures" in printed
+    assert "judging: 1 of 1, 3 cases, 0 failures" in printed
 
 
 def test_exit_status_0_and_the_files_of_a_report(tmp_path):
