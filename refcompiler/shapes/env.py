@@ -1,0 +1,474 @@
+"""The environment of symbolic sizes: symbols, what is known of them, and what was decided."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import sympy
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from refcompiler.shapes.node import WRAPPERS, Node
+from refcompiler.shapes.operations import BINARY, FLOAT, ROUND, SAME, UNARY
+from refcompiler.shapes.ranges import ALL, INF, Knowledge, Range
+from refcompiler.shapes.relations import Assertion, Relation
+from refcompiler.shapes.text import compiled
+
+_DIVIDES = frozenset("mod int_floordiv floordiv int_truediv float_truediv".split())
+_SHIFTS = frozenset(("lshift", "rshift"))
+
+
+class ShapeEnv:
+    """Symbols and decisions of one capture. ``place`` tells the user's (file, line) that runs.
+
+    ``relations`` are what a later call has to agree with, ``assertions`` what the program has to
+    check as it runs. Attributes and methods that start with an underscore, and those without a
+    docstring, are what torch's fake tensors and tracers ask of an environment.
+    """
+
+    def __init__(self, place: Callable[[], tuple[str, int]] = lambda: ("", 0)):
+        self.place = place
+        self.knowledge = Knowledge()
+        self.relations: list[Relation] = []
+        self.assertions: list[Assertion] = []
+        self.hints: dict[sympy.Symbol, int | float] = {}
+        self.fixed: dict[sympy.Symbol, tuple[Any, tuple[str, int]]] = {}  # value, and where
+        self.on_assertion: Callable[[Assertion], None] | None = None
+        self._recorded: set[Any] = set()
+        self._replacements: dict[Any, Any] = {}
+        self._nodes: dict[tuple[Any, type], Node] = {}
+        self._numbers: dict[tuple[type, Any], Node] = {}
+        self._memo: dict[Any, Node] = {}
+        self._decided: dict[Node, Any] = {}
+        self._names = {prefix: itertools.count() for prefix in ("s", "n", "z", "u", "zuf", "b")}
+        self._quiet = 0
+        # read by torch
+        self._replacements_version_counter = 0
+        self.allow_scalar_outputs = True
+        self.allow_dynamic_output_shape_ops = True
+        self.prefer_deferred_runtime_asserts_over_guards = False
+        self.settings: Any = None
+        self.fake_tensor_cache: dict[Any, Any] = {}
+        self.pending_fresh_unbacked_symbols: list[sympy.Symbol] = []
+        self.ignorable_fresh_unbacked_symbols: list[sympy.Symbol] = []
+        self.real_tensor_prop_unbacked_vals: dict[sympy.Symbol, Any] = {}
+        self.deferred_runtime_asserts: dict[Any, Any] = {}
+        self.unbacked_renamings: dict[Any, Any] = {}
+        self._translation_validation_enabled = False
+
+    # ---- symbols ----------------------------------------------------------------------------
+
+    def size(self, hint: int, low: int = 2, high: float = INF) -> Any:
+        """A symbol for a dimension, or the number itself where it is 0 or 1."""
+        if hint < 2:
+            return hint
+        symbol = sympy.Symbol(f"s{next(self._names['s'])}", integer=True, positive=True)
+        self.knowledge.bound(symbol, Range(low, high))
+        return self._backed(symbol, int, hint)
+
+    def integer(self, hint: int) -> Any:
+        """A symbol for a number of the program, of any sign; 0 and 1 stay themselves."""
+        if hint in (0, 1):
+            return hint
+        symbol = sympy.Symbol(f"n{next(self._names['n'])}", integer=True)
+        self.knowledge.bound(symbol, ALL)
+        return self._backed(symbol, int, hint)
+
+    def floating(self, hint: float) -> Any:
+        """A symbol for a float that is an ordinary number; other ones stay themselves."""
+        if hint != hint or hint in (0.0, INF, -INF):
+            return hint
+        symbol = sympy.Symbol(f"z{next(self._names['z'])}", real=True)
+        return self._backed(symbol, float, hint)
+
+    def _backed(self, symbol: sympy.Symbol, pytype: type, hint: Any) -> Any:
+        self.hints[symbol] = hint
+        return WRAPPERS[pytype](self.node(symbol, pytype, hint))
+
+    def create_unbacked_symint(self) -> Any:
+        symbol = sympy.Symbol(f"u{next(self._names['u'])}", integer=True)
+        self.knowledge.bound(symbol, Range(-(2**63), 2**63 - 1))
+        return self._fresh(symbol, int)
+
+    def create_unbacked_symfloat(self) -> Any:
+        return self._fresh(sympy.Symbol(f"zuf{next(self._names['zuf'])}", real=True), float)
+
+    def create_unbacked_symbool(self) -> Any:
+        symbol = sympy.Symbol(f"b{next(self._names['b'])}", integer=True)
+        self.knowledge.bound(symbol, Range(0, 1))
+        self._fresh(symbol, int)
+        return WRAPPERS[bool](self.node(sympy.Eq(symbol, 1), bool, None))
+
+    def _fresh(self, symbol: sympy.Symbol, pytype: type) -> Any:
+        if not self._quiet:
+            self.pending_fresh_unbacked_symbols.append(symbol)
+        return WRAPPERS[pytype](self.node(symbol, pytype, None))
+
+    def is_unbacked(self, expression: Any) -> bool:
+        """Whether the value of ``expression`` is known only when the program runs."""
+        return any(symbol not in self.hints for symbol in expression.free_symbols)
+
+    def is_unbacked_symint(self, symbol: Any) -> bool:
+        return symbol.is_Symbol and symbol not in self.hints
+
+    # ---- nodes ------------------------------------------------------------------------------
+
+    def number(self, pytype: type, value: Any) -> Node:
+        """The node of a number."""
+        key = (pytype, repr(value) if pytype is float else value)
+        found = self._numbers.get(key)
+        if found is None:
+            made = {int: sympy.Integer, float: sympy.Float, bool: sympy.sympify}[pytype]
+            found = self._numbers[key] = Node(self, made(value), pytype, value, value)
+        return found
+
+    def node(self, expr: Any, pytype: type, hint: Any) -> Node:
+        """The node of an expression whose value in this capture is ``hint`` (None: unbacked)."""
+        if expr.is_Integer and pytype is int:
+            return self.number(int, int(expr))
+        if pytype is bool and expr in (sympy.true, sympy.false):
+            return self.number(bool, bool(expr))
+        key = (expr, pytype)
+        found = self._nodes.get(key)
+        if found is None:
+            found = self._nodes[key] = Node(self, expr, pytype, hint)
+        return found
+
+    def wrap(self, node: Node) -> Any:
+        """``torch.SymInt`` and so on; a number where it is known."""
+        if node.constant is not None:
+            return node.constant
+        return WRAPPERS[node.pytype](node)
+
+    def binary(self, name: str, a: Node, b: Node) -> Node:
+        key = (name, a, b)
+        found = self._memo.get(key)
+        if found is None:
+            found = self._binary(name, a, b)
+            self._memo[key] = found
+        return found
+
+    def _binary(self, name: str, a: Node, b: Node) -> Node:
+        row = BINARY[name]
+        if a.constant is not None and b.constant is not None:
+            made = row.meaning(a.constant, b.constant)
+            return self.number(type(made), made)
+        if b.constant is None or not b.constant:
+            self._check_operand(name, b)
+        hint = None
+        if a._hint is not None and b._hint is not None:
+            hint = row.meaning(a._hint, b._hint)
+        floats = float in (a.pytype, b.pytype)
+        gives = row.gives if row.gives is not SAME else float if floats else int
+        build = FLOAT.get(name, row.build) if floats else row.build
+        left, right = a.expr, b.expr
+        if name == "mod" and not floats:
+            if self.knowledge.range_of(left).low >= 0 and self.knowledge.range_of(right).low > 0:
+                build = _positive_mod
+        return self.node(build(left, right), gives, hint)
+
+    def _check_operand(self, name: str, b: Node) -> None:
+        """A division that went well here goes well later, and one that raised raises."""
+        if name in _DIVIDES:
+            zero = self.number(b.pytype, b.pytype(0))
+            if b._hint is None:
+                self.expect(self.binary("ne", b, zero))
+            else:
+                self.evaluate_sym_node(self.binary("eq", b, zero))
+        elif name in _SHIFTS and b._hint is not None:
+            self.evaluate_sym_node(self.binary("ge", b, self.number(int, 0)))
+
+    def unary(self, name: str, a: Node) -> Node:
+        key = (name, a)
+        found = self._memo.get(key)
+        if found is None:
+            row = UNARY[name]
+            if a.constant is not None:
+                made = row.meaning(a.constant)
+                found = self.number(type(made), made)
+            else:
+                hint = None if a._hint is None else row.meaning(a._hint)
+                gives = a.pytype if row.gives is SAME else row.gives
+                found = self.node(row.build(a.expr), gives, hint)
+            self._memo[key] = found
+        return found
+
+    def rounded(self, a: Node, digits: Any) -> Node:
+        if a.pytype is int and digits is None:
+            return a
+        if isinstance(digits, Node):
+            digits = self.evaluate_sym_node(digits)
+        parts = [] if digits is None else [sympy.Integer(digits)]
+        hint = None if a._hint is None else round(a._hint, digits)
+        gives = int if digits is None or a.pytype is int else float
+        return self.node(ROUND.build(a.expr, *parts), gives, hint)
+
+    def choice(self, condition: Node, then: Node, otherwise: Node) -> Node:
+        from torch.utils._sympy.functions import Where
+
+        if condition.constant is not None:
+            return then if condition.constant else otherwise
+        hint = None
+        if condition._hint is not None:
+            hint = then._hint if condition._hint else otherwise._hint
+        made = Where(condition.expr, then.expr, otherwise.expr)
+        return self.node(made, then.pytype, hint)
+
+    # ---- decisions --------------------------------------------------------------------------
+
+    def evaluate_sym_node(
+        self, node: Any, size_oblivious: bool = False, fallback_value: Any = None
+    ) -> Any:
+        """The value of ``node``; what it depends on becomes a relation.
+
+        ``fallback_value`` answers where the value depends on data that nobody knows yet.
+        """
+        if node.constant is not None:
+            return node.constant
+        found = self._decided.get(node)
+        if found is not None:
+            return found
+        expr = node.expr
+        if node.pytype is bool:
+            found = self.knowledge.decide(expr)
+        elif expr.is_number:
+            found = node.pytype(expr)
+        if found is None:
+            if node._hint is None:
+                return self._unknown(expr, size_oblivious, fallback_value)
+            found = node._hint
+            self._record(expr, found)
+        self._decided[node] = found
+        return found
+
+    def _record(self, expr: Any, value: Any) -> None:
+        if value is True:
+            condition = expr
+        elif value is False:
+            condition = sympy.Not(expr)
+        else:
+            condition = sympy.Eq(expr, value)
+        self.record(condition)
+
+    def record(self, condition: Any) -> None:
+        """``condition`` held: later calls have to agree."""
+        if self._quiet or condition in self._recorded or condition is sympy.true:
+            return
+        self._recorded.add(condition)
+        place = self.place()
+        self.relations.append(Relation(condition, place))
+        self._learn(condition, place)
+
+    def _unknown(self, expr: Any, size_oblivious: bool, fallback: Any) -> Any:
+        if size_oblivious:
+            found = self._oblivious(expr)
+            if found is not None:
+                return found
+        if fallback is not None:
+            return fallback
+        raise self.data_dependent(expr)
+
+    def _oblivious(self, expr: Any) -> bool | None:
+        """As if no size that depends on data were 0 or 1."""
+        assumed = Knowledge()
+        for symbol, range_ in self.knowledge.ranges.items():
+            low = 2 if symbol not in self.hints and range_.low >= 0 else range_.low
+            assumed.bound(symbol, Range(low, range_.high))
+        return assumed.decide(expr)
+
+    def data_dependent(self, expr: Any) -> Exception:
+        """The error for a decision about ``expr``, which depends on data."""
+        return GuardOnDataDependentSymNode(
+            expr, f"the program decides by {expr}, which depends on the data of a tensor"
+        )
+
+    def expect(self, node: Any) -> bool:
+        """``node`` is to be true: known, decided by the values at hand, or checked at run time."""
+        if node.constant is not None or node._hint is not None:
+            return self.evaluate_sym_node(node)
+        known = self.knowledge.decide(node.expr)
+        if known is None:
+            self.defer(node.expr)
+            return True
+        return known
+
+    def defer(self, condition: Any) -> None:
+        """The program checks ``condition`` as it runs; from here on it is known."""
+        if condition in self._recorded:
+            return
+        self._recorded.add(condition)
+        place = self.place()
+        made = Assertion(condition, place)
+        self.assertions.append(made)
+        if self.on_assertion is not None and not self._quiet:
+            self.on_assertion(made)
+        self._learn(condition, place)
+
+    # ---- knowledge --------------------------------------------------------------------------
+
+    def _learn(self, condition: Any, place: tuple[str, int]) -> None:
+        self.knowledge.learn(condition)
+        self._decided.clear()
+        if condition.func is sympy.Eq:
+            self._equate(*condition.args)
+        for symbol in condition.free_symbols:
+            range_ = self.knowledge.ranges.get(symbol, ALL)
+            if range_.low == range_.high and symbol not in self._replacements:
+                self._replace(symbol, sympy.Integer(int(range_.low)))
+        for symbol in condition.free_symbols & self._replacements.keys():
+            value = self._replacements[symbol]
+            if value.is_number and symbol not in self.fixed:
+                self.fixed[symbol] = (value, place)
+
+    def _equate(self, left: Any, right: Any) -> None:
+        for symbol, other in ((left, right), (right, left)):
+            if not symbol.is_Symbol or symbol in other.free_symbols:
+                continue
+            if other.is_number and (other.is_Integer or symbol not in self.knowledge.ranges):
+                self._replace(symbol, other)
+            elif other.is_Symbol and _age(symbol, self) > _age(other, self):
+                self._replace(symbol, other)
+            elif not other.is_Symbol and other.is_integer and self._is_newest(symbol, other):
+                self._replace(symbol, other)
+            else:
+                continue
+            return
+
+    def _is_newest(self, symbol: sympy.Symbol, other: Any) -> bool:
+        """What depends on data is replaced by anything, a symbol by those that came before it."""
+        if not all(s in self.knowledge.ranges for s in (symbol, *other.free_symbols)):
+            return False
+        return all(_age(symbol, self) > _age(s, self) for s in other.free_symbols)
+
+    def _replace(self, symbol: sympy.Symbol, value: Any) -> None:
+        known = self.knowledge.ranges.get(symbol, ALL)
+        value = self.replace(value)
+        if value.is_Symbol:
+            self.knowledge.bound(value, known)
+        elif value.free_symbols:
+            for bound in (sympy.Ge(value, known.lower), sympy.Le(value, known.upper)):
+                if bound not in (sympy.true, sympy.false):
+                    self.knowledge.learn(bound)
+        self._replacements = {s: v.xreplace({symbol: value}) for s, v in self._replacements.items()}
+        self._replacements[symbol] = value
+        self._replacements_version_counter += 1
+        self._memo.clear()
+        self._decided.clear()
+        self.knowledge.forget()
+
+    def replace(self, expression: Any) -> Any:
+        """``expression`` with what is known to be equal to symbols in their place."""
+        return expression.xreplace(self._replacements) if self._replacements else expression
+
+    def hint_of(self, expression: Any) -> Any:
+        """The value of ``expression`` at capture; None if it depends on data."""
+        symbols = tuple(sorted(expression.free_symbols, key=str))
+        if any(symbol not in self.hints for symbol in symbols):
+            return None
+        return compiled(expression, symbols)(*[self.hints[symbol] for symbol in symbols])
+
+    @property
+    def var_to_range(self) -> dict[sympy.Symbol, Any]:
+        from torch.utils._sympy.value_ranges import ValueRanges
+
+        return {s: ValueRanges(r.lower, r.upper) for s, r in self.knowledge.ranges.items()}
+
+    @property
+    def backed_var_to_val(self) -> dict[sympy.Symbol, Any]:
+        return {symbol: sympy.sympify(hint) for symbol, hint in self.hints.items()}
+
+    var_to_val = backed_var_to_val
+
+    def bound_sympy(self, expression: Any, size_oblivious: bool = False) -> Any:
+        from torch.utils._sympy.value_ranges import ValueRanges
+
+        found = self.knowledge.range_of(expression)
+        return ValueRanges(found.lower, found.upper)
+
+    def _maybe_evaluate_static(
+        self, expr: Any, *, compute_hint: bool = False, **options: Any
+    ) -> Any:
+        if expr.is_number:
+            return expr
+        if compute_hint:
+            found = self.hint_of(expr)
+            return None if found is None else sympy.sympify(found)
+        if not expr.is_Relational and not isinstance(expr, sympy.logic.boolalg.Boolean):
+            replaced = self.replace(expr)
+            return replaced if replaced.is_number else None
+        found = self.knowledge.decide(self.replace(expr))
+        return None if found is None else sympy.sympify(found)
+
+    def evaluate_expr(self, expr: Any, hint: Any = None, **options: Any) -> Any:
+        boolean = isinstance(expr, sympy.logic.boolalg.Boolean)
+        pytype = bool if boolean else int if expr.is_integer else float
+        return self.evaluate_sym_node(self.node(expr, pytype, self.hint_of(expr)))
+
+    def guard_or_defer_runtime_assert(self, expr: Any, message: str, **options: Any) -> bool:
+        return self.expect(self.node(self.replace(expr), bool, self.hint_of(expr)))
+
+    def size_hint(self, expr: Any, *, allow_none: bool = False) -> Any:
+        found = self.hint_of(expr)
+        if found is None and not allow_none:
+            raise self.data_dependent(expr)
+        return None if found is None else sympy.sympify(found)
+
+    def _constrain_range_for_size(
+        self, symbol: sympy.Symbol, min: int | None = None, max: int | None = None
+    ) -> None:
+        self._constrain_range(symbol, 0 if min is None else min, INF if max is None else max)
+
+    def _constrain_is_bounded(self, symbol: sympy.Symbol, high: int) -> None:
+        self._constrain_range(symbol, -INF, high)
+
+    def _constrain_range(self, symbol: Any, low: Any, high: Any) -> None:
+        if symbol.is_Symbol and symbol not in self.hints:
+            bounds = [x if x in (INF, -INF) else _finite(x) for x in (low, high)]
+            self.knowledge.bound(symbol, Range(*bounds))
+            self._decided.clear()
+
+    @contextlib.contextmanager
+    def suppress_guards(self) -> Iterator[None]:
+        self._quiet += 1
+        try:
+            yield
+        finally:
+            self._quiet -= 1
+
+    @contextlib.contextmanager
+    def ignore_fresh_unbacked_symbols(self) -> Iterator[None]:
+        before = list(self.pending_fresh_unbacked_symbols)
+        try:
+            yield
+        finally:
+            self.pending_fresh_unbacked_symbols[:] = before
+
+    def _ignore_fresh_unbacked_symbols_set(self, value: bool) -> bool:
+        return False
+
+    def set_real_tensor_prop_unbacked_vals(self, symbol: Any, value: Any) -> None:
+        self.real_tensor_prop_unbacked_vals[symbol] = value
+
+    def cleanup(self) -> None:
+        """torch asks it after a compilation; nothing is held that should not be."""
+
+
+def _positive_mod(a: Any, b: Any) -> Any:
+    from torch.utils._sympy.functions import Mod
+
+    return Mod(a, b)
+
+
+def _finite(value: Any) -> float:
+    try:
+        return int(value)
+    except (TypeError, OverflowError, ValueError, AttributeError):  # torch's integer infinities
+        return INF if value > 0 else -INF
+
+
+def _age(symbol: sympy.Symbol, env: ShapeEnv) -> tuple[bool, bool, int]:
+    """What is replaced first: what depends on data, then numbers of the program, then the new."""
+    name = str(symbol)
+    return (symbol not in env.hints, not name.startswith("s"), int(name.lstrip("snzufb")))

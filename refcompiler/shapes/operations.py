@@ -1,0 +1,127 @@
+"""One row per operation on symbolic numbers: what it means on numbers, and its expression.
+
+Sources of the meanings: CPython's ``int`` and ``float`` (floor division and remainder round
+towards minus infinity), and torch's names for the methods of a symbolic node.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import sympy
+from torch.utils._sympy import functions as F
+
+#: The result is an int if all operands are, else a float.
+SAME = "same"
+
+
+class Operation(NamedTuple):
+    """``meaning`` on Python numbers, ``build`` on expressions, and the class of the result."""
+
+    meaning: Callable[..., Any]
+    build: Callable[..., Any]
+    gives: Any
+
+
+def _remainder(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
+    return F.Mod(a, b) if a.is_nonnegative and b.is_positive else F.PythonMod(a, b)
+
+
+def _to_float(a: sympy.Expr) -> sympy.Expr:
+    return a if a.is_Float else F.ToFloat(a)
+
+
+def _round(a: sympy.Expr, digits: sympy.Expr | None = None) -> sympy.Expr:
+    return F.RoundToInt(a) if digits is None else F.RoundDecimal(a, digits)
+
+
+def _integral(function: Any) -> Callable[[sympy.Expr], sympy.Expr]:
+    return lambda a: a if a.is_integer else function(a)
+
+
+def _absolute(a: sympy.Expr) -> sympy.Expr:
+    return sympy.Abs(a)
+
+
+BINARY: dict[str, Operation] = {
+    "add": Operation(operator.add, sympy.Add, SAME),
+    "sub": Operation(operator.sub, lambda a, b: sympy.Add(a, sympy.Mul(-1, b)), SAME),
+    "mul": Operation(operator.mul, sympy.Mul, SAME),
+    "mod": Operation(operator.mod, _remainder, SAME),
+    "int_floordiv": Operation(operator.floordiv, F.FloorDiv, int),
+    "floordiv": Operation(operator.floordiv, F.FloorDiv, SAME),
+    "int_truediv": Operation(operator.truediv, F.IntTrueDiv, float),
+    "float_truediv": Operation(operator.truediv, F.FloatTrueDiv, float),
+    "pow_by_natural": Operation(operator.pow, F.PowByNatural, int),
+    "float_pow": Operation(operator.pow, F.FloatPow, float),
+    "lshift": Operation(operator.lshift, F.LShift, int),
+    "rshift": Operation(operator.rshift, F.RShift, int),
+    "sym_min": Operation(min, F.Min, SAME),
+    "sym_max": Operation(max, F.Max, SAME),
+    "bitwise_and": Operation(operator.and_, F.BitwiseFn_bitwise_and, int),
+    "bitwise_or": Operation(operator.or_, F.BitwiseFn_bitwise_or, int),
+    "bitwise_xor": Operation(operator.xor, F.BitwiseFn_bitwise_xor, int),
+    "eq": Operation(operator.eq, sympy.Eq, bool),
+    "ne": Operation(operator.ne, sympy.Ne, bool),
+    "lt": Operation(operator.lt, sympy.Lt, bool),
+    "le": Operation(operator.le, sympy.Le, bool),
+    "gt": Operation(operator.gt, sympy.Gt, bool),
+    "ge": Operation(operator.ge, sympy.Ge, bool),
+    "and_": Operation(operator.and_, sympy.And, bool),
+    "or_": Operation(operator.or_, sympy.Or, bool),
+    "sym_and": Operation(operator.and_, sympy.And, bool),
+    "sym_or": Operation(operator.or_, sympy.Or, bool),
+}
+
+
+def _opaque(name: str, meaning: Callable[[float, float], float]) -> Any:
+    """Arithmetic of floats, which rounds: nothing is reordered, cancelled or collected."""
+
+    class Rounded(sympy.Function):
+        is_real = True
+        is_integer = False
+        _torch_handler_name = name
+
+        @classmethod
+        def eval(cls, a: Any, b: Any) -> Any:
+            if a.is_Number and b.is_Number:
+                return sympy.Float(meaning(float(a), float(b)))
+            return None
+
+    Rounded.__name__ = Rounded.__qualname__ = f"Float{name.capitalize()}"
+    return Rounded
+
+
+#: The same operations where an operand is a float.
+FLOAT: dict[str, Any] = {
+    "add": _opaque("add", operator.add),
+    "sub": _opaque("sub", operator.sub),
+    "mul": _opaque("mul", operator.mul),
+    "mod": _opaque("mod", operator.mod),
+    "floordiv": _opaque("floordiv", operator.floordiv),
+}
+
+UNARY: dict[str, Operation] = {
+    "neg": Operation(operator.neg, lambda a: sympy.Mul(-1, a), SAME),
+    "pos": Operation(operator.pos, lambda a: a, SAME),
+    "abs": Operation(abs, _absolute, SAME),
+    "floor": Operation(math.floor, _integral(F.FloorToInt), int),
+    "ceil": Operation(math.ceil, _integral(F.CeilToInt), int),
+    "trunc": Operation(math.trunc, _integral(F.TruncToInt), int),
+    "sym_int": Operation(math.trunc, _integral(F.TruncToInt), int),
+    "sym_float": Operation(float, _to_float, float),
+    "sym_not": Operation(operator.not_, sympy.Not, bool),
+}
+_FLOAT_FUNCTIONS = "sqrt cos cosh sin sinh tan tanh asin acos atan exp log asinh log2".split()
+for _name in _FLOAT_FUNCTIONS:
+    UNARY[f"sym_{_name}"] = Operation(
+        getattr(math, _name), getattr(F, f"OpaqueUnaryFn_{_name}"), float
+    )
+
+#: ``round`` takes the number of digits or nothing.
+ROUND = Operation(round, _round, float)
+
+COMPARISONS = frozenset("eq ne lt le gt ge".split())

@@ -1,0 +1,141 @@
+"""Expressions as Python: what runs in guards, and what a program's values are rebuilt with."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sympy
+from torch.utils._sympy import functions as F
+
+from refcompiler.shapes.operations import FLOAT
+
+#: Names that the texts use.
+NAMES: dict[str, Any] = {}
+
+
+def named(function: Callable) -> Callable:
+    NAMES[function.__name__] = function
+    return function
+
+
+@named
+def is_dense(*numbers: int) -> bool:
+    """Whether sizes and strides (the second half of ``numbers``) leave no hole and no overlap."""
+    half = len(numbers) // 2
+    extent = 1
+    for stride, size in sorted(zip(numbers[half:], numbers[:half], strict=True)):
+        if size == 1:
+            continue
+        if stride != extent:
+            return False
+        extent *= size
+    return True
+
+
+class Dense(sympy.Function):
+    """:func:`is_dense` of expressions, as 0 or 1."""
+
+    is_integer = True
+
+    @classmethod
+    def eval(cls, *numbers: Any) -> Any:
+        if all(n.is_Integer for n in numbers):
+            return sympy.Integer(is_dense(*map(int, numbers)))
+        return None
+
+
+for _name in ("floor", "ceil", "trunc", *F.__dict__):
+    if _name.startswith("OpaqueUnaryFn_"):
+        _name = _name.removeprefix("OpaqueUnaryFn_")
+    if hasattr(math, _name):
+        NAMES[_name] = getattr(math, _name)
+
+_INFIX: dict[Any, str] = {
+    sympy.Add: " + ",
+    sympy.Mul: "*",
+    F.FloorDiv: " // ",
+    F.CleanDiv: " // ",
+    F.IntTrueDiv: " / ",
+    F.FloatTrueDiv: " / ",
+    F.Mod: " % ",
+    F.PythonMod: " % ",
+    sympy.Mod: " % ",
+    sympy.Pow: "**",
+    F.PowByNatural: "**",
+    F.FloatPow: "**",
+    F.LShift: " << ",
+    F.RShift: " >> ",
+    F.BitwiseFn_bitwise_and: " & ",
+    F.BitwiseFn_bitwise_or: " | ",
+    F.BitwiseFn_bitwise_xor: " ^ ",
+    sympy.Eq: " == ",
+    sympy.Ne: " != ",
+    sympy.Lt: " < ",
+    sympy.Le: " <= ",
+    sympy.Gt: " > ",
+    sympy.Ge: " >= ",
+    sympy.And: " and ",
+    sympy.Or: " or ",
+    FLOAT["add"]: " + ",
+    FLOAT["sub"]: " - ",
+    FLOAT["mul"]: "*",
+    FLOAT["mod"]: " % ",
+    FLOAT["floordiv"]: " // ",
+}
+_CALLS: dict[Any, str] = {
+    F.Max: "max",
+    F.Min: "min",
+    sympy.Max: "max",
+    sympy.Min: "min",
+    sympy.Abs: "abs",
+    F.ToFloat: "float",
+    F.FloorToInt: "floor",
+    F.CeilToInt: "ceil",
+    F.TruncToInt: "trunc",
+    F.TruncToFloat: "trunc",
+    F.RoundToInt: "round",
+    F.RoundDecimal: "round",
+    F.Identity: "",
+    Dense: "is_dense",
+}
+for _name, _function in F.__dict__.items():
+    if _name.startswith("OpaqueUnaryFn_"):
+        _CALLS[_function] = _name.removeprefix("OpaqueUnaryFn_")
+
+
+def python(expression: Any, name: Callable[[sympy.Symbol], str]) -> str:
+    """``expression`` as Python; ``name`` gives the text that stands for a symbol."""
+    kind = expression.func
+    if expression.is_Symbol:
+        return name(expression)
+    if expression.is_Integer:
+        return str(int(expression)) if expression >= 0 else f"({int(expression)})"
+    if expression.is_Float:
+        return repr(float(expression))
+    if expression in (sympy.true, sympy.false):
+        return str(bool(expression))
+    parts: Sequence[str] = [python(part, name) for part in expression.args]
+    infix = _INFIX.get(kind)
+    if infix is not None:
+        return f"({infix.join(parts)})"
+    call = _CALLS.get(kind)
+    if call is not None:
+        return f"{call}({', '.join(parts)})"
+    if kind is sympy.Not:
+        return f"(not {parts[0]})"
+    if kind is F.Where:
+        return f"({parts[1]} if {parts[0]} else {parts[2]})"
+    if expression.is_Rational:
+        return f"({expression.p} / {expression.q})"
+    raise TypeError(f"no text for {kind.__name__} in {expression}")
+
+
+@functools.lru_cache(4096)
+def compiled(expression: Any, symbols: tuple[sympy.Symbol, ...]) -> Callable[..., Any]:
+    """A function of the values of ``symbols`` that computes ``expression``."""
+    names = {symbol: f"v{i}" for i, symbol in enumerate(symbols)}
+    text = f"lambda {', '.join(names.values())}: {python(expression, names.__getitem__)}"
+    return eval(text, dict(NAMES))

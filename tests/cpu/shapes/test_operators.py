@@ -1,0 +1,186 @@
+"""torch's own operators on fake tensors with symbolic sizes, against the real operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from refcompiler.shapes import ShapeEnv
+from refcompiler.shapes.text import compiled
+
+Make = Callable[..., torch.Tensor]
+GROUPS: dict[str, Callable[[Any, Any, Make], Any]] = {
+    "broadcast": lambda s, t, x: x(s, 8) + x(8) * x(s, 1),
+    "matmul": lambda s, t, x: (x(s, 8) @ x(8, t), x(s, t, 4) @ x(4, 3), torch.mv(x(s, t), x(t))),
+    "view": lambda s, t, x: (
+        x(s, 8, 4).view(s, -1).view(-1, 32).reshape(s * 32),
+        x(s * 4, 8).view(s, 4, 8),
+        x(2 * s).view(2, -1),
+        x(s, t).flatten(),
+        x(s, t, 2).unflatten(2, (2, 1)),
+    ),
+    "cat": lambda s, t, x: (torch.cat([x(s, 8), x(t, 8)]), torch.stack([x(s, t), x(s, t)], 1)),
+    "slice": lambda s, t, x: (x(s, 8)[1:], x(s, 8)[:, 2:5], x(s)[::2], x(s, t)[:-1, -2:], x(s)[-1]),
+    "softmax": lambda s, t, x: (x(s, t).softmax(-1), x(s, t).log_softmax(0)),
+    "conv": lambda s, t, x: (
+        F.conv2d(x(s, 3, t, t), x(6, 3, 3, 3), padding=1, stride=2),
+        F.conv1d(x(2, 3, t), x(5, 3, 3)),
+    ),
+    "pool": lambda s, t, x: (
+        F.max_pool2d(x(s, 3, t, t), 2),
+        F.avg_pool2d(x(s, 3, t, t), 3),
+        F.adaptive_avg_pool2d(x(s, 3, t, t), (2, 2)),
+    ),
+    "factories": lambda s, t, x: (
+        torch.arange(s),
+        torch.arange(1, s),
+        torch.zeros(s, t),
+        torch.full((s, t + 1), 2.0),
+        torch.ones_like(x(s, t)),
+    ),
+    "indexing": lambda s, t, x: (
+        x(s, 8)[x(t, dtype=torch.int64)],
+        x(s, 8).gather(0, x(t, 8, dtype=torch.int64)),
+        x(s, 8).index_select(0, x(t, dtype=torch.int64)),
+        x(s, t).index_fill(0, x(1, dtype=torch.int64), 1.0),
+    ),
+    "attention": lambda s, t, x: F.scaled_dot_product_attention(
+        x(2, 4, s, 16), x(2, 4, s, 16), x(2, 4, s, 16), is_causal=True
+    ),
+    "batch_norm": lambda s, t, x: F.batch_norm(x(s, 4, t), x(4), x(4), x(4), x(4), training=True),
+    "einsum": lambda s, t, x: torch.einsum("bij,bjk->bik", x(s, 4, t), x(s, t, 5)),
+    "sort": lambda s, t, x: (x(s, t).sort(-1), x(s, t).argsort(0), x(s, t).topk(2)),
+    "unfold": lambda s, t, x: x(s, t).unfold(0, 2, 1),
+    "norms": lambda s, t, x: (F.layer_norm(x(s, t, 8), (8,)), F.group_norm(x(s, 4, t), 2)),
+    "embedding": lambda s, t, x: F.embedding(x(s, t, dtype=torch.int64), x(100, 16)),
+    "parts": lambda s, t, x: (x(s, 12).chunk(3, -1), x(s, 12).split(4, 1), x(4, s).unbind(0)),
+    "transpose": lambda s, t, x: (
+        x(s, t).T.contiguous(),
+        x(s, t, 4).permute(2, 0, 1).reshape(4, -1),
+        x(2, s).expand(5, 2, s),
+        x(s, t).T,
+        x(s, t).movedim(0, 1),
+    ),
+    "reductions": lambda s, t, x: (
+        x(s, t).mean(),
+        x(s, t).var(0),
+        x(s, t).max(1),
+        x(s, t).cumsum(0),
+        x(s, t).norm(dim=1),
+    ),
+    "losses": lambda s, t, x: (
+        F.cross_entropy(x(s, 10), x(s, dtype=torch.int64)),
+        F.mse_loss(x(s, t), x(s, t), reduction="none"),
+    ),
+    "rearranged": lambda s, t, x: (x(s, t).roll(1, 0), x(s, t).flip(0), x(s, t).repeat(2, 3)),
+    "strided": lambda s, t, x: (
+        x(s, t).as_strided((t, s), (1, t)),
+        torch.empty_strided((s, t), (t, 1)),
+        x(s, t)[1],
+    ),
+    "channels_last": lambda s, t, x: (
+        x(s, 3, t, t).to(memory_format=torch.channels_last),
+        F.relu(x(s, 3, t, t).to(memory_format=torch.channels_last)),
+    ),
+    "linalg": lambda s, t, x: (
+        torch.bmm(x(s, t, 4), x(s, 4, t)),
+        torch.outer(x(s), x(t)),
+        torch.diag(x(s)),
+        torch.tril(x(s, s)),
+        torch.linalg.norm(x(s, t)),
+    ),
+    "selection": lambda s, t, x: (
+        torch.where(x(s, t) > 0, x(s, t), x(t)),
+        x(s, t).masked_fill(x(s, t) > 0, 1.0),
+        F.one_hot(x(s, dtype=torch.int64), 10),
+        x(s).repeat_interleave(2),
+    ),
+}
+HINTS = (6, 8)
+SIZES = ((2, 4), (5, 9), (7, 7), (16, 3), (24, 40))
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [tensor for item in value for tensor in tensors(item)]
+
+
+def number(value: Any, symbols: tuple[Any, ...], sizes: tuple[int, ...]) -> int:
+    if not hasattr(value, "node"):
+        return value
+    return compiled(value.node.expr, symbols)(*sizes)
+
+
+@pytest.mark.parametrize("group", list(GROUPS))
+def test_sizes_and_strides_are_those_of_real_operators(group: str) -> None:
+    env = ShapeEnv()
+    mode = FakeTensorMode(shape_env=env)  # type: ignore[arg-type]
+    mode.cache_enabled = False
+    s, t = env.size(HINTS[0]), env.size(HINTS[1])
+    symbols = (s.node.expr, t.node.expr)
+
+    def make(*sizes: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.ones(*sizes, dtype=dtype)
+
+    with mode:
+        fakes = tensors(GROUPS[group](s, t, make))
+    conditions = [compiled(r.condition, symbols) for r in env.relations]
+    compared = 0
+    for sizes in (HINTS, *SIZES):
+        if not all(condition(*sizes) for condition in conditions):
+            assert sizes != HINTS
+            continue
+        reals = tensors(GROUPS[group](*sizes, make))
+        assert len(reals) == len(fakes)
+        for fake, real in zip(fakes, reals, strict=True):
+            assert [number(n, symbols, sizes) for n in fake.shape] == list(real.shape)
+            if not any(0 in r.shape for r in reals):
+                strides = [number(n, symbols, sizes) for n in fake.stride()]
+                assert [n for n, size in zip(strides, real.shape, strict=True) if size > 1] == [
+                    n for n, size in zip(real.stride(), real.shape, strict=True) if size > 1
+                ]
+            offset = number(fake.storage_offset(), symbols, sizes)
+            assert offset == real.storage_offset()
+            compared += 1
+    assert compared >= 3 * len(fakes)
+
+
+def test_sizes_that_depend_on_data() -> None:
+    env = ShapeEnv()
+    mode = FakeTensorMode(shape_env=env)  # type: ignore[arg-type]
+    mode.cache_enabled = False
+    with mode:
+        x = torch.zeros(env.size(6), 8)
+        found = [
+            torch.nonzero(x),
+            x[x > 0],
+            torch.unique(x),
+            torch.masked_select(x, x > 0),
+            torch.repeat_interleave(x[0].long()),
+        ]
+        assert [str(f.shape[0]) for f in found] == ["u0", "u1", "u2", "u3", "u4"]
+        count = x.sum().long().item()
+        torch._check(count >= 2)
+        assert torch.zeros(count, 3).view(-1, 3, 1).shape[0] == count
+    assert [str(a.condition) for a in env.assertions] == ["u5 >= 2"]
+    assert not env.relations
+
+
+def test_gradients() -> None:
+    env = ShapeEnv()
+    mode = FakeTensorMode(shape_env=env)  # type: ignore[arg-type]
+    mode.cache_enabled = False
+    size = env.size(6)
+    with mode:
+        x = torch.zeros(size, 8, requires_grad=True)
+        weight = torch.zeros(8, 3, requires_grad=True)
+        loss = F.cross_entropy((x @ weight).relu(), torch.zeros(size, dtype=torch.int64))
+        first, second = torch.autograd.grad(loss, [x, weight])
+    assert first.shape == (size, 8) and second.shape == (8, 3)
+    assert not env.relations
