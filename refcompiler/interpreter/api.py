@@ -17,6 +17,9 @@ from refcompiler.own_builtins import BUILTINS
 __builtins__ = BUILTINS
 
 _gettrace = sys.gettrace
+#: From 3.12 on: the name of the tool that has the given number. Debuggers and coverage have these.
+_get_tool = sys.monitoring.get_tool if sys.version_info >= (3, 12) else lambda number: None
+_WATCHERS = (0, 1)
 
 #: The frame below the user's: it only receives the value.
 _ROOT: CodeType = compile("", "<refcompiler>", "exec")
@@ -33,7 +36,8 @@ def interpret(fn: Callable, /, *args: Any, **kwargs: Any) -> Any:
     interpret at the same time.
 
     Errors: ``TypeError`` for what cannot be called, :class:`~refcompiler.errors.UnsupportedError`
-    for bytecode that the interpreter does not run and while a trace function is set,
+    for bytecode that the interpreter does not run and while a trace function or a tool of
+    ``sys.monitoring`` for debuggers or coverage is set,
     :class:`~refcompiler.errors.InternalError` for a bug of the interpreter; everything else is
     the user's own.
     """
@@ -48,6 +52,13 @@ def interpret(fn: Callable, /, *args: Any, **kwargs: Any) -> Any:
             "frames instead of the program's; call sys.settrace(None) before, or use "
             "`refcompiler step`"
         )
+    for number in _WATCHERS:
+        if (tool := _get_tool(number)) is not None:
+            raise UnsupportedError(
+                f"interpret: {tool}, which watches by sys.monitoring, would see the interpreter's "
+                f"frames instead of the program's; call sys.monitoring.free_tool_id({number}) "
+                "before, or use `refcompiler step`"
+            )
     try:
         return call_on(Machine(), fn, args, kwargs)
     except BaseException as error:

@@ -258,6 +258,16 @@ def _trace(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) ->
     return function(*args, **kwargs)
 
 
+def _monitor(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
+    """``set_events`` and ``set_local_events`` of ``sys.monitoring``, for the same reason."""
+    if len(args) > 1 and isinstance(args[-1], int) and args[-1]:
+        raise UnsupportedError(
+            f"sys.monitoring.{function.__name__}: frames that the interpreter runs cannot be "
+            "monitored; run what is to be monitored natively"
+        )
+    return function(*args, **kwargs)
+
+
 Reader = Callable[[Any, Frame, Any, Sequence, Mapping], Any]
 
 _READERS: list[tuple[Any, Reader]] = [
@@ -283,6 +293,11 @@ _READERS: list[tuple[Any, Reader]] = [
 
 if (_function := getattr(sys, "_getframemodulename", None)) is not None:  # from 3.12 on
     _READERS.append((_function, _getframemodulename))
+
+if (_monitoring := getattr(sys, "monitoring", None)) is not None:  # from 3.12 on
+    _READERS += [(_monitoring.set_events, _monitor), (_monitoring.set_local_events, _monitor)]
+    for _name in ("_settraceallthreads", "_setprofileallthreads"):
+        _READERS.append((getattr(sys, _name), _trace))
 
 for _name in ("start_new_thread", "start_new", "start_joinable_thread"):
     if hasattr(_thread, _name):

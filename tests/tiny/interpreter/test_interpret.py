@@ -138,6 +138,40 @@ def test_a_trace_function_is_refused_in_one_line() -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is of Python 3.12")
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_debugger_or_coverage_that_monitors_is_refused_in_one_line(number: int) -> None:
+    monitoring: Any = vars(sys)["monitoring"]
+    if monitoring.get_tool(number) is not None:
+        pytest.skip("the tests are being watched")
+    monitoring.use_tool_id(number, "a watcher")
+    try:
+        with pytest.raises(UnsupportedError, match="^interpret: a watcher, which") as caught:
+            interpret(everything, 1)
+    finally:
+        monitoring.free_tool_id(number)
+    assert "\n" not in str(caught.value)
+
+
+def monitors(function: str, *args: Any) -> Any:
+    return getattr(vars(sys)["monitoring"], function)(*args)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is of Python 3.12")
+def test_monitoring_from_inside_is_refused_in_one_line() -> None:
+    monitoring: Any = vars(sys)["monitoring"]
+    monitoring.use_tool_id(3, "a tool")
+    try:
+        for function, args in (("set_events", ()), ("set_local_events", (fails.__code__,))):
+            with pytest.raises(UnsupportedError, match=f"^sys.monitoring.{function}: ") as caught:
+                interpret(monitors, function, 3, *args, 1)
+            assert "\n" not in str(caught.value)
+            assert interpret(monitors, function, 3, *args, 0) is None
+        assert monitoring.get_events(3) == 0
+    finally:
+        monitoring.free_tool_id(3)
+
+
 def calls_back() -> list:
     seen: list = []
 
