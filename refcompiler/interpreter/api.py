@@ -17,9 +17,10 @@ from refcompiler.own_builtins import BUILTINS
 __builtins__ = BUILTINS
 
 _gettrace = sys.gettrace
-#: From 3.12 on: the name of the tool that has the given number. Debuggers and coverage have these.
-_get_tool = sys.monitoring.get_tool if sys.version_info >= (3, 12) else lambda number: None
-_WATCHERS = (0, 1)
+_monitoring: Any = getattr(sys, "monitoring", None)
+#: From 3.12 on: the name of the tool that has the given number.
+_get_tool = (lambda number: None) if _monitoring is None else _monitoring.get_tool
+_WATCHERS = (0, 1)  # debuggers and coverage
 
 #: The frame below the user's: it only receives the value.
 _ROOT: CodeType = compile("", "<refcompiler>", "exec")
