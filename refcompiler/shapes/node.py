@@ -98,15 +98,11 @@ class Node:
         return self
 
     def str(self) -> str:
-        return f"{self.expr}"
+        """As the number prints, once it is known."""
+        expr = self.expr
+        return repr(self.pytype(expr)) if expr.is_number else f"{expr}"
 
-    __str__ = str
-
-    def __repr__(self) -> str:  # type: ignore[valid-type]
-        return f"{self.expr}"
-
-    def _graph_repr(self) -> str:  # type: ignore[valid-type]
-        return f"{self.expr}"
+    __str__ = __repr__ = _graph_repr = str  # type: ignore[assignment]
 
     def _value_eq(self, other: Any) -> bool:
         return self is other

@@ -12,16 +12,7 @@ from torch.utils._sympy import functions as F
 
 from refcompiler.shapes.operations import FLOAT
 
-#: Names that the texts use.
-NAMES: dict[str, Any] = {}
 
-
-def named(function: Callable) -> Callable:
-    NAMES[function.__name__] = function
-    return function
-
-
-@named
 def is_dense(*numbers: int) -> bool:
     """Whether sizes and strides (the second half of ``numbers``) leave no hole and no overlap."""
     half = len(numbers) // 2
@@ -46,12 +37,6 @@ class Dense(sympy.Function):
             return sympy.Integer(is_dense(*map(int, numbers)))
         return None
 
-
-for _name in ("floor", "ceil", "trunc", *F.__dict__):
-    if _name.startswith("OpaqueUnaryFn_"):
-        _name = _name.removeprefix("OpaqueUnaryFn_")
-    if hasattr(math, _name):
-        NAMES[_name] = getattr(math, _name)
 
 _INFIX: dict[Any, str] = {
     sympy.Add: " + ",
@@ -85,25 +70,26 @@ _INFIX: dict[Any, str] = {
     FLOAT["mod"]: " % ",
     FLOAT["floordiv"]: " // ",
 }
-_CALLS: dict[Any, str] = {
-    F.Max: "max",
-    F.Min: "min",
-    sympy.Max: "max",
-    sympy.Min: "min",
-    sympy.Abs: "abs",
-    F.ToFloat: "float",
-    F.FloorToInt: "floor",
-    F.CeilToInt: "ceil",
-    F.TruncToInt: "trunc",
-    F.TruncToFloat: "trunc",
-    F.RoundToInt: "round",
-    F.RoundDecimal: "round",
-    F.Identity: "",
-    Dense: "is_dense",
+_CALLS: dict[Any, Callable] = {
+    F.Max: max,
+    F.Min: min,
+    sympy.Max: max,
+    sympy.Min: min,
+    sympy.Abs: abs,
+    F.ToFloat: float,
+    F.FloorToInt: math.floor,
+    F.CeilToInt: math.ceil,
+    F.TruncToInt: math.trunc,
+    F.TruncToFloat: math.trunc,
+    F.RoundToInt: round,
+    F.RoundDecimal: round,
+    Dense: is_dense,
 }
 for _name, _function in F.__dict__.items():
     if _name.startswith("OpaqueUnaryFn_"):
-        _CALLS[_function] = _name.removeprefix("OpaqueUnaryFn_")
+        _CALLS[_function] = getattr(math, _name.removeprefix("OpaqueUnaryFn_"))
+#: What the texts call, under names that no parameter of the user's has.
+NAMES: dict[str, Callable] = {f"__{f.__name__}": f for f in _CALLS.values()}
 
 
 def python(expression: Any, name: Callable[[sympy.Symbol], str]) -> str:
@@ -123,7 +109,9 @@ def python(expression: Any, name: Callable[[sympy.Symbol], str]) -> str:
         return f"({infix.join(parts)})"
     call = _CALLS.get(kind)
     if call is not None:
-        return f"{call}({', '.join(parts)})"
+        return f"__{call.__name__}({', '.join(parts)})"
+    if kind is F.Identity:
+        return parts[0]
     if kind is sympy.Not:
         return f"(not {parts[0]})"
     if kind is F.Where:
