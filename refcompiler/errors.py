@@ -22,6 +22,10 @@ class BackendError(RefcompilerError):
     """A backend raised, or returned something that is not what the contract promises."""
 
 
+class ConstraintViolationError(RefcompilerError):
+    """A dimension that was marked dynamic cannot be: the place of the mark, and why."""
+
+
 class InternalError(RefcompilerError):
     """Cannot happen. Please report it with the script that shows it."""
 

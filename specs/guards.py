@@ -139,6 +139,21 @@ GUARDS: Table[GuardKind] = Table(
             "a tensor of another dtype",
         ),
         GuardKind(
+            "SIZED",
+            "as TENSOR, with sizes and strides that are expressions over symbols, and the sources "
+            "of the symbols",
+            "all equal, for the values that the symbols have in this call",
+            "tensor {source}: expected {expected}, found {found}",
+            "a tensor whose sizes are in another relation",
+        ),
+        GuardKind(
+            "RELATION",
+            "a condition over symbols that a program decided by, and the sources of the symbols",
+            "it holds for the values that the symbols have in this call",
+            "expected {expected}, found {found}",
+            "sizes with which the program goes another way",
+        ),
+        GuardKind(
             "METADATA",
             "the name and value of metadata that TENSOR leaves out, because the program reads it",
             "the tensor has it: storage offset, leaf, view, shared, pinned, inference tensor",

@@ -16,9 +16,20 @@ import torch
 from torch.utils._device import DeviceContext
 
 from refcompiler.guards.iterators import Ahead, apart, fed, shape
+from refcompiler.guards.sizes import (
+    Relations,
+    SizedMeta,
+    relation_check,
+    relation_found,
+    relation_text,
+    sized_check,
+    sized_text,
+    wanted,
+)
 from refcompiler.guards.sources import NOT_SET, Source, key_at, namespace_of
 from refcompiler.interpreter.continued import suspension
 from refcompiler.interpreter.generators import activation_of
+from refcompiler.shapes.text import NAMES
 from specs.guards import GUARDS
 
 
@@ -52,6 +63,8 @@ class Guard(NamedTuple):
             return [read(source) for source in self.expected[0]], self.expected[1]
         if self.kind == "APART":
             return tuple([[read(source) for source in sources] for sources in self.expected])
+        if self.kind in ("SIZED", "RELATION"):
+            return wanted(self.expected, read)
         return self.expected
 
 
@@ -387,6 +400,16 @@ KINDS: dict[str, Kind] = {
             str(TensorMeta.of(value)) if isinstance(value, torch.Tensor) else _short(value)
         ),
     ),
+    "SIZED": Kind(
+        sized_text,
+        lambda value, want: isinstance(value, torch.Tensor)
+        and sized_check(value, want, TensorMeta.of),
+        show=str,
+        found=lambda value: (
+            str(TensorMeta.of(value)) if isinstance(value, torch.Tensor) else _short(value)
+        ),
+    ),
+    "RELATION": Kind(relation_text, relation_check, show=str, found=relation_found),
     "EMPTY": Kind(
         lambda v, want, c: f"is_empty({v})",
         lambda value, want: is_empty(value),
@@ -456,6 +479,7 @@ KINDS: dict[str, Kind] = {
 
 #: What the generated guards may name.
 NAMESPACE: dict[str, Any] = {
+    **NAMES,
     "copysign": math.copysign,
     "is_grad_enabled": torch.is_grad_enabled,
     "is_inference_mode_enabled": torch.is_inference_mode_enabled,

@@ -243,6 +243,7 @@ def failure(plan: Plan, arguments: dict[str, Any]) -> str | None:
             wanted = guard.wanted(lambda source: read(source, arguments))
             if KINDS[guard.kind].check(value, wanted):
                 continue
+            value = wanted if guard.kind == "RELATION" else value
         except Exception as error:  # as in the generated guards, what cannot be read fails
             return f"{guard.source} can no longer be read: {type(error).__name__}: {error}"
         return guard.explain(value)

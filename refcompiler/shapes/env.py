@@ -34,6 +34,7 @@ class ShapeEnv:
         self.relations: list[Relation] = []
         self.assertions: list[Assertion] = []
         self.hints: dict[sympy.Symbol, int | float] = {}
+        self.initial: dict[sympy.Symbol, Range] = {}  # the ranges that the symbols were made with
         self.fixed: dict[sympy.Symbol, tuple[Any, tuple[str, int]]] = {}  # value, and where
         self.on_assertion: Callable[[Assertion], None] | None = None
         self._recorded: set[Any] = set()
@@ -65,6 +66,7 @@ class ShapeEnv:
         if hint < 2:
             return hint
         symbol = sympy.Symbol(f"s{next(self._names['s'])}", integer=True, positive=True)
+        self.initial[symbol] = Range(low, high)
         self.knowledge.bound(symbol, Range(low, high))
         return self._backed(symbol, int, hint)
 
@@ -73,6 +75,7 @@ class ShapeEnv:
         if hint in (0, 1):
             return hint
         symbol = sympy.Symbol(f"n{next(self._names['n'])}", integer=True)
+        self.initial[symbol] = Range(-(2**63), 2**63 - 1)
         self.knowledge.bound(symbol, ALL)
         return self._backed(symbol, int, hint)
 

@@ -1,0 +1,101 @@
+"""Guards over symbolic sizes: a tensor's layout and relations, as arithmetic on what is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import sympy
+
+from refcompiler.shapes.text import compiled, python
+
+if TYPE_CHECKING:
+    from refcompiler.guards.kinds import TensorMeta
+    from refcompiler.guards.sources import Source
+
+
+class SizedMeta(NamedTuple):
+    """What a SIZED guard expects: sizes and strides are expressions.
+
+    ``symbols`` are where the values of the symbols come from; as a guard's wanted value, those
+    values or the names of variables that hold them.
+    """
+
+    meta: TensorMeta
+    sizes: tuple[Any, ...]
+    strides: tuple[Any, ...]
+    symbols: Mapping[sympy.Symbol, Any]
+
+    def used(self) -> set[sympy.Symbol]:
+        return {s for e in (*self.sizes, *self.strides) for s in e.free_symbols}
+
+    def __str__(self) -> str:
+        names = {str(s): str(self.symbols[s]) for s in self.used()}
+        where = ", ".join(f"{name} = {source}" for name, source in sorted(names.items()))
+        return f"{self.meta.cls.__name__} of {self.sizes}, strides {self.strides}, {where}"
+
+
+class Relations(NamedTuple):
+    """A condition over symbols, and where their values come from (or the values, or names)."""
+
+    condition: Any
+    symbols: Mapping[sympy.Symbol, Any]
+
+    def __str__(self) -> str:
+        return python(self.condition, lambda symbol: str(self.symbols[symbol]))
+
+
+def wanted(expected: Any, read: Callable[[Source], Any]) -> Any:
+    """``expected`` with each symbol's source replaced by what ``read`` gives for it."""
+    used = expected.used() if isinstance(expected, SizedMeta) else expected.symbols
+    return expected._replace(symbols={s: read(expected.symbols[s]) for s in used})
+
+
+def _listed(expressions: tuple[Any, ...], want: SizedMeta) -> str:
+    texts = [python(e, lambda symbol: want.symbols[symbol]) for e in expressions]
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+
+
+def sized_text(v: str, want: SizedMeta, constant: Callable[[Any], str]) -> str:
+    meta = want.meta
+    return " and ".join(
+        [
+            f"type({v}) is {constant(meta.cls)}",
+            f"{v}.dtype is {constant(meta.dtype)}",
+            f"{v}.shape == {_listed(want.sizes, want)}",
+            f"{v}.stride() == {_listed(want.strides, want)}",
+            f"{v}.requires_grad is {meta.requires_grad}",
+            f"{v}.device == {constant(meta.device)}",
+            f"{v}.is_conj() is {meta.conj}",
+            f"{v}.is_neg() is {meta.neg}",
+        ]
+    )
+
+
+def _values(expressions: tuple[Any, ...], values: Mapping[sympy.Symbol, Any]) -> tuple[int, ...]:
+    found = []
+    for expression in expressions:
+        symbols = tuple(sorted(expression.free_symbols, key=str))
+        found.append(compiled(expression, symbols)(*[values[s] for s in symbols]))
+    return tuple(found)
+
+
+def sized_check(value: Any, want: SizedMeta, of: Callable[[Any], TensorMeta]) -> bool:
+    found = of(value)
+    sizes, strides = _values(want.sizes, want.symbols), _values(want.strides, want.symbols)
+    return found == want.meta._replace(shape=sizes, stride=strides)  # type: ignore[arg-type]
+
+
+def relation_text(v: str, want: Relations, constant: Callable[[Any], str]) -> str:
+    return python(want.condition, lambda symbol: want.symbols[symbol])
+
+
+def relation_check(value: Any, want: Relations) -> bool:
+    return bool(_values((want.condition,), want.symbols)[0])
+
+
+def relation_found(value: Any) -> str:
+    """``value`` is the wanted relation with its values."""
+    if not isinstance(value, Relations):
+        return "other sizes"
+    return ", ".join(f"{symbol} = {number}" for symbol, number in value.symbols.items())
