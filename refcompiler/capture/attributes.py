@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from refcompiler.capture.arithmetic import CLASSES
 from refcompiler.capture.lookup import Lookup, find, is_heap, namespace_of
 from refcompiler.capture.natively import is_quiet
 from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES
@@ -20,6 +21,7 @@ from refcompiler.capture.signals import Break
 from refcompiler.capture.values import DELETED, External, Lazy, LazyMethod, Rethrown
 from refcompiler.guards.sources import Source
 from refcompiler.interpreter.frame import UNSET
+from refcompiler.shapes.node import SYMBOLS
 
 _MODULE_DICTS = ("_parameters", "_buffers", "_modules")
 _module_getattr = torch.nn.Module.__getattr__
@@ -49,6 +51,8 @@ class Attributes(Lookup):
         if issubclass(type(value), torch.Tensor):
             return self.tensor_attribute(value, name)
         kind = type(value)
+        if kind in SYMBOLS:
+            return getattr(self.sizes.plain(value), name)
         if kind is FunctionType:
             return self.function_attribute(value, name)
         if issubclass(type(value), type):
@@ -423,6 +427,8 @@ class Attributes(Lookup):
         value = self.force(value)
         if issubclass(type(value), torch.Tensor):
             return torch.nn.Parameter if getattr(value, "_is_param", False) else torch.Tensor
+        if type(value) in SYMBOLS:
+            return CLASSES[type(value)]
         return type(value)
 
     def has_special(self, value: Any, name: str) -> bool:

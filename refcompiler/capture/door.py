@@ -25,9 +25,11 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensor,
 )
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.node import base_types
 from torch.overrides import TorchFunctionMode
 
+from refcompiler.capture import numbers
 from refcompiler.capture.policy import (
     DATA_DEPENDENT,
     METADATA,
@@ -38,6 +40,8 @@ from refcompiler.capture.signals import Break
 from refcompiler.fakes import EagerFakeMode
 from refcompiler.guards.kinds import METADATA as UNGUARDED
 from refcompiler.guards.kinds import metadata
+from refcompiler.shapes import ShapeEnv
+from refcompiler.shapes.node import SYMBOLS
 
 _OPERATORS: dict[str, Callable] = {
     f"__{name}__": getattr(operator, name)
@@ -92,6 +96,7 @@ class Scope:
         self.names: dict[str, int] = {}
         self.modes: list[tuple[int, torch.fx.Node]] = []  # entered and not left yet
         self.regions: dict[Any, tuple[torch.fx.GraphModule, str]] = {}  # those to share
+        self.numbers: dict[Any, torch.fx.Node] = {}  # expressions -> what computes them
 
     def placeholder(self, name: str) -> torch.fx.Node:
         if name == "self" or keyword.iskeyword(name):  # taken in the graph's own forward()
@@ -133,11 +138,24 @@ class Recorder:
         self.suspended = False  # torch's own code runs around a region: nothing is recorded
         self.place: Callable[[], tuple[str, tuple]] = lambda: ("", ())
         self.metadata: Callable[[str, torch.Tensor], Any] = metadata
+        self.captures_numbers = False  # a number read from a tensor does not end the graph
 
     def add_input(self, name: str, fake: FakeTensor) -> torch.fx.Node:
         """An input of the whole graph."""
         node = self.root.placeholder(name)
         self.track(self.root, node, fake)
+        return node
+
+    def begin_symbols(self, env: ShapeEnv) -> None:
+        """From here on sizes may be symbols of ``env``."""
+        self.fake_mode.shape_env = env  # type: ignore[assignment]
+        self.fake_mode.static_shapes = False
+
+    def add_number(self, name: str, number: Any) -> torch.fx.Node:
+        """An input of the whole graph that is a number; it comes before the tensors that use it."""
+        node = self.root.placeholder(name)
+        node.meta["example_value"] = number
+        self.root.numbers[number.node.expr] = node
         return node
 
     def track(self, scope: Scope, node: torch.fx.Node, fake: torch.Tensor) -> None:
@@ -181,6 +199,8 @@ class Recorder:
                 raise Break("operation-not-modelled", "a tensor that capture did not see made")
             return node
         kind = type(value)
+        if kind in SYMBOLS:
+            return numbers.argument(self, value)
         if kind is tuple or isinstance(value, torch.Size):
             return tuple([self.argument(v) for v in value])
         if kind is list:
@@ -264,6 +284,8 @@ class Recorder:
                     self._results(part, item)
         else:
             node.meta["example_value"] = result
+        if self.fake_mode.shape_env is not None and type(result) is not tuple:
+            numbers.learn(scope, node, result)
 
 
 def _is_no_change(tensor: torch.Tensor, requires_grad: bool = True) -> bool:
@@ -300,7 +322,7 @@ class Door(TorchFunctionMode):
             self.recorder.scope.graph.call_function(func, args, kwargs)
             self.recorder.switched = True
             return found
-        if name in DATA_DEPENDENT:
+        if name in DATA_DEPENDENT and not (name == "item" and self.recorder.captures_numbers):
             raise Break("data-dependent-value", f"Tensor.{name}")
         if name in NOT_MODELLED or is_setter(func):
             if name == "grad_fn" and self.recorder.metadata("is_leaf", args[0]):
@@ -316,9 +338,13 @@ class Door(TorchFunctionMode):
             self.recorder.lift((*args, *kwargs.values()))
         try:
             result = func(*args, **kwargs)
-        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        except (
+            DataDependentOutputException,
+            DynamicOutputShapeException,
+            GuardOnDataDependentSymNode,
+        ) as error:
             row = "data-dependent-value"
-            if isinstance(error, DynamicOutputShapeException):
+            if not isinstance(error, DataDependentOutputException):
                 row = "data-dependent-shape"
             raise Break(row, name) from error
         except Exception as error:

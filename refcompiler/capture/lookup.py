@@ -14,6 +14,7 @@ from refcompiler.capture.observe import IDENTITY_TYPES, Observing
 from refcompiler.capture.values import DELETED, External, Lazy
 from refcompiler.guards.sources import Source
 from refcompiler.interpreter.frame import UNSET
+from refcompiler.shapes.node import SYMBOLS
 
 _IMMUTABLE_TYPE = 1 << 8
 _HEAP_TYPE = 1 << 9
@@ -21,7 +22,7 @@ _HEAP_TYPE = 1 << 9
 
 def is_heap(cls: type) -> bool:
     """A class made by a ``class`` statement (or like one), whose attributes may change."""
-    return cls.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE
+    return cls.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE and cls not in SYMBOLS
 
 
 def find(cls: type, name: str) -> tuple[type | None, Any]:

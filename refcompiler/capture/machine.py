@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from refcompiler.ambient import Autocast
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Door, Recorder
+from refcompiler.capture.dynamic import Policy, Sizes
 from refcompiler.capture.models import classes, copying, library, ordering, python, serial
 from refcompiler.capture.natively import interpreting
 from refcompiler.capture.regions import branches, custom, transforms
@@ -78,9 +80,10 @@ class Symbolic(Calls):
     shows_values = False
     shows_failures = False
 
-    def __init__(self, stops: dict[int, tuple[str, str]]):
+    def __init__(self, stops: dict[int, tuple[str, str]], policy: Policy | None = None):
         super().__init__(Recorder())
         self.stops = stops
+        self.sizes = Sizes(self, policy or Policy())
         self.steps = 0
         self.ambient = Ambient.now()
         self.autocast = Autocast.now()
@@ -195,6 +198,8 @@ class Symbolic(Calls):
                 raise
             except BaseException as exc:
                 error = exc
+            if isinstance(error, GuardOnDataDependentSymNode):
+                self.unwind(error)
             if not any(f.program.handler_at(f.ip - 1) for f in self._frames()):
                 self.surprise = error
                 raise Break("exception-escapes", f"{type(error).__name__}: {error}") from error
@@ -213,6 +218,12 @@ class Symbolic(Calls):
             delegate.iterator = None  # which the generator's end would close
         for rethrown in self.rethrown.values():
             rethrown.undo()
+
+    def unwind(self, error: BaseException) -> None:
+        """No handler of the user's catches what says that a size depends on data."""
+        if isinstance(error, GuardOnDataDependentSymNode):
+            raise Break("data-dependent-branch", str(error).split("\n")[0]) from error
+        super().unwind(error)
 
     def run(self, frame: Frame, error: BaseException | None = None) -> Any:
         """A nested run: entered through C or a special method, so a break restarts capture."""

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from refcompiler.capture import arithmetic
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.marking.marked import (
     is_allowed,
@@ -250,7 +251,11 @@ class NativeCalls(Operators):
                     raise Break("external-object", f"{name} of a {type(value).__name__}")
         if name in CHANGING and any(self.is_foreign(value) for value in forced):
             raise Break("external-object", f"{name} changes an object from outside")
-        found = natively(self, function, *forced, **named)
+        found = None
+        if self.sizes.env is not None:
+            found, forced, named = arithmetic.call(self, function, forced, named)
+        if found is None:
+            found = natively(self, function, *forced, **named)
         self.recorder.keep.append(found)  # identity tables must not see its id again
         return found
 

@@ -90,6 +90,8 @@ class Observing(Machine):
         self.own_namespaces: dict[int, Any] = {}  # id of a __dict__ -> the frame's own instance
         self.handed_out: dict[int, Any] = {}  # id of a __dict__ that was read -> its instance
 
+    sizes: Any  # filled by the machine
+
     # ---- guards -----------------------------------------------------------------------------
 
     def guard(self, kind: str, source: Source | None, expected: Any = None) -> None:
@@ -145,6 +147,10 @@ class Observing(Machine):
 
     def _observe(self, value: Any, source: Source) -> Any:
         kind = type(value)
+        if kind is int or kind is float:
+            number = self.sizes.number(value, source)
+            if number is not None:
+                return number
         if kind in CONSTANT_TYPES or is_numpy_scalar(kind):
             self.guard("EQUALS", source, value)
             return value

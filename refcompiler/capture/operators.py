@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from refcompiler.capture import arithmetic
 from refcompiler.capture.assignment import Assignment
 from refcompiler.capture.iterators import shadow_generator, view_of
 from refcompiler.capture.lookup import find, is_heap
@@ -19,6 +20,7 @@ from refcompiler.capture.observe import CONSTANT_TYPES, MAPPINGS, SEQUENCES, SET
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import External, Lazy
 from refcompiler.interpreter.frame import UNSET
+from refcompiler.shapes.node import SYMBOLS
 
 #: operator function -> (method, reflected method, in-place method)
 _DUNDERS: dict[Callable, tuple[str, str | None, str | None]] = {
@@ -114,7 +116,7 @@ class Operators(Assignment):
         return found
 
     def key(self, value: Any) -> Any:
-        value = self.force(value)
+        value = self.sizes.plain(self.force(value))
         if type(value) not in CONSTANT_TYPES:
             self.hashes(value)
             natively(self, hash, value)
@@ -159,6 +161,8 @@ class Operators(Assignment):
 
     def unary(self, function: Callable, value: Any) -> Any:
         value = self.force(value)
+        if type(value) in SYMBOLS:
+            return arithmetic.unary(self, function, value)
         name = _UNARY.get(function)
         if name is not None and self.method_of(type(value), name) is not UNSET:
             if not issubclass(type(value), torch.Tensor):
@@ -172,6 +176,8 @@ class Operators(Assignment):
         left, right = type(a), type(b)
         if left in CONSTANT_TYPES and right in CONSTANT_TYPES:
             return function(a, b)
+        if left in SYMBOLS or right in SYMBOLS:
+            return arithmetic.binary(self, function, a, b)
         if not is_heap(left) and not is_heap(right):
             return self._native_binary(function, a, b)
         method, reflected, inplace = _DUNDERS[function]
@@ -283,7 +289,7 @@ class Operators(Assignment):
             return made
         if self.is_foreign(value):
             raise Break("external-object", f"an item of a {type(value).__name__}")
-        return natively(self, operator.getitem, value, key)
+        return natively(self, operator.getitem, value, self.sizes.plain(key))
 
     def dict_item(self, value: Any, key: Any) -> Any:
         """An item of an instance of a dict's subclass, with ``__missing__``."""
@@ -328,13 +334,15 @@ class Operators(Assignment):
             self.call_special(value, "__setitem__", key, new)
             return
         self.check_writable(value)
+        if not issubclass(type(value), torch.Tensor):
+            key = self.sizes.plain(key)
         if type(key) in CONSTANT_TYPES:
             value[key] = new
         else:
             natively(self, operator.setitem, value, key, new)
 
     def delitem(self, value: Any, key: Any) -> None:
-        value, key = self.force(value), self.force(key)
+        value, key = self.force(value), self.sizes.plain(self.force(key))
         if self.method_of(type(value), "__delitem__") is not UNSET:
             self.call_special(value, "__delitem__", key)
             return
@@ -354,6 +362,8 @@ class Operators(Assignment):
                 self.guard("HAS" if item in inner else "ABSENT", source, item)
                 return item in inner
         item, container = self.force(item), self.force(container)
+        if type(container) not in SEQUENCES:
+            item = self.sizes.plain(item)
         if issubclass(type(container), torch.Tensor) or issubclass(type(item), torch.Tensor):
             if issubclass(type(container), torch.Tensor):
                 raise Break("data-dependent-value", "membership in a tensor")
@@ -442,6 +452,7 @@ class Operators(Assignment):
         value = self.force(value)
         if issubclass(type(value), torch.Tensor):
             raise Break("data-dependent-value", "a tensor is formatted")
+        value = self.sizes.plain(value)
         for name in ("__format__", "__str__", "__repr__"):
             if self.method_of(type(value), name) is not UNSET:
                 if name == "__format__":
@@ -459,6 +470,7 @@ class Operators(Assignment):
         value = self.force(value)
         if issubclass(type(value), torch.Tensor):
             raise Break("data-dependent-value", "a tensor is formatted")
+        value = self.sizes.plain(value)
         names = ("__str__", "__repr__") if conversion == 1 else ("__repr__",)
         for name in names:
             if self.method_of(type(value), name) is not UNSET:
@@ -469,6 +481,7 @@ class Operators(Assignment):
 
     def check_printable(self, value: Any) -> None:
         """The text of an object must not show its address, or a tensor inside it."""
+        value = self.sizes.plain(value)  # and from here on a symbol prints as that number
         kind = type(value)
         if issubclass(kind, BaseException) and self.is_foreign(value):
             self.fix_text(value)

@@ -8,6 +8,7 @@ from types import CellType
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import free_symbols
 
 from refcompiler.capture.iterators import guard_views
 from refcompiler.capture.machine import Captured
@@ -58,6 +59,8 @@ def build(
     writer = Writer()
     writer.namespace["__MISS"] = MISS
     guards = _ordered_guards(captured)
+    relations = machine.sizes.guards()
+    guards += relations
     for guard in guards:
         writer.check(guard)
     checks = writer.take()
@@ -68,9 +71,7 @@ def build(
     effects = replay(machine, rebuilder, writer)
     reads = writer.take()
 
-    lines = ["try:"]
-    lines += ["    " + line for line in checks + reads] or ["    pass"]
-    lines += ["except Exception:", "    return __MISS"]
+    lines: list[str] = []
     graph_module = None
     recorder = machine.recorder
     if recorder.operations:
@@ -79,6 +80,10 @@ def build(
         late = writer.take()
         assert not late, late
         writer.namespace["__graph"] = compile_graph(graph_module, inputs)
+        for guard in machine.sizes.guards()[len(relations) :]:  # what the backend decided by
+            guards.append(guard)
+            writer.check(guard)
+        checks += writer.take()
         call = f"__graph({', '.join(names)})"
         targets = [f"__g{i}" for i in range(len(rebuilder.outputs))]
         if targets:
@@ -104,6 +109,8 @@ def build(
     if captured.reason is not None and machine.steps == 1 and not recorder.operations:
         writer.namespace["__stands_still"] = True
     lines.append(f"return {result}")
+    entry = ["    " + line for line in checks + reads] or ["    pass"]
+    lines = ["try:", *entry, "except Exception:", "    return __MISS", *lines]
     run = writer.function(parameters, lines, title)
     return Plan(
         run,
@@ -134,7 +141,7 @@ def _ordered_guards(captured: Captured) -> list[Guard]:
     rest: list[Guard] = []
     for guard in machine.guards.values():
         is_argument = guard.source is not None and guard.source.kind == "arg"
-        (first if is_argument and guard.kind == "TENSOR" else rest).append(guard)
+        (first if is_argument and guard.kind in ("TENSOR", "SIZED") else rest).append(guard)
     return [ambient, *first, *rest]
 
 
@@ -238,13 +245,23 @@ def _graph(
     graph = root.graph
     leave_modes(root)
     graph.output(tuple(rebuilder.outputs))
-    inputs, names = [], []
+    given: dict[torch.fx.Node, tuple[Any, Source]] = {}
+    needed: set[Any] = set()  # symbols in the sizes of tensors
     for known in machine.input_order:
         real, source, fake = machine.inputs[known]
         node = root.nodes[id(fake)]
-        if not node.users:
+        if node.users:
+            given[node] = real, source
+            if machine.sizes.env is not None:
+                needed |= free_symbols(fake)
+        else:
             graph.erase_node(node)
-            continue
-        inputs.append(real)
-        names.append(writer.read(source))
+    for node, (symbol, number) in machine.sizes.inputs.items():
+        if node.users or symbol in needed:
+            given[node] = number, machine.sizes.sources[symbol]
+        else:
+            graph.erase_node(node)
+    nodes = list(graph.find_nodes(op="placeholder"))
+    inputs = [given[node][0] for node in nodes]
+    names = [writer.read(given[node][1]) for node in nodes]
     return torch.fx.GraphModule(root.module, graph), inputs, names

@@ -43,6 +43,8 @@ from refcompiler.interpreter.generators import Activation, activation_of, is_dri
 from refcompiler.interpreter.tracebacks import without_values
 from refcompiler.plan.resume import describe_suspended
 from refcompiler.plan.writer import Writer
+from refcompiler.shapes.node import SYMBOLS
+from refcompiler.shapes.text import python
 
 _ITERATORS: tuple[type, ...] = (*LEAVES, *COMPOSITES, map, filter, itertools.starmap)
 #: Iterators of dicts -> how they are made.
@@ -91,9 +93,27 @@ class Rebuilder:
         node = self.machine.recorder.node_of(value)
         if node is None:
             raise self.refuse(value)
+        return self.output(node)
+
+    def output(self, node: torch.fx.Node) -> str:
+        """The name of what the graph gives for ``node``."""
         if node not in self.outputs:
             self.outputs.append(node)
         return f"__g{self.outputs.index(node)}"
+
+    def number(self, value: Any) -> str:
+        """A symbolic number, computed from where its symbols come from."""
+
+        def name(symbol: Any) -> str:
+            source = self.machine.sizes.sources.get(symbol)
+            if source is not None:
+                return self.writer.read(source)
+            return self.output(self.machine.recorder.root.numbers[symbol])
+
+        known = self.machine.recorder.root.numbers.get(value.node.expr)
+        if known is not None and type(value) is torch.SymBool:
+            return f"bool({self.output(known)})"
+        return python(value.node.expr, name)
 
     # ---- everything -------------------------------------------------------------------------
 
@@ -104,6 +124,10 @@ class Rebuilder:
             if forced is not UNSET and not isinstance(forced, (MethodType, functools.partial)):
                 return self.expression(forced)
             return self.writer.read(value.source)
+        if kind in SYMBOLS:
+            return self.number(value)
+        if kind is torch.Size and any(type(item) in SYMBOLS for item in value):
+            return f"{self.writer.constant(torch.Size)}(({self.many(value)},))"
         if kind in CONSTANT_TYPES or value is NULL or value is UNSET or is_numpy_scalar(kind):
             return self.writer.constant(value)
         if issubclass(type(value), torch.Tensor):

@@ -238,3 +238,5 @@ for _name in UNARY:
     setattr(Node, _name, _unary(_name))
 
 WRAPPERS: dict[type, Any] = {int: torch.SymInt, float: torch.SymFloat, bool: torch.SymBool}
+#: What stands for a number whose value is an expression.
+SYMBOLS = frozenset(WRAPPERS.values())

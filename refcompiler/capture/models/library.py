@@ -14,9 +14,16 @@ from torch.utils.hooks import BackwardHook
 
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.models.registry import model
+from refcompiler.capture.numbers import check
 from refcompiler.capture.signals import Break
+from refcompiler.interpreter.introspection import frame_locals
 
 _MODULE_CALL = torch.nn.Module._call_impl.__code__
+#: What ``torch._check`` says where the program says nothing.
+_UNEXPLAINED = (
+    "Expected cond to be True, but got False. (Could this error message be improved? If so, "
+    "please report an enhancement request to PyTorch.)"
+)
 
 
 @model(torch.compiler.is_compiling)
@@ -27,7 +34,19 @@ def _is_compiling(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool
 
 @model(symbolic_shapes.expect_true)
 def _expect_true(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
-    return m.truth(args[0])
+    condition = m.force(args[0])
+    if type(condition) is not torch.SymBool or condition.node.has_hint():
+        return m.truth(condition)
+    known, env = frame_locals(m, frame), condition.node.shape_env
+    error, message = m.force(known["error_type"]), m.force(known["message"])
+    before = len(env.assertions)
+    if not env.expect(condition.node):
+        return False
+    if len(env.assertions) > before:
+        text = _UNEXPLAINED if message is None else m.force(m.invoke(frame, message, []))
+        argument = m.recorder.argument(condition)
+        m.recorder.add("call_function", check, (argument, error, text), {}, None)
+    return True
 
 
 @model(torch.is_storage)

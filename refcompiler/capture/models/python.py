@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from refcompiler.capture.arithmetic import EXAMPLES
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.models.registry import constant, model, named
 from refcompiler.capture.natively import is_quiet, natively
@@ -158,6 +159,7 @@ def _native_isinstance(m: Calls, value: Any, classes: Any) -> bool:
             if classes.__module__.startswith("torch._subclasses"):
                 return False
         return isinstance(value, classes)
+    value = EXAMPLES.get(type(value), value)
     if isinstance(classes, type) and classes in type(value).__mro__:
         return True
     source, hook = m.find_guarded(type(classes), "__instancecheck__")
@@ -200,7 +202,7 @@ def _signature(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> inspect
 
 @model(hash)
 def _hash(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
-    value = m.force(args[0])
+    value = m.sizes.plain(m.force(args[0]))
     if m.method_of(type(value), "__hash__") is not UNSET and type(value) is not torch.Tensor:
         return m.force(m.call_special(value, "__hash__"))
     if isinstance(value, (int, float, str, bytes, tuple, type(None))):

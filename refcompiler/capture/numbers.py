@@ -1,0 +1,117 @@
+"""Symbolic numbers as nodes of the graph: arguments of operations, and results that depend on data.
+
+The names are those of torch's own graphs: ``operator`` functions, ``torch.sym_max`` and its like.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import sympy
+import torch
+from torch.utils._sympy import functions as F
+
+from refcompiler.capture.signals import Break
+from refcompiler.shapes.operations import FLOAT
+
+_FUNCTIONS: dict[Any, Callable] = {
+    sympy.Add: operator.add,
+    sympy.Mul: operator.mul,
+    sympy.Pow: operator.pow,
+    F.PowByNatural: operator.pow,
+    F.FloatPow: operator.pow,
+    F.FloorDiv: operator.floordiv,
+    F.Mod: operator.mod,
+    F.PythonMod: operator.mod,
+    F.IntTrueDiv: operator.truediv,
+    F.FloatTrueDiv: operator.truediv,
+    F.LShift: operator.lshift,
+    F.RShift: operator.rshift,
+    F.Max: torch.sym_max,
+    F.Min: torch.sym_min,
+    F.ToFloat: torch.sym_float,
+    F.TruncToInt: torch.sym_int,
+    F.FloorToInt: math.floor,
+    F.CeilToInt: math.ceil,
+    F.RoundToInt: round,
+    F.RoundDecimal: round,
+    F.Where: torch.sym_ite,
+    F.BitwiseFn_bitwise_and: operator.and_,
+    F.BitwiseFn_bitwise_or: operator.or_,
+    F.BitwiseFn_bitwise_xor: operator.xor,
+    F.OpaqueUnaryFn_sqrt: torch._sym_sqrt,  # type: ignore[attr-defined]
+    sympy.Abs: operator.abs,
+    sympy.Eq: operator.eq,
+    sympy.Ne: operator.ne,
+    sympy.Lt: operator.lt,
+    sympy.Le: operator.le,
+    sympy.Gt: operator.gt,
+    sympy.Ge: operator.ge,
+    sympy.And: operator.and_,
+    sympy.Or: operator.or_,
+    sympy.Not: torch.sym_not,
+    **{function: getattr(operator, name) for name, function in FLOAT.items()},
+}
+
+
+def check(condition: bool, error: type[Exception], message: str) -> None:
+    """A condition on numbers that depend on data, as ``torch._check`` checks it in eager mode."""
+    if not condition:
+        raise error(message)
+
+
+def argument(recorder: Any, value: Any) -> Any:
+    """The node, or the number, that stands for a symbol as an argument of an operation."""
+    scope = recorder.scope
+    node = value.node
+    if scope.outer is not None:  # the inputs of an inner graph are tensors
+        return node.shape_env.evaluate_sym_node(node)
+    return _node(recorder, scope, node.expr, node.pytype)
+
+
+def _node(recorder: Any, scope: Any, expr: Any, pytype: type) -> Any:
+    if expr.is_Integer:
+        return int(expr)
+    if expr.is_Rational or expr.is_Float:
+        return float(expr)
+    found = scope.numbers.get(expr)
+    if found is not None:
+        return found
+    if expr.is_Symbol:
+        raise Break("operation-not-modelled", f"the number {expr}, which no operation gave")
+    function = _FUNCTIONS.get(expr.func)
+    if function is None:
+        raise Break("operation-not-modelled", f"the number {expr} as an argument")
+    parts = [_node(recorder, scope, part, int) for part in expr.args]
+    if expr.func in (sympy.Add, sympy.Mul, F.Max, F.Min, sympy.And, sympy.Or):
+        made = parts[0]
+        for part in parts[1:]:
+            made = scope.graph.call_function(function, (made, part))
+    else:
+        made = scope.graph.call_function(function, tuple(parts))
+    env = recorder.fake_mode.shape_env
+    made.meta["example_value"] = env.wrap(env.node(expr, pytype, env.hint_of(expr)))
+    scope.numbers[expr] = made
+    return made
+
+
+def learn(scope: Any, node: torch.fx.Node, result: Any) -> None:
+    """``node`` gives ``result``: the symbols in it that nothing gave before come from there."""
+    if isinstance(result, torch.Tensor):
+        for d, size in enumerate(result.shape):
+            if isinstance(size, torch.SymInt) and _is_new(scope, size):
+                part = scope.graph.call_method("size", (node, d))
+                part.meta["example_value"] = size
+                scope.numbers[size.node.expr] = part
+    elif _is_new(scope, result):
+        expr = result.node.expr
+        scope.numbers[expr] = node
+
+
+def _is_new(scope: Any, number: Any) -> bool:
+    expr = number.node.expr
+    env = number.node.shape_env
+    return expr not in scope.numbers and (expr.is_Symbol or expr.is_Relational) and env.is_unbacked(expr)
