@@ -22,12 +22,18 @@ DEFAULT_BACKEND = "fastpath"
 
 
 class Compiler:
-    """Everything compiled under one backend and one ``fullgraph``: a site per code object."""
+    """Everything compiled under one backend and the same switches: a site per code object."""
 
-    def __init__(self, backend: Callable, fullgraph: bool, watch: Callable | None = None):
+    def __init__(
+        self,
+        backend: Callable,
+        fullgraph: bool,
+        watch: Callable | None = None,
+        dynamic: bool | None = None,
+    ):
         self.backend = backend
         self.fullgraph = fullgraph
-        self.driver = Driver(backend, self.function, watch)
+        self.driver = Driver(backend, self.function, watch, dynamic)
         self.entries: dict[Any, Entry] = {}
 
     def entry(self, code: CodeType, key: Any, title: str) -> Entry:
@@ -64,15 +70,15 @@ class Compiler:
         return wrap_module(module, own, remake)
 
 
-_COMPILERS: dict[tuple[int, bool], tuple[Any, Compiler]] = {}
+_COMPILERS: dict[tuple[int, bool, bool | None], tuple[Any, Compiler]] = {}
 
 
-def _compiler(backend: Any, fullgraph: bool) -> Compiler:
+def _compiler(backend: Any, fullgraph: bool, dynamic: bool | None) -> Compiler:
     found = lookup_backend(backend)
-    key = (id(found), fullgraph)
+    key = (id(found), fullgraph, dynamic)
     known = _COMPILERS.get(key)
     if known is None:
-        known = _COMPILERS[key] = (found, Compiler(found, fullgraph))
+        known = _COMPILERS[key] = (found, Compiler(found, fullgraph, dynamic=dynamic))
     return known[1]
 
 
@@ -81,6 +87,7 @@ def compile(
     *,
     backend: str | Callable | None = None,
     fullgraph: bool = False,
+    dynamic: bool | None = None,
     disable: bool = False,
     **unsupported: Any,
 ) -> Any:
@@ -92,6 +99,9 @@ def compile(
     ``backend``: a name (see :func:`list_backends`) or a callable
     ``(torch.fx.GraphModule, list of example tensors) -> callable``; default ``"fastpath"``.
     ``fullgraph``: a graph break is an error that names the user's line, the reason and a hint.
+    ``dynamic``: True makes the sizes of tensors and the numbers that a call is given symbols from
+    the start (0 and 1 stay constants), False never; None makes those symbols that differ at a
+    later compilation (``config.automatic_dynamic_shapes``). Marks on tensors count in each case.
     ``disable``: give back ``model`` as it is.
 
     Errors: ``TypeError`` for what cannot be called, :class:`UnsupportedError` for an unknown
@@ -100,14 +110,18 @@ def compile(
     if unsupported:
         raise TypeError(
             f"compile: this release has no {', '.join(sorted(unsupported))}; "
-            "it takes backend, fullgraph and disable"
+            "it takes backend, fullgraph, dynamic and disable"
         )
+    if dynamic is not None and not isinstance(dynamic, bool):
+        raise TypeError(f"compile: dynamic takes True, False or None, not {dynamic!r}")
     for name, value in (("fullgraph", fullgraph), ("disable", disable)):
         if not isinstance(value, bool):
             raise TypeError(f"compile: {name} takes True or False, not {value!r}")
     chosen = DEFAULT_BACKEND if backend is None else backend
     if model is None:
-        return functools.partial(compile, backend=backend, fullgraph=fullgraph, disable=disable)
+        return functools.partial(
+            compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic, disable=disable
+        )
     if inspect.isclass(model):
         raise TypeError(
             f"compile: {model.__qualname__} is a class; compile an instance, or its methods"
@@ -119,8 +133,8 @@ def compile(
         )
     if disable or (isinstance(model, FunctionType) and model.__dict__.get(DISABLED)):
         return model
-    remake = functools.partial(compile, backend=chosen, fullgraph=fullgraph)
-    return wrapped(model, _compiler(chosen, fullgraph), remake)
+    remake = functools.partial(compile, backend=chosen, fullgraph=fullgraph, dynamic=dynamic)
+    return wrapped(model, _compiler(chosen, fullgraph, dynamic), remake)
 
 
 def wrapped(model: Any, compiler: Compiler, remake: Callable) -> Any:

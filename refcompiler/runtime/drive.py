@@ -58,6 +58,7 @@ class Continuation(Site):
         super().__init__(f"{layout.title} (after a break)", parameters, driver.backend, False)
         self.layout = layout
         self.watch = driver.watch
+        self.dynamic = driver.dynamic
         self.stepped = False  # capture gets nowhere here: the instruction runs natively
 
     def pending(self) -> Callable:
@@ -119,7 +120,9 @@ class Driver:
         backend: Callable,
         callee: Callable[[FunctionType], Callable] | None = None,
         watch: Callable[[Plan], None] | None = None,
+        dynamic: bool | None = None,
     ):
+        self.dynamic = dynamic
         self.backend = backend
         self.callee = callee  # how a function that a disabled one calls is entered
         self.watch = watch  # is told of each plan

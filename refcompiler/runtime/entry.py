@@ -32,6 +32,7 @@ class Entry(Site):
         self.code = code
         self.driver = driver
         self.watch = driver.watch
+        self.dynamic = driver.dynamic
         self.allowances: weakref.WeakSet[Allowance] = weakref.WeakSet()
 
     def reset(self) -> None:

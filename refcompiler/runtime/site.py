@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from refcompiler.capture.dynamic import History, Policy
 from refcompiler.capture.machine import Captured, Symbolic
 from refcompiler.capture.signals import Restart
 from refcompiler.errors import BackendError, GraphBreakError, InternalError, UnsupportedError
@@ -85,11 +86,14 @@ class Site:
         self.watch: Callable[[Plan], None] | None = None  # is told of each plan
         self.keep: Any = None  # what has to live as long as the site
         self.version = 0  # counts the changes of ``plans``
+        self.dynamic: bool | None = False
+        self.history = History()
 
     def reset(self) -> None:
         self.version += 1
         self.entries[:] = [always_miss]
         self.plans.clear()
+        self.history.clear()
         self.native = None
 
     # ---- a call whose first entry missed ----------------------------------------------------
@@ -160,7 +164,7 @@ class Site:
         STATE.capturing = True
         try:
             while True:
-                machine = Symbolic(stops)
+                machine = Symbolic(stops, self.policy())
                 try:
                     captured = machine.capture(start(machine))
                     if captured.reason is not None:
@@ -174,6 +178,17 @@ class Site:
                     machine.close()
         finally:
             STATE.capturing = False
+
+    def policy(self) -> Policy:
+        """What becomes a symbol in a capture that begins now."""
+        return Policy(
+            self.dynamic,
+            config.automatic_dynamic_shapes,
+            config.dynamic_sources,
+            config.capture_scalar_outputs,
+            config.capture_dynamic_output_shape_ops,
+            self.history,
+        )
 
     def on_break(self, captured: Captured) -> None:
         reason = captured.reason

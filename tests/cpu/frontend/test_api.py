@@ -170,8 +170,10 @@ def test_what_cannot_be_compiled_is_refused_in_one_line():
         refcompiler.compile(3)
     with pytest.raises(TypeError, match="fullgraph takes True or False"):
         refcompiler.compile(len, fullgraph="yes")
-    with pytest.raises(TypeError, match="this release has no dynamic, mode"):
-        refcompiler.compile(len, mode="max-autotune", dynamic=True)
+    with pytest.raises(TypeError, match="this release has no mode, options"):
+        refcompiler.compile(len, mode="max-autotune", options={})
+    with pytest.raises(TypeError, match="dynamic takes True, False or None"):
+        refcompiler.compile(len, dynamic=1)
     with pytest.raises(refcompiler.errors.UnsupportedError, match="did you mean 'eager'.*Known:"):
         refcompiler.compile(len, backend="egaer")
     with pytest.raises(TypeError, match="a backend is a name or a callable"):
