@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from refcompiler.overlap import refuse_overlap, writes
 from specs import strides
 from specs.operators import OPERATORS, Operator
 
@@ -35,11 +36,13 @@ _CONTIGUOUS = frozenset({"aten._log_softmax_backward_data.default"})
 
 
 class EagerFakeMode(FakeTensorMode):
-    """A ``FakeTensorMode`` with eager's strides and eager's views (sizes that are numbers)."""
+    """A ``FakeTensorMode`` with eager's strides, views and refusals (sizes that are numbers)."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _VIEW:
             _check_view(*args)
+        if writes(func):
+            refuse_overlap(func, args, kwargs or {})
         result = super().__torch_dispatch__(func, types, args, kwargs)
         name = _name(func)
         if name in _BATCH_NORMS and isinstance(result, tuple):

@@ -17,6 +17,7 @@ from fastpath.aot.decompositions import TABLE
 from fastpath.aot.inputs import Runner, Unsupported, check, fake_like, lifted_tensors
 from fastpath.aot.observe import Observation, observe
 from refcompiler.fakes import EagerFakeMode
+from refcompiler.overlap import overlaps_itself, writes, written
 
 
 @dataclass
@@ -42,13 +43,24 @@ def capture(gm: torch.fx.GraphModule, examples: Sequence[Any]) -> Capture:
     lifted = lifted_tensors(gm)
     check(examples, "an input")
     check(lifted, "a tensor of the module")
-    mode = EagerFakeMode(allow_non_fake_inputs=False)
+    mode = _ObservedMode(allow_non_fake_inputs=False)
     with _plain_inference():
         seen = _observe(gm, mode, examples, lifted)
         needs_grad = any(t.requires_grad for t in (*examples, *lifted))
         if torch.is_grad_enabled() and needs_grad and seen.requires_grad:
             raise Unsupported("needs autograd (training comes with AOT autograd)")
         return _functional(gm, mode, examples, lifted, seen, torch.is_grad_enabled() and needs_grad)
+
+
+class _ObservedMode(EagerFakeMode):
+    """Fake tensors on which no write may depend on the order of its elements."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if writes(func) and any(map(overlaps_itself, written(func, args, kwargs or {}))):
+            # Eager may accept it (a window over itself), and then each place changes several times.
+            super().__torch_dispatch__(func, types, args, kwargs)  # or refuse it
+            raise Unsupported(f"{func} writes to a tensor that overlaps itself")
+        return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 @contextlib.contextmanager

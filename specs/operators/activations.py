@@ -25,16 +25,16 @@ pointwise(
     "relu.default",
     "torch.relu",
     (SELF,),
-    "maximum(self, const(0))",
+    "where(lt(self, const(0)), const(0), self)",
     "promote_no_bool",
     NUMBERS,
-    doc="nan stays nan.",
+    doc="nan stays nan, and -0.0 stays -0.0.",
 )
 pointwise(
     "relu6.default",
     f"{_F}.relu6",
     (SELF,),
-    "minimum(maximum(self, const(0)), const(6))",
+    "where(gt(self, const(6)), const(6), where(lt(self, const(0)), const(0), self))",
     "promote_no_bool",
     NUMBERS,
 )
@@ -109,11 +109,12 @@ pointwise(
     FLOATS,
     tolerance=tolerance(3),
 )
+_LOW = "where(lt(self, rounded(min_val)), rounded(min_val), self)"
 pointwise(
     "hardtanh.default",
     f"{_F}.hardtanh",
     (SELF, _number("min_val", -1, -4.0, 0.0), _number("max_val", 1, 0.0, 4.0)),
-    "minimum(maximum(self, rounded(min_val)), rounded(max_val))",
+    f"where(gt({_LOW}, rounded(max_val)), rounded(max_val), {_LOW})",
     "floating",
     FLOATS,
 )

@@ -462,6 +462,10 @@ _CLAMP = (
     "minimum((self if {min} is None else maximum(self, {min})), {max}) if {max} is not None"
     " else maximum(self, {min})"
 ).format
+# A number as the bound: an element that equals it stays, so that a zero keeps its sign.
+_FROM = "where(logical_or(lt(self, min), ne(min, min)), min, self)"
+_UP_TO = "where(logical_or(gt({0}, max), ne(max, max)), max, {0})".format
+_BETWEEN = f"{_UP_TO('self')} if min is None else {_FROM} if max is None else {_UP_TO(_FROM)}"
 pointwise(
     "clamp.default",
     "torch.clamp",
@@ -470,11 +474,12 @@ pointwise(
         Arg("min", "scalar", optional=True, promotes=True),
         Arg("max", "scalar", optional=True, promotes=True),
     ),
-    _CLAMP(min="min", max="max"),
+    _BETWEEN,
     "promote_no_bool",
     NUMBERS,
     when="not (min is None and max is None) and fits(min) and fits(max)",
-    doc="nan of any operand comes out; min > max gives max. One bound has to be given.",
+    doc="nan of any operand comes out; min > max gives max; what equals a bound stays. One bound"
+    " has to be given.",
 )
 pointwise(
     "clamp.Tensor",
@@ -489,9 +494,9 @@ pointwise(
     NUMBERS,
     when="not (min is None and max is None)",
 )
-for _name, _bound, _scalar in (
-    ("clamp_min", "min", "maximum"),
-    ("clamp_max", "max", "minimum"),
+for _name, _bound, _scalar, _number in (
+    ("clamp_min", "min", "maximum", _FROM),
+    ("clamp_max", "max", "minimum", _UP_TO("self")),
 ):
     for _overload, _kind in (("default", "scalar"), ("Tensor", "tensor")):
         pointwise(
@@ -506,7 +511,7 @@ for _name, _bound, _scalar in (
                     promotes=True,
                 ),
             ),
-            f"{_scalar}(self, {_bound})",
+            _number if _kind == "scalar" else f"{_scalar}(self, {_bound})",
             "promote_no_bool",
             NUMBERS,
         )

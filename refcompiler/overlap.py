@@ -1,0 +1,123 @@
+"""Writes that eager refuses because the written memory overlaps what is read, or itself.
+
+Fake tensors have no memory, so that torch's own checks let everything pass on them, and which
+operators check is written down nowhere but in their kernels. What might be refused is rare, and is
+asked of the kernel itself, on real memory that is laid out in the same way.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+REFUSAL = "unsupported operation"  # how every message of the checks begins
+# Above this many bytes a write that overlaps is taken to be refused, as nearly all kernels do.
+MOST_BYTES = 1 << 30
+
+
+def refuse_overlap(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise eager's ``RuntimeError`` if eager's kernel of ``func`` refuses these fake tensors.
+
+    Costs a look at the storages, unless a written tensor has stride 0 or shares its storage with
+    another argument.
+    """
+    given = list(_tensors(func, args, kwargs))
+    tensors = [t for _, t in given]
+    for place, (is_written, t) in enumerate(given):
+        if is_written and _suspect(t, tensors[:place] + tensors[place + 1 :]):
+            _ask(func, args, kwargs, tensors)
+            return
+
+
+@functools.cache
+def writes(func: Any) -> tuple[str, ...]:
+    """The names of the tensor arguments that ``func`` writes to."""
+    if not func._schema.is_mutable:
+        return ()
+    return tuple(
+        a.name for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write
+    )
+
+
+def written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """The tensors that a call of ``func`` writes to."""
+    return [t for is_written, t in _tensors(func, args, kwargs) if is_written]
+
+
+def overlaps_itself(t: torch.Tensor) -> bool:
+    """Whether two elements of a strided tensor may be one place of memory."""
+    reach = 0  # the last element that the dimensions seen so far get to
+    for stride, size in sorted(zip(t.stride(), t.shape)):
+        if size > 1 and stride <= reach:
+            return True
+        reach += (size - 1) * stride
+    return False
+
+
+def _tensors(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[bool, torch.Tensor]]:
+    """Every tensor given, also in lists, and whether it is written to."""
+    names = writes(func)
+    given = [(a.name, v) for a, v in zip(func._schema.arguments, args)]
+    for name, value in (*given, *kwargs.items()):
+        for t in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(t, torch.Tensor):
+                yield name in names, t
+
+
+def _suspect(written: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
+    if written.layout is not torch.strided:
+        return False
+    if any(stride == 0 and size > 1 for size, stride in zip(written.shape, written.stride())):
+        return True
+    storage = written.untyped_storage()._cdata
+    return any(t.layout is torch.strided and t.untyped_storage()._cdata == storage for t in others)
+
+
+def _ask(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[torch.Tensor]
+) -> None:
+    """Run the kernel on real memory of the same layout; only its refusal comes out."""
+    if any(type(n) is not int for t in tensors for n in (*t.shape, *t.stride())):
+        return
+    storages = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors}
+    if sum(storages.values()) > MOST_BYTES:
+        raise RuntimeError(
+            f"{REFUSAL}: some elements of the input tensor and the written-to tensor refer to a "
+            "single memory location. Please clone() the tensor before performing the operation."
+        )
+    with _disable_current_modes(), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        memory = {
+            key: torch.zeros(size, dtype=torch.uint8).untyped_storage()
+            for key, size in storages.items()
+        }
+        made: dict[int, torch.Tensor] = {}
+
+        def real(value: Any) -> Any:
+            if isinstance(value, list | tuple):
+                return type(value)(map(real, value))
+            if isinstance(value, torch.Tensor):
+                if id(value) not in made:
+                    made[id(value)] = torch.empty(0, dtype=value.dtype).set_(
+                        memory[value.untyped_storage()._cdata],
+                        value.storage_offset(), value.shape, value.stride(),
+                    )  # fmt: skip
+                return made[id(value)]
+            return value
+
+        named = {name: real(value) for name, value in kwargs.items() if name != "device"}
+        try:
+            func(*map(real, args), **named)
+        except RuntimeError as error:
+            refusal = error if str(error).startswith(REFUSAL) else None
+        except Exception:  # what else is wrong with it, the fakes say
+            refusal = None
+        else:
+            refusal = None
+    if refusal is not None:
+        raise refusal.with_traceback(None)

@@ -1,0 +1,132 @@
+"""Writes to memory that overlaps what they read, or itself: refused where eager refuses, and done
+in eager's order where eager does them."""
+
+import pytest
+import torch
+
+import refcompiler
+from refcompiler.fakes import EagerFakeMode
+
+
+def row_added(x):
+    x += x[0]
+
+
+def rows_moved(x):
+    x[1:3] = x[2:4]
+
+
+def rows_copied(x):
+    x[1:3].copy_(x[2:4])
+
+
+def out_overlaps(x):
+    torch.add(x[1:3], 1, out=x[2:4])
+
+
+def out_is_transposed(x):
+    torch.sin(x, out=x.t())
+
+
+def out_is_an_operand(x):
+    torch.cat([x, x], out=x)
+
+
+def expanded(x):
+    x.expand(4, 4, 4).add_(1)
+
+
+def drawn_into_expanded(x):
+    x[0].expand(4, 4).normal_()
+
+
+def in_a_list(x):
+    torch._foreach_add_([x[1:3]], [x[2:4]])
+
+
+def indexed(x):
+    x[0].index_copy_(0, torch.tensor([0, 1]), x[0, 1:3])
+
+
+REFUSED = (
+    row_added, rows_moved, rows_copied, out_overlaps, out_is_transposed, out_is_an_operand,
+    expanded, drawn_into_expanded, in_a_list, indexed,
+)  # fmt: skip
+
+
+def added_to_itself(x):
+    x.add_(x)
+
+
+def out_is_the_operand(x):
+    torch.sin(x, out=x)
+
+
+def apart(x):
+    x[0:2].mul_(x[2:4])
+
+
+def interleaved(x):
+    x[:, ::2].copy_(x[:, 1::2])
+
+
+def windows(x):
+    x.as_strided((3, 3), (1, 1)).mul_(2)
+
+
+def filled(x):
+    x[0].expand(4, 4).fill_(3)
+
+
+DONE = (added_to_itself, out_is_the_operand, apart, interleaved, windows, filled)
+
+
+def ran(function, x):
+    """What it raised, or nothing, and the memory and the generator after it."""
+    torch.manual_seed(7)
+    try:
+        function(x)
+    except RuntimeError as error:
+        message = str(error)
+    else:
+        message = ""
+    return message.partition("\n")[0], x, torch.get_rng_state()
+
+
+def memory():
+    return torch.arange(16.0).reshape(4, 4).div(3)
+
+
+@pytest.mark.parametrize("function", REFUSED, ids=lambda f: f.__name__)
+def test_fakes_refuse_what_eager_refuses(function):
+    expected = ran(function, memory())[0]
+    assert expected.startswith("unsupported operation")
+    with EagerFakeMode() as mode:
+        found, _, state = ran(function, mode.from_tensor(memory()))
+    assert found == expected
+    torch.manual_seed(7)
+    assert torch.equal(state, torch.get_rng_state())  # asking draws no number
+
+
+@pytest.mark.parametrize("function", DONE, ids=lambda f: f.__name__)
+def test_fakes_do_what_eager_does(function):
+    with EagerFakeMode() as mode:
+        assert ran(function, mode.from_tensor(memory()))[0] == ""
+
+
+@pytest.mark.parametrize("backend", ["eager", "fastpath"])
+@pytest.mark.parametrize("function", (*REFUSED, *DONE), ids=lambda f: f.__name__)
+def test_compiled_as_in_eager(function, backend):
+    def program(x):
+        y = x.cos()
+        function(x)
+        return y
+
+    compiled = refcompiler.compile(program, backend=backend)
+    for scale in (1, 2):
+        expected, wanted, state = ran(program, memory() * scale)
+        found, x, after = ran(compiled, memory() * scale)
+        assert found == expected
+        if function is not out_is_an_operand:  # eager warns, resizes, and then refuses
+            torch.testing.assert_close(x, wanted, rtol=1e-6, atol=0)
+        assert torch.equal(after, state)
