@@ -12,8 +12,8 @@ import collections
 import contextlib
 import enum
 import functools
-import gc
 import io
+import logging
 import random
 import traceback
 import types
@@ -22,20 +22,25 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 import refcompiler
-from refcompiler.capture.operators import Pulled
-from refcompiler.capture.values import External, Lazy, LazyMethod
-from refcompiler.interpreter.frame import Frame
-from refcompiler.interpreter.generators import Activation
 from refcompiler.runtime.counters import reasons
+from tests.cpu.capture.watching import (
+    SHALLOW,
+    Outside,
+    intruders,
+    is_of_the_tests,
+    is_ours,
+    touched,
+)
 
-NEVER_SEEN = (FakeTensor, Lazy, LazyMethod, External, Pulled, Activation, Frame, torch.fx.Proxy)
 _PLAIN = (int, float, bool, complex, str, bytes, type(None), type(...), type(NotImplemented))
 _TORCH_PLAIN = (torch.dtype, torch.device, torch.layout, torch.memory_format)
-_SHALLOW = (type, types.ModuleType, types.BuiltinFunctionType, types.CodeType)
+
+#: Attributes of functions: an id, and what is compared anyway.
+_NOT_COMPARED = ("__wrapped__", "_torchdynamo_wrapper_id")
 
 
 class Call:
@@ -92,12 +97,20 @@ class Describer:
         kind = type(value)
         if kind in _PLAIN:
             return kind.__name__, repr(value)
+        if isinstance(value, numpy.inexact):  # libraries round differently
+            return kind.__name__, f"{value:.5g}"
+        if isinstance(value, numpy.generic):
+            return kind.__name__, repr(value)
         if kind in _TORCH_PLAIN or isinstance(value, enum.Enum):
             return kind.__name__, repr(value)
-        if isinstance(value, _SHALLOW):
+        if isinstance(value, SHALLOW):
             return kind.__name__, getattr(value, "__qualname__", repr(kind))
         if kind is tuple and all(type(item) in _PLAIN for item in value):
             return "tuple", repr(value)  # compilers share constant tuples
+        if kind in (range, torch.Size):
+            return kind.__name__, repr(value)
+        if kind is logging.Logger:  # other handlers of it are the test runner's
+            return "Logger", (value.name, value.level, value.disabled)
         if issubclass(kind, torch.nn.parameter.UninitializedTensorMixin):
             return kind.__name__, "uninitialized"
         if id(value) in self.known:
@@ -109,6 +122,8 @@ class Describer:
     def content(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return self.tensor(value)
+        if isinstance(value, numpy.ndarray):
+            return self.array(value)
         if isinstance(value, types.MethodType):
             return value.__func__.__qualname__, self.describe(value.__self__)
         if isinstance(value, types.FunctionType):
@@ -138,14 +153,29 @@ class Describer:
             parts["items"] = sorted(repr(self.describe(v)) for v in value)
         namespace = getattr(value, "__dict__", None)
         if isinstance(namespace, dict):
-            parts["dict"] = [(k, self.describe(v)) for k, v in namespace.items() if not _ours(k)]
+            parts["dict"] = [(k, self.describe(v)) for k, v in namespace.items() if not is_ours(k)]
         for base in type(value).__mro__:
             slots = base.__dict__.get("__slots__", ())
             for slot in (slots,) if isinstance(slots, str) else slots:
                 with contextlib.suppress(AttributeError):
-                    if slot not in ("__dict__", "__weakref__") and not _ours(slot):
+                    if slot not in ("__dict__", "__weakref__") and not is_ours(slot):
                         parts[slot] = self.describe(object.__getattribute__(value, slot))
         return parts
+
+    def array(self, value: numpy.ndarray) -> dict[str, Any]:
+        pointer = value.__array_interface__["data"][0]
+        self.keep.append(value)
+        contents = repr(value.tolist())
+        if value.dtype.kind in "fc":  # libraries round differently
+            contents = str([f"{item:.5g}" for item in value.ravel()])
+        return {
+            "dtype": value.dtype,
+            "shape": value.shape,
+            "strides": [s for s, n in zip(value.strides, value.shape, strict=True) if n > 1],
+            "writeable": value.flags.writeable,
+            "contents": contents,
+            "memory": self.storages.setdefault(pointer, len(self.storages)),
+        }
 
     def tensor(self, value: torch.Tensor) -> dict[str, Any]:
         with torch.no_grad():
@@ -187,7 +217,7 @@ class Describer:
             [self.describe(c) for c in value.__closure__ or ()],
             self.describe(value.__defaults__),
             self.describe(value.__kwdefaults__),
-            [(k, self.describe(v)) for k, v in value.__dict__.items() if k != "__wrapped__"],
+            [(k, self.describe(v)) for k, v in value.__dict__.items() if k not in _NOT_COMPARED],
         )
 
     def exception(self, value: BaseException) -> Any:
@@ -210,16 +240,12 @@ def _base_iter(value: Any) -> Iterator:
     raise AssertionError
 
 
-def _ours(name: str) -> bool:
-    return name.startswith("_refcompiler") or name == "_orig_mod"
-
-
 def user_lines(error: BaseException) -> list[tuple[str, int | None]]:
     """(function, line) of the traceback entries that lie in the tests."""
     return [
         (entry.name, entry.lineno)
         for entry in traceback.extract_tb(error.__traceback__)
-        if "capture/test_" in entry.filename
+        if is_of_the_tests(entry.filename)
     ]
 
 
@@ -227,7 +253,7 @@ def tensors_in(value: Any, depth: int = 6) -> list[torch.Tensor]:
     """The tensors in plain containers and objects, in order."""
     if isinstance(value, torch.Tensor):
         return [value]
-    if depth == 0 or isinstance(value, (*_SHALLOW, str)):
+    if depth == 0 or isinstance(value, (*SHALLOW, str)):
         return []
     items: list[Any] = []
     if isinstance(value, dict):
@@ -237,35 +263,6 @@ def tensors_in(value: Any, depth: int = 6) -> list[torch.Tensor]:
     elif isinstance(getattr(value, "__dict__", None), dict) and not callable(value):
         items = list(value.__dict__.values())
     return [t for item in items for t in tensors_in(item, depth - 1)]
-
-
-def intruders(roots: list[Any], depth: int = 7) -> list[str]:
-    """Objects of the compiler that can be reached from what the user holds."""
-    found: list[str] = []
-    seen: set[int] = set()
-    level = [(root, type(root).__name__) for root in roots]
-    for _ in range(depth):
-        below = []
-        for value, path in level:
-            if id(value) in seen:
-                continue
-            seen.add(id(value))
-            if type(value) in NEVER_SEEN:
-                found.append(f"{path}: {type(value).__name__}")
-                continue
-            if isinstance(value, (*_SHALLOW, types.FrameType, types.TracebackType)):
-                continue
-            if isinstance(value, types.FunctionType):
-                children = [value.__closure__, value.__defaults__, value.__kwdefaults__]
-                if value.__code__.co_filename.startswith("<refcompiler"):
-                    children = []
-            elif isinstance(value, BaseException):
-                children = [value.args, value.__dict__, value.__cause__, value.__context__]
-            else:
-                children = gc.get_referents(value)
-            below += [(child, f"{path}/{type(child).__name__}") for child in children]
-        level = below[:4000]
-    return found
 
 
 def _backward(result: Any) -> str | None:
@@ -289,22 +286,31 @@ def _backward(result: Any) -> str | None:
 def run(case: Case, compiler: Callable | None) -> Run:
     """All calls of ``case``, natively when ``compiler`` is None."""
     refcompiler.reset()
+    torch.utils.hooks.RemovableHandle.next_id = 0  # the keys of hooks
     torch.manual_seed(0)
     random.seed(0)
     made = case.factory()
     function, calls, watched = _parts(made)
-    if compiler is not None:
-        function = compiler(function)
+    compiled = function if compiler is None else compiler(function)
     torch.manual_seed(1)
     random.seed(1)
     found = Run()
+    observer = Observer(function, compiled, watched, compiler is not None)
+    previous: Any = None
     for call in calls:
         if callable(call):
             call()
+            previous = None
             continue
-        if isinstance(call, tuple):
-            call = Call(*call)
-        found.seen.append(_observe(function, call, watched, compiler is not None))
+        call = Call(*call) if isinstance(call, tuple) else call
+        given = Describer().describe([call.args, call.kwargs])
+        if given == previous:
+            vary(call)
+            given = Describer().describe([call.args, call.kwargs])
+            assert given != previous, f"{case}: call it again with something changed"
+        previous = given
+        found.seen.append(observer.observe(call))
+    assert len(found.seen) > 1, f"{case}: call it again with something changed"
     found.counters = refcompiler.counters()
     for name in ("breaks", "recompiles", "fallbacks"):
         found.reasons += [f"{name}: {reason}" for reason in reasons(name)]
@@ -319,40 +325,67 @@ def _parts(made: Any) -> tuple[Any, list[Any], list[Any]]:
     return function, calls, rest[1] if len(rest) > 1 else []
 
 
-def _observe(function: Callable, call: Call, watched: list, sweep: bool) -> dict[str, Any]:
-    printed = io.StringIO()
-    describer = Describer()
-    inputs = [call.args, call.kwargs, watched]
-    before = Describer()
-    before.describe(inputs)
-    result: Any = None
-    error: BaseException | None = None
-    caught: list[Any] = []
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            try:
-                result = function(*call.args, **call.kwargs)
-            except Exception as raised:
-                error = raised
-    seen: dict[str, Any] = {
-        "printed": printed.getvalue(),
-        "warnings": [(w.category.__name__, str(w.message)) for w in caught],
-        "grad mode": torch.is_grad_enabled(),
-        "inference": torch.is_inference_mode_enabled(),
-        "autocast": torch.is_autocast_enabled("cpu"),
-        "torch rng": torch.get_rng_state().numpy().tobytes(),
-        "python rng": random.getstate(),
-        "default dtype": torch.get_default_dtype(),
-    }
-    intruding = intruders([result, error, inputs, watched]) if sweep else []
-    seen["inputs"] = describer.describe(inputs)
-    seen["result"] = describer.describe(result)
-    seen["error"] = describer.describe(error)
-    seen["backward"] = _backward([result, watched])
-    seen["after backward"] = Describer().describe([inputs, result])
-    assert not intruding, f"the compiler's own objects are reachable: {intruding[:5]}"
-    return seen
+def vary(call: Call) -> None:
+    """Other values in the tensors of a call that is made a second time."""
+    with torch.no_grad():
+        for tensor in {id(t): t for t in tensors_in([call.args, call.kwargs])}.values():
+            if tensor.is_floating_point() or tensor.is_complex():
+                tensor.mul_(1.25)
+            elif tensor.dtype in (torch.int32, torch.int64) and tensor.numel():
+                tensor.copy_(tensor.flip(0) if tensor.dim() else tensor + 1)
+
+
+class Observer:
+    """Makes the calls of one run, and tells what each of them showed."""
+
+    def __init__(self, function: Any, compiled: Callable, watched: list, sweep: bool):
+        self.function = function  # as it was before it was compiled
+        self.compiled = compiled
+        self.watched = watched
+        self.sweep = sweep
+        self.results: list[Any] = []  # of earlier calls
+
+    def observe(self, call: Call) -> dict[str, Any]:
+        printed = io.StringIO()
+        inputs = [call.args, call.kwargs, self.watched]
+        result: Any = None
+        error: BaseException | None = None
+        outside = Outside()
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                with outside.watching() if self.sweep else contextlib.nullcontext():
+                    try:
+                        result = self.compiled(*call.args, **call.kwargs)
+                    except Exception as raised:
+                        error = raised
+        seen: dict[str, Any] = {
+            "printed": printed.getvalue(),
+            "warnings": [(w.category.__name__, str(w.message)) for w in caught],
+            "grad mode": torch.is_grad_enabled(),
+            "inference": torch.is_inference_mode_enabled(),
+            "autocast": torch.is_autocast_enabled("cpu"),
+            "torch rng": torch.get_rng_state().numpy().tobytes(),
+            "python rng": random.getstate(),
+            "numpy rng": [repr(part) for part in numpy.random.get_state()],
+            "default dtype": torch.get_default_dtype(),
+        }
+        places = touched([self.function, *self.watched])
+        everything = [result, error, inputs, self.function, places, self.results]
+        if self.sweep:
+            found = intruders(everything)
+            assert not found, f"the compiler's own objects are reachable: {found[:5]}"
+            assert not outside.frames, f"run natively during capture: {outside.frames[:5]}"
+        describer = Describer()
+        seen["inputs"] = describer.describe(inputs)
+        seen["result"] = describer.describe(result)
+        seen["error"] = describer.describe(error)
+        seen["program"] = describer.describe([self.function, places])
+        seen["earlier results"] = describer.describe(self.results)
+        seen["backward"] = _backward([result, self.watched])
+        seen["after backward"] = Describer().describe([inputs, result, self.function, places])
+        self.results.append(result)
+        return seen
 
 
 def differences(native: Any, compiled: Any, path: str = "") -> Iterator[str]:

@@ -301,7 +301,7 @@ def break_in_a_loop_over_tensors():
     return f, [(torch.ones(12, 2),), (torch.ones(12, 2),)]
 
 
-@cases(graphs=3, breaks=2, recompiles=1)
+@cases(graphs=5, breaks=3, recompiles=3)
 def break_in_a_comprehension():
     def f(x):
         return [r.sum().item() for r in x], x + 1

@@ -132,14 +132,15 @@ def nested_containers_changed():
     return f, [({"deep": {"list": [{"t": 1}]}}, t(2)) for _ in range(2)]
 
 
-@cases()
+@cases(graphs=2, recompiles=1)
 def one_container_twice():
     def f(a, b, x):
         a.append(x + 1)
         return len(b), b, a is b
 
     same = [1]
-    return f, [(same, same, t(2))]
+    other = [1, 2]
+    return f, [(same, same, t(2)), (other, other, t(2))]
 
 
 @cases(recompiles=1, graphs=2)
@@ -281,7 +282,7 @@ def counters_and_chains():
     return f
 
 
-@cases()
+@cases(graphs=2, recompiles=1)
 def user_containers():
     class Stack:
         def __init__(self, *items):
@@ -329,7 +330,7 @@ def user_containers():
             list(tb.items()), {**tb}, bool(outside), outside[0], "c" in tb, list(zip(s, tb)),
         )  # fmt: skip
 
-    return f, [(t(2),)], [outside]
+    return f, [(t(2),)] * 2, [outside]
 
 
 @cases()
@@ -452,9 +453,10 @@ def self_referring_argument():
         a.append(a[0] + 1)
         return a[1] is a
 
-    a = [t(2)]
+    a, b = [t(2)], [t(3)]
     a.append(a)
-    return f, [(a,)]
+    b.append(b)
+    return f, [(a,), (b,)]
 
 
 @cases(recompiles=1, graphs=2)

@@ -242,7 +242,7 @@ def default_arguments_changed():
     return f, [(t(3),), (t(3), 3.0), Call(t(3), flag=False), (t(3), 3.0), (t(3),)]
 
 
-@cases()
+@cases(graphs=2, recompiles=1)
 def mutable_default():
     def f(x, seen=[]):
         y = x + 1
@@ -250,7 +250,7 @@ def mutable_default():
         del seen[:-1]
         return y
 
-    return f, [(t(3),)], [f]
+    return f, [(t(3),)] * 2, [f]
 
 
 @cases()

@@ -61,7 +61,7 @@ def module_made_in_a_function():
         module = Pair()
         return module(y) * 2
 
-    return f, [(t(3, 4),)]
+    return f, [(t(3, 4),)] * 2
 
 
 @cases()
@@ -189,7 +189,7 @@ def cache_in_a_dict():
     return m, [(t(3, 4),)] * 3, [m]
 
 
-@cases()
+@cases(graphs=2, recompiles=1)
 def forward_hooks():
     m = Net()
     log = []
@@ -209,7 +209,7 @@ def forward_hooks():
     m.fc.register_forward_pre_hook(before)
     m.fc.register_forward_hook(after)
     m.register_forward_pre_hook(before_kw, with_kwargs=True)
-    return m, [(t(3, 4),)] * 1, [log]
+    return m, [(t(3, 4),)] * 2, [log]
 
 
 @cases(graphs=2, recompiles=1)

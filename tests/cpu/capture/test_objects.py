@@ -129,7 +129,10 @@ def attribute_deleted():
         del s.extra
         return x + 1, had, hasattr(s, "extra"), getattr(s, "extra", x)
 
-    return f, [(t(3),)], [s]
+    def again():
+        s.extra = 5
+
+    return f, [(t(3),), again, (t(3),)], [s]
 
 
 @cases()
@@ -321,7 +324,7 @@ def getattribute_hook():
     return f
 
 
-@cases()
+@cases(graphs=2, recompiles=1)
 def getattribute_hook_outside():
     class Logged:
         def __init__(self):
@@ -373,7 +376,7 @@ def descriptors():
         outside.d = x
         return first, h.d, h.n, H.n, outside.n, type(H.d).__name__
 
-    return f, [(t(2),)], [outside]
+    return f, [(t(2),)] * 2, [outside]
 
 
 @cases()
@@ -789,7 +792,7 @@ def functools_on_classes():
     return f
 
 
-@cases()
+@cases(graphs=2, recompiles=1)
 def cached_property_outside():
     class K:
         def __init__(self, x):
@@ -800,7 +803,7 @@ def cached_property_outside():
             return self.x * 2
 
     k = K(torch.ones(2))
-    return (lambda x: x + k.double), [(t(2),)] * 1, [k]
+    return (lambda x: x + k.double), [(t(2),)] * 3, [k]
 
 
 @cases()

@@ -77,7 +77,7 @@ def vmap_in_vmap():
     return lambda x: torch.vmap(torch.vmap(lambda a: a * a + 1))(x), [(t(4, 3),)] * 2
 
 
-@cases()
+@cases(graphs=2, recompiles=1)
 def vmap_appends_once():
     seen = []
 
@@ -88,7 +88,7 @@ def vmap_appends_once():
 
         return torch.vmap(body)(x)
 
-    return f, [(t(4, 3),)], [seen]
+    return f, [(t(4, 3),)] * 2, [seen]
 
 
 @cases()
@@ -149,7 +149,7 @@ def an_error_inside_is_eager_s():
     def f(x):
         return torch.func.grad(lambda a: a * 2)(x)
 
-    return f, [(t(3),)]
+    return f, [(t(3),)] * 2
 
 
 # ---- checkpoint -------------------------------------------------------------------------------
@@ -235,9 +235,9 @@ class Product(torch.autograd.Function):
         return (g @ b.t()) * a.cos(), a.sin().t() @ g
 
 
-@cases()
+@cases(graphs=2, recompiles=1)
 def custom_gradient_with_setup_context():
-    return lambda x, w: Product.apply(x, w), [(grad(4, 3), grad(3, 3)), (grad(4, 3), t(3, 3))][:1]
+    return lambda x, w: Product.apply(x, w), [(grad(4, 3), grad(3, 3)), (grad(4, 3), t(3, 3))]
 
 
 class Kept(torch.autograd.Function):
@@ -269,7 +269,7 @@ class Printing(torch.autograd.Function):
 
 @cases(breaks=1, graphs=2)
 def custom_gradient_that_prints():
-    return lambda x: Printing.apply(x + 1) * 2, [(grad(3),)]
+    return lambda x: Printing.apply(x + 1) * 2, [(grad(3),)] * 2
 
 
 class Itself(torch.autograd.Function):
@@ -284,7 +284,7 @@ class Itself(torch.autograd.Function):
 
 @cases(breaks=1, graphs=2)
 def custom_gradient_of_identity():
-    return lambda x: Itself.apply(x + 1) * 2, [(grad(3),)]
+    return lambda x: Itself.apply(x + 1) * 2, [(grad(3),)] * 2
 
 
 @cases()

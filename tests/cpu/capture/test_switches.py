@@ -24,7 +24,7 @@ def kernels_of_attention():
     return f, [(t(1, 2, 3, 4),)] * 2
 
 
-@cases(graphs=2, breaks=1)
+@cases(graphs=3, breaks=1, recompiles=1)
 def kernels_of_attention_around_a_break():
     def f(q):
         with sdpa_kernel([SDPBackend.MATH, SDPBackend.FLASH_ATTENTION], set_priority=True):
@@ -61,7 +61,7 @@ def default_dtype_in_a_block():
     return f, [(t(3),)] * 2
 
 
-@cases(graphs=2, breaks=1)
+@cases(graphs=3, breaks=1, recompiles=1)
 def default_dtype_around_a_break():
     def f(x):
         torch.set_default_dtype(torch.float64)
@@ -105,7 +105,7 @@ def deterministic_algorithms():
     return f, [(t(3),)] * 2
 
 
-@cases(graphs=3, breaks=3)
+@cases(graphs=4, breaks=3, recompiles=1)
 def a_break_in_a_block_of_a_device():
     def f(x):
         with torch.device("meta"):

@@ -172,7 +172,7 @@ def out_argument_resized():
         torch.add(x, 1, out=out)
         return out * 2
 
-    return f, [(t(3), torch.zeros(0))]
+    return f, [(t(3), torch.zeros(0)), (t(3) * 2, torch.zeros(0))]
 
 
 @cases()
@@ -566,7 +566,7 @@ def default_dtype_set():
         torch.set_default_dtype(torch.float32)
         return y
 
-    return f, [(t(2),)]
+    return f, [(t(2),)] * 2
 
 
 # ---- random numbers --------------------------------------------------------------------------
@@ -597,7 +597,7 @@ def random_order_across_functions():
     return f, [(t(3),)] * 2
 
 
-@cases(breaks=2, graphs=2)
+@cases(breaks=3, graphs=4, recompiles=2)
 def python_random():
     import random
 
@@ -605,7 +605,7 @@ def python_random():
         y = x * random.random()
         return y + random.random()
 
-    return f, [(t(3),)] * 1
+    return f, [(t(3),)] * 2
 
 
 @cases(breaks=1, graphs=1)
@@ -654,7 +654,7 @@ def hook_on_a_tensor():
         y.register_hook(lambda g: g * 10)
         return (y * 3).sum()
 
-    return f, [(grad(3),)] * 1
+    return f, [(grad(3),)] * 2
 
 
 @cases(breaks=1, graphs=2)
@@ -664,7 +664,7 @@ def backward_inside():
         y.backward()
         return x.grad + 1
 
-    return f, [(grad(3),)]
+    return f, [(grad(3),)] * 2
 
 
 @cases(breaks=1, graphs=1)
@@ -711,7 +711,7 @@ def data_assigned():
         x.data = x.data * 2
         return x + 1
 
-    return f, [(t(3),)]
+    return f, [(t(3),)] * 2
 
 
 @cases(graphs=2, recompiles=1)

@@ -1,0 +1,242 @@
+"""What the judge of capture watches for: the compiler's own objects where the user can reach them,
+and the user's Python that runs behind the interpreter's back while a program is captured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import sys
+import sysconfig
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+import refcompiler
+import specs
+from refcompiler.capture import natively
+from refcompiler.capture.lookup import namespace_of
+from refcompiler.capture.machine import Symbolic
+from refcompiler.capture.operators import Pulled
+from refcompiler.capture.values import External, Lazy, LazyMethod, Rethrown
+from refcompiler.interpreter.callers import CALLERS
+from refcompiler.interpreter.frame import Frame
+from refcompiler.interpreter.generators import Activation
+from refcompiler.interpreter.tracebacks import DRIVERS, MADE
+from refcompiler.runtime.site import STATE
+
+NEVER_SEEN = (
+    FakeTensor,
+    FakeTensorMode,
+    Lazy,
+    LazyMethod,
+    External,
+    Rethrown,
+    Pulled,
+    Activation,
+    Frame,
+    Symbolic,
+    torch.fx.Proxy,
+    torch.fx.Node,
+)
+SHALLOW = (type, types.ModuleType, types.BuiltinFunctionType, types.CodeType)
+_TESTS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_HARNESS = frozenset(
+    _TESTS + name for name in ("oracle.py", "watching.py", "test_break_everywhere.py")
+)
+
+
+def is_ours(name: Any) -> bool:
+    """An attribute that the compiler puts on what it compiles."""
+    return type(name) is str and (name.startswith("_refcompiler") or name == "_orig_mod")
+
+
+# ---- the compiler's own objects --------------------------------------------------------------
+
+
+def intruders(roots: Any) -> list[str]:
+    """Objects of the compiler that can be reached from what the user holds."""
+    found: list[str] = []
+    seen: set[int] = set()
+    keep: list[Any] = []  # what is looked at must not make room for another of the same id
+    level = [(root, type(root).__name__) for root in roots]
+    while level:
+        below = []
+        for value, path in level:
+            if id(value) in seen:
+                continue
+            seen.add(id(value))
+            keep.append(value)
+            if type(value) in NEVER_SEEN:
+                found.append(f"{path}: {type(value).__name__}")
+                continue
+            below += [(child, f"{path}/{type(child).__name__}") for child in _children(value)]
+        level = below
+    return found
+
+
+def _children(value: Any) -> list[Any]:
+    if issubclass(type(value), SHALLOW):
+        return []
+    if issubclass(type(value), types.FunctionType):
+        if value.__code__.co_filename.startswith("<refcompiler"):
+            return []
+        return [value.__closure__, value.__defaults__, value.__kwdefaults__, value.__dict__]
+    if issubclass(type(value), types.TracebackType):
+        children = [value.tb_next]
+        if _is_the_users(value.tb_frame.f_code):
+            children += list(value.tb_frame.f_locals.values())
+        return children
+    if issubclass(type(value), types.FrameType):
+        return []
+    if issubclass(type(value), BaseException):
+        links = [value.args, value.__cause__, value.__context__, value.__traceback__]
+        return [*links, value.__dict__]
+    if issubclass(type(value), torch.Tensor):
+        with torch._C.DisableTorchFunction():
+            known = [value._base] if not value.is_inference() and value._is_view() else []
+            return [*known, value.grad if value.is_leaf else None, value.__dict__]
+    if type(value) is dict:
+        return [item for pair in value.items() if not is_ours(pair[0]) for item in pair]
+    return gc.get_referents(value)
+
+
+def touched(roots: Any) -> dict[str, Any]:
+    """What functions among ``roots`` read and write outside: globals, attributes of classes."""
+    places: dict[str, Any] = {}
+    seen: set[int] = set()
+    pending = list(roots)
+    while pending:
+        value = pending.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if issubclass(type(value), types.MethodType):
+            pending += [value.__func__, value.__self__]
+        elif type(value) is types.FunctionType:
+            value = value.__dict__.get("__refcompiler_original__", value)
+            if not _is_the_users(value.__code__):
+                continue
+            for name in sorted(_names(value.__code__)):
+                if name in value.__globals__:
+                    held = value.__globals__[name]
+                    places[f"global {name}"] = held
+                    pending.append(held)
+            pending += value.__defaults__ or ()
+            pending += (value.__kwdefaults__ or {}).values()
+            for cell in value.__closure__ or ():
+                with contextlib.suppress(ValueError):
+                    pending.append(cell.cell_contents)
+        elif issubclass(type(value), type):
+            if not _is_made_by_the_tests(value):
+                continue
+            for name, held in vars(value).items():
+                if isinstance(held, (types.FunctionType, classmethod, staticmethod, property)):
+                    pending.append(getattr(held, "__func__", getattr(held, "fget", held)))
+                elif not name.startswith("__") and not hasattr(type(held), "__get__"):
+                    places[f"{value.__qualname__}.{name}"] = held
+        elif issubclass(type(value), dict):
+            pending += value.values()
+        elif issubclass(type(value), (list, tuple, set)):
+            pending += value
+        elif not issubclass(type(value), (torch.Tensor, *SHALLOW)):
+            if _is_made_by_the_tests(type(value)):
+                pending.append(type(value))
+            pending.append(namespace_of(value))
+    return places
+
+
+def _names(code: types.CodeType) -> set[str]:
+    found = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= _names(constant)
+    return found
+
+
+def _is_made_by_the_tests(cls: type) -> bool:
+    return is_of_the_tests(getattr(sys.modules.get(cls.__module__), "__file__", None) or "")
+
+
+def is_of_the_tests(file: str) -> bool:
+    """A file of programs to capture."""
+    return file.startswith(_TESTS) and file not in _HARNESS
+
+
+# ---- Python that runs outside the interpreter ------------------------------------------------
+
+#: Why a function of the user's may run natively while a program is captured.
+ALLOWED = {
+    "fake implementation": "a custom operator's: torch calls it to learn the result's shape",
+    "cached": "under functools.lru_cache, and found to be without side effects just before",
+    "marked": "the user asked for it: allow_in_graph, assume_constant_result, disable",
+}
+
+_LIBRARY = tuple(
+    os.path.abspath(path) + os.sep
+    for path in {
+        sysconfig.get_path("stdlib"),
+        sysconfig.get_path("platstdlib"),
+        sysconfig.get_path("purelib"),
+        os.path.dirname(os.__file__),
+        os.path.dirname(refcompiler.__file__),
+        os.path.dirname(specs.__file__),
+    }
+)
+
+
+def _is_the_users(code: types.CodeType) -> bool:
+    """Written by the user: not the compiler's, torch's or the standard library's."""
+    file = code.co_filename
+    if id(code) in DRIVERS or id(code) in CALLERS or id(code) in MADE or file in _HARNESS:
+        return False
+    return file.startswith(_TESTS) or not file.startswith(("<", *_LIBRARY))
+
+
+class Outside:
+    """Lists the user's frames that begin natively while a program is captured.
+
+    ``sys.settrace``, because the capture uses the profile function itself.
+    """
+
+    def __init__(self) -> None:
+        self.frames: list[str] = []
+
+    def _begins(self, frame: types.FrameType, event: str, arg: Any) -> None:
+        code = frame.f_code
+        if sys.getprofile() is natively._spy:
+            return  # which lets none of them run
+        if STATE.capturing and _is_the_users(code) and not _allowed(frame):
+            self.frames.append(
+                f"{code.co_qualname} ({os.path.basename(code.co_filename)}:{frame.f_lineno})"
+            )
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        before = sys.gettrace()
+        sys.settrace(self._begins)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+
+
+def _allowed(frame: types.FrameType) -> str | None:
+    """A key of :data:`ALLOWED`, by what stands between the frame and the capture."""
+    back = frame.f_back
+    while back is not None:
+        file = back.f_code.co_filename
+        if file.endswith(("torch/_library/fake_impl.py", "torch/_library/custom_ops.py")):
+            return "fake implementation"
+        if back.f_code.co_name == "call_cached":
+            return "cached"
+        if file.endswith("refcompiler/capture/marking/marked.py"):
+            return "marked"
+        if file.endswith("refcompiler/runtime/site.py"):
+            return None
+        back = back.f_back
+    return None
