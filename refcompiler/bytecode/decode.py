@@ -58,6 +58,8 @@ class Program:
     ops: Any = None  # a list, once resolved
     parameters: Any = None  # see refcompiler.interpreter.binding
     fused: Any = None  # see refcompiler.interpreter.fusion
+    entering: Any = None  # see refcompiler.capture.entering
+    hidden: bool = False  # see refcompiler.interpreter.helpers
     shown: Any = None  # see refcompiler.interpreter.tracebacks
     callers: Any = None  # see refcompiler.interpreter.callers
     caller_codes: dict[int, CodeType] = field(default_factory=dict)

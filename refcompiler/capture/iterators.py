@@ -15,9 +15,9 @@ from typing import Any
 from refcompiler.capture.signals import Break, Restart
 from refcompiler.capture.values import External
 from refcompiler.guards.iterators import COMPOSITES, Ahead, account, fed, is_over, nested, shape
-from refcompiler.interpreter.continued import continued, continues, suspension
+from refcompiler.interpreter.continued import Continued, continued, continues, suspension
 from refcompiler.interpreter.frame import UNSET, Frame, is_mark
-from refcompiler.interpreter.generators import activation_of
+from refcompiler.interpreter.generators import activation_of, make_generator
 
 
 class View:
@@ -181,6 +181,24 @@ def shadow_generator(machine: Any, external: External) -> Any:
     external.shadow = made
     machine.external[id(made)] = external
     return made
+
+
+def adopt_running(machine: Any, frame: Frame) -> None:
+    """The generator whose frame ``frame`` is, which lies on the stack as a capture begins."""
+    lazy, saved, *rest = frame.extra
+    value, source = lazy.value, lazy.source
+    activation = Continued(machine, frame)
+    made = make_generator(activation)
+    made.__name__, made.__qualname__ = value.__name__, value.__qualname__
+    activation.running = True
+    activation.runs = 1
+    external = External(value, source)
+    external.shadow, external.original = made, activation
+    machine.external[id(value)] = machine.external[id(made)] = external
+    machine.forced[source] = made
+    machine.activations.append(activation)
+    machine.is_none(saved)
+    frame.extra = (made, machine.force(saved), *rest)
 
 
 def guard_views(machine: Any, changed: list[External]) -> None:

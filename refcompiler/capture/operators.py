@@ -19,6 +19,7 @@ from refcompiler.capture.natively import interpreting, is_quiet, natively
 from refcompiler.capture.observe import CONSTANT_TYPES, MAPPINGS, SEQUENCES, SETS
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import External, Lazy
+from refcompiler.interpreter.continued import Switch
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.shapes.node import SYMBOLS
 
@@ -432,11 +433,12 @@ class Operators(Assignment):
 
     def delegate(self, iterator: Any) -> Any:
         iterator = self.force(iterator)
-        if self.is_interpreted(iterator):
-            return iterator
-        made = Delegate(self, iterator)
-        self.handed_over.append(made)
-        return made
+        if not self.is_interpreted(iterator):
+            iterator = Delegate(self, iterator)
+            self.handed_over.append(iterator)
+        switch = Switch(iterator)
+        switch.entering = False
+        return switch
 
     def items_of(self, value: Any) -> Iterable:
         value = self.force(value)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from types import GeneratorType, MappingProxyType
 from typing import Any, NamedTuple
 
 from refcompiler.bytecode.decode import Program
 from refcompiler.guards.sources import Source
+from refcompiler.interpreter.frame import UNSET
 
 
 class Place(NamedTuple):
@@ -39,6 +41,23 @@ class LazyMethod:
     def __init__(self, lazy: Lazy, name: str):
         self.lazy = lazy
         self.name = name
+
+
+class Run(NamedTuple):
+    """A call that is all that is left of an instruction or a model: its value is theirs."""
+
+    function: Any
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any] = {}
+
+
+class Resume(NamedTuple):
+    """The same for ``next(generator)``, ``generator.send`` and ``generator.throw``."""
+
+    generator: GeneratorType
+    sent: Any = None
+    default: Any = UNSET
+    error: BaseException | None = None
 
 
 class External:

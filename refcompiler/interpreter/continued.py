@@ -60,19 +60,22 @@ class Switch:
 
 
 class Continued(Activation):
-    """``runs`` counts how often the frame was resumed."""
+    """``runs`` counts how often the frame was resumed; ``running``: it lies on a stack of frames."""
 
-    __slots__ = ("moving", "runs")
+    __slots__ = ("moving", "runs", "running")
 
     def __init__(self, machine: Any, frame: Frame):
         super().__init__(machine, frame)
         self.moving = False
         self.runs = 0
+        self.running = False
 
     def resume(self) -> bool:
         if self.moving:
             self.moving = False
             return True
+        if self.running and self.frame is not None:
+            raise ValueError("generator already executing")
         self.runs += 1
         return super().resume()
 
@@ -99,7 +102,7 @@ def continued(
     made = make_generator(activation)
     made.__name__, made.__qualname__ = names
     if frame.ip:
-        _move(made, activation, handled, delegate)
+        move(made, activation, handled, delegate)
     return made
 
 
@@ -111,7 +114,7 @@ def generator_of(layout: Any, name: str, qualname: str) -> GeneratorType:
     return made
 
 
-def _move(
+def move(
     generator: Any, activation: Continued, handled: BaseException | None, delegate: Any
 ) -> None:
     """Suspend ``generator`` in a yield, or in a delegation to ``delegate``."""
@@ -134,14 +137,15 @@ def replace(
     activation = activation_of(generator.gi_frame)
     assert type(activation) is Continued
     activation.frame = frame = layout.frames_of(values)
+    activation.running = False
     if frame.ip:
-        _move(generator, activation, handled, delegate)
+        move(generator, activation, handled, delegate)
 
 
 def finish(generator: Any) -> None:
     """The generator's frame has ended elsewhere: so does the generator."""
     activation = activation_of(generator.gi_frame)
-    activation.discard()
+    activation.discard()  # so that what follows ends the driver
     switch = generator.gi_yieldfrom
     if type(switch) is Switch:
         switch.leaving = True

@@ -12,6 +12,7 @@ from refcompiler.interpreter.handlers_blocks import raise_again
 from refcompiler.interpreter.machine import Machine, lookup_special
 from refcompiler.interpreter.native import instruction
 from refcompiler.interpreter.registry import ATTRIBUTES, op
+from refcompiler.interpreter.resumption import delegate_to, suspend
 from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
@@ -27,6 +28,9 @@ def return_generator(m: Machine, f: Frame, arg: Any) -> None:
 
 @op("YIELD_VALUE")
 def yield_value(m: Machine, f: Frame, arg: Any) -> None:
+    if f.back is not None:  # it lies on the stack of who resumed it
+        suspend(m, f, f.stack.pop())
+        return
     m.result = f.stack.pop()
     m.yielded = True
     m.frame = None
@@ -36,6 +40,9 @@ def yield_value(m: Machine, f: Frame, arg: Any) -> None:
 def send(m: Machine, f: Frame, arg: Any) -> None:
     """Delegate to an iterator until it ends; its value is pushed when the frame is resumed."""
     s = f.stack
+    if f.back is not None:
+        delegate_to(m, f, s[-2], s[-1])
+        return
     m.result = m.delegate(s[-2])
     del s[-2:]  # the first thing to send is always None
     m.yielded = m.delegates = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from _thread import get_ident
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -30,6 +30,11 @@ __builtins__ = BUILTINS
 
 
 class Loop:
+#: What an exception that leaves a frame is for the one it returns to, by ``on_return``: that or
+#: another exception, or None where the frame goes on.
+LEAVES: dict[str, Callable[[Any, Frame, BaseException], BaseException | None]] = {}
+
+
     """Runs frames to their end. ``native_calls``: Python callees run natively."""
 
     shows_values = True  # the frames of tracebacks have the frames' values
@@ -163,12 +168,12 @@ class Loop:
         while frame is not None:
             index = frame.ip - 1
             handler = frame.program.handler_at(index)
-            if shown:
+            if shown and not frame.program.hidden:
                 values = Values.FINAL if handler is None else Values.LIVE
                 traceback = with_entry(
                     frame, traceback, values if self.shows_values else Values.NONE
                 )
-            else:
+            elif not shown:
                 reraise = frame.program.instructions[index]
                 if reraise.name == "RERAISE" and reraise.arg:  # it stands where it first raised
                     index = frame.stack[-1 - reraise.arg]
@@ -214,6 +219,12 @@ class Loop:
 
     def push(self, frame: Frame, new: Frame) -> None:
         """Let ``new`` run next, and return to ``frame``."""
+            if frame.on_return in LEAVES:
+                found = LEAVES[frame.on_return](self, frame, error)
+                if found is None:
+                    return
+                if found is not error:
+                    error, traceback = found, None
         new.depth = frame.depth + 1
         if new.depth > self.limit:
             raise RecursionError("maximum recursion depth exceeded")

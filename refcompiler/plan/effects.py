@@ -105,6 +105,8 @@ def _container_effect(external: External, rebuilder: Rebuilder, writer: Writer) 
         return []
     if type(shadow) is GeneratorType:
         target = writer.read(external.source)
+        if original.running:  # it is on the stack of frames that goes on
+            return []
         if original.frame is None:
             return [f"{writer.constant(finish)}({target})"]
         parts = rebuilder.suspended(shadow, original)

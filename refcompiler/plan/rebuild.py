@@ -37,7 +37,7 @@ from refcompiler.guards.iterators import (
     restore,
 )
 from refcompiler.interpreter.binding import VARARGS, VARKEYWORDS
-from refcompiler.interpreter.continued import Switch, generator_of, replace
+from refcompiler.interpreter.continued import Continued, Switch, generator_of, replace
 from refcompiler.interpreter.frame import NULL, UNSET
 from refcompiler.interpreter.generators import Activation, activation_of, is_driver
 from refcompiler.interpreter.tracebacks import without_values
@@ -421,7 +421,8 @@ class Rebuilder:
         layout = constant(describe_suspended(activation.frame)[0])
         names = f"{value.__name__!r}, {value.__qualname__!r}"
         name = self.assign(value, f"{constant(generator_of)}({layout}, {names})")
-        self.lines.append(f"{constant(replace)}({name}, {self.suspended(value, activation)})")
+        if type(activation) is not Continued or not activation.running:
+            self.lines.append(f"{constant(replace)}({name}, {self.suspended(value, activation)})")
         return name
 
     def not_started(self, value: Any, frame: Any) -> str:

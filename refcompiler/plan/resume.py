@@ -36,7 +36,7 @@ class FrameLayout:
         self.slots = slots
         #: The marks, and None where a value completes it.
         self.stack = tuple(value if is_mark(value) else None for value in frame.stack)
-        self.extra = frame.on_return == "init"
+        self.extra = len(extras_of(frame))
         self.key = (
             id(self.program),
             id(self.globals),
@@ -73,7 +73,8 @@ class Layout:
                 frame.fast[slot] = next(given)
             frame.stack = [next(given) if mark is None else mark for mark in layout.stack]
             if layout.extra:
-                frame.extra = next(given)
+                extra = tuple([next(given) for _ in range(layout.extra)])
+                frame.extra = extra[0] if layout.on_return in SINGLE else extra
             frame.ip = layout.ip
             frame.on_return = layout.on_return
             frame.kwnames = layout.kwnames
@@ -103,15 +104,22 @@ def describe_suspended(frame: Frame | None) -> tuple[Layout, list[Any]]:
     return Layout([_describe(frame, frame.ip > 0, values)]), values
 
 
+#: Ways to return whose frames keep one value; others keep a tuple of them, or nothing.
+SINGLE = frozenset({"init"})
+
+
+def extras_of(frame: Frame) -> tuple[Any, ...]:
+    """What the frame keeps for the one it returns to."""
+    if frame.extra is None:
+        return ()
+    return (frame.extra,) if frame.on_return in SINGLE else frame.extra
+
+
 def _describe(frame: Frame, waits: bool, values: list[Any]) -> FrameLayout:
-    live = live_at(frame.program, frame.ip)
-    if waits:  # an exception is raised at the call, or the yield: one before
-        handler = frame.program.handler_at(frame.ip - 1)
-        if handler is not None:
-            live |= live_at(frame.program, handler.target)
+    # What waits may raise, or jump, from the instruction that called or yielded: one before.
+    live = live_at(frame.program, frame.ip - waits)
     slots = tuple([i for i in sorted(live) if frame.fast[i] is not UNSET])
     values += [frame.fast[i] for i in slots]
     values += [value for value in frame.stack if not is_mark(value)]
-    if frame.on_return == "init":
-        values.append(frame.extra)
+    values += extras_of(frame)
     return FrameLayout(frame, slots, frame.ip)

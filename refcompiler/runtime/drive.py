@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from types import CellType, FunctionType
 from typing import Any
 
+from refcompiler.capture.iterators import adopt_running
 from refcompiler.capture.machine import Symbolic
 from refcompiler.capture.marking.marks import ACTIVE
 from refcompiler.capture.values import External
 from refcompiler.guards.kinds import Ambient
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.machine import Machine
+from refcompiler.interpreter.resumption import generator_frames, take_over
 from refcompiler.interpreter.signals import Signal
 from refcompiler.plan.build import MISS, Plan
 from refcompiler.plan.resume import Layout, describe
@@ -109,7 +111,11 @@ class Continuation(Site):
                     machine.guard("NONE", source)
                 continue
             lazies.append(lazy)
-        return self.layout.frames_of(lazies)
+        frame = self.layout.frames_of(lazies)
+        for running in generator_frames(frame):
+            adopt_running(machine, running)
+            machine.outer_excs.append(running.extra[1])
+        return frame
 
 
 class Driver:
@@ -139,6 +145,7 @@ class Driver:
         while True:
             stepper = Stepper()
             stepper.frame = layout.frames_of(values)
+            take_over(stepper)
             stepper.exc = error
             stepper.step()
             while stepper.frame is not None:

@@ -1,0 +1,221 @@
+"""Generators whose frames lie on the stack of frames of whoever resumed them.
+
+Natively a generator's frame runs in its driver (:mod:`refcompiler.interpreter.generators`), below C
+code, where nobody can take a snapshot of the stack. Here the frame is pushed like a callee's, so
+that all frames alive are one chain; the driver stays suspended meanwhile, and is brought to where
+the frame then stands when that yields or ends.
+
+How such a frame was resumed is its ``on_return``: what becomes of a value it yields, and of its end.
+``extra`` holds the generator, the exception that its consumer was handling, and for ``next`` the
+default (or UNSET).
+"""
+
+from __future__ import annotations
+
+from types import GeneratorType
+from typing import Any
+
+from refcompiler.interpreter.continued import Continued, Switch, finish, move
+from refcompiler.interpreter.frame import UNSET, Frame
+from refcompiler.interpreter.generators import activation_of, is_driver
+from refcompiler.interpreter.helpers import throw
+from refcompiler.interpreter.loop import LEAVES
+from refcompiler.interpreter.machine import RETURNS
+from refcompiler.interpreter.registry import program_of
+from refcompiler.interpreter.tracebacks import chain
+from refcompiler.own_builtins import BUILTINS
+
+__builtins__ = BUILTINS
+
+#: Ways to resume a generator: by a loop, by a call of ``next`` or ``send``, by ``yield from``.
+ITERATED, NEXT, DELEGATED = "iterated", "next", "delegated"
+WAYS = frozenset({ITERATED, NEXT, DELEGATED})
+
+
+def resumable(generator: Any) -> bool:
+    """Whether ``generator`` is one of ours that is suspended where a frame can be pushed."""
+    if type(generator) is not GeneratorType or generator.gi_frame is None or generator.gi_running:
+        return False
+    if not is_driver(generator.gi_frame):
+        return False
+    activation = activation_of(generator.gi_frame)
+    return type(activation) is Continued and activation.delegates == (
+        type(generator.gi_yieldfrom) is Switch
+    )
+
+
+def resume(
+    machine: Any, consumer: Frame, generator: Any, sent: Any, way: str, default: Any = UNSET
+) -> None:
+    """Let the frame of ``generator`` run next; ``consumer`` gets what it yields."""
+    activation = _entered(machine, consumer, generator, way, default)
+    frame = activation.frame
+    if activation.delegates:  # the instruction runs again, as in CPython's loop
+        activation.delegates = False
+        frame.stack += [generator.gi_yieldfrom.inner, sent]
+        frame.ip -= 1
+    elif frame.ip:
+        frame.stack.append(sent)
+
+
+def throw_into(
+    machine: Any, consumer: Frame, generator: Any, error: BaseException, way: str = NEXT
+) -> None:
+    """Let ``error`` be raised where ``generator`` is suspended, on the stack of frames."""
+    activation = _entered(machine, consumer, generator, way, UNSET)
+    frame: Any = activation.frame
+    if activation.delegates:
+        activation.delegates = False
+        throw_into(machine, frame, generator.gi_yieldfrom.inner, error, DELEGATED)
+        return
+    frame.stack.append(None)
+    chain(error, machine.exc)
+    thrower = machine.enter(program_of(throw.__code__), throw, [error])
+    machine.push(frame, thrower)
+
+
+def can_throw(generator: Any, error: BaseException) -> bool:
+    """Whether :func:`throw_into` knows what CPython does."""
+    if isinstance(error, GeneratorExit):
+        return False
+    while resumable(generator):
+        activation = activation_of(generator.gi_frame)
+        frame = activation.frame
+        if frame is None or not frame.ip:
+            return False
+        if not activation.delegates:
+            return True
+        generator = generator.gi_yieldfrom.inner
+    return False
+
+
+def _entered(machine: Any, consumer: Frame, generator: Any, way: str, default: Any) -> Continued:
+    activation = activation_of(generator.gi_frame)
+    assert type(activation) is Continued
+    if activation.running:
+        raise ValueError("generator already executing")
+    frame: Any = activation.frame
+    machine.push(consumer, frame)
+    activation.running = True
+    activation.runs += 1
+    saved = machine.exc
+    frame.on_return = way
+    frame.extra = (generator, saved, default) if way == NEXT else (generator, saved)
+    machine.outer_excs.append(saved)
+    machine.exc, activation.exc = activation.exc, None
+    return activation
+
+
+def suspend(machine: Any, frame: Frame, value: Any, delegate: Any = UNSET) -> None:
+    """``frame``, of a generator, yields ``value``, which ``delegate`` gave if it delegates."""
+    consumer: Any = frame.back
+    way, extra = frame.on_return, frame.extra
+    generator = extra[0]
+    activation = activation_of(generator.gi_frame)
+    assert type(activation) is Continued
+    frame.back, frame.on_return, frame.extra = None, "push", None
+    activation.running = False
+    activation.frame = frame
+    handled, machine.exc = machine.exc, extra[1]
+    machine.outer_excs.pop()
+    machine.frame = consumer
+    switch = generator.gi_yieldfrom
+    inner = switch.inner if type(switch) is Switch else UNSET
+    if inner is delegate and generator.gi_suspended:
+        activation.exc, activation.delegates = handled, delegate is not UNSET
+    else:
+        move(generator, activation, handled, delegate)
+    if way == DELEGATED:
+        suspend(machine, consumer, value, generator)
+    else:
+        consumer.stack.append(value)
+
+
+def end(machine: Any, extra: Any) -> None:
+    """The frame of a generator has ended, and so has the generator."""
+    generator = extra[0]
+    activation_of(generator.gi_frame).running = False  # type: ignore[attr-defined]
+    finish(generator)
+    machine.exc = extra[1]
+    machine.outer_excs.pop()
+
+
+# ---- what the end of such a frame means for the one that resumed it ---------------------------
+
+
+def _iterated(machine: Any, frame: Frame, value: Any, extra: Any) -> None:
+    end(machine, extra)
+    end_loop(frame)
+
+
+def end_loop(frame: Frame) -> None:
+    """The iterator of the FOR_ITER before ``frame.ip`` has no more items."""
+    frame.stack.pop()
+    frame.ip = frame.program.values[frame.ip - 1]
+
+
+def _next(machine: Any, frame: Frame, value: Any, extra: Any) -> None:
+    end(machine, extra)
+    if extra[2] is not UNSET:
+        frame.stack.append(extra[2])
+        return
+    value = machine.own(value)
+    raise StopIteration if value is None else StopIteration(value)
+
+
+def _delegated(machine: Any, frame: Frame, value: Any, extra: Any) -> None:
+    end(machine, extra)
+    frame.stack.append(value)
+
+
+RETURNS.update({ITERATED: _iterated, NEXT: _next, DELEGATED: _delegated})
+
+
+def _left(machine: Any, frame: Frame, error: BaseException) -> BaseException:
+    """An exception leaves the frame of a generator: what the consumer gets."""
+    end(machine, frame.extra)
+    if not isinstance(error, StopIteration):
+        return error
+    found = RuntimeError("generator raised StopIteration")
+    found.__cause__ = found.__context__ = error
+    return found
+
+
+LEAVES.update(dict.fromkeys(WAYS, _left))
+
+
+def delegate_to(machine: Any, frame: Frame, iterator: Any, sent: Any) -> None:
+    """``frame``, of a generator on the stack, delegates to an iterator that runs natively."""
+    stop: Any = None
+    try:
+        value = next(iterator) if sent is None else iterator.send(sent)
+    except StopIteration as ended:
+        stop = ended
+    del frame.stack[-2:]
+    if stop is not None:
+        frame.stack.append(stop.value)
+    else:
+        suspend(machine, frame, value, iterator)
+
+
+def generator_frames(frame: Frame | None) -> list[Frame]:
+    """Those of the frames from ``frame`` outwards that belong to generators, outermost first."""
+    found = []
+    while frame is not None:
+        if frame.on_return in WAYS:
+            found.append(frame)
+        frame = frame.back
+    return found[::-1]
+
+
+def take_over(machine: Any) -> None:
+    """Real generators get the frames that were made for them on the machine's stack."""
+    machine.outer_excs.clear()
+    for frame in generator_frames(machine.frame):
+        generator, saved = frame.extra[:2]
+        activation = activation_of(generator.gi_frame)
+        assert type(activation) is Continued
+        activation.frame = frame
+        activation.running = True
+        activation.delegates = False
+        machine.outer_excs.append(saved)
