@@ -108,6 +108,7 @@ class Sizes:
         self.inputs: dict[torch.fx.Node, tuple[sympy.Symbol, Any]] = {}  # by placeholder
         self.strict: dict[sympy.Symbol, Source] = {}  # marked dynamic by the user
         self._by_size: dict[int, Any] = {}  # equal sizes are taken to stay equal
+        machine.recorder.captures_numbers = policy.scalars
         if policy.scalars or policy.shapes:
             self.environment()
 

@@ -15,6 +15,7 @@ import torch
 from torch.utils._sympy import functions as F
 
 from refcompiler.capture.signals import Break
+from refcompiler.shapes.node import SYMBOLS
 from refcompiler.shapes.operations import FLOAT
 
 _FUNCTIONS: dict[Any, Callable] = {
@@ -106,12 +107,12 @@ def learn(scope: Any, node: torch.fx.Node, result: Any) -> None:
                 part = scope.graph.call_method("size", (node, d))
                 part.meta["example_value"] = size
                 scope.numbers[size.node.expr] = part
-    elif _is_new(scope, result):
-        expr = result.node.expr
-        scope.numbers[expr] = node
+    elif type(result) in SYMBOLS and _is_new(scope, result):
+        scope.numbers[result.node.expr] = node
 
 
 def _is_new(scope: Any, number: Any) -> bool:
-    expr = number.node.expr
-    env = number.node.shape_env
-    return expr not in scope.numbers and (expr.is_Symbol or expr.is_Relational) and env.is_unbacked(expr)
+    expr, env = number.node.expr, number.node.shape_env
+    if expr in scope.numbers or not (expr.is_Symbol or expr.is_Relational):
+        return False
+    return env.is_unbacked(expr)
