@@ -5,6 +5,7 @@ The names are those of torch's own graphs: ``operator`` functions, ``torch.sym_m
 
 from __future__ import annotations
 
+import builtins
 import math
 import operator
 from collections.abc import Callable
@@ -58,10 +59,13 @@ _FUNCTIONS: dict[Any, Callable] = {
 }
 
 
-def check(condition: bool, error: type[Exception], message: str) -> None:
-    """A condition on numbers that depend on data, as ``torch._check`` checks it in eager mode."""
+def check(condition: bool, error: str, message: str) -> None:
+    """A condition on numbers that depend on data, as ``torch._check`` checks it in eager mode.
+
+    ``error`` is the name of a built-in exception.
+    """
     if not condition:
-        raise error(message)
+        raise getattr(builtins, error)(message)
 
 
 def argument(recorder: Any, value: Any) -> Any:
