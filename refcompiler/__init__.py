@@ -35,6 +35,7 @@ _PUBLIC = {
         ),
         "refcompiler.capture.marking.marks",
     ),
+    "wrap_numpy": "refcompiler.capture.arrays.wrapping",
     "counters": "refcompiler.runtime.counters",
     "config": "refcompiler.runtime.config",
     "list_backends": "refcompiler.backends",

@@ -196,6 +196,13 @@ GUARDS: Table[GuardKind] = Table(
             "overlapping views where there were tensors of their own",
         ),
         GuardKind(
+            "SEPARATE",
+            "arrays of numpy and tensors, one of which the graph changes",
+            "no two of them lie over the same memory",
+            "inputs of the graph: expected memory of their own for {expected}, found {found}",
+            "two views of one array where there were two arrays",
+        ),
+        GuardKind(
             "SHAPE",
             "classes, nested",
             "the iterator and those under it are of these classes, and shared in this way",

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from refcompiler.capture.arithmetic import CLASSES
+from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.lookup import Lookup, find, is_heap, namespace_of
 from refcompiler.capture.natively import is_quiet
 from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES
@@ -429,7 +430,7 @@ class Attributes(Lookup):
             return torch.nn.Parameter if getattr(value, "_is_param", False) else torch.Tensor
         if type(value) in SYMBOLS:
             return CLASSES[type(value)]
-        return type(value)
+        return value.__class__ if type(value) is Array else type(value)
 
     def has_special(self, value: Any, name: str) -> bool:
         return self.find_guarded(type(self.force(value)), name)[1] is not UNSET

@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from types import FunctionType, MethodType
 from typing import Any
 
+from refcompiler.capture.arrays.calls import call_numpy
+from refcompiler.capture.effects import effects
+from refcompiler.capture.entering import enter_generator
 from refcompiler.capture.instances import Instances
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.marking.marked import (
@@ -18,8 +21,8 @@ from refcompiler.capture.marking.marked import (
     disabled_text,
     is_allowed,
 )
-from refcompiler.capture.models.registry import MODELS, TRANSFORMING
-from refcompiler.capture.natively import is_quiet
+from refcompiler.capture.models.registry import LATE, MODELS, TRANSFORMING
+from refcompiler.capture.natively import answered, interpreting, is_quiet
 from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES
 from refcompiler.capture.policy import (
     HIGHER_ORDER_MODULES,
@@ -29,7 +32,7 @@ from refcompiler.capture.policy import (
     is_operation,
 )
 from refcompiler.capture.signals import Break
-from refcompiler.capture.values import Lazy, LazyMethod, Rethrown
+from refcompiler.capture.values import Lazy, LazyMethod, Resume, Rethrown, Run
 from refcompiler.guards.kinds import Ambient
 from refcompiler.guards.sources import Source
 from refcompiler.interpreter.binding import (
@@ -59,7 +62,7 @@ class Calls(Instances):
             return self.call_lazy_method(frame, function, args, kwargs)
         model = MODELS.get(id(function))
         if model is not None:
-            return model(self, frame, args, kwargs)
+            return self.settle(frame, model(self, frame, args, kwargs))
         if kind is FunctionType:
             return self.call_function(frame, function, args, kwargs)
         if issubclass(type(function), type):
@@ -78,11 +81,11 @@ class Calls(Instances):
         if kind in (types.BuiltinFunctionType, types.MethodWrapperType) or isinstance(
             function, IDENTITY_TYPES
         ):
-            return self.call_native(frame, function, args, kwargs)
+            return self.settle(frame, self.call_native(frame, function, args, kwargs))
         if is_operation(function):
             return self.call_operation(function, args, kwargs)
-        if kind.__module__ == "numpy" and kind.__name__ == "ufunc":
-            return self.call_ufunc(function, args, kwargs)
+        if kind.__module__ == "numpy":
+            return call_numpy(self, function, args, kwargs)
         if self.method_of(kind, "__call__") is not UNSET:
             source, method = self.find_guarded(kind, "__call__")
             self.from_class(source, method)
@@ -93,8 +96,32 @@ class Calls(Instances):
                 return self.call(frame, bound.__get__(function, kind), args, kwargs)
         return self.call_native(frame, function, args, kwargs)
 
+    def settle(self, frame: Any, found: Any) -> Any:
+        """What a model has left to do: as a frame of the stack, unless within an instruction."""
+        if type(found) is Run:
+            return self.call(frame, *found)
+        if type(found) is not Resume:
+            return found
+        generator, sent, default, error = found
+        if not self.nested:
+            enter_generator(self, frame, found)
+            return CALLED
+        with interpreting():
+            if error is not None:
+                return generator.throw(error)
+            if sent is not None:
+                return generator.send(self.force(sent))
+            return next(generator) if default is UNSET else next(generator, default)
+
     def invoke(self, frame: Any, function: Any, args: Sequence, kwargs: Mapping = {}) -> Any:
         """Call ``function`` to its end within this instruction."""
+        self.nested += 1
+        try:
+            return self._invoke(frame, function, args, kwargs)
+        finally:
+            self.nested -= 1
+
+    def _invoke(self, frame: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
         outer = self.frame
         found = self.call(frame, function, args, kwargs)
         if found is not CALLED:
@@ -149,15 +176,26 @@ class Calls(Instances):
             type(v) in CONSTANT_TYPES for v in (*forced, *named.values())
         ):
             self.guard("ID", source, function)
-            found = function(*forced, **named)
-            if type(found) in CONSTANT_TYPES:
+            found = answered(function, *forced, **named)
+            if not found:  # for the first time
+                before = effects(self), self.recorder.operations
+                value = self.invoke(frame, self.wrapped_by(function, source), forced, named)
+                if (effects(self), self.recorder.operations) != before:
+                    raise Break("c-function", "a function under lru_cache has side effects")
+                if type(value) not in CONSTANT_TYPES:
+                    return value
+                found = (function(*forced, **named),)
+            if type(found[0]) in CONSTANT_TYPES:
                 asked = functools.partial(function, **named) if named else function
-                self.guard("STATE", None, (asked, tuple(forced), found))
-                return found
+                self.guard("STATE", None, (asked, tuple(forced), found[0]))
+                return found[0]
+        return self.call(frame, self.wrapped_by(function, source), forced, named)
+
+    def wrapped_by(self, function: Any, source: Source | None) -> Any:
         wrapped = function.__wrapped__
         if source is not None:
             wrapped = self.observe(self.lazy(self.member(source, "__wrapped__"), wrapped))
-        return self.call(frame, wrapped, forced, named)
+        return wrapped
 
     # ---- Python functions -------------------------------------------------------------------
 
@@ -182,10 +220,16 @@ class Calls(Instances):
             and module.startswith(HIGHER_ORDER_MODULES)
             and module not in INTERPRETED_MODULES
         ):
+            known = LATE.get(f"{module}.{function.__qualname__}")
+            if known is not None:
+                return known(self, frame, args, kwargs)
             asked = module.startswith("torch._dynamo") and function.__name__ == "graph_break"
             row = "user-graph-break" if asked else "higher-order"
             raise Break(row, f"{module}.{function.__qualname__}")
-        if module.partition(".")[0] in SPEAKING_MODULES:
+        package = module.partition(".")[0]
+        if package == "numpy":
+            return call_numpy(self, function, args, kwargs)
+        if package in SPEAKING_MODULES:
             raise Break("io", f"{module}.{function.__qualname__}")
         marks = function.__dict__
         if marks:
@@ -272,6 +316,7 @@ class Calls(Instances):
         return super().exc_match(error, self.force(kinds))
 
     # filled by the machine
+    nested: int  # how many calls run within the instruction
     ambient: Ambient
     open_inference: list[Any]
     switches: dict[Any, tuple]  # switches of torch that were set -> what they were before

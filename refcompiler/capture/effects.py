@@ -22,6 +22,8 @@ def effects(machine: Any) -> tuple:
         if external.tail:
             containers.append((id(external), tuple(map(id, external.tail))))
         shadow = external.shadow
+        if shadow is external.original:
+            continue
         if isinstance(shadow, dict):
             original = external.original
             same = list(shadow) == list(original) and all(

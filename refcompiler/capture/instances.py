@@ -9,15 +9,18 @@ from typing import Any
 
 import torch
 
+from refcompiler.capture.arrays.calls import call_numpy
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.marking.marked import (
     DISABLED,
     disabled_text,
 )
+from refcompiler.capture.models.registry import LATE
 from refcompiler.capture.native_calls import NativeCalls
 from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.policy import (
     HIGHER_ORDER_MODULES,
+    INTERPRETED_MODULES,
     PURE_MODULES,
 )
 from refcompiler.capture.signals import Break
@@ -46,7 +49,14 @@ class Instances(NativeCalls):
         if issubclass(cls, torch.Tensor) or issubclass(cls, torch.autograd.Function):
             raise Break("tensor-kind", f"construction of a {cls.__name__}")
         module = cls.__module__
-        if module.startswith("torch.") and module.startswith(HIGHER_ORDER_MODULES):
+        if (
+            module.startswith("torch.")
+            and module.startswith(HIGHER_ORDER_MODULES)
+            and module not in INTERPRETED_MODULES
+        ):
+            known = LATE.get(f"{module}.{cls.__qualname__}")
+            if known is not None:
+                return known(self, frame, args, kwargs)
             raise Break("higher-order", f"{module}.{cls.__qualname__}")
         if cls.__dict__.get(DISABLED):
             raise Break("disabled-function", disabled_text(cls))
@@ -119,6 +129,8 @@ class Instances(NativeCalls):
                     return self.force(self.call_special(value, name))
         if cls.__module__ in PURE_MODULES or cls.__module__ == "torch":
             return self.call_pure(cls, args, kwargs)
+        if cls.__module__ == "numpy":
+            return call_numpy(self, cls, args, kwargs)
         raise Break("c-function", f"class {cls.__module__}.{cls.__qualname__}")
 
     # ---- C functions ------------------------------------------------------------------------

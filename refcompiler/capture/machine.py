@@ -14,18 +14,22 @@ import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from refcompiler.ambient import Autocast
+from refcompiler.capture.arrays import tensors, wrapping
+from refcompiler.capture.arrays.array import Array, ArrayMethod
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Door, Recorder
 from refcompiler.capture.dynamic import Policy, Sizes
+from refcompiler.capture.entering import entering_ops
 from refcompiler.capture.models import classes, copying, library, ordering, python, serial
 from refcompiler.capture.natively import interpreting
-from refcompiler.capture.regions import branches, custom, transforms
+from refcompiler.capture.regions import attention, branches, custom, loops, transforms
 from refcompiler.capture.signals import Break, Reason, Restart
 from refcompiler.capture.state import modes, switches
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.state.switches import Setting, restore, settings
 from refcompiler.capture.values import Place
 from refcompiler.guards.kinds import Ambient
+from refcompiler.interpreter.continued import Continued
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.generators import Activation, make_generator
 from refcompiler.interpreter.signals import Signal
@@ -35,17 +39,21 @@ _FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 __all__ = [
     "Captured",
     "Symbolic",
+    "attention",
     "branches",
     "classes",
     "copying",
     "custom",
     "library",
+    "loops",
     "modes",
     "ordering",
     "python",
     "serial",
     "switches",
+    "tensors",
     "transforms",
+    "wrapping",
 ]
 
 
@@ -85,6 +93,7 @@ class Symbolic(Calls):
         self.stops = stops
         self.sizes = Sizes(self, policy or Policy())
         self.steps = 0
+        self.nested = 0
         self.ambient = Ambient.now()
         self.autocast = Autocast.now()
         self.class_lookups = {}
@@ -104,7 +113,8 @@ class Symbolic(Calls):
         self.activations: list[Activation] = []
         self.handed_over = []
         self.contexts = Contexts(self)
-        self.own_classes = {}
+        self.own_classes = {Array: 0, ArrayMethod: 0}
+        self.given_out: set[int] = set()  # arrays whose own tensor the program has
         self.class_bodies: list[tuple[Frame, int]] = []  # and the step of the statement
         self.constructors = []
 
@@ -186,12 +196,14 @@ class Symbolic(Calls):
             try:
                 f = self.frame
                 while f is not None:
-                    self.steps += 1
-                    i = f.ip
-                    f.ip = i + 1
-                    if self.steps in stops:
-                        raise Break(*stops[self.steps])
-                    f.ops[i](self, f, f.values[i])
+                    ops, values = f.program.entering or entering_ops(f.program), f.values
+                    while f is self.frame:
+                        self.steps += 1
+                        i = f.ip
+                        f.ip = i + 1
+                        if self.steps in stops:
+                            raise Break(*stops[self.steps])
+                        ops[i](self, f, values[i])
                     f = self.frame
                 return
             except Signal:
@@ -206,7 +218,7 @@ class Symbolic(Calls):
             self.unwind(error)
 
     def make_generator(self, frame: Frame) -> Any:
-        activation = Activation(self, frame)
+        activation = Continued(self, frame)
         self.activations.append(activation)
         return make_generator(activation)
 
@@ -227,6 +239,7 @@ class Symbolic(Calls):
 
     def run(self, frame: Frame, error: BaseException | None = None) -> Any:
         """A nested run: entered through C or a special method, so a break restarts capture."""
+        self.nested += 1
         try:
             if sys.getprofile() is None:
                 return super().run(frame, error)
@@ -234,6 +247,8 @@ class Symbolic(Calls):
                 return super().run(frame, error)
         except Break as signal:
             raise Restart(self.steps, signal.row, signal.context) from signal
+        finally:
+            self.nested -= 1
 
     def _frames(self) -> list[Frame]:
         frames = []

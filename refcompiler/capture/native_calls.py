@@ -13,14 +13,17 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from refcompiler.capture import arithmetic
+from refcompiler.capture.arrays.array import Array
+from refcompiler.capture.arrays.calls import array_input, call_numpy
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.marking.marked import (
     is_allowed,
     substitute_of,
 )
 from refcompiler.capture.models.printing import is_plain, printed
+from refcompiler.capture.models.registry import OPERATION_MODELS
 from refcompiler.capture.natively import interpreting, natively
-from refcompiler.capture.observe import CONSTANT_TYPES, is_numpy_scalar
+from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.operators import Operators, Pulled
 from refcompiler.capture.policy import (
     AMBIENT_READERS,
@@ -38,8 +41,10 @@ from refcompiler.capture.policy import (
 )
 from refcompiler.capture.signals import Break
 from refcompiler.capture.state.contexts import Contexts
-from refcompiler.capture.values import LazyMethod
+from refcompiler.capture.values import External, LazyMethod, Resume
 from refcompiler.interpreter.frame import UNSET
+from refcompiler.interpreter.generators import activation_of
+from refcompiler.interpreter.resumption import can_throw, resumable
 
 AUTOCAST_METHODS = {torch.autocast.__enter__.__code__, torch.autocast.__exit__.__code__}
 _TYPE_CALL = type.__dict__["__call__"]
@@ -116,6 +121,8 @@ class NativeCalls(Operators):
             raise Break("ambient-state", f"{module}.{name}")
         if self.is_foreign(function):
             raise Break("c-function", f"a {type(function).__name__} from outside")
+        if module.partition(".")[0] == "numpy":
+            return call_numpy(self, function, args, kwargs)
         if module in PURE_MODULES:
             if name in IMPURE_BUILTINS:
                 raise Break(IMPURE_BUILTINS[name], f"{module}.{name}")
@@ -142,6 +149,10 @@ class NativeCalls(Operators):
         """A C method of an object."""
         if type(owner) is ContextVar:
             return self.contexts.call(owner, name, args, kwargs)
+        if type(owner) is types.GeneratorType and not kwargs and args:
+            asked = self.resumption(owner, name, args)
+            if asked is not None:
+                return asked
         if self.is_foreign(owner):
             if type(owner) in (types.MappingProxyType,):
                 return self.call_pure(function, args, kwargs)
@@ -168,6 +179,26 @@ class NativeCalls(Operators):
         if type(owner) in CONSTANT_TYPES or issubclass(type(owner), torch.Tensor):
             return self.call_pure(function, args, kwargs)
         raise Break("c-function", f"{type(owner).__qualname__}.{name}")
+
+    def resumption(self, generator: Any, name: str, args: Sequence) -> Resume | None:
+        """``generator.send`` or ``generator.throw``, if its frame can be pushed."""
+        if name == "send" and len(args) == 1 and resumable(generator):
+            sent = self.force(args[0])
+            if activation_of(generator.gi_frame).frame.ip or sent is None:
+                return Resume(generator, sent)
+        elif name == "throw":
+            kind, *rest = [self.force(value) for value in args]
+            error = rest[0] if rest and rest[0] is not None else kind
+            if issubclass(type(error), type) and issubclass(error, BaseException):
+                if is_heap(error) and self.method_of(error, "__init__") is not UNSET:
+                    return None
+                error = error()
+            if issubclass(type(error), BaseException) and can_throw(generator, error):
+                self.raising(error)
+                if len(rest) > 1 and rest[1] is not None:
+                    error.__traceback__ = rest[1]
+                return Resume(generator, error=error)
+        return None
 
     def call_device_block(self, device: torch.device, name: str, args: Sequence) -> Any:
         """``with torch.device(...)``: the stack of function modes is as before at a graph's end."""
@@ -211,13 +242,8 @@ class NativeCalls(Operators):
             return self.call_pure(function, args, kwargs)
         raise Break("c-function", function.__qualname__)
 
-    def call_ufunc(self, function: Any, args: Sequence, kwargs: Mapping) -> Any:
-        """A numpy function of numbers alone is a constant."""
-        forced = [self.force(a) for a in args]
-        for value in forced:
-            if type(value) not in CONSTANT_TYPES and not is_numpy_scalar(type(value)):
-                raise Break("c-function", f"numpy.{function.__name__}")
-        return function(*forced, **{k: self.force(v) for k, v in kwargs.items()})
+    def shadow_array(self, external: External) -> Any:
+        return array_input(self, external)
 
     def read_foreign_dict(self, value: dict, name: str, args: Sequence) -> Any:
         """One key of an instance of a dict's subclass, as ``dict`` itself reads it."""
@@ -308,6 +334,14 @@ class NativeCalls(Operators):
 
     def call_operation(self, function: Any, args: Sequence, kwargs: Mapping) -> Any:
         """A torch operation, which the door records when a tensor takes part."""
+        own = OPERATION_MODELS.get(operation_name(function))
+        if own is not None:
+            owner = getattr(function, "__self__", None)
+            if issubclass(type(owner), torch.Tensor):
+                args = (owner, *args)
+            found = own(self, function, args, kwargs)
+            if found is not NotImplemented:
+                return found
         forced = [self.pass_operand(a) for a in args]
         named = {k: self.pass_operand(v) for k, v in kwargs.items()}
         return function(*forced, **named)
@@ -316,6 +350,8 @@ class NativeCalls(Operators):
         value = self.force(value)
         if self.is_foreign(value):
             raise Break("external-object", f"a {type(value).__name__} is an operand")
+        if type(value) is Array:
+            raise Break("c-function", "an operation of torch with an array of numpy's")
         if type(value) is FunctionType:
             raise Break("higher-order", f"function {value.__qualname__} is an operand")
         return value

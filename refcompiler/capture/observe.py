@@ -16,7 +16,7 @@ from refcompiler.capture.door import Recorder
 from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import DELETED, External, Lazy
-from refcompiler.guards.kinds import Guard, TensorMeta, metadata
+from refcompiler.guards.kinds import Guard, TensorMeta, metadata, separate
 from refcompiler.guards.sources import Source, Sources
 from refcompiler.interpreter.frame import UNSET, Frame
 from refcompiler.interpreter.machine import Machine
@@ -73,9 +73,12 @@ _BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
 class Observing(Machine):
     """Sources, guards, graph inputs, and the shadows of external containers."""
 
+    enters = False
+
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self.recorder = recorder
+        self.arrays: list[tuple[Source, Any, Any]] = []  # of numpy, from outside; and their fakes
         self.sources = Sources()
         self.guards: dict[tuple, Guard] = {}
         self.lazies: dict[Source, Lazy] = {}
@@ -213,7 +216,12 @@ class Observing(Machine):
             return self._shadow_partial(external)
         if kind is types.GeneratorType:
             return self.shadow_generator(external)
+        if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
+            return self.shadow_array(external)
         return value
+
+    def shadow_array(self, external: External) -> Any:
+        raise NotImplementedError
 
     def shadow_generator(self, external: External) -> Any:
         raise NotImplementedError
@@ -310,20 +318,31 @@ class Observing(Machine):
         kind = type(value)
         if kind is not torch.Tensor and kind is not torch.nn.Parameter:
             raise Break("tensor-kind", f"{source} is a {kind.__name__}")
-        if value.layout is not torch.strided or value.is_quantized or value.is_nested:
-            raise Break("tensor-kind", f"{source} has layout {value.layout}")
         with torch._C.DisableTorchFunction():
+            if value.layout is not torch.strided or value.is_quantized or value.is_nested:
+                raise Break("tensor-kind", f"{source} has layout {value.layout}")
             if torch._C._functorch.is_functorch_wrapped_tensor(value):
                 raise Break("higher-order", f"{source} belongs to a function transformation")
-            with outside_transformations():
-                fake = self.recorder.fake_mode.from_tensor(value, static_shapes=True)
-        self.guard("TENSOR", source, TensorMeta.of(value))
+            fake = self.sizes.tensor(value, source)
+            if fake is None:
+                with outside_transformations():
+                    fake = self.recorder.fake_mode.fake_of(value)
+                self.guard("TENSOR", source, TensorMeta.of(value))
+        if self.arrays:
+            self.check_apart(value, source)
         node = self.recorder.add_input(_input_name(source), fake)
         node.meta["refcompiler_static"] = kind is torch.nn.Parameter
         self.inputs[id(value)] = (value, source, fake)
         self.input_order.append(id(value))
         self.fakes_of_inputs[id(fake)] = source
         return fake
+
+    def check_apart(self, value: torch.Tensor, source: Source) -> None:
+        """A graph knows of shared memory by shared storages, which arrays do not have."""
+        with torch._C.DisableTorchFunction():
+            apart = separate(value, *[known for known, _, _ in self.inputs.values()])
+        if not apart:
+            raise Break("external-object", f"{source} lies over the memory of another input")
 
     def read_metadata(self, name: str, fake: Any) -> Any:
         """Metadata that the TENSOR guard leaves out, because programs seldom read it."""
@@ -383,6 +402,7 @@ class Observing(Machine):
             self.guard("LENGTH", source, len(value))
             keys = []
             for i, key in enumerate(value):
+                self.key(key)  # its hash may be the user's, whose code does not run unseen
                 forced = self.observe(self.lazy(self.sources.make("key", source, i), key))
                 keys.append((forced, self.item(source, key)))
         for (key, item_source), item in zip(keys, value.values(), strict=True):
@@ -496,9 +516,10 @@ class Observing(Machine):
 
 
 def is_numpy_scalar(kind: type) -> bool:
-    """numpy's scalars are constants like Python's numbers (known by name: no numpy import)."""
-    return kind.__module__ == "numpy" and any(
-        base.__name__ == "generic" and base.__module__ == "numpy" for base in kind.__mro__
+    """numpy's scalars and dtypes are constants like Python's numbers (known by name)."""
+    return kind.__module__ in ("numpy", "numpy.dtypes") and any(
+        base.__name__ in ("generic", "dtype") and base.__module__ == "numpy"
+        for base in kind.__mro__
     )
 
 

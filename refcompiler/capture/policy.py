@@ -125,7 +125,16 @@ HIGHER_ORDER_MODULES = (
 )
 
 #: Those of these modules among them do tensor work only, and call functions like user code.
-INTERPRETED_MODULES = frozenset({"torch._higher_order_ops.associative_scan"})
+INTERPRETED_MODULES = frozenset(
+    {
+        "torch._dynamo.external_utils",
+        "torch._higher_order_ops.associative_scan",
+        "torch._higher_order_ops.map",
+        "torch._higher_order_ops.scan",
+        "torch._higher_order_ops.utils",
+        "torch.nn.attention.flex_attention",
+    }
+)
 
 #: Python functions of these modules of the standard library run natively: they read and write,
 #: or keep state that nothing guards.

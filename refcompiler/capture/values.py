@@ -82,6 +82,8 @@ def _same(a: Any, b: Any) -> bool:
 
 def is_changed(external: External) -> bool:
     shadow, original = external.shadow, external.original
+    if shadow is original:
+        return False
     if type(shadow) is GeneratorType:
         return original.runs > 0
     if isinstance(shadow, (tuple, frozenset, MappingProxyType)):

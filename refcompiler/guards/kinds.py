@@ -17,8 +17,6 @@ from torch.utils._device import DeviceContext
 
 from refcompiler.guards.iterators import Ahead, apart, fed, shape
 from refcompiler.guards.sizes import (
-    Relations,
-    SizedMeta,
     relation_check,
     relation_found,
     relation_text,
@@ -26,7 +24,7 @@ from refcompiler.guards.sizes import (
     sized_text,
     wanted,
 )
-from refcompiler.guards.sources import NOT_SET, Source, key_at, namespace_of
+from refcompiler.guards.sources import NOT_SET, Source, array_tensor, key_at, namespace_of
 from refcompiler.interpreter.continued import suspension
 from refcompiler.interpreter.generators import activation_of
 from refcompiler.shapes.text import NAMES
@@ -57,7 +55,7 @@ class Guard(NamedTuple):
         """``expected`` with each source replaced by what ``read`` gives for it."""
         if self.kind in ("SAME", "DISTINCT"):
             return read(self.expected)
-        if self.kind == "UNIQUE":
+        if self.kind in ("UNIQUE", "SEPARATE"):
             return [read(source) for source in self.expected]
         if self.kind == "STORAGE":
             return [read(source) for source in self.expected[0]], self.expected[1]
@@ -333,6 +331,16 @@ def storage_pattern(*tensors: torch.Tensor) -> tuple[int, ...]:
     return tuple([first.setdefault(t.untyped_storage()._cdata, i) for i, t in enumerate(tensors)])
 
 
+def separate(*tensors: torch.Tensor) -> bool:
+    """Whether no two of the tensors lie over the same memory, unless they share a storage."""
+    storages = {}
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        storages[storage._cdata] = storage.data_ptr(), storage.nbytes()
+    places = sorted([place for place in storages.values() if place[1]])
+    return all(start + size <= after for (start, size), (after, _) in zip(places, places[1:]))
+
+
 KINDS: dict[str, Kind] = {
     "TYPE": Kind(
         lambda v, want, c: f"type({v}) is {c(want)}",
@@ -402,8 +410,9 @@ KINDS: dict[str, Kind] = {
     ),
     "SIZED": Kind(
         sized_text,
-        lambda value, want: isinstance(value, torch.Tensor)
-        and sized_check(value, want, TensorMeta.of),
+        lambda value, want: (
+            isinstance(value, torch.Tensor) and sized_check(value, want, TensorMeta.of)
+        ),
         show=str,
         found=lambda value: (
             str(TensorMeta.of(value)) if isinstance(value, torch.Tensor) else _short(value)
@@ -445,6 +454,12 @@ KINDS: dict[str, Kind] = {
         lambda value, want: storage_pattern(*want[0]) == want[1],
         show=lambda want: f"{', '.join(map(str, want[0]))} in storages {want[1]}",
         found=lambda value: "storages shared in another way",
+    ),
+    "SEPARATE": Kind(
+        lambda v, want, c: f"separate({', '.join(want)})",
+        lambda value, want: separate(*want),
+        show=lambda want: ", ".join(map(str, want)),
+        found=lambda value: "overlapping ones",
     ),
     "SHAPE": Kind(
         lambda v, want, c: f"shape({v}) == {c(want)}",
@@ -503,6 +518,8 @@ NAMESPACE: dict[str, Any] = {
     "NOT_SET": NOT_SET,
     "dict_getitem": dict.__getitem__,
     "key_at": key_at,
+    "array_tensor": array_tensor,
+    "separate": separate,
     "namespace_of": namespace_of,
     "dict_contains": dict.__contains__,
     "object_getattribute": object.__getattribute__,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
+
+import torch
 
 #: kind -> (expression over the parent {p} and the key {k}, the same for people)
 FORMS: dict[str, tuple[str, str]] = {
@@ -28,6 +31,7 @@ FORMS: dict[str, tuple[str, str]] = {
     "context": ("{p}.get(NOT_SET)", "{p}"),
     "context_default": ("{p}.get()", "{p}"),
     "start": ("{p}.__reduce__()[1][1]", "{p}.count"),  # of an enumeration
+    "array": ("array_tensor({p})", "{p}"),  # over the memory of a numpy array
     "closure": ("{p}.__closure__[{k}]", "{p}.__closure__[{k}]"),
     "cell": ("{p}.cell_contents", "{p}"),
     "default": ("{p}.__defaults__[{k}]", "{p}.__defaults__[{k}]"),
@@ -102,6 +106,15 @@ class Sources:
 def namespace_of(value: Any) -> dict:
     """The instance's ``__dict__``; no ``__getattribute__`` of the user's runs."""
     return object.__getattribute__(value, "__dict__")
+
+
+def array_tensor(array: Any) -> torch.Tensor:
+    """The tensor over the memory of a numpy array."""
+    if array.flags.writeable:
+        return torch.from_numpy(array)
+    with warnings.catch_warnings():  # what is read only is not written to by any graph
+        warnings.simplefilter("ignore")
+        return torch.from_numpy(array)
 
 
 def key_at(mapping: Any, index: int) -> Any:

@@ -183,6 +183,8 @@ def _guard_tensors(machine: Any) -> None:
         if len(given) > 1 and any(_changes(machine, fake) for _, _, fake in given):
             pattern = storage_pattern(*[real for real, _, _ in given])
             machine.guard("STORAGE", None, (tuple([source for _, source, _ in given]), pattern))
+    if machine.arrays and len(inputs) > 1 and (changed or machine.recorder.mutates):
+        machine.guard("SEPARATE", None, tuple([source for _, source, _ in inputs]))
     hashed = list(machine.hashed.values())
     for i, source in enumerate(hashed):
         for other in hashed[:i]:

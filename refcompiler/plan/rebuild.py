@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from refcompiler.capture.arrays.array import Array, ArrayMethod, is_scalar
 from refcompiler.capture.lookup import is_heap, namespace_of, slot_of
 from refcompiler.capture.machine import Symbolic
 from refcompiler.capture.observe import CONSTANT_TYPES, is_numpy_scalar
@@ -243,6 +244,12 @@ class Rebuilder:
             return self.assign(value, f"{self.expression(value.lazy)}.{value.name}")
         if kind is object:
             return self.assign(value, "object()")
+        if kind is Array:
+            taken = "[()]" if is_scalar(value) else ""  # which is a scalar then
+            detached = ".detach()" if value._tensor.requires_grad else ""
+            return self.assign(value, f"{self.tensor(value._tensor)}{detached}.numpy(){taken}")
+        if kind is ArrayMethod:
+            return self.assign(value, f"{self.expression(value.array)}.{value.name}")
         if kind is weakref.ref and (target := value()) is not None and not value.__callback__:
             return self.assign(value, f"{constant(kind)}({self.expression(target)})")
         if kind is types.SimpleNamespace:

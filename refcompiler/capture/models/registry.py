@@ -10,9 +10,16 @@ import torch
 #: id of a callable -> its model in the symbolic domain.
 MODELS: dict[int, Any] = {}
 
+#: Dotted name of a callable in a module that torch itself loads at its first use -> its model.
+LATE: dict[str, Any] = {}
+
 #: Modules whose closures over a function ``func`` transform it, and the model of such a closure;
 #: their other functions are inlined.
 TRANSFORMING: dict[str, Any] = {}
+
+#: Name of an operation of torch -> ``(machine, function, args, kwargs) -> value``, which may
+#: answer NotImplemented to leave the call to the door. Arguments are not observed yet.
+OPERATION_MODELS: dict[str, Any] = {}
 
 _KEEP: list[Any] = []  # MODELS knows callables by id
 
@@ -27,6 +34,32 @@ def model(*callables: Any) -> Callable:
                 raise ValueError(f"two models of {callable_!r}")
             MODELS[id(callable_)] = function
             _KEEP.append(callable_)
+        return function
+
+    return register
+
+
+def late(*names: str) -> Callable:
+    """As :func:`model` for callables known by name; they must be torch's."""
+
+    def register(function: Callable) -> Callable:
+        for name in names:
+            if name in LATE:
+                raise ValueError(f"two models of {name}")
+            LATE[name] = function
+        return function
+
+    return register
+
+
+def operation(*names: str) -> Callable:
+    """Register a model of the operations (functions, methods) of torch with these names."""
+
+    def register(function: Callable) -> Callable:
+        for name in names:
+            if OPERATION_MODELS.get(name, function) is not function:
+                raise ValueError(f"two models of the operation {name}")
+            OPERATION_MODELS[name] = function
         return function
 
     return register

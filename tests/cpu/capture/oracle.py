@@ -289,11 +289,13 @@ def run(case: Case, compiler: Callable | None) -> Run:
     torch.utils.hooks.RemovableHandle.next_id = 0  # the keys of hooks
     torch.manual_seed(0)
     random.seed(0)
+    numpy.random.seed(0)
     made = case.factory()
     function, calls, watched = _parts(made)
     compiled = function if compiler is None else compiler(function)
     torch.manual_seed(1)
     random.seed(1)
+    numpy.random.seed(1)
     found = Run()
     observer = Observer(function, compiled, watched, compiler is not None)
     previous: Any = None

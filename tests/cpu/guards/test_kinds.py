@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -30,6 +31,7 @@ from refcompiler.guards.kinds import (
     TensorMeta,
     metadata,
     same_constant,
+    separate,
     storage_pattern,
 )
 from refcompiler.guards.sources import FORMS, Source, Sources
@@ -412,6 +414,18 @@ def test_storage() -> None:
         assert "x, y" in guard.explain(None)
 
 
+def test_separate() -> None:
+    base, other = numpy.arange(6.0), torch.ones(3)
+    a, b, c = (torch.from_numpy(part) for part in (base[:3], base[3:], base[2:4]))
+    sources = Sources()
+    x, y = sources.make("arg", None, "x"), sources.make("arg", None, "y")
+    guard = Guard("SEPARATE", None, (x, y), PLACE)
+    fast = compiled(guard, ["x", "y"])
+    for pair, apart in (((a, b), True), ((a, c), False), ((c, b), False), ((other, c), True)):
+        assert fast(*pair) is apart is checked(guard, dict(zip("xy", pair, strict=True)))
+    assert separate(other[:2], other[1:]), "the guard of storages tells those"
+
+
 # ---- two sources -------------------------------------------------------------------------------
 
 
@@ -723,7 +737,8 @@ def test_sources_read_alike() -> None:
         (s.make("stacked", s.make("activation", x), 0), generator),
     ]
     function.__kwdefaults__["b"] = box
-    assert {source.kind for source, _ in cases} | {"ahead"} == set(FORMS)
+    made_anew = {"ahead", "array"}
+    assert {source.kind for source, _ in cases} | made_anew == set(FORMS)
     for source, value in cases:
         found = read(source, {"x": value})
         assert compiled(Guard("ID", source, found, PLACE), ["x"])(value), source
@@ -757,6 +772,7 @@ def test_explanations_survive_any_value(name: str) -> None:
         "STATE": (len, ((),), 0),
         "UNIQUE": (argument("x"), argument("y")),
         "STORAGE": ((argument("x"), argument("y")), (0, 1)),
+        "SEPARATE": (argument("x"), argument("y")),
         "SUSPENDED": (0, 0, 3),
         "APART": ((argument("x"),), (argument("y"),)),
         "AMBIENT": Ambient.now(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy
 import pytest
 import torch
 
@@ -208,6 +209,16 @@ def _storage() -> tuple:
     return _grow, (torch.ones(6), torch.ones(6)), (base[:6], base[2:])
 
 
+@violates("SEPARATE")
+def _separate() -> tuple:
+    def grow(a: numpy.ndarray, b: numpy.ndarray) -> numpy.ndarray:
+        a += 1
+        return b * 2
+
+    base = numpy.arange(8.0)
+    return grow, (numpy.ones(6), numpy.ones(6)), (base[:6], base[2:])
+
+
 @violates("AMBIENT")
 def _ambient() -> tuple:
     def change() -> tuple:
@@ -304,7 +315,7 @@ def test_violation(kind: str) -> None:
     eager, compiled = found
     assert compiled == eager
     counted = refcompiler.counters()
-    assert counted["captures"] == 2 and counted["recompiles"] == 1
+    assert counted["captures"] == 2 + counted["breaks"] and counted["recompiles"] == 1
     (reason,) = counters.reasons("recompiles")
     start = GUARDS[kind].explain.partition("{")[0]
     unreadable = "can no longer be read"

@@ -1,0 +1,79 @@
+"""The ways between arrays and tensors, and ``wrap_numpy``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from refcompiler.capture.arrays.array import Array, is_scalar, of_tensor
+from refcompiler.capture.models.registry import operation
+from refcompiler.capture.signals import Break
+
+
+def check(tensor: torch.Tensor) -> None:
+    """As ``Tensor.numpy`` refuses."""
+    if tensor.requires_grad:
+        raise RuntimeError(
+            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+        )
+    if tensor.device.type != "cpu" or tensor.is_conj() or tensor.is_neg():
+        raise Break("operation-not-modelled", "Tensor.numpy")
+    if tensor.dtype is torch.bfloat16 or tensor.layout is not torch.strided:
+        raise Break("operation-not-modelled", f"Tensor.numpy of {tensor.dtype}")
+
+
+def array_of(m: Any, tensor: torch.Tensor) -> Array:
+    """``numpy.asarray(tensor)``."""
+    check(tensor)
+    return of_tensor(m, tensor.data)
+
+
+@operation("numpy")
+def _numpy(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+    tensor, *rest = [m.force(a) for a in args]
+    if rest or kwargs.keys() - {"force"} or not issubclass(type(tensor), torch.Tensor):
+        return NotImplemented
+    if m.force(kwargs.get("force", False)):
+        tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+    return array_of(m, tensor)
+
+
+@operation("from_numpy")
+def _from_numpy(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+    array = m.force(args[0]) if len(args) == 1 else None
+    if type(array) is not Array or is_scalar(array):
+        return NotImplemented
+    if not array._standin.flags.writeable:
+        raise Break("operation-not-modelled", "from_numpy of an array that is read only")
+    return _over(m, array)
+
+
+def _over(m: Any, array: Array) -> torch.Tensor:
+    """A tensor of its own over the memory of ``array``."""
+    tensor = array._tensor
+    if id(array) in m.external and id(array) not in m.given_out:
+        m.given_out.add(id(array))
+        return tensor
+    return tensor.data
+
+
+@operation("as_tensor", "asarray", "tensor")
+def _tensor(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """Of an array; what is no array is left to the door."""
+    array = m.force(args[0]) if args else None
+    if type(array) is not Array:
+        return NotImplemented
+    rest = [m.force(a) for a in args[1:]]
+    named = {key: m.force(value) for key, value in kwargs.items()}
+    dtype = named.pop("dtype", rest.pop(0) if rest else None)
+    name = function.__name__
+    if rest or named:
+        raise Break("operation-not-modelled", f"torch.{name} of an array with options")
+    if name == "tensor" or is_scalar(array):
+        return array._tensor.to(dtype or array._tensor.dtype, copy=True)
+    if not array._standin.flags.writeable:
+        raise Break("operation-not-modelled", f"torch.{name} of an array that is read only")
+    shared = _over(m, array)
+    return shared if dtype is None else shared.to(dtype)
