@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -40,6 +41,35 @@ class Autocast(NamedTuple):
             nesting = torch.autocast_decrement_nesting()
         if nesting == 0:
             torch.clear_autocast_cache()
+
+
+@contextlib.contextmanager
+def kept() -> Iterator[None]:
+    """The program's modes and random numbers stay as they are, whatever runs inside.
+
+    A backend traces the graph that it is given, and a graph may switch gradients off and leave them
+    off; or it times candidates on random numbers.
+    """
+    grad, autocast = torch.is_grad_enabled(), Autocast.now()
+    dtype = torch.get_default_dtype()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    drawn, torch_drawn = random.getstate(), torch.get_rng_state()
+    on_devices = torch.cuda.is_available() and torch.cuda.is_initialized()
+    devices_drawn = torch.cuda.get_rng_state_all() if on_devices else []
+    try:
+        yield
+    finally:
+        torch._C._set_grad_enabled(grad)
+        if Autocast.now() != autocast:
+            autocast.set()
+        torch.set_default_dtype(dtype)
+        if torch.are_deterministic_algorithms_enabled() != deterministic:
+            torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        random.setstate(drawn)
+        torch.set_rng_state(torch_drawn)
+        if devices_drawn:
+            torch.cuda.set_rng_state_all(devices_drawn)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from refcompiler.ambient import kept
 from refcompiler.capture.dynamic import History, Policy
 from refcompiler.capture.machine import Captured, Symbolic
 from refcompiler.capture.signals import Restart
@@ -225,7 +226,8 @@ class Site:
         count("operations", amount=operations)
         name = getattr(self.backend, "__name__", type(self.backend).__name__)
         try:
-            compiled = self.backend(graph, inputs)
+            with kept():
+                compiled = self.backend(graph, inputs)
         except Exception as error:
             raise BackendError(
                 f"backend {name} failed to compile a graph of {operations} operations of "

@@ -7,6 +7,7 @@ import functools
 import inspect
 import io
 import pickle
+import random
 import subprocess
 import sys
 import threading
@@ -178,6 +179,32 @@ def test_what_cannot_be_compiled_is_refused_in_one_line():
         refcompiler.compile(len, backend="egaer")
     with pytest.raises(TypeError, match="a backend is a name or a callable"):
         refcompiler.compile(len, backend=7)
+
+
+def test_a_backend_may_leave_modes_and_random_numbers_otherwise():
+    def careless(graph, inputs):
+        torch.rand(3)
+        random.random()
+        graph(*inputs)
+        torch.set_default_dtype(torch.float64)
+        return graph
+
+    def program(w):
+        with torch.no_grad():
+            a = w * 2
+            torch._dynamo.graph_break()
+            b = w * 3
+        return a, b, w * 4, torch.rand(2), random.random()
+
+    w = torch.ones(2, requires_grad=True)
+    found = []
+    for run in (program, refcompiler.compile(program, backend=careless)):
+        torch.manual_seed(1)
+        random.seed(1)
+        *tensors, number = run(w)
+        found.append([*(t.tolist() for t in tensors), *(t.requires_grad for t in tensors), number])
+        assert torch.is_grad_enabled() and torch.get_default_dtype() == torch.float32
+    assert found[0] == found[1]
 
 
 def test_a_backend_that_breaks_its_contract_is_named():
