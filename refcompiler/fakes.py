@@ -12,13 +12,15 @@ import math
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from refcompiler.fake_results import ask, blank, keep, recall
 from refcompiler.overlap import refuse_overlap, writes
 from specs import strides
 from specs.operators import OPERATORS, Operator
 
 _VIEW = torch.ops.aten.view.default
+_DEVICE = torch.ops.prim.device.default
 # Their result is new memory: channels last if the input is, else contiguous.
 _BATCH_NORMS = frozenset(
     {
@@ -38,7 +40,74 @@ _CONTIGUOUS = frozenset({"aten._log_softmax_backward_data.default"})
 class EagerFakeMode(FakeTensorMode):
     """A ``FakeTensorMode`` with eager's strides, views and refusals (sizes that are numbers)."""
 
+    def __init__(self, **options: Any):
+        super().__init__(**options)
+        self.blanks: dict[torch.device, dict[str, Any]] = {}  # attributes of a new fake
+        self.converted: list[tuple[torch.Tensor, FakeTensor]] = []  # that torch does not know of
+        self.storages: set[int] = set()  # of all that were converted
+
+    def fake_of(self, tensor: torch.Tensor) -> Any:
+        """As :meth:`from_tensor`, quickly where a tensor is a leaf that has its memory for itself.
+
+        Torch functions are disabled by the caller.
+        """
+        storage = tensor.untyped_storage()
+        alone = _stands_alone(tensor) and storage._cdata not in self.storages
+        self.storages.add(storage._cdata)
+        if alone:
+            with torch._C._DisableTorchDispatch():
+                meta = torch.empty_strided(
+                    tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta"
+                )
+                alone = meta.untyped_storage().nbytes() == storage.nbytes()
+        if not alone:
+            self._teach()
+            return self.from_tensor(tensor, static_shapes=True)
+        with torch._C._DisableTorchDispatch():
+            fake = blank(self, meta, tensor.device, tensor.requires_grad)
+        if type(tensor) is torch.nn.Parameter:
+            fake._is_param = True
+        self.converted.append((tensor, fake))
+        return fake
+
+    def _teach(self) -> None:
+        """Torch's converter, which keeps views and shared memory, learns what it has not seen."""
+        converter = self.fake_tensor_converter
+        memory = converter.meta_converter
+        for tensor, fake in self.converted:
+            converter.set_tensor_memo(tensor, fake)
+            number = memory.describer.get_storage_id(tensor.untyped_storage())
+            memory.storage_memo[number] = fake.untyped_storage()
+        self.converted.clear()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would wrap each dispatch in a switch of its own compiler
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _DEVICE:
+            return args[0].fake_device
+        asked = ask(self, func, args, kwargs)
+        if asked is None:
+            if self.shape_env is None:
+                return self._dispatched(func, types, args, kwargs)
+            return self._uncached(func, types, args, kwargs)
+        known = recall(self, asked)
+        if known is NotImplemented:
+            # torch's own memory of results need not learn what is remembered here
+            known = self._uncached(func, types, args, kwargs)
+            keep(self, asked, func, args, kwargs, known)
+        return known
+
+    def _uncached(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Without torch's memory of results, which knows no symbols but those of torch's own."""
+        before, self.cache_enabled = self.cache_enabled, False
+        try:
+            return self._dispatched(func, types, args, kwargs)
+        finally:
+            self.cache_enabled = before
+
+    def _dispatched(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func is _VIEW:
             _check_view(*args)
         if writes(func):
@@ -66,6 +135,20 @@ class EagerFakeMode(FakeTensorMode):
             return torch.empty_strided(
                 result.shape, wanted, dtype=result.dtype, device=result.device
             )
+
+
+def _stands_alone(tensor: torch.Tensor) -> bool:
+    """Nothing is to be known about ``tensor`` but its own metadata."""
+    return (
+        tensor.is_leaf
+        and not tensor._is_view()
+        and tensor.grad is None
+        and tensor.storage_offset() == 0
+        and tensor.device.type in ("cpu", "cuda")
+        and not (tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor())
+        and not (tensor.is_inference() or torch.is_inference_mode_enabled())
+        and (not tensor.requires_grad or tensor.grad_dtype == tensor.dtype)
+    )
 
 
 @functools.cache

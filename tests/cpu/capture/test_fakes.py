@@ -1,0 +1,239 @@
+"""Remembered results of fake operators, and quickly made fakes, against those that torch makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from conformance.strategies.arguments import arguments
+from conformance.strategies.tensors import Drawing
+from conformance.suites.operators import source
+from refcompiler import fake_results
+from refcompiler.fakes import EagerFakeMode
+from specs.operators import OPERATORS, Operator
+from tests.cpu.specs.test_strides import laid_out
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from tensors_in(item)
+
+
+def seen(value: Any, given: list[torch.Tensor]) -> list[Any]:
+    """Everything that a program, or the dispatcher, can tell about the tensors in ``value``."""
+    every = [*given, *tensors_in(value)]
+    places = {id(t): i for i, t in reversed([*enumerate(every)])}
+    memory = [t.untyped_storage()._cdata for t in every]
+    return [type(value)] + [
+        (
+            t.shape, t.stride(), t.storage_offset(), t.dtype, t.device, t.requires_grad,
+            t.is_leaf, t.is_inference() or t._version, t._is_view(), t.untyped_storage().nbytes(),
+            torch._C._dispatch_keys(t).raw_repr(), places[id(t)], memory.index(memory[i]),
+            sorted(t.__dict__),
+        )
+        for i, t in enumerate(every)
+    ]  # fmt: skip
+
+
+def outcome(program: Callable, tensors: list[torch.Tensor], remembers: bool) -> Any:
+    mode = EagerFakeMode(allow_non_fake_inputs=True)
+    mode.cache_enabled = remembers
+    with mode:
+        fakes = [mode.from_tensor(t) for t in tensors]
+        try:
+            return seen(program(*fakes), fakes)
+        except Exception as error:
+            return type(error), str(error)
+
+
+def compare(program: Callable, tensors: list[torch.Tensor]) -> int:
+    """How many results were recalled in the second of two runs, each equal to one by torch."""
+    wanted = outcome(program, tensors, remembers=False)
+    recalled = 0
+    recall = fake_results.recall
+
+    def counted(*args: Any) -> Any:
+        nonlocal recalled
+        found = recall(*args)
+        recalled += found is not NotImplemented
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("refcompiler.fakes.recall", counted)
+        for _ in range(2):
+            assert outcome(program, tensors, remembers=True) == wanted
+    return recalled
+
+
+@pytest.mark.parametrize("row", OPERATORS, ids=lambda row: row.name)
+def test_what_is_remembered_of_an_operator_is_what_torch_gives(row: Operator) -> None:
+    compared = recalled = 0
+
+    @seed(11)
+    @settings(
+        max_examples=4, database=None, deadline=None, phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(st.sampled_from(sorted(row.dtypes)).flatmap(lambda dtype: arguments(row, dtype)))
+    def run(made: dict[str, Any]) -> None:
+        nonlocal compared, recalled
+        drawings = [d for d in made.values() if isinstance(d, Drawing)]
+        scope: dict[str, Any] = {}
+        exec(source(row, made, [d.name for d in drawings]), scope)
+        recalled += compare(scope["program"], [laid_out(d) for d in drawings])
+        compared += 1
+
+    run()
+    assert compared >= 2
+
+
+def overlapping(x: torch.Tensor) -> torch.Tensor:
+    return x[1:].add_(x[:-1])
+
+
+def apart(x: torch.Tensor) -> torch.Tensor:
+    return x[1:].add_(x[:-1].clone())
+
+
+PROGRAMS: dict[str, Callable] = {
+    "views": lambda x: (x.view(-1), x.t(), x[1:], x[:, ::2], x.expand(2, *x.shape)),
+    "windows": lambda x: (x.unfold(0, 2, 1), x.unfold(1, 3, 2)),
+    "many views": lambda x: (x.split(2), x.unbind(0), x.chunk(3, 1), torch.hsplit(x, 2)),
+    "a view of a view, written to": lambda x: (x.view(-1)[3:].add_(1), x.mul(2)),
+    "in place": lambda x: (x.add_(1), x.clamp_(0), x.zero_(), x.copy_(x.clone()), x.fill_(2)),
+    "in place, another shape": lambda x: x.add_(torch.ones(3, *x.shape)),
+    "out": lambda x: torch.add(x, 1, out=torch.empty_like(x)),
+    "out, resized": lambda x: torch.add(x, 1, out=torch.empty(0)),
+    "out, an argument": lambda x: torch.add(x, 1, out=x),
+    "metadata changes": lambda x: (x.clone().t_(), x.clone().unsqueeze_(0)),
+    "resized": lambda x: x.clone().resize_(2, 2),
+    "detached": lambda x: (x.detach(), x.data, x.detach().add_(1)),
+    "1 is not 1.0 nor True": lambda x: [torch.full((2,), n) for n in (1, 1.0, True)],
+    "numbers and dtypes": lambda x: (x.long() + 1, x.long() + 1.5, x.bool() + True, x > 1, x // 2),
+    "strided": lambda x: (x.as_strided((2, 2), (1, 2), 1), x[1:].as_strided((2,), (1,))),
+    "strided, too far": lambda x: x.as_strided((99, 99), (99, 1)).view(-1).split(99),
+    "a view of as much": lambda x: x.new_empty(99, 99).view(-1).split(99),
+    "convolution": lambda x: torch.conv2d(x.expand(1, 3, *x.shape), torch.ones(4, 3, 1, 1)),
+    "random": lambda x: (torch.rand(3), torch.dropout(x, 0.5, True), x.normal_()),
+    "data decides": lambda x: x.nonzero(),
+    "data decides too": lambda x: x[x > 0],
+    "constants": lambda x: (torch.tensor(2.0) * 2, torch.tensor([1, 2]).sum(), x + torch.tensor(1)),
+    "conjugates": lambda x: (x.cfloat().conj(), x.cfloat().conj().imag, x * 1j),
+    "shapes do not fit": lambda x: x @ x,
+    "norms": lambda x: (torch.layer_norm(x, x.shape[1:]), torch.rms_norm(x, x.shape[1:])),
+    "overlapping": overlapping,
+    "apart": apart,
+    "an argument twice": lambda x: (x.add_(x), torch.cat([x, x]), x.mul(x)),
+    "reductions": lambda x: (x.max(0), x.sum(), x.sort(1), x.topk(2), x.mean(1, keepdim=True)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["grad", "no_grad", "inference"])
+def test_programs_with_and_without_what_is_remembered(mode: str) -> None:
+    recalled = 0
+    for name, program in PROGRAMS.items():
+        for x in (torch.randn(4, 6), torch.randn(6, 4).t(), torch.randn(8, 12)[::2, ::2]):
+            context = {"grad": torch.enable_grad, "no_grad": torch.no_grad}
+            with context.get(mode, torch.inference_mode)():
+                recalled += compare(program, [x])
+                if name == "conjugates" or mode != "grad":
+                    continue
+                recalled += compare(program, [x.requires_grad_()])
+    assert recalled > 100
+
+
+def test_settings_are_part_of_what_a_result_depends_on() -> None:
+    x = torch.ones(2, 3, dtype=torch.long)
+
+    def program(x: torch.Tensor) -> Any:
+        return x + 1.5, torch.arange(3.0), x / 2
+
+    def dtypes() -> list[Any]:
+        found = outcome(program, [x], remembers=True)
+        assert found == outcome(program, [x], remembers=False)
+        return [t[3] for t in found[2:]]
+
+    before = dtypes()
+    torch.set_default_dtype(torch.float64)
+    try:
+        after = dtypes()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert before == dtypes() != after
+
+
+def test_a_convolution_lies_as_the_kernel_of_the_moment_likes() -> None:
+    x = torch.randn(1, 3, 4, 4).to(memory_format=torch.channels_last)
+    weight = torch.randn(4, 3, 1, 1)
+    for enabled in (True, False, True):
+        with torch.backends.mkldnn.flags(enabled=enabled):
+            compare(torch.conv2d, [x, weight])
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fake_results, "_ROOM", 20)
+    monkeypatch.setattr(fake_results, "_RESULTS", {})
+    mode = EagerFakeMode()
+    with mode:
+        for n in range(50):
+            assert torch.empty(n).shape == (n,)
+    assert 0 < len(fake_results._RESULTS) <= 20
+
+
+def inputs() -> dict[str, list[torch.Tensor]]:
+    base, parameter = torch.randn(4, 6), torch.nn.Parameter(torch.randn(3, 3))
+    used = torch.nn.Parameter(torch.randn(2))
+    used.sum().backward()
+    with torch.inference_mode():
+        inference = torch.randn(2)
+    return {
+        "plain": [base],
+        "parameter": [parameter],
+        "needs grad": [torch.randn(2, requires_grad=True)],
+        "not a leaf": [torch.randn(2, requires_grad=True) * 2],
+        "view": [base.t()],
+        "base and view": [base, base[1:], base.view(-1)],
+        "view and base": [base[1:], base],
+        "the same memory": [parameter, parameter.data, parameter.detach()],
+        "larger memory": [torch.empty(0).set_(base.untyped_storage(), 0, (2, 2), (1, 2))],
+        "set apart": [torch.empty(0).set_(base.untyped_storage(), 3, (2, 2), (1, 2)), base],
+        "has a gradient": [used],
+        "inference": [inference],
+        "empty": [torch.empty(0), torch.empty(2, 0), torch.tensor(3)],
+        "dtypes": [torch.ones(2, dtype=d) for d in (torch.bool, torch.bfloat16, torch.complex64)],
+        "conjugate": [torch.ones(2, dtype=torch.complex64).conj()],
+        "views after plain ones": [parameter, base, base[1:], torch.ones(3), parameter[0]],
+    }
+
+
+@pytest.mark.parametrize("name", inputs())
+@pytest.mark.parametrize("active", [False, True])
+def test_a_fake_input_is_as_torch_makes_it(name: str, active: bool) -> None:
+    def made(convert: Callable[[EagerFakeMode], Callable]) -> list[Any]:
+        mode = EagerFakeMode()
+        with torch._C.DisableTorchFunction(), mode if active else torch.enable_grad():
+            fakes = [convert(mode)(t) for t in tensors]
+        kinds = [(type(t), t.is_leaf and type(t.grad), t.constant) for t in fakes]
+        return seen(fakes, []) + kinds
+
+    tensors = inputs()[name]
+    wanted = made(lambda mode: lambda t: mode.from_tensor(t, static_shapes=True))
+    assert made(lambda mode: mode.fake_of) == wanted
+
+
+def test_writing_to_a_view_is_seen_in_its_base() -> None:
+    base = torch.randn(4, 6)
+    for tensors in ([base, base[1:]], [base[1:], base]):
+        mode = EagerFakeMode()
+        with torch._C.DisableTorchFunction(), mode:
+            fakes = [mode.fake_of(t) for t in tensors]
+            fakes[1].add_(1)
+        assert [t._version for t in fakes] == [1, 1]
