@@ -13,6 +13,7 @@ from fastpath.aot.capture import Capture, capture
 from fastpath.aot.inputs import Unsupported
 from fastpath.aot.overlap import disjoint
 from fastpath.report import Report, remember
+from fastpath.sizes import compile_for_sizes, number_inputs
 
 
 def compile_graph(
@@ -30,6 +31,9 @@ def compile_graph(
     """
     if options:
         raise TypeError(f"fastpath has no option {sorted(options)[0]!r}; it takes none")
+    numbers = number_inputs(example_inputs)
+    if numbers:
+        return compile_for_sizes(gm, example_inputs, numbers, compile_graph)
     try:
         captured = capture(gm, example_inputs)
     except Unsupported as error:

@@ -263,6 +263,22 @@ def _apart() -> tuple:
     return take, (_x(), iter([3, 4]), iter([3, 5])), (_x(), one, one)
 
 
+def _marked(*sizes: int) -> torch.Tensor:
+    x = torch.ones(*sizes)
+    x._dynamo_dynamic_indices = {0}  # type: ignore[attr-defined]
+    return x
+
+
+@violates("SIZED")
+def _sized() -> tuple:
+    return _double, (_marked(3, 4),), (_marked(3, 5),)
+
+
+@violates("RELATION")
+def _relation() -> tuple:
+    return lambda x: x * 2 if len(x) > 4 else x, (_marked(3, 4),), (_marked(5, 4),)
+
+
 def _kinds() -> set[str]:
     """The kinds of all guards of all plans."""
     return {

@@ -1,0 +1,96 @@
+"""Graphs with numbers among their inputs: compiled once for each of the numbers that come."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from fastpath.report import Report
+
+#: Programs of one graph; what comes after them runs the graph as it is.
+LIMIT = 16
+_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_NUMBERS = (int, float, bool)
+
+Compile = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+
+
+def number_inputs(example_inputs: Sequence[Any]) -> list[int]:
+    """The places of numbers among a graph's inputs."""
+    return [i for i, v in enumerate(example_inputs) if isinstance(v, (*_SYMBOLS, *_NUMBERS))]
+
+
+def compile_for_sizes(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], places: list[int], compile: Compile
+) -> Callable[..., Any]:
+    """A callable on the graph's inputs that has a program for each combination of numbers.
+
+    The sizes of the tensors have to follow from the numbers, as the front end sees to.
+    ``compile(graph, example tensors)`` makes a program; the first one is made at once.
+    """
+    taken = set(places)
+    tensors = [i for i in range(len(example_inputs)) if i not in taken]
+    programs: dict[tuple, Callable[..., Any]] = {}
+
+    def program(key: tuple, given: Sequence[Any]) -> Callable[..., Any]:
+        made = compile(specialised(gm, dict(zip(places, key, strict=True))), given)
+        programs[key] = made
+        call.report = made.report  # type: ignore[attr-defined]
+        call.source = made.source  # type: ignore[attr-defined]
+        call.kernel_sources = made.kernel_sources  # type: ignore[attr-defined]
+        return made
+
+    def call(*inputs: Any) -> Any:
+        key = tuple([inputs[i] for i in places])
+        found = programs.get(key)
+        given = [inputs[i] for i in tensors]
+        if found is None:
+            if len(programs) >= LIMIT:
+                report: Report = call.report  # type: ignore[attr-defined]
+                report.runtime_fallbacks += 1
+                why = f"more than {LIMIT} combinations of sizes came"
+                report.reasons.setdefault("sizes", why)
+                return gm(*inputs)
+            found = program(key, given)
+        return found(*given)
+
+    hints = [_hint(example_inputs[i]) for i in places]
+    program(tuple(hints), [example_inputs[i] for i in tensors])
+    return call
+
+
+def _hint(value: Any) -> Any:
+    return value.node.hint if isinstance(value, _SYMBOLS) else value
+
+
+def specialised(gm: torch.fx.GraphModule, numbers: dict[int, Any]) -> torch.fx.GraphModule:
+    """A copy of the graph without the inputs at ``numbers``, which are those numbers instead."""
+    graph = torch.fx.Graph()
+    known: dict[torch.fx.Node, Any] = {}
+    place = itertools.count()
+
+    def value(node: torch.fx.Node) -> Any:
+        return known[node]
+
+    for node in gm.graph.nodes:
+        if node.op == "placeholder" and (i := next(place)) in numbers:
+            known[node] = numbers[i]
+            continue
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), value)
+        if node.op == "call_function" and _is_arithmetic(node):
+            parts: list[Any] = []
+            torch.fx.map_arg((args, kwargs), parts.append)
+            if not parts:  # arithmetic of numbers
+                known[node] = node.target(*args, **kwargs)
+                continue
+        made = graph.create_node(node.op, node.target, args, kwargs, node.name)
+        made.meta = {k: v for k, v in node.meta.items() if k != "example_value"}
+        known[node] = made
+    return torch.fx.GraphModule(gm, graph)
+
+
+def _is_arithmetic(node: torch.fx.Node) -> bool:
+    return isinstance(node.meta.get("example_value"), (*_SYMBOLS, *_NUMBERS))
