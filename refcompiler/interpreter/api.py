@@ -8,7 +8,8 @@ from types import CodeType
 from typing import Any
 
 from refcompiler.errors import UnsupportedError
-from refcompiler.interpreter.frame import CALLED
+from refcompiler.interpreter.entries import begin, end
+from refcompiler.interpreter.frame import CALLED, Frame
 from refcompiler.interpreter.machine import RETURNS, Machine
 from refcompiler.interpreter.registry import NATIVE_CODES
 from refcompiler.interpreter.tracebacks import user_part
@@ -70,6 +71,14 @@ def interpret(fn: Callable, /, *args: Any, **kwargs: Any) -> Any:
 def call_on(machine: Machine, fn: Any, args: Sequence, kwargs: Mapping) -> Any:
     """Call ``fn`` to its end on ``machine``, which runs nothing yet."""
     root = machine.module_frame(_ROOT, _SPACE, _SPACE)
+    before = begin(machine)
+    try:
+        return _called(machine, root, fn, args, kwargs)
+    finally:
+        end(before)
+
+
+def _called(machine: Machine, root: Frame, fn: Any, args: Sequence, kwargs: Mapping) -> Any:
     found = machine.call(root, fn, args, kwargs)
     if found is CALLED:
         frame, machine.frame = machine.frame, None
@@ -83,4 +92,4 @@ def call_on(machine: Machine, fn: Any, args: Sequence, kwargs: Mapping) -> Any:
 
 
 #: Interpreted code that calls these gets an interpreter of its own, which runs natively.
-NATIVE_CODES.update(id(function.__code__) for function in (interpret, call_on))
+NATIVE_CODES.update(id(function.__code__) for function in (interpret, call_on, _called))

@@ -8,10 +8,10 @@ interpreter's. Deeper than that one, native code meets the interpreter's frames.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from refcompiler.interpreter.classes import with_builtins_of
 from refcompiler.interpreter.frame import Frame
 from refcompiler.own_builtins import BUILTINS
 
@@ -58,6 +58,14 @@ def _code_of(frame: Frame) -> CodeType:
         CALLERS.add(id(found))
     return found
 
+
+def with_builtins_of(frame: Frame, function: Callable) -> Callable:
+    """``function`` as called from a frame whose builtins are those of ``frame``."""
+    as_any: Any = FunctionType(_WRAP, {"__builtins__": frame.builtins, "__name__": __name__})
+    return as_any(function)
+
+
+_WRAP = (lambda function: lambda *args, **kwargs: function(*args, **kwargs)).__code__
 
 #: Where nothing is kept: its globals are no frame's.
 NOBODY: Any = FunctionType(_CALL, {})

@@ -1,11 +1,11 @@
-"""The class statement, and functions that are made in the user's builtins."""
+"""The class statement."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import CellType, FunctionType
 from typing import Any
 
+from refcompiler.interpreter.entries import meet
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
 from refcompiler.own_builtins import BUILTINS
 
@@ -31,6 +31,7 @@ def build_class(machine: Any, frame: Frame, function: Any, args: Any, kwargs: An
     if bases is not given:
         namespace["__orig_bases__"] = given
     new = machine.make_frame(body, (), {})
+    meet(namespace)
     new.mapping = namespace
     new.on_return = "class"
     new.extra = metaclass, name, bases, namespace, keywords
@@ -47,6 +48,7 @@ def resolve_bases(given: tuple) -> tuple:
         if entries is None:
             found.append(base)
             continue
+        meet(base)
         replaced = entries(given)
         if not isinstance(replaced, tuple):
             raise TypeError("__mro_entries__ must return a tuple")
@@ -86,6 +88,13 @@ _MRO: Any = type.__dict__["__mro__"]
 def finish_class(machine: Any, frame: Frame, cell: Any, extra: Any) -> None:
     """The body returned its ``__class__`` cell or None: make the class and push it."""
     metaclass, name, bases, namespace, keywords = extra
+    meet(metaclass)
+    for base in bases:
+        meet(base)
+    if isinstance(namespace, dict):
+        for value in dict.values(namespace):  # for their ``__set_name__``
+            if type(value) is not FunctionType:
+                meet(value)
     cls = metaclass(name, bases, namespace, **keywords)
     if type(cell) is CellType and isinstance(cls, type):
         held = machine.load_cell(cell)
@@ -97,12 +106,3 @@ def finish_class(machine: Any, frame: Frame, cell: Any, extra: Any) -> None:
         if held is not cls:
             raise TypeError(f"__class__ set to {held!r} defining {name!r} as {cls!r}")
     frame.stack.append(cls)
-
-
-def with_builtins_of(frame: Frame, function: Callable) -> Callable:
-    """``function`` as called from a frame whose builtins are those of ``frame``."""
-    as_any: Any = FunctionType(_CALL, {"__builtins__": frame.builtins, "__name__": __name__})
-    return as_any(function)
-
-
-_CALL = (lambda function: lambda *args, **kwargs: function(*args, **kwargs)).__code__

@@ -14,7 +14,6 @@ from types import (
     CoroutineType,
     FrameType,
     GeneratorType,
-    TracebackType,
 )
 from typing import Any
 from weakref import ref
@@ -24,7 +23,7 @@ from refcompiler.interpreter.callers import CALLERS
 from refcompiler.interpreter.frame import UNSET, Frame
 from refcompiler.interpreter.generators import Activation
 from refcompiler.interpreter.registry import native
-from refcompiler.interpreter.tracebacks import DRIVERS, live_frame
+from refcompiler.interpreter.tracebacks import DRIVERS, ENTRIES, live_frame
 from refcompiler.interpreter.variables import visible_locals
 from refcompiler.own_builtins import BUILTINS
 
@@ -270,7 +269,7 @@ def _outward(native: FrameType | None, machine: Any, current: Frame | None) -> A
 
 
 def _is_internal(native: FrameType) -> bool:
-    if id(native.f_code) in CALLERS:
+    if id(native.f_code) in CALLERS or id(native.f_code) in ENTRIES:
         return True
     module = native.f_globals.get("__name__")
     return type(module) is str and module.startswith("refcompiler.")
@@ -308,17 +307,23 @@ def native_depth() -> int:
     return depth
 
 
-#: Attributes that would show a driver of a generator, or the frame object made for a traceback.
+#: Attributes that would show a driver of a generator, the entry of a function, or the frame object
+#: made for a traceback.
 INNER = frozenset(
-    ["tb_frame", *(f"{kind}_{what}" for kind in ("gi", "cr", "ag") for what in ("frame", "code"))]
+    [
+        "tb_frame",
+        "__code__",
+        *(f"{kind}_{what}" for kind in ("gi", "cr", "ag") for what in ("frame", "code")),
+    ]
 )
 
 
 def shown(machine: Any, value: Any, owner: Any) -> Any:
     """What ``owner``, a generator or traceback, answers for its frame or code: the user's own."""
     if type(value) is FrameType:
-        if id(value.f_code) in DRIVERS and type(owner) is not TracebackType:
-            frame = value.f_locals[_HIDDEN].frame
+        if id(value.f_code) in DRIVERS:  # of a traceback: one that an exception was thrown into
+            activation = value.f_locals.get(_HIDDEN)
+            frame = None if activation is None else activation.frame
             return value if frame is None else view_of(machine, frame, None, value)
         frame = live_frame(value)
         if frame is None:
@@ -326,5 +331,5 @@ def shown(machine: Any, value: Any, owner: Any) -> Any:
         run = _run_of(frame)
         return view_of(machine, frame, None if run is None else _outside(run))
     if type(value) is CodeType:
-        return DRIVERS.get(id(value), value)
+        return DRIVERS.get(id(value)) or ENTRIES.get(id(value), value)
     return value

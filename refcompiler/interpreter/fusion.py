@@ -20,6 +20,7 @@ from types import FunctionType
 from typing import Any, TypeGuard
 
 from refcompiler.bytecode.decode import Program
+from refcompiler.interpreter.current import aside
 from refcompiler.interpreter.frame import Frame
 from refcompiler.own_builtins import BUILTINS
 
@@ -67,7 +68,7 @@ def arrive(m: Any, f: Frame, value: Any) -> None:
     fused: Fused = f.program.fused
     fused.arrivals[index] += 1
     if fused.arrivals[index] == ARRIVALS:
-        fused.ops[index] = fused.run_from(index)
+        fused.ops[index] = aside(fused.run_from, index)
     f.program.ops[index](m, f, value)
 
 
@@ -260,6 +261,8 @@ class _Slots(ast.NodeTransformer):
 def _tested(node: ast.expr) -> ast.expr:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "bool":
         return node.args[0]
+    if isinstance(node, ast.IfExp):
+        node.body, node.orelse = _tested(node.body), _tested(node.orelse)
     return node
 
 
@@ -270,7 +273,7 @@ class _Inline(ast.NodeTransformer):
     """Replaces calls of hooks that say one thing by what they say."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
-        found = self._written(node.value, ast.Expr | ast.Assign | ast.Delete)
+        found = self._written(node.value, ast.Expr | ast.Assign | ast.Delete | ast.If)
         return self.generic_visit(node) if found is None else found
 
     def visit_Call(self, node: ast.Call) -> ast.AST:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from refcompiler.interpreter.entries import KNOWN, SEEN, meet
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.machine import Machine
 from refcompiler.interpreter.native import instruction
@@ -39,6 +40,7 @@ def check_exc_match(m: Machine, f: Frame, arg: Any) -> None:
 def check_eg_match(m: Machine, f: Frame, arg: Any) -> None:
     s = f.stack
     error, kinds = m.own(s[-2]), m.own(s[-1])
+    meet(error)  # which may split itself
     for kind in kinds if isinstance(kinds, tuple) else (kinds,):
         if isinstance(kind, type) and issubclass(kind, BaseExceptionGroup):
             raise TypeError(
@@ -151,7 +153,7 @@ def reraise(m: Machine, f: Frame, arg: int) -> None:
 # ---- with ------------------------------------------------------------------------------------
 
 
-def _special(m: Machine, value: Any, name: str, protocol: str) -> Any:
+def special_of(m: Machine, value: Any, name: str, protocol: str) -> Any:
     if not m.has_special(value, name):
         kind = m.type_of(value)
         raise TypeError(
@@ -164,8 +166,8 @@ def _special(m: Machine, value: Any, name: str, protocol: str) -> Any:
 @op("BEFORE_WITH")
 def before_with(m: Machine, f: Frame, arg: Any) -> None:
     value = f.stack[-1]
-    enter = _special(m, value, "__enter__", "context manager")
-    leave = _special(m, value, "__exit__", "context manager")
+    enter = special_of(m, value, "__enter__", "context manager")
+    leave = special_of(m, value, "__exit__", "context manager")
     found = m.invoke(f, enter, [])
     f.stack[-1] = leave
     f.stack.append(found)
@@ -205,6 +207,8 @@ def match_sequence(m: Machine, f: Frame, arg: Any) -> None:
 @op("MATCH_KEYS")
 def match_keys(m: Machine, f: Frame, arg: Any) -> None:
     subject, keys = m.own(f.stack[-2]), m.own(f.stack[-1])
+    if id(type(subject)) not in KNOWN:
+        meet(subject)
     f.stack.append(_match_keys(subject, keys))
 
 
@@ -228,6 +232,10 @@ def _match_keys(subject: Any, keys: tuple) -> tuple | None:
 def match_class(m: Machine, f: Frame, count: int) -> None:
     s = f.stack
     names, cls, subject = m.own(s[-1]), m.own(s[-2]), s[-3]
+    if id(cls) not in SEEN:
+        meet(cls)
+    if id(type(subject)) not in KNOWN:
+        meet(subject)
     found = _match_class(m, m.own(subject), cls, count, names)
     del s[-3:]
     s.append(found)

@@ -352,7 +352,7 @@ def format_with_spec(m: Machine, f: Frame, arg: Any) -> None:
 
 @op("PRINT_EXPR")
 def print_expr(m: Machine, f: Frame, arg: Any) -> None:
-    sys.displayhook(f.stack[-1])
+    m.invoke(f, sys.displayhook, (f.stack[-1],))
     f.stack.pop()
 
 

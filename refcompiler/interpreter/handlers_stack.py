@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from refcompiler.interpreter.classes import with_builtins_of
+from refcompiler.interpreter.callers import with_builtins_of
 from refcompiler.interpreter.frame import CALLED, NULL, UNSET, Frame
 from refcompiler.interpreter.machine import Machine
 from refcompiler.interpreter.registry import op

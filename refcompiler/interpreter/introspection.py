@@ -16,7 +16,6 @@ from typing import Any
 
 from refcompiler.errors import UnsupportedError
 from refcompiler.interpreter import recursion
-from refcompiler.interpreter.callbacks import CALLERS
 from refcompiler.interpreter.callers import FUTURE_FLAGS
 from refcompiler.interpreter.classes import build_class
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
@@ -288,7 +287,6 @@ _READERS: list[tuple[Any, Reader]] = [
     (sys.setprofile, _trace),
     (TracebackType, _traceback),
     (warnings.warn, _warn),
-    *CALLERS,
 ]
 
 if (_function := getattr(sys, "_getframemodulename", None)) is not None:  # from 3.12 on

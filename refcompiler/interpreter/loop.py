@@ -9,7 +9,7 @@ from typing import Any
 
 from refcompiler.bytecode.decode import Program
 from refcompiler.errors import InternalError
-from refcompiler.interpreter import recursion
+from refcompiler.interpreter import entries, recursion
 from refcompiler.interpreter.binding import raise_binding_error
 from refcompiler.interpreter.failures import Failure, is_own
 from refcompiler.interpreter.frame import Frame
@@ -20,6 +20,7 @@ from refcompiler.interpreter.tracebacks import (
     Values,
     chain,
     chain_native,
+    has_context,
     user_part,
     with_entry,
     with_final_values,
@@ -29,12 +30,12 @@ from refcompiler.own_builtins import BUILTINS
 __builtins__ = BUILTINS
 
 
-class Loop:
 #: What an exception that leaves a frame is for the one it returns to, by ``on_return``: that or
 #: another exception, or None where the frame goes on.
 LEAVES: dict[str, Callable[[Any, Frame, BaseException], BaseException | None]] = {}
 
 
+class Loop:
     """Runs frames to their end. ``native_calls``: Python callees run natively."""
 
     shows_values = True  # the frames of tracebacks have the frames' values
@@ -42,9 +43,13 @@ LEAVES: dict[str, Callable[[Any, Frame, BaseException], BaseException | None]] =
 
     #: The hooks are those of the concrete domain: see :mod:`refcompiler.interpreter.fusion`.
     fused = False
+    #: Python code that C code calls is interpreted: see :mod:`refcompiler.interpreter.entries`.
+    enters = False
 
     def __init__(self, native_calls: bool = False):
         self.native_calls = native_calls
+        if native_calls:
+            self.enters = False
         self.frame: Frame | None = None
         self.result: Any = None
         self.yielded = False  # the frame is suspended: ``result`` is what it yields
@@ -89,13 +94,16 @@ LEAVES: dict[str, Callable[[Any, Frame, BaseException], BaseException | None]] =
 
         ``error`` is raised where the frame is suspended.
         """
-        saved = self.frame
+        saved, kept = self.frame, self.result
         self.depth += 1
-        if saved is None:
+        outermost = self.depth == 1
+        before: Any = None
+        if outermost:
             self.limit = recursion.begin(self)
+            before = entries.begin(self)
             frame.depth = native_depth() - 2  # without this one and its caller
         else:
-            frame.depth = saved.depth + 1
+            frame.depth = (self.depth if saved is None else saved.depth) + 1
         native_limit = 0
         try:
             if self.depth > self.room:
@@ -108,10 +116,10 @@ LEAVES: dict[str, Callable[[Any, Frame, BaseException], BaseException | None]] =
                 self.throw(frame, error)
                 error = None  # its traceback leads here: no cycle
             self.loop()
-            result, self.result = self.result, None
+            result, self.result = self.result, kept
             return result
         except Failure as failure:
-            if saved is not None:
+            if not outermost:
                 raise
             failed = failure.as_error()
         finally:
@@ -120,9 +128,29 @@ LEAVES: dict[str, Callable[[Any, Frame, BaseException], BaseException | None]] =
             if native_limit:
                 self.room = self.depth
                 recursion.give_back(native_limit)
-            if saved is None:
+            if outermost:
                 recursion.end(self)
+                entries.end(before)
         raise failed
+
+    def reenter(self, frame: Frame) -> Any:
+        """Run ``frame`` for C code, which may call at any time, between any two steps of this."""
+        kept = self.result, self.yielded, self.delegates, self.reraised, self.passing
+        handled = self.exc
+        self.yielded = self.delegates = False
+        passing = None
+        try:
+            return self.run(frame)
+        except BaseException as error:
+            error.__traceback__ = user_part(error.__traceback__)
+            if not has_context(error, self.handled()):
+                passing = error  # without the context that it would get where C code was called
+            raise
+        finally:
+            self.result, self.yielded, self.delegates, self.reraised, self.passing = kept
+            self.exc = handled
+            if passing is not None:
+                self.passing, passing = passing, None
 
     def throw(self, frame: Frame, error: BaseException) -> None:
         """Let ``error`` be raised where ``frame`` is suspended."""
@@ -191,6 +219,12 @@ LEAVES: dict[str, Callable[[Any, Frame, BaseException], BaseException | None]] =
                 self.frame = frame
                 return
             self.abandon(frame)
+            if frame.on_return in LEAVES:
+                found = LEAVES[frame.on_return](self, frame, error)
+                if found is None:
+                    return
+                if found is not error:
+                    error, traceback = found, None
             frame = frame.back
         error.__traceback__ = traceback
         self.passing = error
@@ -219,12 +253,6 @@ LEAVES: dict[str, Callable[[Any, Frame, BaseException], BaseException | None]] =
 
     def push(self, frame: Frame, new: Frame) -> None:
         """Let ``new`` run next, and return to ``frame``."""
-            if frame.on_return in LEAVES:
-                found = LEAVES[frame.on_return](self, frame, error)
-                if found is None:
-                    return
-                if found is not error:
-                    error, traceback = found, None
         new.depth = frame.depth + 1
         if new.depth > self.limit:
             raise RecursionError("maximum recursion depth exceeded")

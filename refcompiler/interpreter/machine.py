@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextvars import Context
 from functools import partial
 from types import (
     BuiltinFunctionType,
@@ -24,15 +23,21 @@ from typing import Any
 from refcompiler.interpreter.binding import SUSPENDS
 from refcompiler.interpreter.callers import add_caller
 from refcompiler.interpreter.classes import finish_class
+from refcompiler.interpreter.entries import KNOWN, SILENT, meet, meet_argument, meet_class, met
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
 from refcompiler.interpreter.fusion import prepare
 from refcompiler.interpreter.generators import Activation, make_generator
 from refcompiler.interpreter.introspection import FRAME_READERS
 from refcompiler.interpreter.loop import Loop
 from refcompiler.interpreter.registry import HANDLERS, NATIVE_CODES, READY
+from refcompiler.interpreter.tracebacks import user_part
 from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 def _push(machine: Machine, frame: Frame, value: Any, extra: Any) -> None:
@@ -63,6 +68,7 @@ class Machine(Loop):
     """CPython's semantics. ``native_calls``: Python callees run natively."""
 
     fused = True
+    enters = True
 
     def __init__(self, native_calls: bool = False):
         super().__init__(native_calls)
@@ -126,17 +132,25 @@ class Machine(Loop):
 
     def mapping(self, value: Any) -> Any:
         """``value`` is about to be merged into a dict."""
+        if id(type(value)) not in KNOWN:
+            meet(value)
         return value
 
     def key(self, value: Any) -> Any:
         """``value`` is about to be hashed."""
-        return value
+        return value if id(type(value)) in KNOWN else met(_itself, value)
 
     def length(self, value: Any) -> int:
-        return len(value)
+        return met(len, value)
 
     def truth(self, value: Any) -> bool:
-        return bool(value)
+        return (
+            value
+            if value is True or value is False
+            else bool(value)
+            if id(type(value)) in KNOWN
+            else met(bool, value)
+        )
 
     def is_none(self, value: Any) -> bool:
         return value is None
@@ -145,34 +159,52 @@ class Machine(Loop):
         return a is b
 
     def getattr(self, value: Any, name: str) -> Any:
-        return getattr(value, name)
+        return getattr(value, name) if id(type(value)) in KNOWN else met(getattr, value, name)
 
     def setattr(self, value: Any, name: str, new: Any) -> None:
-        setattr(value, name, new)
+        if id(type(value)) in KNOWN and id(type(new)) in KNOWN:
+            setattr(value, name, new)
+        else:
+            met_changed(value, name, new)
 
     def delattr(self, value: Any, name: str) -> None:
-        delattr(value, name)
+        met(delattr, value, name)
 
     def getitem(self, value: Any, key: Any) -> Any:
-        return value[key]
+        return (
+            value[key]
+            if id(type(value)) in KNOWN and (type(key) is int or id(type(key)) in KNOWN)
+            else met(operator.getitem, value, key)
+        )
 
     def setitem(self, value: Any, key: Any, new: Any) -> None:
-        value[key] = new
+        if id(type(value)) in KNOWN and (type(key) is int or id(type(key)) in KNOWN):
+            value[key] = new
+        else:
+            met(operator.setitem, value, key, new)
 
     def delitem(self, value: Any, key: Any) -> None:
-        del value[key]
+        met(operator.delitem, value, key)
 
     def contains(self, item: Any, container: Any) -> bool:
-        return operator.contains(container, item)
+        return (
+            item in container
+            if id(type(item)) in KNOWN and id(type(container)) in KNOWN
+            else met(operator.contains, container, item)
+        )
 
     def unary(self, function: Callable, value: Any) -> Any:
-        return function(value)
+        return function(value) if id(type(value)) in KNOWN else met(function, value)
 
     def binary(self, function: Callable, a: Any, b: Any) -> Any:
-        return function(a, b)
+        return (
+            function(a, b)
+            if (type(a) is int or id(type(a)) in KNOWN) and (type(b) is int or id(type(b)) in KNOWN)
+            else met(function, a, b)
+        )
 
     def iter(self, value: Any) -> Any:
-        return iter(value)
+        return iter(value) if id(type(value)) in KNOWN else met(iter, value)
 
     def next(self, iterator: Any) -> Any:
         """The next item; UNSET at the end."""
@@ -180,13 +212,15 @@ class Machine(Loop):
 
     def items_of(self, value: Any) -> Iterable:
         """``value`` as something that C code may iterate."""
+        if id(type(value)) not in SILENT:
+            meet_argument(value)
         return value
 
     def format(self, value: Any, spec: str) -> str:
-        return format(value, spec)
+        return format(value, spec) if id(type(value)) in KNOWN else met(format, value, spec)
 
     def convert(self, value: Any, conversion: int) -> Any:
-        return (None, str, repr, ascii)[conversion](value)  # type: ignore[misc]
+        return met((None, str, repr, ascii)[conversion], value)  # type: ignore[arg-type]
 
     def import_name(self, frame: Frame, name: str, names: Any, level: int) -> Any:
         function = frame.builtins.get("__import__")
@@ -209,6 +243,8 @@ class Machine(Loop):
         return type(value)
 
     def has_special(self, value: Any, name: str) -> bool:
+        if id(type(value)) not in KNOWN:
+            meet(value)
         return lookup_special(type(value), name, UNSET) is not UNSET
 
     def special(self, value: Any, name: str) -> Any:
@@ -242,7 +278,7 @@ class Machine(Loop):
 
     def instantiate(self, frame: Frame, cls: type) -> Any:
         """``cls()``, for the class of an exception that is raised."""
-        return cls()
+        return self.natively(frame, cls, (), {})
 
     def delegate(self, iterator: Any) -> Any:
         """The iterator of ``yield from`` or ``await`` as something that native code may drive."""
@@ -269,10 +305,17 @@ class Machine(Loop):
             return self.call_python(frame, function, args, kwargs)
         reader = FRAME_READERS.get(id(function))
         if reader is not None:
+            meet_argument(tuple(args))
             return reader(self, frame, function, args, kwargs)
-        if kind is BuiltinFunctionType and type(function.__self__) in _BOUND:
-            return _BOUND[type(function.__self__)](self, frame, function, args, kwargs)
+        if kind is BuiltinFunctionType and id(type(function.__self__)) in _BOUND:
+            return _BOUND[id(type(function.__self__))](self, frame, function, args, kwargs)
         if kind is BuiltinFunctionType or self.native_calls:  # as in natively
+            for value in args:
+                if id(type(value)) not in SILENT:
+                    meet_argument(value)
+            if kwargs:
+                for value in kwargs.values():
+                    meet_argument(value)
             caller = frame.program.callers[frame.ip]
             if caller.__globals__ is not frame.globals:
                 caller = add_caller(frame)
@@ -289,24 +332,27 @@ class Machine(Loop):
             return self.call_python(frame, found, (function, *args), kwargs)
         return self.natively(frame, function, args, kwargs)
 
-    def call_in_context(self, frame: Frame, method: Any, args: Sequence, kwargs: Mapping) -> Any:
-        """A method of a context; what its ``run`` calls is interpreted."""
-        if method.__name__ == "run" and args and not self.native_calls:
-            args = self.invoke, frame, args[0], args[1:], kwargs
-            kwargs = {}
-        return self.natively(frame, method, args, kwargs)
-
     def call_of_generator(self, frame: Frame, method: Any, args: Sequence, kwargs: Mapping) -> Any:
-        """What ``throw`` raises got its context inside, if any."""
+        """What ``throw`` raises got its context inside, if it was raised there or only thrown."""
         try:
             return self.natively(frame, method, args, kwargs)
         except BaseException as error:
-            if method.__name__ == "throw":
-                self.passing = error
+            if method.__name__ == "throw" and args:
+                thrown: Any = args[0]
+                if error is thrown or type(error) is thrown or user_part(error.__traceback__):
+                    self.passing = error
             raise
 
     def natively(self, frame: Frame, function: Any, args: Sequence, kwargs: Mapping) -> Any:
         """Call what is not interpreted, in the name of ``frame``."""
+        if id(type(function)) not in KNOWN:
+            meet(function)
+        for value in args:
+            if id(type(value)) not in SILENT:
+                meet_argument(value)
+        if kwargs:
+            for value in kwargs.values():
+                meet_argument(value)
         caller = frame.program.callers[frame.ip]
         if caller.__globals__ is not frame.globals:
             caller = add_caller(frame)
@@ -317,6 +363,8 @@ class Machine(Loop):
         init = lookup_special(cls, "__init__")
         if type(init) is not FunctionType or class_attribute(cls, "__new__") is not _OBJECT_NEW:
             return self.natively(frame, cls, args, kwargs)
+        if id(cls) not in KNOWN:
+            meet_class(cls)
         made: Any = object.__new__(cls)
         found = self.call_python(frame, init, (made, *args), kwargs)
         if found is not CALLED:
@@ -343,6 +391,12 @@ class Machine(Loop):
         return Machine()
 
 
+def met_changed(value: Any, name: str, new: Any) -> None:
+    """Set an attribute of what may be a class or function, or what C code may call."""
+    met(setattr, value, name, new)
+    meet(value)  # with another base, another method or other code
+
+
 def lookup_special(cls: type, name: str, default: Any = None) -> Any:
     """The attribute ``name`` in the class's method resolution order, unbound."""
     for base in _MRO(cls) or cls.__mro__:  # a type of C code may not be ready before it is asked
@@ -357,11 +411,10 @@ class_attribute = type.__getattribute__
 
 _MRO: Any = type.__dict__["__mro__"].__get__  # a metaclass may say otherwise
 _NAMESPACE: Any = type.__dict__["__dict__"].__get__
-#: How methods of builtin types are called, by the type, where that is not all of it.
-_BOUND: dict[type, Callable[..., Any]] = {
-    Context: Machine.call_in_context,
-    GeneratorType: Machine.call_of_generator,
-    CoroutineType: Machine.call_of_generator,
+#: How methods of builtin types are called, by the type's id, where that is not all of it.
+_BOUND: dict[int, Callable[..., Any]] = {
+    id(GeneratorType): Machine.call_of_generator,
+    id(CoroutineType): Machine.call_of_generator,
 }
 
 _TYPE_CALL = type.__dict__["__call__"]

@@ -13,9 +13,10 @@ from refcompiler.bytecode.forms import KNOWN, RUNNING
 from refcompiler.errors import UnsupportedError
 from refcompiler.interpreter.binding import forget_parameters, parameters_of
 from refcompiler.interpreter.callers import CALLERS, NOBODY
+from refcompiler.interpreter.current import aside
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.fusion import Fused
-from refcompiler.interpreter.tracebacks import DRIVERS, MADE
+from refcompiler.interpreter.tracebacks import DRIVERS, ENTRIES, MADE
 from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
@@ -77,6 +78,9 @@ def unsupported() -> str | None:
 READY: dict[int, Program] = {}
 
 
+#: What lets go of code that is not in use.
+FORGETTING: list[Callable[[], None]] = []
+
 _ROOM = 1024  # programs that are kept before those of dead code are looked for
 _room = _ROOM
 
@@ -86,10 +90,14 @@ def program_of(code: CodeType) -> Program:
     global _room
     program = READY.get(id(code))
     if program is None:
+        user = ENTRIES.get(id(code))
+        if user is not None:
+            program = READY[id(code)] = program_of(user)
+            return program
         if len(READY) >= _room:
             _forget_dead_code()
             _room = max(_ROOM, 2 * len(READY))
-        program = _resolved(code)
+        program = aside(_resolved, code)
         if id(code) not in NATIVE_CODES:
             READY[id(code)] = program
     return program
@@ -97,6 +105,8 @@ def program_of(code: CodeType) -> Program:
 
 def _forget_dead_code() -> None:
     """Forget the programs whose code nobody else holds: a program may make code without end."""
+    for forget in FORGETTING:
+        forget()
     for key, program in list(READY.items()):
         held = [program.code, program.parameters.code]
         if program.shown is not None:

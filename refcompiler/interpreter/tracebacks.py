@@ -33,6 +33,8 @@ _PLAIN = _GENERATOR | 0x01 | 0x02  # with slots of its own (CO_OPTIMIZED and CO_
 DRIVERS: dict[int, CodeType] = {}
 #: The ids of the code objects that frame objects are made from, which are kept with their programs.
 MADE: set[int] = set()
+#: The same for the entries of functions (:mod:`refcompiler.interpreter.entries`).
+ENTRIES: dict[int, CodeType] = {}
 #: Before this a driver had not begun: an exception was thrown into it, and its line is right.
 _STARTED = 6  # bytes of RETURN_GENERATOR, POP_TOP and RESUME
 
@@ -41,7 +43,7 @@ def _is_internal(entry: TracebackType, outermost: bool) -> bool:
     frame = entry.tb_frame
     if id(frame.f_code) in DRIVERS:
         return entry.tb_lasti + 2 >= _STARTED
-    if id(frame.f_code) in CALLERS:
+    if id(frame.f_code) in CALLERS or id(frame.f_code) in ENTRIES:
         return True
     module = frame.f_globals.get("__name__")
     return type(module) is str and (
@@ -163,9 +165,14 @@ def frame_object(frame: Any, offset: int, values: Values) -> FrameType:
             values = Values.FINAL
     if values is Values.NONE:
         return FunctionType(known.final(offset, ()), spaces)().gi_frame
-    held = [known.value(frame.fast, i) for i in range(len(known.names))]
-    present = tuple([i for i, value in enumerate(held) if value is not UNSET])
-    made = FunctionType(known.final(offset, present), spaces)
+    held, shared = frame.fast, ()
+    if known.cells:
+        shared = tuple([i for i in range(len(held)) if known.is_cell(held, i)])
+        if offset < _room(_copy_cells(shared)):
+            held, shared = [known.value(held, i) for i in range(len(held))], ()
+    present = tuple([i for i, value in enumerate(held) if value is not UNSET and i not in shared])
+    closure = tuple([held[i] for i in shared])
+    made = FunctionType(known.final(offset, present, shared), spaces, None, None, closure)
     return made(*[held[i] for i in present]).gi_frame
 
 
@@ -258,11 +265,14 @@ class Shown:
             "STORE_FAST", 0
         )
         #: The bytes before the first offset at which a frame object can look up the holder.
-        self.room = len(self.setup) + len(_instruction("RETURN_GENERATOR", 0)) + _BEHIND
+        self.room = _room(self.setup)
+
+    def is_cell(self, fast: list[Any], index: int) -> bool:
+        return type(fast[index]) is CellType and self.names[index] in self.cells
 
     def value(self, fast: list[Any], index: int) -> Any:
         value = fast[index]
-        if type(value) is CellType and self.names[index] in self.cells:
+        if self.is_cell(fast, index):
             try:
                 return value.cell_contents
             except ValueError:
@@ -277,10 +287,17 @@ class Shown:
         """The same for :class:`LiveLocals`."""
         return self._code(offset, "live", _GENERATOR, (_HOLDER,), 0, self.setup)
 
-    def final(self, offset: int, present: tuple[int, ...]) -> CodeType:
-        """Its arguments are the values of the slots ``present``."""
+    def final(
+        self, offset: int, present: tuple[int, ...], shared: tuple[int, ...] = ()
+    ) -> CodeType:
+        """Its arguments are the values of the slots ``present``, its closure those of ``shared``.
+
+        A cell's content is what it is when the frame object is asked.
+        """
         slots = tuple([self.names[i] for i in present])
-        return self._code(offset, present, _PLAIN, slots, len(slots))
+        cells = tuple([self.names[i] for i in shared])
+        setup = _copy_cells(shared)
+        return self._code(offset, (present, shared), _PLAIN, slots, len(slots), setup, cells)
 
     def _code(self, offset: int, kind: Any, *rest: Any) -> CodeType:
         found = self.codes.get((offset, kind))
@@ -298,6 +315,7 @@ def _stopped(
     slots: tuple[str, ...] = (),
     arguments: int = 0,
     setup: bytes = b"",
+    cells: tuple[str, ...] = (),
 ) -> CodeType:
     """A copy of ``code`` that becomes a generator at ``offset``, with other slots."""
     return code.replace(
@@ -311,7 +329,7 @@ def _stopped(
         co_nlocals=len(slots),
         co_varnames=slots,
         co_cellvars=(),
-        co_freevars=(),
+        co_freevars=cells,
         co_stacksize=max(1, code.co_stacksize),
     )
 
@@ -327,6 +345,15 @@ def _becomes_generator(size: int, offset: int, setup: bytes) -> bytes:
     room = offset - _BEHIND - len(start)
     code = start + _NOP * (room // 2) + _instruction("RESUME", 0)
     return code + _NOP * ((size - len(code)) // 2)
+
+
+def _room(setup: bytes) -> int:
+    """The bytes before the first offset at which a frame object can have run ``setup``."""
+    return len(setup) + len(_instruction("RETURN_GENERATOR", 0)) + _BEHIND
+
+
+def _copy_cells(shared: tuple[int, ...]) -> bytes:
+    return _instruction("COPY_FREE_VARS", len(shared)) if shared else b""
 
 
 def _instruction(name: str, arg: int) -> bytes:
@@ -366,6 +393,20 @@ def chain_native(error: BaseException, handled: BaseException | None) -> None:
             chain(link, handled)
             return
         link = link.__context__
+
+
+def has_context(error: BaseException, handled: BaseException | None) -> bool:
+    """Whether :func:`chain_native` has nothing to do."""
+    if handled is None:
+        return True
+    link: BaseException | None = error
+    seen = set()
+    while link is not None and id(link) not in seen:
+        if link is handled:
+            return True
+        seen.add(id(link))
+        link = link.__context__
+    return False
 
 
 def entry_frames(error: BaseException) -> list[tuple[str, int, str]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from refcompiler.interpreter.current import aside
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.loop import Signal
 from refcompiler.interpreter.machine import Machine
@@ -37,7 +38,7 @@ class Observed(Machine):
 
     def _ask(self, frame: Frame) -> None:
         try:
-            self.before(self, frame)
+            aside(self.before, self, frame)
             return
         except Signal:
             raise

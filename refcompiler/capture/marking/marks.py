@@ -82,6 +82,8 @@ def _only_this_frame(function: FunctionType, callee: Callable, args: Any, kwargs
     class Outside(Machine):
         """Runs one frame; the user's functions that it calls are entered compiled."""
 
+        enters = False
+
         def call_python(self, frame: Any, called: Any, args: Sequence, kwargs: Mapping) -> Any:
             if is_quiet(called):  # torch's own frames between the user's
                 return super().call_python(frame, called, args, kwargs)

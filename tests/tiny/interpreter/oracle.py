@@ -19,14 +19,13 @@ import types
 import warnings
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from refcompiler.bytecode.forms import BINARY_INTRINSICS, UNARY_INTRINSICS
 from refcompiler.interpreter import fusion
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.machine import Machine
 from refcompiler.interpreter.signals import Signal
-from refcompiler.own_builtins import BUILTINS
+from refcompiler.own_builtins import BUILTINS, own_copy
 
 __builtins__ = BUILTINS  # programs replace those of the process
 __name__ = "refcompiler.oracle"  # frames of this file are the interpreter's, not the user's
@@ -60,6 +59,9 @@ EFFECTS.update({name: lambda arg, jumped: 0 for name in UNARY_INTRINSICS})
 EFFECTS.update({name: lambda arg, jumped: -1 for name in BINARY_INTRINSICS})
 
 
+_weakref = own_copy("weakref")  # the program's is interpreted by the machine that uses this
+
+
 class CheckedMachine(Machine):
     """Holds every instruction to its stack effect, and every frame to an empty stack at the end."""
 
@@ -67,7 +69,7 @@ class CheckedMachine(Machine):
         super().__init__()
         self.instructions = 0
         #: The depth a frame must have when it runs again. It keeps no frame alive.
-        self.due: MutableMapping[Frame, int] = WeakKeyDictionary()
+        self.due: MutableMapping[Frame, int] = _weakref.WeakKeyDictionary()
         self.seen: set[str] = set()
 
     def loop(self) -> None:
