@@ -45,6 +45,7 @@ class EagerFakeMode(FakeTensorMode):
         self.blanks: dict[torch.device, dict[str, Any]] = {}  # attributes of a new fake
         self.converted: list[tuple[torch.Tensor, FakeTensor]] = []  # that torch does not know of
         self.storages: set[int] = set()  # of all that were converted
+        self.random = False  # an operator has drawn random numbers
 
     def fake_of(self, tensor: torch.Tensor) -> Any:
         """As :meth:`from_tensor`, quickly where a tensor is a leaf that has its memory for itself.
@@ -87,6 +88,8 @@ class EagerFakeMode(FakeTensorMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _DEVICE:
             return args[0].fake_device
+        if _draws(func):
+            self.random = True
         asked = ask(self, func, args, kwargs)
         if asked is None:
             if self.shape_env is None:
@@ -154,6 +157,11 @@ def _stands_alone(tensor: torch.Tensor) -> bool:
 @functools.cache
 def _name(func: Any) -> str:
     return str(func)
+
+
+@functools.cache
+def _draws(func: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
 
 
 @functools.cache

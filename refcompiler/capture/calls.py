@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from types import FunctionType, MethodType
 from typing import Any
 
+import torch
+
 from refcompiler.capture.arrays.calls import call_numpy
 from refcompiler.capture.effects import effects
 from refcompiler.capture.entering import enter_generator
@@ -29,6 +31,7 @@ from refcompiler.capture.policy import (
     INTERPRETED_MODULES,
     LEAF_MODULES,
     SPEAKING_MODULES,
+    WHOLE_MODULES,
     is_operation,
 )
 from refcompiler.capture.signals import Break
@@ -45,6 +48,9 @@ from refcompiler.interpreter.frame import CALLED, UNSET, Frame
 from refcompiler.interpreter.registry import NATIVE_CODES, program_of
 
 _ORIGINAL = "__refcompiler_original__"
+#: Where wrappers keep the Python function that they compile: ours, torch.compile's.
+_ORIGINALS = (_ORIGINAL, "_torchdynamo_orig_callable")
+_SCRIPTED = "_torchdynamo_inline"  # and torch.jit.script's and trace's
 
 
 class Calls(Instances):
@@ -84,6 +90,9 @@ class Calls(Instances):
             return self.settle(frame, self.call_native(frame, function, args, kwargs))
         if is_operation(function):
             return self.call_operation(function, args, kwargs)
+        if kind is torch.jit.ScriptFunction and function.__dict__.get("__name__") == kind.__name__:
+            # one from a trace does what its function did then
+            return self.call(frame, self.getattr(function, _SCRIPTED), args, kwargs)
         if kind.__module__ == "numpy":
             return call_numpy(self, function, args, kwargs)
         if self.method_of(kind, "__call__") is not UNSET:
@@ -206,7 +215,7 @@ class Calls(Instances):
         if id(code) in NATIVE_CODES:
             return function(*map(self.force, args), **{k: self.force(v) for k, v in kwargs.items()})
         module = function.__module__ or ""
-        if module in LEAF_MODULES:
+        if module in LEAF_MODULES and self.fits_operation(args, kwargs):
             return self.call_operation(function, args, kwargs)
         home = function.__globals__.get("__name__")
         if home in TRANSFORMING:
@@ -239,15 +248,10 @@ class Calls(Instances):
                 return self.call_assumed(function, args, kwargs)
         if is_allowed(function):
             return self.call_opaque(function, args, kwargs)
-        original = function.__dict__.get(_ORIGINAL)
-        if original is not None:  # a function compiled on its own is inlined
-            source = self.source_of(function)
-            if source is not None:
-                parent = self.namespace(function, source)
-                self.lazy(parent, function.__dict__)
-                original_source = self.item(parent, _ORIGINAL, "member", _ORIGINAL)
-                original = self.observe(self.lazy(original_source, original))
-            return self.call_function(frame, original, args, kwargs)
+        for name in _ORIGINALS:
+            if name in marks:  # a function compiled on its own is inlined
+                original = self.function_attribute(function, name)
+                return self.call(frame, original, args, kwargs)
         flags = code.co_flags
         if flags & ASYNCHRONOUS:
             raise Break("coroutine", function.__qualname__)
@@ -262,6 +266,8 @@ class Calls(Instances):
         if flags & GENERATOR:
             return self.make_generator(new)
         self.push(frame, new)
+        if home in WHOLE_MODULES:
+            self.whole.append((new, self.steps))
         return CALLED
 
     def bind_function(
@@ -318,6 +324,7 @@ class Calls(Instances):
     # filled by the machine
     nested: int  # how many calls run within the instruction
     ambient: Ambient
+    whole: list[tuple[Frame, int]]  # calls of torch's own that break as one, and their steps
     open_inference: list[Any]
     switches: dict[Any, tuple]  # switches of torch that were set -> what they were before
     rethrown: dict[int, Rethrown]

@@ -136,6 +136,7 @@ class Recorder:
         self.mutates = False
         self.switched = False  # the graph enters modes, which an error must not leave on
         self.suspended = False  # torch's own code runs around a region: nothing is recorded
+        self.element_indices = 0  # blocks in which tensors of one element index as tensors
         self.place: Callable[[], tuple[str, tuple]] = lambda: ("", ())
         self.metadata: Callable[[str, torch.Tensor], Any] = metadata
         self.captures_numbers = False  # a number read from a tensor does not end the graph
@@ -337,7 +338,11 @@ class Door(TorchFunctionMode):
         if self.recorder.scope.outer is not None:
             self.recorder.lift((*args, *kwargs.values()))
         try:
-            result = func(*args, **kwargs)
+            if name == "__getitem__" and self.recorder.element_indices:
+                with indices_as_tensors():
+                    result = func(*args, **kwargs)
+            else:
+                result = func(*args, **kwargs)
         except (
             DataDependentOutputException,
             DynamicOutputShapeException,
@@ -355,6 +360,13 @@ class Door(TorchFunctionMode):
             self.recorder.check(name, result)
             self.recorder.record(func, args, kwargs, result)
         return result
+
+
+def indices_as_tensors() -> TorchFunctionMode:
+    """Torch's mode in which ``x[i]`` does not ask for the value of a tensor ``i``."""
+    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+
+    return TransformGetItemToIndex()
 
 
 def innermost(value: torch.Tensor) -> torch.Tensor:

@@ -117,6 +117,7 @@ class Symbolic(Calls):
         self.given_out: set[int] = set()  # arrays whose own tensor the program has
         self.class_bodies: list[tuple[Frame, int]] = []  # and the step of the statement
         self.constructors = []
+        self.whole = []
 
     def where(self) -> tuple[str, tuple[Place, ...]]:
         """The line that runs, as fx keeps it, and where each frame stands, outermost first."""
@@ -139,7 +140,7 @@ class Symbolic(Calls):
                 self.root_loop()
             except Break as signal:
                 frames = self._frames()
-                natively = list(self.class_bodies)
+                natively = [*self.class_bodies, *self.whole]
                 if signal.row == "tensor-kind":  # a parameter: one break for the whole module
                     natively += self.constructors
                 for body, step in natively:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import types
 from collections.abc import Mapping, Sequence
@@ -345,6 +346,17 @@ class NativeCalls(Operators):
         forced = [self.pass_operand(a) for a in args]
         named = {k: self.pass_operand(v) for k, v in kwargs.items()}
         return function(*forced, **named)
+
+    def fits_operation(self, args: Sequence, kwargs: Mapping) -> bool:
+        """Whether a graph can hold the arguments of a call of torch's Python."""
+        for value in (*args, *kwargs.values()):
+            value = self.force(value)
+            kind = type(value)
+            if is_heap(kind) and not issubclass(kind, (torch.Tensor, enum.Enum, tuple)):
+                return False
+            if kind is FunctionType or kind is MethodType:
+                return False
+        return True
 
     def pass_operand(self, value: Any) -> Any:
         value = self.force(value)

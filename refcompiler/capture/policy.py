@@ -136,6 +136,16 @@ INTERPRETED_MODULES = frozenset(
     }
 )
 
+#: A call of a Python function of these modules is one break if anything in it is one: what they do
+#: in between is nobody's to compile.
+WHOLE_MODULES = (INTERPRETED_MODULES - {"torch._dynamo.external_utils"}) | {
+    "torch._functorch.apis",
+    "torch._functorch.eager_transforms",
+    "torch._functorch.functional_call",
+    "torch._functorch.vmap",
+    "torch.nn.attention.bias",
+}
+
 #: Python functions of these modules of the standard library run natively: they read and write,
 #: or keep state that nothing guards.
 SPEAKING_MODULES = frozenset(

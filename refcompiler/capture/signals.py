@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from refcompiler.interpreter.signals import Signal
@@ -36,6 +37,20 @@ class Break(Signal):
         super().__init__(row, context)
         self.row = row
         self.context = context
+
+
+class Prepare(Signal):
+    """Do ``action``, which the program does once, ahead of the graph, and capture again.
+
+    If it raises, the graph ends before instruction number ``step`` of the root's.
+    """
+
+    def __init__(self, step: int, row: str, context: str, action: Callable[[], None]):
+        super().__init__(step, row, context)
+        self.step = step
+        self.row = row
+        self.context = context
+        self.action = action
 
 
 class Restart(Signal):

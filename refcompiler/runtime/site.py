@@ -14,7 +14,7 @@ import torch
 from refcompiler.ambient import kept
 from refcompiler.capture.dynamic import History, Policy
 from refcompiler.capture.machine import Captured, Symbolic
-from refcompiler.capture.signals import Restart
+from refcompiler.capture.signals import Prepare, Restart
 from refcompiler.errors import BackendError, GraphBreakError, InternalError, UnsupportedError
 from refcompiler.guards.kinds import KINDS, NAMESPACE
 from refcompiler.guards.sources import Source
@@ -171,6 +171,11 @@ class Site:
                     if captured.reason is not None:
                         self.on_break(captured)
                     return self.plan(captured)
+                except Prepare as signal:
+                    try:
+                        signal.action()
+                    except Exception:  # eager raises it, at its place
+                        stops[signal.step] = (signal.row, signal.context)
                 except Restart as signal:
                     if signal.step in stops:
                         raise NotRebuilt(signal.context) from None

@@ -11,12 +11,15 @@ from torch.autograd import _profiler_enabled
 from torch.autograd.profiler import record_function
 from torch.fx.experimental import symbolic_shapes
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.hooks import BackwardHook
 
 from refcompiler.capture.calls import Calls
-from refcompiler.capture.models.registry import model
+from refcompiler.capture.models.registry import late, model, named
+from refcompiler.capture.natively import natively
 from refcompiler.capture.numbers import check
-from refcompiler.capture.signals import Break
+from refcompiler.capture.signals import Break, Prepare
 from refcompiler.interpreter.introspection import frame_locals
 
 _MODULE_CALL = torch.nn.Module._call_impl.__code__
@@ -52,6 +55,66 @@ def _expect_true(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
     return True
 
 
+@model(*named("jit.annotate"))
+def _annotate(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    return args[1] if len(args) > 1 else kwargs["the_value"]
+
+
+@model(*named("jit.isinstance"))
+def _jit_isinstance(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
+    return natively(m, torch.jit.isinstance, *map(m.force, args))
+
+
+@model(*named("distributed.is_available"))
+def _has_distributed(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
+    return torch.distributed.is_available()
+
+
+@model(*named("distributed.is_initialized"))
+def _is_distributed(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
+    found = torch.distributed.is_initialized()
+    m.guard("STATE", None, (torch.distributed.is_initialized, (), found))
+    return found
+
+
+# ---- torch.compile in compiled code -----------------------------------------------------------
+
+
+@model(torch.compile)
+def _compile(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """Makes a wrapper, whose calls are inlined."""
+    given = [m.force(a) for a in args]
+    named = {k: m.force(v) for k, v in kwargs.items()}
+    with m.recorder.suspension(), torch._C.DisableTorchFunction(), _disable_current_modes():
+        made = torch.compile(*given, **named)
+    m.recorder.keep.append(made)
+    return made
+
+
+@late("torch._dynamo.eval_frame.OptimizedModule.__call__")
+def _call_compiled(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """Its hooks are its own; its ``forward`` wraps the original's call."""
+    if torch.nn.modules.module._has_any_global_hook():
+        raise Break("higher-order", "torch.compile(module) where there are hooks on all modules")
+    return m.call(frame, torch.nn.Module.__call__, args, kwargs)
+
+
+@late("torch._dynamo.eval_frame.OptimizedModule.__getattr__")
+def _attribute_of_compiled(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    module, name = m.force(args[0]), m.force(args[1])
+    if name == "_orig_mod":
+        return m.getitem(m.getattr(module, "_modules"), name)
+    return m.getattr(m.getattr(module, "_orig_mod"), name)
+
+
+@late("torch._dynamo.eval_frame.OptimizedModule.training")
+def _training_of_compiled(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    original = m.getattr(args[0], "_orig_mod")
+    if len(args) == 1:
+        return m.getattr(original, "training")
+    return m.setattr(original, "training", args[1])
+
+
 @model(torch.is_storage)
 def _is_storage(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
     return type(m.force(args[0])) in torch._storage_classes
@@ -72,7 +135,24 @@ def _default_device(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> to
 
 @model(LazyModuleMixin._infer_parameters)
 def _infer_parameters(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
-    raise Break("tensor-kind", "a lazy module makes its parameters")
+    """Happens once, before the graph, if that does not change which random numbers are drawn."""
+    method, *rest = [m.force(a) for a in args]
+    named = {k: m.force(v) for k, v in kwargs.items()}
+    if not method.__class__.__module__.startswith("torch.nn.") or m.recorder.fake_mode.random:
+        raise Break("tensor-kind", "a lazy module makes its parameters")
+    if m.open_devices or m.recorder.switched or m.switches:
+        raise Break("tensor-kind", "a lazy module makes its parameters in another mode")
+    given, named = pytree.tree_map_only(torch.Tensor, _shape_alone, (tuple(rest), named))
+
+    def infer() -> None:
+        method._infer_parameters(*given, **named)
+
+    raise Prepare(m.steps, "tensor-kind", "a lazy module makes its parameters", infer)
+
+
+def _shape_alone(tensor: torch.Tensor) -> torch.Tensor:
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        return torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device="meta")
 
 
 def _backward_hook(method: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import importlib
 import inspect
 import operator
 import sys
@@ -12,6 +13,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from refcompiler.capture.arithmetic import EXAMPLES
 from refcompiler.capture.calls import Calls
@@ -358,5 +360,8 @@ model(operator.neg)(lambda m, frame, args, kwargs: m.unary(operator.neg, *args))
 def _import(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     name = m.force(args[0])
     if name not in sys.modules:
-        raise Break("io", f"import of {name}")
+        if name.partition(".")[0] != "torch":
+            raise Break("io", f"import of {name}")
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            importlib.import_module(name)  # which torch puts off for the sake of its own start
     return m.call_pure(builtins.__import__, args, kwargs)

@@ -14,7 +14,7 @@ from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Scope
 from refcompiler.capture.effects import effects, reachable
 from refcompiler.capture.models.registry import model, named
-from refcompiler.capture.regions.region import Region, emit, refusal, suspended
+from refcompiler.capture.regions.region import Region, alone, emit, refusal, suspended
 from refcompiler.capture.regions.targets import tensors_of
 from refcompiler.capture.signals import Break
 
@@ -110,17 +110,17 @@ def _while_loop(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
         raise Break("higher-order", "torch.while_loop carries a value that is no tensor")
     if len(_distinct(carried)) != len(carried):
         raise Break("higher-order", "torch.while_loop carries one tensor twice")
-    test = _pure(m, frame, given["cond_fn"], carried)
-    body = _pure(m, frame, given["body_fn"], carried)
+    with suspended(m):  # what is carried is soon another value than what it starts with
+        steps = [t.detach().requires_grad_(t.requires_grad) for t in carried]
+    test = _pure(m, frame, given["cond_fn"], steps)
+    body = _pure(m, frame, given["body_fn"], steps)
     outputs = body.form.fill(body.outputs)
     if not isinstance(outputs, (tuple, list)) or len(body.outputs) != len(carried):
         raise refusal(m, "the body of torch.while_loop gives another structure than it takes")
     if not all(map(_alike, body.outputs, carried)) or len(test.outputs) != 1:
         raise refusal(m, "the body of torch.while_loop changes what it carries to another kind")
-    modules, shared = _aligned([test, body], carried)
-    (output,) = modules[0].graph.find_nodes(op="output")
-    output.args = (output.args[0][0],)
-    modules[0].recompile()
+    modules, shared = _aligned([test, body], steps)
+    alone(modules[0])
     results = _results(m, body.outputs, carried)
     arguments = [*modules, carried, tuple(shared[len(carried) :])]
     emit(m, torch.ops.higher_order.while_loop, arguments, results)

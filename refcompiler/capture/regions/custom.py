@@ -15,8 +15,15 @@ from refcompiler.capture.door import Scope
 from refcompiler.capture.effects import effects
 from refcompiler.capture.models.registry import model
 from refcompiler.capture.regions.region import Region, emit, refusal, suspended
-from refcompiler.capture.regions.targets import SLOT, Differentiation, custom_function, tensors_of
+from refcompiler.capture.regions.targets import (
+    SLOT,
+    Differentiation,
+    custom_function,
+    is_tensor,
+    tensors_of,
+)
 from refcompiler.capture.signals import Break
+from refcompiler.interpreter.registry import native
 
 _FUNCTION = torch.autograd.Function
 
@@ -55,12 +62,30 @@ class Context:
         return self.to_save
 
 
-def _whole_forward(cls: Any) -> Callable:
-    """``forward`` with ``ctx`` first, in either style of writing it."""
-    if cls.setup_context is _FUNCTION.setup_context:
-        return lambda ctx, *inputs: cls.forward(ctx, *inputs)
+@native
+class Inputs:
+    """What ``apply`` was given, with other tensors."""
 
-    def forward(ctx: Any, *inputs: Any) -> Any:
+    def __init__(self, inputs: Sequence):
+        self.inputs = inputs
+
+    def __call__(self, tensors: tuple) -> tuple:
+        given = iter(tensors)
+        return tuple([next(given) if is_tensor(value) else value for value in self.inputs])
+
+
+def _whole_forward(cls: Any, inputs: Sequence) -> Callable:
+    """``forward`` with ``ctx`` first, in either style of writing it.
+
+    It takes the tensors of ``inputs``; what else these are is fixed.
+    """
+
+    filled = Inputs(inputs)
+    if cls.setup_context is _FUNCTION.setup_context:
+        return lambda ctx, *tensors: cls.forward(ctx, *filled(tensors))
+
+    def forward(ctx: Any, *tensors: Any) -> Any:
+        inputs = filled(tensors)
         output = cls.forward(*inputs)
         cls.setup_context(ctx, inputs, output)
         return output
@@ -79,17 +104,27 @@ def _apply(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     m.recorder.keep.append(context)
     m.setattr(context, "needs_input_grad", needs)
     grad = torch.is_grad_enabled()
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        _check_transformable(cls)
     if not (grad and any(needs)):
         m.setattr(context, "needs_input_grad", (False,) * len(inputs))
         torch._C._set_grad_enabled(False)
         try:
-            found = m.force(m.invoke(frame, _whole_forward(cls), [context, *inputs]))
+            tensors = filter(is_tensor, inputs)
+            found = m.force(m.invoke(frame, _whole_forward(cls, inputs), [context, *tensors]))
         finally:
             torch._C._set_grad_enabled(grad)
         return _as_outputs(found, inputs, context)
     if torch._C._functorch.peek_interpreter_stack() is not None:
         raise Break("higher-order", f"autograd.Function {cls.__name__} inside a transformation")
     return _differentiated(m, frame, cls, context, inputs)
+
+
+def _check_transformable(cls: Any) -> None:
+    """Inside a transformation ``forward`` alone says nothing unless torch makes the rule itself."""
+    if cls.setup_context is _FUNCTION.setup_context or not cls.generate_vmap_rule:
+        why = f"autograd.Function {cls.__name__} with its own rules inside a transformation"
+        raise Break("higher-order", why)
 
 
 def _as_outputs(found: Any, inputs: Sequence, context: Context) -> Any:
@@ -105,17 +140,18 @@ def _as_outputs(found: Any, inputs: Sequence, context: Context) -> Any:
 
 
 def _differentiated(m: Calls, frame: Any, cls: Any, context: Context, inputs: list) -> Any:
-    tensors = tensors_of(inputs)
-    if any(isinstance(v, (list, tuple, dict)) and tensors_of(v) for v in inputs):
-        raise Break("higher-order", "tensors in containers go into an autograd.Function")
-    forward = Region(m, frame, _whole_forward(cls))
+    tensors = list(filter(is_tensor, inputs))  # those in containers get no gradients
+    forward = Region(m, frame, _whole_forward(cls, inputs))
+    forward.may_change = True
     torch._C._set_grad_enabled(False)
     try:
-        forward.call(context, *inputs)
+        forward.call(context, *tensors)
     finally:
         torch._C._set_grad_enabled(True)
-    if context.dirty_tensors or any(t is v for t in forward.outputs for v in tensors):
-        raise refusal(m, f"{cls.__name__}.forward gives an input back")
+    dirty = [t for t in tensors if _among(t, context.dirty_tensors)]
+    unmarked = [t for t in forward.changed if not _among(t, dirty)]
+    if unmarked or len(dirty) < len(context.dirty_tensors):
+        raise refusal(m, f"{cls.__name__}.forward changes a tensor that it does not mark as dirty")
     if not isinstance(forward.form.fill(forward.outputs), (tuple, torch.Tensor)):
         raise refusal(m, f"{cls.__name__}.forward returns a structure")
     if not context.materialize_grads and len(forward.outputs) > 1:
@@ -141,6 +177,7 @@ def _differentiated(m: Calls, frame: Any, cls: Any, context: Context, inputs: li
         non_differentiable=tuple(
             [i for i, t in enumerate(forward.outputs) if _among(t, context.non_differentiable)]
         ),
+        dirty=tuple([places[id(t)] for t in dirty]),
         materialize=context.materialize_grads,
         gradients=_gradient_places(m, cls, inputs, found),
         once=once,

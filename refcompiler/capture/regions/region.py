@@ -15,6 +15,7 @@ import torch
 
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Scope, version_of
+from refcompiler.capture.effects import effects, reachable
 from refcompiler.capture.natively import interpreting
 from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.regions.targets import SLOT, Form, tensors_of
@@ -37,12 +38,18 @@ class Region:
         self.outputs: list[torch.Tensor] = []
         self.form: Any = None
         self.scope: Any = None
+        self.may_change = False  # arguments and what is lifted, in place
+        self.changed: list[torch.Tensor] = []
+        self.given: Any = None
+        self.effects: Any = None  # before the call
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         machine, recorder = self.machine, self.machine.recorder
-        if self.module is not None:
-            raise refusal(machine, "the function is called more than once")
         tensors = tensors_of((args, kwargs))
+        given = Form.of((args, kwargs)), [(t.dtype, t.shape, t.requires_grad) for t in tensors]
+        if self.module is not None:
+            return self._again(given, tensors)
+        self.given, self.effects = given, (effects(machine), reachable(self.function))
         scope = self.scope = recorder.scope = Scope(recorder.scope)
         suspended, recorder.suspended = recorder.suspended, False
         grad = torch.is_grad_enabled()
@@ -65,8 +72,18 @@ class Region:
             raise refusal(machine, "the function leaves another grad mode or autocast on")
         for tensor, version in zip([*tensors, *scope.lifted], [*versions, *scope.versions]):
             if version_of(tensor) != version:
-                raise refusal(machine, "the function changes a tensor in place")
+                self.changed.append(tensor)
+        if self.changed and not self.may_change:
+            raise refusal(machine, "the function changes a tensor in place")
         return value
+
+    def _again(self, given: Any, tensors: list[torch.Tensor]) -> Any:
+        """A transformation calls its function for each chunk of what it goes over."""
+        after = effects(self.machine), reachable(self.function)
+        if given != self.given or after != self.effects or self.module is None:
+            raise refusal(self.machine, "the function is called more than once")
+        with suspended(self.machine):
+            return self.form.fill(self.module(*tensors, *self.lifted))
 
     def _finish(self, scope: Scope, value: Any) -> None:
         self.form = Form.of(value)
@@ -78,6 +95,13 @@ class Region:
         scope.graph.output(tuple([argument(tensor) for tensor in self.outputs]))
         self.lifted = scope.lifted
         self.module = torch.fx.GraphModule(scope.module, scope.graph)
+
+
+def alone(module: torch.fx.GraphModule) -> None:
+    """A graph with one output gives it as it is instead of in a tuple."""
+    (output,) = module.graph.find_nodes(op="output")
+    output.args = (output.args[0][0],)
+    module.recompile()
 
 
 def refusal(machine: Calls, why: str, row: str = "higher-order") -> Restart:
@@ -99,12 +123,17 @@ def emit(
 ) -> None:
     """Record ``target(*arguments, **options)``, which gives ``results`` as a tuple.
 
-    Among the arguments, regions' modules stand for themselves, and tensors for their nodes.
+    Among the arguments, also in tuples and lists, regions' modules stand for themselves, and
+    tensors for their nodes.
     """
     recorder = machine.recorder
-    scope = recorder.scope
-    nodes = [
-        scope.submodule(value) if isinstance(value, torch.nn.Module) else recorder.argument(value)
-        for value in arguments
-    ]
-    recorder.add("call_function", target, tuple(nodes), dict(options or {}), tuple(results))
+
+    def node(value: Any) -> Any:
+        if isinstance(value, torch.nn.Module):
+            return recorder.scope.submodule(value)
+        if type(value) in (tuple, list):
+            return type(value)(map(node, value))
+        return recorder.argument(value)
+
+    nodes = tuple(map(node, arguments))
+    recorder.add("call_function", target, nodes, dict(options or {}), tuple(results))

@@ -6,6 +6,7 @@ backend can run or trace; everything else that the transformation needs is in it
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from torch._guards import TracingContext
 from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
+
+from refcompiler.capture.door import indices_as_tensors
 
 
 class _Slot:
@@ -63,14 +66,21 @@ def named(function: Any, name: str) -> Callable:
 
 
 def transformation(
-    name: str, transform: Callable[[Callable], Callable], arguments: Form, value: Form
+    name: str,
+    transform: Callable[[Callable], Callable],
+    arguments: Form,
+    value: Form,
+    element_indices: bool = False,
 ) -> Callable:
     """``transform(function)(*args, **kwargs)``, where a graph computes the function.
 
     ``arguments`` is the form of ``(args, kwargs)``, ``value`` that of what the function returns.
     The tensors are those of the arguments, then the ones that the graph reads besides.
+    ``element_indices``: where the graph indexes with tensors of one element, torch's own mode for
+    that is on.
     """
     count = arguments.tensors
+    mode = indices_as_tensors if element_indices else contextlib.nullcontext
 
     def run(graph: torch.fx.GraphModule, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         lifted = tensors[count:]
@@ -79,15 +89,16 @@ def transformation(
             return value.fill(graph(*tensors_of((args, kwargs)), *lifted))
 
         args, kwargs = arguments.fill(tensors[:count])
-        return tuple(tensors_of(transform(function)(*args, **kwargs)))
+        with mode():
+            return tuple(tensors_of(transform(function)(*args, **kwargs)))
 
     return named(run, name)
 
 
-def pullback(arguments: Form, value: Form, options: dict[str, Any]) -> Callable:
+def pullback(arguments: Form, cotangent: Form, value: Form, options: dict[str, Any]) -> Callable:
     """The function that ``torch.func.vjp`` gives, applied: primals, cotangents, lifted."""
     primals = arguments.tensors
-    cotangents = value.tensors
+    cotangents = cotangent.tensors
 
     def run(graph: torch.fx.GraphModule, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         lifted = tensors[primals + cotangents :]
@@ -97,8 +108,8 @@ def pullback(arguments: Form, value: Form, options: dict[str, Any]) -> Callable:
 
         args, _ = arguments.fill(tensors[:primals])
         pull = torch.func.vjp(function, *args, **options)[1]
-        form = value.fill(tensors[primals : primals + cotangents])
-        return tuple(tensors_of(pull(form)))
+        given = cotangent.fill(tensors[primals : primals + cotangents])
+        return tuple(tensors_of(pull(given)))
 
     return named(run, "vjp_pullback")
 
@@ -151,6 +162,7 @@ class Differentiation:
     kept_inputs: tuple[int, ...]
     kept_outputs: tuple[int, ...]
     non_differentiable: tuple[int, ...]
+    dirty: tuple[int, ...]  # inputs that forward changes in place
     materialize: bool
     gradients: tuple[int | None, ...]  # for each input, its place in what backward's graph gives
     once: bool  # backward is not differentiable itself
@@ -166,6 +178,7 @@ def custom_function(rule: Differentiation) -> Callable:
         ctx.count = len(tensors)
         ctx.between = len(found) - rule.outputs
         ctx.mark_non_differentiable(*[outputs[i] for i in rule.non_differentiable])
+        ctx.mark_dirty(*[tensors[i] for i in rule.dirty])
         ctx.set_materialize_grads(rule.materialize)
         ctx.save_for_backward(
             *found[rule.outputs :],

@@ -57,7 +57,8 @@ def _transform(
         value = transform(region.call)(*args, **kwargs)
     if region.module is None:
         raise refusal(m, f"{name} does not call the function")
-    target = transformation(name, transform, arguments, region.form)
+    indices = m.recorder.element_indices > 0
+    target = transformation(name, transform, arguments, region.form, indices)
     operands = [*tensors_of((tuple(args), dict(kwargs))), *region.lifted]
     emit(m, target, [region.module, *operands], tensors_of(value))
     m.recorder.keep.append(value)
@@ -123,7 +124,8 @@ class Pullback:
         m, region = self.machine, self.region
         with suspended(m):
             value = self.pull(cotangents, retain_graph=True, create_graph=create_graph)
-        target = pullback(Form.of((self.args, {})), region.form, self.options)
+        forms = Form.of((self.args, {})), Form.of(cotangents)
+        target = pullback(*forms, region.form, self.options)
         operands = [*tensors_of(self.args), *tensors_of(cotangents), *region.lifted]
         emit(m, target, [region.module, *operands], tensors_of(value))
         m.recorder.keep.append(value)
@@ -149,13 +151,7 @@ def _vjp(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     target = transformation("vjp", transform, arguments, region.form)
     emit(m, target, [region.module, *tensors_of(primals), *region.lifted], tensors_of((value, aux)))
     m.recorder.keep.append((value, aux))
-    if options.get("has_aux"):  # the pullback takes cotangents of the value alone
-        return value, _refused_pullback(m), *aux
     return value, Pullback(m, region, primals, options, pull), *aux
-
-
-def _refused_pullback(m: Calls) -> Callable:
-    raise refusal(m, "torch.func.vjp with has_aux=True")
 
 
 # ---- checkpoint -------------------------------------------------------------------------------

@@ -262,10 +262,29 @@ def weight_norm():
     return nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), [(t(3, 4),)] * 2
 
 
-@cases(graphs=2, breaks=1, recompiles=1)
+@cases()
 def lazy_module():
     m = nn.LazyLinear(4)
     return m, [(t(3, 4),), (t(3, 4),)], [m]
+
+
+@cases()
+def lazy_modules_in_a_row():
+    m = nn.Sequential(nn.LazyConv1d(4, 2), nn.ReLU(), nn.LazyBatchNorm1d(), nn.LazyLinear(2))
+    return m, [(t(3, 4, 5),), (t(3, 4, 5),)], [m]
+
+
+@cases(graphs=3, breaks=1, recompiles=1)
+def lazy_module_after_random_numbers():
+    """What it draws comes after what was drawn before it."""
+    m = nn.Sequential(nn.Dropout(0.5), nn.LazyLinear(2))
+    return m, [(t(3, 4),), (t(3, 4),)], [m]
+
+
+@cases(graphs=0, breaks=2)
+def lazy_module_of_a_wrong_shape():
+    m = nn.LazyConv2d(4, 2)
+    return m, [(t(3),)]
 
 
 @cases(graphs=1)

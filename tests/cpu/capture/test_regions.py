@@ -144,6 +144,45 @@ def products():
     return f, [(t(3), t(3))] * 2
 
 
+@cases()
+def pullback_with_aux():
+    def f(x, y):
+        out, pull, aux = torch.func.vjp(lambda a: (a.sin() * y, {"k": a.cos()}), x, has_aux=True)
+        return out, pull(out), aux, torch.vmap(pull)(torch.eye(3))
+
+    return f, [(t(3), t(3))] * 2
+
+
+@cases()
+def vmap_in_chunks():
+    def f(x):
+        return torch.vmap(lambda a: a.sin().sum() * a, chunk_size=2)(x)
+
+    return f, [(t(5, 3),)] * 2
+
+
+@cases(graphs=0, breaks=1)
+def vmap_in_chunks_with_effects():
+    seen = []
+
+    def f(x):
+        def body(a):
+            seen.append(len(seen))
+            return a * 2
+
+        return torch.vmap(body, chunk_size=2)(x)
+
+    return f, [(t(5, 3),)], [seen]
+
+
+@cases(graphs=0, breaks=1)
+def a_break_inside_is_one():
+    def f(x):
+        return torch.func.linearize(lambda a: a.sin() * 2, x)[0]
+
+    return f, [(t(3),)]
+
+
 @cases(graphs=0, breaks=1)
 def an_error_inside_is_eager_s():
     def f(x):
@@ -282,9 +321,72 @@ class Itself(torch.autograd.Function):
         return g * 7
 
 
-@cases(breaks=1, graphs=2)
+@cases()
 def custom_gradient_of_identity():
     return lambda x: Itself.apply(x + 1) * 2, [(grad(3),)] * 2
+
+
+class InPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        x.add_(y)
+        ctx.mark_dirty(x)
+        ctx.save_for_backward(y)
+        return x, x * y
+
+    @staticmethod
+    def backward(ctx, g, h):
+        (y,) = ctx.saved_tensors
+        return g * 2 + h * y, h * 3
+
+
+@cases(recompiles=1, graphs=2)  # the first call changes whether its argument has a history
+def custom_gradient_in_place():
+    def f(x, y):
+        a, b = InPlace.apply(x, y)
+        return a is x, a + 1, b * x
+
+    return f, [(t(3), grad(3))] * 2
+
+
+@cases(breaks=1, graphs=0)
+def custom_gradient_in_place_of_a_leaf():
+    return lambda x, y: InPlace.apply(x, y), [(grad(3), t(3))]
+
+
+class OfList(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, given, x):
+        ctx.save_for_backward(given[0])
+        return given[0] * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return None, g * ctx.saved_tensors[0] * 4
+
+
+@cases()
+def custom_gradient_with_a_list():
+    return lambda x, y: OfList.apply([y + 1, 3], x), [(grad(3), grad(3))] * 2
+
+
+class OwnRule(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x.exp()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return x * 100, in_dims[0]
+
+
+@cases(graphs=0, breaks=1)
+def custom_gradient_with_a_rule_for_vmap():
+    return lambda x: torch.vmap(OwnRule.apply)(x), [(t(3, 2),)]
 
 
 @cases()
@@ -336,6 +438,64 @@ def loop():
 
 
 @cases()
+def loop_that_reads_what_it_starts_with():
+    def f(x):
+        return torch.while_loop(
+            lambda i, a: i < 3, lambda i, a: (i + 1, a + x), (torch.tensor(0), x)
+        )
+
+    return f, [(t(3),)] * 2
+
+
+@cases()
+def scan():
+    from torch._higher_order_ops.scan import scan
+
+    def f(start, x, w):
+        def step(carry, a):
+            new = torch.tanh(carry["h"] @ w + a[0] + start)
+            return {"h": new}, (new * 2, a[1] + 1)
+
+        return scan(step, {"h": start}, (x, x * 2), dim=1, reverse=True)
+
+    f(grad(2, 3), t(2, 4, 3), grad(3, 3))  # torch warns of what it loads
+    return f, [(grad(2, 3), t(2, 4, 3), grad(3, 3))] * 2
+
+
+@cases()
+def map_over_trees():
+    from torch._higher_order_ops.map import map as over
+
+    def f(x, y, w, b):
+        return over(lambda a, b: {"s": a[0] @ w, "d": a[1]["k"].cos() + b}, (x, {"k": y}), b)
+
+    return f, [(grad(4, 3), t(4, 3), grad(3, 3), t(3))] * 2
+
+
+@cases()
+def attention_with_scores_and_masks():
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    def causal(b, h, i, j):
+        return i >= j
+
+    outside = create_block_mask(causal, None, None, 16, 16, device="cpu", BLOCK_SIZE=8)
+
+    def f(q, k, v, bias):
+        def score(s, b, h, i, j):
+            return s + bias[h, i - j + 16]
+
+        mask = create_block_mask(causal, None, None, 16, 16, device="cpu", BLOCK_SIZE=8)
+        first = flex_attention(q, k, v, score_mod=score, block_mask=mask)
+        with torch.no_grad():
+            second = flex_attention(q, k[:, :1], v[:, :1], enable_gqa=True, block_mask=outside)
+        return first.transpose(1, 2), second
+
+    f(*[t(1, 2, 16, 8) for _ in range(3)], t(2, 40))  # torch warns once
+    return f, [(*[t(1, 2, 16, 8) for _ in range(3)], t(2, 40))] * 2
+
+
+@cases()
 def associative_scan():
     from torch._higher_order_ops.associative_scan import associative_scan as scan
 
@@ -359,6 +519,34 @@ def _block(a):
 @cases()
 def nested_regions():
     return lambda x: _block(_block(_block(x))), [(grad(3),)] * 2
+
+
+# ---- functions that another compiler has ---------------------------------------------------------
+
+
+@cases()
+def compiled_by_torch():
+    inner = torch.compile(lambda x: x.sin() * 2, backend="eager")
+    module = torch.compile(nn.Linear(3, 3), backend="eager").eval()
+
+    def f(x):
+        again = torch.compile(lambda y: y.cos(), backend="eager")
+        return again(inner(x)) + module(x), module.weight * 2, module.training
+
+    f(t(2, 3))
+    return f, [(t(2, 3),)] * 2
+
+
+@torch.jit.script
+def _scripted(x: torch.Tensor, n: int) -> torch.Tensor:
+    for i in range(n):
+        x = x + i
+    return x
+
+
+@cases()
+def scripted():
+    return lambda x: _scripted(x, 3) * torch.jit.annotate(int, 2), [(t(3),)] * 2
 
 
 @pytest.mark.parametrize("case", cases, ids=str)

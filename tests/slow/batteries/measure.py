@@ -38,7 +38,7 @@ class Outcome:
 
     @property
     def whole(self) -> bool:
-        return not self.error and not self.breaks and self.graphs == 1
+        return not self.error and not self.breaks and self.graphs <= 1
 
 
 class Counting:
