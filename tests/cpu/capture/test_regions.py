@@ -172,7 +172,7 @@ def vmap_in_chunks_with_effects():
 
         return torch.vmap(body, chunk_size=2)(x)
 
-    return f, [(t(5, 3),)], [seen]
+    return f, [(t(5, 3),)] * 2, [seen]
 
 
 @cases(graphs=0, breaks=1)
@@ -180,7 +180,7 @@ def a_break_inside_is_one():
     def f(x):
         return torch.func.linearize(lambda a: a.sin() * 2, x)[0]
 
-    return f, [(t(3),)]
+    return f, [(t(3),)] * 2
 
 
 @cases(graphs=0, breaks=1)
@@ -351,7 +351,7 @@ def custom_gradient_in_place():
 
 @cases(breaks=1, graphs=0)
 def custom_gradient_in_place_of_a_leaf():
-    return lambda x, y: InPlace.apply(x, y), [(grad(3), t(3))]
+    return lambda x, y: InPlace.apply(x, y), [(grad(3), t(3))] * 2
 
 
 class OfList(torch.autograd.Function):
@@ -386,7 +386,7 @@ class OwnRule(torch.autograd.Function):
 
 @cases(graphs=0, breaks=1)
 def custom_gradient_with_a_rule_for_vmap():
-    return lambda x: torch.vmap(OwnRule.apply)(x), [(t(3, 2),)]
+    return lambda x: torch.vmap(OwnRule.apply)(x), [(t(3, 2),)] * 2
 
 
 @cases()
@@ -524,19 +524,6 @@ def nested_regions():
 # ---- functions that another compiler has ---------------------------------------------------------
 
 
-@cases()
-def compiled_by_torch():
-    inner = torch.compile(lambda x: x.sin() * 2, backend="eager")
-    module = torch.compile(nn.Linear(3, 3), backend="eager").eval()
-
-    def f(x):
-        again = torch.compile(lambda y: y.cos(), backend="eager")
-        return again(inner(x)) + module(x), module.weight * 2, module.training
-
-    f(t(2, 3))
-    return f, [(t(2, 3),)] * 2
-
-
 @torch.jit.script
 def _scripted(x: torch.Tensor, n: int) -> torch.Tensor:
     for i in range(n):
@@ -601,3 +588,23 @@ def test_equal_regions_share_a_graph() -> None:
     (graph,) = graphs
     assert len(graph.graph.find_nodes(op="get_attr")) == 3
     assert len(list(graph.children())) == 1
+
+
+def test_what_torch_compiles_is_inlined() -> None:
+    inner = torch.compile(lambda x: x.sin() * 2, backend="eager")
+    module = torch.compile(nn.Linear(3, 3), backend="eager").eval()
+    graphs = []
+
+    def f(x: torch.Tensor) -> tuple:
+        again = torch.compile(lambda y: y.cos(), backend="eager")
+        return again(inner(x)) + module(x), module.weight * 2, module.training
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> torch.fx.GraphModule:
+        graphs.append(graph)
+        return graph
+
+    compiled = refcompiler.compile(f, backend=backend, fullgraph=True)
+    for _ in range(2):
+        x = t(2, 3)
+        torch.testing.assert_close(compiled(x), f(x), rtol=0, atol=0)
+    assert len(graphs) == 1
