@@ -9,6 +9,14 @@ import torch
 
 from refcompiler.backends.registry import register_backend
 from refcompiler.errors import UnsupportedError
+from refcompiler.shapes.node import has_symbols
+
+
+def torch_symbols(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+    """Loads torch's compiler, which takes its time."""
+    from refcompiler.backends.symbols import TorchSymbols
+
+    return TorchSymbols(graph, inputs)
 
 
 @register_backend(name="eager", tags=("debug",))
@@ -24,4 +32,9 @@ def inductor(graph: torch.fx.GraphModule, inputs: list[Any], **options: Any) -> 
         from torch._inductor import compile as compile_graph
     except ImportError as error:
         raise UnsupportedError(f"backend 'inductor' needs torch's compiler: {error}") from error
-    return compile_graph(graph, inputs, options=options or None)
+    if not has_symbols(inputs):
+        return compile_graph(graph, inputs, options=options or None)
+    given = torch_symbols(graph, inputs)
+    made = compile_graph(given.graph, given.inputs, options=options or None)
+    given.learn()
+    return made

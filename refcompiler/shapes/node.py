@@ -240,3 +240,7 @@ for _name in UNARY:
 WRAPPERS: dict[type, Any] = {int: torch.SymInt, float: torch.SymFloat, bool: torch.SymBool}
 #: What stands for a number whose value is an expression.
 SYMBOLS = frozenset(WRAPPERS.values())
+
+
+def has_symbols(values: Sequence[Any]) -> bool:
+    return any(type(value) in SYMBOLS for value in values)
