@@ -101,8 +101,11 @@ def without_values(traceback: TracebackType | None) -> TracebackType | None:
     return made
 
 
-def new_entries(error: BaseException, old: TracebackType | None) -> list[TracebackType]:
-    """The entries that came before ``old``, outermost first, with frames that hold no values."""
+def new_entries(error: BaseException, old: TracebackType | None) -> list[TracebackType] | None:
+    """The entries that came before ``old``, outermost first, with frames that hold no values.
+
+    None where ``old`` is no part of the traceback any more.
+    """
     entries = []
     entry = without_values(error.__traceback__)
     actual = error.__traceback__
@@ -110,7 +113,7 @@ def new_entries(error: BaseException, old: TracebackType | None) -> list[Traceba
         entries.append(entry)
         entry = entry.tb_next
         actual = actual.tb_next if actual is not None else None
-    return entries
+    return entries if actual is old else None
 
 
 def with_entries(
@@ -165,11 +168,14 @@ def frame_object(frame: Any, offset: int, values: Values) -> FrameType:
             values = Values.FINAL
     if values is Values.NONE:
         return FunctionType(known.final(offset, ()), spaces)().gi_frame
-    held, shared = frame.fast, ()
+    held: list[Any] = frame.fast
+    shared: tuple[int, ...] = ()
     if known.cells:
-        shared = tuple([i for i in range(len(held)) if known.is_cell(held, i)])
+        after = len(known.code.co_varnames)  # as in CPython, a closure's names come last
+        shared = tuple([i for i in range(after, len(held)) if known.is_cell(held, i)])
         if offset < _room(_copy_cells(shared)):
-            held, shared = [known.value(held, i) for i in range(len(held))], ()
+            shared = ()
+        held = [x if i in shared else known.value(held, i) for i, x in enumerate(held)]
     present = tuple([i for i, value in enumerate(held) if value is not UNSET and i not in shared])
     closure = tuple([held[i] for i in shared])
     made = FunctionType(known.final(offset, present, shared), spaces, None, None, closure)

@@ -197,6 +197,26 @@ def main():
     except ValueError:
         log += [next(it), next(it)]
     return log + list(it)
+## thrown_into_what_has_ended
+import sys
+async def c():
+    pass
+def g():
+    yield
+def main():
+    it, other, found = c(), g(), []
+    it.close()
+    other.close()
+    try:
+        1 / 0
+    except ZeroDivisionError:
+        for throw in (it.throw, other.throw):
+            for error in (KeyError('thrown'), KeyError, 3):
+                try:
+                    throw(error)
+                except Exception as found_error:
+                    found.append(found_error)
+    return found
 ## stop_iteration_in_a_coroutine
 async def a():
     raise StopIteration(3)

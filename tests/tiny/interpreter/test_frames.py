@@ -114,6 +114,92 @@ def main():
     frame = next(it)
     found.append(sorted(frame.f_locals))
     return found
+## clearing_closes_the_generator
+import gc, sys
+def g(log):
+    try:
+        try:
+            1 / 0
+        except ZeroDivisionError as error:
+            yield error.__traceback__.tb_frame if log else sys._getframe()
+        yield 'went on'
+    finally:
+        log.append('closed')
+async def c(log):
+    try:
+        await Pause()
+    finally:
+        log.append('closed')
+class Pause:
+    def __await__(self):
+        yield
+def outcome(run, *args):
+    try:
+        return run(*args)
+    except (RuntimeError, StopIteration) as error:
+        return str(error)
+def main():
+    log = []
+    for _ in range(2):
+        it = g(log)
+        log += [outcome(next(it).clear), next(it, 'over')]
+    it = c(log)
+    it.send(None)
+    log += [outcome(it.cr_frame.clear), outcome(it.send, None)]
+    it = g(log)
+    log += [outcome(it.gi_frame.clear), outcome(lambda: type(next(it)).__name__)]
+    it = g(log)
+    frame = next(it)
+    del it
+    gc.collect()
+    log.append(outcome(frame.clear))
+    return log
+## attributes_that_cannot_be_set
+import sys
+def main():
+    frame, found = sys._getframe(), []
+    given = {'f_lineno': 'a', 'f_code': 1, 'f_globals': {}, 'f_builtins': {}, 'f_lasti': 2}
+    for name, value in {**given, 'f_back': None, 'f_locals': {}, 'other': 1}.items():
+        for change in (lambda: setattr(frame, name, value), lambda: delattr(frame, name)):
+            try:
+                found.append(change())
+            except Exception as error:
+                found.append((type(error), str(error)))
+    try:
+        frame.f_lineno = 3
+    except ValueError as error:
+        found.append(str(error))
+    frame.f_trace, frame.f_trace_lines = None, False
+    del frame.f_trace
+    return found, frame.f_trace, frame.f_trace_lines
+## thrown_into_what_did_not_begin
+def g(a, b=2):
+    yield a
+async def c(a, b=2):
+    pass
+def main():
+    found = []
+    for it in (g(1), c(1)):
+        try:
+            it.throw(KeyError('thrown'))
+        except KeyError as error:
+            frame = error.__traceback__.tb_next.tb_frame
+            found.append((frame.f_code.co_name, error.__traceback__.tb_next.tb_lineno))
+            found.append(dict(frame.f_locals))
+            frame.clear()
+    return found
+## a_closure_of_a_traceback_is_shared
+def main():
+    shared, gone = 1, 2
+    def fails(own):
+        return own, shared, gone, 1 / 0
+    try:
+        fails(3)
+    except ZeroDivisionError as error:
+        frame = error.__traceback__.tb_next.tb_frame
+    shared = 'changed'
+    del gone
+    return dict(frame.f_locals)
 ## frame_of_a_traceback_is_the_frame
 import sys, types
 def generator(log):
