@@ -10,7 +10,7 @@ import torch
 
 from refcompiler.capture.attributes import _MODULE_DICTS, Attributes
 from refcompiler.capture.signals import Break
-from refcompiler.capture.values import DELETED, External
+from refcompiler.capture.values import DELETED, External, Rethrown, Run
 from refcompiler.interpreter.frame import UNSET
 
 _module_setattr = torch.nn.Module.__setattr__
@@ -27,33 +27,90 @@ def _fits_as_gradient(new: Any, tensor: torch.Tensor) -> bool:
     )
 
 
+def _set_gradient(tensor: torch.Tensor, gradient: torch.Tensor | None) -> None:
+    tensor.grad = gradient
+
+
+def _is_same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    with torch._C.DisableTorchFunction():
+        return (
+            a.untyped_storage()._cdata == b.untyped_storage()._cdata
+            and a.storage_offset() == b.storage_offset()
+            and a.shape == b.shape
+            and a.stride() == b.stride()
+            and a.dtype == b.dtype
+        )
+
+
 class Assignment(Attributes):
     """The hooks that assign and delete attributes in the symbolic domain."""
 
     def setattr(self, value: Any, name: str, new: Any) -> None:
+        self.finish(self.assign(value, name, new))
+
+    def finish(self, left: Run | None) -> None:
+        """Do what is left of an assignment or deletion, within this instruction."""
+        if left is not None:
+            self.invoke(self.frame, *left)
+
+    def assign(self, value: Any, name: str, new: Any) -> Run | None:
+        """``value.name = new``; the :class:`Run` that is left to do for it, if one is."""
         value = self.force(value)
         if issubclass(type(value), torch.Tensor):
             self.set_on_tensor(value, name, self.force(new))
-            return
+            return None
         source, setter = self.find_guarded(type(value), "__setattr__")
         if type(setter) is FunctionType:
             self.from_class(source, setter)
             if setter is _module_setattr and self.set_plain(value, name, new):
-                return
-            self.invoke(self.frame, setter, [value, name, new])
-            return
-        self.plain_setattr(value, name, new)
+                return None
+            return Run(setter, [value, name, new])
+        return self.assign_plainly(value, name, new)
 
     def set_on_tensor(self, value: torch.Tensor, name: str, new: Any) -> None:
         """The gradient, or an attribute that tensors do not have, of a tensor from outside."""
         real = self.real_of(value)
+        if name == "data" and issubclass(type(new), torch.Tensor):
+            self.set_data(value, real, new)
+            return
         if name == "grad":
             written = new is None or _fits_as_gradient(new, value)
+            if real is None and written and value.is_leaf:
+                self.recorder.record(_set_gradient, (value, new), {}, None)
+                with torch._C.DisableTorchFunction():
+                    value.grad = new
+                return
         else:
             written = self.find_guarded(torch.nn.Parameter, name)[1] is UNSET
-        if real is None or not written:
+        if not written or (real is None and name == "grad"):
             raise Break("operation-not-modelled", f"assignment to attribute {name} of a tensor")
+        if real is None:
+            self.own_attributes[id(value), name] = new
+            return
         self.write(External(real, self.fakes_of_inputs[id(value)]), name, new)
+
+    def set_data(self, value: torch.Tensor, real: torch.Tensor | None, new: torch.Tensor) -> None:
+        """``value.data = new``: from here on the graph reads ``new`` instead.
+
+        Where a gradient belongs to the tensor itself there is no node for that, so that the graph
+        ends before the next operation on it. The contents of a tensor from outside are assigned
+        after the graph.
+        """
+        if _is_same_memory(value, new):
+            return
+        recorder = self.recorder
+        if recorder.scope.outer is not None or new.requires_grad or value.dtype != new.dtype:
+            raise Break("operation-not-modelled", "assignment to attribute data of a tensor")
+        node = recorder.node_of(new if real is not None else new.data)
+        before = value.requires_grad
+        with torch._C.DisableTorchFunction():
+            value.data = new
+        if before or node is None:
+            recorder.root.nodes.pop(id(value), None)
+        else:
+            recorder.root.nodes[id(value)] = node
+        if real is not None:
+            self.write(External(real, self.fakes_of_inputs[id(value)]), "data", new)
 
     def set_plain(self, value: Any, name: str, new: Any) -> bool:
         """``nn.Module.__setattr__`` where it does no more than ``object.__setattr__``."""
@@ -77,24 +134,28 @@ class Assignment(Attributes):
 
     def plain_setattr(self, value: Any, name: str, new: Any) -> None:
         """``object.__setattr__``."""
+        self.finish(self.assign_plainly(value, name, new))
+
+    def assign_plainly(self, value: Any, name: str, new: Any) -> Run | None:
         new = self.force(new)
         source, found = self.find_guarded(type(value), name)
         if found is not UNSET and type(found) is property and found.fset is not None:
-            self.invoke(self.frame, self.wrapped(source, found, "fset"), [value, new])
-            return
+            return Run(self.wrapped(source, found, "fset"), [value, new])
         if found is not UNSET and not issubclass(type(found), types.MemberDescriptorType):
             self.from_class(source, found)
             setter_source, setter = self.find_guarded(type(found), "__set__")
             if type(setter) is FunctionType:
                 self.from_class(setter_source, setter)
-                self.invoke(self.frame, setter, [found, value, new])
-                return
+                return Run(setter, [found, value, new])
+        if id(value) in self.rethrown and name in Rethrown.OWN:  # it is undone after the capture
+            object.__setattr__(value, name, new)
+            return None
         external = self.external.get(id(value))
         if external is None:
             object.__setattr__(value, name, new) if not issubclass(type(value), type) else setattr(
                 value, name, new
             )
-            return
+            return None
         if issubclass(type(value), type) or name in ("__dict__", "__class__"):
             raise Break("external-object", f"assignment to {name} of {value!r:.80}")
         writable = (
@@ -106,6 +167,7 @@ class Assignment(Attributes):
             object.__setattr__(value, name, new)  # raises as CPython does
             raise Break("external-object", f"assignment to {name}")
         self.write_attribute(external, name, new)
+        return None
 
     def delattr(self, value: Any, name: str) -> None:
         value = self.force(value)
@@ -136,5 +198,6 @@ class Assignment(Attributes):
             return
         if issubclass(type(value), (type, ModuleType)):
             raise Break("external-object", f"deletion of {name}")
-        self.plain_attribute(value, name)
+        if type(found := self.plain_attribute(value, name)) is Run:
+            self.invoke(self.frame, *found)
         self.write_attribute(external, name, DELETED)

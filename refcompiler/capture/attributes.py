@@ -12,6 +12,7 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from refcompiler.capture.arithmetic import CLASSES
 from refcompiler.capture.arrays.array import Array
@@ -19,8 +20,9 @@ from refcompiler.capture.lookup import Lookup, find, is_heap, namespace_of
 from refcompiler.capture.natively import is_quiet
 from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES
 from refcompiler.capture.signals import Break
-from refcompiler.capture.values import DELETED, External, Lazy, LazyMethod, Rethrown
+from refcompiler.capture.values import DELETED, External, Lazy, LazyMethod, Rethrown, Run
 from refcompiler.guards.sources import Source
+from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.shapes.node import SYMBOLS
 
@@ -40,6 +42,11 @@ class Attributes(Lookup):
     """The attribute hooks of the symbolic domain."""
 
     def getattr(self, value: Any, name: str) -> Any:
+        found = self.attribute(value, name)
+        return self.invoke(self.frame, *found) if type(found) is Run else found
+
+    def attribute(self, value: Any, name: str) -> Any:
+        """The attribute, or the :class:`Run` that is left to do for it."""
         if type(value) is Lazy:
             inner = type(value.value)
             if name in _DICT_READS and (inner is dict or inner.__name__ == "OrderedDict"):
@@ -85,7 +92,7 @@ class Attributes(Lookup):
 
     def exception_attribute(self, value: BaseException, name: str) -> Any:
         """Of an exception from outside; what raising it has changed is the frame's own."""
-        if id(value) in self.rethrown and name in (*Rethrown.LINKS, "__traceback__"):
+        if id(value) in self.rethrown and name in Rethrown.OWN:
             return getattr(value, name)
         return self.plain_attribute(value, name)
 
@@ -133,7 +140,7 @@ class Attributes(Lookup):
                 self.guard("ABSENT", source, "__getattr__")
                 return getattr(value, name)  # CPython's error
             fallback = self.item(source, "__getattr__", "member", "__getattr__")
-            return self.invoke(self.frame, self.lazy(fallback, namespace["__getattr__"]), [name])
+            return Run(self.lazy(fallback, namespace["__getattr__"]), [name])
         return self.lazy(self.item(source, name, "member", name), namespace[name])
 
     def class_attribute(self, value: type, name: str) -> Any:
@@ -158,7 +165,7 @@ class Attributes(Lookup):
             if getter is not UNSET:
                 self.from_class(source, found)
                 if type(getter) is FunctionType:
-                    return self.invoke(self.frame, getter, [found, None, value])
+                    return Run(getter, [found, None, value])
                 return found.__get__(None, value)
             return self.plain_class_value(source, found)
         if meta_owner is not None:
@@ -173,7 +180,7 @@ class Attributes(Lookup):
         if type(meta) is FunctionType:
             return MethodType(self.from_class(source, meta), value)
         if type(meta) is property and meta.fget is not None:
-            return self.invoke(self.frame, self.wrapped(source, meta, "fget"), [value])
+            return Run(self.wrapped(source, meta, "fget"), [value])
         if source is not None and find(type(meta), "__get__")[1] is UNSET:
             return self.plain_class_value(source, meta)
         if is_heap(value) and name in _NAMES_OF_CLASSES:
@@ -206,6 +213,9 @@ class Attributes(Lookup):
     # ---- instances --------------------------------------------------------------------------
 
     def object_attribute(self, value: Any, name: str) -> Any:
+        if type(value) is RemovableHandle and id(value) in self.hooks:
+            if name not in ("remove", "__enter__", "__exit__"):
+                raise Break("operation-not-modelled", f"{name} of the handle of a hook")
         source, getattribute = self.find_guarded(type(value), "__getattribute__")
         if type(getattribute) is FunctionType:
             self.from_class(source, getattribute)
@@ -213,14 +223,11 @@ class Attributes(Lookup):
         return self.plain_attribute(value, name)
 
     def with_fallback(self, value: Any, name: str, getattribute: FunctionType) -> Any:
-        try:
-            return self.invoke(self.frame, getattribute, [value, name])
-        except AttributeError:
-            source, fallback = self.find_guarded(type(value), "__getattr__")
-            if type(fallback) is not FunctionType:
-                raise
-            self.from_class(source, fallback)
-        return self.invoke(self.frame, fallback, [value, name])
+        source, fallback = self.find_guarded(type(value), "__getattr__")
+        if type(fallback) is not FunctionType:
+            return Run(getattribute, [value, name])
+        self.from_class(source, fallback)
+        return Run(helpers.attribute, [getattribute, fallback, value, name])
 
     def plain_attribute(self, value: Any, name: str) -> Any:
         """``object.__getattribute__``, then ``__getattr__``."""
@@ -244,7 +251,7 @@ class Attributes(Lookup):
             )
         if fallback is _module_getattr and external is not None:
             return self.registered(external, value, name)
-        return self.invoke(self.frame, fallback, [value, name])
+        return Run(fallback, [value, name])
 
     def instance_value(
         self, external: External | None, value: Any, name: str, shadows: bool
@@ -276,7 +283,7 @@ class Attributes(Lookup):
         if kind is property:
             if found.fget is None:
                 return getattr(value, name)
-            return self.invoke(self.frame, self.wrapped(source, found, "fget"), [value])
+            return Run(self.wrapped(source, found, "fget"), [value])
         if name == "__class__":
             return type(value)
         if name == "__dict__":
@@ -298,7 +305,7 @@ class Attributes(Lookup):
         if type(getter) is FunctionType:
             self.from_class(source, found)
             self.from_class(getter_source, getter)
-            return self.invoke(self.frame, getter, [found, value, type(value)])
+            return Run(getter, [found, value, type(value)])
         if external is not None and kind is types.GetSetDescriptorType:
             overlaid = self.overlay.get((id(value), name), UNSET)
             if overlaid is not UNSET and overlaid is not DELETED:
@@ -324,7 +331,7 @@ class Attributes(Lookup):
         if kind is classmethod:
             return MethodType(self.wrapped(source, found, "__func__"), cls)
         if kind is property:
-            return self.invoke(self.frame, self.wrapped(source, found, "fget"), [value])
+            return Run(self.wrapped(source, found, "fget"), [value])
         if type(found) is types.BuiltinFunctionType:
             return found
         if kind is functools.cached_property:
@@ -339,7 +346,7 @@ class Attributes(Lookup):
         if type(getter) is FunctionType:
             self.from_class(source, found)
             self.from_class(getter_source, getter)
-            return self.invoke(self.frame, getter, [found, value, cls])
+            return Run(getter, [found, value, cls])
         if getter is not UNSET:
             self.from_class(source, found)
             return found.__get__(value, cls)
@@ -391,9 +398,18 @@ class Attributes(Lookup):
         if name == "__class__":
             return self.type_of(value)
         real = self.real_of(value)
-        if real is not None:
+        if real is None:
+            found = self.own_attributes.get((id(value), name), UNSET)
+            if found is not UNSET:
+                return found
+            if name == "__dict__" and any(owner == id(value) for owner, _ in self.own_attributes):
+                raise Break("operation-not-modelled", "attributes of a tensor that has got some")
+            if name == "grad" and value.is_leaf:
+                with torch._C.DisableTorchFunction():
+                    return value.grad
+        else:
             overlaid = self.overlay.get((id(real), name), UNSET)
-            if overlaid is not UNSET:
+            if overlaid is not UNSET and name != "data":
                 return overlaid
             if name == "__dict__" and id(real) in self.changed:
                 raise Break(
@@ -422,6 +438,8 @@ class Attributes(Lookup):
                 name=name,
                 obj=value,
             )
+        if type(found) is types.MethodDescriptorType:
+            return found.__get__(value)  # past what fakes have of that name
         return getattr(value, name)
 
     def type_of(self, value: Any) -> type:
@@ -438,9 +456,12 @@ class Attributes(Lookup):
     def special(self, value: Any, name: str) -> Any:
         value = self.force(value)
         source, found = self.find_guarded(type(value), name)
-        return self.bind_found(source, found, value, type(value), name)
+        bound = self.bind_found(source, found, value, type(value), name)
+        return self.invoke(self.frame, *bound) if type(bound) is Run else bound
 
     # filled by the machine
+    own_attributes: dict[tuple[int, str], Any]  # (id of a tensor made in the frame, name) -> value
+    hooks: dict[int, Any]  # id of its handle -> a hook that the frame has registered
     rethrown: dict[int, Rethrown]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import operator
 import types
@@ -23,7 +24,7 @@ from refcompiler.capture.marking.marked import (
     disabled_text,
     is_allowed,
 )
-from refcompiler.capture.models.registry import LATE, MODELS, TRANSFORMING
+from refcompiler.capture.models.registry import LATE, MODELS, OPERATION_MODELS, TRANSFORMING
 from refcompiler.capture.natively import answered, interpreting, is_quiet
 from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES
 from refcompiler.capture.policy import (
@@ -38,6 +39,7 @@ from refcompiler.capture.signals import Break
 from refcompiler.capture.values import Lazy, LazyMethod, Resume, Rethrown, Run
 from refcompiler.guards.kinds import Ambient
 from refcompiler.guards.sources import Source
+from refcompiler.interpreter import helpers
 from refcompiler.interpreter.binding import (
     ASYNCHRONOUS,
     GENERATOR,
@@ -47,6 +49,10 @@ from refcompiler.interpreter.binding import (
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
 from refcompiler.interpreter.registry import NATIVE_CODES, program_of
 
+#: Classes whose instances are made from all items of an iterable.
+_CONSUMING = frozenset(
+    {list, tuple, set, frozenset, dict, collections.deque, collections.OrderedDict}
+)
 _ORIGINAL = "__refcompiler_original__"
 #: Where wrappers keep the Python function that they compile: ours, torch.compile's.
 _ORIGINALS = (_ORIGINAL, "_torchdynamo_orig_callable")
@@ -72,7 +78,10 @@ class Calls(Instances):
         if kind is FunctionType:
             return self.call_function(frame, function, args, kwargs)
         if issubclass(type(function), type):
-            return self.call_class(frame, function, args, kwargs)
+            if function in _CONSUMING and args and self.runs_code(value := self.force(args[0])):
+                rest = helpers.consume, [function, value, tuple(args[1:]), kwargs], {}
+                return self.call(frame, *rest)
+            return self.settle(frame, self.call_class(frame, function, args, kwargs))
         if kind is functools.partial:
             merged = {**function.keywords, **kwargs}
             return self.call(frame, function.func, (*function.args, *args), merged)
@@ -88,6 +97,10 @@ class Calls(Instances):
             function, IDENTITY_TYPES
         ):
             return self.settle(frame, self.call_native(frame, function, args, kwargs))
+        if kind.__module__ != "torch._ops" and self.method_of(kind, "__call__") is not UNSET:
+            source, method = self.find_guarded(kind, "__call__")
+            self.from_class(source, method)
+            return self.call(frame, method, (function, *args), kwargs)
         if is_operation(function):
             return self.call_operation(function, args, kwargs)
         if kind is torch.jit.ScriptFunction and function.__dict__.get("__name__") == kind.__name__:
@@ -215,7 +228,9 @@ class Calls(Instances):
         if id(code) in NATIVE_CODES:
             return function(*map(self.force, args), **{k: self.force(v) for k, v in kwargs.items()})
         module = function.__module__ or ""
-        if module in LEAF_MODULES and self.fits_operation(args, kwargs):
+        if module in LEAF_MODULES and (
+            function.__name__ in OPERATION_MODELS or self.fits_operation(args, kwargs)
+        ):
             return self.call_operation(function, args, kwargs)
         home = function.__globals__.get("__name__")
         if home in TRANSFORMING:

@@ -131,6 +131,7 @@ class Recorder:
     def __init__(self) -> None:
         self.root = self.scope = Scope()
         self.fake_mode = EagerFakeMode(allow_non_fake_inputs=True)
+        self.inputs: dict[int, torch.fx.Node] = {}
         self.keep: list[Any] = []  # the side tables know fakes by id
         self.operations = 0
         self.mutates = False
@@ -138,12 +139,13 @@ class Recorder:
         self.suspended = False  # torch's own code runs around a region: nothing is recorded
         self.element_indices = 0  # blocks in which tensors of one element index as tensors
         self.place: Callable[[], tuple[str, tuple]] = lambda: ("", ())
+        self.step: Callable[[], int] = lambda: 0  # which root instruction runs
         self.metadata: Callable[[str, torch.Tensor], Any] = metadata
         self.captures_numbers = False  # a number read from a tensor does not end the graph
 
     def add_input(self, name: str, fake: FakeTensor) -> torch.fx.Node:
         """An input of the whole graph."""
-        node = self.root.placeholder(name)
+        node = self.inputs[id(fake)] = self.root.placeholder(name)
         self.track(self.root, node, fake)
         return node
 
@@ -266,6 +268,7 @@ class Recorder:
         """A node of the scope at hand, and the values that it gives."""
         node = self.scope.graph.create_node(op, target, args, kwargs)
         node.meta["stack_trace"], node.meta["refcompiler_places"] = self.place()
+        node.meta["refcompiler_step"] = self.step()
         self.operations += self.scope is self.root
         self._results(node, result)
 

@@ -19,12 +19,13 @@ from refcompiler.capture.arrays.array import Array, ArrayMethod
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Door, Recorder
 from refcompiler.capture.dynamic import Policy, Sizes
+from refcompiler.capture import specials
 from refcompiler.capture.entering import entering_ops
 from refcompiler.capture.models import classes, copying, library, ordering, python, serial
 from refcompiler.capture.natively import interpreting
 from refcompiler.capture.regions import attention, branches, custom, loops, transforms
 from refcompiler.capture.signals import Break, Reason, Restart
-from refcompiler.capture.state import modes, switches
+from refcompiler.capture.state import hooks, modes, switches
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.state.switches import Setting, restore, settings
 from refcompiler.capture.values import Place
@@ -44,12 +45,14 @@ __all__ = [
     "classes",
     "copying",
     "custom",
+    "hooks",
     "library",
     "loops",
     "modes",
     "ordering",
     "python",
     "serial",
+    "specials",
     "switches",
     "tensors",
     "transforms",
@@ -103,6 +106,7 @@ class Symbolic(Calls):
         self.callbacks = {}
         self.callback_of = {}
         self.recorder.place = self.where
+        self.recorder.step = lambda: self.steps
         self.recorder.metadata = self.read_metadata
         self.surprise: BaseException | None = None
         self.rethrown = {}
@@ -114,6 +118,8 @@ class Symbolic(Calls):
         self.handed_over = []
         self.contexts = Contexts(self)
         self.own_classes = {Array: 0, ArrayMethod: 0}
+        self.own_attributes = {}
+        self.hooks: dict[int, hooks.Hook] = {}  # by the ids of their handles
         self.given_out: set[int] = set()  # arrays whose own tensor the program has
         self.class_bodies: list[tuple[Frame, int]] = []  # and the step of the statement
         self.constructors = []
@@ -159,6 +165,7 @@ class Symbolic(Calls):
         if self.open_devices:
             why = "a graph ends inside a block of a device"
             raise Restart(self.open_devices[0][1], "ambient-state", why)
+        hooks.check_hooks(self)
         captured.grad = torch.is_grad_enabled()
         if self.recorder.switched:
             captured.autocast = Autocast.now()

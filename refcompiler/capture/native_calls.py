@@ -42,13 +42,18 @@ from refcompiler.capture.policy import (
 )
 from refcompiler.capture.signals import Break
 from refcompiler.capture.state.contexts import Contexts
-from refcompiler.capture.values import External, LazyMethod, Resume
+from refcompiler.capture.values import External, LazyMethod, Resume, Run
+from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.interpreter.generators import activation_of
 from refcompiler.interpreter.resumption import can_throw, resumable
 
 AUTOCAST_METHODS = {torch.autocast.__enter__.__code__, torch.autocast.__exit__.__code__}
 _TYPE_CALL = type.__dict__["__call__"]
+
+
+#: Methods that take all items of their argument before they do anything.
+_CONSUMING_METHODS = frozenset({"join", "extend", "difference", "intersection", "issubset"})
 
 
 class NativeCalls(Operators):
@@ -150,6 +155,10 @@ class NativeCalls(Operators):
         """A C method of an object."""
         if type(owner) is ContextVar:
             return self.contexts.call(owner, name, args, kwargs)
+        if args and name in _CONSUMING_METHODS and self.runs_code(given := self.force(args[-1])):
+            if name == "extend":
+                return Run(helpers.extend, [owner, given])
+            return Run(helpers.consume, [function, given, tuple(args[:-1]), kwargs])
         if type(owner) is types.GeneratorType and not kwargs and args:
             asked = self.resumption(owner, name, args)
             if asked is not None:
@@ -166,6 +175,9 @@ class NativeCalls(Operators):
         if type(owner) is list and name == "sort" and not args:
             from refcompiler.capture.models.ordering import in_order
 
+            key = self.force(kwargs.get("key"))
+            if self.is_python(key) and not self.nested and not self.is_foreign(owner):
+                return Run(helpers.sort_in_place, [owner, key, kwargs.get("reverse", False)])
             owner[:] = in_order(self, self.frame, list(owner), kwargs)
             return None
         module = type(owner).__module__
@@ -338,9 +350,8 @@ class NativeCalls(Operators):
         own = OPERATION_MODELS.get(operation_name(function))
         if own is not None:
             owner = getattr(function, "__self__", None)
-            if issubclass(type(owner), torch.Tensor):
-                args = (owner, *args)
-            found = own(self, function, args, kwargs)
+            bound = (owner, *args) if issubclass(type(owner), torch.Tensor) else args
+            found = own(self, function, bound, kwargs)
             if found is not NotImplemented:
                 return found
         forced = [self.pass_operand(a) for a in args]

@@ -89,6 +89,7 @@ class Observing(Machine):
         self.fakes_of_inputs: dict[int, Source] = {}
         self.overlay: dict[tuple[int, str], Any] = {}
         self.changed: dict[int, External] = {}
+        self.retained: set[int] = set()  # inputs that the program made keep their gradient
         self.hashed: dict[int, Source] = {}  # inputs whose identity the program used as a key
         self.own_namespaces: dict[int, Any] = {}  # id of a __dict__ -> the frame's own instance
         self.handed_out: dict[int, Any] = {}  # id of a __dict__ that was read -> its instance
@@ -348,6 +349,8 @@ class Observing(Machine):
         """Metadata that the TENSOR guard leaves out, because programs seldom read it."""
         real = self.real_of(fake)
         if real is not None:
+            if name == "retains_grad" and id(fake) in self.retained:
+                return True
             found = metadata(real, name)
             self.guard("METADATA", self.fakes_of_inputs[id(fake)], (name, found))
             return found

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import collections
+import functools
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from types import FunctionType, GeneratorType
+from types import FunctionType, GeneratorType, MethodType
 from typing import Any
 
 import torch
 
 from refcompiler.capture import arithmetic
+from refcompiler.capture.arrays.array import Array, ArrayMethod
 from refcompiler.capture.assignment import Assignment
 from refcompiler.capture.iterators import shadow_generator, view_of
 from refcompiler.capture.lookup import find, is_heap
@@ -18,9 +20,10 @@ from refcompiler.capture.models.printing import operand
 from refcompiler.capture.natively import interpreting, is_quiet, natively
 from refcompiler.capture.observe import CONSTANT_TYPES, MAPPINGS, SEQUENCES, SETS
 from refcompiler.capture.signals import Break
-from refcompiler.capture.values import External, Lazy
+from refcompiler.capture.values import External, Lazy, Run
 from refcompiler.interpreter.continued import Switch
 from refcompiler.interpreter.frame import UNSET
+from refcompiler.interpreter.resumption import resumable
 from refcompiler.shapes.node import SYMBOLS
 
 #: operator function -> (method, reflected method, in-place method)
@@ -43,6 +46,19 @@ _OF_SEQUENCES = (operator.add, operator.iadd, *_REPEATS)
 _JOINED = (*SEQUENCES, str, bytes, bytearray)
 _UNARY = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
 
+#: How CPython's complaints name operators.
+SYMBOLS = {
+    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/",
+    operator.floordiv: "//", operator.mod: "%", operator.pow: "** or pow()",
+    operator.matmul: "@", operator.and_: "&", operator.or_: "|", operator.xor: "^",
+    operator.lshift: "<<", operator.rshift: ">>", operator.lt: "<", operator.le: "<=",
+    operator.gt: ">", operator.ge: ">=", operator.iadd: "+=", operator.isub: "-=",
+    operator.imul: "*=", operator.itruediv: "/=", operator.ifloordiv: "//=",
+    operator.imod: "%=", operator.ipow: "**=", operator.imatmul: "@=",
+    operator.iand: "&=", operator.ior: "|=", operator.ixor: "^=",
+    operator.ilshift: "<<=", operator.irshift: ">>=",
+}  # fmt: skip
+
 #: Where exceptions get a text that shows their arguments and nothing else.
 _PLAIN_ERRORS = (BaseException, KeyError)
 
@@ -60,14 +76,32 @@ def python_method(cls: type, name: str) -> Any:
 class Operators(Assignment):
     """The operator hooks of the symbolic domain."""
 
+    nested: int  # how many calls run within the instruction
     handed_over: list[Delegate]
 
     def method_of(self, cls: type, name: str) -> Any:
         """As :func:`python_method`; that no class has it, or which one, is guarded."""
         if not is_heap(cls) or issubclass(cls, torch.Tensor):
             return python_method(cls, name)
+        if cls is Array or cls is ArrayMethod:
+            return UNSET  # its methods are capture's own
         found = self.find_guarded(cls, name)[1]
         return found if type(found) is FunctionType else UNSET
+
+    def is_python(self, function: Any) -> bool:
+        """Whether calling ``function`` runs a Python function."""
+        kind = type(function)
+        if kind is MethodType:
+            function, kind = function.__func__, type(function.__func__)
+        if kind is functools.partial:
+            return self.is_python(function.func)
+        return kind is FunctionType or self.method_of(kind, "__call__") is not UNSET
+
+    def run_special(self, value: Any, name: str, *args: Any) -> Run:
+        """What is left to do to call the Python special method ``name`` of ``value``."""
+        source, function = self.find_guarded(type(value), name)
+        self.from_class(source, function)
+        return Run(function, [value, *args])
 
     def call_special(self, value: Any, name: str, *args: Any) -> Any:
         """Call the Python special method ``name`` of ``value`` to its end."""
@@ -240,21 +274,10 @@ class Operators(Assignment):
         return natively(self, function, a, b)
 
     def _unsupported(self, function: Callable, a: Any, b: Any) -> Any:
-        symbols = {
-            operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/",
-            operator.floordiv: "//", operator.mod: "%", operator.pow: "** or pow()",
-            operator.matmul: "@", operator.and_: "&", operator.or_: "|", operator.xor: "^",
-            operator.lshift: "<<", operator.rshift: ">>", operator.lt: "<", operator.le: "<=",
-            operator.gt: ">", operator.ge: ">=", operator.iadd: "+=", operator.isub: "-=",
-            operator.imul: "*=", operator.itruediv: "/=", operator.ifloordiv: "//=",
-            operator.imod: "%=", operator.ipow: "**=", operator.imatmul: "@=",
-            operator.iand: "&=", operator.ior: "|=", operator.ixor: "^=",
-            operator.ilshift: "<<=", operator.irshift: ">>=",
-        }  # fmt: skip
         names = f"'{type(a).__name__}' and '{type(b).__name__}'"
         if function in (operator.lt, operator.le, operator.gt, operator.ge):
-            raise TypeError(f"'{symbols[function]}' not supported between instances of {names}")
-        raise TypeError(f"unsupported operand type(s) for {symbols[function]}: {names}")
+            raise TypeError(f"'{SYMBOLS[function]}' not supported between instances of {names}")
+        raise TypeError(f"unsupported operand type(s) for {SYMBOLS[function]}: {names}")
 
     # ---- items ------------------------------------------------------------------------------
 
@@ -430,6 +453,21 @@ class Operators(Assignment):
     def is_interpreted(self, value: Any) -> bool:
         """A generator that was made here."""
         return type(value) is GeneratorType and not self.is_foreign(value)
+
+    def runs_code(self, value: Any) -> bool:
+        """Whether iterating over ``value`` runs Python code in frames that can be pushed."""
+        if self.nested:
+            return False
+        kind = type(value)
+        if kind is GeneratorType:
+            return resumable(value)
+        if not is_heap(kind) or issubclass(kind, torch.Tensor):
+            return False
+        if self.method_of(kind, "__iter__") is not UNSET:
+            return True
+        if find(kind, "__iter__")[1] is not UNSET:
+            return self.method_of(kind, "__next__") is not UNSET
+        return self.method_of(kind, "__getitem__") is not UNSET
 
     def delegate(self, iterator: Any) -> Any:
         iterator = self.force(iterator)

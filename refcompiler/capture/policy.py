@@ -35,9 +35,9 @@ DATA_DEPENDENT = frozenset(
 #: Operations with effects that a graph does not hold.
 NOT_MODELLED = frozenset(
     """
-    data_ptr backward register_hook register_post_accumulate_grad_hook storage untyped_storage
+    data_ptr backward storage untyped_storage
     _typed_storage storage_type set_ share_memory_ pin_memory __deepcopy__ __reduce_ex__
-    retain_grad requires_grad_ __hash__ resize_as_ resize_ swap_tensors __dlpack__
+    requires_grad_ __hash__ resize_as_ resize_ swap_tensors __dlpack__
     __cuda_array_interface__ to_sparse to_dense as_subclass to_mkldnn rename rename_ refine_names
     align_to align_as apply_ map_ map2_ _make_subclass _make_wrapper_subclass __setstate__
     grad_fn _version unflatten_names __dlpack_device__ _backward_hooks volatile grad

@@ -13,13 +13,14 @@ from torch.fx.experimental.symbolic_shapes import free_symbols
 from refcompiler.capture.iterators import guard_views
 from refcompiler.capture.machine import Captured
 from refcompiler.capture.signals import Reason
+from refcompiler.capture.state.hooks import set_hooks
 from refcompiler.capture.state.modes import leave_modes
 from refcompiler.capture.state.switches import leave_switches
 from refcompiler.capture.values import is_changed
 from refcompiler.guards.kinds import Guard, storage_pattern
 from refcompiler.guards.sources import Source
 from refcompiler.plan.effects import replay, set_contexts, shadows
-from refcompiler.plan.failure import on_error
+from refcompiler.plan.failure import OnError, Recover
 from refcompiler.plan.rebuild import Rebuilder
 from refcompiler.plan.resume import Layout, describe
 from refcompiler.plan.writer import Writer
@@ -48,12 +49,14 @@ def build(
     compile_graph: Callable[[torch.fx.GraphModule, list[Any]], Callable],
     pending: Callable[..., Any],
     root: bool,
+    recover: Recover | None = None,
 ) -> Plan:
     """The plan of ``captured``.
 
     ``parameters`` are the generated function's, in the order of the sources of kind ``arg``;
     ``compile_graph`` is asked once if there are operations; ``pending(layout, values, exc)``
     makes what a plan answers that ends in a break, unless ``root``, which drives it at once.
+    ``recover`` goes on natively where the graph's run raises.
     """
     machine = captured.machine
     writer = Writer()
@@ -67,6 +70,7 @@ def build(
 
     rebuilder = Rebuilder(machine, writer, captured.frames is None)
     set_contexts(machine, rebuilder, writer)
+    set_hooks(machine, rebuilder, writer)
     result, layout = _result(captured, rebuilder, writer, pending, root)
     effects = replay(machine, rebuilder, writer)
     reads = writer.take()
@@ -77,6 +81,7 @@ def build(
     if recorder.operations:
         leave_switches(recorder.root.graph, captured.settings)
         graph_module, inputs, names = _graph(machine, rebuilder, writer)
+        graph_module.meta["refcompiler_writes"] = recorder.mutates
         late = writer.take()
         assert not late, late
         writer.namespace["__graph"] = compile_graph(graph_module, inputs)
@@ -89,12 +94,17 @@ def build(
         if targets:
             call = f"{', '.join(targets)}, = {call}"
         autocast = machine.autocast if recorder.switched else None
-        failed = on_error(graph_module, machine.ambient.grad, autocast, captured.settings)
+        on_error = OnError(graph_module, machine.ambient.grad, autocast, captured.settings, recover)
+        given = "".join([f"{name}, " for name in parameters])
+        taken = "".join([f"{name}, " for name in names])
         lines += [
+            "__error = None",
             "try:",
             f"    {call}",
-            "except BaseException as __error:",
-            f"    raise {writer.constant(failed)}(__error)",
+            "except BaseException as __raised:",  # which must not be the context of others
+            "    __error = __raised",
+            "if __error is not None:",
+            f"    return {writer.constant(on_error)}(__error, ({given}), ({taken}))",
         ]
     if captured.grad != machine.ambient.grad:
         writer.namespace["__set_grad_enabled"] = torch._C._set_grad_enabled
@@ -251,7 +261,7 @@ def _graph(
     needed: set[Any] = set()  # symbols in the sizes of tensors
     for known in machine.input_order:
         real, source, fake = machine.inputs[known]
-        node = root.nodes[id(fake)]
+        node = machine.recorder.inputs[id(fake)]
         if node.users:
             given[node] = real, source
             if machine.sizes.env is not None:

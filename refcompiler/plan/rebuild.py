@@ -18,6 +18,7 @@ from types import CellType, FunctionType, MethodType
 from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from refcompiler.capture.arrays.array import Array, ArrayMethod, is_scalar
 from refcompiler.capture.lookup import is_heap, namespace_of, slot_of
@@ -26,6 +27,7 @@ from refcompiler.capture.observe import CONSTANT_TYPES, is_numpy_scalar
 from refcompiler.capture.operators import Delegate, Pulled
 from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.signals import Restart
+from refcompiler.capture.state.hooks import check_handle
 from refcompiler.capture.values import External, Lazy, LazyMethod, is_changed
 from refcompiler.guards.iterators import (
     COMPOSITES,
@@ -94,7 +96,13 @@ class Rebuilder:
         node = self.machine.recorder.node_of(value)
         if node is None:
             raise self.refuse(value)
-        return self.output(node)
+        name = self.output(node)
+        if self.machine.own_attributes and id(value) not in self.names:
+            self.names[id(value)] = name
+            for (owner, attribute), item in self.machine.own_attributes.items():
+                if owner == id(value):
+                    self.late.append(f"{name}.{attribute} = {self.expression(item)}")
+        return name
 
     def output(self, node: torch.fx.Node) -> str:
         """The name of what the graph gives for ``node``."""
@@ -244,6 +252,8 @@ class Rebuilder:
             return self.assign(value, f"{self.expression(value.lazy)}.{value.name}")
         if kind is object:
             return self.assign(value, "object()")
+        if kind is RemovableHandle:
+            check_handle(self.machine, value)
         if kind is Array:
             taken = "[()]" if is_scalar(value) else ""  # which is a scalar then
             detached = ".detach()" if value._tensor.requires_grad else ""

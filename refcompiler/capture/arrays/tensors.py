@@ -1,4 +1,4 @@
-"""The ways between arrays and tensors, and ``wrap_numpy``."""
+"""The ways between arrays and tensors, and tensors of Python's sequences of tensors."""
 
 from __future__ import annotations
 
@@ -63,12 +63,14 @@ def _over(m: Any, array: Array) -> torch.Tensor:
 def _tensor(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
     """Of an array; what is no array is left to the door."""
     array = m.force(args[0]) if args else None
+    name = function.__name__
+    if name != "asarray" and type(array) in (list, tuple):
+        return _of_elements(m, array, args[1:], kwargs)
     if type(array) is not Array:
         return NotImplemented
     rest = [m.force(a) for a in args[1:]]
     named = {key: m.force(value) for key, value in kwargs.items()}
     dtype = named.pop("dtype", rest.pop(0) if rest else None)
-    name = function.__name__
     if rest or named:
         raise Break("operation-not-modelled", f"torch.{name} of an array with options")
     if name == "tensor" or is_scalar(array):
@@ -77,3 +79,22 @@ def _tensor(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
         raise Break("operation-not-modelled", f"torch.{name} of an array that is read only")
     shared = _over(m, array)
     return shared if dtype is None else shared.to(dtype)
+
+
+def _of_elements(m: Any, items: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """``torch.tensor([a, b])`` of tensors with one element each: their contents, stacked."""
+    found = [m.force(item) for item in items]
+    if not found or not all(issubclass(type(item), torch.Tensor) for item in found):
+        return NotImplemented
+    first = found[0]
+    alike = all(
+        (item.dtype, item.device, item.dim(), item.requires_grad)
+        == (first.dtype, first.device, 0, False)
+        for item in found
+    )
+    named = {key: m.force(value) for key, value in kwargs.items()}
+    if args or named.keys() - {"dtype"} or not alike or first.device.type != "cpu":
+        return NotImplemented
+    made = torch.stack(found)
+    dtype = named.get("dtype") or made.dtype
+    return made if dtype == made.dtype else made.to(dtype)

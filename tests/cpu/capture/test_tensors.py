@@ -630,7 +630,7 @@ def generator_argument():
 # ---- what a graph cannot hold ----------------------------------------------------------------
 
 
-@cases(breaks=1, graphs=2)
+@cases()
 def attribute_on_a_tensor():
     def f(x):
         y = x + 1
@@ -647,7 +647,7 @@ def attribute_of_a_tensor_read():
     return lambda v: v * v.scale, [(x,)] * 2
 
 
-@cases(breaks=1, graphs=2)
+@cases()
 def hook_on_a_tensor():
     def f(x):
         y = x * 2
@@ -696,7 +696,7 @@ class Double(torch.autograd.Function):
         return g * 7
 
 
-@cases(breaks=2, graphs=1)
+@cases()
 def numpy_inside():
     def f(x):
         y = x * 2
@@ -705,7 +705,7 @@ def numpy_inside():
     return f, [(t(3),)] * 2
 
 
-@cases(breaks=1, graphs=2)
+@cases()
 def data_assigned():
     def f(x):
         x.data = x.data * 2
