@@ -50,6 +50,12 @@ BREAKS: Table[BreakReason] = Table(
             "Check shapes and dtypes: the operator probably fails in eager mode too.",
         ),
         BreakReason(
+            "operation-raised",
+            "An operation raised while the graph ran. What the program had done before it is done, "
+            "and the call goes on natively from there.",
+            "The error is the program's own: its message says what is wrong.",
+        ),
+        BreakReason(
             "exception-escapes",
             "An exception leaves the function.",
             "Exceptions that the function itself catches are captured; those it raises are not.",

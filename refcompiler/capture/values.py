@@ -97,6 +97,7 @@ class Rethrown:
     """An exception from outside that the frame raises, and what it was like before."""
 
     LINKS = ("__context__", "__cause__", "__suppress_context__")
+    OWN = (*LINKS, "__traceback__")
 
     __slots__ = ("error", "source", "traceback", "links")
 

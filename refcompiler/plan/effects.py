@@ -10,7 +10,7 @@ from refcompiler.capture.iterators import Parts
 from refcompiler.capture.values import DELETED, External, Rethrown, is_changed
 from refcompiler.guards.iterators import advance, count_on
 from refcompiler.interpreter.continued import finish, replace
-from refcompiler.interpreter.tracebacks import new_entries, with_entries
+from refcompiler.interpreter.tracebacks import new_entries, with_entries, without_values
 from refcompiler.plan.rebuild import Rebuilder
 from refcompiler.plan.writer import Writer
 
@@ -78,7 +78,10 @@ def _rethrow(rethrown: Rethrown, rebuilder: Rebuilder, writer: Writer) -> list[s
         for name, value in rethrown.changes().items()
     ]
     added = new_entries(rethrown.error, rethrown.traceback)
-    if added:
+    if added is None:
+        constant = writer.constant(without_values(rethrown.error.__traceback__))
+        lines.append(f"{target}.__traceback__ = {constant}")
+    elif added:
         entries = writer.constant(with_entries)
         constant = writer.constant(tuple(added))
         lines.append(f"{target}.__traceback__ = {entries}({target}.__traceback__, {constant})")

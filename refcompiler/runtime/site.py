@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import threading
@@ -20,9 +21,11 @@ from refcompiler.guards.kinds import KINDS, NAMESPACE
 from refcompiler.guards.sources import Source
 from refcompiler.interpreter.frame import Frame
 from refcompiler.plan.build import MISS, Plan, build
+from refcompiler.plan.failure import Recover, Unanswered
 from refcompiler.plan.rebuild import NotRebuilt
 from refcompiler.runtime.config import config
 from refcompiler.runtime.counters import count
+from refcompiler.runtime.runs import Checked
 
 log = logging.getLogger("refcompiler")
 _LOCK = threading.RLock()
@@ -165,12 +168,13 @@ class Site:
         STATE.capturing = True
         try:
             while True:
-                machine = Symbolic(stops, self.policy())
+                policy = self.policy()
+                machine = Symbolic(stops, policy)
                 try:
                     captured = machine.capture(start(machine))
                     if captured.reason is not None:
                         self.on_break(captured)
-                    return self.plan(captured)
+                    return self.plan(captured, functools.partial(self.recover, policy))
                 except Prepare as signal:
                     try:
                         signal.action()
@@ -202,7 +206,54 @@ class Site:
         if self.fullgraph:
             raise FullGraphBreak(reason)
 
-    def plan(self, captured: Captured) -> Plan:
+    def recover(
+        self, policy: Policy, step: int, tensors: dict[str, Any], values: Sequence[Any]
+    ) -> Callable[[], Any] | int | None:
+        """How a call goes on whose graph has raised at root instruction ``step``.
+
+        It is captured once more up to there; the ``tensors`` that are alive then are known. An
+        earlier instruction is the answer where a graph can end there only.
+        """
+
+        def computed(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable:
+            outputs = list(graph.graph.find_nodes(op="output"))[0].args[0]
+            if any(tensors.get(node.name) is None for node in outputs):
+                raise NotRebuilt("Tensor")
+            found = [tensors[node.name] for node in outputs]
+            return lambda *inputs: found
+
+        row = "operation-raised"
+        with _LOCK:
+            machine = Symbolic({step: (row, "while the graph ran")}, policy)
+            STATE.capturing = True
+            try:
+                captured = machine.capture(self.start(machine, values))
+                if captured.reason is None or captured.reason.row != row:
+                    return None
+                plan = build(
+                    captured, self.parameters, self.title, computed, self.pending(), root=True
+                )
+            except Restart as signal:
+                return signal.step if signal.step < step else None
+            except (NotRebuilt, UnsupportedError) as error:
+                log.info("what %s did before an error cannot be replayed: %s", self.title, error)
+                return None
+            finally:
+                STATE.capturing = False
+                machine.close()
+
+        def go_on() -> Any:
+            found = plan.run(*values)
+            if found is MISS:
+                raise Unanswered
+            return found
+
+        return go_on
+
+    def start(self, machine: Symbolic, values: Sequence[Any]) -> Frame:
+        raise NotImplementedError
+
+    def plan(self, captured: Captured, recover: Recover) -> Plan:
         plan = build(
             captured,
             self.parameters,
@@ -210,6 +261,7 @@ class Site:
             self.compile_graph,
             self.pending(),
             root=True,
+            recover=recover,
         )
         count("captures")
         if self.watch is not None:
@@ -243,7 +295,8 @@ class Site:
                 f"backend {name} returned {type(compiled).__name__} for {self.title}; "
                 "a backend returns a callable"
             )
-        return _Checked(compiled, len(outputs), name, self.title)
+        writes = graph.meta.get("refcompiler_writes", False)
+        return Checked(compiled, len(outputs), name, self.title, writes)
 
     # ---- explanations -----------------------------------------------------------------------
 
@@ -280,26 +333,6 @@ class FullGraphBreak(Exception):
         self.reason = reason
 
 
-class _Checked:
-    """Looks at the outputs of a graph's first run, then steps out of the way."""
-
-    def __init__(self, compiled: Callable, outputs: int, backend: str, title: str):
-        self.compiled = compiled
-        self.outputs = outputs
-        self.backend = backend
-        self.title = title
-
-    def __call__(self, *inputs: Any) -> Any:
-        found = self.compiled(*inputs)
-        if not isinstance(found, (tuple, list)) or len(found) != self.outputs:
-            given = len(found) if isinstance(found, (tuple, list)) else type(found).__name__
-            raise BackendError(
-                f"backend {self.backend} returned {given} outputs for a graph of {self.title} "
-                f"that has {self.outputs}"
-            )
-        return found
-
-
 def read(source: Source, arguments: dict[str, Any]) -> Any:
     """The value at ``source`` for the given arguments."""
     if source.kind == "arg":
@@ -319,6 +352,6 @@ def run_new(plan: Plan, site: Site, values: Sequence[Any]) -> Any:
     found = plan.run(*values)
     if found is MISS:
         raise InternalError(f"guards of {site.title} fail at once: {site.explain(values)}")
-    if isinstance(checked, _Checked):
-        namespace["__graph"] = checked.compiled
+    if isinstance(checked, Checked):
+        namespace["__graph"] = checked.settled
     return found

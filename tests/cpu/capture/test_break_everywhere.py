@@ -77,12 +77,12 @@ class Forcing:
 
         def capture(self: Any, start: Callable) -> Any:
             class Forced(Symbolic):
-                def __init__(self, stops: dict) -> None:
+                def __init__(self, stops: dict, *rest: Any) -> None:
                     if forcing.everywhere or entry:
                         merged = {**forcing.stops, **stops}
                     else:
                         merged = stops
-                    super().__init__(merged)
+                    super().__init__(merged, *rest)
 
                 def capture(self, frame: Any) -> Any:
                     found = super().capture(frame)

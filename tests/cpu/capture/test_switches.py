@@ -82,7 +82,7 @@ def default_dtype_left_set():
     return f, [(t(3), dtype) for dtype in (half, half, single, half, single)]
 
 
-@cases(backends=("eager",))
+@cases(breaks=1)
 def an_error_of_the_graph_restores_switches():
     def f(x, i):
         torch.set_default_dtype(torch.float64)

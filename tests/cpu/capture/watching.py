@@ -23,6 +23,7 @@ from refcompiler.capture.lookup import namespace_of
 from refcompiler.capture.machine import Symbolic
 from refcompiler.capture.operators import Pulled
 from refcompiler.capture.values import External, Lazy, LazyMethod, Rethrown
+from refcompiler.interpreter import tracebacks
 from refcompiler.interpreter.callers import CALLERS
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.generators import Activation
@@ -45,6 +46,7 @@ NEVER_SEEN = (
 )
 SHALLOW = (type, types.ModuleType, types.BuiltinFunctionType, types.CodeType)
 _TESTS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_TRACEBACKS = tracebacks.__file__
 _HARNESS = frozenset(
     _TESTS + name for name in ("oracle.py", "watching.py", "test_break_everywhere.py")
 )
@@ -210,6 +212,8 @@ class Outside:
         code = frame.f_code
         if sys.getprofile() is natively._spy:
             return  # which lets none of them run
+        if frame.f_back is not None and frame.f_back.f_code.co_filename == _TRACEBACKS:
+            return  # made, not run
         if STATE.capturing and _is_the_users(code) and not _allowed(frame):
             self.frames.append(
                 f"{code.co_qualname} ({os.path.basename(code.co_filename)}:{frame.f_lineno})"

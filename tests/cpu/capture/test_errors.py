@@ -1,0 +1,308 @@
+"""Errors inside a graph's run: what the program did before is done, and its handlers see them."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import refcompiler
+from refcompiler.backends.registry import register_backend
+from tests.cpu.capture.oracle import Case, Cases, check, compiling, run
+
+BAD = torch.tensor([0, 7])
+GOOD = torch.tensor([0, 1])
+TABLE = torch.arange(12.0).reshape(4, 3)
+LOG: list[Any] = []
+cases = Cases()
+
+#: One call that works, one that fails, and again.
+CALLS = [(torch.ones(2, 3), GOOD), (torch.ones(2, 3), BAD), (torch.ones(2, 3) * 2, GOOD)]
+
+
+def calls() -> list[tuple]:
+    return [tuple(t.clone() for t in call) for call in CALLS]
+
+
+@cases()
+def what_was_written_before() -> Any:
+    class State:
+        count = 0
+        last: Any = None
+
+    state, log, table = State(), [], {"k": 0}
+    calls_made = 0
+
+    def f(x, i):
+        nonlocal calls_made
+        log.append("before")
+        state.count = len(log)
+        state.last = x * 2
+        table["k"] = state.last
+        calls_made = 3
+        y = TABLE[i]
+        log.append("after")
+        state.count = -1
+        table["done"] = calls_made
+        return y + x
+
+    return f, calls(), [state, log, table]
+
+
+@cases(graphs=2)
+def the_users_handler() -> Any:
+    def f(x, i):
+        y = x + 1
+        try:
+            z = F.embedding(i, TABLE)
+        except IndexError as error:
+            return y, str(error)
+        finally:
+            y = y * 2
+        return z + y
+
+    return f, calls()
+
+
+@cases()
+def a_handler_outside_of_the_caller() -> Any:
+    def low(x, i, log):
+        log.append(x + 1)
+        with managed(log):
+            return TABLE[i] * x
+
+    def f(x, i, log):
+        log.append("f")
+        return low(x, i, log) + 1
+
+    return f, [(*call, []) for call in calls()]
+
+
+@contextlib.contextmanager
+def managed(log):
+    log.append("in")
+    try:
+        yield
+    finally:
+        log.append("out")
+
+
+@cases()
+def tensors_written_before() -> Any:
+    buffer = torch.zeros(2, 3)
+
+    def f(x, i):
+        buffer.add_(x)
+        x.mul_(3)
+        view = buffer[0]
+        view.sub_(1)
+        y = TABLE[i]
+        buffer.zero_()
+        return y, view
+
+    return f, calls(), [buffer]
+
+
+@cases()
+def random_numbers_before() -> Any:
+    log: list[Any] = []
+
+    def f(x, i):
+        y = F.dropout(x, 0.5)
+        log.append(y)
+        return TABLE[i] + torch.rand(2, 3) + y
+
+    return f, calls(), [log]
+
+
+@cases()
+def modes_at_the_error() -> Any:
+    log: list[Any] = []
+
+    def f(x, i):
+        with torch.no_grad(), torch.autocast("cpu"):
+            log.append(torch.is_grad_enabled())
+            y = TABLE[i]
+        return y + x
+
+    return f, calls(), [log]
+
+
+@cases(graphs=2, breaks=1)
+def after_a_break() -> Any:
+    def f(x, i):
+        LOG.append(x)
+        print("break")
+        LOG.append("again")
+        y = TABLE[i]
+        LOG.clear()
+        return y * x
+
+    return f, calls(), [LOG]
+
+
+@cases(graphs=2)
+def caught_in_a_loop() -> Any:
+    def f(x, rows):
+        found = []
+        for n, i in enumerate(rows):
+            try:
+                found.append((n, TABLE[i] * x))
+            except IndexError as error:
+                found.append(type(error))
+        return found
+
+    x = torch.ones(2, 3)
+    return f, [(x, [GOOD, GOOD]), (x, [GOOD, GOOD.flip(0)]), (x, [BAD, GOOD.flip(0)])]
+
+
+@cases()
+def in_a_branch_of_the_first_call() -> Any:
+    seen: list[Any] = []
+
+    def f(x, i):
+        seen.append(x.shape)
+        y = TABLE.index_select(0, i)
+        seen.append("done")
+        return y
+
+    return f, calls()[1:], [seen]
+
+
+@torch.library.custom_op("refcompiler_tests::checked", mutates_args=())
+def _checked(x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 100:
+        raise ValueError("too large")
+    return x + 1
+
+
+@_checked.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@cases()
+def an_assertion_of_a_custom_operator() -> Any:
+    log: list[Any] = []
+
+    def f(x):
+        log.append(x * 2)
+        y = torch.ops.refcompiler_tests.checked(x)
+        log.append(y)
+        return y
+
+    x = torch.ones(3)
+    return f, [(x,), (x * 1000,), (x * 2,)], [log]
+
+
+@cases()
+def a_matrix_that_has_no_factor() -> Any:
+    log: list[Any] = []
+
+    def f(x):
+        log.append("before")
+        y = torch.linalg.cholesky(x)
+        log.append("after")
+        return y
+
+    return f, [(torch.eye(3),), (-torch.eye(3),), (torch.eye(3) * 4,)], [log]
+
+
+@cases()
+def in_inference_mode() -> Any:
+    log: list[Any] = []
+
+    def f(x, i):
+        with torch.inference_mode():
+            log.append(x * 2)
+            y = TABLE[i]
+            log.append("after")
+        return y
+
+    return f, calls(), [log]
+
+
+@cases()
+def in_a_modules_forward() -> Any:
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(()))
+            self.table = torch.nn.Embedding(4, 3)
+            self.calls = 0
+
+        def forward(self, i):
+            self.seen += 1
+            self.calls += 1
+            y = self.table(i)
+            self.calls += 10
+            return y * self.seen
+
+    net = Net()
+    net.calls = 0
+    return net, [(GOOD,), (BAD,), (GOOD.flip(0),)], [net]
+
+
+@pytest.mark.parametrize("case", cases, ids=str)
+def test_errors(case: Case) -> None:
+    case.expected.pop("recompiles")
+    case.expected.pop("graphs")
+    case.expected.pop("breaks")
+    assert check(case) > 20
+
+
+def test_a_backends_own_error_stays_what_it_is() -> None:
+    """Where the graph itself does not fail, nothing is hidden."""
+    ran = []
+
+    @register_backend(name="failing_tests")
+    def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        def broken(*given: Any) -> Any:
+            ran.append(given)
+            raise ZeroDivisionError("a kernel's")
+
+        return broken
+
+    log = []
+
+    def f(x):
+        log.append(1)
+        return x + 1
+
+    compiled = refcompiler.compile(f, backend="failing_tests")
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError, match="a kernel's"):
+            compiled(torch.ones(2))
+    assert len(ran) == 2 and log == []
+
+
+def test_a_compiled_graph_that_has_written_is_not_run_again() -> None:
+    @register_backend(name="writing_tests")
+    def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        def broken(*given: Any) -> Any:
+            for value in given:
+                if value.is_floating_point():
+                    value.add_(1)
+            raise IndexError("of a kernel")
+
+        return broken
+
+    def f(x, i):
+        x.add_(1)
+        return x[i]
+
+    x = torch.zeros(4)
+    with pytest.raises(IndexError, match="of a kernel"):
+        refcompiler.compile(f, backend="writing_tests")(x, BAD)
+    assert x.tolist() == [1.0] * 4
+
+
+def test_the_traceback_is_the_users() -> None:
+    case = next(c for c in cases if str(c) == "a_handler_outside_of_the_caller")
+    found = run(case, compiling("reference")).seen[1]["error"][1]
+    assert [name for name, _ in found["lines"]] == ["f", "low"] and found["context"][
+        0
+    ] == "NoneType"
