@@ -5,7 +5,8 @@ sizes. What a fake result looks like depends on what is in the key only: the fun
 of the tensors (with their dispatch keys and where they lie), which of them share memory where the
 function writes, the other arguments with their classes, and the settings that fakes read. What
 raises is not kept, nor a result that is a number, a constant, or in memory that no plain new
-tensor and no argument has.
+tensor and no argument has. Where sizes are symbols, their nodes are in the key, and the results
+are those of one capture: what the operator decided by has been recorded there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from refcompiler.shapes.node import SYMBOLS, Node
 
 _get_default_dtype = torch.get_default_dtype
 _in_inference = torch.is_inference_mode_enabled
@@ -61,12 +64,13 @@ _RESULTS: dict[tuple, Result] = {}
 class Asked:
     """A call of an operator: ``key`` is what its fake result depends on, ``tensors`` in order."""
 
-    __slots__ = ("key", "tensors", "writes")
+    __slots__ = ("key", "tensors", "writes", "results")
 
-    def __init__(self, key: tuple, tensors: list[FakeTensor], writes: bool):
+    def __init__(self, key: tuple, tensors: list[FakeTensor], writes: bool, results: dict):
         self.key = key
         self.tensors = tensors
         self.writes = writes
+        self.results = results
 
 
 # ---- the key ------------------------------------------------------------------------------------
@@ -89,7 +93,21 @@ def ask(mode: FakeTensorMode, func: Any, args: Sequence, kwargs: Mapping | None)
             return None
     if extra is not _NOTHING:
         key.append(extra(tensors))
-    return Asked(tuple(key), tensors, extra is _shared)
+    results = _RESULTS
+    if mode.shape_env is not None and _names_symbols(key):
+        results = mode.symbolic_results  # type: ignore[attr-defined]
+    return Asked(tuple(key), tensors, extra is _shared, results)
+
+
+def _names_symbols(key: Sequence) -> bool:
+    return any(
+        type(part) is Node or (type(part) is tuple and _names_symbols(part)) for part in key
+    )
+
+
+def _plain(numbers: Any) -> tuple:
+    """Sizes of which the symbols can be in a key."""
+    return tuple([n if type(n) is int else n.node for n in numbers])
 
 
 def _describe(values: Any, key: list, tensors: list, mode: FakeTensorMode) -> bool:
@@ -99,22 +117,27 @@ def _describe(values: Any, key: list, tensors: list, mode: FakeTensorMode) -> bo
             if (
                 value.fake_mode is not mode
                 or value.constant is not None
-                or value._has_symbolic_sizes_strides
                 or value.layout is not torch.strided
             ):
                 return False
+            shape, stride = tuple(value.shape), value.stride()
+            offset = value.storage_offset()
+            if value._has_symbolic_sizes_strides:
+                shape, stride, (offset,) = _plain(shape), _plain(stride), _plain((offset,))
             key += (
                 value.dtype,
                 value.fake_device,
-                tuple(value.shape),
-                value.stride(),
-                value.storage_offset(),
+                shape,
+                stride,
+                offset,
                 _dispatch_keys(value).raw_repr(),
             )
             tensors.append(value)
         elif kind in _PLAIN:
             key.append(kind)  # since 1 and 1.0 and True are equal
             key.append(value)
+        elif kind in SYMBOLS:
+            key.append(value.node)
         elif kind in _SEQUENCES:
             key.append(len(value))
             if not _describe(value, key, tensors, mode):
@@ -140,7 +163,7 @@ def _shared(tensors: list[FakeTensor]) -> Any:
 
 def _sizes(tensors: list[FakeTensor]) -> Any:
     """How large the memory is."""
-    return tuple([t.untyped_storage().nbytes() for t in tensors])
+    return _plain([t.untyped_storage().nbytes() for t in tensors])
 
 
 def _kernels(tensors: list[FakeTensor]) -> Any:
@@ -184,7 +207,7 @@ def _extra_of(func: Any) -> Callable[[list[FakeTensor]], Any]:
 
 def recall(mode: FakeTensorMode, asked: Asked) -> Any:
     """What was given before, made anew; ``NotImplemented`` if nothing is known."""
-    result = _RESULTS.get(asked.key)
+    result = asked.results.get(asked.key)
     if result is None:
         return NotImplemented
     tensors = asked.tensors
@@ -215,9 +238,9 @@ def keep(mode: FakeTensorMode, asked: Asked, func: Any, args: Any, kwargs: Any, 
         if output is None:
             return
         outputs.append(output)
-    if len(_RESULTS) >= _ROOM:
-        _RESULTS.clear()
-    _RESULTS[asked.key] = Result(kind, tuple(outputs))
+    if len(asked.results) >= _ROOM:
+        asked.results.clear()
+    asked.results[asked.key] = Result(kind, tuple(outputs))
 
 
 def _output(
@@ -228,9 +251,9 @@ def _output(
         type(item) is not FakeTensor
         or item.fake_mode is not mode
         or item.constant is not None
-        or item._has_symbolic_sizes_strides
         or item.layout is not torch.strided
         or item.fake_device == _META
+        or (item._has_symbolic_sizes_strides and not _is_backed(item))
     ):
         return None
     same = next((i for i, t in enumerate(tensors) if t is item), -1)
@@ -250,10 +273,16 @@ def _output(
     made = _make(mode, output, tensors)
     alike = made is not NotImplemented and (
         _dispatch_keys(made) == _dispatch_keys(item)
-        and made.untyped_storage().nbytes() == storage.nbytes()
+        and _plain([made.untyped_storage().nbytes()]) == _plain([storage.nbytes()])
         and made.__dict__.keys() == item.__dict__.keys()
     )
     return output if alike else None
+
+
+def _is_backed(item: FakeTensor) -> bool:
+    """No size of it depends on data, which would be another one each time."""
+    numbers = (*item.shape, *item.stride(), item.storage_offset())
+    return all(type(n) is int or n.node.has_hint() for n in numbers)
 
 
 def _make(mode: FakeTensorMode, output: Output | None, tensors: list[FakeTensor]) -> Any:

@@ -42,6 +42,7 @@ class EagerFakeMode(FakeTensorMode):
 
     def __init__(self, **options: Any):
         super().__init__(**options)
+        self.symbolic_results: dict[tuple, Any] = {}  # of operators, in this capture
         self.blanks: dict[torch.device, dict[str, Any]] = {}  # attributes of a new fake
         self.converted: list[tuple[torch.Tensor, FakeTensor]] = []  # that torch does not know of
         self.storages: set[int] = set()  # of all that were converted
