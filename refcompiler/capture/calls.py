@@ -79,8 +79,9 @@ class Calls(Instances):
             return self.call_function(frame, function, args, kwargs)
         if issubclass(type(function), type):
             if function in _CONSUMING and args and self.runs_code(value := self.force(args[0])):
-                rest = helpers.consume, [function, value, tuple(args[1:]), kwargs], {}
-                return self.call(frame, *rest)
+                if type(value) is types.GeneratorType or not issubclass(function, dict):
+                    given = [function, value, tuple(args[1:]), kwargs]
+                    return self.call(frame, helpers.consume, given, {})
             return self.settle(frame, self.call_class(frame, function, args, kwargs))
         if kind is functools.partial:
             merged = {**function.keywords, **kwargs}
@@ -258,6 +259,9 @@ class Calls(Instances):
         marks = function.__dict__
         if marks:
             if marks.get(DISABLED):
+                own = MODELS.get(id(marks.get("_torchdynamo_orig_callable")))
+                if own is not None:
+                    return own(self, frame, args, kwargs)
                 raise Break("disabled-function", disabled_text(function))
             if marks.get(CONSTANT):
                 return self.call_assumed(function, args, kwargs)

@@ -10,14 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from refcompiler.bytecode.decode import Program
+from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.values import Resume
-from refcompiler.interpreter.frame import NULL, UNSET, Frame
+from refcompiler.interpreter import helpers
+from refcompiler.interpreter.frame import CALLED, NULL, UNSET, Frame
+from refcompiler.interpreter.loop import LEAVES
+from refcompiler.interpreter.machine import RETURNS
 from refcompiler.interpreter.registry import HANDLERS
 from refcompiler.interpreter.resumption import (
     DELEGATED,
     ITERATED,
     NEXT,
+    NEXT_OR,
+    end_loop,
     resumable,
     resume,
     suspend,
@@ -43,7 +51,8 @@ def entering_ops(program: Program) -> list[Handler]:
     """The handlers of ``program`` for frames of the stack, which the program keeps."""
     own = {**ENTERING, "LOAD_GLOBAL": _load_unguarded} if program.hidden else ENTERING
     program.entering = [
-        own.get(ins.name, op) for ins, op in zip(program.instructions, program.ops, strict=True)
+        own.get(ins.name, op) if op is HANDLERS[ins.name] else op
+        for ins, op in zip(program.instructions, program.ops, strict=True)
     ]
     return program.entering
 
@@ -54,6 +63,95 @@ def _load_unguarded(m: Any, f: Frame, value: tuple[str, bool]) -> None:
     if push_null:
         f.stack.append(NULL)
     f.stack.append(f.globals[name] if name in f.globals else f.builtins[name])
+
+
+def enter(
+    m: Any, f: Frame, function: Any, args: list[Any], operands: int, way: str = "push"
+) -> None:
+    """Call ``function`` for the instruction, whose ``operands`` the stack has on top.
+
+    ``way`` is what its value means for the frame.
+    """
+    found = m.call(f, function, args, {})
+    if operands:
+        del f.stack[-operands:]
+    if found is CALLED:
+        new = m.frame
+        if way != "push":
+            assert new.on_return == "push" and new.back is f
+            new.on_return = way
+    elif way == "push":
+        f.stack.append(found)
+    else:
+        RETURNS[way](m, f, found, None)
+
+
+def enter_special(
+    m: Any, f: Frame, value: Any, name: str, args: list[Any], operands: int, way: str = "push"
+) -> None:
+    source, function = m.find_guarded(type(value), name)
+    m.from_class(source, function)
+    enter(m, f, function, [value, *args], operands, way)
+
+
+# ---- what a value means for the instruction that waits for it ---------------------------------
+
+
+def _dropped(machine: Any, frame: Frame, value: Any, extra: Any) -> None:
+    pass
+
+
+def _operand(machine: Any, frame: Frame, value: Any, extra: Any) -> None:
+    """It takes the place of the operand on top, and the instruction runs again."""
+    frame.stack[-1] = value
+    frame.ip -= 1
+
+
+def _second_operand(machine: Any, frame: Frame, value: Any, extra: Any) -> None:
+    frame.stack[-2] = value
+    frame.ip -= 1
+
+
+def _tested(machine: Any, frame: Frame, value: Any, extra: Any) -> None:
+    """The truth of the operand on top, which stays there if the instruction jumps."""
+    i = frame.ip - 1
+    if value is (frame.program.instructions[i].name == "JUMP_IF_TRUE_OR_POP"):
+        frame.ip = frame.program.values[i]
+    else:
+        frame.stack.pop()
+
+
+def _item(machine: Any, frame: Frame, value: Any, extra: Any) -> None:
+    frame.stack.append(value)
+
+
+def _no_item(machine: Any, frame: Frame, error: BaseException) -> BaseException | None:
+    """An exception leaves a ``__next__`` that a loop has called."""
+    if not isinstance(error, StopIteration):
+        return error
+    consumer: Any = frame.back
+    machine.frame = consumer
+    end_loop(consumer)
+    return None
+
+
+def catches(frame: Frame, error: BaseException) -> bool:
+    """Whether the program may go on after ``error`` in this frame, or where that returns to."""
+    if frame.on_return == "item" and isinstance(error, StopIteration):
+        return True
+    return frame.program.handler_at(frame.ip - 1) is not None
+
+
+RETURNS.update(
+    {
+        "drop": _dropped,
+        "operand": _operand,
+        "second operand": _second_operand,
+        "test": _tested,
+        "item": _item,
+    }
+)
+LEAVES["item"] = _no_item
 
 
 # ---- iteration -------------------------------------------------------------------------------
@@ -68,8 +166,74 @@ def for_iter(m: Any, f: Frame, target: int) -> None:
     s[-1] = iterator = m.force(s[-1])
     if resumable(iterator):
         resume(m, f, iterator, None, ITERATED)
+    elif m.method_of(type(iterator), "__next__") is not UNSET:
+        source, function = m.find_guarded(type(iterator), "__next__")
+        m.from_class(source, function)
+        try:
+            enter(m, f, function, [iterator], 0, "item")
+        except StopIteration:  # raised by what is not interpreted
+            end_loop(f)
     else:
         _for_iter(m, f, target)
+
+
+_get_iter = HANDLERS["GET_ITER"]
+
+
+@enters("GET_ITER")
+def get_iter(m: Any, f: Frame, arg: Any) -> None:
+    s = f.stack
+    s[-1] = value = m.force(s[-1])
+    kind = type(value)
+    if issubclass(kind, torch.Tensor):
+        _get_iter(m, f, arg)
+    elif m.method_of(kind, "__iter__") is not UNSET:
+        enter_special(m, f, value, "__iter__", [], 1)
+    elif has_old_protocol(m, kind):
+        enter(m, f, helpers.items, [value], 1)
+    else:
+        _get_iter(m, f, arg)
+
+
+def has_old_protocol(m: Any, kind: type) -> bool:
+    """Whether instances of ``kind`` are iterated by a ``__getitem__`` of the user's."""
+    return (
+        is_heap(kind)
+        and find(kind, "__iter__")[1] is UNSET
+        and m.method_of(kind, "__getitem__") is not UNSET
+    )
+
+
+def _collecting(name: str, helper: Callable, *more: Any) -> None:
+    """An instruction that takes all items of the operand on top."""
+    otherwise = HANDLERS[name]
+
+    @enters(name)
+    def handler(m: Any, f: Frame, arg: Any) -> None:
+        s = f.stack
+        s[-1] = value = m.force(s[-1])
+        if m.runs_code(value):
+            enter(m, f, helper, [value, *(arg for _ in more)], 0, "operand")
+        else:
+            otherwise(m, f, arg)
+
+
+_collecting("UNPACK_SEQUENCE", helpers.take, "count")
+_collecting("UNPACK_EX", helpers.collect)
+_collecting("LIST_EXTEND", helpers.collect)
+_collecting("SET_UPDATE", helpers.collect)
+_call_ex = HANDLERS["CALL_FUNCTION_EX"]
+
+
+@enters("CALL_FUNCTION_EX")
+def call_function_ex(m: Any, f: Frame, flags: int) -> None:
+    s, i = f.stack, -1 - (flags & 1)
+    s[i] = value = m.force(s[i])
+    if m.runs_code(value):
+        way = "second operand" if flags & 1 else "operand"
+        enter(m, f, helpers.collect, [value], 0, way)
+    else:
+        _call_ex(m, f, flags)
 
 
 def enter_generator(m: Any, frame: Frame, asked: Resume) -> None:
@@ -78,7 +242,7 @@ def enter_generator(m: Any, frame: Frame, asked: Resume) -> None:
     if error is not None:
         throw_into(m, frame, generator, error)
     else:
-        resume(m, frame, generator, sent, NEXT, default)
+        resume(m, frame, generator, sent, NEXT if default is UNSET else NEXT_OR, default)
 
 
 _send = HANDLERS["SEND"]

@@ -24,8 +24,9 @@ from refcompiler.capture.policy import (
     PURE_MODULES,
 )
 from refcompiler.capture.signals import Break
-from refcompiler.capture.values import External
+from refcompiler.capture.values import External, Run
 from refcompiler.guards.sources import Source
+from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
 
 
@@ -71,6 +72,13 @@ class Instances(NativeCalls):
             if new_source is not None:
                 self.guard("ID", new_source, find(cls, "__new__")[1])
                 self.external.setdefault(id(new), _external_staticmethod(self, new, new_source))
+            init_source, init = self.find_guarded(cls, "__init__")
+            if not self.nested and not issubclass(cls, torch.nn.Module):
+                if init is object.__init__ or type(init) is FunctionType:
+                    if init is object.__init__:
+                        return Run(new, (cls, *args), kwargs)
+                    self.from_class(init_source, init)
+                    return Run(helpers.construct, [new, init, cls, tuple(args), kwargs])
             made = self.force(self.invoke(frame, new, (cls, *args), kwargs))
             if cls not in type(made).__mro__:
                 return made

@@ -45,7 +45,6 @@ from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.values import External, LazyMethod, Resume, Run
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import UNSET
-from refcompiler.interpreter.generators import activation_of
 from refcompiler.interpreter.resumption import can_throw, resumable
 
 AUTOCAST_METHODS = {torch.autocast.__enter__.__code__, torch.autocast.__exit__.__code__}
@@ -197,7 +196,7 @@ class NativeCalls(Operators):
         """``generator.send`` or ``generator.throw``, if its frame can be pushed."""
         if name == "send" and len(args) == 1 and resumable(generator):
             sent = self.force(args[0])
-            if activation_of(generator.gi_frame).frame.ip or sent is None:
+            if sent is None or generator.gi_suspended:
                 return Resume(generator, sent)
         elif name == "throw":
             kind, *rest = [self.force(value) for value in args]

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from refcompiler.capture import arithmetic
+from refcompiler.capture import arithmetic, floats
 from refcompiler.capture.arrays.array import Array, ArrayMethod
 from refcompiler.capture.assignment import Assignment
 from refcompiler.capture.iterators import shadow_generator, view_of
@@ -47,7 +47,7 @@ _JOINED = (*SEQUENCES, str, bytes, bytearray)
 _UNARY = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
 
 #: How CPython's complaints name operators.
-SYMBOLS = {
+SIGNS = {
     operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/",
     operator.floordiv: "//", operator.mod: "%", operator.pow: "** or pow()",
     operator.matmul: "@", operator.and_: "&", operator.or_: "|", operator.xor: "^",
@@ -207,6 +207,10 @@ class Operators(Assignment):
     def binary(self, function: Callable, a: Any, b: Any) -> Any:
         a, b = self.force(a), self.force(b)
         if issubclass(type(a), torch.Tensor) or issubclass(type(b), torch.Tensor):
+            if self.recorder.floats:
+                found = floats.arithmetic(self, function, a, b)
+                if found is not NotImplemented:
+                    return found
             return function(a, b)
         left, right = type(a), type(b)
         if left in CONSTANT_TYPES and right in CONSTANT_TYPES:
@@ -276,8 +280,8 @@ class Operators(Assignment):
     def _unsupported(self, function: Callable, a: Any, b: Any) -> Any:
         names = f"'{type(a).__name__}' and '{type(b).__name__}'"
         if function in (operator.lt, operator.le, operator.gt, operator.ge):
-            raise TypeError(f"'{SYMBOLS[function]}' not supported between instances of {names}")
-        raise TypeError(f"unsupported operand type(s) for {SYMBOLS[function]}: {names}")
+            raise TypeError(f"'{SIGNS[function]}' not supported between instances of {names}")
+        raise TypeError(f"unsupported operand type(s) for {SIGNS[function]}: {names}")
 
     # ---- items ------------------------------------------------------------------------------
 

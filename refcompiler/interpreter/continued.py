@@ -60,7 +60,7 @@ class Switch:
 
 
 class Continued(Activation):
-    """``runs`` counts how often the frame was resumed; ``running``: it lies on a stack of frames."""
+    """``runs`` counts how often the frame was resumed; ``running``: it is on a stack of frames."""
 
     __slots__ = ("moving", "runs", "running")
 

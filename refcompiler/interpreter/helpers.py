@@ -7,7 +7,7 @@ traceback shows them. Their code may use the names of this module and nothing el
 from __future__ import annotations
 
 import dis
-from types import FunctionType
+from types import CodeType
 from typing import Any
 
 from refcompiler.bytecode.decode import decode
@@ -16,13 +16,20 @@ from refcompiler.own_builtins import BUILTINS
 __builtins__ = BUILTINS
 
 
-def hidden(function: FunctionType) -> FunctionType:
+def hidden(function: Any) -> Any:
     """Decorator: no traceback shows the frames of ``function``."""
-    decode(function.__code__).hidden = True
+    _hide(function.__code__)
     return function
 
 
-def _reraising(function: FunctionType) -> FunctionType:
+def _hide(code: CodeType) -> None:
+    decode(code).hidden = True
+    for constant in code.co_consts:
+        if type(constant) is CodeType:  # a comprehension
+            _hide(constant)
+
+
+def _reraising(function: Any) -> Any:
     """``raise`` does not touch the exception's traceback and context."""
     body = bytearray(function.__code__.co_code)
     at = next(i for i in range(0, len(body), 2) if body[i] == dis.opmap["RAISE_VARARGS"])
@@ -36,3 +43,268 @@ def _reraising(function: FunctionType) -> FunctionType:
 def throw(error: Any) -> Any:
     """What stands on a generator's frame into which ``error`` is thrown."""
     raise error
+
+
+# ---- consumers of iterables --------------------------------------------------------------------
+
+
+@hidden
+def items(value: Any) -> Any:
+    """The old protocol of sequences: items 0, 1, ... until IndexError."""
+    i = 0
+    while True:
+        try:
+            item = value[i]
+        except IndexError:
+            return
+        yield item
+        i += 1
+
+
+# What follows has comprehensions where ``list`` would call the iterator in C.
+# ruff: noqa: C416
+
+
+@hidden
+def collect(iterable: Any) -> Any:
+    return [item for item in iterable]
+
+
+@hidden
+def take(iterable: Any, count: int) -> Any:
+    """``count`` items and one more, which is as far as unpacking goes."""
+    found: list[Any] = []
+    if count == 0:
+        for item in iterable:
+            return [item]
+        return found
+    for item in iterable:
+        found += [item]
+        if len(found) > count:
+            break
+    return found
+
+
+@hidden
+def consume(function: Any, iterable: Any, rest: Any, named: Any) -> Any:
+    """For functions that do nothing before they have all items."""
+    return function([item for item in iterable], *rest, **named)
+
+
+@hidden
+def extend(target: Any, iterable: Any) -> Any:
+    for item in iterable:
+        target.append(item)
+
+
+@hidden
+def total(iterable: Any, start: Any) -> Any:
+    for item in iterable:
+        start = start + item
+    return start
+
+
+@hidden
+def exists(iterable: Any) -> Any:
+    for item in iterable:
+        if item:
+            return True
+    return False
+
+
+@hidden
+def every(iterable: Any) -> Any:
+    for item in iterable:
+        if not item:
+            return False
+    return True
+
+
+@hidden
+def largest(iterable: Any, key: Any, has_default: bool, default: Any) -> Any:
+    best = best_key = None
+    found = False
+    for item in iterable:
+        item_key = item if key is None else key(item)
+        if not found or item_key > best_key:
+            found, best, best_key = True, item, item_key
+    if found:
+        return best
+    if has_default:
+        return default
+    return max([])
+
+
+@hidden
+def smallest(iterable: Any, key: Any, has_default: bool, default: Any) -> Any:
+    best = best_key = None
+    found = False
+    for item in iterable:
+        item_key = item if key is None else key(item)
+        if not found or item_key < best_key:
+            found, best, best_key = True, item, item_key
+    if found:
+        return best
+    if has_default:
+        return default
+    return min([])
+
+
+@hidden
+def reduce(function: Any, iterable: Any, found: bool, result: Any) -> Any:
+    for item in iterable:
+        if found:
+            result = function(result, item)
+        else:
+            found, result = True, item
+    if found:
+        return result
+    raise TypeError("reduce() of empty iterable with no initial value")
+
+
+@hidden
+def sort(iterable: Any, key: Any, reverse: Any) -> Any:
+    values = collect(iterable)
+    keys = values if key is None else [key(item) for item in values]
+    order = sorted(range(len(values)), key=keys.__getitem__, reverse=reverse)
+    return [values[i] for i in order]
+
+
+@hidden
+def sort_in_place(target: Any, key: Any, reverse: Any) -> Any:
+    keys = [key(item) for item in target]
+    order = sorted(range(len(keys)), key=keys.__getitem__, reverse=reverse)
+    target[:] = [target[i] for i in order]
+
+
+@hidden
+def next_or(method: Any, iterator: Any, default: Any) -> Any:
+    try:
+        return method(iterator)
+    except StopIteration:
+        return default
+
+
+# ---- special methods ---------------------------------------------------------------------------
+
+
+@hidden
+def boolean(method: Any, value: Any) -> Any:
+    found = method(value)
+    if found is True or found is False:
+        return found
+    raise TypeError(f"__bool__ should return bool, returned {type(found).__name__}")
+
+
+@hidden
+def filled(value: Any) -> Any:
+    return len(value) > 0
+
+
+@hidden
+def has(method: Any, container: Any, item: Any) -> Any:
+    return True if method(container, item) else False
+
+
+@hidden
+def lacks(method: Any, container: Any, item: Any) -> Any:
+    return False if method(container, item) else True
+
+
+@hidden
+def among(container: Any, item: Any) -> Any:
+    for other in container:
+        if other is item or other == item:
+            return True
+    return False
+
+
+@hidden
+def not_among(container: Any, item: Any) -> Any:
+    for other in container:
+        if other is item or other == item:
+            return False
+    return True
+
+
+@hidden
+def attribute(getattribute: Any, fallback: Any, value: Any, name: str) -> Any:
+    try:
+        return getattribute(value, name)
+    except AttributeError:
+        pass
+    return fallback(value, name)
+
+
+@hidden
+def attribute_or(value: Any, name: str, default: Any) -> Any:
+    try:
+        return getattr(value, name)
+    except AttributeError:
+        return default
+
+
+@hidden
+def has_attribute(value: Any, name: str) -> Any:
+    try:
+        getattr(value, name)
+    except AttributeError:
+        return False
+    return True
+
+
+@hidden
+def construct(new: Any, init: Any, cls: Any, args: Any, named: Any) -> Any:
+    """A call of a class whose ``__new__`` is a Python function."""
+    made = new(cls, *args, **named)
+    if type(made) is cls:
+        if init(made, *args, **named) is not None:
+            raise TypeError("__init__() should return None")
+    elif isinstance(made, cls):
+        type(made).__init__(made, *args, **named)
+    return made
+
+
+@hidden
+def operate(method: Any, a: Any, b: Any, reflected: Any, complain: Any, symbol: str) -> Any:
+    """A binary operator whose left operand has ``method``; ``reflected`` is the right one's."""
+    found = method(a, b)
+    if found is NotImplemented and reflected is not None:
+        found = reflected(b, a)
+    return complain(symbol, a, b) if found is NotImplemented else found
+
+
+@hidden
+def update(method: Any, a: Any, b: Any, otherwise: Any) -> Any:
+    """An operator with assignment."""
+    found = method(a, b)
+    return otherwise(a, b) if found is NotImplemented else found
+
+
+@hidden
+def reflect(method: Any, a: Any, b: Any, complain: Any, symbol: str) -> Any:
+    """The same where only the right operand has a method."""
+    found = method(b, a)
+    return complain(symbol, a, b) if found is NotImplemented else found
+
+
+@hidden
+def unsupported(symbol: str, a: Any, b: Any) -> Any:
+    names = f"'{type(a).__name__}' and '{type(b).__name__}'"
+    raise TypeError(f"unsupported operand type(s) for {symbol}: {names}")
+
+
+@hidden
+def unordered(symbol: str, a: Any, b: Any) -> Any:
+    names = f"'{type(a).__name__}' and '{type(b).__name__}'"
+    raise TypeError(f"'{symbol}' not supported between instances of {names}")
+
+
+@hidden
+def identical(symbol: str, a: Any, b: Any) -> Any:
+    return a is b
+
+
+@hidden
+def different(symbol: str, a: Any, b: Any) -> Any:
+    return a is not b

@@ -5,9 +5,10 @@ code, where nobody can take a snapshot of the stack. Here the frame is pushed li
 that all frames alive are one chain; the driver stays suspended meanwhile, and is brought to where
 the frame then stands when that yields or ends.
 
-How such a frame was resumed is its ``on_return``: what becomes of a value it yields, and of its end.
-``extra`` holds the generator, the exception that its consumer was handling, and for ``next`` the
-default (or UNSET).
+How such a frame was resumed is its ``on_return``: what becomes of a value that it yields, and of
+its end.
+``extra`` holds the generator, the exception that its consumer was handling, and the default that
+``next`` was given.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
 
-#: Ways to resume a generator: by a loop, by a call of ``next`` or ``send``, by ``yield from``.
-ITERATED, NEXT, DELEGATED = "iterated", "next", "delegated"
-WAYS = frozenset({ITERATED, NEXT, DELEGATED})
+#: Ways to resume a generator: by a loop, by a call of ``next`` (with a default) or of one of the
+#: generator's methods, by ``yield from``.
+ITERATED, NEXT, NEXT_OR, DELEGATED = "iterated", "next", "next or", "delegated"
+WAYS = frozenset({ITERATED, NEXT, NEXT_OR, DELEGATED})
 
 
 def resumable(generator: Any) -> bool:
@@ -49,7 +51,7 @@ def resume(
 ) -> None:
     """Let the frame of ``generator`` run next; ``consumer`` gets what it yields."""
     activation = _entered(machine, consumer, generator, way, default)
-    frame = activation.frame
+    frame: Any = activation.frame
     if activation.delegates:  # the instruction runs again, as in CPython's loop
         activation.delegates = False
         frame.stack += [generator.gi_yieldfrom.inner, sent]
@@ -100,7 +102,7 @@ def _entered(machine: Any, consumer: Frame, generator: Any, way: str, default: A
     activation.runs += 1
     saved = machine.exc
     frame.on_return = way
-    frame.extra = (generator, saved, default) if way == NEXT else (generator, saved)
+    frame.extra = (generator, saved, default) if way == NEXT_OR else (generator, saved)
     machine.outer_excs.append(saved)
     machine.exc, activation.exc = activation.exc, None
     return activation
@@ -156,11 +158,13 @@ def end_loop(frame: Frame) -> None:
 
 def _next(machine: Any, frame: Frame, value: Any, extra: Any) -> None:
     end(machine, extra)
-    if extra[2] is not UNSET:
-        frame.stack.append(extra[2])
-        return
     value = machine.own(value)
     raise StopIteration if value is None else StopIteration(value)
+
+
+def _next_or(machine: Any, frame: Frame, value: Any, extra: Any) -> None:
+    end(machine, extra)
+    frame.stack.append(extra[2])
 
 
 def _delegated(machine: Any, frame: Frame, value: Any, extra: Any) -> None:
@@ -168,7 +172,9 @@ def _delegated(machine: Any, frame: Frame, value: Any, extra: Any) -> None:
     frame.stack.append(value)
 
 
-RETURNS.update({ITERATED: _iterated, NEXT: _next, DELEGATED: _delegated})
+RETURNS.update(
+    {ITERATED: _iterated, NEXT: _next, NEXT_OR: _next_or, DELEGATED: _delegated},
+)
 
 
 def _left(machine: Any, frame: Frame, error: BaseException) -> BaseException:

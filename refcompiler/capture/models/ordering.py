@@ -8,6 +8,8 @@ from typing import Any
 
 from refcompiler.capture.models.registry import model
 from refcompiler.capture.natively import interpreting, natively
+from refcompiler.capture.values import Run
+from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import UNSET
 
 
@@ -27,9 +29,12 @@ class Ordered:
 
 
 @model(sorted)
-def _sorted(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> list[Any]:
+def _sorted(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     if len(args) != 1 or kwargs.keys() - {"key", "reverse"}:
         return m.call_pure(sorted, args, kwargs)  # CPython's complaint
+    key, value = m.force(kwargs.get("key")), m.force(args[0])
+    if m.runs_code(value) or (m.is_python(key) and not m.nested):
+        return Run(helpers.sort, [value, key, kwargs.get("reverse", False)])
     return in_order(m, frame, list(m.items_of(args[0])), kwargs)
 
 

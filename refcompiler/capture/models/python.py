@@ -22,9 +22,11 @@ from refcompiler.capture.natively import is_quiet, natively
 from refcompiler.capture.observe import MAPPINGS, SEQUENCES, SETS
 from refcompiler.capture.operators import _DUNDERS
 from refcompiler.capture.signals import Break
-from refcompiler.capture.values import Lazy
+from refcompiler.capture.values import Lazy, Resume, Run
+from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.interpreter.introspection import frame_locals, super_of
+from refcompiler.interpreter.resumption import resumable
 
 constant(True, *named("compiler.is_dynamo_compiling"))
 constant(False, *named("compiler.is_exporting jit.is_scripting"))
@@ -65,27 +67,31 @@ def _getattr(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     if not isinstance(name, str):
         raise TypeError(f"attribute name must be string, not '{type(name).__name__}'")
     if len(args) == 2:
-        return m.getattr(args[0], name)
+        return m.attribute(args[0], name)
     try:
-        return m.getattr(args[0], name)
+        found = m.attribute(args[0], name)
     except AttributeError:
         return args[2]
+    return Run(helpers.attribute_or, [args[0], name, args[2]]) if type(found) is Run else found
 
 
 @model(hasattr)
-def _hasattr(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
+def _hasattr(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    name = m.force(args[1])
     try:
-        found = m.getattr(args[0], m.force(args[1]))
+        found = m.attribute(args[0], name)
     except AttributeError:
         return False
+    if type(found) is Run:
+        return Run(helpers.has_attribute, [args[0], name])
     if type(found) is Lazy:
         m.guard("PRESENT", found.source)
     return True
 
 
 @model(setattr)
-def _setattr(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> None:
-    m.setattr(args[0], m.force(args[1]), args[2])
+def _setattr(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    return m.assign(args[0], m.force(args[1]), args[2])
 
 
 @model(delattr)
@@ -216,7 +222,7 @@ def _hash(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 
 
 @model(len)
-def _len(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> int:
+def _len(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     value = args[0]
     if type(value) is Lazy and m.is_unread(value):
         inner = value.value
@@ -230,7 +236,7 @@ def _len(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> int:
             raise TypeError("len() of a 0-d tensor")
         return value.shape[0]
     if m.method_of(type(value), "__len__") is not UNSET:
-        return m.force(m.call_special(value, "__len__"))
+        return m.run_special(value, "__len__")
     if m.is_foreign(value):
         raise Break("external-object", f"the length of a {type(value).__name__}")
     return len(value)
@@ -238,14 +244,26 @@ def _len(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> int:
 
 @model(iter)
 def _iter(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
-    return m.iter(args[0]) if len(args) == 1 else m.call_pure(iter, args, kwargs)
+    if len(args) != 1:
+        return m.call_pure(iter, args, kwargs)
+    value = m.force(args[0])
+    if not m.nested and m.method_of(type(value), "__iter__") is not UNSET:
+        return m.run_special(value, "__iter__")
+    return m.iter(value)
 
 
 @model(next)
 def _next(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     iterator = m.force(args[0])
     if m.is_interpreted(iterator):
+        if resumable(iterator):
+            return Resume(iterator, None, *args[1:])
         return next(iterator, *args[1:])
+    if not m.nested and m.method_of(type(iterator), "__next__") is not UNSET:
+        run = m.run_special(iterator, "__next__")
+        if len(args) == 1:
+            return run
+        return Run(helpers.next_or, [run.function, iterator, args[1]])
     found = m.next(iterator)
     if found is not UNSET:
         return found
@@ -255,8 +273,10 @@ def _next(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 
 
 @model(any)
-def _any(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
-    iterator = m.iter(args[0])
+def _any(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    if m.runs_code(value := m.force(args[0])):
+        return Run(helpers.exists, [value])
+    iterator = m.iter(value)
     while (item := m.next(iterator)) is not UNSET:
         if m.truth(item):
             return True
@@ -264,8 +284,10 @@ def _any(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
 
 
 @model(all)
-def _all(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
-    iterator = m.iter(args[0])
+def _all(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    if m.runs_code(value := m.force(args[0])):
+        return Run(helpers.every, [value])
+    iterator = m.iter(value)
     while (item := m.next(iterator)) is not UNSET:
         if not m.truth(item):
             return False
@@ -275,16 +297,22 @@ def _all(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
 @model(sum)
 def _sum(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     total = args[1] if len(args) > 1 else kwargs.get("start", 0)
-    iterator = m.iter(args[0])
+    if m.runs_code(value := m.force(args[0])):
+        return Run(helpers.total, [value, total])
+    iterator = m.iter(value)
     while (item := m.next(iterator)) is not UNSET:
         total = m.binary(operator.add, total, item)
     return m.force(total)
 
 
-def _extreme(function: Callable, better: Callable) -> Callable:
+def _extreme(function: Callable, better: Callable, helper: Callable) -> Callable:
     def run(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
         key = m.force(kwargs.get("key"))
-        iterator = m.iter(args[0] if len(args) == 1 else list(map(m.force, args)))
+        value = m.force(args[0]) if len(args) == 1 else list(map(m.force, args))
+        if m.runs_code(value) or (m.is_python(key) and not m.nested):
+            given = "default" in kwargs
+            return Run(helper, [value, key, given, kwargs.get("default")])
+        iterator = m.iter(value)
         best = best_key = UNSET
         while (item := m.next(iterator)) is not UNSET:
             item_key = item if key is None else m.invoke(frame, key, [item])
@@ -299,18 +327,22 @@ def _extreme(function: Callable, better: Callable) -> Callable:
     return run
 
 
-model(min)(_extreme(min, operator.lt))
-model(max)(_extreme(max, operator.gt))
+model(min)(_extreme(min, operator.lt, helpers.smallest))
+model(max)(_extreme(max, operator.gt, helpers.largest))
 
 
 @model(functools.reduce)
 def _reduce(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
-    iterator = m.iter(args[1])
+    function, value = m.force(args[0]), m.force(args[1])
+    if not m.nested and (m.is_python(function) or m.runs_code(value)):
+        initial = args[2] if len(args) > 2 else None
+        return Run(helpers.reduce, [function, value, len(args) > 2, initial])
+    iterator = m.iter(value)
     total = args[2] if len(args) > 2 else m.next(iterator)
     if total is UNSET:
         raise TypeError("reduce() of empty iterable with no initial value")
     while (item := m.next(iterator)) is not UNSET:
-        total = m.invoke(frame, args[0], [total, item])
+        total = m.invoke(frame, function, [total, item])
     return total
 
 
