@@ -1,6 +1,5 @@
-"""Small functions at each instruction of which a break is forced.
-
-:data:`cases` holds those of this file and those of :mod:`tests.cpu.capture.test_alive`.
+"""Functions at each instruction of which a break is forced: those of this file, and the programs of
+all tests of capture.
 """
 
 from __future__ import annotations
@@ -8,16 +7,31 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import importlib
 import itertools
 import operator
+import pkgutil
 
 import torch
 
-from tests.cpu.capture import test_alive
+from tests.cpu import capture
 from tests.cpu.capture.oracle import Cases
 from tests.cpu.capture.test_alive import Logging, Version, managed, numbers
 
-cases = Cases(test_alive.cases)
+cases = Cases()
+
+
+def battery() -> Cases:
+    """Each program once, under its own name."""
+    found = {str(case): case for case in cases}
+    for module in pkgutil.iter_modules(capture.__path__):
+        if module.name.startswith("test_"):
+            programs = getattr(
+                importlib.import_module(f"{capture.__name__}.{module.name}"), "cases", []
+            )
+            for case in programs:
+                found.setdefault(str(case), case)
+    return Cases(found.values())
 
 
 @cases()

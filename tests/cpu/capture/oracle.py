@@ -286,6 +286,7 @@ def _backward(result: Any) -> str | None:
 def run(case: Case, compiler: Callable | None) -> Run:
     """All calls of ``case``, natively when ``compiler`` is None."""
     refcompiler.reset()
+    _leave_modes()
     torch.utils.hooks.RemovableHandle.next_id = 0  # the keys of hooks
     torch.manual_seed(0)
     random.seed(0)
@@ -317,6 +318,13 @@ def run(case: Case, compiler: Callable | None) -> Run:
     for name in ("breaks", "recompiles", "fallbacks"):
         found.reasons += [f"{name}: {reason}" for reason in reasons(name)]
     return found
+
+
+def _leave_modes() -> None:
+    """What an earlier run has left on fails that run, not this one."""
+    torch.set_grad_enabled(True)
+    torch.set_autocast_enabled("cpu", False)
+    torch.set_default_dtype(torch.float32)
 
 
 def _parts(made: Any) -> tuple[Any, list[Any], list[Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,56 +11,15 @@ import refcompiler.runtime.site as site
 from refcompiler.capture.machine import Symbolic
 from refcompiler.runtime.config import config
 from refcompiler.runtime.entry import Entry
-from tests.cpu.capture import (
-    battery,
-    test_breaks,
-    test_containers,
-    test_language,
-    test_modules,
-    test_objects,
-    test_tensors,
-)
+from tests.cpu.capture.battery import battery
 from tests.cpu.capture.oracle import Case, compare, compiling, run
 
 FORCED = ("user-graph-break", "forced")
-#: Instructions of one function at which a break is tried; more are sampled evenly.
-LIMIT = 10
-
-CHOSEN = {
-    test_language: """
-        closure_made_inside nonlocal_tensor global_made_and_deleted default_arguments
-        varargs_and_varkeywords stars_at_the_call unpacking loops recursion comprehensions
-        generator_consumed generator_send_throw_close iteration_tools matching decorators partials
-        cell_deleted keyword_dict_mutated_inside late_binding
-    """,
-    test_objects: """
-        methods_and_properties objects_made_inside attributes_written getattr_hooks descriptors
-        slots super_forms custom_new builtin_subclasses dataclasses_made_inside namedtuples enums
-        metaclasses instance_dict_and_attributes object_graph_shared
-    """,
-    test_tensors: """
-        augmented_assignments view_of_an_argument_written tensor_written_into_a_container
-        setting_items no_grad_block random_numbers gradients several_results
-    """,
-    test_containers: """
-        list_methods dict_methods dict_argument_changed ordered_and_default_dicts deques
-        nested_containers_changed self_referring_containers set_argument_changed user_containers
-    """,
-    test_breaks: """
-        context_managers_without_a_break exceptions_caught_inside break_with_everything_alive
-        break_in_a_loop break_while_handling exception_out_of_the_function
-    """,
-    test_modules: """
-        plain_module sequential_lists_and_dicts buffers_changed forward_hooks counter_written
-    """,
-}
-
-
-def chosen() -> Iterator[Case]:
-    for module, names in CHOSEN.items():
-        by_name = {str(case): case for case in module.cases}
-        for name in names.split():
-            yield by_name[name]
+#: Of the battery's programs, every so many are tried here, at a few instructions.
+EVERY = 9
+FEW = 3
+programs = battery()
+sample = programs[::EVERY]
 
 
 class Forcing:
@@ -130,21 +89,18 @@ def break_at(case: Case, monkeypatch: pytest.MonkeyPatch, limit: int, first: int
     return count
 
 
-@pytest.mark.parametrize("case", list(chosen()), ids=str)
-def test_break_at_each_instruction(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert break_at(case, monkeypatch, LIMIT) > LIMIT
+def test_there_are_enough_programs() -> None:
+    assert len(programs) >= 400
 
 
-@pytest.mark.parametrize("i", range(len(battery.cases)), ids=[str(c) for c in battery.cases])
-def test_battery(i: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few instructions of each; all of them in ``tests/slow``."""
-    assert break_at(battery.cases[i], monkeypatch, 3, first=i) > 20
+@pytest.mark.parametrize("i", range(len(sample)), ids=[str(case) for case in sample])
+def test_break_at_a_few_instructions(i: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All instructions of all programs are tried in ``tests/slow``."""
+    assert break_at(sample[i], monkeypatch, FEW, first=i) > 20
 
 
-@pytest.mark.parametrize("case", list(chosen()), ids=str)
+@pytest.mark.parametrize("case", programs[3 :: 2 * EVERY], ids=str)
 def test_break_after_every_few_instructions(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    native = run(case, None)
-    for every in (2, 5):
-        found, forcing = forced_run(case, monkeypatch, {every}, everywhere=True)
-        assert compare(native, found) > 0
-        assert forcing.forced > 0
+    found, forcing = forced_run(case, monkeypatch, {5}, everywhere=True)
+    assert compare(run(case, None), found) > 0
+    assert forcing.forced > 0

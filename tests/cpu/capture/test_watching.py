@@ -150,20 +150,20 @@ def test_a_finaliser_during_capture_fails_a_case(monkeypatch: pytest.MonkeyPatch
         run(case, compiling("eager"))
 
 
-cases = Cases()
+wrong = Cases()
 
 
-@cases()
+@wrong()
 def called_with_the_same() -> Any:
     return lambda x: x * 2, [(3,), (3,)]
 
 
-@cases()
+@wrong()
 def called_once() -> Any:
     return lambda x: x * 2, [(torch.ones(2),)]
 
 
-@pytest.mark.parametrize("case", cases, ids=str)
+@pytest.mark.parametrize("case", wrong, ids=str)
 def test_a_case_calls_again_with_something_changed(case: Case) -> None:
     with pytest.raises(AssertionError, match="call it again with something changed"):
         check(case)
