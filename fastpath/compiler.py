@@ -29,8 +29,8 @@ def compile_graph(
     A graph that cannot be compiled is run as it is, and ``report.fallback`` says why. Raises
     ``TypeError`` for an unknown option.
     """
-    if options:
-        raise TypeError(f"fastpath has no option {sorted(options)[0]!r}; it takes none")
+    for name in (*options.pop("options", ()), *options):
+        raise TypeError(f"fastpath has no option {name!r}; it takes none")
     numbers = number_inputs(example_inputs)
     if numbers:
         return compile_for_sizes(gm, example_inputs, numbers, compile_graph)

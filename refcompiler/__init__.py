@@ -38,6 +38,18 @@ _PUBLIC = {
     "wrap_numpy": "refcompiler.capture.arrays.wrapping",
     "counters": "refcompiler.runtime.counters",
     "config": "refcompiler.runtime.config",
+    "set_stance": "refcompiler.runtime.stance",
+    **dict.fromkeys(
+        (
+            "keep_portable_guards_unsafe",
+            "keep_tensor_guards_unsafe",
+            "skip_all_guards_unsafe",
+            "skip_guard_on_all_nn_modules_unsafe",
+            "skip_guard_on_globals_unsafe",
+            "skip_guard_on_inbuilt_nn_modules_unsafe",
+        ),
+        "refcompiler.guards.filters",
+    ),
     "list_backends": "refcompiler.backends",
     "lookup_backend": "refcompiler.backends",
     "register_backend": "refcompiler.backends",

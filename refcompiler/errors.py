@@ -1,4 +1,4 @@
-"""The four errors of the front end, named for what they mean.
+"""The errors of the front end, named for what they mean.
 
 The user's own exceptions are never wrapped: they come out as eager raises them.
 """
@@ -24,6 +24,10 @@ class BackendError(RefcompilerError):
 
 class ConstraintViolationError(RefcompilerError):
     """A dimension that was marked dynamic cannot be: the place of the mark, and why."""
+
+
+class RecompileError(RefcompilerError):
+    """A recompile where none is allowed: the guard that failed, and which setting forbids it."""
 
 
 class InternalError(RefcompilerError):

@@ -15,6 +15,7 @@ from specs.breaks import BREAKS
 from specs.guards import GUARDS
 from specs.operators import OPERATORS, Arg, Operator
 from specs.scalars import SCALARS, Scalar
+from specs.stances import STANCES
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "specs"
 NOTE = "<!-- Written by `python -m specs.docs` from the rows in `specs/`. Change those. -->\n"
@@ -186,6 +187,22 @@ def breaks() -> str:
     return NOTE + _BREAKS + table(("reason", "what happened", "hint"), rows)
 
 
+_STANCES = """
+# Stances
+
+What `refcompiler.set_stance` sets for everything that was compiled. *Enters*: code that was
+compiled before may run; *first call*: how the first call of a function runs; *otherwise*: what a
+call does for which no compiled code holds.
+
+"""
+
+
+def stances() -> str:
+    """The page of the stances."""
+    rows = ((f"`{r.name}`", "yes" if r.enters else "no", r.first, r.miss, r.doc) for r in STANCES)
+    return NOTE + _STANCES + table(("stance", "enters", "first call", "otherwise", ""), rows)
+
+
 _OPCODES = """
 # Opcodes
 
@@ -212,6 +229,7 @@ def pages() -> dict[str, str]:
         "guards.md": guards(),
         "breaks.md": breaks(),
         "opcodes.md": opcode_page(),
+        "stances.md": stances(),
     }
 
 

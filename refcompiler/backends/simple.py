@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -26,15 +27,35 @@ def eager(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable:
 
 
 @register_backend(name="inductor")
-def inductor(graph: torch.fx.GraphModule, inputs: list[Any], **options: Any) -> Callable:
-    """torch's own compiler."""
+def inductor(
+    graph: torch.fx.GraphModule,
+    inputs: list[Any],
+    *,
+    mode: str = "default",
+    options: Mapping[str, Any] | None = None,
+) -> Callable:
+    """torch's own compiler. ``mode`` and ``options``: as ``torch.compile`` takes them.
+
+    Errors: ``ValueError`` for a mode or an option that it has not; both name what there is.
+    """
     try:
         from torch._inductor import compile as compile_graph
+        from torch._inductor import list_mode_options, list_options
     except ImportError as error:
         raise UnsupportedError(f"backend 'inductor' needs torch's compiler: {error}") from error
+    modes = list_mode_options()
+    if mode not in modes:
+        raise ValueError(f"inductor has no mode {mode!r}; it has {', '.join(sorted(modes))}")
+    known = set(list_options())
+    for name in options or ():
+        if name.replace("-", "_") not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise ValueError(f"inductor has no option {name!r}{hint}")
+    chosen = {**modes[mode], **(options or {})}
     if not has_symbols(inputs):
-        return compile_graph(graph, inputs, options=options or None)
+        return compile_graph(graph, inputs, options=chosen or None)
     given = torch_symbols(graph, inputs)
-    made = compile_graph(given.graph, given.inputs, options=options or None)
+    made = compile_graph(given.graph, given.inputs, options=chosen or None)
     given.learn()
     return made

@@ -37,6 +37,7 @@ class Plan:
     operations: int
     reason: Reason | None
     values: dict[Any, Any] = field(default_factory=dict)
+    checks: list[tuple[Guard, str]] = field(default_factory=list)  # and the lines of ``source``
 
 
 MISS: Any = type("Miss", (), {"__repr__": lambda self: "MISS", "__slots__": ()})()
@@ -50,13 +51,14 @@ def build(
     pending: Callable[..., Any],
     root: bool,
     recover: Recover | None = None,
+    keep: Callable[[list[Guard]], list[Guard]] | None = None,
 ) -> Plan:
     """The plan of ``captured``.
 
     ``parameters`` are the generated function's, in the order of the sources of kind ``arg``;
     ``compile_graph`` is asked once if there are operations; ``pending(layout, values, exc)``
     makes what a plan answers that ends in a break, unless ``root``, which drives it at once.
-    ``recover`` goes on natively where the graph's run raises.
+    ``recover`` goes on natively where the graph's run raises; ``keep`` chooses among the guards.
     """
     machine = captured.machine
     writer = Writer()
@@ -64,6 +66,8 @@ def build(
     guards = _ordered_guards(captured)
     relations = machine.sizes.guards()
     guards += relations
+    if keep is not None:
+        guards = keep(guards)
     for guard in guards:
         writer.check(guard)
     checks = writer.take()
@@ -83,7 +87,8 @@ def build(
         graph_module, inputs, names = _graph(machine, rebuilder, writer)
         graph_module.meta["refcompiler_writes"] = recorder.mutates
         late = writer.take()
-        assert not late, late
+        assert keep is not None or not late, late
+        reads += late  # what the guards that were left out would have read
         writer.namespace["__graph"] = compile_graph(graph_module, inputs)
         for guard in machine.sizes.guards()[len(relations) :]:  # what the backend decided by
             guards.append(guard)
@@ -129,6 +134,7 @@ def build(
         graph_module,
         recorder.operations,
         captured.reason,
+        checks=writer.checks,
     )
 
 

@@ -20,6 +20,7 @@ class Writer:
     def __init__(self) -> None:
         self.namespace: dict[str, Any] = dict(NAMESPACE)
         self.lines: list[str] = []
+        self.checks: list[tuple[Guard, str]] = []  # each guard, and the line that checks it
         self._constants: dict[int, str] = {}
         self._sources: dict[Source, str] = {}
 
@@ -58,6 +59,7 @@ class Writer:
         condition = KINDS[guard.kind].text(name, guard.wanted(self.read), self.constant)
         if condition != "True":
             self.lines.append(f"if not ({condition}): return __MISS")
+            self.checks.append((guard, self.lines[-1]))
 
     def take(self) -> list[str]:
         """The lines so far; the next ones start afresh."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -30,8 +31,14 @@ class Compiler:
         fullgraph: bool,
         watch: Callable | None = None,
         dynamic: bool | None = None,
+        limit: int | None = None,
+        keep_guards: Callable | None = None,
+        name: str | None = None,
     ):
         self.backend = backend
+        self.name = name  # what the user calls it
+        self.limit = limit
+        self.keep_guards = keep_guards
         self.fullgraph = fullgraph
         self.driver = Driver(backend, self.function, watch, dynamic)
         self.entries: dict[Any, Entry] = {}
@@ -39,7 +46,9 @@ class Compiler:
     def entry(self, code: CodeType, key: Any, title: str) -> Entry:
         found = self.entries.get(key)
         if found is None:
+            title = self.name or title
             found = self.entries[key] = Entry(code, title, self.driver, self.fullgraph)
+            found.limit, found.keep_guards = self.limit, self.keep_guards
         return found
 
     def reset(self) -> None:
@@ -70,15 +79,45 @@ class Compiler:
         return wrap_module(module, own, remake)
 
 
-_COMPILERS: dict[tuple[int, bool, bool | None], tuple[Any, Compiler]] = {}
+_COMPILERS: dict[tuple, tuple[Any, Compiler]] = {}
+_ISOLATED: weakref.WeakSet[Compiler] = weakref.WeakSet()
 
 
-def _compiler(backend: Any, fullgraph: bool, dynamic: bool | None) -> Compiler:
+def _compiler(
+    backend: Any,
+    fullgraph: bool,
+    dynamic: bool | None,
+    mode: str | None,
+    options: Mapping[str, Any],
+    limit: int | None,
+    isolated: bool,
+    name: str | None,
+) -> Compiler:
+    """The compiler of everything that was said in the same way, or one of its own."""
     found = lookup_backend(backend)
-    key = (id(found), fullgraph, dynamic)
-    known = _COMPILERS.get(key)
+    left = dict(options)
+    keep_guards = left.pop("guard_filter_fn", None)
+    if keep_guards is not None and not callable(keep_guards):
+        raise TypeError(f"compile: guard_filter_fn takes a function, not {keep_guards!r}")
+    given: dict[str, Any] = {}
+    if left:
+        given["options"] = left
+    if mode not in (None, "default"):
+        given["mode"] = mode
+    # Equal options that are no plain values are told apart, which costs compilations only.
+    said = tuple(sorted((name, repr(value)) for name, value in left.items()))
+    key = (id(found), fullgraph, dynamic, mode, said, id(keep_guards), limit, name)
+    known = None if isolated else _COMPILERS.get(key)
     if known is None:
-        known = _COMPILERS[key] = (found, Compiler(found, fullgraph, dynamic=dynamic))
+        chosen: Any = found
+        if given:
+            chosen = functools.update_wrapper(functools.partial(found, **given), found)
+        made = Compiler(chosen, fullgraph, None, dynamic, limit, keep_guards, name)
+        known = (found, made)
+        if isolated:
+            _ISOLATED.add(made)
+        else:
+            _COMPILERS[key] = known
     return known[1]
 
 
@@ -88,8 +127,12 @@ def compile(
     backend: str | Callable | None = None,
     fullgraph: bool = False,
     dynamic: bool | None = None,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
     disable: bool = False,
-    **unsupported: Any,
+    name: str | None = None,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
 ) -> Any:
     """Compile a function, a method, an ``nn.Module`` or a callable object.
 
@@ -102,26 +145,33 @@ def compile(
     ``dynamic``: True makes the sizes of tensors and the numbers that a call is given symbols from
     the start (0 and 1 stay constants), False never; None makes those symbols that differ at a
     later compilation (``config.automatic_dynamic_shapes``). Marks on tensors count in each case.
+    ``mode`` and ``options``: given to the backend as keywords of these names, if they say anything;
+    ``options["guard_filter_fn"]`` is the front end's: see :mod:`refcompiler.guards.filters`.
     ``disable``: give back ``model`` as it is.
+    ``name``: what to call it in logs, warnings and counters, instead of its qualified name.
+    ``recompile_limit``: instead of ``config.recompile_limit``.
+    ``isolate_recompiles``: share no compiled code, and no limit, with other calls of ``compile``.
 
-    Errors: ``TypeError`` for what cannot be called, :class:`UnsupportedError` for an unknown
-    backend or an unsupported Python or torch.
+    Errors: ``TypeError`` for what cannot be called or has another type, :class:`UnsupportedError`
+    for an unknown backend or an unsupported Python or torch.
     """
-    if unsupported:
-        raise TypeError(
-            f"compile: this release has no {', '.join(sorted(unsupported))}; "
-            "it takes backend, fullgraph, dynamic and disable"
-        )
     if dynamic is not None and not isinstance(dynamic, bool):
         raise TypeError(f"compile: dynamic takes True, False or None, not {dynamic!r}")
-    for name, value in (("fullgraph", fullgraph), ("disable", disable)):
-        if not isinstance(value, bool):
-            raise TypeError(f"compile: {name} takes True or False, not {value!r}")
+    _check_types(fullgraph, disable, isolate_recompiles, mode, options, name, recompile_limit)
     chosen = DEFAULT_BACKEND if backend is None else backend
+    again = functools.partial(
+        compile,
+        backend=chosen,
+        fullgraph=fullgraph,
+        dynamic=dynamic,
+        mode=mode,
+        options=options,
+        name=name,
+        recompile_limit=recompile_limit,
+        isolate_recompiles=isolate_recompiles,
+    )
     if model is None:
-        return functools.partial(
-            compile, backend=backend, fullgraph=fullgraph, dynamic=dynamic, disable=disable
-        )
+        return functools.partial(again, disable=disable)
     if inspect.isclass(model):
         raise TypeError(
             f"compile: {model.__qualname__} is a class; compile an instance, or its methods"
@@ -133,8 +183,40 @@ def compile(
         )
     if disable or (isinstance(model, FunctionType) and model.__dict__.get(DISABLED)):
         return model
-    remake = functools.partial(compile, backend=chosen, fullgraph=fullgraph, dynamic=dynamic)
-    return wrapped(model, _compiler(chosen, fullgraph, dynamic), remake)
+    compiler = _compiler(
+        chosen,
+        fullgraph,
+        dynamic,
+        mode,
+        options or {},
+        recompile_limit,
+        isolate_recompiles,
+        name,
+    )
+    return wrapped(model, compiler, again)
+
+
+def _check_types(
+    fullgraph: Any,
+    disable: Any,
+    isolated: Any,
+    mode: Any,
+    options: Any,
+    name: Any,
+    limit: Any,
+) -> None:
+    for argument, value in (
+        ("fullgraph", fullgraph), ("disable", disable), ("isolate_recompiles", isolated)
+    ):  # fmt: skip
+        if not isinstance(value, bool):
+            raise TypeError(f"compile: {argument} takes True or False, not {value!r}")
+    for argument, value in (("mode", mode), ("name", name)):
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"compile: {argument} takes a str, not {value!r}")
+    if options is not None and not isinstance(options, Mapping):
+        raise TypeError(f"compile: options takes a dict, not {type(options).__name__}")
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise TypeError(f"compile: recompile_limit takes a positive int, not {limit!r}")
 
 
 def wrapped(model: Any, compiler: Compiler, remake: Callable) -> Any:
@@ -180,6 +262,6 @@ def _python_caller(function: Any) -> FunctionType:
 
 def reset() -> None:
     """Forget everything that was compiled, and the counters; compiled callables stay usable."""
-    for _, compiler in _COMPILERS.values():
+    for compiler in (*[compiler for _, compiler in _COMPILERS.values()], *_ISOLATED):
         compiler.reset()
     counters.clear()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -14,6 +16,10 @@ class Config:
     so that many instances that differ do not use up one another's. The limit of what runs behind
     a graph break is the code object's.
 
+    ``accumulated_recompile_limit``: the same for all that share a code object, together.
+    ``fail_on_recompile_limit_hit``: what passes a limit is a :class:`RecompileError` instead.
+    ``error_on_recompile``: so is every recompile.
+
     ``automatic_dynamic_shapes``: under ``dynamic=None`` a size or number that differs at a later
     compilation becomes a symbol. ``dynamic_sources``: names of arguments and attributes, joined by
     commas, that are symbols from the start (regular expressions, as ``x`` or torch's ``L['x']``).
@@ -22,6 +28,9 @@ class Config:
     """
 
     recompile_limit: int = 8
+    accumulated_recompile_limit: int = 256
+    fail_on_recompile_limit_hit: bool = False
+    error_on_recompile: bool = False
     automatic_dynamic_shapes: bool = False
     capture_scalar_outputs: bool = False
     capture_dynamic_output_shape_ops: bool = False
@@ -36,6 +45,43 @@ class Config:
         if known[name] != "int" and type(value).__name__ != known[name]:
             raise TypeError(f"config.{name} takes a {known[name]}, not {value!r}")
         object.__setattr__(self, name, value)
+
+    def patch(
+        self, changes: Mapping[str, Any] | str | None = None, *value: Any, **more: Any
+    ) -> Patch:
+        """Other settings for a while: a context manager and a decorator.
+
+        ``patch(name=value, ...)``, ``patch({name: value, ...})`` or ``patch(name, value)``.
+        Errors: as for setting them, and nothing is changed then.
+        """
+        if isinstance(changes, str):
+            if len(value) != 1:
+                raise TypeError("config.patch(name, value) takes one name and one value")
+            changes = {changes: value[0]}
+        elif value:
+            raise TypeError("config.patch takes a mapping, a name and a value, or keywords")
+        return Patch(self, {**(changes or {}), **more})
+
+
+class Patch(contextlib.ContextDecorator):
+    """What :meth:`Config.patch` gives; it can be entered again."""
+
+    def __init__(self, owner: Config, changes: dict[str, Any]):
+        trial = Config()
+        for name, value in changes.items():
+            setattr(trial, name, value)
+        self.owner = owner
+        self.changes = changes
+        self.before: list[dict[str, Any]] = []
+
+    def __enter__(self) -> None:
+        self.before.append({name: getattr(self.owner, name) for name in self.changes})
+        for name, value in self.changes.items():
+            setattr(self.owner, name, value)
+
+    def __exit__(self, *error: object) -> None:
+        for name, value in self.before.pop().items():
+            setattr(self.owner, name, value)
 
 
 config = Config()

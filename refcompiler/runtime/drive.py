@@ -18,6 +18,7 @@ from refcompiler.interpreter.signals import Signal
 from refcompiler.plan.build import MISS, Plan
 from refcompiler.plan.resume import Layout, describe
 from refcompiler.runtime.site import _LOCK, STATE, Native, Site, run_new
+from refcompiler.runtime.stance import CURRENT
 
 
 class Pending:
@@ -77,7 +78,7 @@ class Continuation(Site):
                 found = self.find(values)
             if found is not MISS:
                 return found
-            if not Ambient.now().captures:
+            if CURRENT.setting.stance.miss == "eager" or not Ambient.now().captures:
                 return MISS
             with _LOCK:
                 if self.version != version:
@@ -170,10 +171,13 @@ class Driver:
         continuation = self.continuations.get(layout.key)
         if continuation is None:
             continuation = self.continuations[layout.key] = Continuation(layout, self)
-        if continuation.native is not None:
-            stepper.loop()
-            return stepper.result
-        return continuation.enter([*values, stepper.exc])
+        stance = CURRENT.setting.stance
+        if continuation.native is None and stance.enters:
+            found = continuation.enter([*values, stepper.exc])
+            if found is not MISS or stance.miss != "eager" or continuation.stepped:
+                return found
+        stepper.loop()
+        return stepper.result
 
     def reset(self) -> None:
         self.continuations.clear()

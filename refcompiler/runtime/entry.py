@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
+from refcompiler.backends.registry import lookup_backend
 from refcompiler.bytecode.decode import slot_names
 from refcompiler.capture.machine import Symbolic
 from refcompiler.capture.values import External
@@ -19,6 +20,8 @@ from refcompiler.interpreter.registry import program_of
 from refcompiler.plan.build import MISS
 from refcompiler.runtime.drive import Driver
 from refcompiler.runtime.site import _LOCK, STATE, Allowance, FullGraphBreak, Native, Site, run_new
+from refcompiler.runtime.stance import CURRENT
+from specs.stances import Stance
 
 FUNCTION = "__fn"
 
@@ -34,9 +37,11 @@ class Entry(Site):
         self.watch = driver.watch
         self.dynamic = driver.dynamic
         self.allowances: weakref.WeakSet[Allowance] = weakref.WeakSet()
+        self.twins: dict[int, Entry] = {}  # by the backend that a stance forces
 
     def reset(self) -> None:
         super().reset()
+        self.twins.clear()
         for allowance in self.allowances:
             allowance.reset()
 
@@ -55,10 +60,20 @@ class Entry(Site):
         while True:
             if STATE.capturing or self.native is not None:
                 return call_natively(function, values)
+            setting = CURRENT.setting
+            if not setting.plain:
+                if setting.backend is not None and setting.backend is not self.backend:
+                    return self.twin(setting.backend).miss(function, *values)
+                if not setting.stance.enters:
+                    return call_natively(function, values)
             version = self.version
             found = self.find(given)
             if found is not MISS:
                 return found
+            if setting.stance.miss == "eager":
+                return call_natively(function, values)
+            if not self.called and not self.plans and setting.stance.first != "compile":
+                return self.first_call(setting.stance, function, values)
             if not Ambient.now().captures or (allowance is not None and allowance.native):
                 return call_natively(function, values)
             with _LOCK:
@@ -75,6 +90,27 @@ class Entry(Site):
                     break
             return run_new(plan, self, given)
         return self.refuse(function, values, error)
+
+    def twin(self, backend: Callable) -> Entry:
+        """The entry of the same code under another backend."""
+        found = self.twins.get(id(backend))
+        if found is None:
+            driver = Driver(backend, self.driver.callee, self.watch, self.dynamic)
+            found = self.twins[id(backend)] = Entry(self.code, self.title, driver, self.fullgraph)
+            found.limit, found.keep_guards = self.limit, self.keep_guards
+        return found
+
+    def first_call(self, stance: Stance, function: FunctionType, values: Sequence[Any]) -> Any:
+        """A call that is not compiled, but shows which sizes and numbers it had."""
+        given = (function, *values)
+        with _LOCK:
+            self.called = True
+            self.watch_only(lambda machine: self.start(machine, given))
+        if stance.first == "aot_eager":
+            other = self.twin(lookup_backend("aot_eager"))
+            other.called = True
+            return other.miss(function, *values)
+        return call_natively(function, values)
 
     def refuse(self, function: FunctionType, values: Sequence[Any], stop: FullGraphBreak) -> Any:
         """With ``fullgraph`` a break is an error, unless eager raises an error of its own."""

@@ -16,19 +16,29 @@ from refcompiler.ambient import kept
 from refcompiler.capture.dynamic import History, Policy
 from refcompiler.capture.machine import Captured, Symbolic
 from refcompiler.capture.signals import Prepare, Restart
-from refcompiler.errors import BackendError, GraphBreakError, InternalError, UnsupportedError
-from refcompiler.guards.kinds import KINDS, NAMESPACE
+from refcompiler.errors import (
+    BackendError,
+    GraphBreakError,
+    InternalError,
+    RecompileError,
+    UnsupportedError,
+)
+from refcompiler.guards.filters import filtered
+from refcompiler.guards.kinds import KINDS, NAMESPACE, Guard
 from refcompiler.guards.sources import Source
+from refcompiler.interpreter.failures import Failure
 from refcompiler.interpreter.frame import Frame
 from refcompiler.plan.build import MISS, Plan, build
 from refcompiler.plan.failure import Recover, Unanswered
 from refcompiler.plan.rebuild import NotRebuilt
 from refcompiler.runtime.config import config
 from refcompiler.runtime.counters import count
+from refcompiler.runtime.loose import loosened
 from refcompiler.runtime.runs import Checked
+from refcompiler.runtime.stance import CURRENT, Setting
+from refcompiler.runtime.stance import LOCK as _LOCK
 
 log = logging.getLogger("refcompiler")
-_LOCK = threading.RLock()
 
 
 class _State(threading.local):
@@ -75,8 +85,10 @@ class Allowance:
 class Site:
     """Plans of one code object, or of one continuation, under one backend.
 
-    ``entries`` is what the wrappers call: ``entries[0]`` is the plan used last. ``parameters``
-    are the generated functions' parameters.
+    ``entries`` is what the wrappers call: ``entries[0]`` is the plan used last, or, in a stance
+    that is not the default one, what never holds (``blocked``). ``parameters`` are the generated
+    functions' parameters. ``limit``: of the plans, instead of ``config.recompile_limit``.
+    ``keep_guards``: the user's ``guard_filter_fn``.
     """
 
     def __init__(self, title: str, parameters: list[str], backend: Callable, fullgraph: bool):
@@ -92,6 +104,22 @@ class Site:
         self.version = 0  # counts the changes of ``plans``
         self.dynamic: bool | None = False
         self.history = History()
+        self.limit: int | None = None
+        self.keep_guards: Callable | None = None
+        self.given: Sequence[Any] = ()  # what the capture that is going on was called with
+        self.called = False  # by a call that was not to compile
+        self.blocked = False
+        self.loose: tuple[int, list[Callable]] = (-1, [])  # of which version, and the plans
+        CURRENT.add(self)
+
+    def follow(self, setting: Setting) -> None:
+        """Let calls come to the slow path unless ``setting`` is the default."""
+        blocked = not setting.plain
+        if blocked and not self.blocked and self.entries != [always_miss]:
+            self.entries.insert(0, always_miss)
+        if self.blocked and not blocked and len(self.entries) > 1:
+            self.entries.pop(0)
+        self.blocked = blocked
 
     def reset(self) -> None:
         self.version += 1
@@ -99,21 +127,36 @@ class Site:
         self.plans.clear()
         self.history.clear()
         self.native = None
+        self.called = False
 
     # ---- a call whose first entry missed ----------------------------------------------------
 
     def find(self, values: Sequence[Any]) -> Any:
         """Try the other plans; the one that holds comes first from now on."""
+        if self.blocked and CURRENT.setting.loose:
+            for entry in self.loosened():
+                found = entry(*values)
+                if found is not MISS:
+                    return found
+            return MISS
         first, *others = self.entries
         for i, entry in enumerate(others, 1):
             found = entry(*values)
             if found is not MISS:
                 count("cache_hits")
+                front = int(self.blocked)
                 with _LOCK:
                     if i < len(self.entries) and self.entries[i] is entry:
-                        self.entries.insert(0, self.entries.pop(i))
+                        self.entries.insert(front, self.entries.pop(i))
                 return found
         return first(*values)  # which another thread may have put there just now
+
+    def loosened(self) -> list[Callable]:
+        """The plans with only those guards that tell them apart, the newest first."""
+        if self.loose[0] != self.version:
+            with _LOCK:
+                self.loose = (self.version, loosened(self.plans, self.parameters)[::-1])
+        return self.loose[1]
 
     def compile(
         self,
@@ -126,34 +169,69 @@ class Site:
         The limit holds for ``allowance``, or else for the site.
         """
         why = self.explain(values) if self.plans else ""
-        made = len(self.plans) if allowance is None else allowance.made
-        if made >= config.recompile_limit:
-            native = (
-                f"{self.title} was compiled {made} times (config.recompile_limit) and "
-                f"runs natively from now on; the guard that failed last: {why}"
+        if CURRENT.setting.stance.miss == "fail":
+            why = why and f"; the guard that failed: {why}"
+            raise RecompileError(f"the stance is fail_on_recompile, and {self.title} compiles{why}")
+        self.check_limits(allowance, why)
+        if self.plans and config.error_on_recompile:
+            raise RecompileError(
+                f"{self.title} compiles again (config.error_on_recompile); the guard that failed: "
+                f"{why}"
             )
-            (allowance or self).native = native
-            count("fallbacks", native)
-            warnings.warn(native, stacklevel=_stack_level())
-            raise Native(native)
         if self.plans:
             count("recompiles", f"{self.title}: {why}")
             log.info("recompiling %s: %s", self.title, why)
+        self.given = values
         try:
             plan = self.capture(start)
         except NotRebuilt as error:
             raise self.give_up(f"a value of class {error} cannot be rebuilt") from None
         except UnsupportedError as error:
             raise self.give_up(str(error)) from None
+        finally:
+            self.given = ()
         self.plans.append(plan)
         if allowance is not None:
             allowance.made += 1
         self.version += 1
-        if self.entries == [always_miss]:
+        if self.entries == [always_miss] and not self.blocked:
             self.entries[:] = [plan.run]
         else:
-            self.entries.insert(0, plan.run)
+            self.entries.insert(int(self.blocked), plan.run)
         return plan
+
+    def check_limits(self, allowance: Allowance | None, why: str) -> None:
+        """:class:`Native`, with one warning, or an error where the limits allow no other plan."""
+        made = len(self.plans) if allowance is None else allowance.made
+        name, limit = "config.recompile_limit", config.recompile_limit
+        if self.limit is not None:
+            name, limit = "compile's recompile_limit", self.limit
+        if made < limit:
+            made = len(self.plans)
+            name, limit = "config.accumulated_recompile_limit", config.accumulated_recompile_limit
+            if made < limit:
+                return
+        text = f"{self.title} was compiled {made} times ({name})"
+        if config.fail_on_recompile_limit_hit or self.fullgraph:
+            reason = "fullgraph=True" if self.fullgraph else "config.fail_on_recompile_limit_hit"
+            raise RecompileError(f"{text}, and {reason}; the guard that failed: {why}")
+        native = f"{text} and runs natively from now on; the guard that failed last: {why}"
+        (allowance or self).native = native
+        count("fallbacks", native)
+        warnings.warn(native, stacklevel=_stack_level())
+        raise Native(native)
+
+    def watch_only(self, start: Callable[[Symbolic], Frame]) -> None:
+        """Capture for what a later capture learns from it: which sizes and numbers change."""
+        STATE.capturing = True
+        machine = Symbolic({}, self.policy())
+        try:
+            machine.capture(start(machine))
+        except Exception as error:  # whatever it is, the call that compiles will say so
+            log.debug("%s: nothing learnt from the first call: %s", self.title, error)
+        finally:
+            machine.close()
+            STATE.capturing = False
 
     def give_up(self, why: str) -> Native:
         if self.fullgraph:
@@ -184,6 +262,8 @@ class Site:
                     if signal.step in stops:
                         raise NotRebuilt(signal.context) from None
                     stops[signal.step] = (signal.row, signal.context)
+                except Failure as failure:
+                    raise failure.as_error() from None
                 finally:
                     machine.close()
         finally:
@@ -262,6 +342,7 @@ class Site:
             self.pending(),
             root=True,
             recover=recover,
+            keep=self.kept_guards if self.keep_guards is not None else None,
         )
         count("captures")
         if self.watch is not None:
@@ -273,6 +354,12 @@ class Site:
 
     def pending(self) -> Callable:
         raise NotImplementedError
+
+    def kept_guards(self, guards: list[Guard]) -> list[Guard]:
+        """The guards that the user's filter leaves."""
+        arguments = dict(zip(self.parameters, self.given, strict=True))
+        assert self.keep_guards is not None
+        return filtered(self.keep_guards, guards, lambda source: read(source, arguments))
 
     # ---- the backend ------------------------------------------------------------------------
 

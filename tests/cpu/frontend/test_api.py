@@ -171,8 +171,15 @@ def test_what_cannot_be_compiled_is_refused_in_one_line():
         refcompiler.compile(3)
     with pytest.raises(TypeError, match="fullgraph takes True or False"):
         refcompiler.compile(len, fullgraph="yes")
-    with pytest.raises(TypeError, match="this release has no mode, options"):
-        refcompiler.compile(len, mode="max-autotune", options={})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'model_name'"):
+        refcompiler.compile(len, model_name="m")
+    with pytest.raises(TypeError, match="options takes a dict, not list"):
+        refcompiler.compile(len, options=[])
+    with pytest.raises(TypeError, match="recompile_limit takes a positive int, not 0"):
+        refcompiler.compile(len, recompile_limit=0)
+    for wrong in ({"mode": "max-autotune"}, {"options": {"max_autotune": True}}):
+        with pytest.raises(refcompiler.errors.BackendError, match="fastpath has no option 'm"):
+            refcompiler.compile(lambda x: x + 1, **wrong)(torch.ones(2))
     with pytest.raises(TypeError, match="dynamic takes True, False or None"):
         refcompiler.compile(len, dynamic=1)
     with pytest.raises(refcompiler.errors.UnsupportedError, match="did you mean 'eager'.*Known:"):

@@ -1,0 +1,145 @@
+"""The stance: what compiled callables do at a call, for all of them at once.
+
+A call in the default stance pays nothing for it: in any other one the first entry of every site
+never holds, so that calls come to the site's slow path, which asks here.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from refcompiler.backends.registry import lookup_backend
+from refcompiler.capture.models.registry import model
+from refcompiler.errors import GraphBreakError, UnsupportedError
+from refcompiler.interpreter.failures import Failure
+from specs.stances import STANCES, Stance
+
+
+class Setting(NamedTuple):
+    """``backend``: compiles everything instead of the backends that were given, unless None.
+    ``loose``: only the guards that tell a site's plans apart are checked.
+    """
+
+    stance: Stance
+    loose: bool
+    backend: Callable | None
+
+    @property
+    def plain(self) -> bool:
+        return self.stance.name == "default" and not self.loose and self.backend is None
+
+
+#: Held while a site's plans change, and while something is compiled.
+LOCK = threading.RLock()
+DEFAULT = Setting(STANCES["default"], False, None)
+
+
+class _Current:
+    """The setting, and the sites that follow it."""
+
+    def __init__(self) -> None:
+        self.setting = DEFAULT
+        self.sites: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def add(self, site: Any) -> None:
+        with LOCK:
+            self.sites.add(site)
+            site.follow(self.setting)
+
+    def set(self, setting: Setting) -> None:
+        with LOCK:
+            self.setting = setting
+            for site in list(self.sites):
+                site.follow(setting)
+
+
+CURRENT = _Current()
+
+
+class set_stance:
+    """Set what compiled callables do; the stance stays until another one is set.
+
+    As ``torch.compiler.set_stance``, for what :func:`refcompiler.compile` compiled: usable as a
+    function, as a context manager and as a decorator, which set the stance before back.
+
+    ``stance``: one of ``"default"``, ``"force_eager"``, ``"eager_on_recompile"``,
+    ``"fail_on_recompile"``, ``"eager_then_compile"`` and ``"aot_eager_then_compile"``.
+    ``skip_guard_eval_unsafe``: check only those guards that tell the compiled versions of a
+    function apart. Unsafe: what else has changed is not noticed.
+    ``force_backend``: a backend that compiles everything instead of those that were given; for the
+    default stance only.
+
+    Errors: ``ValueError`` for an unknown stance or a backend beside another stance, ``TypeError``
+    for other types, :class:`UnsupportedError` for an unknown backend; inside a compiled function it
+    is an error of the call that compiles.
+    """
+
+    def __init__(
+        self,
+        stance: str = "default",
+        *,
+        skip_guard_eval_unsafe: bool = False,
+        force_backend: str | Callable | None = None,
+    ):
+        if callable(stance):
+            raise TypeError("set_stance: as a decorator it takes a stance: @set_stance('default')")
+        if stance not in STANCES:
+            known = ", ".join(row.name for row in STANCES)
+            raise ValueError(f"set_stance: no stance is named {stance!r}; there are {known}")
+        if not isinstance(skip_guard_eval_unsafe, bool):
+            raise TypeError(
+                f"set_stance: skip_guard_eval_unsafe takes True or False, not "
+                f"{skip_guard_eval_unsafe!r}"
+            )
+        backend = None
+        if force_backend is not None:
+            if stance != "default":
+                raise ValueError(
+                    f"set_stance: force_backend goes with the default stance, not with {stance!r}"
+                )
+            backend = lookup_backend(force_backend)
+        if STANCES[stance].first == "aot_eager":
+            try:
+                lookup_backend("aot_eager")
+            except UnsupportedError as error:
+                raise UnsupportedError(f"set_stance: {stance!r} needs a backend: {error}") from None
+        self.setting = Setting(STANCES[stance], skip_guard_eval_unsafe, backend)
+        self.before = CURRENT.setting
+        CURRENT.set(self.setting)
+
+    def __call__(self, function: Callable) -> Callable:
+        CURRENT.set(self.before)
+        setting = self.setting
+
+        @functools.wraps(function)
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            before = CURRENT.setting
+            CURRENT.set(setting)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                CURRENT.set(before)
+
+        return inside
+
+    def __enter__(self) -> None:
+        CURRENT.set(self.setting)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        CURRENT.set(self.before)
+
+
+@model(set_stance)
+def _set_inside(machine: Any, frame: Any, args: Any, kwargs: Any) -> Any:
+    text = "set_stance is called inside a compiled function; call it outside of it"
+    raise Failure(GraphBreakError(text), frame.code.co_qualname)

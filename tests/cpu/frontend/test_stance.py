@@ -1,0 +1,351 @@
+"""Stances, recompile limits and settings: what compiled functions do at a call."""
+
+import gc
+import threading
+import warnings
+
+import pytest
+import torch
+
+import refcompiler
+from refcompiler.errors import BackendError, GraphBreakError, RecompileError, UnsupportedError
+from refcompiler.runtime.stance import CURRENT
+from specs.stances import STANCES
+
+
+class Backend:
+    """Runs graphs as they are, and counts them."""
+
+    def __init__(self):
+        self.graphs = self.runs = 0
+
+    def __call__(self, graph, inputs, **given):
+        self.graphs += 1
+        self.given = given
+
+        def run(*args):
+            self.runs += 1
+            return graph.forward(*args)
+
+        return run
+
+
+def made(function=None, **options):
+    """A fresh function, compiled, and its backend."""
+    backend = Backend()
+
+    def double(x):
+        return x * 2
+
+    return refcompiler.compile(function or double, backend=backend, **options), backend
+
+
+X, Y, Z = torch.ones(3), torch.ones(4), torch.ones(5)
+
+
+def test_every_stance_has_a_name_that_can_be_set():
+    for row in STANCES:
+        if row.first == "aot_eager" and "aot_eager" not in refcompiler.list_backends(None):
+            continue
+        with refcompiler.set_stance(row.name):
+            compiled, backend = made()
+            if row.miss == "fail":
+                with pytest.raises(RecompileError, match="the stance is fail_on_recompile"):
+                    compiled(X)
+            else:
+                assert torch.equal(compiled(X), X * 2)
+            assert backend.graphs == (row.name == "default")
+    assert len(STANCES) == 6
+
+
+def test_force_eager_runs_no_compiled_code():
+    compiled, backend = made()
+    compiled(X)
+    with refcompiler.set_stance("force_eager"):
+        assert torch.equal(compiled(X), X * 2) and torch.equal(compiled(Y), Y * 2)
+        assert (backend.graphs, backend.runs) == (1, 1)
+    compiled(X)
+    assert (backend.graphs, backend.runs) == (1, 2)
+
+
+def test_eager_on_recompile_uses_what_there_is():
+    compiled, backend = made()
+    compiled(X)
+    compiled(Y)
+    with refcompiler.set_stance("eager_on_recompile"):
+        for x in (X, Y, Z, X):
+            assert torch.equal(compiled(x), x * 2)
+        assert (backend.graphs, backend.runs) == (2, 5)
+    compiled(Z)
+    assert backend.graphs == 3
+
+
+def test_fail_on_recompile_names_the_guard():
+    compiled, backend = made()
+    compiled(X)
+    with refcompiler.set_stance("fail_on_recompile"):
+        compiled(X)
+        with pytest.raises(RecompileError, match=r"double compiles; the guard that failed.*\(4,\)"):
+            compiled(Y)
+    assert (backend.graphs, backend.runs) == (1, 2)
+
+
+def test_eager_then_compile_compiles_once_for_sizes_that_differ():
+    compiled, backend = made()
+    with refcompiler.config.patch(automatic_dynamic_shapes=True):
+        with refcompiler.set_stance("eager_then_compile"):
+            for count in (5, 6, 7, 11):
+                assert torch.equal(compiled(torch.ones(count)), torch.full((count,), 2.0))
+    assert (backend.graphs, backend.runs) == (1, 3)
+
+
+def test_a_forced_backend_compiles_everything_and_leaves_the_rest():
+    compiled, backend = made()
+    other = Backend()
+    compiled(X)
+    with refcompiler.set_stance(force_backend=other):
+        compiled(X)
+        compiled(X)
+    compiled(X)
+    assert (backend.graphs, backend.runs) == (1, 2)
+    assert (other.graphs, other.runs) == (1, 2)
+    module = torch.nn.Linear(3, 2)
+    layer, backend = made(module)
+    with refcompiler.set_stance(force_backend=other), torch.no_grad():
+        assert torch.equal(layer(X), module(X))
+    assert backend.graphs == 0 and other.graphs == 2
+
+
+def test_skipped_guards_are_those_that_all_versions_share():
+    class Scale(torch.nn.Module):
+        factor = 2
+
+        def forward(self, x):
+            return x * self.factor
+
+    module = Scale()
+    compiled, backend = made(module)
+    compiled(X)
+    compiled(Y)
+    with refcompiler.set_stance(skip_guard_eval_unsafe=True):
+        assert torch.equal(compiled(X), X * 2) and torch.equal(compiled(Y), Y * 2)
+        module.factor = 3  # which nobody looks at now
+        assert torch.equal(compiled(X), X * 2) and torch.equal(compiled(Y), Y * 2)
+        assert backend.graphs == 2
+        compiled(Z)  # sizes tell the versions apart
+        assert backend.graphs == 3
+    assert torch.equal(compiled(X), X * 3)
+
+
+def test_a_break_under_each_stance():
+    def broken(x):
+        y = x + 1
+        torch._dynamo.graph_break()
+        return y * 2
+
+    compiled, backend = made(broken)
+    compiled(X)
+    assert backend.graphs == 2
+    for stance in ("force_eager", "eager_on_recompile"):
+        with refcompiler.set_stance(stance):
+            for x in (X, Y):
+                assert torch.equal(compiled(x), (x + 1) * 2)
+    assert backend.graphs == 2
+    with refcompiler.set_stance("fail_on_recompile"):
+        assert torch.equal(compiled(X), (X + 1) * 2)
+
+
+def test_as_function_decorator_and_context():
+    compiled, backend = made()
+
+    @refcompiler.set_stance("force_eager")
+    def inside(x):
+        return compiled(x)
+
+    compiled(X)
+    inside(X)
+    assert backend.runs == 1 and inside.__name__ == "inside"
+    with refcompiler.set_stance("force_eager"):
+        with refcompiler.set_stance("default"):
+            compiled(X)
+        compiled(X)
+    assert backend.runs == 2
+    try:
+        refcompiler.set_stance("force_eager")
+        compiled(X)
+        other, new = made()
+        other(X)
+    finally:
+        refcompiler.set_stance("default")
+    assert backend.runs == 2 and new.graphs == 0
+    compiled(X)
+    assert backend.runs == 3
+
+
+def test_what_set_stance_refuses():
+    def sets(x):
+        refcompiler.set_stance("force_eager")
+        return x + 1
+
+    compiled, _ = made(sets)
+    with pytest.raises(GraphBreakError, match="set_stance is called inside a compiled function"):
+        compiled(X)
+    with pytest.raises(ValueError, match="no stance is named 'eager'; there are default, force"):
+        refcompiler.set_stance("eager")
+    with pytest.raises(ValueError, match="force_backend goes with the default stance"):
+        refcompiler.set_stance("force_eager", force_backend="eager")
+    with pytest.raises(TypeError, match="skip_guard_eval_unsafe takes True or False"):
+        refcompiler.set_stance("default", skip_guard_eval_unsafe=1)
+    with pytest.raises(TypeError, match="as a decorator it takes a stance"):
+        refcompiler.set_stance(lambda x: x)
+    with pytest.raises(UnsupportedError, match="no backend is named 'egaer'"):
+        refcompiler.set_stance(force_backend="egaer")
+    other, backend = made()
+    other(X)
+    assert backend.graphs == 1  # nothing of this has set anything
+
+
+def test_stances_of_threads_and_of_functions_that_are_gone():
+    compiled, backend = made()
+    compiled(X)
+    failures = []
+
+    def work():
+        for _ in range(200):
+            if not torch.equal(compiled(X), X * 2):
+                failures.append("wrong")
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for i in range(100):
+        refcompiler.set_stance("force_eager" if i % 2 else "eager_on_recompile")
+    refcompiler.set_stance("default")
+    for thread in threads:
+        thread.join()
+    assert not failures and backend.graphs == 1
+
+
+def test_a_function_that_is_gone_is_not_kept_by_the_stances():
+    gc.collect()
+    before = len(CURRENT.sites)
+    compiled, backend = made(isolate_recompiles=True)
+    compiled(X)
+    assert len(CURRENT.sites) == before + 1 and backend.graphs == 1
+    del compiled
+    gc.collect()
+    assert len(CURRENT.sites) == before
+
+
+# ---- limits ----------------------------------------------------------------------------------
+
+
+def sized(compiled, counts):
+    for count in counts:
+        assert torch.equal(compiled(torch.ones(count)), torch.full((count,), 2.0))
+
+
+def test_a_limit_of_one_call_of_compile():
+    compiled, backend = made(recompile_limit=2, name="doubling", dynamic=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        sized(compiled, (3, 4, 5, 6))
+    (warning,) = caught
+    assert str(warning.message).startswith("doubling was compiled 2 times (compile's recompile_lim")
+    assert warning.filename == __file__ and backend.graphs == 2
+
+
+def test_a_limit_may_be_an_error():
+    compiled, _ = made(recompile_limit=2, fullgraph=True, dynamic=False)
+    sized(compiled, (3, 4))
+    with pytest.raises(RecompileError, match="2 times .*, and fullgraph=True; the guard that fail"):
+        compiled(Z)
+    sized(compiled, (3, 4))
+    compiled, _ = made(recompile_limit=2, dynamic=False)
+    with refcompiler.config.patch(fail_on_recompile_limit_hit=True):
+        sized(compiled, (3, 4))
+        with pytest.raises(RecompileError, match="config.fail_on_recompile_limit_hit"):
+            compiled(Z)
+    compiled, _ = made(dynamic=False)
+    with refcompiler.config.patch("error_on_recompile", True):
+        sized(compiled, (3, 3))
+        with pytest.raises(RecompileError, match="config.error_on_recompile"):
+            compiled(Y)
+
+
+def test_an_accumulated_limit_counts_all_modules_of_a_class():
+    class Add(torch.nn.Module):
+        def __init__(self, n):
+            super().__init__()
+            self.n = n
+
+        def forward(self, x):
+            return x + self.n
+
+    backend = Backend()
+    with refcompiler.config.patch(accumulated_recompile_limit=3), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for n in range(6):
+            compiled = refcompiler.compile(Add(f"{n}" and n + 0.5), backend=backend, dynamic=False)
+            assert torch.equal(compiled(X), X + n + 0.5)
+    assert backend.graphs == 3
+
+
+def test_isolated_calls_share_nothing():
+    def double(x):
+        return x * 2
+
+    backend = Backend()
+    shared = [refcompiler.compile(double, backend=backend) for _ in range(2)]
+    apart = [
+        refcompiler.compile(double, backend=backend, isolate_recompiles=True) for _ in range(2)
+    ]
+    for compiled in shared:
+        compiled(X)
+    assert backend.graphs == 1
+    for compiled in apart:
+        compiled(X)
+    assert backend.graphs == 3
+    refcompiler.reset()
+    apart[0](X)
+    assert backend.graphs == 4
+
+
+# ---- settings --------------------------------------------------------------------------------
+
+
+def test_patched_settings_come_back():
+    config = refcompiler.config
+    before = config.recompile_limit
+
+    @config.patch(recompile_limit=3)
+    def inside():
+        with config.patch({"recompile_limit": 5, "error_on_recompile": True}):
+            assert config.recompile_limit == 5 and config.error_on_recompile
+        return config.recompile_limit
+
+    assert inside() == 3 and inside() == 3 and config.recompile_limit == before
+    with pytest.raises(AttributeError, match="no setting 'recompile_limits'"):
+        config.patch(recompile_limit=4, recompile_limits=3)
+    with pytest.raises(TypeError, match="takes a positive int"):
+        config.patch("recompile_limit", 0)
+    assert config.recompile_limit == before
+
+
+# ---- what is passed on to the backend --------------------------------------------------------
+
+
+def test_mode_and_options_reach_the_backend():
+    compiled, backend = made(mode="max-autotune", options={"depth": 3})
+    compiled(X)
+    assert backend.given == {"mode": "max-autotune", "options": {"depth": 3}}
+    compiled, backend = made(mode="default", options={})
+    compiled(X)
+    assert backend.given == {}
+    for options, text in (
+        ({"mode": "fast"}, "inductor has no mode 'fast'; it has"),
+        ({"options": {"max_autotun": True}}, "inductor has no option 'max_autotun'; did you mean"),
+    ):
+        wrong = refcompiler.compile(lambda x: x + 1, backend="inductor", **options)
+        with pytest.raises(BackendError, match=text):
+            wrong(X)
