@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import types
 from collections.abc import Mapping, Sequence
 from types import FunctionType
@@ -38,7 +39,7 @@ class Instances(NativeCalls):
     def call_class(self, frame: Any, cls: type, args: Sequence, kwargs: Mapping) -> Any:
         meta_call = find(type(cls), "__call__")[1]
         if type(meta_call) is FunctionType:
-            if cls.__module__ == "enum" or hasattr(cls, "_member_map_"):
+            if issubclass(type(cls), enum.EnumMeta):
                 return self.call_pure(cls, args, kwargs)
             return self.call(frame, meta_call, (cls, *args), kwargs)
         return self.make_instance(frame, cls, args, kwargs)

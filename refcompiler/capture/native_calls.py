@@ -23,7 +23,7 @@ from refcompiler.capture.marking.marked import (
 )
 from refcompiler.capture.models.printing import is_plain, printed
 from refcompiler.capture.models.registry import OPERATION_MODELS
-from refcompiler.capture.natively import interpreting, natively
+from refcompiler.capture.natively import natively
 from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.operators import Operators, Pulled
 from refcompiler.capture.policy import (
@@ -337,7 +337,7 @@ class NativeCalls(Operators):
             return known[1]
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            with interpreting():
+            with called_back(self):
                 return self.force(self.invoke(self.frame, function, args, kwargs))
 
         self.callbacks[id(function)] = (function, call)

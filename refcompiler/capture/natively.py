@@ -16,7 +16,7 @@ from typing import Any
 from torch._subclasses.fake_tensor import FakeTensor
 
 from refcompiler.capture.observe import CONSTANT_TYPES
-from refcompiler.capture.signals import Restart
+from refcompiler.capture.signals import Break, Restart
 from refcompiler.interpreter.tracebacks import DRIVERS
 
 #: Packages whose Python code may run natively while capturing.
@@ -98,3 +98,17 @@ def interpreting() -> Iterator[None]:
     finally:
         if watching:
             sys.setprofile(_spy)
+
+
+@contextlib.contextmanager
+def called_back(machine: Any) -> Iterator[None]:
+    """As :func:`interpreting`, where C code has changed its own state already.
+
+    An iterator in C that gets an error instead of an item is over, so a break in here is one
+    before the instruction, in a new capture.
+    """
+    with interpreting():
+        try:
+            yield
+        except Break as signal:
+            raise Restart(machine.steps, signal.row, signal.context) from signal

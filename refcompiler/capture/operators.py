@@ -17,9 +17,10 @@ from refcompiler.capture.assignment import Assignment
 from refcompiler.capture.iterators import shadow_generator, view_of
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.models.printing import operand
-from refcompiler.capture.natively import interpreting, is_quiet, natively
+from refcompiler.capture.natively import is_quiet, natively
 from refcompiler.capture.observe import CONSTANT_TYPES, MAPPINGS, SEQUENCES, SETS
 from refcompiler.capture.signals import Break
+from refcompiler.capture.stepping import COMPOSED, step
 from refcompiler.capture.values import External, Lazy, Run
 from refcompiler.interpreter.continued import Switch
 from refcompiler.interpreter.frame import UNSET
@@ -465,6 +466,8 @@ class Operators(Assignment):
         kind = type(value)
         if kind is GeneratorType:
             return resumable(value)
+        if kind in COMPOSED:
+            return self.stepping(value) is not None
         if not is_heap(kind) or issubclass(kind, torch.Tensor):
             return False
         if self.method_of(kind, "__iter__") is not UNSET:
@@ -472,6 +475,18 @@ class Operators(Assignment):
         if find(kind, "__iter__")[1] is not UNSET:
             return self.method_of(kind, "__next__") is not UNSET
         return self.method_of(kind, "__getitem__") is not UNSET
+
+    def unwrapped(self, value: Any) -> Any:
+        return value.iterator if type(value) is Pulled else value
+
+    def stepping(self, iterator: Any) -> Run | None:
+        """What is left to do for the next item, if that runs Python code."""
+        kind = type(iterator)
+        if kind in COMPOSED:
+            return step(self, iterator)
+        if self.method_of(kind, "__next__") is not UNSET:
+            return self.run_special(iterator, "__next__")
+        return None
 
     def delegate(self, iterator: Any) -> Any:
         iterator = self.force(iterator)
@@ -556,17 +571,21 @@ class Operators(Assignment):
 class Pulled:
     """An iterator of the symbolic domain as something that C code may iterate."""
 
-    __slots__ = ("machine", "iterator")
+    __slots__ = ("machine", "iterator", "passing")
 
     def __init__(self, machine: Operators, iterator: Any):
         self.machine = machine
         self.iterator = iterator
+        self.passing = 0  # items that were taken from the iterator itself
 
     def __iter__(self) -> Pulled:
         return self
 
     def __next__(self) -> Any:
-        with interpreting():
+        if self.passing:
+            self.passing -= 1
+            return None
+        with called_back(self.machine):
             found = self.machine.next(self.iterator)
             if found is UNSET:
                 raise StopIteration
@@ -582,7 +601,7 @@ class Delegate(Pulled):
         machine, iterator = self.machine, self.iterator
         if machine.method_of(type(iterator), "__next__") is UNSET:
             return super().__next__()
-        with interpreting():  # its StopIteration has a value
+        with called_back(machine):  # its StopIteration has a value
             return machine.force(machine.call_special(iterator, "__next__"))
 
     def __getattr__(self, name: str) -> Any:
