@@ -23,6 +23,7 @@ from gc import get_referents
 from types import (
     BuiltinFunctionType,
     CodeType,
+    FrameType,
     FunctionType,
     MethodType,
     MethodWrapperType,
@@ -31,6 +32,7 @@ from types import (
 from typing import Any
 from weakref import ref
 
+from refcompiler.bytecode.decode import Program
 from refcompiler.interpreter.binding import VARARGS, VARKEYWORDS, parameters_of
 from refcompiler.interpreter.current import CURRENT
 from refcompiler.interpreter.frame import UNSET, Frame
@@ -108,26 +110,26 @@ _LOAD_CELL = "LOAD_CLOSURE" if dis.opmap.get("LOAD_CLOSURE", 256) < 256 else "LO
 def _enter(entry: Entry, given: tuple[Any, ...]) -> Any:
     """What an entry calls: ``given`` are its arguments and cells."""
     machine = CURRENT.get(get_ident())
-    native = _native_frame(1)
-    code = entry.code
     if machine is None:
-        return _natively(code, native.f_globals, given)
-    program = program_of(code)
-    parameters = program.parameters
-    cells = len(code.co_freevars)
-    blank = [UNSET] * (parameters.size - len(given))
+        return _natively(entry.code, _native_frame(1).f_globals, given)
+    program = program_of(entry.code)
+    if program.parameters.suspends:
+        return machine.make_generator(_frame(program, _native_frame(1), given))
+    found = machine.reenter(_frame(program, _native_frame(1), given))
+    if id(type(found)) not in KNOWN:
+        meet(found)
+    return found
+
+
+def _frame(program: Program, native: FrameType, given: tuple[Any, ...]) -> Frame:
+    """The frame of a call whose native frame is given."""
+    cells = len(program.code.co_freevars)
+    blank = [UNSET] * (program.parameters.size - len(given))
     if cells:
         fast = [*given[:-cells], *blank, *given[-cells:]]
     else:
         fast = [*given, *blank]
-    frame = Frame(program, native.f_globals, native.f_builtins, None, fast)
-    del native
-    if parameters.suspends:
-        return machine.make_generator(frame)
-    found = machine.reenter(frame)
-    if id(type(found)) not in KNOWN:
-        meet(found)
-    return found
+    return Frame(program, native.f_globals, native.f_builtins, None, fast)
 
 
 def _natively(code: CodeType, globals_: dict[str, Any], given: tuple[Any, ...]) -> Any:
@@ -155,7 +157,7 @@ SILENT: frozenset[int] = frozenset(
     map(id, (int, float, complex, bool, str, bytes, bytearray, type(None), range, slice))
 )
 #: What is done with an instance of any other type that was met before.
-_ACTIONS: dict[int, Callable[[Any], None]] = {}
+_ACTIONS: dict[int, Callable[[Any, int], None]] = {}
 #: Classes whose namespaces were gone through, and the references that say when they are gone.
 SEEN: dict[int, Any] = {}
 #: The functions that have an entry, by their ids: references to them, and the entries.
@@ -207,26 +209,29 @@ _CONTAINERS = frozenset(map(id, (list, tuple, dict, set, frozenset, deque)))
 
 
 def _bases(cls: type) -> tuple[type, ...]:
-    return _MRO(cls) or cls.__mro__  # a type of C code may not be ready before it is asked
+    # A type of C code may not be ready before it is asked, and a class has none while it is made.
+    return _MRO(cls) or cls.__mro__ or ()
 
 
-def _meet(value: Any) -> None:
+def _meet(value: Any, depth: int = 0) -> None:
     kind = type(value)
     action = _ACTIONS.get(id(kind))
     if action is None:
         _look_through(kind)
-        for base in _bases(kind):
+        bases = _bases(kind)
+        for base in bases:
             action = _HOLDERS.get(base) if type(base) is type else None
             if action is not None:
                 _ACTIONS[id(kind)] = action
                 break
         else:
-            KNOWN.add(id(kind))
+            if bases:
+                KNOWN.add(id(kind))
             return
-    action(value)
+    action(value, depth)
 
 
-def _look_through(cls: type) -> None:
+def _look_through(cls: type, depth: int = 0) -> None:
     """Give the functions that ``cls`` and its bases define their entries."""
     for base in _bases(cls):
         if id(base) not in SEEN:
@@ -254,7 +259,7 @@ def _meet_attribute(value: Any) -> None:
 _BINDS = ("__get__", "__set__", "__delete__", "__set_name__")
 
 
-def give_entry(function: FunctionType) -> None:
+def give_entry(function: FunctionType, depth: int = 0) -> None:
     """Let C code that calls ``function`` enter the interpreter."""
     code = function.__code__
     if id(code) in ENTRIES or id(code) in NATIVE_CODES or code.co_flags & _PLAIN != _PLAIN:
@@ -330,25 +335,33 @@ def _forget_function(reference: Any) -> None:
 # ---- objects that lead to functions ----------------------------------------------------------
 
 
-def _meet_all(values: Iterable[Any]) -> None:
-    for value in values:
-        if id(type(value)) not in KNOWN:
-            _meet(value)
+#: So deep are such objects followed that were made outside of the interpreter, and hold others.
+_DEPTH = 4
 
 
-def _parts(value: Any) -> None:
-    _meet_all(get_referents(value))
+def _meet_all(values: Iterable[Any], depth: int) -> None:
+    if depth < _DEPTH:
+        for value in values:
+            if id(type(value)) not in KNOWN:
+                _meet(value, depth + 1)
 
 
-def _module(module: Any) -> None:
+def _parts(value: Any, depth: int) -> None:
+    _meet_all(get_referents(value), depth)
+
+
+def _module(module: Any, depth: int) -> None:
     """C code calls the module's own ``__getattr__``."""
-    found = ModuleType.__dict__["__dict__"].__get__(module)
+    found = _MODULE_DICT(module)
     if found is not None and "__getattr__" in found:
-        _meet_all((found["__getattr__"],))
+        _meet_all((found["__getattr__"],), depth)
 
 
-def _factory(value: Any) -> None:
-    _meet_all((_DEFAULT(value),))
+def _factory(value: Any, depth: int) -> None:
+    _meet_all((_DEFAULT(value),), depth)
+
+
+_MODULE_DICT: Any = ModuleType.__dict__["__dict__"].__get__
 
 
 _DEFAULT: Any = defaultdict.__dict__["default_factory"].__get__
@@ -356,7 +369,7 @@ _CACHE: Any = type(functools.lru_cache(_sample))
 
 #: By type: what is done with an instance. The rest of C's types hold nothing that they call, or
 #: got it as an argument.
-_HOLDERS: dict[type, Callable[[Any], None]] = {
+_HOLDERS: dict[type, Callable[[Any, int], None]] = {
     type: _look_through,
     FunctionType: give_entry,
     ModuleType: _module,

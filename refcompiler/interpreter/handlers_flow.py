@@ -192,13 +192,13 @@ def for_iter(m: Machine, f: Frame, target: int) -> None:
 @op("UNPACK_SEQUENCE")
 def unpack_sequence(m: Machine, f: Frame, count: int) -> None:
     value = f.stack[-1]
-    items = _unpack(m, value, count, count)
+    items = _unpack(m, value, count, None)
     f.stack.pop()
     f.stack.extend(reversed(items))
 
 
-def _unpack(m: Machine, value: Any, least: int, most: int | None) -> list[Any]:
-    """Items of ``value``, at least ``least`` and, unless ``most`` is None, no more than that."""
+def _unpack(m: Machine, value: Any, count: int, after: int | None) -> list[Any]:
+    """``count`` items of ``value``; with ``after`` all of them, that many more at the least."""
     try:
         iterator = iter(m.items_of(value))
         complaint = None
@@ -209,12 +209,16 @@ def _unpack(m: Machine, value: Any, least: int, most: int | None) -> list[Any]:
             raise complaint
         raise TypeError(f"cannot unpack non-iterable {m.type_of(value).__name__} object")
     items: list[Any] = []
-    for item in iterator:
-        if most is not None and len(items) == most:
-            raise ValueError(f"too many values to unpack (expected {most})")
+    while len(items) < count and (item := next(iterator, UNSET)) is not UNSET:
         items.append(item)
+    if len(items) == count:
+        if after is not None:
+            items += iterator  # which is asked for an iterator again, but only here
+        elif next(iterator, UNSET) is not UNSET:
+            raise ValueError(f"too many values to unpack (expected {count})")
+    least = count + (after or 0)
     if len(items) < least:
-        at_least = "" if most is not None else "at least "
+        at_least = "" if after is None else "at least "
         raise ValueError(
             f"not enough values to unpack (expected {at_least}{least}, got {len(items)})"
         )
@@ -224,7 +228,7 @@ def _unpack(m: Machine, value: Any, least: int, most: int | None) -> list[Any]:
 @op("UNPACK_EX")
 def unpack_ex(m: Machine, f: Frame, arg: int) -> None:
     before, after = arg & 255, arg >> 8
-    items = _unpack(m, f.stack[-1], before + after, None)
+    items = _unpack(m, f.stack[-1], before, after)
     middle = len(items) - after
     f.stack.pop()
     f.stack.extend(reversed([*items[:before], items[before:middle], *items[middle:]]))

@@ -142,6 +142,7 @@ class Loop:
         try:
             return self.run(frame)
         except BaseException as error:
+            frame = None  # type: ignore[assignment]  # which may hold the error
             error.__traceback__ = user_part(error.__traceback__)
             if not has_context(error, self.handled()):
                 passing = error  # without the context that it would get where C code was called
