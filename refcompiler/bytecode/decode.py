@@ -1,22 +1,33 @@
-"""Decoding of a code object into instructions that need no further looking up.
+"""Decoding of a code object into instructions that need no further looking up, in one pass.
 
-Source of the rules: CPython's documentation of ``dis`` and Objects/exception_handling_notes.txt.
+Source of the rules: CPython's documentation of ``dis`` and of ``codeobject.co_lines``, and
+Objects/exception_handling_notes.txt.
 """
 
 from __future__ import annotations
 
+import dis
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, NamedTuple
 
-from refcompiler.bytecode.forms import FORMS, SWALLOWS, TESTS, Raw, Step, plain
+from refcompiler.bytecode.forms import (
+    COMPARISON,
+    CONSTANT,
+    EXTENDED_ARG,
+    NAME,
+    NOTHING,
+    OPCODES,
+    SLOT,
+    TARGET,
+    Raw,
+    slot_names,
+)
 from refcompiler.errors import UnsupportedError
-from refcompiler.own_builtins import BUILTINS, own_copy
+from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
-
-dis = own_copy("dis")  # decoding goes on while a program has replaced len
 
 
 class Instruction(NamedTuple):
@@ -77,13 +88,6 @@ class Program:
         return self.instructions[min(index, len(self.instructions) - 1)].line
 
 
-def slot_names(code: CodeType) -> tuple[str, ...]:
-    """The frame's slots in CPython's order; a parameter that is also a cell has one slot."""
-    locals_ = code.co_varnames
-    cells = tuple(name for name in code.co_cellvars if name not in locals_)
-    return locals_ + cells + code.co_freevars
-
-
 def _varint(data: Iterator[int]) -> int:
     byte = next(data)
     value = byte & 63
@@ -107,7 +111,8 @@ def exception_table(code: CodeType) -> Iterator[tuple[int, int, int, int, bool]]
         yield start, start + length, target, flags >> 1, bool(flags & 1)
 
 
-_JUMPS = frozenset(dis.opname[op] for op in (*dis.hasjrel, *dis.hasjabs))
+_COMPARISONS = dis.cmp_op
+_ASKS = "TO_BOOL" in dis.opmap  # a TO_BOOL before a test has nothing left to do, unless jumped to
 
 
 #: By identity: equal code objects may differ in their file, and hashing one is slow.
@@ -128,44 +133,12 @@ def forget_program(code: CodeType) -> None:
 
 def _decode(code: CodeType) -> Program:
     try:
-        shown = list(dis.get_instructions(code))
+        instructions, index_of = _instructions(code)
     except (IndexError, KeyError, ValueError) as error:
         raise UnsupportedError(
             f"{code.co_qualname}: the bytecode cannot be read ({error}); "
             "recompile the function's source"
         ) from error
-    targets = {ins.argval for ins in shown if ins.opname in _JUMPS}
-    index_of: dict[int, int] = {}
-    steps: list[Step] = []
-    places: list[tuple[int, int]] = []  # offset and line of each step
-    line = code.co_firstlineno
-    swallowed: tuple[str, ...] = ()
-    for ins in shown:
-        name = ins.opname
-        if ins.positions is not None and ins.positions.lineno is not None:
-            line = ins.positions.lineno
-        index_of[ins.offset] = len(steps)  # a jump to EXTENDED_ARG lands on what it extends
-        if swallowed and name == swallowed[0]:
-            swallowed = swallowed[1:]
-            continue
-        swallowed = SWALLOWS.get(name, ())
-        offset = ins.offset
-        if name in TESTS and steps and steps[-1].name == "TO_BOOL" and offset not in targets:
-            del steps[-1]
-            offset, line = places.pop()
-        raw = Raw(name, ins.arg if ins.arg is not None else 0, ins.argval)
-        FORMS.get(name, plain)(steps, raw, code)
-        places += [(offset, line)] * (len(steps) - len(places))
-    instructions = [
-        Instruction(
-            step.name,
-            step.arg,
-            _target(code, index_of, step.value) if step.name in _JUMPS else step.value,
-            *place,
-        )
-        for step, place in zip(steps, places, strict=True)
-    ]
-
     if not instructions:
         raise UnsupportedError(
             f"{code.co_qualname} has no bytecode; recompile the function's source"
@@ -185,6 +158,88 @@ def _decode(code: CodeType) -> Program:
     return Program(
         code, instructions, handlers, slot_names(code), [ins.value for ins in instructions]
     )
+
+
+def _instructions(code: CodeType) -> tuple[list[Instruction], dict[int, int]]:
+    """The instructions, and the index of the one that each offset stands for."""
+    raw, constants, names = code.co_code, code.co_consts, code.co_names
+    slots = len(slot_names(code))
+    places = code.co_lines()
+    line, until = code.co_firstlineno, 0
+    index_of: dict[int, int] = {}
+    out: list[Any] = []
+    jumps: list[int] = []  # instructions whose value is an offset
+    targets = _targets(raw) if _ASKS else ()
+    swallowed: tuple[str, ...] = ()
+    at = extended = 0
+    size = len(raw)
+    while at < size:
+        number, arg, offset = raw[at], raw[at + 1] | extended, at
+        opcode = OPCODES[number]
+        if opcode is None:
+            raise ValueError(f"at {at} is an opcode that does not exist")
+        name, known, width, shows, form, backward, tests, takes = opcode
+        at += width
+        while offset >= until:
+            _, until, found = next(places, (0, size, None))
+            line = line if found is None else found
+        index_of[offset] = len(out)  # a jump to EXTENDED_ARG lands on what it extends
+        if number == EXTENDED_ARG:
+            extended = arg << 8
+            swallowed = ()
+            continue
+        extended = 0
+        if swallowed:
+            if name == swallowed[0]:
+                swallowed = swallowed[1:]
+                continue
+            swallowed = ()
+        if takes:
+            swallowed = takes
+        at_line = line
+        if tests and out and out[-1].name == "TO_BOOL" and offset not in targets:
+            offset, at_line = out[-1].offset, out[-1].line
+            del out[-1]
+        if form is not None:
+            count, last = len(out), out[-1] if out else None
+            form(out, Raw(name, arg), code)
+            if last is not None and out[count - 1] is not last:  # it became a part of that one
+                out[count - 1] = Instruction(*out[count - 1], last.offset, last.line)
+            for i in range(count, len(out)):
+                out[i] = Instruction(*out[i], offset, at_line)
+            continue
+        value: Any = arg
+        if shows == CONSTANT:
+            value = constants[arg]
+        elif shows == NAME:
+            value = names[arg]
+        elif shows == SLOT:
+            if arg >= slots:
+                raise IndexError(f"there is no local variable {arg}")
+        elif shows == TARGET:
+            value = at - 2 * arg if backward else at + 2 * arg
+            jumps.append(len(out))
+        elif shows == COMPARISON:
+            value = _COMPARISONS[arg]
+        elif shows == NOTHING:
+            continue
+        out.append(Instruction(known, arg, value, offset, at_line))
+    for i in jumps:
+        out[i] = out[i]._replace(value=_target(code, index_of, out[i].value))
+    return out, index_of
+
+
+def _targets(raw: bytes) -> set[int]:
+    """The offsets that jumps lead to."""
+    found: set[int] = set()
+    at = extended = 0
+    while at < len(raw):
+        opcode, arg = OPCODES[raw[at]], raw[at + 1] | extended
+        extended = arg << 8 if raw[at] == EXTENDED_ARG else 0
+        at += 2 if opcode is None else opcode.size
+        if opcode is not None and opcode.shows == TARGET:
+            found.add(at - 2 * arg if opcode.backward else at + 2 * arg)
+    return found
 
 
 def _target(code: CodeType, index_of: dict[int, int], offset: int) -> int:

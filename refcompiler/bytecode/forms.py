@@ -31,38 +31,30 @@ class Step(NamedTuple):
 
 
 class Raw(NamedTuple):
-    """An instruction as CPython shows it; ``argval`` is what ``dis`` makes of the argument."""
+    """An instruction as CPython writes it."""
 
     name: str
     arg: int
-    argval: Any
 
 
-Form = Callable[[list[Step], Raw, CodeType], None]
+Form = Callable[[list[Any], Raw, CodeType], None]
+
+#: Of an instruction that stands for one instruction: what its argument stands for.
+ARGUMENT, CONSTANT, NAME, SLOT, COMPARISON, TARGET, NOTHING = range(7)
 
 
-def _plain(out: list[Step], raw: Raw, code: CodeType) -> None:
+def slot_names(code: CodeType) -> tuple[str, ...]:
+    """The frame's slots in CPython's order; a parameter that is also a cell has one slot."""
+    locals_ = code.co_varnames
+    cells = tuple(name for name in code.co_cellvars if name not in locals_)
+    return locals_ + cells + code.co_freevars
+
+
+def _plain(out: list[Any], raw: Raw, code: CodeType) -> None:
     out.append(Step(raw.name, raw.arg, raw.arg))
 
 
-def _shown(out: list[Step], raw: Raw, code: CodeType) -> None:
-    out.append(Step(*raw))
-
-
-def _nothing(out: list[Step], raw: Raw, code: CodeType) -> None:
-    pass
-
-
 # ---- 3.11 ------------------------------------------------------------------------------------
-
-
-def _as(name: str) -> Form:
-    """Another name for the same thing."""
-
-    def form(out: list[Step], raw: Raw, code: CodeType) -> None:
-        out.append(Step(name, raw.arg, raw.argval))
-
-    return form
 
 
 def _load_global(out: list[Step], raw: Raw, code: CodeType) -> None:
@@ -78,16 +70,17 @@ def _push_null(out: list[Step], raw: Raw, code: CodeType) -> None:
     out.append(Step(raw.name, raw.arg, 0))
 
 
-#: dis answers with the target's offset, whatever the version counts a jump in.
-_JUMPS = dict.fromkeys((dis.opname[op] for op in (*dis.hasjrel, *dis.hasjabs)), _shown)
-_311: dict[str, Form] = {
-    **_JUMPS,
-    "JUMP_BACKWARD_NO_INTERRUPT": _as("JUMP_BACKWARD"),  # signals are CPython's affair
-    **dict.fromkeys(("EXTENDED_ARG", "CACHE", "PRECALL", "NOP"), _nothing),
-    **dict.fromkeys(("LOAD_CONST", "LOAD_NAME", "STORE_NAME", "DELETE_NAME"), _shown),
-    **dict.fromkeys(("STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME", "IMPORT_FROM"), _shown),
-    **dict.fromkeys(("LOAD_ATTR", "STORE_ATTR", "DELETE_ATTR", "LOAD_METHOD"), _shown),
-    "COMPARE_OP": _shown,
+_SLOTS = [dis.opname[op] for op in (*dis.haslocal, *dis.hasfree)]
+_JUMPS = [dis.opname[op] for op in dis.hasjrel]
+_311: dict[str, Form | int] = {
+    **dict.fromkeys(_SLOTS, SLOT),
+    **dict.fromkeys(_JUMPS, TARGET),
+    **dict.fromkeys(("PRECALL", "NOP"), NOTHING),
+    "LOAD_CONST": CONSTANT,
+    **dict.fromkeys(("LOAD_NAME", "STORE_NAME", "DELETE_NAME"), NAME),
+    **dict.fromkeys(("STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME", "IMPORT_FROM"), NAME),
+    **dict.fromkeys(("LOAD_ATTR", "STORE_ATTR", "DELETE_ATTR", "LOAD_METHOD"), NAME),
+    "COMPARE_OP": COMPARISON,
     "LOAD_GLOBAL": _load_global,
     "KW_NAMES": _keyword_names,
     "PUSH_NULL": _push_null,
@@ -110,7 +103,7 @@ BINARY_INTRINSICS: tuple[str, ...] = tuple(getattr(opcode, "_intrinsic_2_descs",
 
 
 def _return_const(out: list[Step], raw: Raw, code: CodeType) -> None:
-    out += Step("LOAD_CONST", raw.arg, raw.argval), Step("RETURN_VALUE", 0, 0)
+    out += Step("LOAD_CONST", raw.arg, code.co_consts[raw.arg]), Step("RETURN_VALUE", 0, 0)
 
 
 def _load_attr(out: list[Step], raw: Raw, code: CodeType) -> None:
@@ -153,10 +146,10 @@ def _intrinsic(names: tuple[str, ...]) -> Form:
     return form
 
 
-_312: dict[str, Form] = {
+_312: dict[str, Form | int] = {
     **_311,
-    **dict.fromkeys(("END_FOR", "END_SEND", "CLEANUP_THROW"), _nothing),
-    "LOAD_FROM_DICT_OR_GLOBALS": _shown,
+    **dict.fromkeys(("END_FOR", "END_SEND", "CLEANUP_THROW"), NOTHING),
+    "LOAD_FROM_DICT_OR_GLOBALS": NAME,
     "LOAD_ATTR": _load_attr,
     "LOAD_SUPER_ATTR": _load_super_attr,
     "COMPARE_OP": _comparison(4),
@@ -178,6 +171,8 @@ def _push_null_below(out: list[Step], raw: Raw, code: CodeType) -> None:
 def _pair(first: str, second: str) -> Form:
     def form(out: list[Step], raw: Raw, code: CodeType) -> None:
         a, b = raw.arg >> 4, raw.arg & 15
+        if max(a, b) >= len(slot_names(code)):
+            raise IndexError(f"there is no local variable {max(a, b)}")
         out += Step(first, a, a), Step(second, b, b)
 
     return form
@@ -196,7 +191,7 @@ def _set_function_attribute(out: list[Step], raw: Raw, code: CodeType) -> None:
     out[-1] = Step("MAKE_FUNCTION", flags, flags)
 
 
-_313: dict[str, Form] = {
+_313: dict[str, Form | int] = {
     **_312,
     "PUSH_NULL": _push_null_below,
     "COMPARE_OP": _comparison(5),
@@ -227,6 +222,50 @@ TESTS = frozenset({"POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE", "UNARY_NOT"})
 #: The versions whose bytecode is known.
 KNOWN = frozenset(_FORMS)
 RUNNING = sys.version_info[:2]
-FORMS: dict[str, Form] = _FORMS.get(RUNNING, {})
-SWALLOWS = _SWALLOWS.get(RUNNING, {})
-plain: Form = _plain
+FORMS: dict[str, Form | int] = _FORMS.get(RUNNING, {})
+_TAKEN = _SWALLOWS.get(RUNNING, {})
+#: Other names for the same thing.
+_SAME = {"JUMP_BACKWARD_NO_INTERRUPT": "JUMP_BACKWARD"}  # signals are CPython's affair
+
+
+class Opcode(NamedTuple):
+    """``size``: bytes with the caches behind it. ``backward``: the sign of a jump's distance.
+
+    ``form`` is None for an instruction that stands for one, whose argument stands for what
+    ``shows`` says. ``takes``: the instructions that it takes with it. ``known`` is the name under
+    which it is handled.
+    """
+
+    name: str
+    known: str
+    size: int
+    shows: int
+    form: Form | None
+    backward: bool
+    tests: bool
+    takes: tuple[str, ...]
+
+
+def _opcode(number: int, name: str) -> Opcode:
+    caches: Any = opcode._inline_cache_entries  # type: ignore[attr-defined]
+    count = caches.get(name, 0) if isinstance(caches, dict) else caches[number]
+    form = FORMS.get(name, ARGUMENT)
+    return Opcode(
+        name,
+        _SAME.get(name, name),
+        2 + 2 * count,
+        form if isinstance(form, int) else ARGUMENT,
+        None if isinstance(form, int) else form,
+        "BACKWARD" in name,
+        name in TESTS,
+        _TAKEN.get(name, ()),
+    )
+
+
+EXTENDED_ARG = dis.EXTENDED_ARG
+#: By number; None for numbers that no instruction has. A CACHE where none belongs is what CPython
+#: makes of such a number when asked for the code.
+OPCODES: list[Opcode | None] = [None] * 256
+for _name, _number in dis.opmap.items():
+    if _number < 256 and _name != "CACHE":
+        OPCODES[_number] = _opcode(_number, _name)

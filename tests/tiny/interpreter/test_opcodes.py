@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import asyncio
 import contextlib
@@ -133,6 +134,54 @@ def test_a_free_threaded_build_is_refused_in_one_line(monkeypatch: pytest.Monkey
     with pytest.raises(UnsupportedError, match="use the ordinary Python") as caught:
         machine.Machine().make_frame(fresh(), (), {})
     assert "\n" not in str(caught.value)
+
+
+def test_the_decoder_reads_what_dis_shows() -> None:
+    """Lines, constants, names and the targets of jumps, of some long modules of the library."""
+    compared = 0
+    for module in (argparse, dataclasses, inspect, typing):
+        for code in nested(compile(inspect.getsource(module), module.__name__, "exec")):
+            line = code.co_firstlineno
+            shown, lines = {}, {}
+            for ins in dis.get_instructions(code):
+                if ins.positions is not None and ins.positions.lineno is not None:
+                    line = ins.positions.lineno
+                shown[ins.offset], lines[ins.offset] = ins, line
+            program = decode(code)
+            offsets = {ins.offset for ins in program.instructions}
+            for found in program.instructions:
+                if found.name == "LOAD_CONST" and shown[found.offset].opname == "RETURN_CONST":
+                    assert found.value is shown[found.offset].argval
+                if found.name != shown[found.offset].opname:
+                    continue
+                assert found.line == lines[found.offset]
+                argval = shown[found.offset].argval
+                if found.name in ("LOAD_CONST", "STORE_ATTR", "IMPORT_NAME", "STORE_NAME"):
+                    assert found.value == argval
+                    compared += 1
+                if "JUMP" in found.name or found.name == "FOR_ITER":
+                    target = program.instructions[found.value].offset
+                    # what stands for nothing, or for a part of what follows, is left out
+                    argval = min(offset for offset in offsets if offset >= argval)
+                    assert target == argval, (code.co_name, found, shown[argval])
+                    compared += 1
+    assert compared > 5000
+
+
+def test_an_opcode_number_that_does_not_exist_is_refused() -> None:
+    """What CPython shows of one is a CACHE, where none belongs."""
+    code = fresh().__code__
+    code = code.replace(co_code=code.co_code[:2] + bytes(2) + code.co_code[4:])
+    with pytest.raises(UnsupportedError, match="at 2 is an opcode that does not exist") as caught:
+        program_of(code)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_variable_that_does_not_exist_is_refused() -> None:
+    code = fresh().__code__
+    body = bytes((dis.opmap["LOAD_FAST"], 7)) + code.co_code[2:]
+    with pytest.raises(UnsupportedError, match="there is no local variable 7"):
+        program_of(code.replace(co_code=body))
 
 
 def test_bytecode_that_no_compiler_writes_is_refused_by_name() -> None:
