@@ -30,14 +30,16 @@ class Backend:
         return run
 
 
-def made(function=None, **options):
+def made(function=None, dynamic=False, **options):
     """A fresh function, compiled, and its backend."""
     backend = Backend()
 
     def double(x):
         return x * 2
 
-    return refcompiler.compile(function or double, backend=backend, **options), backend
+    return refcompiler.compile(
+        function or double, backend=backend, dynamic=dynamic, **options
+    ), backend
 
 
 X, Y, Z = torch.ones(3), torch.ones(4), torch.ones(5)
@@ -91,7 +93,7 @@ def test_fail_on_recompile_names_the_guard():
 
 
 def test_eager_then_compile_compiles_once_for_sizes_that_differ():
-    compiled, backend = made()
+    compiled, backend = made(dynamic=None)
     with refcompiler.config.patch(automatic_dynamic_shapes=True):
         with refcompiler.set_stance("eager_then_compile"):
             for count in (5, 6, 7, 11):
@@ -246,7 +248,7 @@ def sized(compiled, counts):
 
 
 def test_a_limit_of_one_call_of_compile():
-    compiled, backend = made(recompile_limit=2, name="doubling", dynamic=False)
+    compiled, backend = made(recompile_limit=2, name="doubling")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         sized(compiled, (3, 4, 5, 6))
@@ -256,17 +258,17 @@ def test_a_limit_of_one_call_of_compile():
 
 
 def test_a_limit_may_be_an_error():
-    compiled, _ = made(recompile_limit=2, fullgraph=True, dynamic=False)
+    compiled, _ = made(recompile_limit=2, fullgraph=True)
     sized(compiled, (3, 4))
     with pytest.raises(RecompileError, match="2 times .*, and fullgraph=True; the guard that fail"):
         compiled(Z)
     sized(compiled, (3, 4))
-    compiled, _ = made(recompile_limit=2, dynamic=False)
+    compiled, _ = made(recompile_limit=2)
     with refcompiler.config.patch(fail_on_recompile_limit_hit=True):
         sized(compiled, (3, 4))
         with pytest.raises(RecompileError, match="config.fail_on_recompile_limit_hit"):
             compiled(Z)
-    compiled, _ = made(dynamic=False)
+    compiled, _ = made()
     with refcompiler.config.patch("error_on_recompile", True):
         sized(compiled, (3, 3))
         with pytest.raises(RecompileError, match="config.error_on_recompile"):
