@@ -7,7 +7,7 @@ instruction, so that a graph break in it is a snapshot of all frames like any ot
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -66,7 +66,7 @@ def _load_unguarded(m: Any, f: Frame, value: tuple[str, bool]) -> None:
 
 
 def enter(
-    m: Any, f: Frame, function: Any, args: list[Any], operands: int, way: str = "push"
+    m: Any, f: Frame, function: Any, args: Sequence[Any], operands: int, way: str = "push"
 ) -> None:
     """Call ``function`` for the instruction, whose ``operands`` the stack has on top.
 
@@ -166,11 +166,9 @@ def for_iter(m: Any, f: Frame, target: int) -> None:
     s[-1] = iterator = m.force(s[-1])
     if resumable(iterator):
         resume(m, f, iterator, None, ITERATED)
-    elif m.method_of(type(iterator), "__next__") is not UNSET:
-        source, function = m.find_guarded(type(iterator), "__next__")
-        m.from_class(source, function)
+    elif (run := m.stepping(iterator)) is not None:
         try:
-            enter(m, f, function, [iterator], 0, "item")
+            enter(m, f, run.function, run.args, 0, "item")
         except StopIteration:  # raised by what is not interpreted
             end_loop(f)
     else:

@@ -108,6 +108,7 @@ class Observing(Machine):
         frame = self.frame
         if frame is None:
             return "", 0
+        frame = frame.visible
         return frame.code.co_filename, frame.line
 
     def lazy(self, source: Source, value: Any) -> Lazy:

@@ -261,6 +261,14 @@ def fed(enumeration: Any) -> Any:
     return feeder.inner if type(feeder) is Feeder else None
 
 
+def numbered(enumeration: Any, item: Any) -> tuple[Any, Any]:
+    """What ``enumeration`` gives for ``item``, which was taken from the iterator itself."""
+    inner, number = account(enumeration)[1]
+    inner.passing += 1
+    next(enumeration)
+    return number, item
+
+
 def count_on(enumeration: Any, count: int) -> None:
     """Number ``count`` items that were taken from the iterator itself."""
     account(enumeration)[1][0].passing += count

@@ -97,5 +97,13 @@ class Frame:
         """The line of the instruction that runs (``ip`` is already past it)."""
         return self.program.line_at(max(self.ip - 1, 0))
 
+    @property
+    def visible(self) -> Frame:
+        """This frame, or the one that the helper runs for whose frame this is."""
+        frame = self
+        while frame.program.hidden and frame.back is not None:
+            frame = frame.back
+        return frame
+
     def __repr__(self) -> str:
         return f"<frame of {self.code.co_qualname} at {self.code.co_filename}:{self.line}>"

@@ -71,6 +71,17 @@ def collect(iterable: Any) -> Any:
 
 
 @hidden
+def collect_sized(iterable: Any) -> Any:
+    """Where CPython asks for the length first, to make room."""
+    iterator = iter(iterable)
+    try:
+        len(iterable)
+    except TypeError:
+        pass
+    return [item for item in iterator]
+
+
+@hidden
 def take(iterable: Any, count: int) -> Any:
     """``count`` items and one more, which is as far as unpacking goes."""
     found: list[Any] = []
@@ -178,9 +189,9 @@ def sort_in_place(target: Any, key: Any, reverse: Any) -> Any:
 
 
 @hidden
-def next_or(method: Any, iterator: Any, default: Any) -> Any:
+def next_or(function: Any, args: Any, default: Any) -> Any:
     try:
-        return method(iterator)
+        return function(*args)
     except StopIteration:
         return default
 

@@ -17,12 +17,14 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from refcompiler.capture.arithmetic import EXAMPLES
 from refcompiler.capture.calls import Calls
+from refcompiler.capture.iterators import view_of
 from refcompiler.capture.models.registry import constant, model, named
 from refcompiler.capture.natively import is_quiet, natively
 from refcompiler.capture.observe import MAPPINGS, SEQUENCES, SETS
 from refcompiler.capture.operators import _DUNDERS
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import Lazy, Resume, Run
+from refcompiler.guards.iterators import numbered
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.interpreter.introspection import frame_locals, super_of
@@ -259,17 +261,27 @@ def _next(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
         if resumable(iterator):
             return Resume(iterator, None, *args[1:])
         return next(iterator, *args[1:])
-    if not m.nested and m.method_of(type(iterator), "__next__") is not UNSET:
-        run = m.run_special(iterator, "__next__")
+    if not m.nested and (run := m.stepping(iterator)) is not None:
         if len(args) == 1:
             return run
-        return Run(helpers.next_or, [run.function, iterator, args[1]])
+        return Run(helpers.next_or, [run.function, tuple(run.args), args[1]])
     found = m.next(iterator)
     if found is not UNSET:
         return found
     if len(args) > 1:
         return args[1]
     raise StopIteration
+
+
+@model(numbered)
+def _numbered(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    enumeration, item = map(m.force, args)
+    if not m.is_foreign(enumeration):
+        return numbered(enumeration, item)
+    view = view_of(m, enumeration)
+    number = m.binary(operator.add, view.parts[1], view.taken)
+    view.taken += 1
+    return number, item
 
 
 @model(any)
