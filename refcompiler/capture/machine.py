@@ -20,7 +20,7 @@ from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Door, Recorder
 from refcompiler.capture.dynamic import Policy, Sizes
 from refcompiler.capture import specials
-from refcompiler.capture.entering import entering_ops
+from refcompiler.capture.entering import catches, entering_ops
 from refcompiler.capture.models import classes, copying, library, ordering, python, serial
 from refcompiler.capture.natively import interpreting
 from refcompiler.capture.regions import attention, branches, custom, loops, transforms
@@ -130,10 +130,12 @@ class Symbolic(Calls):
         frame = self.frame
         if frame is None:
             return "", ()
+        frame = frame.visible
         text = f'File "{frame.code.co_filename}", line {frame.line}, in {frame.code.co_name}'
         places = []
         while frame is not None:
-            places.append(Place(frame.program, frame.ip, frame.globals, frame.mapping))
+            if not frame.program.hidden:
+                places.append(Place(frame.program, frame.ip, frame.globals, frame.mapping))
             frame = frame.back
         return text, tuple(reversed(places))
 
@@ -220,9 +222,12 @@ class Symbolic(Calls):
                 error = exc
             if isinstance(error, GuardOnDataDependentSymNode):
                 self.unwind(error)
-            if not any(f.program.handler_at(f.ip - 1) for f in self._frames()):
+            if not any(catches(frame, error) for frame in self._frames()):
                 self.surprise = error
-                raise Break("exception-escapes", f"{type(error).__name__}: {error}") from error
+                context = f"{type(error).__name__}: {error}"
+                if f is not self.frame:  # a return, whose instruction cannot run again
+                    raise Restart(self.steps, "exception-escapes", context) from error
+                raise Break("exception-escapes", context) from error
             self.unwind(error)
 
     def make_generator(self, frame: Frame) -> Any:
@@ -270,7 +275,13 @@ class Symbolic(Calls):
         frame = self.frame
         assert frame is not None
         frames = self._frames()
-        stack = tuple([(f.code.co_filename, f.line, f.code.co_qualname) for f in frames])
+        stack = tuple(
+            [
+                (f.code.co_filename, f.line, f.code.co_qualname)
+                for f in frames
+                if not f.program.hidden
+            ]
+        )
         for candidate in frames[::-1]:  # the innermost frame that is the user's
             if not candidate.globals.get("__name__", "").startswith(("torch.", "refcompiler.")):
                 frame = candidate
