@@ -36,6 +36,10 @@ _PUBLIC = {
         "refcompiler.capture.marking.marks",
     ),
     "wrap_numpy": "refcompiler.capture.arrays.wrapping",
+    **dict.fromkeys(
+        ("mark_dynamic", "mark_static", "mark_unbacked", "maybe_mark_dynamic"),
+        "refcompiler.capture.marking.dimensions",
+    ),
     "counters": "refcompiler.runtime.counters",
     "config": "refcompiler.runtime.config",
     "set_stance": "refcompiler.runtime.stance",

@@ -201,12 +201,13 @@ class Sizes:
         if owned and marks is None and not self._named(source):
             return None
         dims = self._dims(value, source, marks)
+        changing = self._changing_strides(value, source)
         if not dims or value.is_conj() or value.is_neg():
             return None
         sizes = self._symbolic(value, source, dims, marks)
         if all(type(n) is int for n in sizes):
             return None
-        strides = self._strides(value, source, sizes)
+        strides = self._strides(value, source, sizes, changing)
         meta = TensorMeta.of(value)
         expressions = [tuple(map(expression, part)) for part in (sizes, strides)]
         self.machine.guard("SIZED", source, SizedMeta(meta, *expressions, self.sources))
@@ -275,19 +276,28 @@ class Sizes:
         self._define(made, place)
         return made
 
-    def _strides(self, value: torch.Tensor, source: Source, sizes: list[Any]) -> list[Any]:
+    def _changing_strides(self, value: torch.Tensor, source: Source) -> set[int]:
+        """The dimensions whose strides are not to be constants."""
+        policy = self.policy
+        if policy.dynamic is not None:
+            return set(range(value.dim())) if policy.dynamic else set()
+        keys = ((_path(source), value.dim(), "stride", d) for d in range(value.dim()))
+        strides = zip(keys, value.stride(), strict=True)
+        return {d for d, (key, n) in enumerate(strides) if policy.history.changes(key, n)}
+
+    def _strides(
+        self, value: torch.Tensor, source: Source, sizes: list[Any], changing: set[int]
+    ) -> list[Any]:
         """Each stride as the extent of the dimensions inside it, where it is that."""
-        env, policy = self.environment(), self.policy
+        env = self.environment()
         given = value.stride()
         strides: list[Any] = list(given)
         extent: Any = 1
         extent_hint = 1
         for d in sorted(range(len(given)), key=lambda d: (given[d], value.shape[d])):
-            key = (_path(source), value.dim(), "stride", d)
-            changes = policy.dynamic is None and policy.history.changes(key, given[d])
             if given[d] == extent_hint:
                 strides[d] = extent
-            elif changes and given[d] > 1:
+            elif d in changing and given[d] > 1:
                 place = self.machine.sources.make("attr", source, "stride()")
                 place = self.machine.sources.make("item", place, d, str(d))
                 strides[d] = made = env.size(given[d])

@@ -120,7 +120,7 @@ def number(value: Any, symbols: tuple[Any, ...], sizes: tuple[int, ...]) -> int:
 @pytest.mark.parametrize("group", list(GROUPS))
 def test_sizes_and_strides_are_those_of_real_operators(group: str) -> None:
     env = ShapeEnv()
-    mode = FakeTensorMode(shape_env=env)  # type: ignore[arg-type]
+    mode = FakeTensorMode(shape_env=env)
     mode.cache_enabled = False
     s, t = env.size(HINTS[0]), env.size(HINTS[1])
     symbols = (s.node.expr, t.node.expr)
@@ -153,7 +153,7 @@ def test_sizes_and_strides_are_those_of_real_operators(group: str) -> None:
 
 def test_sizes_that_depend_on_data() -> None:
     env = ShapeEnv()
-    mode = FakeTensorMode(shape_env=env)  # type: ignore[arg-type]
+    mode = FakeTensorMode(shape_env=env)
     mode.cache_enabled = False
     with mode:
         x = torch.zeros(env.size(6), 8)
@@ -174,7 +174,7 @@ def test_sizes_that_depend_on_data() -> None:
 
 def test_gradients() -> None:
     env = ShapeEnv()
-    mode = FakeTensorMode(shape_env=env)  # type: ignore[arg-type]
+    mode = FakeTensorMode(shape_env=env)
     mode.cache_enabled = False
     size = env.size(6)
     with mode:
