@@ -107,6 +107,7 @@ class Sizes:
         self.sources: dict[sympy.Symbol, Source] = {}
         self.inputs: dict[torch.fx.Node, tuple[sympy.Symbol, Any]] = {}  # by placeholder
         self.strict: dict[sympy.Symbol, Source] = {}  # marked dynamic by the user
+        self.refused = ""  # what the marks of the user's contradict
         self._by_size: dict[int, Any] = {}  # equal sizes are taken to stay equal
         machine.recorder.captures_numbers = policy.scalars
         if policy.scalars or policy.shapes:
@@ -252,12 +253,11 @@ class Sizes:
             made = env.size(hint, int(low), high)
             if type(made) is int:
                 if strict:
-                    why = "sizes 0 and 1 are always specialised"
-                    raise ConstraintViolationError(f"{source}: dimension {d} is marked: {why}")
+                    self.refused = f"{place} is {hint}: 0 and 1 are always constants"
                 continue
             if not low <= hint <= high:
-                why = f"{hint} is not between {low} and {high}"
-                raise ConstraintViolationError(f"{source}: dimension {d} is marked: {why}")
+                self.refused = f"{place} is {hint}, not from {low} to {high}"
+                continue
             sizes[d] = made
             if strict:
                 self.strict[made.node.expr] = place
@@ -340,6 +340,8 @@ class Sizes:
     def guards(self) -> list[Guard]:
         """Relations between the sizes of the call."""
         env = self.env
+        if self.refused:
+            raise ConstraintViolationError(f"a dimension is marked dynamic, but {self.refused}")
         if env is None:
             return []
         self._check_marked()

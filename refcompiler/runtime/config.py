@@ -31,7 +31,7 @@ class Config:
     accumulated_recompile_limit: int = 256
     fail_on_recompile_limit_hit: bool = False
     error_on_recompile: bool = False
-    automatic_dynamic_shapes: bool = False
+    automatic_dynamic_shapes: bool = True
     capture_scalar_outputs: bool = False
     capture_dynamic_output_shape_ops: bool = False
     dynamic_sources: str = ""

@@ -49,8 +49,9 @@ def mark_dynamic(
 ) -> None:
     """The size of ``t`` at ``index`` is a symbol from the first compilation on.
 
-    ``min`` and ``max`` are its limits, both included; sizes outside are compiled anew. A program
-    that makes a constant of it is refused with :class:`~refcompiler.errors.ConstraintViolationError`.
+    ``min`` and ``max`` are its limits, both included; sizes outside are compiled anew. Raises
+    :class:`~refcompiler.errors.ConstraintViolationError` at the first call of a program that makes
+    a constant of it.
     """
     dims = _dimensions("mark_dynamic", t, index)
     if min is not None and max is not None and min > max:
