@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from refcompiler.bytecode.pythons import unsupported
 from refcompiler.errors import UnsupportedError
-from refcompiler.interpreter.registry import unsupported
 
 TORCH = ((2, 11), (2, 13))
 

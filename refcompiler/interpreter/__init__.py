@@ -5,6 +5,12 @@ One set of opcode handlers (``handlers_*``) serves every domain. A domain is a s
 (plain CPython semantics); capture overrides its hooks.
 """
 
+from refcompiler.bytecode.pythons import unsupported
+from refcompiler.errors import UnsupportedError
+
+if complaint := unsupported():  # modules of this package look instructions up by their names
+    raise UnsupportedError(complaint)
+
 from refcompiler.interpreter import (
     handlers_blocks,
     handlers_flow,

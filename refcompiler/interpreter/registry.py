@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-import sysconfig
 from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any
 
 from refcompiler.bytecode.decode import Program, decode, forget_program
-from refcompiler.bytecode.forms import KNOWN, RUNNING
 from refcompiler.errors import UnsupportedError
 from refcompiler.interpreter.binding import forget_parameters, parameters_of
 from refcompiler.interpreter.callers import CALLERS, NOBODY
@@ -33,8 +31,6 @@ def native(cls: type) -> type:
     return cls
 
 
-FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
-
 HANDLERS: dict[str, Callable[[Any, Frame, Any], None]] = {}
 
 
@@ -55,23 +51,6 @@ def op(*names: str) -> Callable:
         return handler
 
     return register
-
-
-def unsupported() -> str | None:
-    """Why the interpreter cannot run on this Python, in one line; None if it can."""
-    found = f"{RUNNING[0]}.{RUNNING[1]}"
-    if RUNNING not in KNOWN:
-        *versions, last = [f"{major}.{minor}" for major, minor in sorted(KNOWN)]
-        return (
-            f"the interpreter of this release runs the bytecode of Python {', '.join(versions)} "
-            f"and {last}, not that of {found}: use one of those"
-        )
-    if FREE_THREADED:
-        return (
-            "the interpreter needs Python's global lock, which this free-threaded build is made "
-            f"without: use the ordinary Python {found}"
-        )
-    return None
 
 
 #: The programs that are ready to run when their functions are called, by the code's identity.
@@ -132,8 +111,6 @@ _references = sys.getrefcount
 def _resolved(code: CodeType) -> Program:
     program = decode(code)
     if program.ops is None:
-        if (complaint := unsupported()) is not None:
-            raise UnsupportedError(complaint)
         program.parameters = parameters_of(code)
         refused = sorted({ins.name for ins in program.instructions} - HANDLERS.keys())
         if refused:
