@@ -23,7 +23,7 @@ from refcompiler.capture.marking.marked import (
 )
 from refcompiler.capture.models.printing import is_plain, printed
 from refcompiler.capture.models.registry import OPERATION_MODELS
-from refcompiler.capture.natively import natively
+from refcompiler.capture.natively import called_back, natively
 from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.operators import Operators, Pulled
 from refcompiler.capture.policy import (

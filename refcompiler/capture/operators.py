@@ -17,7 +17,7 @@ from refcompiler.capture.assignment import Assignment
 from refcompiler.capture.iterators import shadow_generator, view_of
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.models.printing import operand
-from refcompiler.capture.natively import is_quiet, natively
+from refcompiler.capture.natively import called_back, is_quiet, natively
 from refcompiler.capture.observe import CONSTANT_TYPES, MAPPINGS, SEQUENCES, SETS
 from refcompiler.capture.signals import Break
 from refcompiler.capture.stepping import COMPOSED, step
