@@ -103,6 +103,8 @@ class EagerFakeMode(FakeTensorMode):
             keep(self, asked, func, args, kwargs, known)
         return known
 
+    cache_enabled: bool
+
     def _uncached(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Without torch's memory of results, which knows no symbols but those of torch's own."""
         before, self.cache_enabled = self.cache_enabled, False

@@ -101,7 +101,7 @@ def _without_examples(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     known: dict[torch.fx.Node, torch.fx.Node] = {}
     copied = torch.fx.Graph()
     result = copied.graph_copy(graph.graph, known, return_output_node=True)
-    output, original = result  # type: ignore[misc]
+    output, original = result
     copied.output(output).meta = dict(original.meta)
     for node in copied.nodes:
         node.meta = {k: v for k, v in node.meta.items() if k != "example_value"}

@@ -33,7 +33,7 @@ _SYMBOLIC: dict[Any, Callable] = {
     math.floor: math.floor,
     math.ceil: math.ceil,
     math.trunc: math.trunc,
-    math.sqrt: torch.sym_sqrt,  # type: ignore[attr-defined]
+    math.sqrt: torch.sym_sqrt,
     operator.index: lambda n: n,
     int: torch.sym_int,
     float: torch.sym_float,

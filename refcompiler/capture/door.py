@@ -151,7 +151,7 @@ class Recorder:
 
     def begin_symbols(self, env: ShapeEnv) -> None:
         """From here on sizes may be symbols of ``env``."""
-        self.fake_mode.shape_env = env  # type: ignore[assignment]
+        self.fake_mode.shape_env = env
         self.fake_mode.static_shapes = False
 
     def add_number(self, name: str, number: Any) -> torch.fx.Node:

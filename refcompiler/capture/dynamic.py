@@ -210,8 +210,8 @@ class Sizes:
             return None
         strides = self._strides(value, source, sizes, changing)
         meta = TensorMeta.of(value)
-        expressions = [tuple(map(expression, part)) for part in (sizes, strides)]
-        self.machine.guard("SIZED", source, SizedMeta(meta, *expressions, self.sources))
+        shape, stride = tuple(map(expression, sizes)), tuple(map(expression, strides))
+        self.machine.guard("SIZED", source, SizedMeta(meta, shape, stride, self.sources))
         return self._fake(value, sizes, strides)
 
     def _dims(self, value: torch.Tensor, source: Source, marks: Marks | None) -> dict[int, bool]:

@@ -44,7 +44,7 @@ _FUNCTIONS: dict[Any, Callable] = {
     F.BitwiseFn_bitwise_and: operator.and_,
     F.BitwiseFn_bitwise_or: operator.or_,
     F.BitwiseFn_bitwise_xor: operator.xor,
-    F.OpaqueUnaryFn_sqrt: torch._sym_sqrt,  # type: ignore[attr-defined]
+    F.OpaqueUnaryFn_sqrt: torch._sym_sqrt,
     sympy.Abs: operator.abs,
     sympy.Eq: operator.eq,
     sympy.Ne: operator.ne,

@@ -83,7 +83,7 @@ def _values(expressions: tuple[Any, ...], values: Mapping[sympy.Symbol, Any]) ->
 def sized_check(value: Any, want: SizedMeta, of: Callable[[Any], TensorMeta]) -> bool:
     found = of(value)
     sizes, strides = _values(want.sizes, want.symbols), _values(want.strides, want.symbols)
-    return found == want.meta._replace(shape=sizes, stride=strides)  # type: ignore[arg-type]
+    return found == want.meta._replace(shape=sizes, stride=strides)
 
 
 def relation_text(v: str, want: Relations, constant: Callable[[Any], str]) -> str:

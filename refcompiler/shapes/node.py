@@ -102,7 +102,7 @@ class Node:
         expr = self.expr
         return repr(self.pytype(expr)) if expr.is_number else f"{expr}"
 
-    __str__ = __repr__ = _graph_repr = str  # type: ignore[assignment]
+    __str__ = __repr__ = _graph_repr = str
 
     def _value_eq(self, other: Any) -> bool:
         return self is other
