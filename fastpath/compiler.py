@@ -14,6 +14,9 @@ from fastpath.aot.inputs import Unsupported
 from fastpath.aot.overlap import disjoint
 from fastpath.report import Report, remember
 from fastpath.sizes import compile_for_sizes, number_inputs
+from refcompiler.logs import log_of, wanted
+
+_GRAPHS, _CODE, _HINTS = map(log_of, ("aot_graphs", "output_code", "perf_hints"))
 
 
 def compile_graph(
@@ -52,6 +55,7 @@ def compile_graph(
 
 def _uncompiled(gm: torch.fx.GraphModule, reason: str) -> Callable[..., Any]:
     report = remember(Report(nodes=len(gm.graph.nodes), fallback=reason))
+    _HINTS.info("a graph of %d nodes runs uncompiled: %s", report.nodes, reason)
 
     def call(*inputs: Any) -> Any:
         return gm(*inputs)
@@ -73,8 +77,16 @@ def _compile(
     program = lowering.run()
     report = Report(nodes=sum(n.op == "call_function" for n in captured.graph.graph.nodes))
     wrapper = Wrapper(captured, program, lowering.constants, compile_kernel, report)
-    call = _guarded(gm, wrapper.write(), captured, example_inputs, report)
+    written = wrapper.write()
+    call = _guarded(gm, written, captured, example_inputs, report)
     remember(report)
+    if wanted(_GRAPHS):
+        _GRAPHS.info("ATen graph:\n%s", captured.graph.print_readable(print_output=False))
+    if wanted(_CODE):
+        parts = [written.source, *written.kernel_sources]
+        _CODE.info("wrapper and %d kernels:\n%s", len(parts) - 1, "\n\n".join(parts))
+    if report.aten_calls:
+        _HINTS.info("left to ATen:\n%s", report)
     return call
 
 

@@ -42,6 +42,7 @@ _PUBLIC = {
     ),
     "counters": "refcompiler.runtime.counters",
     "config": "refcompiler.runtime.config",
+    "set_logs": "refcompiler.logs",
     "set_stance": "refcompiler.runtime.stance",
     **dict.fromkeys(
         (

@@ -13,6 +13,7 @@ from pathlib import Path
 from specs import dtypes, opcodes
 from specs.breaks import BREAKS
 from specs.guards import GUARDS
+from specs.logs import LOGS
 from specs.operators import OPERATORS, Arg, Operator
 from specs.scalars import SCALARS, Scalar
 from specs.stances import STANCES
@@ -203,6 +204,20 @@ def stances() -> str:
     return NOTE + _STANCES + table(("stance", "enters", "first call", "otherwise", ""), rows)
 
 
+_LOGS = """
+# Logs
+
+What a compilation tells on standard error: names joined by commas in `REFCOMPILER_LOGS`, or
+`refcompiler.set_logs(guards=True)`. Each is a logger `refcompiler.<name>` of Python's `logging`.
+
+"""
+
+
+def logs() -> str:
+    """The page of the logs."""
+    return NOTE + _LOGS + table(("log", "what it tells"), ((f"`{r.name}`", r.doc) for r in LOGS))
+
+
 _OPCODES = """
 # Opcodes
 
@@ -230,6 +245,7 @@ def pages() -> dict[str, str]:
         "breaks.md": breaks(),
         "opcodes.md": opcode_page(),
         "stances.md": stances(),
+        "logs.md": logs(),
     }
 
 

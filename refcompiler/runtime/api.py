@@ -14,6 +14,7 @@ import torch
 from refcompiler.backends.registry import lookup_backend
 from refcompiler.capture.marking.marked import DISABLED
 from refcompiler.errors import UnsupportedError
+from refcompiler.logs import from_environment
 from refcompiler.runtime import counters
 from refcompiler.runtime.drive import Driver
 from refcompiler.runtime.entry import Entry, wrap
@@ -258,6 +259,9 @@ def _python_caller(function: Any) -> FunctionType:
     call.__name__ = getattr(function, "__name__", "call")
     call.__qualname__ = getattr(function, "__qualname__", call.__name__)
     return call
+
+
+from_environment()
 
 
 def reset() -> None:

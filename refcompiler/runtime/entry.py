@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import weakref
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from refcompiler.guards.kinds import Ambient
 from refcompiler.interpreter.binding import ASYNCHRONOUS, GENERATOR, VARARGS, VARKEYWORDS
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.registry import program_of
+from refcompiler.logs import log_of, wanted
 from refcompiler.plan.build import MISS
 from refcompiler.runtime.drive import Driver
 from refcompiler.runtime.site import _LOCK, STATE, Allowance, FullGraphBreak, Native, Site, run_new
@@ -24,6 +26,7 @@ from refcompiler.runtime.stance import CURRENT
 from specs.stances import Stance
 
 FUNCTION = "__fn"
+bytecode_log = log_of("bytecode")
 
 
 class Entry(Site):
@@ -129,6 +132,9 @@ class Entry(Site):
         if function.__closure__:
             machine.adopt_cells(function, source)
         frame = machine.enter(program, function, [])
+        if wanted(bytecode_log):
+            text = dis.Bytecode(function.__code__).dis()
+            bytecode_log.info("instructions of %s:\n%s", self.title, text)
         lazies = [
             machine.lazy(machine.sources.make("arg", None, name), value)
             for name, value in zip(self.parameters[1:], given[1:], strict=True)

@@ -28,6 +28,7 @@ from refcompiler.guards.kinds import KINDS, NAMESPACE, Guard
 from refcompiler.guards.sources import Source
 from refcompiler.interpreter.failures import Failure
 from refcompiler.interpreter.frame import Frame
+from refcompiler.logs import log_of, wanted
 from refcompiler.plan.build import MISS, Plan, build
 from refcompiler.plan.failure import Recover, Unanswered
 from refcompiler.plan.rebuild import NotRebuilt
@@ -39,6 +40,9 @@ from refcompiler.runtime.stance import CURRENT, Setting
 from refcompiler.runtime.stance import LOCK as _LOCK
 
 log = logging.getLogger("refcompiler")
+guards_log, recompiles_log, plan_log = map(log_of, ("guards", "recompiles", "plan"))
+breaks_log, fallbacks_log = map(log_of, ("graph_breaks", "fallbacks"))
+graph_log, code_log = map(log_of, ("graph", "graph_code"))
 
 
 class _State(threading.local):
@@ -180,7 +184,7 @@ class Site:
             )
         if self.plans:
             count("recompiles", f"{self.title}: {why}")
-            log.info("recompiling %s: %s", self.title, why)
+            recompiles_log.info("recompiling %s: %s", self.title, why)
         self.given = values
         try:
             plan = self.capture(start)
@@ -238,7 +242,7 @@ class Site:
             raise GraphBreakError(f"{self.title} cannot be captured as one graph: {why}")
         self.native = f"{self.title} runs natively: {why}"
         count("fallbacks", self.native)
-        log.info("%s", self.native)
+        fallbacks_log.info("%s", self.native)
         return Native(self.native)
 
     def capture(self, start: Callable[[Symbolic], Frame]) -> Plan:
@@ -349,11 +353,25 @@ class Site:
             self.watch(plan)
         if captured.reason is not None:
             count("breaks", captured.reason)
-            log.info("graph break in %s: %s", self.title, captured.reason)
+            breaks_log.info("graph break in %s: %s", self.title, captured.reason)
+        self.tell(plan)
         return plan
 
     def pending(self) -> Callable:
         raise NotImplementedError
+
+    def tell(self, plan: Plan) -> None:
+        """Log the plan, as far as somebody wants to know."""
+        if wanted(guards_log):
+            texts = [guard_text(guard) for guard in plan.guards]
+            guards_log.info("%d guards of %s:\n%s", len(texts), self.title, "\n".join(texts))
+        if plan.graph is not None:
+            if wanted(graph_log):
+                graph_log.info("graph of %s:\n%s", self.title, plan.graph.graph)
+            if wanted(code_log):
+                text = plan.graph.print_readable(print_output=False)
+                code_log.info("graph of %s:\n%s", self.title, text)
+        plan_log.info("plan of %s:\n%s", self.title, plan.source)
 
     def kept_guards(self, guards: list[Guard]) -> list[Guard]:
         """The guards that the user's filter leaves."""
@@ -395,6 +413,17 @@ class Site:
             if found is not None:
                 return found
         return "another thread or the guards themselves changed what the guards read"
+
+
+def guard_text(guard: Guard) -> str:
+    """A guard in a line: its kind, what it reads, what is expected, and the line that asked."""
+    source = "" if guard.source is None else f" {guard.source}"
+    try:
+        expected = KINDS[guard.kind].show(guard.expected)
+    except Exception:  # a value of the user's that cannot be printed
+        expected = type(guard.expected).__name__
+    place = f"  # {guard.place[0]}:{guard.place[1]}" if guard.place[0] else ""
+    return f"    {guard.kind}{source}: {' '.join(expected.split())[:200]}{place}"
 
 
 def failure(plan: Plan, arguments: dict[str, Any]) -> str | None:

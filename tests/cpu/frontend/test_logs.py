@@ -1,0 +1,110 @@
+"""Logs: each tells what it is named for, once asked, and nothing before."""
+
+import logging
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import refcompiler
+from specs.logs import LOGS
+
+PROGRAM = """
+import torch
+import refcompiler
+
+
+def doubled(x, n):
+    y = (x + n).relu()
+    print(y.sum().item())
+    return y * 2
+
+
+compiled = refcompiler.compile(doubled, dynamic=False)
+for x in (torch.ones(3), torch.ones(4), torch.ones(2, requires_grad=True)):
+    compiled(x, 1)
+dynamic = refcompiler.compile(lambda x: torch.cumsum(x + 1, 0), dynamic=True)
+dynamic(torch.ones(5))
+refcompiler.compile(lambda x: torch.cumsum(x + 1, 0))(torch.ones(5))
+
+
+def endless():
+    yield torch.ones(2)
+
+
+list(refcompiler.compile(endless)())
+"""
+#: name -> a text that it prints for the program above
+SAYS = {
+    "bytecode": "instructions of doubled:",
+    "guards": "TENSOR x: Tensor(dtype=torch.float32, shape=(3,)",
+    "recompiles": "recompiling doubled: tensor x: expected Tensor(",
+    "graph_breaks": "graph break in doubled: ",
+    "dynamic": "x.shape[0] becomes symbolic as s0 (5 here) at ",
+    "graph": "return (relu,",
+    "graph_code": "def forward(self",
+    "plan": "def plan(__fn, x, n):",
+    "fallbacks": "endless runs natively: a generator",
+    "aot_graphs": "torch.ops.aten.relu.default(",
+    "output_code": "def ",
+    "perf_hints": "aten.cumsum",
+}
+
+
+def run(**environment):
+    import os
+
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    return done.returncode, done.stderr
+
+
+def test_every_log_says_what_it_is_named_for():
+    status, printed = run(REFCOMPILER_LOGS=",".join(row.name for row in LOGS))
+    assert status == 0, printed
+    assert set(SAYS) == {row.name for row in LOGS}
+    for name, text in SAYS.items():
+        parts = printed.split("[refcompiler.")
+        assert any(p.startswith(f"{name}]") and text in p for p in parts), (name, text)
+
+
+def test_nothing_is_said_unasked_and_torchs_names_count():
+    assert run(REFCOMPILER_LOGS="") == (0, "")
+    status, printed = run(TORCH_LOGS="+recompiles")
+    said = {line.split("]")[0] for line in printed.splitlines() if line.startswith("[refcompiler")}
+    assert status == 0 and said == {"[refcompiler.recompiles"}
+
+
+def test_an_unknown_name_is_refused_in_one_line():
+    status, printed = run(REFCOMPILER_LOGS="guards,recompile")
+    last = printed.strip().splitlines()[-1]
+    assert status == 1
+    assert last.startswith("ValueError: REFCOMPILER_LOGS: no log is named 'recompile'; there are")
+    with pytest.raises(ValueError, match="set_logs: no log is named 'gaurds'"):
+        refcompiler.set_logs(gaurds=True)
+    with pytest.raises(TypeError, match="guards takes True or False, not 1"):
+        refcompiler.set_logs(guards=1)
+
+
+def test_on_and_off_by_a_call(capsys):
+    def one_more(x):
+        return x + 1
+
+    compiled = refcompiler.compile(one_more, backend="eager", dynamic=False)
+    refcompiler.set_logs(recompiles=True, guards=True)
+    try:
+        compiled(torch.ones(2))
+        refcompiler.set_logs(guards=False)
+        compiled(torch.ones(3))
+    finally:
+        refcompiler.set_logs(recompiles=False, guards=False)
+    compiled(torch.ones(4))
+    printed = capsys.readouterr().err
+    assert printed.count("[refcompiler.guards]") == 1
+    assert printed.count("[refcompiler.recompiles] recompiling") == 1
+    assert not logging.getLogger("refcompiler").handlers
