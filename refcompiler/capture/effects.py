@@ -37,7 +37,7 @@ def effects(machine: Any) -> tuple:
                 containers.append((id(external), tuple(map(id, shadow))))
         elif shadow is not None and list(map(id, shadow)) != list(map(id, external.original)):
             containers.append((id(external), tuple(map(id, shadow))))
-    return overlay, tuple(containers)
+    return overlay, tuple(containers), len(machine.deferred)
 
 
 def reachable(function: Any) -> tuple:

@@ -21,7 +21,15 @@ from refcompiler.capture.door import Door, Recorder
 from refcompiler.capture.dynamic import Policy, Sizes
 from refcompiler.capture import specials
 from refcompiler.capture.entering import catches, entering_ops
-from refcompiler.capture.models import classes, copying, library, ordering, python, serial
+from refcompiler.capture.models import (
+    classes,
+    copying,
+    library,
+    ordering,
+    python,
+    serial,
+    speaking,
+)
 from refcompiler.capture.natively import interpreting
 from refcompiler.capture.regions import attention, branches, custom, loops, transforms
 from refcompiler.capture.signals import Break, Reason, Restart
@@ -52,6 +60,7 @@ __all__ = [
     "ordering",
     "python",
     "serial",
+    "speaking",
     "specials",
     "switches",
     "tensors",
@@ -124,6 +133,7 @@ class Symbolic(Calls):
         self.class_bodies: list[tuple[Frame, int]] = []  # and the step of the statement
         self.constructors = []
         self.whole = []
+        self.deferred = []
 
     def where(self) -> tuple[str, tuple[Place, ...]]:
         """The line that runs, as fx keeps it, and where each frame stands, outermost first."""

@@ -46,6 +46,8 @@ def replay(machine: Any, rebuilder: Rebuilder, writer: Writer) -> list[str]:
         lines += _container_effect(external, rebuilder, writer)
     for rethrown in machine.rethrown.values():
         lines += _rethrow(rethrown, rebuilder, writer)
+    for function, values in machine.deferred:
+        lines.append(f"{writer.constant(function)}({rebuilder.many(values)})")
     return lines
 
 

@@ -1,21 +1,26 @@
 """``copy.copy`` and ``copy.deepcopy`` in the symbolic domain.
 
-The library's own implementation asks for ``id`` and for C reductions of objects from outside;
-what it means for plain objects is short, so it is said here. Whatever brings its own protocol
-(``__reduce__``, ``__getstate__`` ...) is left to run natively, behind a break.
+The library's own implementation asks for ``id`` and for C reductions of objects from outside. What
+an object's class says of its copies in Python (``__copy__``, ``__reduce__``, ``__getstate__`` ...)
+is interpreted; what C says of plain objects is short, so it is said here.
+
+Source of the rules: the documentation of ``copy`` and of ``pickle`` ("Pickling Class Instances").
 """
 
 from __future__ import annotations
 
+import collections
 import copy
-from collections.abc import Mapping, Sequence
+import copyreg
+import enum
+from collections.abc import Iterable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
 import torch
 
 from refcompiler.capture.calls import Calls
-from refcompiler.capture.lookup import find, is_heap
+from refcompiler.capture.lookup import find, is_heap, namespace_of
 from refcompiler.capture.models.registry import model
 from refcompiler.capture.observe import (
     CONSTANT_TYPES,
@@ -25,94 +30,196 @@ from refcompiler.capture.observe import (
     SETS,
     is_numpy_scalar,
 )
-from refcompiler.capture.operators import python_method
 from refcompiler.capture.signals import Break
 from refcompiler.interpreter.frame import UNSET
 
-_PROTOCOL = (
-    *("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__copy__"),
-    *("__getnewargs__", "__getnewargs_ex__", "__new__"),
+#: They are their own copies.
+_SELF = (
+    type,
+    FunctionType,
+    enum.Enum,
+    torch.SymInt,
+    torch.SymFloat,
+    torch.SymBool,
+    *IDENTITY_TYPES,
 )
 
 
 @model(copy.deepcopy)
 def _deepcopy(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
-    if len(args) > 1 or kwargs:
-        raise Break("c-function", "copy.deepcopy with a memo")
-    return _deep(m, args[0], {})
+    given = dict(zip(("x", "memo", "_nil"), args, strict=False)) | dict(kwargs)
+    memo = m.force(given.get("memo"))
+    if "_nil" in given or not (memo is None or type(memo) is dict) or m.is_foreign(memo):
+        raise Break("c-function", "copy.deepcopy with a memo from outside")
+    return _deep(m, given["x"], {} if memo is None else memo)
+
+
+def _is_atom(value: Any) -> bool:
+    kind = type(value)
+    return kind in CONSTANT_TYPES or is_numpy_scalar(kind) or issubclass(kind, _SELF)
 
 
 def _deep(m: Calls, value: Any, memo: dict[int, Any]) -> Any:
     value = m.force(value)
+    if _is_atom(value):
+        return value
     kind = type(value)
-    if kind in CONSTANT_TYPES or is_numpy_scalar(kind):
-        return value
-    if isinstance(value, (type, FunctionType, *IDENTITY_TYPES)) or hasattr(kind, "_member_map_"):
-        return value
-    if isinstance(value, torch.Tensor):
+    if issubclass(kind, torch.Tensor):
         raise Break("operation-not-modelled", "deepcopy of a tensor")
     known = memo.get(id(value))
     if known is not None:
         return known
-    if kind is list or kind in MAPPINGS[:2]:
-        made: Any = kind()
-        memo[id(value)] = made
-        if kind is list:
-            made.extend([_deep(m, item, memo) for item in value])
-        else:
-            for key, item in value.items():
-                made[_deep(m, key, memo)] = _deep(m, item, memo)
+    made: Any
+    if kind is list or kind in MAPPINGS or kind is collections.deque:
+        made = memo[id(value)] = _empty(value)
+        _fill(m, made, value, memo)
         return made
-    if kind is tuple or kind in SETS:
-        return kind([_deep(m, item, memo) for item in value])
-    if python_method(kind, "__deepcopy__") is not UNSET:
-        raise Break("c-function", f"deepcopy of a {kind.__name__}, which has __deepcopy__")
-    made = memo[id(value)] = _blank(m, value)
-    for name, item in _namespace(m, value):
-        made.__dict__[name] = _deep(m, item, memo)
+    if kind is tuple:
+        items = [_deep(m, item, memo) for item in value]
+        if id(value) in memo:  # it holds itself
+            return memo[id(value)]
+        alike = all(a is b for a, b in zip(items, value, strict=True))
+        made = memo[id(value)] = value if alike else tuple(items)
+        return made
+    if kind in SETS:
+        made = memo[id(value)] = kind([_deep(m, item, memo) for item in value])
+        return made
+    if m.method_of(kind, "__deepcopy__") is not UNSET:
+        made = m.force(m.call_special(value, "__deepcopy__", memo))
+    else:
+        made = _reconstructed(m, value, memo)
+    if made is not value:
+        memo[id(value)] = made
+        m.recorder.keep.append(value)
     return made
+
+
+def _empty(value: Any) -> Any:
+    kind = type(value)
+    if kind is collections.defaultdict:
+        return kind(value.default_factory)
+    return kind(maxlen=value.maxlen) if kind is collections.deque else kind()
+
+
+def _fill(m: Calls, made: Any, value: Any, memo: dict[int, Any]) -> None:
+    if isinstance(made, dict):
+        for key, item in value.items():
+            made[_deep(m, key, memo)] = _deep(m, item, memo)
+    else:
+        made.extend([_deep(m, item, memo) for item in value])
 
 
 @model(copy.copy)
 def _copy(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
-    value = m.force(args[0])
+    value = m.force(args[0] if args else kwargs["x"])
     kind = type(value)
-    if kind in CONSTANT_TYPES or isinstance(value, (type, FunctionType, *IDENTITY_TYPES)):
+    if _is_atom(value) or kind is tuple or kind is frozenset:
         return value
-    if isinstance(value, torch.Tensor):
+    if issubclass(kind, torch.Tensor):
         raise Break("operation-not-modelled", "copy of a tensor")
     if kind in (*SEQUENCES, *MAPPINGS, *SETS):
         return copy.copy(value)
+    if m.method_of(kind, "__copy__") is not UNSET:
+        return m.force(m.call_special(value, "__copy__"))
+    return _reconstructed(m, value, None)
+
+
+# ---- what an object says of its copies ---------------------------------------------------------
+
+
+def _reconstructed(m: Calls, value: Any, memo: dict[int, Any] | None) -> Any:
+    """A copy, deep if there is a ``memo``, by way of the reduction of ``value``."""
+    kind = type(value)
+    if kind in copyreg.dispatch_table or not is_heap(kind):
+        raise Break("c-function", f"copy of a {kind.__name__}")
+    for name, args in (("__reduce_ex__", (4,)), ("__reduce__", ())):
+        if m.method_of(kind, name) is not UNSET:
+            found = m.force(m.call_special(value, name, *args))
+            return value if type(found) is str else _from_reduction(m, kind, found, memo)
+    if issubclass(kind, tuple) and hasattr(kind, "_fields") and not namespace_of(value):
+        items = value if memo is None else [_deep(m, item, memo) for item in value]
+        return tuple.__new__(kind, items)
     made = _blank(m, value)
-    for name, item in _namespace(m, value):
-        made.__dict__[name] = m.force(item)
+    if memo is not None:
+        memo[id(value)] = made
+    if m.method_of(kind, "__getstate__") is not UNSET:
+        _set_state(m, made, _part(m, m.call_special(value, "__getstate__"), memo), memo)
+    elif m.method_of(kind, "__setstate__") is not UNSET:
+        raise Break("c-function", f"copy of a {kind.__name__}, which takes its state by itself")
+    else:
+        for name, item in _attributes(m, value):
+            object.__setattr__(made, name, _part(m, item, memo))
     return made
 
 
+def _from_reduction(m: Calls, kind: type, found: Any, memo: dict[int, Any] | None) -> Any:
+    if type(found) is not tuple or not 2 <= len(found) <= 5:
+        raise Break("c-function", f"copy of a {kind.__name__} by what it reduces to")
+    function, args, *rest = found
+    state, items, pairs = [*rest, None, None, None][:3]
+    if items is not None or pairs is not None:
+        raise Break("c-function", f"copy of a {kind.__name__} with items")
+    args = [_part(m, a, memo) for a in m.force(args)]
+    made = m.force(m.invoke(m.frame, function, args))
+    if state is not None:
+        _set_state(m, made, _part(m, state, memo), memo)
+    return made
+
+
+def _part(m: Calls, value: Any, memo: dict[int, Any] | None) -> Any:
+    return m.force(value) if memo is None else _deep(m, value, memo)
+
+
+def _set_state(m: Calls, made: Any, state: Any, memo: dict[int, Any] | None) -> None:
+    if state is None:
+        return
+    if m.method_of(type(made), "__setstate__") is not UNSET:
+        m.call_special(made, "__setstate__", state)
+        return
+    state, slots = state if type(state) is tuple and len(state) == 2 else (state, None)
+    if m.is_foreign(made) or not all(type(s) is dict for s in (state, slots) if s is not None):
+        raise Break("c-function", f"copy of a {type(made).__name__} with a state of its own")
+    if state:
+        made.__dict__.update(state)
+    for name, item in (slots or {}).items():
+        m.setattr(made, name, item)
+
+
 def _blank(m: Calls, value: Any) -> Any:
-    """An empty object of the class of ``value``, if copying it is no more than its namespace."""
+    """An empty object of the class of ``value``, if C makes it from nothing."""
     kind = type(value)
-    plain = is_heap(kind) and object.__new__ is kind.__new__ and hasattr(value, "__dict__")
-    for name in _PROTOCOL:
-        plain = plain and find(kind, name)[0] in (None, object)
-    if not plain or any("__slots__" in base.__dict__ for base in kind.__mro__[:-1]):
+    if kind.__new__ is not object.__new__ or any(
+        find(kind, name)[0] not in (None, object)
+        for name in ("__getnewargs__", "__getnewargs_ex__", "__reduce_ex__", "__reduce__")
+    ):
         raise Break("c-function", f"copy of a {kind.__name__}")
     made = object.__new__(kind)
     m.recorder.keep.append(made)
     return made
 
 
-def _namespace(m: Calls, value: Any) -> list[tuple[str, Any]]:
-    """The instance's attributes, guarded to be all there are."""
+def _attributes(m: Calls, value: Any) -> Iterable[tuple[str, Any]]:
+    """The instance's attributes, also those in slots, guarded to be all there are."""
     external = m.external.get(id(value))
-    if external is None:
-        return list(value.__dict__.items())
-    if any(owner == id(value) for owner, _ in m.overlay):
-        raise Break("external-object", f"copy of a {type(value).__name__} after writing to it")
-    source = m.namespace(value, external.source)
-    m.lazy(source, value.__dict__)
-    m.guard("KEYS", source, tuple(value.__dict__))
-    return [
-        (name, m.lazy(m.item(source, name, "member", name), item))
-        for name, item in value.__dict__.items()
-    ]
+    found: list[tuple[str, Any]] = []
+    namespace = namespace_of(value)
+    if namespace is not None:
+        if external is None:
+            found += namespace.items()
+        else:
+            if any(owner == id(value) for owner, _ in m.overlay):
+                raise Break("external-object", f"copy of a {type(value).__name__} written to")
+            source = m.namespace(value, external.source)
+            m.lazy(source, namespace)
+            m.guard("KEYS", source, tuple(namespace))
+            found += [
+                (name, m.lazy(m.item(source, name, "member", name), item))
+                for name, item in namespace.items()
+            ]
+    for name in copyreg._slotnames(type(value)):  # type: ignore[attr-defined]
+        try:
+            found.append((name, m.getattr(value, name)))
+        except AttributeError:
+            if external is not None:
+                raise Break("external-object", f"copy of an object without its {name}") from None
+    return found
