@@ -170,6 +170,9 @@ class Attributes(Lookup):
             return self.plain_class_value(source, found)
         if meta_owner is not None:
             return self.bind_meta(meta, value, name)
+        source, fallback = self.find_guarded(type(value), "__getattr__")
+        if type(fallback) is FunctionType:
+            return Run(self.from_class(source, fallback), [value, name])
         return getattr(value, name)
 
     def plain_class_value(self, source: Source | None, value: Any) -> Any:

@@ -162,6 +162,8 @@ class NativeCalls(Operators):
             asked = self.resumption(owner, name, args)
             if asked is not None:
                 return asked
+        if issubclass(type(owner), enum.Enum):  # what a member inherits from str or int
+            return self.call_pure(function, args, kwargs)
         if self.is_foreign(owner):
             if type(owner) in (types.MappingProxyType,):
                 return self.call_pure(function, args, kwargs)

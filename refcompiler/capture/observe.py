@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import enum
 import operator
+import re
 import types
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -57,6 +58,7 @@ IDENTITY_TYPES = (
     operator.methodcaller,
     types.UnionType,
     types.GenericAlias,
+    re.Pattern,
     property,
     staticmethod,
     classmethod,

@@ -49,6 +49,19 @@ def throw(error: Any) -> Any:
 
 
 @hidden
+def backwards(value: Any) -> Any:
+    """The old protocol of ``reversed``: items by their numbers, which are counted at once."""
+    return _downwards(value, len(value))
+
+
+@hidden
+def _downwards(value: Any, number: int) -> Any:
+    while number > 0:
+        number -= 1
+        yield value[number]
+
+
+@hidden
 def items(value: Any) -> Any:
     """The old protocol of sequences: items 0, 1, ... until IndexError."""
     i = 0

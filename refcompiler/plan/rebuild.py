@@ -7,6 +7,7 @@ made is made again, once each, so that shared references stay shared.
 from __future__ import annotations
 
 import collections
+import enum
 import functools
 import gc
 import itertools
@@ -245,6 +246,9 @@ class Rebuilder:
                 return self.generator(value, activation_of(value.gi_frame))
         if kind is Pulled or kind is Delegate:
             return self.expression(value.iterator)
+        if kind in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
+            function, parts = value.__reduce__()
+            return self.assign(value, f"{constant(function)}({self.many(parts)})")
         if kind is super:
             parts = self.many((value.__thisclass__, value.__self__))
             return self.assign(value, f"super({parts})")
@@ -267,7 +271,7 @@ class Rebuilder:
         if (
             kind in (torch.finfo, torch.iinfo)
             or kind.__module__ == "enum"
-            or (hasattr(kind, "_member_map_"))
+            or issubclass(kind, enum.Enum)
         ):
             return constant(value)
         if issubclass(type(value), BaseException):

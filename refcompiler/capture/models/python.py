@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from refcompiler.capture.arithmetic import EXAMPLES
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.iterators import view_of
+from refcompiler.capture.lookup import find
 from refcompiler.capture.models.registry import constant, model, named
 from refcompiler.capture.natively import is_quiet, natively
 from refcompiler.capture.observe import MAPPINGS, SEQUENCES, SETS
@@ -206,7 +207,11 @@ def _signature(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> inspect
     """Depends on the function alone, which its guard fixes."""
     value = m.force(args[0])
     if m.is_foreign(value):
-        raise Break("c-function", "inspect.signature of a callable object")
+        if m.method_of(type(value), "__call__") is UNSET or any(
+            m.invoke(frame, hasattr, [value, name]) for name in ("__signature__", "__wrapped__")
+        ):
+            raise Break("c-function", "inspect.signature of a callable object")
+        value = m.force(m.getattr(value, "__call__"))
     return inspect.signature(value, **{k: m.force(v) for k, v in kwargs.items()})
 
 
@@ -409,3 +414,27 @@ def _import(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
         with torch._C.DisableTorchFunction(), _disable_current_modes():
             importlib.import_module(name)  # which torch puts off for the sake of its own start
     return m.call_pure(builtins.__import__, args, kwargs)
+
+
+def _plain_call(function: Callable) -> Callable:
+    return lambda m, frame, args, kwargs: m.call_pure(function, args, kwargs)
+
+
+for _kind in (str, bytes, bytearray):  # static methods in C, which know no class and no module
+    model(_kind.maketrans)(_plain_call(_kind.maketrans))
+
+
+@model(reversed)
+def _reversed(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    value = m.force(args[0]) if len(args) == 1 else None
+    kind = type(value)
+    if m.method_of(kind, "__reversed__") is not UNSET:
+        return m.run_special(value, "__reversed__")
+    if m.method_of(kind, "__getitem__") is not UNSET and find(kind, "__reversed__")[1] is UNSET:
+        return Run(helpers.backwards, [value])
+    return m.call_pure(reversed, args, kwargs)
+
+
+@model(operator.call)
+def _call(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    return m.call(frame, args[0], args[1:], kwargs)
