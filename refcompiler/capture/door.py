@@ -132,6 +132,7 @@ class Recorder:
         self.root = self.scope = Scope()
         self.fake_mode = EagerFakeMode(allow_non_fake_inputs=True)
         self.inputs: dict[int, torch.fx.Node] = {}
+        self.floats: dict[int, torch.Tensor] = {}  # tensors that are Python's floats in eager
         self.keep: list[Any] = []  # the side tables know fakes by id
         self.operations = 0
         self.mutates = False
@@ -234,6 +235,20 @@ class Recorder:
             yield
         finally:
             self.suspended = before
+
+    def check_floats(self, name: str, args: tuple, kwargs: dict, result: Any) -> None:
+        """A Python float gives its dtype to nothing; neither must the tensor that stands for it."""
+        given = list(_tensors((args, kwargs)))
+        floats = [id(t) in self.floats for t in given]
+        if not any(floats):
+            return
+        if all(floats):
+            if name in ("neg", "__neg__", "sqrt", "clone") and isinstance(result, torch.Tensor):
+                self.floats[id(result)] = result
+            return
+        for tensor, number in zip(given, floats, strict=True):
+            if not number and not tensor.dim() and tensor.dtype is not torch.float64:
+                raise Break("data-dependent-value", f"{name} of a Python number and a scalar")
 
     def check(self, name: str, result: Any) -> None:
         """The graph can hold what an operation gives."""
@@ -360,6 +375,8 @@ class Door(TorchFunctionMode):
         if result is NotImplemented:
             return result
         if _holds_tensor((result,)) or _holds_tensor(args) or _holds_tensor(kwargs.values()):
+            if self.recorder.floats:
+                self.recorder.check_floats(name, args, kwargs, result)
             self.recorder.check(name, result)
             self.recorder.record(func, args, kwargs, result)
         return result
@@ -377,6 +394,16 @@ def innermost(value: torch.Tensor) -> torch.Tensor:
     while torch._C._functorch.is_functorch_wrapped_tensor(value):
         value = torch._C._functorch.get_unwrapped(value)
     return value
+
+
+def _tensors(values: Any) -> Iterator[torch.Tensor]:
+    if isinstance(values, torch.Tensor):
+        yield values
+    elif isinstance(values, (tuple, list)):
+        for value in values:
+            yield from _tensors(value)
+    elif isinstance(values, dict):
+        yield from _tensors(list(values.values()))
 
 
 def _holds_tensor(values: Any) -> bool:

@@ -14,17 +14,18 @@ import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from refcompiler.ambient import Autocast
+from refcompiler.capture import specials
 from refcompiler.capture.arrays import tensors, wrapping
 from refcompiler.capture.arrays.array import Array, ArrayMethod
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Door, Recorder
 from refcompiler.capture.dynamic import Policy, Sizes
-from refcompiler.capture import specials
 from refcompiler.capture.entering import catches, entering_ops
 from refcompiler.capture.models import (
     classes,
     copying,
     library,
+    optimizers,
     ordering,
     python,
     serial,
@@ -57,6 +58,7 @@ __all__ = [
     "library",
     "loops",
     "modes",
+    "optimizers",
     "ordering",
     "python",
     "serial",
@@ -128,6 +130,8 @@ class Symbolic(Calls):
         self.contexts = Contexts(self)
         self.own_classes = {Array: 0, ArrayMethod: 0}
         self.own_attributes = {}
+        self.open_ranges: set[int] = set()  # of the profiler, that the frame has entered
+        self.left_ranges: list[Any] = []  # sources of those entered before that it has left
         self.hooks: dict[int, hooks.Hook] = {}  # by the ids of their handles
         self.given_out: set[int] = set()  # arrays whose own tensor the program has
         self.class_bodies: list[tuple[Frame, int]] = []  # and the step of the statement

@@ -407,10 +407,11 @@ class Observing(Machine):
         else:
             self.guard("LENGTH", source, len(value))
             keys = []
+            given, items = self.sources.make("keys", source), self.sources.make("values", source)
             for i, key in enumerate(value):
                 self.key(key)  # its hash may be the user's, whose code does not run unseen
-                forced = self.observe(self.lazy(self.sources.make("key", source, i), key))
-                keys.append((forced, self.item(source, key)))
+                forced = self.observe(self.lazy(self.item(given, i), key))
+                keys.append((forced, self.item(items, i)))
         for (key, item_source), item in zip(keys, value.values(), strict=True):
             shadow[key] = self.observe(self.lazy(item_source, item))
         if kind is collections.defaultdict:

@@ -488,6 +488,11 @@ class Operators(Assignment):
             return self.run_special(iterator, "__next__")
         return None
 
+    def delegate_of(self, value: Any) -> Any:
+        """What the program sees of what :meth:`delegate` has made."""
+        inner = value.inner if type(value) is Switch else value
+        return inner.iterator if type(inner) is Delegate else inner
+
     def delegate(self, iterator: Any) -> Any:
         iterator = self.force(iterator)
         if not self.is_interpreted(iterator):

@@ -24,7 +24,7 @@ from refcompiler.guards.sizes import (
     sized_text,
     wanted,
 )
-from refcompiler.guards.sources import NOT_SET, Source, array_tensor, key_at, namespace_of
+from refcompiler.guards.sources import NOT_SET, Source, array_tensor, namespace_of
 from refcompiler.interpreter.continued import suspension
 from refcompiler.interpreter.generators import activation_of
 from refcompiler.shapes.text import NAMES
@@ -517,7 +517,6 @@ NAMESPACE: dict[str, Any] = {
     "suspension": suspension,
     "NOT_SET": NOT_SET,
     "dict_getitem": dict.__getitem__,
-    "key_at": key_at,
     "array_tensor": array_tensor,
     "separate": separate,
     "namespace_of": namespace_of,

@@ -20,7 +20,8 @@ FORMS: dict[str, tuple[str, str]] = {
     "item": ("{p}[{k}]", "{p}[{k}]"),
     "member": ("{p}[{k}]", "{p}.{n}"),
     "dict_item": ("dict_getitem({p}, {k})", "{p}[{k}]"),
-    "key": ("key_at({p}, {k})", "{p}.keys()[{k}]"),
+    "keys": ("list({p})", "{p}.keys()"),
+    "values": ("list({p}.values())", "{p}.values()"),
     "referent": ("{p}()", "{p}()"),
     "ahead": ("Ahead({p})", "{p}"),  # the items that an iterator will give
     "part": ("{p}.__reduce__()[1][{k}]", "{p}.parts[{k}]"),  # of an iterator over others
@@ -115,8 +116,3 @@ def array_tensor(array: Any) -> torch.Tensor:
     with warnings.catch_warnings():  # what is read only is not written to by any graph
         warnings.simplefilter("ignore")
         return torch.from_numpy(array)
-
-
-def key_at(mapping: Any, index: int) -> Any:
-    """The ``index``-th key of a mapping."""
-    return list(mapping)[index]

@@ -18,15 +18,17 @@ from refcompiler.plan.writer import Writer
 def replay(machine: Any, rebuilder: Rebuilder, writer: Writer) -> list[str]:
     """Statements that replay what the frame did to objects from outside."""
     lines = [line for view in machine.views.values() for line in _advance(view, writer)]
+    for source in machine.left_ranges:
+        lines.append(f"{writer.read(source)}.__exit__(None, None, None)")
     for (owner, name), value in machine.overlay.items():
         external = machine.changed[owner]
         target = writer.read(external.source)
-        if isinstance(external.value, dict):  # a module's globals, or a namespace
+        if issubclass(type(external.value), dict):  # a module's globals, or a namespace
             place = f"{target}[{writer.constant(name)}]"
             if value is DELETED:  # it may be what the frame itself had put there
                 lines.append(f"{target}.pop({writer.constant(name)}, None)")
                 continue
-        elif isinstance(external.value, CellType):
+        elif issubclass(type(external.value), CellType):
             place = f"{target}.cell_contents"
         else:
             setter = writer.constant(object.__setattr__)
@@ -116,7 +118,7 @@ def _container_effect(external: External, rebuilder: Rebuilder, writer: Writer) 
             return [f"{writer.constant(finish)}({target})"]
         parts = rebuilder.suspended(shadow, original)
         return [f"{writer.constant(replace)}({target}, {parts})"]
-    if isinstance(shadow, dict):
+    if issubclass(type(shadow), dict):
         target = writer.read(external.source)
         kept = list(shadow)[: len(original)] == list(original)
         lines = []
@@ -127,7 +129,7 @@ def _container_effect(external: External, rebuilder: Rebuilder, writer: Writer) 
                 pair = f"[{rebuilder.expression(key)}] = {rebuilder.expression(value)}"
                 lines.append(target + pair)
         return lines
-    if isinstance(shadow, set):
+    if issubclass(type(shadow), set):
         target = writer.read(external.source)
         return [f"{target}.clear()", f"{target}.update([{rebuilder.many(shadow)}])"]
     target = writer.read(external.source)

@@ -98,6 +98,8 @@ class Rebuilder:
         if node is None:
             raise self.refuse(value)
         name = self.output(node)
+        if id(value) in self.machine.recorder.floats:
+            return f"{name}.item()"
         if self.machine.own_attributes and id(value) not in self.names:
             self.names[id(value)] = name
             for (owner, attribute), item in self.machine.own_attributes.items():
@@ -193,7 +195,7 @@ class Rebuilder:
         if kind is dict:
             owner = self.machine.own_namespaces.get(id(value))
             if owner is not None:
-                return self.assign(value, f"{self.expression(owner)}.__dict__")
+                return self.assign(value, self.namespace(owner, self.expression(owner)))
             name = self.assign(value, "{}")
             self.entries(name, value)
             return name
@@ -289,7 +291,10 @@ class Rebuilder:
                 return self.assign(value, f"{constant(kind)}({parts})")
             return self.instance(value, f"tuple.__new__({self.kind(kind)}, {parts})")
         if is_heap(kind):
-            return self.instance(value, self.new(value))
+            name = self.instance(value, self.new(value))
+            if id(value) in self.machine.open_ranges:  # as one of the profiler's has to be left
+                self.late.append(f"{name}.__enter__()")
+            return name
         raise self.refuse(value)
 
     def refuse(self, value: Any) -> Exception:
@@ -398,7 +403,7 @@ class Rebuilder:
         namespace = namespace_of(value)
         if namespace:
             text = self.expression(dict(namespace))
-            self.lines.append(f"{name}.__dict__.update({text})")
+            self.lines.append(f"{self.namespace(value, name)}.update({text})")
         for slot in _slots(type(value)):
             try:
                 item = object.__getattribute__(value, slot)
@@ -407,6 +412,13 @@ class Rebuilder:
             setter = self.writer.constant(object.__setattr__)
             self.lines.append(f"{setter}({name}, {slot!r}, {self.expression(item)})")
         return name
+
+    def namespace(self, value: Any, name: str) -> str:
+        """The ``__dict__`` of an object of that name, past a ``__getattribute__`` of the user's."""
+        plain = (object.__getattribute__, BaseException.__getattribute__)
+        if type(value).__getattribute__ in plain:
+            return f"{name}.__dict__"
+        return f"{self.writer.constant(namespace_of)}({name})"
 
     def exception(self, value: BaseException) -> str:
         """With its traceback, whose entries hold no values, and what C keeps in it."""
@@ -430,7 +442,8 @@ class Rebuilder:
             if found is not None:
                 self.lines.append(f"{name}.{attribute} = {self.expression(found)}")
         if value.__dict__:
-            self.lines.append(f"{name}.__dict__.update({self.expression(dict(value.__dict__))})")
+            text = self.expression(dict(value.__dict__))
+            self.lines.append(f"{self.namespace(value, name)}.update({text})")
         return name
 
     def generator(self, value: Any, activation: Activation) -> str:

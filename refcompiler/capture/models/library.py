@@ -199,11 +199,17 @@ def _enter_range(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     _without_profiler(m)
     if m.source_of(block := m.force(args[0])) is not None:
         raise Break("higher-order", "a profiler range from outside")
+    m.open_ranges.add(id(block))
     return block
 
 
 @model(record_function.__exit__)
 def _exit_range(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> None:
     block = m.force(args[0])
-    if m.force(m.getattr(block, "record")) is not None:
-        raise Break("higher-order", "a profiler range that was entered before the graph")
+    source = m.source_of(block)
+    if source is not None:
+        m.left_ranges.append(source)  # natively, after the graph
+    elif id(block) in m.open_ranges:
+        m.open_ranges.remove(id(block))
+    else:
+        raise Break("higher-order", "a profiler range that was not entered")

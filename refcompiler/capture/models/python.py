@@ -195,11 +195,14 @@ def _callable(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
 @model(id)
 def _id(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> int:
     value = m.force(args[0])
-    if isinstance(value, torch.Tensor) or m.source_of(value) is None:
+    real = m.real_of(value) if isinstance(value, torch.Tensor) else value
+    source = m.fakes_of_inputs.get(id(value)) or m.source_of(value)
+    if source is None or real is None or not (real is value or isinstance(value, torch.Tensor)):
         raise Break("c-function", "builtins.id")
-    if not isinstance(value, (type, FunctionType)):
-        raise Break("c-function", "builtins.id")
-    return id(value)
+    if m.is_foreign(value) or isinstance(value, (torch.Tensor, type, FunctionType)):
+        m.guard("ID", source, real)
+        return id(real)
+    raise Break("c-function", "builtins.id")
 
 
 @model(inspect.signature)

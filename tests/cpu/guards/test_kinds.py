@@ -720,7 +720,8 @@ def test_sources_read_alike() -> None:
         (s.make("item", x, 0), [box]),
         (s.make("member", s.make("dict", x), "w", "w"), box),
         (s.make("dict_item", x, "k"), table),
-        (s.make("key", x, 1), {1: 1, (2, 3): 2}),
+        (s.make("item", s.make("keys", x), 1), {1: 1, (2, 3): 2}),
+        (s.make("item", s.make("values", x), 1), {1: 1, (2, 3): box}),
         (s.make("referent", x), weakref.ref(box)),
         (s.make("closure", x, 0), function),
         (s.make("cell", s.make("closure", x, 0)), function),
@@ -737,7 +738,7 @@ def test_sources_read_alike() -> None:
         (s.make("stacked", s.make("activation", x), 0), generator),
     ]
     function.__kwdefaults__["b"] = box
-    made_anew = {"ahead", "array"}
+    made_anew = {"ahead", "array", "keys", "values"}
     assert {source.kind for source, _ in cases} | made_anew == set(FORMS)
     for source, value in cases:
         found = read(source, {"x": value})

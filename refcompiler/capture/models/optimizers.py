@@ -1,0 +1,147 @@
+"""Steps of ``torch.optim``: their state is made before the graph, their counts stay in it.
+
+An optimizer reads its step counts as Python floats, which a graph cannot hold. Here they are
+tensors of no dimension and double precision, which compute as Python's floats do: what they are
+combined with never takes their dtype. Of everything else that Python does with a float, the
+graph ends before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.optim import optimizer as base
+from torch.utils._python_dispatch import _disable_current_modes
+
+from refcompiler.capture.models.registry import model, operation
+from refcompiler.capture.observe import MAPPINGS
+from refcompiler.capture.signals import Break
+from refcompiler.capture.values import is_changed
+
+_EXACT = (torch.float32, torch.float64)
+
+
+# ---- state ------------------------------------------------------------------------------------
+
+
+def _has_state(optimizer: Any, group: Mapping) -> bool:
+    with torch._C.DisableTorchFunction():
+        return all(optimizer.state.get(p) for p in group["params"] if p.grad is not None)
+
+
+def _init_group(original: Callable) -> Callable:
+    """It fills the state of parameters that have none, which is the same whenever it is done."""
+
+    def run(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+        optimizer, group = m.force(args[0]), m.force(args[1])
+        outside = m.external.get(id(group))
+        why = f"{original.__qualname__} of what the graph has made or changed"
+        if kwargs or outside is None or m.source_of(optimizer) is None:
+            raise Break("disabled-function", why)
+        if any(name in ("grad", "state") for _, name in m.overlay) or is_changed(outside):
+            raise Break("disabled-function", why)
+        if type(optimizer.state) not in MAPPINGS:
+            raise Break("disabled-function", original.__qualname__)
+        if not _has_state(optimizer, outside.value):
+            if id(optimizer.state) in m.external:
+                raise Break("disabled-function", why)
+            lists: list[list] = [[] for _ in args[2:]]
+            with torch._C.DisableTorchFunction(), _disable_current_modes():
+                original(optimizer, outside.value, *lists)
+        return m.call_function(frame, original, args, kwargs)
+
+    return run
+
+
+def _optimizers(cls: type) -> list[type]:
+    return [cls, *[found for sub in cls.__subclasses__() for found in _optimizers(sub)]]
+
+
+def _plain(function: Any) -> Any:
+    """``function`` without torch's mark that its own compiler leaves it alone."""
+    return getattr(function, "_torchdynamo_orig_callable", function)
+
+
+for _cls in _optimizers(torch.optim.Optimizer):
+    _function = _plain(_cls.__dict__.get("_init_group"))
+    if _function is not None and _cls.__module__.startswith("torch.optim."):
+        model(_function)(_init_group(_function))
+
+
+@model(_plain(torch.optim.LBFGS.step))
+def _search(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """It branches on the values of the loss, which it asks its closure for again and again."""
+    raise Break("disabled-function", "LBFGS.step")
+
+
+@model(torch.optim.Optimizer.zero_grad)
+def _zero_grad(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    plain = torch.optim.Optimizer.zero_grad.__wrapped__  # type: ignore[attr-defined]
+    return m.call_function(frame, plain, args, kwargs)
+
+
+@model(torch._C._group_tensors_by_device_and_dtype)
+def _group(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """Lists of tensors, split by the device and dtype of the first list's."""
+    lists, indices = [m.force(a) for a in (*args, *kwargs.values())]
+    found: dict[Any, Any] = {}
+    for i, tensor in enumerate(lists[0]):
+        if not issubclass(type(tensor), torch.Tensor):
+            raise Break("ambient-state", "torch._C._group_tensors_by_device_and_dtype")
+        groups, places = found.setdefault((tensor.device, tensor.dtype), ([[] for _ in lists], []))
+        for group, values in zip(groups, lists, strict=True):
+            if values:
+                group.append(values[i])
+        if indices:
+            places.append(i)
+    m.recorder.keep.append(found)
+    return found
+
+
+# ---- Python's floats in the graph -------------------------------------------------------------
+
+
+@model(base._get_value)
+def _get_value(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    value = m.force(args[0])
+    if not issubclass(type(value), torch.Tensor):
+        return value
+    if value.dim() or not value.is_floating_point() or value.device.type != "cpu":
+        raise Break("data-dependent-value", "Tensor.item")
+    found = value.double() if value.dtype != torch.float64 else value.clone()
+    m.recorder.floats[id(found)] = found
+    return found
+
+
+@model(base._stack_if_compiling)
+def _stack(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    return m.force(args[0])
+
+
+@operation("addcdiv_")
+def _addcdiv(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+    value = m.force(kwargs.get("value"))
+    if not issubclass(type(value), torch.Tensor) or value.dim() or value.requires_grad:
+        return NotImplemented
+    return _add_quotient(*[m.force(a) for a in args], value)
+
+
+@operation("_foreach_addcdiv_")
+def _foreach_addcdiv(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+    given = [m.force(a) for a in args]
+    if len(given) != 4 or kwargs or type(given[3]) is not list:
+        return NotImplemented
+    if not any(issubclass(type(value), torch.Tensor) for value in given[3]):
+        return NotImplemented
+    for parts in zip(*given, strict=True):
+        _add_quotient(*parts)
+    return None
+
+
+def _add_quotient(tensor: torch.Tensor, a: torch.Tensor, b: torch.Tensor, value: Any) -> Any:
+    """``tensor.addcdiv_(a, b, value=value)`` in the order in which torch's kernel computes it."""
+    if tensor.dtype not in _EXACT or not tensor.dim() or getattr(value, "ndim", 0):
+        raise Break("data-dependent-value", "addcdiv_")
+    return tensor.add_(a.mul(value).div(b))

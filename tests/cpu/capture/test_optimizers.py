@@ -1,0 +1,186 @@
+"""Training steps: optimizers, gradient clipping and scaling, over several calls and bit by bit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch import optim as O
+
+from tests.cpu.capture.oracle import Case, Cases, check
+
+cases = Cases()
+t = torch.randn
+
+
+def _training(make, **expected):
+    """A whole step. It breaks at ``backward``, and twice where torch's optimizers ask for it."""
+
+    def case():
+        m = nn.Linear(3, 2)
+        optimizer = make(m.parameters())
+
+        def f(x):
+            loss = m(x).square().sum()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        return f, [(t(4, 3),) for _ in range(4)], [m, optimizer.state]
+
+    return case, {"graphs": 3, "breaks": 3, **expected}
+
+
+_MADE = {
+    "sgd": _training(lambda p: O.SGD(p, 0.1)),
+    "momentum": _training(lambda p: O.SGD(p, 0.1, momentum=0.9), graphs=4, breaks=4, recompiles=1),
+    "momentum_foreach": _training(
+        lambda p: O.SGD(p, 0.1, momentum=0.9, foreach=True), graphs=4, breaks=4, recompiles=1
+    ),
+    "adam": _training(lambda p: O.Adam(p, 0.1)),
+    "adam_foreach": _training(lambda p: O.Adam(p, 0.1, foreach=True)),
+    "adam_amsgrad": _training(lambda p: O.Adam(p, 0.1, amsgrad=True, weight_decay=0.1)),
+    "adam_rate_in_a_tensor": _training(lambda p: O.Adam(p, torch.tensor(0.1), foreach=False)),
+    "adamw": _training(lambda p: O.AdamW(p, 0.1)),
+    "adamw_foreach": _training(lambda p: O.AdamW(p, 0.1, foreach=True)),
+    "rmsprop": _training(lambda p: O.RMSprop(p, 0.1)),
+    "adagrad": _training(lambda p: O.Adagrad(p, 0.1)),
+    "adadelta": _training(lambda p: O.Adadelta(p, 0.1)),
+    "adamax": _training(lambda p: O.Adamax(p, 0.1)),
+}
+for _name, (_case, _expected) in _MADE.items():
+    _case.__name__ = _name
+    cases(**_expected)(_case)
+
+
+@cases(graphs=3, breaks=3)
+def a_parameter_of_no_dimension():
+    m = nn.Linear(3, 2)
+    m.scale = nn.Parameter(torch.tensor(2.0))
+    optimizer = O.SGD(m.parameters(), 0.1)
+
+    def f(x):
+        (m(x) * m.scale).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return x * 2
+
+    return f, [(t(4, 3),) for _ in range(3)], [m]
+
+
+@cases(graphs=2, recompiles=1)
+def zero_grad_only():
+    m = nn.Linear(3, 2)
+    optimizer = O.SGD(m.parameters(), 0.1)
+
+    def f(x):
+        optimizer.zero_grad()
+        return m(x)
+
+    return f, [(t(4, 3),), (t(4, 3),)], [m]
+
+
+@cases(graphs=2, breaks=1)
+def norm_clipped():
+    m = nn.Linear(3, 2)
+
+    def f(x):
+        m(x).square().sum().backward()
+        return nn.utils.clip_grad_norm_(m.parameters(), 1.0)
+
+    return f, [(t(4, 3),), (t(4, 3),)], [m]
+
+
+@cases()
+def values_clipped():
+    m = nn.Linear(3, 2)
+    for p in m.parameters():
+        p.grad = torch.randn_like(p)
+
+    def f(x):
+        nn.utils.clip_grad_value_(m.parameters(), 0.1)
+        return x + 1
+
+    return f, [(t(3),), (t(3),)], [m]
+
+
+@cases(graphs=5, breaks=5, recompiles=1)
+def gradients_scaled():
+    m = nn.Linear(3, 2)
+    optimizer = O.SGD(m.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("cpu")
+
+    def f(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = m(x).square().sum()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return f, [(t(4, 3),) for _ in range(3)], [m]
+
+
+@cases(graphs=2, breaks=1)
+def step_by_hand():
+    m = nn.Linear(3, 2)
+
+    def f(x):
+        loss = m(x).square().sum()
+        loss.backward()
+        with torch.no_grad():
+            for p in m.parameters():
+                p -= 0.1 * p.grad
+                p.grad.zero_()
+        return loss.detach()
+
+    return f, [(t(4, 3),) for _ in range(3)], [m]
+
+
+@cases(graphs=1, breaks=1)
+def several_evaluations_in_a_step():
+    m = nn.Linear(3, 2)
+    optimizer = O.LBFGS(m.parameters(), max_iter=3)
+
+    def f(x):
+        def closure():
+            optimizer.zero_grad()
+            loss = m(x).square().sum()
+            loss.backward()
+            return loss
+
+        return optimizer.step(closure).detach()
+
+    return f, [(t(4, 3),), (t(4, 3),)], [m]
+
+
+@pytest.mark.parametrize("case", cases, ids=str)
+def test_captured_as_in_eager(case: Case):
+    assert check(case) > 0
+
+
+def test_two_optimizers_share_a_step():
+    """What one plan reads from an optimizer's state is the state of the one that it is given."""
+    import refcompiler
+
+    def step(m, optimizer, x):
+        m(x).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def parameters(step):
+        torch.manual_seed(0)
+        models = [nn.Linear(3, 2) for _ in range(2)]
+        optimizers = [O.Adam(m.parameters(), 0.1) for m in models]
+        for i in range(8):
+            step(models[i % 2], optimizers[i % 2], torch.ones(4, 3) * i)
+        assert all(len(o.state) == 2 for o in optimizers)
+        return [p for m in models for p in m.parameters()]
+
+    want = parameters(step)
+    refcompiler.reset()
+    found = parameters(refcompiler.compile(step, backend="eager"))
+    assert all(torch.equal(a, b) for a, b in zip(want, found, strict=True))
+    assert len(want) == 4
