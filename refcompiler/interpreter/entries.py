@@ -315,15 +315,15 @@ class _Reference(ref):
     __slots__ = ("key",)
 
     def __init__(self, value: Any, gone: Any):
-        super().__init__(value, gone)
         self.key = id(value)
 
 
 def _forget_class(reference: Any) -> None:
-    if SEEN.get(reference.key) is reference:
-        del SEEN[reference.key]
-        KNOWN.discard(reference.key)
-        _ACTIONS.pop(reference.key, None)
+    key = reference.key
+    if SEEN.get(key) is reference:
+        del SEEN[key]
+        KNOWN.discard(key)
+        _ACTIONS.pop(key, None)
 
 
 def _forget_function(reference: Any) -> None:
@@ -361,7 +361,7 @@ def _factory(value: Any, depth: int) -> None:
     _meet_all((_DEFAULT(value),), depth)
 
 
-_MODULE_DICT: Any = ModuleType.__dict__["__dict__"].__get__
+_MODULE_DICT: Any = vars(ModuleType)["__dict__"].__get__
 
 
 _DEFAULT: Any = defaultdict.__dict__["default_factory"].__get__
