@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from refcompiler.capture.attributes import _MODULE_DICTS, Attributes
+from refcompiler.capture.lookup import namespace_of
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import DELETED, External, Rethrown, Run
 from refcompiler.interpreter.frame import UNSET
@@ -159,7 +160,7 @@ class Assignment(Attributes):
         if issubclass(type(value), type) or name in ("__dict__", "__class__"):
             raise Break("external-object", f"assignment to {name} of {value!r:.80}")
         writable = (
-            hasattr(value, "__dict__")
+            namespace_of(value) is not None
             or type(found) is types.MemberDescriptorType
             or issubclass(type(value), ModuleType)
         )

@@ -148,7 +148,7 @@ def _ordered_guards(captured: Captured) -> list[Guard]:
     for changed in list(machine.changed.values()):
         for other in list(machine.external.values()):
             if type(other.value) is type(changed.value) and other.value is not changed.value:
-                if not isinstance(other.value, (CellType, dict)) and other.shadow is None:
+                if not issubclass(type(other.value), (CellType, dict)) and other.shadow is None:
                     machine.guard("DISTINCT", changed.source, other.source)
     changes = [shadowed for shadowed in shadows(machine) if is_changed(shadowed)]
     guard_views(machine, changes + [e for e in machine.external.values() if e.tail])

@@ -101,6 +101,8 @@ class Contexts:
         if value is NOT_SET:
             machine.guard("ID", place, NOT_SET)
             return Token.MISSING
+        nothing = machine.sources.make("const", None, NOT_SET)
+        machine.guard("DISTINCT", place, nothing)  # also where the value only passes through
         return lazy
 
     def changes(self) -> list[tuple[bool, Set | Token]]:

@@ -8,6 +8,7 @@ or only trace it. The plan then sets the state in which the program goes on.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -17,6 +18,11 @@ from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.models.registry import model
 from refcompiler.capture.signals import Break
+
+#: The methods themselves, without a model. They run within one instruction: a graph ends before or
+#: after a change of the state.
+_ENTERING = FunctionType(autocast.__enter__.__code__, autocast.__enter__.__globals__)
+_LEAVING = FunctionType(autocast.__exit__.__code__, autocast.__exit__.__globals__)
 
 
 @model(autocast.__enter__)
@@ -29,7 +35,7 @@ def _enter(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     scope = m.recorder.scope
     scope.modes.append((id(block), scope.graph.call_function(_enter_autocast, values)))
     m.recorder.switched = True
-    return m.call_function(frame, autocast.__enter__, (block,), {})
+    return m.invoke(frame, _ENTERING, (block,))
 
 
 @model(autocast.__exit__)
@@ -45,7 +51,7 @@ def _exit(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
         names = ("device", "prev_fastdtype", "prev", "prev_cache_enabled")
         values = tuple([m.force(m.getattr(block, name)) for name in names])
         scope.modes.append((0, scope.graph.call_function(_enter_autocast, values)))
-    return m.call_function(frame, autocast.__exit__, (block, *args[1:]), kwargs)
+    return m.invoke(frame, _LEAVING, (block, *args[1:]), kwargs)
 
 
 def _guard_settings(m: Calls) -> None:

@@ -21,6 +21,12 @@ from tests.cpu.capture.test_alive import Logging, Version, managed, numbers
 cases = Cases()
 
 
+#: Programs whose results a break may change, and why.
+EXCEPT = {
+    "autocast_with_gradients": "a graph's end empties the cache of casts, which moves a rounding",
+}
+
+
 def battery() -> Cases:
     """Each program once, under its own name."""
     found = {str(case): case for case in cases}
@@ -30,7 +36,8 @@ def battery() -> Cases:
                 importlib.import_module(f"{capture.__name__}.{module.name}"), "cases", []
             )
             for case in programs:
-                found.setdefault(str(case), case)
+                if str(case) not in EXCEPT:
+                    found.setdefault(str(case), case)
     return Cases(found.values())
 
 
