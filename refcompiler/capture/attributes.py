@@ -16,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from refcompiler.capture.arithmetic import CLASSES
 from refcompiler.capture.arrays.array import Array
+from refcompiler.capture.iterators import state_of
 from refcompiler.capture.lookup import Lookup, find, is_heap, namespace_of
 from refcompiler.capture.natively import is_quiet
 from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES
@@ -26,6 +27,8 @@ from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.shapes.node import SYMBOLS
 
+#: What tells the state of a generator.
+_STATES = frozenset({"gi_running", "gi_suspended", "gi_yieldfrom"})
 _MODULE_DICTS = ("_parameters", "_buffers", "_modules")
 _module_getattr = torch.nn.Module.__getattr__
 _NAMES_OF_CLASSES = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})
@@ -83,6 +86,8 @@ class Attributes(Lookup):
                 return getattr(value, name)
             if type(value) is MethodType:
                 return self.getattr(value.__func__, name)
+        if type(value) is types.GeneratorType and name in _STATES:
+            return state_of(self, value, name)
         if self.is_foreign(value) and not issubclass(type(value), IDENTITY_TYPES):
             found = getattr(value, name)
             if getattr(found, "__self__", None) is value:

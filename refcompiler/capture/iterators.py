@@ -17,7 +17,7 @@ from refcompiler.capture.values import External
 from refcompiler.guards.iterators import COMPOSITES, Ahead, account, fed, is_over, nested, shape
 from refcompiler.interpreter.continued import Continued, continued, continues, suspension
 from refcompiler.interpreter.frame import UNSET, Frame, is_mark
-from refcompiler.interpreter.generators import activation_of, make_generator
+from refcompiler.interpreter.generators import activation_of, is_driver, make_generator
 
 
 class View:
@@ -199,6 +199,18 @@ def adopt_running(machine: Any, frame: Frame) -> None:
     machine.activations.append(activation)
     machine.is_none(saved)
     frame.extra = (made, machine.force(saved), *rest)
+
+
+def state_of(machine: Any, generator: Any, name: str) -> Any:
+    """``gi_running`` and its like, of a generator that the symbolic domain runs."""
+    found = getattr(generator, name)
+    if generator.gi_frame is not None and is_driver(generator.gi_frame):
+        activation = activation_of(generator.gi_frame)
+        if type(activation) is Continued and activation.running:
+            return True if name == "gi_running" else None if name == "gi_yieldfrom" else False
+        if name == "gi_yieldfrom":
+            return machine.delegate_of(found)
+    return found
 
 
 def guard_views(machine: Any, changed: list[External]) -> None:

@@ -14,6 +14,7 @@ import torch
 from refcompiler.capture import arithmetic, floats
 from refcompiler.capture.arrays.array import Array, ArrayMethod
 from refcompiler.capture.assignment import Assignment
+from refcompiler.capture.contents import contents
 from refcompiler.capture.iterators import shadow_generator, view_of
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.models.printing import operand
@@ -64,6 +65,7 @@ SIGNS = {
 _PLAIN_ERRORS = (BaseException, KeyError)
 
 _CONTAINERS = (*SEQUENCES, *MAPPINGS, *SETS)
+_IMMUTABLE = (int, float, complex, str, bytes, tuple, frozenset)
 
 
 def python_method(cls: type, name: str) -> Any:
@@ -79,6 +81,7 @@ class Operators(Assignment):
 
     nested: int  # how many calls run within the instruction
     handed_over: list[Delegate]
+    insides: dict[int, Any]  # what stands for the contents of objects from outside
 
     def method_of(self, cls: type, name: str) -> Any:
         """As :func:`python_method`; that no class has it, or which one, is guarded."""
@@ -131,8 +134,11 @@ class Operators(Assignment):
             return found
         if find(kind, "__bool__")[1] is UNSET and self.method_of(kind, "__len__") is not UNSET:
             return bool(self.force(self.call_special(value, "__len__")))
-        if self.is_foreign(value) and not is_heap(kind):
-            raise Break("external-object", f"the truth of a {kind.__name__}")
+        value = contents(self, value)
+        if self.is_foreign(value) and any(not is_heap(b) and b is not object for b in kind.__mro__):
+            if not issubclass(kind, _IMMUTABLE):
+                raise Break("external-object", f"the truth of a {kind.__name__}")
+            self.guard("TRUTH", self.source_of(value), bool(value))
         if is_heap(kind) and self.is_foreign(value):
             self.find_guarded(kind, "__bool__")
             self.find_guarded(kind, "__len__")
@@ -142,6 +148,7 @@ class Operators(Assignment):
         value = self.force(value)
         keys = self.method_of(type(value), "keys")
         if keys is UNSET:
+            value = contents(self, value)
             if type(value) not in MAPPINGS and self.is_foreign(value):
                 raise Break("external-object", f"the items of a {type(value).__name__}")
             return value
@@ -271,6 +278,10 @@ class Operators(Assignment):
             plain = all(find(type(x), "__eq__")[1] is object.__dict__["__eq__"] for x in (a, b))
             if plain:
                 return self.same(a, b) is (function is operator.eq)
+        pair = contents(self, a), contents(self, b)
+        if pair[0] is not a or pair[1] is not b:
+            found = self._native_binary(function, *pair)
+            return a if found is pair[0] else found  # in place
         if self.is_hidden(a) or self.is_hidden(b):
             names = f"{type(a).__name__} and {type(b).__name__}"
             raise Break("external-object", f"{function.__name__} of {names}")
@@ -316,6 +327,7 @@ class Operators(Assignment):
                 return value[key]
             value[key] = made = self.force(self.invoke(self.frame, value.default_factory, []))
             return made
+        value = contents(self, value)
         if self.is_foreign(value):
             raise Break("external-object", f"an item of a {type(value).__name__}")
         return natively(self, operator.getitem, value, self.sizes.plain(key))
@@ -323,14 +335,15 @@ class Operators(Assignment):
     def dict_item(self, value: Any, key: Any) -> Any:
         """An item of an instance of a dict's subclass, with ``__missing__``."""
         missing = self.method_of(type(value), "__missing__")
-        if self.is_foreign(value):
+        inside = self.insides.get(id(value), value)
+        if self.is_foreign(inside):
             try:
                 return self.read_foreign_dict(value, "__getitem__", [key])
             except KeyError:
                 if missing is UNSET:
                     raise
-        elif missing is UNSET or natively(self, dict.__contains__, value, key):
-            return natively(self, operator.getitem, value, key)
+        elif missing is UNSET or natively(self, dict.__contains__, inside, key):
+            return natively(self, operator.getitem, inside, key)
         return self.call_special(value, "__missing__", key)
 
     def read_foreign_dict(self, value: dict, name: str, args: Sequence) -> Any:
@@ -362,6 +375,7 @@ class Operators(Assignment):
         ):
             self.call_special(value, "__setitem__", key, new)
             return
+        value = contents(self, value)
         self.check_writable(value)
         if not issubclass(type(value), torch.Tensor):
             key = self.sizes.plain(key)
@@ -375,6 +389,7 @@ class Operators(Assignment):
         if self.method_of(type(value), "__delitem__") is not UNSET:
             self.call_special(value, "__delitem__", key)
             return
+        value = contents(self, value)
         self.check_writable(value)
         natively(self, operator.delitem, value, key)
 
@@ -408,6 +423,7 @@ class Operators(Assignment):
                 if self.same(item, other) or self.truth(self.binary(operator.eq, item, other)):
                     return True
             return False
+        container = contents(self, container)
         if self.is_foreign(container) and not issubclass(type(container), type):
             raise Break("external-object", f"membership in a {type(container).__name__}")
         return natively(self, operator.contains, container, item)
@@ -426,6 +442,7 @@ class Operators(Assignment):
         if is_heap(kind) and find(kind, "__iter__")[1] is UNSET:
             if self.method_of(kind, "__getitem__") is not UNSET:
                 return self.iterate_items(value)
+        value = contents(self, value)
         if self.is_foreign(value):
             if hasattr(kind, "__next__"):
                 return value

@@ -7,6 +7,7 @@ can also take it out of there again. What its frame is then to do is replaced at
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import GeneratorType
 from typing import Any
 
@@ -62,18 +63,27 @@ class Switch:
 class Continued(Activation):
     """``runs`` counts how often the frame was resumed; ``running``: it is on a stack of frames."""
 
-    __slots__ = ("moving", "runs", "running")
+    __slots__ = ("moving", "runs", "running", "host")
 
     def __init__(self, machine: Any, frame: Frame):
         super().__init__(machine, frame)
         self.moving = False
         self.runs = 0
         self.running = False
+        #: What goes on below the driver's frame while the generator's frame is on a stack.
+        self.host: Callable[[], None] | None = None
 
     def resume(self) -> bool:
         if self.moving:
             self.moving = False
             return True
+        if self.host is not None:
+            host, self.host = self.host, None
+            self.exc, self.value, self.delegates = None, None, False
+            host()
+            if self.running:  # an exception has left everything
+                self.discard()
+            return self.frame is not None
         if self.running and self.frame is not None:
             raise ValueError("generator already executing")
         self.runs += 1
@@ -118,16 +128,17 @@ def move(
     generator: Any, activation: Continued, handled: BaseException | None, delegate: Any
 ) -> None:
     """Suspend ``generator`` in a yield, or in a delegation to ``delegate``."""
-    switch = generator.gi_yieldfrom
-    if type(switch) is Switch:
-        switch.leaving = True
+    leave_delegation(generator)
     activation.exc = handled
     activation.moving = True
     activation.delegates = delegate is not UNSET
     activation.value = None
     if activation.delegates:
         activation.value = Switch(delegate)
-    next(generator)
+    if generator.gi_running:  # it is suspended when what it hosts returns
+        activation.moving = False
+    else:
+        next(generator)
 
 
 def replace(
@@ -146,10 +157,16 @@ def finish(generator: Any) -> None:
     """The generator's frame has ended elsewhere: so does the generator."""
     activation = activation_of(generator.gi_frame)
     activation.discard()  # so that what follows ends the driver
+    if not generator.gi_running:
+        leave_delegation(generator)
+        next(generator, None)
+
+
+def leave_delegation(generator: Any) -> None:
+    """The next resumption of ``generator`` goes on behind the delegation that it is in."""
     switch = generator.gi_yieldfrom
     if type(switch) is Switch:
         switch.leaving = True
-    next(generator, None)
 
 
 def continues(value: Any) -> Continued | None:

@@ -221,6 +221,7 @@ class Loop:
                 return
             self.abandon(frame)
             if frame.on_return in LEAVES:
+                error.__traceback__ = traceback
                 found = LEAVES[frame.on_return](self, frame, error)
                 if found is None:
                     return

@@ -13,10 +13,17 @@ its end.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import GeneratorType
 from typing import Any
 
-from refcompiler.interpreter.continued import Continued, Switch, finish, move
+from refcompiler.interpreter.continued import (
+    Continued,
+    Switch,
+    finish,
+    leave_delegation,
+    move,
+)
 from refcompiler.interpreter.frame import UNSET, Frame
 from refcompiler.interpreter.generators import activation_of, is_driver
 from refcompiler.interpreter.helpers import throw
@@ -123,7 +130,7 @@ def suspend(machine: Any, frame: Frame, value: Any, delegate: Any = UNSET) -> No
     machine.frame = consumer
     switch = generator.gi_yieldfrom
     inner = switch.inner if type(switch) is Switch else UNSET
-    if inner is delegate and generator.gi_suspended:
+    if inner is delegate and generator.gi_suspended:  # its driver is where it should be
         activation.exc, activation.delegates = handled, delegate is not UNSET
     else:
         move(generator, activation, handled, delegate)
@@ -212,6 +219,18 @@ def generator_frames(frame: Frame | None) -> list[Frame]:
             found.append(frame)
         frame = frame.back
     return found[::-1]
+
+
+def host(generator: Any, run: Callable[[], None]) -> None:
+    """Call ``run`` natively from the driver of ``generator``, whose frame is on the stack.
+
+    When it returns the driver is suspended as the generator's frame is then, or ends with it.
+    """
+    activation = activation_of(generator.gi_frame)
+    assert type(activation) is Continued
+    activation.host = run
+    leave_delegation(generator)
+    next(generator, None)
 
 
 def take_over(machine: Any) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import CellType, FunctionType
+from functools import partial
+from itertools import zip_longest
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from refcompiler.capture.iterators import adopt_running
@@ -13,7 +15,7 @@ from refcompiler.capture.values import External
 from refcompiler.guards.kinds import Ambient
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.machine import Machine
-from refcompiler.interpreter.resumption import generator_frames, take_over
+from refcompiler.interpreter.resumption import generator_frames, host, take_over
 from refcompiler.interpreter.signals import Signal
 from refcompiler.plan.build import MISS, Plan
 from refcompiler.plan.resume import Layout, describe
@@ -66,6 +68,10 @@ class Continuation(Site):
 
     def pending(self) -> Callable:
         return Pending
+
+    def identity(self) -> tuple[list[CodeType], list[int]]:
+        frames = self.layout.frames
+        return [frame.program.code for frame in frames], [frame.ip for frame in frames]
 
     def enter(self, values: Sequence[Any]) -> Any:
         """The answer of a plan that holds; MISS when the next instruction runs natively."""
@@ -143,23 +149,14 @@ class Driver:
             ACTIVE.callee = before
 
     def drive(self, layout: Layout, values: tuple, error: BaseException | None) -> Any:
-        while True:
-            stepper = Stepper()
-            stepper.frame = layout.frames_of(values)
-            take_over(stepper)
-            stepper.exc = error
-            stepper.step()
-            while stepper.frame is not None:
-                found = self.go_on(stepper)
-                if found is MISS:
-                    stepper.step()
-                    continue
-                if type(found) is Pending:
-                    break
-                return found
-            else:
-                return stepper.result
-            layout, values, error = found.layout, found.values, found.error
+        drive = Drive(self, Pending(layout, values, error))
+        drive.run([])
+        if drive.error is not None:
+            try:
+                raise drive.error
+            finally:
+                drive.error = None  # its traceback leads here: no cycle
+        return drive.result
 
     def go_on(self, stepper: Stepper) -> Any:
         frames: list[Frame] = []
@@ -176,8 +173,71 @@ class Driver:
             found = continuation.enter([*values, stepper.exc])
             if found is not MISS or stance.miss != "eager" or continuation.stepped:
                 return found
-        stepper.loop()
-        return stepper.result
+        return NATIVE
 
     def reset(self) -> None:
         self.continuations.clear()
+
+
+NATIVE: Any = object()  # nothing more is compiled
+
+
+class Drive:
+    """One run of pending answers to its end, with its ``result`` or its ``error``.
+
+    A generator whose frame lies on the stack runs for whoever looks at it. So what goes on while it
+    does is called by its driver: natively, below the generator's own frame.
+    """
+
+    def __init__(self, driver: Driver, pending: Pending):
+        self.driver = driver
+        self.stepper: Stepper = Stepper()
+        self.native = False
+        self.done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.begin(pending)
+
+    def begin(self, pending: Pending) -> None:
+        self.stepper = stepper = Stepper()
+        stepper.frame = pending.layout.frames_of(pending.values)
+        take_over(stepper)
+        stepper.exc = pending.error
+        self.native = False
+        self.broke = True  # the next instruction runs natively
+
+    def run(self, running: list[Any]) -> None:
+        """Go on as long as the generators ``running`` are the outermost ones on the stack."""
+        while not self.done:
+            frames = generator_frames(self.stepper.frame)
+            wanted = [frame.extra[0] for frame in frames]
+            if any(a is not b for a, b in zip_longest(running, wanted[: len(running)])):
+                return
+            if len(wanted) > len(running):
+                generator = wanted[len(running)]
+                host(generator, partial(self.run, [*running, generator]))
+                continue
+            try:
+                self.advance(bool(running))
+            except BaseException as error:
+                self.error, self.done = error, True
+
+    def advance(self, stepwise: bool) -> None:
+        stepper = self.stepper
+        found = MISS
+        if not (self.broke or self.native):
+            found = self.driver.go_on(stepper)
+            if found is NATIVE:
+                self.native = True
+        if type(found) is Pending:
+            self.begin(found)
+        elif found is not MISS and found is not NATIVE:
+            self.result, self.done = found, True
+        else:
+            self.broke = False
+            if self.native and not stepwise:
+                stepper.loop()
+            else:
+                stepper.step()
+            if stepper.frame is None:
+                self.result, self.done = stepper.result, True

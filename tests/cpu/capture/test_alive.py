@@ -353,7 +353,7 @@ def generator_over_a_closure():
     return f
 
 
-@cases(breaks=1)
+@cases(graphs=2, breaks=1)
 def generator_that_prints():
     def f(x):
         def g():

@@ -309,7 +309,7 @@ def break_in_a_comprehension():
     return f, [(torch.ones(12, 2),)] * 2
 
 
-@cases(graphs=2, breaks=1)
+@cases(graphs=3, breaks=2, recompiles=1)
 def break_in_a_generator():
     def rows(x):
         for r in x:
@@ -337,7 +337,7 @@ def break_with_a_live_generator():
     return f, [(t(3, 3),)] * 2
 
 
-@cases(graphs=2, breaks=1)
+@cases(graphs=2, breaks=2, recompiles=1)
 def break_in_a_callback():
     def f(x):
         def key(v):

@@ -1,0 +1,646 @@
+"""A break in a generator, a special method or a callback costs one break, wherever it is."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import refcompiler
+from refcompiler.runtime.counters import reasons
+from tests.cpu.capture.oracle import Case, Cases, check
+
+cases = Cases()
+
+
+@pytest.mark.parametrize("case", cases, ids=str)
+def test_one_break_for_each_print(case: Case) -> None:
+    assert check(case) > 20
+
+
+def _x() -> torch.Tensor:
+    return torch.arange(12.0).reshape(3, 4)
+
+
+# ---- generators ------------------------------------------------------------------------------
+
+
+def speaking(x, n):
+    for i in range(n):
+        y = x * 2
+        print("in")
+        yield y + i
+
+
+@cases(graphs=3, breaks=2, recompiles=1)
+def loop_over_a_generator():
+    """What comes before and after the break is in graphs; the consumer's part is too."""
+
+    def f(x):
+        def g():
+            for _ in range(2):
+                y = x * 2
+                print("in")
+                yield y + 1
+
+        for v in g():
+            x = x + v
+        return x
+
+    return f
+
+
+@cases(graphs=2, breaks=1)
+def only_one_item_breaks():
+    def f(x):
+        def g():
+            for i in range(4):
+                y = x * i
+                if i == 2:
+                    print("in")
+                yield y + 1
+
+        for v in g():
+            x = x + v
+        return x
+
+    return f
+
+
+@cases(graphs=3, breaks=2)
+def advanced_by_hand():
+    def f(x):
+        def g():
+            got = yield x * 2
+            print("got", got)
+            got = yield x * got
+            print("got", got)
+            return got
+
+        it = g()
+        a = next(it)
+        b = it.send(3)
+        c = next(it, 7)
+        return a + b * c, next(it, None), it.gi_frame
+
+    return f
+
+
+@cases(graphs=3, breaks=2)
+def delegation():
+    def f(x):
+        def inner():
+            y = x * 2
+            print("in")
+            got = yield y + 1
+            print("again", got)
+            return y * 7
+
+        def outer():
+            found = yield from inner()
+            yield found * 3
+
+        for v in outer():
+            x = x + v
+        return x
+
+    return f
+
+
+@cases(graphs=2, breaks=2)
+def delegation_to_other_iterators():
+    class It:
+        def __init__(self, n):
+            self.n = n
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            if self.n == 0:
+                raise StopIteration("end")
+            self.n -= 1
+            return self.n
+
+    def f(x):
+        def g():
+            found = yield from It(2)
+            print(found)
+            found = yield from [x, x * 2]
+            print(found)
+            yield x * 3
+
+        return [v * 2 for v in g()]
+
+    return f
+
+
+@cases(graphs=3, breaks=2)
+def delegate_is_thrown_into():
+    def f(x):
+        def inner():
+            try:
+                yield x * 2
+            except ValueError as error:
+                print("caught", error)
+                yield x * 3
+            print("ends")
+
+        def outer():
+            yield from inner()
+            yield x * 5
+
+        it = outer()
+        a = next(it)
+        b = it.throw(ValueError("v"))
+        return a + b * next(it), list(it)
+
+    return f
+
+
+@cases(graphs=2, breaks=1)
+def error_out_of_a_generator():
+    def f(x):
+        def g():
+            yield x * 2
+            print("raises")
+            raise KeyError("k")
+
+        try:
+            for v in g():
+                x = x + v
+        except KeyError as error:
+            return x * 3, error
+        return x
+
+    return f
+
+
+@cases(graphs=2, breaks=1)
+def stop_iteration_out_of_a_generator():
+    def f(x):
+        def g():
+            y = x * 2
+            print("stops")
+            yield next(iter([]))
+            yield y
+
+        try:
+            return list(g())
+        except RuntimeError as error:
+            return x * 3, error, error.__cause__
+
+    return f
+
+
+@cases(graphs=2, breaks=2)
+def handled_exceptions_of_both():
+    """What a generator handles is not what its consumer handles."""
+
+    def f(x):
+        def g():
+            try:
+                raise KeyError("inner")
+            except KeyError:
+                y = x * 2
+                print("in")
+                yield y
+                try:
+                    raise TypeError("second")
+                except TypeError as error:
+                    print(repr(error.__context__))
+                    yield error
+
+        try:
+            raise ValueError("outer")
+        except ValueError:
+            it = g()
+            a = next(it)
+            try:
+                raise LookupError("third")
+            except LookupError as error:
+                found = repr(error.__context__)
+            return a * 2, found, list(it)
+
+    return f
+
+
+@cases(graphs=3, breaks=3)
+def context_manager_of_a_generator():
+    @contextlib.contextmanager
+    def managed(x, log):
+        print("enter")
+        y = x * 2
+        try:
+            yield y
+        except ValueError as error:
+            print("caught", error)
+            log.append(y * 2)
+        print("exit")
+
+    def f(x):
+        log = []
+        with managed(x, log) as v:
+            x = x + v
+            raise ValueError("v")
+        return x * 2, log
+
+    return f
+
+
+@cases(graphs=2, breaks=2)
+def generator_and_its_consumer_share_objects():
+    def f(x):
+        shared = [x * 2]
+
+        def g():
+            print(len(shared))
+            shared.append(shared[0] * 3)
+            yield shared
+            print(len(shared))
+            yield it
+
+        it = g()
+        first = next(it)
+        first.append(first[1] + 1)
+        second = next(it)
+        return first is shared, second is it, shared, next(it, None)
+
+    return f
+
+
+@cases(graphs=1, breaks=1)
+def running_generator_is_asked():
+    def f(x):
+        def g():
+            yield inspect.getgeneratorstate(it)
+            print("in")
+            yield inspect.getgeneratorstate(it), x * 2
+
+        it = g()
+        states = [inspect.getgeneratorstate(it)]
+        states.append(next(it))
+        states.append(inspect.getgeneratorstate(it))
+        states.append(next(it))
+        states.append(next(it, inspect.getgeneratorstate(it)))
+        return states, inspect.getgeneratorstate(it), x * 3
+
+    return f
+
+
+@cases(graphs=2, breaks=2)
+def running_generator_is_asked_natively():
+    @refcompiler.disable
+    def ask(it):
+        try:
+            return next(it)
+        except ValueError as error:
+            return str(error), inspect.getgeneratorstate(it), it.gi_yieldfrom
+
+    def f(x):
+        def inner():
+            y = x * 2
+            yield y, ask(outer), ask(it), outer.gi_yieldfrom is it
+
+        def delegating():
+            yield from it
+
+        it, outer = inner(), delegating()
+        (found,) = outer
+        return found[0] * 2, found[1:], it.gi_frame, outer.gi_running
+
+    return f
+
+
+def test_generator_that_broke_is_given_back() -> None:
+    def numbers(x):
+        try:
+            y = x * 2
+            print("in")
+            yield y
+            yield y + 1
+        finally:
+            left.append(len(left))
+
+    def f(x):
+        it = numbers(x)
+        return next(it), it
+
+    left: list[int] = []
+    refcompiler.reset()
+    compiled = refcompiler.compile(f, backend="eager")
+    for run in (f, compiled, compiled):
+        first, it = run(_x())
+        assert inspect.isgenerator(it) and inspect.getgeneratorstate(it) == "GEN_SUSPENDED"
+        assert torch.equal(first + 1, next(it)) and it.gi_code.co_name == "numbers"
+        it.close()
+    assert left == [0, 1, 2]
+    assert refcompiler.counters()["breaks"] == 1
+
+
+# ---- consumers in C ---------------------------------------------------------------------------
+
+_CONSUMERS: dict[str, Callable] = {
+    "sum": sum,
+    "list": list,
+    "tuple": tuple,
+    "star": lambda g: [*g],
+    "call": lambda g: torch.stack([*g]),
+    "arguments": lambda g: max(*(t.shape[0] for t in g)),
+    "join": lambda g: ",".join(str(t.shape) for t in g),
+    "any": lambda g: any(t is None for t in g),
+    "extend": lambda g: [].extend(g),
+    "dict": lambda g: dict((i, t) for i, t in enumerate(g)),
+    "zip": lambda g: [a * b for a, b in zip(g, [2, 3], strict=False)],
+    "map": lambda g: list(map(torch.neg, g)),
+    "filter": lambda g: [t for t in filter(torch.is_tensor, g)],
+    "enumerate": lambda g: [i * t for i, t in enumerate(g, 3)],
+    "starred": lambda g: (lambda a, *b: (a, b))(*g),
+}
+
+
+@pytest.mark.parametrize("consume", _CONSUMERS.values(), ids=_CONSUMERS)
+def test_consumer(consume: Callable) -> None:
+    """A graph before the first break and one after each, unless nothing is left to compute."""
+
+    def f(x):
+        return consume(speaking(x * 2, 3)), x * 3
+
+    def make() -> Any:
+        return f
+
+    make.__name__ = "consumer"
+    check(Case(make, {"breaks": 3, "fallbacks": 0}, ("eager",)))
+
+
+def _speaks(t):
+    print("key")
+    return -t
+
+
+_CALLBACKS: dict[str, Callable] = {
+    "sorted": lambda x: sorted([2, 1], key=_speaks),
+    "sort": lambda x: [2, 1].sort(key=_speaks),
+    "max": lambda x: max([1, 2], key=_speaks),
+    "min": lambda x: min(1, 2, key=_speaks),
+    "reduce": lambda x: functools.reduce(lambda a, b: _speaks(a) * b, [x, x, x]),
+    "map": lambda x: [t * 2 for t in map(_speaks, [x, x])],
+    "filter": lambda x: list(filter(lambda t: _speaks(t) is None, [x, x])),
+    "starred": lambda x: torch.stack([*map(_speaks, (x, x))]),
+}
+
+
+@pytest.mark.parametrize("call", _CALLBACKS.values(), ids=_CALLBACKS)
+def test_callback(call: Callable) -> None:
+    def f(x):
+        return call(x * 2), x * 3
+
+    def make() -> Any:
+        return f
+
+    make.__name__ = "callback"
+    check(Case(make, {"breaks": 2, "fallbacks": 0}, ("eager",)))
+
+
+# ---- special methods --------------------------------------------------------------------------
+
+
+class Box:
+    """Speaks in each of its special methods."""
+
+    def __init__(self, v):
+        self.v = v
+
+    @property
+    def doubled(self):
+        y = self.v * 2
+        print("property")
+        return y + 1
+
+    @doubled.setter
+    def doubled(self, new):
+        print("setter")
+        self.v = new * 3
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        print("getattr")
+        if name == "lacking":
+            raise AttributeError(name)
+        return self.v + 5
+
+    def __getitem__(self, key):
+        print("getitem")
+        return self.v * key
+
+    def __setitem__(self, key, new):
+        print("setitem")
+        self.v = new + key
+
+    def __delitem__(self, key):
+        print("delitem")
+        self.v = self.v * key
+
+    def __add__(self, other):
+        print("add")
+        return NotImplemented if type(other) is str else self.v + other
+
+    def __rmul__(self, other):
+        print("rmul")
+        return self.v * other
+
+    def __isub__(self, other):
+        print("isub")
+        self.v = self.v - other
+        return self
+
+    def __lt__(self, other):
+        print("lt")
+        return NotImplemented
+
+    def __gt__(self, other):
+        return True
+
+    def __eq__(self, other):
+        print("eq")
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __contains__(self, item):
+        print("contains")
+        return [item]
+
+    def __bool__(self):
+        print("bool")
+        return False
+
+    def __len__(self):
+        print("len")
+        return 3
+
+    def __call__(self, y):
+        print("call")
+        return y * 2
+
+    def __enter__(self):
+        print("enter")
+        self.v = self.v + 1
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        self.v = self.v * 2
+        return kind is ValueError
+
+    def __iter__(self):
+        print("iter")
+        return iter([self.v, 1])
+
+
+class Counting:
+    def __init__(self, x):
+        self.x, self.n = x, 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.n == 1:
+            raise StopIteration
+        self.n += 1
+        print("next")
+        return self.x * self.n
+
+
+class Meta(type):
+    def __call__(cls, *args):
+        print("meta")
+        return super().__call__(*args)
+
+
+class Made(metaclass=Meta):
+    def __new__(cls, v):
+        return super().__new__(cls)
+
+    def __init__(self, v):
+        self.v = v * 2
+
+
+class New:
+    def __new__(cls, v):
+        print("new")
+        return super().__new__(cls)
+
+    def __init__(self, v):
+        self.v = v * 2
+
+
+class Init:
+    def __init__(self, v):
+        y = v * 2
+        print("init")
+        self.v = y
+
+
+def _block(b):
+    with b as c:
+        y = c.v * 3
+        if y.shape[0] == 3:
+            raise ValueError
+    return c
+
+
+def _store(b):
+    b.doubled = b.v
+
+
+def _store_item(b):
+    b[2] = b.v
+
+
+def _delete_item(b):
+    del b[2]
+
+
+def _subtract(b):
+    b -= 2
+    return b.v
+
+
+def _unsupported(b):
+    try:
+        return b + "text"
+    except TypeError as error:
+        return str(error)
+
+
+_SPECIAL: dict[str, Callable] = {
+    "property": lambda b: b.doubled,
+    "setter": _store,
+    "getattr": lambda b: b.other,
+    "getattr with a default": lambda b: getattr(b, "lacking", 7),
+    "hasattr": lambda b: (hasattr(b, "lacking"), hasattr(b, "v")),
+    "getitem": lambda b: b[2],
+    "setitem": _store_item,
+    "delitem": _delete_item,
+    "add": lambda b: b + 2,
+    "add that is not implemented": _unsupported,
+    "reflected": lambda b: 3 * b,
+    "with assignment": _subtract,
+    "order": lambda b: b < Box(1),
+    "equality": lambda b: b == 3,
+    "contains": lambda b: 3 in b,
+    "contains not": lambda b: 3 not in b,
+    "condition": lambda b: 1 if b else 2,
+    "not": lambda b: not b,
+    "or": lambda b: b or 3,
+    "and": lambda b: (b and 3).v,
+    "len": lambda b: len(b),
+    "call": lambda b: b(b.v),
+    "iter": lambda b: [v * 2 for v in b],
+    "next": lambda b: [v * 2 for v in Counting(b.v)],
+    "next by hand": lambda b: next(Counting(b.v)),
+    "sum of items": lambda b: sum(Counting(b.v)),
+    "enter and exit": _block,
+    "metaclass": lambda b: Made(b.v).v,
+    "new": lambda b: New(b.v).v,
+    "init": lambda b: Init(b.v).v,
+}
+
+
+@pytest.mark.parametrize("use", _SPECIAL.values(), ids=_SPECIAL)
+def test_special_method(use: Callable) -> None:
+    """Two graphs: nothing before or after the break runs outside of them."""
+
+    def f(x):
+        b = Box(x * 2)
+        found = use(b)
+        return found, b.v * 3
+
+    def make() -> Any:
+        return f
+
+    make.__name__ = "special_method"
+    breaks = {"equality": 2}.get(use.__name__, 1)
+    check(Case(make, {"graphs": 2, "breaks": breaks, "recompiles": 0, "fallbacks": 0}, ("eager",)))
+
+
+def test_reason_names_the_users_line() -> None:
+    def f(x):
+        return sum(speaking(x, 1))
+
+    def lines() -> Iterator[str]:
+        for reason in reasons("breaks"):
+            yield reason.function
+            yield from [name for _, _, name in reason.stack]
+
+    refcompiler.reset()
+    refcompiler.compile(f, backend="eager")(_x())
+    inner = f"{test_reason_names_the_users_line.__name__}.<locals>.f"
+    assert list(lines()) == ["speaking", inner, "speaking"]
