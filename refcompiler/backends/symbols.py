@@ -11,13 +11,24 @@ from typing import Any
 
 import sympy
 import torch
-from torch._dynamo.source import ConstantSource
+from torch._guards import Source
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import DimDynamic
 
 from refcompiler.shapes.node import SYMBOLS
 from refcompiler.shapes.text import python
+
+
+class Input(Source):
+    """What torch calls the place of a symbol: it never reads it."""
+
+    def __init__(self, text: str):
+        self._text = text
+
+    @property
+    def name(self) -> str:
+        return self._text
 
 
 class TorchSymbols:
@@ -38,7 +49,7 @@ class TorchSymbols:
     def _number(self, value: Any) -> Any:
         """A symbol of torch's for one of ours."""
         symbol, hint = value.node.expr, value.node.hint
-        source = ConstantSource(f"__refcompiler_{symbol}")
+        source = Input(f"__refcompiler_{symbol}")
         env = self.torch_env
         if hint is None:
             made = env.create_unbacked_symint()
