@@ -131,13 +131,14 @@ class Symbolic(Calls):
         self.own_classes = {Array: 0, ArrayMethod: 0}
         self.own_attributes = {}
         self.open_ranges: set[int] = set()  # of the profiler, that the frame has entered
-        self.left_ranges: list[Any] = []  # sources of those entered before that it has left
+        self.after: list[tuple[Any, str]] = []  # methods to call after the graph, of what
         self.hooks: dict[int, hooks.Hook] = {}  # by the ids of their handles
         self.given_out: set[int] = set()  # arrays whose own tensor the program has
         self.class_bodies: list[tuple[Frame, int]] = []  # and the step of the statement
         self.constructors = []
         self.whole = []
         self.deferred = []
+        self.insides = {}
 
     def where(self) -> tuple[str, tuple[Place, ...]]:
         """The line that runs, as fx keeps it, and where each frame stands, outermost first."""

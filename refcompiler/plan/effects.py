@@ -6,7 +6,9 @@ import contextlib
 from types import CellType, GeneratorType
 from typing import Any
 
+from refcompiler.capture.contents import base_of
 from refcompiler.capture.iterators import Parts
+from refcompiler.capture.lookup import is_heap
 from refcompiler.capture.values import DELETED, External, Rethrown, is_changed
 from refcompiler.guards.iterators import advance, count_on
 from refcompiler.interpreter.continued import finish, replace
@@ -18,8 +20,7 @@ from refcompiler.plan.writer import Writer
 def replay(machine: Any, rebuilder: Rebuilder, writer: Writer) -> list[str]:
     """Statements that replay what the frame did to objects from outside."""
     lines = [line for view in machine.views.values() for line in _advance(view, writer)]
-    for source in machine.left_ranges:
-        lines.append(f"{writer.read(source)}.__exit__(None, None, None)")
+    lines += [f"{writer.read(source)}.{call}" for source, call in machine.after]
     for (owner, name), value in machine.overlay.items():
         external = machine.changed[owner]
         target = writer.read(external.source)
@@ -106,6 +107,22 @@ def shadows(machine: Any) -> list[External]:
     return list(seen.values())
 
 
+def _contents_effect(
+    base: type, external: External, rebuilder: Rebuilder, writer: Writer
+) -> list[str]:
+    """Of an instance of a subclass, past its own methods."""
+    target = writer.read(external.source)
+    setter = writer.constant(base.__setitem__)  # type: ignore[attr-defined]
+    if base is list:
+        return [f"{setter}({target}, slice(None), [{rebuilder.many(external.shadow)}])"]
+    lines = [f"{writer.constant(base.clear)}({target})"]  # type: ignore[attr-defined]
+    for key, value in external.shadow.items():
+        lines.append(
+            f"{setter}({target}, {rebuilder.expression(key)}, {rebuilder.expression(value)})"
+        )
+    return lines
+
+
 def _container_effect(external: External, rebuilder: Rebuilder, writer: Writer) -> list[str]:
     shadow, original = external.shadow, external.original
     if not is_changed(external):
@@ -118,6 +135,9 @@ def _container_effect(external: External, rebuilder: Rebuilder, writer: Writer) 
             return [f"{writer.constant(finish)}({target})"]
         parts = rebuilder.suspended(shadow, original)
         return [f"{writer.constant(replace)}({target}, {parts})"]
+    base = base_of(type(shadow)) if is_heap(type(shadow)) else None
+    if base is not None:
+        return _contents_effect(base, external, rebuilder, writer)
     if issubclass(type(shadow), dict):
         target = writer.read(external.source)
         kept = list(shadow)[: len(original)] == list(original)

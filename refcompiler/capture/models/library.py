@@ -208,7 +208,7 @@ def _exit_range(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> None:
     block = m.force(args[0])
     source = m.source_of(block)
     if source is not None:
-        m.left_ranges.append(source)  # natively, after the graph
+        m.after.append((source, "__exit__(None, None, None)"))
     elif id(block) in m.open_ranges:
         m.open_ranges.remove(id(block))
     else:

@@ -129,7 +129,11 @@ def _retain(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
 
 @model(RemovableHandle.remove)
 def _remove(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
-    hook = m.hooks.get(id(m.force(args[0])))
+    handle = m.force(args[0])
+    hook, source = m.hooks.get(id(handle)), m.source_of(handle)
+    if source is not None:
+        m.after.append((source, "remove()"))
+        return None
     if hook is None:
         return m.call_function(frame, RemovableHandle.remove, args, kwargs)
     if not hook.removed and hook.node is not None:
