@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from refcompiler.capture.arrays.array import Array, ArrayMethod
 from refcompiler.capture.entering import enter, enter_special, enters
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.observe import CONSTANT_TYPES
@@ -30,7 +31,7 @@ def kind_of(value: Any) -> type:
 def is_users(value: Any) -> bool:
     """An instance of a class like the user's, which may have special methods in Python."""
     kind = kind_of(value)
-    return is_heap(kind) and not issubclass(kind, torch.Tensor)
+    return is_heap(kind) and not issubclass(kind, (torch.Tensor, Array, ArrayMethod))
 
 
 # ---- attributes and items --------------------------------------------------------------------
