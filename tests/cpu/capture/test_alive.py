@@ -65,9 +65,9 @@ def loop_that_breaks_at_each_item():
     return f
 
 
-@cases(graphs=4, breaks=4, recompiles=3)
+@cases(graphs=3, breaks=3, recompiles=2)
 def loop_that_breaks_at_each_number():
-    """A number of the loop that the graph uses is a constant of it."""
+    """A number of the loop that the graph uses is a constant of it, until it has changed."""
 
     def f(x):
         for i in [1, 2, 3, 4]:

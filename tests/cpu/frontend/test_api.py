@@ -274,7 +274,7 @@ def test_the_users_exception_comes_out_as_eager_raises_it(fullgraph):
 
 def test_past_the_recompile_limit_one_warning_then_native(monkeypatch):
     monkeypatch.setattr(refcompiler.config, "recompile_limit", 3)
-    compiled = refcompiler.compile(lambda x, n: x * n, backend="eager")
+    compiled = refcompiler.compile(lambda x, n: x * n, backend="eager", dynamic=False)
     x = torch.ones(2)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -352,7 +352,7 @@ def test_torch_compile_takes_our_backends(name):
 
 
 def test_threads_share_one_compiled_function():
-    compiled = refcompiler.compile(lambda x: (x * 2).sum(), backend="eager")
+    compiled = refcompiler.compile(lambda x: (x * 2).sum(), backend="eager", dynamic=False)
     wrong: list[str] = []
 
     def work(size: int) -> None:

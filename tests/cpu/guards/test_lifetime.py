@@ -41,8 +41,8 @@ class Box:
         self.k = k
 
 
-def compiled(model: Any) -> Any:
-    return refcompiler.compile(model, backend="eager")
+def compiled(model: Any, **options: Any) -> Any:
+    return refcompiler.compile(model, backend="eager", **options)
 
 
 def watch(objects: dict[str, Any]) -> dict[str, weakref.ref]:
@@ -193,7 +193,7 @@ def test_what_a_failed_capture_saw_is_freed() -> None:
 
 
 def test_recompiles_and_the_limit_keep_nothing() -> None:
-    function = compiled(lambda a, box, k: a * box.k * k)
+    function = compiled(lambda a, box, k: a * box.k * k, dynamic=False)
     refs: list[weakref.ref] = []
     with pytest.warns(UserWarning, match="recompile_limit"):
         for i in range(refcompiler.config.recompile_limit + 3):

@@ -17,8 +17,8 @@ import refcompiler
 from refcompiler.runtime import counters
 
 
-def compiled(model: Any, backend: Any = "eager") -> Any:
-    return refcompiler.compile(model, backend=backend)
+def compiled(model: Any, backend: Any = "eager", **options: Any) -> Any:
+    return refcompiler.compile(model, backend=backend, **options)
 
 
 def in_threads(count: int, work: Callable[[int], int]) -> int:
@@ -208,7 +208,7 @@ def test_a_hook_that_calls_the_compiled_module() -> None:
 
 def test_past_the_limit_one_warning_then_native() -> None:
     limit = refcompiler.config.recompile_limit
-    run = compiled(lambda x, k: x * k)
+    run = compiled(lambda x, k: x * k, dynamic=False)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for k in range(limit + 5):
@@ -241,7 +241,7 @@ def test_the_limit_of_a_continuation() -> None:
         print(end="")
         return y * k
 
-    run = compiled(function)
+    run = compiled(function, dynamic=False)
     with pytest.warns(UserWarning, match="after a break"):
         for k in range(refcompiler.config.recompile_limit + 3):
             assert run(torch.ones(2), k).tolist() == [2 * k, 2 * k]
@@ -249,7 +249,7 @@ def test_the_limit_of_a_continuation() -> None:
 
 
 def test_reset_lifts_the_limit() -> None:
-    run = compiled(lambda x, k: x * k)
+    run = compiled(lambda x, k: x * k, dynamic=False)
     with pytest.warns(UserWarning):
         for k in range(12):
             run(torch.ones(2), k)
