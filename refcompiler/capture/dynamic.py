@@ -122,6 +122,11 @@ class Sizes:
             self.machine.recorder.begin_symbols(self.env)
         return self.env
 
+    def close(self) -> None:
+        """Capture is over: what holds a symbol does not hold the machine."""
+        if self.env is not None:
+            self.env.place = lambda: ("", 0)
+
     # ---- numbers ----------------------------------------------------------------------------
 
     def number(self, value: Any, source: Source) -> Any:

@@ -258,6 +258,9 @@ class Symbolic(Calls):
             delegate.iterator = None  # which the generator's end would close
         for rethrown in self.rethrown.values():
             rethrown.undo()
+        # The graph keeps fakes and symbols, which must not keep what the call was given.
+        self.recorder.fake_mode.converted.clear()
+        self.sizes.close()
 
     def unwind(self, error: BaseException) -> None:
         """No handler of the user's catches what says that a size depends on data."""
