@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from conformance.rows import python_classes, python_functions, python_library
+from conformance.rows import (
+    python_classes,
+    python_functions,
+    python_library,
+    python_protocols,
+)
 from conformance.suites.suite import Family
 
-ROWS = (*python_functions.ROWS, *python_classes.ROWS, *python_library.ROWS)
+ROWS = (
+    *python_functions.ROWS,
+    *python_classes.ROWS,
+    *python_library.ROWS,
+    *python_protocols.ROWS,
+)
 
 
 def families(device: str) -> Iterator[Family]:

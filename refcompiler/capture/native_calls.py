@@ -16,7 +16,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from refcompiler.capture import arithmetic
 from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.arrays.calls import array_input, call_numpy
-from refcompiler.capture.lookup import find, is_heap
+from refcompiler.capture.contents import contents
+from refcompiler.capture.lookup import find, is_heap, slot_of
 from refcompiler.capture.marking.marked import (
     is_allowed,
     substitute_of,
@@ -41,9 +42,11 @@ from refcompiler.capture.policy import (
     operation_name,
 )
 from refcompiler.capture.signals import Break
+from refcompiler.capture.subclasses import asking, subclass_input
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.values import External, LazyMethod, Resume, Run
 from refcompiler.interpreter import helpers
+from refcompiler.guards.sources import Source
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.interpreter.resumption import can_throw, resumable
 
@@ -168,7 +171,12 @@ class NativeCalls(Operators):
             if type(owner) in (types.MappingProxyType,):
                 return self.call_pure(function, args, kwargs)
             if issubclass(type(owner), dict) and name in ("get", "__getitem__", "__contains__"):
-                return self.read_foreign_dict(owner, name, args)
+                if id(owner) not in self.insides:
+                    return self.read_foreign_dict(owner, name, args)
+            slot, inside = slot_of(function), contents(self, owner)
+            if inside is not owner and slot is not None:
+                found = self.call_bound(slot.__get__(inside), inside, name, args, kwargs)
+                return owner if found is inside else found
             raise Break("c-function", f"{type(owner).__name__}.{name} of an object from outside")
         if type(owner) is str and name == "format" and is_plain(owner):
             args = [printed(self, value) for value in args]
@@ -247,7 +255,13 @@ class NativeCalls(Operators):
                     "__getitem__",
                     "__contains__",
                 ):
-                    return self.read_foreign_dict(receiver, name, args[1:])
+                    if id(receiver) not in self.insides:
+                        return self.read_foreign_dict(receiver, name, args[1:])
+                inside = contents(self, receiver)
+                if inside is not receiver:
+                    given = (inside, *args[1:])
+                    found = self.call_descriptor(frame, function, name, given, kwargs)
+                    return receiver if found is inside else found
                 raise Break("c-function", f"{function.__qualname__} of an object from outside")
             if issubclass(type(receiver), torch.Tensor):
                 return self.call_operation(function, args, kwargs)
@@ -255,6 +269,9 @@ class NativeCalls(Operators):
         if function.__objclass__.__module__ in PURE_MODULES:
             return self.call_pure(function, args, kwargs)
         raise Break("c-function", function.__qualname__)
+
+    def subclass_input(self, value: torch.Tensor, source: Source) -> Any:
+        return subclass_input(self, value, source)
 
     def shadow_array(self, external: External) -> Any:
         return array_input(self, external)
@@ -289,6 +306,8 @@ class NativeCalls(Operators):
             for value in forced:
                 if self.is_foreign(value) and not is_heap(type(value)):
                     raise Break("external-object", f"{name} of a {type(value).__name__}")
+        if name in CHANGING:
+            forced = [contents(self, value) for value in forced]
         if name in CHANGING and any(self.is_foreign(value) for value in forced):
             raise Break("external-object", f"{name} changes an object from outside")
         found = None
@@ -327,6 +346,7 @@ class NativeCalls(Operators):
             if is_heap(kind) and find(kind, "__iter__")[1] is UNSET:
                 if self.method_of(kind, "__getitem__") is not UNSET:
                     return Pulled(self, self.iter(value))
+            value = contents(self, value)
             if self.is_foreign(value):
                 row = "external-iterator" if hasattr(kind, "__next__") else "external-object"
                 raise Break(row, f"iteration over a {kind.__name__} from outside")
@@ -357,6 +377,9 @@ class NativeCalls(Operators):
                 return found
         forced = [self.pass_operand(a) for a in args]
         named = {k: self.pass_operand(v) for k, v in kwargs.items()}
+        if self.recorder.kinds:
+            with asking(self):
+                return function(*forced, **named)
         return function(*forced, **named)
 
     def fits_operation(self, args: Sequence, kwargs: Mapping) -> bool:

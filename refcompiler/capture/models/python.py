@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from refcompiler.capture.arithmetic import EXAMPLES
 from refcompiler.capture.calls import Calls
+from refcompiler.capture.contents import contents
 from refcompiler.capture.iterators import view_of
 from refcompiler.capture.lookup import find
 from refcompiler.capture.models.registry import constant, model, named
@@ -247,6 +248,7 @@ def _len(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
         return value.shape[0]
     if m.method_of(type(value), "__len__") is not UNSET:
         return m.run_special(value, "__len__")
+    value = contents(m, value)
     if m.is_foreign(value):
         raise Break("external-object", f"the length of a {type(value).__name__}")
     return len(value)

@@ -346,7 +346,7 @@ def copies():
     return f, [(t(2), {"a": t(2)})] * 2
 
 
-@cases(breaks=2)
+@cases()
 def text():
     def f(x):
         n, name = x.shape[0], "abc"

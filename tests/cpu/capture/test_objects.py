@@ -170,7 +170,7 @@ def bound_method_kept():
     return f
 
 
-@cases(breaks=7, graphs=2)  # hashes, and what C code asks of an object
+@cases(breaks=6)  # hashes, and what C code asks of an object
 def special_methods():
     class V:
         def __init__(self, v):
@@ -568,7 +568,7 @@ def builtin_subclasses():
     return f
 
 
-@cases(graphs=2, breaks=6)
+@cases()
 def external_builtin_subclasses():
     class L(list):
         pass
