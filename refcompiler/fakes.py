@@ -15,6 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from refcompiler.fake_results import ask, blank, keep, recall
+from refcompiler.fake_rules import by_rule
 from refcompiler.overlap import refuse_overlap, writes
 from specs import strides
 from specs.operators import OPERATORS, Operator
@@ -97,6 +98,11 @@ class EagerFakeMode(FakeTensorMode):
                 return self._dispatched(func, types, args, kwargs)
             return self._uncached(func, types, args, kwargs)
         known = recall(self, asked)
+        if known is NotImplemented:
+            ruled = by_rule(func, args, kwargs)
+            if ruled is not None:
+                asked.results[asked.key] = ruled
+                known = recall(self, asked)
         if known is NotImplemented:
             # torch's own memory of results need not learn what is remembered here
             known = self._uncached(func, types, args, kwargs)

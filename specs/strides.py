@@ -130,13 +130,17 @@ def _is_dense(size: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def viewable(size: Sequence[int], strides: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether a tensor of that size and strides can be seen as ``shape`` without a copy.
+    """Whether a tensor of that size and strides can be seen as ``shape`` without a copy."""
+    return 0 in size or viewed(size, strides, shape) is not None
+
+
+def viewed(size: Sequence[int], strides: Sequence[int], shape: Sequence[int]) -> Strides | None:
+    """The strides of a tensor, which is not empty, when seen as ``shape``; None if it cannot be.
 
     Groups of dimensions that lie in memory like one have to split up into the new dimensions.
     """
-    if 0 in size:
-        return True
     left = list(shape)
+    found: list[int] = []  # innermost first
     together, step = 1, strides[-1] if size else 1  # of a group: its elements, its last stride
     for d in reversed(range(len(size))):
         together *= size[d]
@@ -145,9 +149,13 @@ def viewable(size: Sequence[int], strides: Sequence[int], shape: Sequence[int]) 
         while left and (together > 1 or left[-1] == 1):
             n = left.pop()
             if together % n:
-                return False
+                return None
             together //= n
+            found.append(step)
+            step *= n
         if together > 1:
-            return False
+            return None
         step = strides[d - 1] if d else step
-    return all(n == 1 for n in left)
+    if any(n != 1 for n in left):
+        return None
+    return tuple([*found, *[step] * len(left)][::-1])

@@ -129,6 +129,25 @@ PROGRAMS: dict[str, Callable] = {
     "conjugates": lambda x: (x.cfloat().conj(), x.cfloat().conj().imag, x * 1j),
     "shapes do not fit": lambda x: x @ x,
     "norms": lambda x: (torch.layer_norm(x, x.shape[1:]), torch.rms_norm(x, x.shape[1:])),
+    "views by rule": lambda x: [x.view(n) for n in ((2, -1), (1, 4, 6, 1), (4, 1, 2, 3), (-1,))],
+    "a view of another count": lambda x: x.view(5, -1),
+    "a view that is unclear": lambda x: x.view(-1, -1),
+    "a view of nothing": lambda x: (x[:0].view(3, 0), x[:0].view(0, -1)),
+    "a view of one number": lambda x: (x.sum().view(1, 1), x.sum().view(-1), x[:1, :1].view([])),
+    "views that are laid apart": lambda x: (x[:, ::2].view(2, 2, 3), x[::2, :1].view(2, 1, 1)),
+    "a product and a sum": lambda x: torch.addmm(x[0], x, torch.ones(x.shape[1], x.shape[1])),
+    "scaled": lambda x: torch.addmm(x[0], x, x.new_ones(x.shape[1], x.shape[1]), beta=2, alpha=3),
+    "products that do not fit": lambda x: torch.addmm(x[0], x, x),
+    "a sum that does not fit": lambda x: torch.addmm(x[0], x, x.t()),
+    "products of integers": lambda x: torch.addmm(x[0].int(), x.int(), x.int().t() @ x.int()),
+    "products of two kinds": lambda x: torch.addmm(x[0], x.double(), x.t().double() @ x.double()),
+    "norms by rule": lambda x: [
+        torch.native_layer_norm(y, y.shape[n:], y[0] if n else y, None, 1e-5)
+        for y in (x, x.contiguous(), x.double(), x.half(), x[:1])
+        for n in (0, 1)
+    ],
+    "a norm that does not fit": lambda x: torch.native_layer_norm(x, [5], None, None, 0.1),
+    "a norm of two kinds": lambda x: torch.native_layer_norm(x, [6], x[0].double(), None, 0.1),
     "overlapping": overlapping,
     "apart": apart,
     "an argument twice": lambda x: (x.add_(x), torch.cat([x, x]), x.mul(x)),
