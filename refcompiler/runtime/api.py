@@ -70,12 +70,14 @@ class Compiler:
         entry = self.entry(
             call_module.__code__, ("object", kind, inner), f"{kind.__qualname__}.__call__"
         )
+        entry.called_code = inner or getattr(kind.__call__, "__code__", None)
         return MethodType(wrap(call_module, entry), model)
 
     def module(self, module: torch.nn.Module, remake: Callable) -> Any:
         forward = getattr(type(module).forward, "__code__", None) or type(module)
         title = f"{type(module).__qualname__}.__call__"
         entry = self.entry(call_module.__code__, ("module", forward), title)
+        entry.called_code = forward if isinstance(forward, CodeType) else None
         own = wrap(call_module, entry, allowance=entry.allow())
         return wrap_module(module, own, remake)
 

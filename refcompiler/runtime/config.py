@@ -23,8 +23,11 @@ class Config:
     ``automatic_dynamic_shapes``: under ``dynamic=None`` a size or number that differs at a later
     compilation becomes a symbol. ``dynamic_sources``: names of arguments and attributes, joined by
     commas, that are symbols from the start (regular expressions, as ``x`` or torch's ``L['x']``).
-    ``capture_scalar_outputs``: ``item()`` does not end a graph. ``capture_dynamic_output_shape_ops``:
-    nor does an operator whose result's size depends on data, such as ``nonzero``.
+    ``capture_scalar_outputs``: ``item()`` does not end a graph.
+    ``capture_dynamic_output_shape_ops``: nor does an operator whose result's size depends on data,
+    such as ``nonzero``.
+    ``job_id``: the job under which such decisions are kept on disk, instead of the environment's
+    ``REFCOMPILER_JOB_ID`` or ``TORCH_COMPILE_JOB_ID``; see :mod:`refcompiler.runtime.profile`.
     """
 
     recompile_limit: int = 8
@@ -35,6 +38,7 @@ class Config:
     capture_scalar_outputs: bool = False
     capture_dynamic_output_shape_ops: bool = False
     dynamic_sources: str = ""
+    job_id: str = ""
 
     def __setattr__(self, name: str, value: Any) -> None:
         known = {f.name: f.type for f in fields(self)}

@@ -36,6 +36,7 @@ class Entry(Site):
         parameters = [FUNCTION, *parameter_names(code)]
         super().__init__(title, parameters, driver.backend, fullgraph)
         self.code = code
+        self.called_code: CodeType | None = None  # of the module or object that ``code`` calls
         self.driver = driver
         self.watch = driver.watch
         self.dynamic = driver.dynamic
@@ -56,6 +57,9 @@ class Entry(Site):
 
     def pending(self) -> Callable:
         return self.driver
+
+    def identity(self) -> tuple[list[CodeType], list[int]]:
+        return ([self.code] if self.called_code is None else [self.code, self.called_code]), []
 
     def miss(self, function: FunctionType, *values: Any, allowance: Allowance | None = None) -> Any:
         """No plan was tried yet, or the first one's guards failed."""

@@ -8,6 +8,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ from refcompiler.plan.rebuild import NotRebuilt
 from refcompiler.runtime.config import config
 from refcompiler.runtime.counters import count
 from refcompiler.runtime.loose import loosened
+from refcompiler.runtime.profile import history_of
 from refcompiler.runtime.runs import Checked
 from refcompiler.runtime.stance import CURRENT, Setting
 from refcompiler.runtime.stance import LOCK as _LOCK
@@ -107,7 +109,7 @@ class Site:
         self.keep: Any = None  # what has to live as long as the site
         self.version = 0  # counts the changes of ``plans``
         self.dynamic: bool | None = False
-        self.history = History()
+        self.history: History | None = None  # made when the first capture asks
         self.limit: int | None = None
         self.keep_guards: Callable | None = None
         self.given: Sequence[Any] = ()  # what the capture that is going on was called with
@@ -129,7 +131,8 @@ class Site:
         self.version += 1
         self.entries[:] = [always_miss]
         self.plans.clear()
-        self.history.clear()
+        if self.history is not None:
+            self.history.clear()
         self.native = None
         self.called = False
 
@@ -275,6 +278,8 @@ class Site:
 
     def policy(self) -> Policy:
         """What becomes a symbol in a capture that begins now."""
+        if self.history is None:
+            self.history = history_of(*self.identity())
         return Policy(
             self.dynamic,
             config.automatic_dynamic_shapes,
@@ -283,6 +288,10 @@ class Site:
             config.capture_dynamic_output_shape_ops,
             self.history,
         )
+
+    def identity(self) -> tuple[list[CodeType], list[int]]:
+        """The code objects that are run here, and where in them."""
+        raise NotImplementedError
 
     def on_break(self, captured: Captured) -> None:
         reason = captured.reason
