@@ -11,6 +11,7 @@ import torch
 from refcompiler.capture.attributes import _MODULE_DICTS, Attributes
 from refcompiler.capture.lookup import namespace_of
 from refcompiler.capture.signals import Break
+from refcompiler.capture.subclasses import find_own
 from refcompiler.capture.values import DELETED, External, Rethrown, Run
 from refcompiler.interpreter.frame import UNSET
 
@@ -71,6 +72,8 @@ class Assignment(Attributes):
     def set_on_tensor(self, value: torch.Tensor, name: str, new: Any) -> None:
         """The gradient, or an attribute that tensors do not have, of a tensor from outside."""
         real = self.real_of(value)
+        if id(value) in self.classes and find_own(self.classes[id(value)], name) is not UNSET:
+            raise Break("tensor-kind", f"assignment to attribute {name} of a subclass's")
         if name == "data" and issubclass(type(new), torch.Tensor):
             self.set_data(value, real, new)
             return
@@ -153,9 +156,11 @@ class Assignment(Attributes):
             return None
         external = self.external.get(id(value))
         if external is None:
-            object.__setattr__(value, name, new) if not issubclass(type(value), type) else setattr(
-                value, name, new
-            )
+            if issubclass(type(value), type):
+                setattr(value, name, new)
+                self.class_changed(name)
+            else:
+                object.__setattr__(value, name, new)
             return None
         if issubclass(type(value), type) or name in ("__dict__", "__class__"):
             raise Break("external-object", f"assignment to {name} of {value!r:.80}")

@@ -21,6 +21,7 @@ from refcompiler.capture.lookup import Lookup, find, is_heap, namespace_of
 from refcompiler.capture.natively import is_quiet
 from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES
 from refcompiler.capture.signals import Break
+from refcompiler.capture.subclasses import attribute
 from refcompiler.capture.values import DELETED, External, Lazy, LazyMethod, Rethrown, Run
 from refcompiler.guards.sources import Source
 from refcompiler.interpreter import helpers
@@ -405,6 +406,8 @@ class Attributes(Lookup):
     def tensor_attribute(self, value: torch.Tensor, name: str) -> Any:
         if name == "__class__":
             return self.type_of(value)
+        if id(value) in self.classes and (own := attribute(self, value, name)) is not UNSET:
+            return own
         real = self.real_of(value)
         if real is None:
             found = self.own_attributes.get((id(value), name), UNSET)
@@ -448,11 +451,19 @@ class Attributes(Lookup):
             )
         if type(found) is types.MethodDescriptorType:
             return found.__get__(value)  # past what fakes have of that name
-        return getattr(value, name)
+        if not self.recorder.kinds:
+            return getattr(value, name)
+        self.recorder.asked = True
+        try:
+            return getattr(value, name)
+        finally:
+            self.recorder.asked = False
 
     def type_of(self, value: Any) -> type:
         value = self.force(value)
         if issubclass(type(value), torch.Tensor):
+            if id(value) in self.classes:
+                return self.classes[id(value)]
             return torch.nn.Parameter if getattr(value, "_is_param", False) else torch.Tensor
         if type(value) in SYMBOLS:
             return CLASSES[type(value)]

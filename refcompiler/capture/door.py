@@ -132,6 +132,12 @@ class Recorder:
         self.root = self.scope = Scope()
         self.fake_mode = EagerFakeMode(allow_non_fake_inputs=True)
         self.inputs: dict[int, torch.fx.Node] = {}
+        self.kinds: dict[int, type] = {}  # tensors whose operations ask their class
+        self.asked = False  # the next operation is the program's, not capture's own
+        self.converting: type | None = None  # the class whose default is running
+        self.override: Callable[[Callable, type, tuple, dict], Any]
+        self.convert: Callable[[Callable, Any, type], None]
+        self.class_of: Callable[[list[torch.Tensor]], type | None]
         self.floats: dict[int, torch.Tensor] = {}  # tensors that are Python's floats in eager
         self.keep: list[Any] = []  # the side tables know fakes by id
         self.operations = 0
@@ -236,6 +242,16 @@ class Recorder:
         finally:
             self.suspended = before
 
+    def dispatch(self, args: tuple, kwargs: dict) -> tuple[Any, bool]:
+        """The class that results get; whether a ``__torch_function__`` of the user's is asked."""
+        asked, self.asked = self.asked, False
+        if self.converting is not None:  # inside of the default's call, which is one operation
+            return self.converting, False
+        cls = self.class_of(list(_tensors((args, kwargs))))
+        if cls is None or not asked or cls.__torch_function__ == _default_of(cls):
+            return cls, False
+        return cls, True
+
     def check_floats(self, name: str, args: tuple, kwargs: dict, result: Any) -> None:
         """A Python float gives its dtype to nothing; neither must the tensor that stands for it."""
         given = list(_tensors((args, kwargs)))
@@ -307,6 +323,11 @@ class Recorder:
             numbers.learn(scope, node, result)
 
 
+def _default_of(cls: type) -> Any:
+    """``Tensor.__torch_function__`` as a method of ``cls``."""
+    return torch.Tensor.__dict__["__torch_function__"].__get__(None, cls)
+
+
 def _is_no_change(tensor: torch.Tensor, requires_grad: bool = True) -> bool:
     return tensor.requires_grad == requires_grad
 
@@ -330,6 +351,12 @@ class Door(TorchFunctionMode):
         if self.recorder.suspended:
             return func(*args, **kwargs)
         name = operation_name(func)
+        cls = None
+        if self.recorder.kinds:
+            cls, asks = self.recorder.dispatch(args, kwargs)
+            if asks:
+                with self:  # which torch has left for the time of this method
+                    return self.recorder.override(func, cls, args, kwargs)
         if name in METADATA:
             if name in UNGUARDED:
                 return self.recorder.metadata(name, args[0])
@@ -379,6 +406,8 @@ class Door(TorchFunctionMode):
                 self.recorder.check_floats(name, args, kwargs, result)
             self.recorder.check(name, result)
             self.recorder.record(func, args, kwargs, result)
+        if cls is not None:
+            self.recorder.convert(func, result, cls)
         return result
 
 

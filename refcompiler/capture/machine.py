@@ -8,13 +8,14 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import GeneratorType
 from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from refcompiler.ambient import Autocast
-from refcompiler.capture import specials
+from refcompiler.capture import specials, subclasses
 from refcompiler.capture.arrays import tensors, wrapping
 from refcompiler.capture.arrays.array import Array, ArrayMethod
 from refcompiler.capture.calls import Calls
@@ -39,6 +40,7 @@ from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.state.switches import Setting, restore, settings
 from refcompiler.capture.values import Place
 from refcompiler.guards.kinds import Ambient
+from refcompiler.interpreter.binding import GENERATOR
 from refcompiler.interpreter.continued import Continued
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.generators import Activation, make_generator
@@ -96,6 +98,33 @@ def _no_saving_hooks() -> Any:
     return torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t)
 
 
+def leave(frames: Sequence[Frame]) -> None:
+    """The frames have ended: generators that only their variables held are finalised now."""
+    for frame in frames:
+        if frame.view is None and not frame.code.co_flags & GENERATOR:
+            frame.fast = []
+
+
+class Finalised(Continued):
+    """What drives a generator that a capture made.
+
+    The frame that drops the last reference to a generator lets it be closed; an exception that
+    leaves it then, such as the one for a break, gets lost.
+    """
+
+    __slots__ = ()
+
+    def resume(self) -> bool:
+        if not isinstance(self.error, GeneratorExit):
+            return super().resume()
+        try:
+            return super().resume()
+        except Restart as signal:
+            self.machine.lose(signal)
+            self.discard()
+            return False
+
+
 class Symbolic(Calls):
     """The symbolic domain. ``stops`` are root instruction counts at which to break."""
 
@@ -104,7 +133,8 @@ class Symbolic(Calls):
 
     def __init__(self, stops: dict[int, tuple[str, str]], policy: Policy | None = None):
         super().__init__(Recorder())
-        self.stops = stops
+        self.stops = dict(stops)
+        self.lost: Restart | None = None
         self.sizes = Sizes(self, policy or Policy())
         self.steps = 0
         self.nested = 0
@@ -130,6 +160,7 @@ class Symbolic(Calls):
         self.contexts = Contexts(self)
         self.own_classes = {Array: 0, ArrayMethod: 0}
         self.own_attributes = {}
+        subclasses.connect(self)
         self.open_ranges: set[int] = set()  # of the profiler, that the frame has entered
         self.after: list[tuple[Any, str]] = []  # methods to call after the graph, of what
         self.hooks: dict[int, hooks.Hook] = {}  # by the ids of their handles
@@ -159,8 +190,10 @@ class Symbolic(Calls):
         self.frame = frame
         self.depth = 1
         with self._domain():
+            outer = self._frames()
             try:
                 self.root_loop()
+                leave(outer)
             except Break as signal:
                 frames = self._frames()
                 natively = [*self.class_bodies, *self.whole]
@@ -172,6 +205,8 @@ class Symbolic(Calls):
                 reason = self.reason(signal.row, signal.context)
                 frames[-1].ip -= 1
                 return self._ended(Captured(self, None, frames, reason, self.surprise))
+            if self.lost is not None:
+                raise self.lost
             return self._ended(Captured(self, self.result))
 
     def _ended(self, captured: Captured) -> Captured:
@@ -227,7 +262,7 @@ class Symbolic(Calls):
                         i = f.ip
                         f.ip = i + 1
                         if self.steps in stops:
-                            raise Break(*stops[self.steps])
+                            raise self.lost or Break(*stops[self.steps])
                         ops[i](self, f, values[i])
                     f = self.frame
                 return
@@ -246,14 +281,23 @@ class Symbolic(Calls):
             self.unwind(error)
 
     def make_generator(self, frame: Frame) -> Any:
-        activation = Continued(self, frame)
+        activation = Finalised(self, frame)
         self.activations.append(activation)
         return make_generator(activation)
+
+    def lose(self, signal: Restart) -> None:
+        """A break where nobody can hear of it: the instruction goes on to its end first."""
+        if self.lost is None:
+            self.lost = signal
+            self.stops[self.steps + 1] = signal.row, signal.context
 
     def close(self) -> None:
         """Capture is over: generators left in the middle must not run on when collected."""
         for activation in self.activations:
             activation.discard()
+        for known in (*self.lazies.values(), *self.external.values()):
+            if type(known.value) is GeneratorType:  # it ends as soon as the program drops it
+                known.value = None
         for delegate in self.handed_over:
             delegate.iterator = None  # which the generator's end would close
         for rethrown in self.rethrown.values():

@@ -42,7 +42,7 @@ from refcompiler.capture.policy import (
     operation_name,
 )
 from refcompiler.capture.signals import Break
-from refcompiler.capture.subclasses import asking, subclass_input
+from refcompiler.capture.subclasses import subclass_input
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.values import External, LazyMethod, Resume, Run
 from refcompiler.interpreter import helpers
@@ -377,10 +377,9 @@ class NativeCalls(Operators):
                 return found
         forced = [self.pass_operand(a) for a in args]
         named = {k: self.pass_operand(v) for k, v in kwargs.items()}
-        if self.recorder.kinds:
-            with asking(self):
-                return function(*forced, **named)
-        return function(*forced, **named)
+        if named:
+            return self.operate(functools.partial(function, **named), *forced)
+        return self.operate(function, *forced)
 
     def fits_operation(self, args: Sequence, kwargs: Mapping) -> bool:
         """Whether a graph can hold the arguments of a call of torch's Python."""

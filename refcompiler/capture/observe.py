@@ -91,6 +91,7 @@ class Observing(Machine):
         self.fakes_of_inputs: dict[int, Source] = {}
         self.overlay: dict[tuple[int, str], Any] = {}
         self.changed: dict[int, External] = {}
+        self.classes: dict[int, type] = {}  # fakes that stand for tensors of subclasses
         self.retained: set[int] = set()  # inputs that the program made keep their gradient
         self.hashed: dict[int, Source] = {}  # inputs whose identity the program used as a key
         self.own_namespaces: dict[int, Any] = {}  # id of a __dict__ -> the frame's own instance
@@ -316,12 +317,19 @@ class Observing(Machine):
     def tensor_input(self, value: torch.Tensor, source: Source) -> Any:
         known = self.inputs.get(id(value))
         if known is not None:
-            _, first, fake = known
-            self.guard("SAME", source, first)
+            fake = known[2]
+            self.guard("SAME", source, self.fakes_of_inputs[id(fake)])
             return fake
         kind = type(value)
         if kind is not torch.Tensor and kind is not torch.nn.Parameter:
-            raise Break("tensor-kind", f"{source} is a {kind.__name__}")
+            return self.subclass_input(value, source)
+        return self.plain_input(value, source)
+
+    def subclass_input(self, value: torch.Tensor, source: Source) -> Any:
+        raise NotImplementedError
+
+    def plain_input(self, value: torch.Tensor, source: Source) -> Any:
+        """A tensor whose operations are torch's own."""
         with torch._C.DisableTorchFunction():
             if value.layout is not torch.strided or value.is_quantized or value.is_nested:
                 raise Break("tensor-kind", f"{source} has layout {value.layout}")
@@ -335,7 +343,7 @@ class Observing(Machine):
         if self.arrays:
             self.check_apart(value, source)
         node = self.recorder.add_input(_input_name(source), fake)
-        node.meta["refcompiler_static"] = kind is torch.nn.Parameter
+        node.meta["refcompiler_static"] = isinstance(value, torch.nn.Parameter)
         self.inputs[id(value)] = (value, source, fake)
         self.input_order.append(id(value))
         self.fakes_of_inputs[id(fake)] = source

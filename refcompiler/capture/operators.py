@@ -210,7 +210,17 @@ class Operators(Assignment):
         if name is not None and self.method_of(type(value), name) is not UNSET:
             if not issubclass(type(value), torch.Tensor):
                 return self.call_special(value, name)
-        return function(value)
+        return self.operate(function, value)
+
+    def operate(self, function: Callable, *args: Any) -> Any:
+        """An operation of the program's, some of whose operands are tensors."""
+        if not self.recorder.kinds:
+            return function(*args)
+        self.recorder.asked = True
+        try:
+            return function(*args)
+        finally:
+            self.recorder.asked = False
 
     def binary(self, function: Callable, a: Any, b: Any) -> Any:
         a, b = self.force(a), self.force(b)
@@ -219,7 +229,7 @@ class Operators(Assignment):
                 found = floats.arithmetic(self, function, a, b)
                 if found is not NotImplemented:
                     return found
-            return function(a, b)
+            return self.operate(function, a, b)
         left, right = type(a), type(b)
         if left in CONSTANT_TYPES and right in CONSTANT_TYPES:
             return function(a, b)
@@ -305,7 +315,7 @@ class Operators(Assignment):
                 return found
         value, key = self.force(value), self.force(key)
         if issubclass(type(value), torch.Tensor):
-            return value[key]
+            return self.operate(operator.getitem, value, key)
         if issubclass(type(key), torch.Tensor):
             if type(value) in MAPPINGS:  # a key by identity
                 self.key(key)
@@ -379,7 +389,9 @@ class Operators(Assignment):
         self.check_writable(value)
         if not issubclass(type(value), torch.Tensor):
             key = self.sizes.plain(key)
-        if type(key) in CONSTANT_TYPES:
+        if issubclass(type(value), torch.Tensor) and self.recorder.kinds:
+            self.operate(operator.setitem, value, key, new)
+        elif type(key) in CONSTANT_TYPES:
             value[key] = new
         else:
             natively(self, operator.setitem, value, key, new)

@@ -24,7 +24,7 @@ from refcompiler.guards.sizes import (
     sized_text,
     wanted,
 )
-from refcompiler.guards.sources import NOT_SET, Source, array_tensor, namespace_of
+from refcompiler.guards.sources import NOT_SET, Source, array_tensor, namespace_of, plain_tensor
 from refcompiler.interpreter.continued import suspension
 from refcompiler.interpreter.generators import activation_of
 from refcompiler.shapes.text import NAMES
@@ -519,6 +519,7 @@ NAMESPACE: dict[str, Any] = {
     "dict_getitem": dict.__getitem__,
     "array_tensor": array_tensor,
     "separate": separate,
+    "plain_tensor": plain_tensor,
     "namespace_of": namespace_of,
     "dict_contains": dict.__contains__,
     "object_getattribute": object.__getattribute__,

@@ -32,6 +32,7 @@ FORMS: dict[str, tuple[str, str]] = {
     "context": ("{p}.get(NOT_SET)", "{p}"),
     "context_default": ("{p}.get()", "{p}"),
     "start": ("{p}.__reduce__()[1][1]", "{p}.count"),  # of an enumeration
+    "plain": ("plain_tensor({p})", "{p}"),  # of a tensor of a subclass
     "array": ("array_tensor({p})", "{p}"),  # over the memory of a numpy array
     "closure": ("{p}.__closure__[{k}]", "{p}.__closure__[{k}]"),
     "cell": ("{p}.cell_contents", "{p}"),
@@ -107,6 +108,12 @@ class Sources:
 def namespace_of(value: Any) -> dict:
     """The instance's ``__dict__``; no ``__getattribute__`` of the user's runs."""
     return object.__getattribute__(value, "__dict__")
+
+
+def plain_tensor(value: torch.Tensor) -> torch.Tensor:
+    """A tensor of a subclass as one of ``torch.Tensor``."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return value.as_subclass(torch.Tensor)
 
 
 def array_tensor(array: Any) -> torch.Tensor:

@@ -86,6 +86,7 @@ class Rebuilder:
         self.outputs: list[torch.fx.Node] = []
         self.lines: list[str] = []
         self.late: list[str] = []  # to run after side effects are replayed
+        self.last: list[str] = []  # to run after everything else
         self._count = itertools.count()
 
     # ---- tensors ----------------------------------------------------------------------------
@@ -97,10 +98,17 @@ class Rebuilder:
         node = self.machine.recorder.node_of(value)
         if node is None:
             raise self.refuse(value)
+        known = self.names.get(id(value))
+        if known is not None:
+            return known
         name = self.output(node)
+        cls = self.machine.recorder.kinds.get(id(value))
+        if cls is not None:
+            convert = self.writer.constant(torch.Tensor.as_subclass)
+            name = self.assign(value, f"{convert}({name}, {self.writer.constant(cls)})")
         if id(value) in self.machine.recorder.floats:
             return f"{name}.item()"
-        if self.machine.own_attributes and id(value) not in self.names:
+        if self.machine.own_attributes:
             self.names[id(value)] = name
             for (owner, attribute), item in self.machine.own_attributes.items():
                 if owner == id(value):
@@ -455,7 +463,7 @@ class Rebuilder:
         layout = constant(describe_suspended(activation.frame)[0])
         names = f"{value.__name__!r}, {value.__qualname__!r}"
         name = self.assign(value, f"{constant(generator_of)}({layout}, {names})")
-        if type(activation) is not Continued or not activation.running:
+        if not isinstance(activation, Continued) or not activation.running:
             self.lines.append(f"{constant(replace)}({name}, {self.suspended(value, activation)})")
         return name
 

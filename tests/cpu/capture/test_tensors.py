@@ -738,7 +738,7 @@ class Tagged(torch.Tensor):
     pass
 
 
-@cases(graphs=0, breaks=1)
+@cases()
 def subclass_argument():
     return lambda x: x * 2, [(t(3).as_subclass(Tagged),)] * 2
 
