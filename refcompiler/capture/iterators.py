@@ -206,7 +206,7 @@ def state_of(machine: Any, generator: Any, name: str) -> Any:
     found = getattr(generator, name)
     if generator.gi_frame is not None and is_driver(generator.gi_frame):
         activation = activation_of(generator.gi_frame)
-        if type(activation) is Continued and activation.running:
+        if isinstance(activation, Continued) and activation.running:
             return True if name == "gi_running" else None if name == "gi_yieldfrom" else False
         if name == "gi_yieldfrom":
             return machine.delegate_of(found)

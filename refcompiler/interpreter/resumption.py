@@ -48,7 +48,7 @@ def resumable(generator: Any) -> bool:
     if not is_driver(generator.gi_frame):
         return False
     activation = activation_of(generator.gi_frame)
-    return type(activation) is Continued and activation.delegates == (
+    return isinstance(activation, Continued) and activation.delegates == (
         type(generator.gi_yieldfrom) is Switch
     )
 
@@ -100,7 +100,7 @@ def can_throw(generator: Any, error: BaseException) -> bool:
 
 def _entered(machine: Any, consumer: Frame, generator: Any, way: str, default: Any) -> Continued:
     activation = activation_of(generator.gi_frame)
-    assert type(activation) is Continued
+    assert isinstance(activation, Continued)
     if activation.running:
         raise ValueError("generator already executing")
     frame: Any = activation.frame
@@ -121,7 +121,7 @@ def suspend(machine: Any, frame: Frame, value: Any, delegate: Any = UNSET) -> No
     way, extra = frame.on_return, frame.extra
     generator = extra[0]
     activation = activation_of(generator.gi_frame)
-    assert type(activation) is Continued
+    assert isinstance(activation, Continued)
     frame.back, frame.on_return, frame.extra = None, "push", None
     activation.running = False
     activation.frame = frame
@@ -211,6 +211,16 @@ def delegate_to(machine: Any, frame: Frame, iterator: Any, sent: Any) -> None:
         suspend(machine, frame, value, iterator)
 
 
+def finalises(value: Any) -> bool:
+    """Whether ``value`` is a generator that runs code of its own when it is closed."""
+    if type(value) is not GeneratorType or not value.gi_suspended:
+        return False
+    if not is_driver(value.gi_frame):
+        return True
+    frame = activation_of(value.gi_frame).frame
+    return frame is not None and frame.program.handler_at(frame.ip - 1) is not None
+
+
 def generator_frames(frame: Frame | None) -> list[Frame]:
     """Those of the frames from ``frame`` outwards that belong to generators, outermost first."""
     found = []
@@ -227,7 +237,7 @@ def host(generator: Any, run: Callable[[], None]) -> None:
     When it returns the driver is suspended as the generator's frame is then, or ends with it.
     """
     activation = activation_of(generator.gi_frame)
-    assert type(activation) is Continued
+    assert isinstance(activation, Continued)
     activation.host = run
     leave_delegation(generator)
     next(generator, None)
@@ -239,7 +249,7 @@ def take_over(machine: Any) -> None:
     for frame in generator_frames(machine.frame):
         generator, saved = frame.extra[:2]
         activation = activation_of(generator.gi_frame)
-        assert type(activation) is Continued
+        assert isinstance(activation, Continued)
         activation.frame = frame
         activation.running = True
         activation.delegates = False

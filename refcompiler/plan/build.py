@@ -19,6 +19,7 @@ from refcompiler.capture.state.switches import leave_switches
 from refcompiler.capture.values import is_changed
 from refcompiler.guards.kinds import Guard, storage_pattern
 from refcompiler.guards.sources import Source
+from refcompiler.interpreter.resumption import finalises
 from refcompiler.plan.effects import replay, set_contexts, shadows
 from refcompiler.plan.failure import OnError, Recover
 from refcompiler.plan.rebuild import Rebuilder
@@ -123,6 +124,7 @@ def build(
     lines += rebuilder.lines + effects + rebuilder.late
     if captured.reason is not None and machine.steps == 1 and not recorder.operations:
         writer.namespace["__stands_still"] = True
+    lines += rebuilder.last
     lines.append(f"return {result}")
     entry = ["    " + line for line in checks + reads] or ["    pass"]
     lines = ["try:", *entry, "except Exception:", "    return __MISS", *lines]
@@ -252,6 +254,11 @@ def _result(
     writer.namespace["__pending"] = pending
     layout_name = writer.constant(layout)
     listed = "".join(f"{text}, " for text in texts)
+    if any(finalises(value) for value in rebuilder.keep):
+        # It is closed when the frame drops it: nothing else may hold it until then.
+        own = [name for name in rebuilder.names.values() if name.startswith("__r")]
+        rebuilder.last = [f"__values, __error = [{listed}], {error}", f"del {', '.join(own)}"]
+        return f"__pending({layout_name}, __values, __error)", layout
     return f"__pending({layout_name}, ({listed}), {error})", layout
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import GeneratorType
 from typing import Any
 
 from refcompiler.bytecode.decode import Program
 from refcompiler.bytecode.liveness import live_at
+from refcompiler.capture.values import Lazy
 from refcompiler.interpreter.frame import UNSET, Frame, is_mark
+from refcompiler.interpreter.resumption import finalises
 
 
 class FrameLayout:
@@ -104,6 +107,13 @@ def describe_suspended(frame: Frame | None) -> tuple[Layout, list[Any]]:
     return Layout([_describe(frame, frame.ip > 0, values)]), values
 
 
+_KEPT = frozenset({GeneratorType, Lazy})
+
+
+def _finalises(value: Any) -> bool:
+    return finalises(value.value if type(value) is Lazy else value)
+
+
 #: Ways to return whose frames keep one value; others keep a tuple of them, or nothing.
 SINGLE = frozenset({"init"})
 
@@ -118,7 +128,14 @@ def extras_of(frame: Frame) -> tuple[Any, ...]:
 def _describe(frame: Frame, waits: bool, values: list[Any]) -> FrameLayout:
     # What waits may raise, or jump, from the instruction that called or yielded: one before.
     live = live_at(frame.program, frame.ip - waits)
-    slots = tuple([i for i in sorted(live) if frame.fast[i] is not UNSET])
+    # A generator that nobody will read is closed when the frame drops it, not before.
+    slots = tuple(
+        [
+            i
+            for i, value in enumerate(frame.fast)
+            if value is not UNSET and (i in live or (type(value) in _KEPT and _finalises(value)))
+        ]
+    )
     values += [frame.fast[i] for i in slots]
     values += [value for value in frame.stack if not is_mark(value)]
     values += extras_of(frame)

@@ -201,6 +201,8 @@ class Drive:
     def begin(self, pending: Pending) -> None:
         self.stepper = stepper = Stepper()
         stepper.frame = pending.layout.frames_of(pending.values)
+        if type(pending.values) is list:  # from here on the frames alone hold them
+            pending.values.clear()
         take_over(stepper)
         stepper.exc = pending.error
         self.native = False

@@ -317,6 +317,95 @@ def running_generator_is_asked_natively():
     return f
 
 
+def closing(x, log):
+    try:
+        yield x * 2
+        yield x * 3
+    finally:
+        log.append(x.shape)
+        print("left")
+
+
+@cases(graphs=2, breaks=2)
+def loop_is_left_early():
+    """A break where a generator is closed by whoever drops it last."""
+
+    def f(x):
+        log = []
+        for v in closing(x, log):
+            x = x + v
+            break
+        x = x * 3
+        print("then")
+        return x, log
+
+    return f
+
+
+@cases(graphs=2, breaks=2)
+def generator_is_dropped_by_a_return():
+    def f(x):
+        log = []
+
+        def g():
+            it = closing(x, log)
+            return next(it) + 1
+
+        y = g() * 2
+        print("then")
+        return y, log
+
+    return f
+
+
+@cases(breaks=1)
+def generator_is_dropped_at_the_end():
+    log = []
+
+    def f(x):
+        it = closing(x, log)
+        return next(it) + 1
+
+    return f, [(_x(),), (_x(),)], log
+
+
+@cases(graphs=2, breaks=2)
+def generator_outlives_a_break_unread():
+    def f(x):
+        log = []
+
+        def g():
+            it = closing(x, log)
+            y = next(it) + 1
+            print("break")
+            return y * 2
+
+        y = g()
+        print("then")
+        return y, log
+
+    return f
+
+
+@cases(graphs=1, breaks=0)
+def closed_without_a_break():
+    def f(x):
+        log = []
+
+        def g():
+            try:
+                yield x * 2
+            finally:
+                log.append(x + 1)
+
+        for v in g():
+            x = x + v
+            break
+        return x, log
+
+    return f
+
+
 def test_generator_that_broke_is_given_back() -> None:
     def numbers(x):
         try:
