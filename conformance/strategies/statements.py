@@ -14,6 +14,18 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from conformance.strategies.templates import (
+    CLASSES,
+    CONTAINERS,
+    FUNCTIONS,
+    GENERATORS,
+    HANDLERS,
+    MATCHES,
+    PRINTS,
+    RAISING,
+    VIEWS,
+)
+
 NUMBERS = ("n", "SCALE", "STATE.n", "factor", "TABLE['k']", "x.shape[0]", "x.shape[1]", "2", "-1",
            "len(ITEMS)", "x.dim()")  # fmt: skip
 CONDITIONS = ("n > 2", "SCALE > 2", "STATE.n > 1", "other is None", "x.shape[0] > 2", "x is y",
@@ -54,7 +66,11 @@ FAILURES = ("raise ValueError('asked')", "TABLE['missing']", "assert n", "pass",
 
 # The rest of the module: what the drawn body calls, and the state that it keeps.
 MODULE = """
+import collections
 import contextlib
+import dataclasses
+import functools
+import itertools
 import random
 
 import torch
@@ -64,9 +80,21 @@ TRAINING = True
 TABLE = {"k": 1}
 LOG = []
 ITEMS = []
+SEEN = set()
+
+
+@dataclasses.dataclass
+class Pair:
+    a: object
+    b: int = 2
+
+    def _replaced(self, **changes):
+        return dataclasses.replace(self, **changes)
 
 
 class State:
+    level = 1
+
     def __init__(self, n, t):
         self.n = n
         self.t = t
@@ -82,6 +110,11 @@ def helper(t, k):
     if k > 2:
         return t + k
     return t * SCALE
+
+
+def scale_up():
+    global SCALE
+    SCALE = SCALE % 3 + 1
 
 
 def items(t):
@@ -154,7 +187,8 @@ class Writer:
         kind = self.pick(kinds if depth else kinds[:5])
         if kind == "focus":
             template = self.pick(self.focus)
-            return self.block(template, depth) if template in BLOCKS else self.filled(template)
+            compound = template in BLOCKS or template in HANDLERS
+            return self.block(template, depth) if compound else self.filled(template)
         if kind == "write":
             return self.filled(self.pick(WRITES))
         if kind == "python":
@@ -181,9 +215,29 @@ FOCI: dict[str, tuple[str, ...]] = {
     "exceptions": (BLOCKS[7],),
     "closures": (BLOCKS[8], "{m} = bump({m})"),
     "contexts": (BLOCKS[6], BLOCKS[9]),
-    "breaks": BREAKS,
+    "breaks": (*BREAKS, *PRINTS),
     "random": RANDOM,
-    "everything": (*BLOCKS, *BREAKS, *RANDOM, *PYTHON),
+    "classes": CLASSES,
+    "generators": GENERATORS,
+    "functions": FUNCTIONS,
+    "containers": CONTAINERS,
+    "handlers": (*HANDLERS, *MATCHES),
+    "errors": (*RAISING, *HANDLERS[:2]),
+    "views": VIEWS,
+    "everything": (
+        *BLOCKS,
+        *BREAKS,
+        *RANDOM,
+        *PYTHON,
+        *CLASSES,
+        *GENERATORS,
+        *FUNCTIONS,
+        *CONTAINERS,
+        *HANDLERS,
+        *MATCHES,
+        *VIEWS,
+        *PRINTS,
+    ),
 }
 
 

@@ -200,7 +200,11 @@ class Assignment(Attributes):
             return
         external = self.external.get(id(value))
         if external is None:
-            object.__delattr__(value, name)
+            if issubclass(type(value), type):
+                delattr(value, name)
+                self.class_changed(name)
+            else:
+                object.__delattr__(value, name)
             return
         if issubclass(type(value), (type, ModuleType)):
             raise Break("external-object", f"deletion of {name}")

@@ -78,6 +78,11 @@ class Lookup(Observing):
         self.class_lookups[cls, name] = found
         return found
 
+    def class_changed(self, name: str) -> None:
+        """The frame has set or deleted ``name`` of a class that it has made."""
+        for known in [key for key in self.class_lookups if key[1] == name]:
+            del self.class_lookups[known]
+
     def fix_bases(self, cls: type) -> None:
         """The bases of a class of the user's may be assigned to."""
         if is_heap(cls) and cls not in self.fixed and cls not in self.own_classes:

@@ -465,3 +465,26 @@ def matched():
         return found
 
     return f
+
+
+@cases()
+def class_attributes_written_and_deleted():
+    def f(x):
+        class Base:
+            made = 0
+
+            def __init__(self, t):
+                self.t = t
+                type(self).made += 1
+
+        class Sub(Base):
+            pass
+
+        first = Base(x).made, Sub(x).made, Sub.made, Base.made
+        Sub.extra = x * 2
+        Base.made = 7
+        second = Sub(x).extra, Sub.made
+        del Sub.made, Sub.extra
+        return first, second, Sub.made, hasattr(Sub, "extra"), Sub(x).t + Base.made
+
+    return f
