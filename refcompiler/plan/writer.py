@@ -58,7 +58,7 @@ class Writer:
         name = self.read(guard.source) if guard.source is not None else ""
         condition = KINDS[guard.kind].text(name, guard.wanted(self.read), self.constant)
         if condition != "True":
-            self.lines.append(f"if not ({condition}): return __MISS")
+            self.lines.append(f"if {_failing(condition)}: return __MISS")
             self.checks.append((guard, self.lines[-1]))
 
     def take(self) -> list[str]:
@@ -76,3 +76,20 @@ class Writer:
         function = self.namespace["plan"]
         function.source = text
         return function
+
+
+def _failing(condition: str) -> str:
+    """The opposite of ``condition``; a plain comparison is turned around, which compiles faster."""
+    words = condition.split(" ")  # a text with blanks in it would be more words than these
+    match words:
+        case [a, "is", b]:
+            return f"{a} is not {b}"
+        case [a, "is", "not", b]:
+            return f"{a} is {b}"
+        case [a, "not", "in", b]:
+            return f"{a} in {b}"
+        case ["not", a]:
+            return a
+        case [a, "is", b, "and", c, "is", d]:
+            return f"{a} is not {b} or {c} is not {d}"
+    return f"not ({condition})"
