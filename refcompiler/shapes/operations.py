@@ -26,6 +26,19 @@ class Operation(NamedTuple):
     gives: Any
 
 
+#: Sums with more terms than this stay products.
+_TERMS = 16
+
+
+def _product(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
+    """Multiplied out: what is equal as a polynomial is one expression."""
+    made = sympy.Mul(a, b)
+    if made.is_Mul and (a.is_Add or b.is_Add) and a.is_integer and b.is_integer:
+        if len(sympy.Add.make_args(a)) * len(sympy.Add.make_args(b)) <= _TERMS:
+            return sympy.expand_mul(made, deep=False)
+    return made
+
+
 def _remainder(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
     return F.Mod(a, b) if a.is_nonnegative and b.is_positive else F.PythonMod(a, b)
 
@@ -49,7 +62,7 @@ def _absolute(a: sympy.Expr) -> sympy.Expr:
 BINARY: dict[str, Operation] = {
     "add": Operation(operator.add, sympy.Add, SAME),
     "sub": Operation(operator.sub, lambda a, b: sympy.Add(a, sympy.Mul(-1, b)), SAME),
-    "mul": Operation(operator.mul, sympy.Mul, SAME),
+    "mul": Operation(operator.mul, _product, SAME),
     "mod": Operation(operator.mod, _remainder, SAME),
     "int_floordiv": Operation(operator.floordiv, F.FloorDiv, int),
     "floordiv": Operation(operator.floordiv, F.FloorDiv, SAME),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -309,3 +311,40 @@ def test_generated_programs(seed: int) -> None:
     except AssertionError as error:
         raise AssertionError(f"{error}\n{text}") from error
     assert captures <= len(calls) and automatic <= len(calls)
+
+
+# ---- models -------------------------------------------------------------------------------------
+
+
+def test_gpt2_over_twenty_lengths() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(
+        n_layer=2, n_embd=32, n_head=2, vocab_size=64, bos_token_id=0, eos_token_id=0
+    )
+    model = transformers.GPT2Model(config).eval()
+    compiled = refcompiler.compile(model, backend="eager")
+    count = 0
+    with torch.no_grad():
+        for length in range(5, 25):
+            ids = torch.randint(0, 64, (2, length))
+            wanted, found = model(ids), compiled(ids)
+            assert torch.equal(found.last_hidden_state, wanted.last_hidden_state)
+            for a, b in zip(found.past_key_values.layers, wanted.past_key_values.layers):
+                assert torch.equal(a.keys, b.keys) and torch.equal(a.values, b.values)
+            count += 1
+    assert count == 20 and refcompiler.counters()["captures"] <= 2
+
+
+def test_nothing_of_a_call_stays_alive() -> None:
+    def function(x: Any, box: Any) -> Any:
+        return x * box.n + x.shape[0]
+
+    compiled = refcompiler.compile(function, backend="eager", dynamic=True)
+    watched = []
+    for size in (3, 4):
+        x, box = torch.ones(size, 2), _Counter()
+        watched += [weakref.ref(x), weakref.ref(box)]
+        compiled(x, box)
+    del x, box
+    gc.collect()
+    assert [reference() for reference in watched] == [None] * 4
