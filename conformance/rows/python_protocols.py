@@ -277,25 +277,47 @@ ROWS = (
             return y, ""
         ''', ("strict('ignore')", "f(x)", "strict('error')", "f(x)", "strict('ignore')", "f(x2)")),
     Row("records in order", "logging", '''
+        import io
         import logging
-        LOG = logging.getLogger("program")
-        LOG.propagate = False
-        LOG.setLevel(logging.INFO)
+        WRITTEN = io.StringIO()
+        TEXTS = []
+        def log():
+            return logging.getLogger("program")
+        def set_up():
+            kept = logging.StreamHandler(WRITTEN)
+            kept.setFormatter(logging.Formatter("%(levelname)s %(message)s %(lineno)d"))
+            log().handlers, log().propagate = [kept], False
+            log().setLevel(logging.INFO)
+        def seen():
+            TEXTS.append(WRITTEN.getvalue())
+        set_up()
+        def program(x):
+            y = x + 1
+            log().info("shape %s of %d", tuple(x.shape), x.dim())
+            if log().isEnabledFor(logging.DEBUG):
+                y = y * 3
+            log().debug("hidden at first")
+            logging.getLogger("program").warning("loud")
+            return y
+        ''', ("f(x)", "seen()", "f(x)", "log().setLevel(logging.DEBUG)", "f(x2)", "seen()")),
+    Row("a handler of the program's", "logging", '''
+        import logging
         SEEN = []
         class Keep(logging.Handler):
             def emit(self, record):
-                SEEN.append((record.levelname, record.getMessage(), record.lineno,
-                             record.funcName))
-        LOG.handlers = [Keep()]
+                SEEN.append((record.levelname, record.getMessage(), record.lineno))
+        def log():
+            return logging.getLogger("other program")
+        def set_up():
+            log().handlers, log().propagate = [Keep()], False
+            log().setLevel(logging.INFO)
+        set_up()
         def program(x):
-            y = x + 1
-            LOG.info("shape %s of %d", tuple(x.shape), x.dim())
-            if LOG.isEnabledFor(logging.DEBUG):
-                y = y * 3
-            LOG.debug("hidden at first")
-            logging.getLogger("program").warning("loud")
-            return y, list(SEEN)
-        ''', ("f(x)", "f(x)", "LOG.setLevel(logging.DEBUG)", "f(x2)")),
+            log().info("once")
+            y = x + len(SEEN)
+            log().info("twice")
+            return y * len(SEEN), SEEN[-1][1]
+        ''', ("f(x)", "f(x)", "SEEN.clear()", "f(x2)")),
     Row("formats of objects", "text", '''
         import re
         import string

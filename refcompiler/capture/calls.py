@@ -35,7 +35,7 @@ from refcompiler.capture.policy import (
     WHOLE_MODULES,
     is_operation,
 )
-from refcompiler.capture.signals import Break
+from refcompiler.capture.signals import Break, Restart
 from refcompiler.capture.values import Lazy, LazyMethod, Resume, Rethrown, Run
 from refcompiler.guards.kinds import Ambient
 from refcompiler.guards.sources import Source
@@ -193,8 +193,8 @@ class Calls(Instances):
         a constant answer was computed from needs no guards.
         """
         source = self.source_of(function)
-        forced = [self.force(a) for a in args]
-        named = {k: self.force(v) for k, v in kwargs.items()}
+        forced = [self.sizes.plain(self.force(a)) for a in args]
+        named = {k: self.sizes.plain(self.force(v)) for k, v in kwargs.items()}
         if source is not None and all(
             type(v) in CONSTANT_TYPES for v in (*forced, *named.values())
         ):
@@ -204,7 +204,8 @@ class Calls(Instances):
                 before = effects(self), self.recorder.operations
                 value = self.invoke(frame, self.wrapped_by(function, source), forced, named)
                 if (effects(self), self.recorder.operations) != before:
-                    raise Break("c-function", "a function under lru_cache has side effects")
+                    why = "a function under lru_cache has side effects"
+                    raise Restart(self.steps, "c-function", why)
                 if type(value) not in CONSTANT_TYPES:
                     return value
                 found = (function(*forced, **named),)

@@ -1,7 +1,8 @@
 """Warnings and log records: they are put off until the graph has run, and come in their order.
 
 What is said depends on constants alone, so that only the moment is another. A warning that the
-filters turn into an error is raised by CPython itself, behind a break.
+filters turn into an error is raised by CPython itself, behind a break, and so is a record handled
+that goes through handlers or filters of the user's: the program may look at what they did.
 
 Source of the rules: the documentation of ``warnings`` ("The Warnings Filter") and of ``logging``.
 """
@@ -119,9 +120,30 @@ def _is_enabled(m: Calls, logger: Any, level: int) -> bool:
     return found
 
 
+def _only_writes(logger: logging.Logger) -> bool:
+    """Whether nothing but the library's own handlers sees the records of ``logger``."""
+    if logger.filters:
+        return False
+    speaker: logging.Logger | None = logger
+    while speaker is not None:
+        for handler in speaker.handlers:
+            own = (handler.formatter, handler)
+            if handler.filters or not all(o is None or _is_library(type(o)) for o in own):
+                return False
+        speaker = speaker.parent if speaker.propagate else None
+    return True
+
+
+def _is_library(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == "logging"
+
+
 def _log(m: Calls, frame: Any, logger: Any, level: int, given: Sequence, kwargs: Mapping) -> None:
     if not _is_enabled(m, logger, level):
         return
+    m.guard("STATE", None, (_only_writes, (logger,), _only_writes(logger)))
+    if not _only_writes(logger):
+        raise Break("io", "a log record for handlers or filters of the program's")
     values = tuple([m.force(value) for value in given])
     if kwargs or not all(type(value) in _SHOWN for value in values):
         raise Break("io", "a log record of objects, or with further arguments")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
+import io
 import itertools
 import logging
 import warnings
@@ -160,21 +161,18 @@ def warnings_in_order():
 # ---- logging ----------------------------------------------------------------------------------
 
 
-class Kept(logging.Handler):
-    def __init__(self):
-        super().__init__()
-        self.records = []
-
-    def emit(self, record):
-        self.records.append((record.levelname, record.getMessage(), record.lineno, record.funcName))
+def _logger():
+    logger, written = logging.getLogger("refcompiler.tests.library"), io.StringIO()
+    handler = logging.StreamHandler(written)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s %(lineno)d %(funcName)s"))
+    logger.handlers, logger.propagate = [handler], False
+    logger.setLevel(logging.INFO)
+    return logger, written
 
 
 @cases(recompiles=1, graphs=2)
 def log_records_in_order():
-    logger, handler = logging.getLogger("refcompiler.tests.library"), Kept()
-    logger.handlers, logger.propagate = [handler], False
-    logger.setLevel(logging.INFO)
-    records = handler.records
+    logger, written = _logger()
 
     def change():
         logger.setLevel(logging.DEBUG)
@@ -189,7 +187,30 @@ def log_records_in_order():
         logger.log(25, "between")
         return y
 
-    return lambda x: f(x), [(t(3),), (t(3),), change, (t(3),)], [records]
+    def seen():
+        print(written.getvalue())
+
+    return f, [(t(3),), seen, (t(3),), change, (t(3),), seen]
+
+
+@cases(breaks=1, graphs=3, recompiles=1)
+def log_records_for_a_handler_of_the_program_s():
+    records = []
+
+    class Kept(logging.Handler):
+        def emit(self, record):
+            records.append(record.getMessage())
+
+    logger, _ = _logger()
+    logger.handlers = [Kept()]
+
+    def f(x):
+        y = x + 1
+        logger.info("once")
+        logger.debug("never")
+        return y * len(records)
+
+    return f, [(t(3),), (t(3),)], [records]
 
 
 # ---- iterators of C ---------------------------------------------------------------------------
