@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from refcompiler.capture.natively import natively
 from refcompiler.capture.signals import Break
 from refcompiler.shapes.node import SYMBOLS
 
@@ -43,7 +44,7 @@ _SYMBOLIC: dict[Any, Callable] = {
 _KEEPING = frozenset(
     """
     append appendleft insert extend extendleft list tuple enumerate zip map filter reversed chain
-    repeat deque partial Size sorted __setitem__ setitem isinstance accumulate
+    repeat deque partial Size sorted __setitem__ setitem isinstance accumulate __new__
     """.split()
 )
 
@@ -99,10 +100,12 @@ def _has_symbol(value: Any) -> bool:
     )
 
 
-def unhashable(error: TypeError) -> bool:
-    """A symbol inside a container was asked for its hash."""
-    return "SymInt" in str(error) or "SymFloat" in str(error)
-
-
-def refuse(name: str) -> Break:
-    return Break("c-function", f"{name} of a container with numbers that are dynamic")
+def run(machine: Any, function: Callable, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A C function of containers that may hold symbols, whose hash it may ask for."""
+    try:
+        return natively(machine, function, *args, **kwargs)
+    except TypeError as error:
+        if "non-nested Sym" not in str(error):
+            raise
+        name = getattr(function, "__name__", type(function).__name__)
+        raise Break("c-function", f"{name} hashes numbers that are dynamic") from None
