@@ -154,15 +154,15 @@ class Assignment(Attributes):
         if id(value) in self.rethrown and name in Rethrown.OWN:  # it is undone after the capture
             object.__setattr__(value, name, new)
             return None
-        external = self.external.get(id(value))
-        if external is None:
-            if issubclass(type(value), type):
-                setattr(value, name, new)
-                self.class_changed(name)
-            else:
-                object.__setattr__(value, name, new)
+        if issubclass(type(value), type) and value in self.own_classes:
+            setattr(value, name, new)
+            self.class_changed(name)
             return None
-        if issubclass(type(value), type) or name in ("__dict__", "__class__"):
+        external = self.external.get(id(value))
+        if external is None and not issubclass(type(value), type):
+            object.__setattr__(value, name, new)
+            return None
+        if external is None or issubclass(type(value), type) or name in ("__dict__", "__class__"):
             raise Break("external-object", f"assignment to {name} of {value!r:.80}")
         writable = (
             namespace_of(value) is not None
@@ -198,15 +198,15 @@ class Assignment(Attributes):
             self.from_class(deleter_source, deleter)
             self.invoke(self.frame, deleter, [found, value])
             return
-        external = self.external.get(id(value))
-        if external is None:
-            if issubclass(type(value), type):
-                delattr(value, name)
-                self.class_changed(name)
-            else:
-                object.__delattr__(value, name)
+        if issubclass(type(value), type) and value in self.own_classes:
+            delattr(value, name)
+            self.class_changed(name)
             return
-        if issubclass(type(value), (type, ModuleType)):
+        external = self.external.get(id(value))
+        if external is None and not issubclass(type(value), type):
+            object.__delattr__(value, name)
+            return
+        if external is None or issubclass(type(value), (type, ModuleType)):
             raise Break("external-object", f"deletion of {name}")
         if type(found := self.plain_attribute(value, name)) is Run:
             self.invoke(self.frame, *found)
