@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from refcompiler.shapes.node import SYMBOLS, Node
 
 _get_default_dtype = torch.get_default_dtype
+_get_default_device = torch._C._get_default_device
 _in_inference = torch.is_inference_mode_enabled
 _dispatch_keys = torch._C._dispatch_keys
 _empty_strided = torch.empty_strided
@@ -83,7 +84,7 @@ def ask(mode: FakeTensorMode, func: Any, args: Sequence, kwargs: Mapping | None)
         extra = _EXTRA[func] = _extra_of(func)
     if extra is _NEVER or not mode.cache_enabled or mode.propagate_real_tensors:
         return None
-    key: list[Any] = [func, _get_default_dtype(), _in_inference()]
+    key: list[Any] = [func, _get_default_dtype(), _get_default_device(), _in_inference()]
     tensors: list[FakeTensor] = []
     if not _describe(args, key, tensors, mode):
         return None
@@ -95,14 +96,12 @@ def ask(mode: FakeTensorMode, func: Any, args: Sequence, kwargs: Mapping | None)
         key.append(extra(tensors))
     results = _RESULTS
     if mode.shape_env is not None and _names_symbols(key):
-        results = mode.symbolic_results  # type: ignore[attr-defined]
+        results = mode.symbolic_results
     return Asked(tuple(key), tensors, extra is _shared, results)
 
 
 def _names_symbols(key: Sequence) -> bool:
-    return any(
-        type(part) is Node or (type(part) is tuple and _names_symbols(part)) for part in key
-    )
+    return any(type(part) is Node or (type(part) is tuple and _names_symbols(part)) for part in key)
 
 
 def _plain(numbers: Any) -> tuple:

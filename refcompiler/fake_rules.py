@@ -28,6 +28,8 @@ def by_rule(func: Any, args: Sequence, kwargs: Any) -> Result | None:
 def _view(tensor: Any, shape: Any) -> Result | None:
     if not _static(tensor) or not all(type(n) is int and n >= -1 for n in shape):
         return None
+    if tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor():  # so is its view
+        return None
     if torch.is_inference_mode_enabled():  # a view of a tensor from before is no inference tensor
         return None
     size, count = list(shape), math.prod(tensor.shape)

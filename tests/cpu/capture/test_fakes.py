@@ -129,6 +129,8 @@ PROGRAMS: dict[str, Callable] = {
     "conjugates": lambda x: (x.cfloat().conj(), x.cfloat().conj().imag, x * 1j),
     "shapes do not fit": lambda x: x @ x,
     "norms": lambda x: (torch.layer_norm(x, x.shape[1:]), torch.rms_norm(x, x.shape[1:])),
+    "views of conjugates": lambda x: (x.cfloat().conj().view(-1), x.cfloat().conj().imag.clone()),
+    "views of negatives": lambda x: torch.ones(4, dtype=torch.cfloat).conj().imag.view(2, 2),
     "views by rule": lambda x: [x.view(n) for n in ((2, -1), (1, 4, 6, 1), (4, 1, 2, 3), (-1,))],
     "a view of another count": lambda x: x.view(5, -1),
     "a view that is unclear": lambda x: x.view(-1, -1),
