@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from refcompiler.capture.natively import natively
 from refcompiler.capture.signals import Break
 from refcompiler.shapes.node import SYMBOLS
 
@@ -100,12 +100,10 @@ def _has_symbol(value: Any) -> bool:
     )
 
 
-def run(machine: Any, function: Callable, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """A C function of containers that may hold symbols, whose hash it may ask for."""
-    try:
-        return natively(machine, function, *args, **kwargs)
-    except TypeError as error:
-        if "non-nested Sym" not in str(error):
-            raise
-        name = getattr(function, "__name__", type(function).__name__)
-        raise Break("c-function", f"{name} hashes numbers that are dynamic") from None
+def ending(error: BaseException) -> Break | None:
+    """The break for what only capture raises: a number was needed that is a symbol."""
+    if isinstance(error, GuardOnDataDependentSymNode):
+        return Break("data-dependent-branch", str(error).split("\n")[0])
+    if type(error) is TypeError and "non-nested Sym" in str(error):
+        return Break("c-function", "a hash of a container of numbers that are dynamic")
+    return None

@@ -12,12 +12,12 @@ from types import GeneratorType
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from refcompiler.ambient import Autocast
 from refcompiler.capture import specials, subclasses
 from refcompiler.capture.arrays import tensors, wrapping
 from refcompiler.capture.arrays.array import Array, ArrayMethod
+from refcompiler.capture.arithmetic import ending
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Door, Recorder
 from refcompiler.capture.dynamic import Policy, Sizes
@@ -270,8 +270,9 @@ class Symbolic(Calls):
                 raise
             except BaseException as exc:
                 error = exc
-            if isinstance(error, GuardOnDataDependentSymNode):
-                self.unwind(error)
+            ends = None if self.sizes.env is None else ending(error)
+            if ends is not None:
+                raise ends from error
             if not any(catches(frame, error) for frame in self._frames()):
                 self.surprise = error
                 context = f"{type(error).__name__}: {error}"
@@ -307,9 +308,10 @@ class Symbolic(Calls):
         self.sizes.close()
 
     def unwind(self, error: BaseException) -> None:
-        """No handler of the user's catches what says that a size depends on data."""
-        if isinstance(error, GuardOnDataDependentSymNode):
-            raise Break("data-dependent-branch", str(error).split("\n")[0]) from error
+        """No handler of the user's catches what only capture raises."""
+        ends = None if self.sizes.env is None else ending(error)
+        if ends is not None:
+            raise ends from error
         super().unwind(error)
 
     def run(self, frame: Frame, error: BaseException | None = None) -> Any:

@@ -313,9 +313,7 @@ class NativeCalls(Operators):
         found = None
         if self.sizes.env is not None:
             found, forced, named = arithmetic.call(self, function, forced, named)
-            if found is None:
-                found = arithmetic.run(self, function, forced, named)
-        else:
+        if found is None:
             found = natively(self, function, *forced, **named)
         self.recorder.keep.append(found)  # identity tables must not see its id again
         return found

@@ -332,6 +332,7 @@ class Operators(Assignment):
             return self.dict_item(value, key)
         if self.method_of(type(key), "__index__") is not UNSET and type(value) in SEQUENCES:
             key = self.force(self.call_special(key, "__index__"))
+        key = self.sizes.plain(key)
         if type(value) is collections.defaultdict and key not in value:
             if value.default_factory is None:
                 return value[key]
@@ -340,7 +341,7 @@ class Operators(Assignment):
         value = contents(self, value)
         if self.is_foreign(value):
             raise Break("external-object", f"an item of a {type(value).__name__}")
-        return natively(self, operator.getitem, value, self.sizes.plain(key))
+        return natively(self, operator.getitem, value, key)
 
     def dict_item(self, value: Any, key: Any) -> Any:
         """An item of an instance of a dict's subclass, with ``__missing__``."""
