@@ -94,6 +94,17 @@ def enter_special(
     enter(m, f, function, [value, *args], operands, way)
 
 
+_return_value = HANDLERS["RETURN_VALUE"]
+
+
+@enters("RETURN_VALUE")
+def return_value(m: Any, f: Frame, arg: Any) -> None:
+    """What only the variables hold is dropped now, whoever may still hold the frame."""
+    _return_value(m, f, arg)
+    if f.view is None:
+        f.fast = []
+
+
 # ---- what a value means for the instruction that waits for it ---------------------------------
 
 

@@ -40,7 +40,6 @@ from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.state.switches import Setting, restore, settings
 from refcompiler.capture.values import Place
 from refcompiler.guards.kinds import Ambient
-from refcompiler.interpreter.binding import GENERATOR
 from refcompiler.interpreter.continued import Continued
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.generators import Activation, make_generator
@@ -96,13 +95,6 @@ def _no_saving_hooks() -> Any:
     if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
         return contextlib.nullcontext()
     return torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t)
-
-
-def leave(frames: Sequence[Frame]) -> None:
-    """The frames have ended: generators that only their variables held are finalised now."""
-    for frame in frames:
-        if frame.view is None and not frame.code.co_flags & GENERATOR:
-            frame.fast = []
 
 
 class Finalised(Continued):
@@ -190,10 +182,8 @@ class Symbolic(Calls):
         self.frame = frame
         self.depth = 1
         with self._domain():
-            outer = self._frames()
             try:
                 self.root_loop()
-                leave(outer)
             except Break as signal:
                 frames = self._frames()
                 natively = [*self.class_bodies, *self.whole]
@@ -296,6 +286,7 @@ class Symbolic(Calls):
         """Capture is over: generators left in the middle must not run on when collected."""
         for activation in self.activations:
             activation.discard()
+        self.lost = None  # its traceback holds frames
         for known in (*self.lazies.values(), *self.external.values()):
             if type(known.value) is GeneratorType:  # it ends as soon as the program drops it
                 known.value = None

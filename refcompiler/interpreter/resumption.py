@@ -221,6 +221,14 @@ def finalises(value: Any) -> bool:
     return frame is not None and frame.program.handler_at(frame.ip - 1) is not None
 
 
+def may_finalise(value: Any) -> bool:
+    """Whether ``value`` is a generator of ours that may do so, now or further on."""
+    if type(value) is not GeneratorType or value.gi_frame is None or not is_driver(value.gi_frame):
+        return False
+    frame = activation_of(value.gi_frame).frame
+    return frame is not None and bool(frame.program.handlers)
+
+
 def generator_frames(frame: Frame | None) -> list[Frame]:
     """Those of the frames from ``frame`` outwards that belong to generators, outermost first."""
     found = []

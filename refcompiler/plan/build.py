@@ -19,7 +19,7 @@ from refcompiler.capture.state.switches import leave_switches
 from refcompiler.capture.values import is_changed
 from refcompiler.guards.kinds import Guard, storage_pattern
 from refcompiler.guards.sources import Source
-from refcompiler.interpreter.resumption import finalises
+from refcompiler.interpreter.resumption import may_finalise
 from refcompiler.plan.effects import replay, set_contexts, shadows
 from refcompiler.plan.failure import OnError, Recover
 from refcompiler.plan.rebuild import Rebuilder
@@ -254,7 +254,7 @@ def _result(
     writer.namespace["__pending"] = pending
     layout_name = writer.constant(layout)
     listed = "".join(f"{text}, " for text in texts)
-    if any(finalises(value) for value in rebuilder.keep):
+    if any(may_finalise(value) for value in rebuilder.keep):
         # It is closed when the frame drops it: nothing else may hold it until then.
         own = [name for name in rebuilder.names.values() if name.startswith("__r")]
         rebuilder.last = [f"__values, __error = [{listed}], {error}", f"del {', '.join(own)}"]

@@ -10,7 +10,7 @@ from refcompiler.bytecode.decode import Program
 from refcompiler.bytecode.liveness import live_at
 from refcompiler.capture.values import Lazy
 from refcompiler.interpreter.frame import UNSET, Frame, is_mark
-from refcompiler.interpreter.resumption import finalises
+from refcompiler.interpreter.resumption import finalises, may_finalise
 
 
 class FrameLayout:
@@ -111,7 +111,10 @@ _KEPT = frozenset({GeneratorType, Lazy})
 
 
 def _finalises(value: Any) -> bool:
-    return finalises(value.value if type(value) is Lazy else value)
+    if type(value) is Lazy:  # what capture has advanced meanwhile stands for it
+        value = value.value
+        return may_finalise(value) or finalises(value)
+    return finalises(value)
 
 
 #: Ways to return whose frames keep one value; others keep a tuple of them, or nothing.

@@ -211,18 +211,31 @@ class Drive:
     def run(self, running: list[Any]) -> None:
         """Go on as long as the generators ``running`` are the outermost ones on the stack."""
         while not self.done:
-            frames = generator_frames(self.stepper.frame)
-            wanted = [frame.extra[0] for frame in frames]
-            if any(a is not b for a, b in zip_longest(running, wanted[: len(running)])):
+            standing = self.stands(running)
+            if standing is None:
                 return
-            if len(wanted) > len(running):
-                generator = wanted[len(running)]
-                host(generator, partial(self.run, [*running, generator]))
+            if not standing:
                 continue
             try:
                 self.advance(bool(running))
             except BaseException as error:
                 self.error, self.done = error, True
+
+    def stands(self, running: list[Any]) -> bool | None:
+        """Whether ``running`` are all; False when another one ran; None when they run no longer.
+
+        Nothing here may hold a generator while the program goes on.
+        """
+        frames = generator_frames(self.stepper.frame)
+        wanted = [frame.extra[0] for frame in frames]
+        if any(a is not b for a, b in zip_longest(running, wanted[: len(running)])):
+            return None
+        if len(wanted) == len(running):
+            return True
+        generator = wanted[len(running)]
+        del frames, wanted
+        host(generator, partial(self.run, [*running, generator]))
+        return False
 
     def advance(self, stepwise: bool) -> None:
         stepper = self.stepper
