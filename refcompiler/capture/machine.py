@@ -15,9 +15,9 @@ import torch
 
 from refcompiler.ambient import Autocast
 from refcompiler.capture import specials, subclasses
+from refcompiler.capture.arithmetic import ending
 from refcompiler.capture.arrays import tensors, wrapping
 from refcompiler.capture.arrays.array import Array, ArrayMethod
-from refcompiler.capture.arithmetic import ending
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Door, Recorder
 from refcompiler.capture.dynamic import Policy, Sizes
