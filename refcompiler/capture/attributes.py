@@ -19,7 +19,7 @@ from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.iterators import state_of
 from refcompiler.capture.lookup import Lookup, find, is_heap, namespace_of
 from refcompiler.capture.natively import is_quiet
-from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES
+from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES, is_alien
 from refcompiler.capture.signals import Break
 from refcompiler.capture.subclasses import attribute
 from refcompiler.capture.values import DELETED, External, Lazy, LazyMethod, Rethrown, Run
@@ -59,6 +59,9 @@ class Attributes(Lookup):
             if name == "append" and inner is list and self.is_unseen(value):
                 self.guard("TYPE", value.source, list)
                 return LazyMethod(value, name)
+            if issubclass(inner, torch.Tensor) and is_alien(value.value):
+                if type(find(inner, name)[1]) is types.MethodDescriptorType:
+                    return LazyMethod(value, name)  # which is called natively
             value = self.observe(value)
         if issubclass(type(value), torch.Tensor):
             return self.tensor_attribute(value, name)

@@ -29,6 +29,7 @@ from refcompiler.capture.natively import answered, interpreting, is_quiet
 from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES
 from refcompiler.capture.policy import (
     HIGHER_ORDER_MODULES,
+    INTERPRETED_FUNCTIONS,
     INTERPRETED_MODULES,
     LEAF_MODULES,
     SPEAKING_MODULES,
@@ -245,6 +246,7 @@ class Calls(Instances):
             module.startswith("torch.")
             and module.startswith(HIGHER_ORDER_MODULES)
             and module not in INTERPRETED_MODULES
+            and not f"{module}.{function.__qualname__}".startswith(INTERPRETED_FUNCTIONS)
         ):
             known = LATE.get(f"{module}.{function.__qualname__}")
             if known is not None:

@@ -269,7 +269,8 @@ class Recorder:
     def check(self, name: str, result: Any) -> None:
         """The graph can hold what an operation gives."""
         if isinstance(result, torch.Tensor):
-            if not isinstance(innermost(result), FakeTensor) or result.layout is not torch.strided:
+            strided = result.layout is torch.strided and not result.is_quantized
+            if not isinstance(innermost(result), FakeTensor) or not strided:
                 raise Break("tensor-kind", f"{name} gives {type(result).__name__}")
         elif isinstance(result, (tuple, list)):
             for item in result:

@@ -406,6 +406,8 @@ class NativeCalls(Operators):
         self, frame: Any, method: LazyMethod, args: Sequence, kwargs: Mapping
     ) -> Any:
         lazy = method.lazy
+        if issubclass(type(lazy.value), torch.Tensor):
+            raise Break("tensor-kind", f"{lazy.source} has layout {lazy.value.layout}")
         if method.name == "append":
             if len(args) == 1 and not kwargs and self.is_unseen(lazy):
                 self.append(lazy, args[0])

@@ -331,7 +331,7 @@ class Observing(Machine):
     def plain_input(self, value: torch.Tensor, source: Source) -> Any:
         """A tensor whose operations are torch's own."""
         with torch._C.DisableTorchFunction():
-            if value.layout is not torch.strided or value.is_quantized or value.is_nested:
+            if is_alien(value):
                 raise Break("tensor-kind", f"{source} has layout {value.layout}")
             if torch._C._functorch.is_functorch_wrapped_tensor(value):
                 raise Break("higher-order", f"{source} belongs to a function transformation")
@@ -528,6 +528,12 @@ class Observing(Machine):
         key = (id(external.value), name)
         self.overlay[key] = value
         self.changed[id(external.value)] = external
+
+
+def is_alien(value: torch.Tensor) -> bool:
+    """A tensor that no graph holds: sparse, nested or quantized."""
+    with torch._C.DisableTorchFunction():
+        return value.layout is not torch.strided or value.is_quantized or value.is_nested
 
 
 def is_numpy_scalar(kind: type) -> bool:

@@ -42,6 +42,7 @@ NOT_MODELLED = frozenset(
     align_to align_as apply_ map_ map2_ _make_subclass _make_wrapper_subclass __setstate__
     grad_fn _version unflatten_names __dlpack_device__ _backward_hooks volatile grad
     real_if_close
+    quantize_per_tensor quantize_per_channel quantize_per_tensor_dynamic
     sparse_coo_tensor from_file frombuffer from_numpy from_dlpack
     manual_seed seed initial_seed set_rng_state get_rng_state set_default_dtype
     set_default_device set_num_threads use_deterministic_algorithms
@@ -59,6 +60,7 @@ STATE_READERS = frozenset(
     _get_cudnn_enabled _get_mkldnn_enabled _get_mkldnn_deterministic _is_any_autocast_enabled
     _get_cublas_allow_tf32 _get_cudnn_allow_tf32 _jit_internal is_anomaly_enabled
     _get_default_device _has_cuda _log_api_usage_once get_num_threads _is_in_bad_fork
+    _accelerator_getAccelerator
     _get_onednn_allow_tf32 _get_cudnn_benchmark _get_cudnn_deterministic _get_accelerator
     _get_privateuse1_backend_name _is_autocast_available _cuda_isCurrentStreamCapturing
     _cuda_is_bf16_supported
@@ -74,6 +76,7 @@ AMBIENT_READERS = frozenset(
     _is_torch_function_enabled _is_torch_function_all_disabled _get_deterministic_algorithms
     _is_any_autocast_enabled
     _jit_internal _get_default_device _has_cuda _log_api_usage_once _is_in_bad_fork
+    _accelerator_getAccelerator
     _get_accelerator _get_privateuse1_backend_name _is_autocast_available
     _cuda_isCurrentStreamCapturing _cuda_is_bf16_supported _len_torch_function_stack
     _len_torch_dispatch_stack _mps_is_available
@@ -145,6 +148,9 @@ WHOLE_MODULES = (INTERPRETED_MODULES - {"torch._dynamo.external_utils"}) | {
     "torch._functorch.vmap",
     "torch.nn.attention.bias",
 }
+
+#: And these functions of them.
+INTERPRETED_FUNCTIONS = ("torch.random.fork_rng",)
 
 #: Python functions of these modules of the standard library run natively: they read and write,
 #: or keep state that nothing guards.
