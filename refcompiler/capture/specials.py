@@ -16,7 +16,7 @@ from refcompiler.capture.arrays.array import Array, ArrayMethod
 from refcompiler.capture.entering import enter, enter_special, enters
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.observe import CONSTANT_TYPES
-from refcompiler.capture.operators import _DUNDERS, _ORDER, SIGNS
+from refcompiler.capture.operators import _DUNDERS, _JOINED, _OF_SEQUENCES, _ORDER, SIGNS
 from refcompiler.capture.values import Lazy, Run
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import CALLED, NULL, UNSET, Frame
@@ -164,6 +164,8 @@ def _candidates(m: Any, function: Callable, a: Any, b: Any) -> tuple | None:
     left, right = type(a), type(b)
     if issubclass(left, torch.Tensor) or issubclass(right, torch.Tensor):
         return None
+    if function in _OF_SEQUENCES and (left in _JOINED or right in _JOINED):
+        return None  # which say no in words of their own
     name, reflected, inplace = _DUNDERS[function]
     assert reflected is not None
     if inplace is not None and find(left, inplace)[1] is not UNSET:

@@ -12,7 +12,7 @@ import copy
 import gc
 import itertools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 _EXAMPLES: tuple[Any, ...] = (
@@ -58,6 +58,23 @@ def account(iterator: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return iterator.__reduce__()
+
+
+def is_outdated(iterator: Any) -> bool:
+    """The dict of this iterator has another size than when it was made."""
+    try:
+        iterator.__reduce__()
+    except RuntimeError:
+        return True
+    return False
+
+
+def outdated(make: Callable[[dict], Any]) -> Any:
+    """An iterator that says that its dict has changed its size."""
+    mapping = {0: 0}
+    iterator = make(mapping)
+    mapping.clear()
+    return iterator
 
 
 def duplicate(iterator: Any) -> Any:

@@ -488,3 +488,39 @@ def class_attributes_written_and_deleted():
         return first, second, Sub.made, hasattr(Sub, "extra"), Sub(x).t + Base.made
 
     return f
+
+
+@cases()
+def dict_changed_while_iterated():
+    def f(x):
+        table = {1: x, 2: x}
+        found = []
+        for make in (iter, dict.values, dict.items):
+            it = iter(make(table))
+            next(it)
+            table[len(table) + 1] = x
+            try:
+                next(it)
+            except RuntimeError as error:
+                found.append(str(error))
+        return x + 1, found, len(table)
+
+    return f
+
+
+@cases()
+def sequence_that_is_not_multiplied():
+    class Money:
+        def __mul__(self, other):
+            return NotImplemented
+
+    def f(x):
+        found = []
+        for a, b in ((Money(), "k"), ([1], Money()), ((1,), "k")):
+            try:
+                a * b
+            except TypeError as error:
+                found.append(str(error))
+        return x * 2, found
+
+    return f

@@ -33,6 +33,7 @@ def aspects(found):
         (broken.RunsTwice, "python", ("text/printed in order",), "printed"),
         (broken.RunsTwice, "python", ("scopes/global written", "closures/counter"), "object"),
         (broken.RunsTwice, "python", ("random numbers/random",), "rng state"),
+        (broken.RunsTwice, "breaks", ("text/printed in order, everywhere",), "printed"),
     ],
 )  # fmt: skip
 def test_a_broken_compiler_is_caught(frontend, suite, names, aspect):
@@ -46,7 +47,8 @@ def test_a_broken_compiler_is_caught(frontend, suite, names, aspect):
 def test_one_that_is_right_is_not():
     names = ("scopes/global read", "closures/counter", "text/printed in order")
     cases = [*rows("python", *names), *rows("mutation", "views/of an input", "inputs/added to")]
-    assert len(cases) == 5
+    cases += rows("breaks", "closures/counter, everywhere")
+    assert len(cases) == 6
     compiler = find(CompilerName("eager"))
     for case in cases:
         found = judge(case, compiler)

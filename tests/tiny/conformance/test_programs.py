@@ -7,6 +7,7 @@ import pytest
 from conformance.case import Call, Change
 from conformance.strategies.generate import examples
 from conformance.suites import SUITES
+from conformance.suites.breaks import count, with_breaks
 
 LISTED = [f for name in ("python", "mutation") for f in SUITES[name].families("cpu") if f.cases]
 GENERATED = [f for name in ("programs", "mutation") for f in SUITES[name].families("cpu")]
@@ -47,3 +48,26 @@ def test_every_change_of_state_is_a_statement():
     for family in LISTED:
         for step in family.cases[0].history:
             ast.parse(step.source, mode="exec" if isinstance(step, Change) else "eval")
+
+
+def test_breaks_come_after_one_statement_or_each():
+    source = "import torch\n\ndef program(x):\n    y = x\n    if y:\n        y = 1\n    return y\n"
+    call = "torch._dynamo.graph_break()"
+    assert count(source) == 3
+    lines = [with_breaks(source, (i,)).splitlines() for i in range(3)]
+    assert all(text.count(f"    {call}") + text.count(f"        {call}") == 1 for text in lines)
+    # inner statements have their numbers first
+    assert [text[text.index(next(t for t in text if call in t)) - 1].strip() for text in lines] == [
+        "y = 1",
+        "y = x",
+        "y = 1",
+    ]
+    assert "\n".join(with_breaks(source, (0, 1, 2)).splitlines()).count(call) == 3
+
+
+def test_each_program_with_breaks_compiles():
+    cases = [case for family in SUITES["breaks"].families("cpu") for case in family.cases]
+    assert len(cases) > 150
+    for case in cases:
+        assert "graph_break()" in case.program.source
+        compile(case.program.source, case.id, "exec")
