@@ -482,6 +482,8 @@ class Attributes(Lookup):
         return self.invoke(self.frame, *bound) if type(bound) is Run else bound
 
     # filled by the machine
+    open_ranges: set[int]  # of the profiler, that the frame has entered
+    after: list[tuple[Source, str]]  # methods to call after the graph, of what
     own_attributes: dict[tuple[int, str], Any]  # (id of a tensor made in the frame, name) -> value
     hooks: dict[int, Any]  # id of its handle -> a hook that the frame has registered
     rethrown: dict[int, Rethrown]

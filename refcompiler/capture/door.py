@@ -41,6 +41,7 @@ from refcompiler.fakes import EagerFakeMode
 from refcompiler.guards.kinds import METADATA as UNGUARDED
 from refcompiler.guards.kinds import metadata
 from refcompiler.shapes import ShapeEnv
+from refcompiler.shapes.composites import python_composites
 from refcompiler.shapes.node import SYMBOLS
 
 _OPERATORS: dict[str, Callable] = {
@@ -148,6 +149,7 @@ class Recorder:
         self.place: Callable[[], tuple[str, tuple]] = lambda: ("", ())
         self.step: Callable[[], int] = lambda: 0  # which root instruction runs
         self.metadata: Callable[[str, torch.Tensor], Any] = metadata
+        self.composites: Any = None  # how torch composes operators of symbolic sizes
         self.captures_numbers = False  # a number read from a tensor does not end the graph
 
     def add_input(self, name: str, fake: FakeTensor) -> torch.fx.Node:
@@ -160,6 +162,7 @@ class Recorder:
         """From here on sizes may be symbols of ``env``."""
         self.fake_mode.shape_env = env
         self.fake_mode.static_shapes = False
+        self.composites = python_composites()
 
     def add_number(self, name: str, number: Any) -> torch.fx.Node:
         """An input of the whole graph that is a number; it comes before the tensors that use it."""
@@ -248,9 +251,9 @@ class Recorder:
         if self.converting is not None:  # inside of the default's call, which is one operation
             return self.converting, False
         cls = self.class_of(list(_tensors((args, kwargs))))
-        if cls is None or not asked or cls.__torch_function__ == _default_of(cls):
+        if cls is None or not asked:
             return cls, False
-        return cls, True
+        return cls, getattr(cls, "__torch_function__", None) != _default_of(cls)
 
     def check_floats(self, name: str, args: tuple, kwargs: dict, result: Any) -> None:
         """A Python float gives its dtype to nothing; neither must the tensor that stands for it."""

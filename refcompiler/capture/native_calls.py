@@ -42,11 +42,11 @@ from refcompiler.capture.policy import (
     operation_name,
 )
 from refcompiler.capture.signals import Break
-from refcompiler.capture.subclasses import subclass_input
 from refcompiler.capture.state.contexts import Contexts
+from refcompiler.capture.subclasses import subclass_input
 from refcompiler.capture.values import External, LazyMethod, Resume, Run
-from refcompiler.interpreter import helpers
 from refcompiler.guards.sources import Source
+from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.interpreter.resumption import can_throw, resumable
 

@@ -65,7 +65,7 @@ def is_captured(cls: type) -> bool:
 
 def dispatches(cls: type) -> bool:
     """Whether operations on values of that class go through ``__torch_function__``."""
-    return cls.__torch_function__ is not _DISABLED
+    return getattr(cls, "__torch_function__", _DISABLED) is not _DISABLED
 
 
 def subclass_input(m: Any, value: torch.Tensor, source: Source) -> Any:

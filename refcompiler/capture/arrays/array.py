@@ -301,7 +301,7 @@ def _paired(machine: Any, name: str, wanted: Any, found: Any, taken: list[Array]
             raise Break("operation-not-modelled", f"numpy {name}")
         pairs = zip(wanted, found, strict=True)
         items = [_paired(machine, name, a, b, taken) for a, b in pairs]
-        kind = type(wanted)
+        kind: Any = type(wanted)
         if kind in (tuple, list):
             machine.recorder.keep.append(made := kind(items))
             return made

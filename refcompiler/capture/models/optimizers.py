@@ -56,7 +56,11 @@ def _init_group(original: Callable) -> Callable:
 
 
 def _optimizers(cls: type) -> list[type]:
-    return [cls, *[found for sub in cls.__subclasses__() for found in _optimizers(sub)]]
+    found = [cls]
+    below: list[type] = type.__subclasses__(cls)
+    for derived in below:
+        found += _optimizers(derived)
+    return found
 
 
 def _plain(function: Any) -> Any:
@@ -78,7 +82,7 @@ def _search(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 
 @model(torch.optim.Optimizer.zero_grad)
 def _zero_grad(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
-    plain = torch.optim.Optimizer.zero_grad.__wrapped__  # type: ignore[attr-defined]
+    plain = getattr(torch.optim.Optimizer.zero_grad, "__wrapped__")  # noqa: B009
     return m.call_function(frame, plain, args, kwargs)
 
 
@@ -125,7 +129,8 @@ def _addcdiv(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
     value = m.force(kwargs.get("value"))
     if not issubclass(type(value), torch.Tensor) or value.dim() or value.requires_grad:
         return NotImplemented
-    return _add_quotient(*[m.force(a) for a in args], value)
+    tensor, a, b = [m.force(a) for a in args]
+    return _add_quotient(tensor, a, b, value)
 
 
 @operation("_foreach_addcdiv_")
@@ -135,13 +140,15 @@ def _foreach_addcdiv(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> 
         return NotImplemented
     if not any(issubclass(type(value), torch.Tensor) for value in given[3]):
         return NotImplemented
-    for parts in zip(*given, strict=True):
-        _add_quotient(*parts)
+    for tensor, a, b, value in zip(*given, strict=True):
+        _add_quotient(tensor, a, b, value)
     return None
 
 
 def _add_quotient(tensor: torch.Tensor, a: torch.Tensor, b: torch.Tensor, value: Any) -> Any:
     """``tensor.addcdiv_(a, b, value=value)`` in the order in which torch's kernel computes it."""
-    if tensor.dtype not in _EXACT or not tensor.dim() or getattr(value, "ndim", 0):
+    scalar = not issubclass(type(value), torch.Tensor) or not value.dim()
+    differentiates = torch.is_grad_enabled() and any(t.requires_grad for t in (tensor, a, b))
+    if tensor.dtype not in _EXACT or not tensor.dim() or not scalar or differentiates:
         raise Break("data-dependent-value", "addcdiv_")
     return tensor.add_(a.mul(value).div(b))
