@@ -287,7 +287,8 @@ class Symbolic(Calls):
         for activation in self.activations:
             activation.discard()
         self.lost = None  # its traceback holds frames
-        for known in (*self.lazies.values(), *self.external.values()):
+        found: list[Any] = [*self.lazies.values(), *self.external.values()]
+        for known in found:
             if type(known.value) is GeneratorType:  # it ends as soon as the program drops it
                 known.value = None
         for delegate in self.handed_over:
@@ -296,6 +297,7 @@ class Symbolic(Calls):
             rethrown.undo()
         # The graph keeps fakes and symbols, which must not keep what the call was given.
         self.recorder.fake_mode.converted.clear()
+        self.recorder.composites = None
         self.sizes.close()
 
     def unwind(self, error: BaseException) -> None:
