@@ -37,7 +37,9 @@ from refcompiler.guards.iterators import (
     account,
     advance,
     duplicate,
+    is_outdated,
     nested,
+    outdated,
     restore,
 )
 from refcompiler.interpreter.binding import VARARGS, VARKEYWORDS
@@ -530,6 +532,9 @@ class Rebuilder:
 
     def dict_iterator(self, value: Any) -> str | None:
         """Of the dict itself, which may not change its size from here on."""
+        if is_outdated(value):
+            make = f"lambda d: {_DICT_ITERATORS[type(value)].format('d')}"
+            return self.assign(value, f"{self.writer.constant(outdated)}({make})")
         (mapping,) = [r for r in gc.get_referents(value) if issubclass(type(r), dict)] or [None]
         left = operator.length_hint(value)
         if mapping is None or self.is_changed(mapping) or (not left and len(mapping)):
