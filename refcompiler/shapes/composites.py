@@ -1,0 +1,34 @@
+"""Operators that torch composes of others in C++, and asks symbolic sizes for numbers there.
+
+Some releases (2.11's ``matmul`` is one) have compositions in Python that do not, and use them while
+the Python dispatcher is on.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from refcompiler.shapes.env import ShapeEnv
+
+
+@functools.cache
+def needed() -> bool:
+    """Whether a product of matrices of symbolic sizes raises without the Python dispatcher."""
+    env = ShapeEnv()
+    with FakeTensorMode(shape_env=env) as mode:  # type: ignore[arg-type]
+        mode.cache_enabled = False
+        x = torch.empty(env.size(5), env.size(7), env.size(9))
+        try:
+            x @ x.mT
+        except RuntimeError:
+            return True
+    return False
+
+
+def python_composites() -> Any:
+    """An object for as long as which torch composes operators in Python, or None."""
+    return torch._C._EnablePythonDispatcher() if needed() else None
