@@ -143,7 +143,7 @@ CONTAINERS = (
 HANDLERS = (
     "try:\n    row = {m}[{k} + 1]\n    LOG.append('row')|except IndexError as error:\n"
     "    kept.append(str(error))|else:\n    LOG.append('else')",
-    "try:\n    LOG.append('looked up')\n    s0 = s0 + torch.arange(3.0)[torch.tensor([{k}])].sum()|"
+    "try:\n    LOG.append('looked up')\n    kept.append(torch.arange(3.0)[torch.tensor([{k}])])|"
     "except IndexError as error:\n    kept.append(type(error).__name__)|finally:\n    STATE.n += 1",
     "try:\n    {fail}|except* (ValueError, KeyError) as group:\n"
     "    kept.append(len(group.exceptions))",
@@ -153,8 +153,8 @@ HANDLERS = (
 )
 
 RAISING = (
-    "STATE.n += 1\nLOG.append({m})\ns0 = s0 + torch.arange(3.0)[torch.tensor([{k}])].sum()",
-    "TABLE['k'] = {k}\nm0 = m0.index_select(0, torch.tensor([{k}]))[[0]] + m0 * 0",
+    "STATE.n += 1\nLOG.append({m})\nkept.append(torch.arange(3.0)[torch.tensor([{k}])])",
+    "TABLE['k'] = {k}\nkept.append(m0.index_select(0, torch.tensor([{k}])))",
 )
 
 MATCHES = (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from hypothesis import strategies as st
 
@@ -34,10 +35,12 @@ def families(device: str) -> Iterator[Family]:
         everywhere = _broken(case, row, tuple(range(places)), "everywhere")
         yield Family("breaks", row.feature, f"{row.name}, everywhere", cases=(everywhere,))
         if places > 1:
-            somewhere = st.integers(0, places - 1).map(
-                lambda i, case=case, row=row: _broken(case, row, (i,), "once")
-            )
-            yield Family("breaks", row.feature, f"{row.name}, once", somewhere)
+            drawn = st.integers(0, places - 1).map(partial(_broken_once, case, row))
+            yield Family("breaks", row.feature, f"{row.name}, once", drawn)
+
+
+def _broken_once(case: Case, row: Row, place: int) -> Case:
+    return _broken(case, row, (place,), "once")
 
 
 def _broken(case: Case, row: Row, places: tuple[int, ...], how: str) -> Case:
