@@ -797,7 +797,7 @@ def logging_in_order():
     return f
 
 
-@cases(breaks=1, graphs=2)
+@cases()
 def warning_in_order():
     def f(x):
         y = x + 1

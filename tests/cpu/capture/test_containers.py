@@ -447,7 +447,7 @@ def containers_with_a_strange_tensor():
     return f, made
 
 
-@cases()
+@cases(graphs=2, recompiles=1)
 def self_referring_argument():
     def f(a):
         a.append(a[0] + 1)

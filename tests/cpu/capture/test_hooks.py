@@ -90,13 +90,13 @@ def backward_hook_without_gradients():
     return f, [(t(3, 4),)] * 2
 
 
-@cases(graphs=2, breaks=1, recompiles=1)
+@cases()
 def lazy_module_called_first():
     m = nn.Sequential(nn.LazyLinear(4), nn.ReLU())
     return lambda x: m(x), [(t(3, 5),)] * 3
 
 
-@cases(graphs=2, breaks=1, recompiles=1)
+@cases()
 def lazy_convolution_in_a_function():
     m = nn.LazyConv1d(4, 1)
     return lambda x: m(x) + 1, [(t(3, 5, 4),)] * 3
