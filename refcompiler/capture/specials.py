@@ -22,6 +22,7 @@ from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import CALLED, NULL, UNSET, Frame
 from refcompiler.interpreter.handlers_blocks import special_of
 from refcompiler.interpreter.registry import HANDLERS
+from refcompiler.shapes.node import SYMBOLS
 
 
 def kind_of(value: Any) -> type:
@@ -31,7 +32,11 @@ def kind_of(value: Any) -> type:
 def is_users(value: Any) -> bool:
     """An instance of a class like the user's, which may have special methods in Python."""
     kind = kind_of(value)
-    return is_heap(kind) and not issubclass(kind, (torch.Tensor, Array, ArrayMethod))
+    return (
+        is_heap(kind)
+        and kind not in SYMBOLS
+        and not issubclass(kind, (torch.Tensor, Array, ArrayMethod))
+    )
 
 
 # ---- attributes and items --------------------------------------------------------------------
