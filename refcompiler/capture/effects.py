@@ -24,7 +24,7 @@ def effects(machine: Any) -> tuple:
         shadow = external.shadow
         if shadow is external.original:
             continue
-        if isinstance(shadow, dict):
+        if issubclass(type(shadow), dict):
             original = external.original
             same = list(shadow) == list(original) and all(
                 shadow[key] is original[key] for key in shadow
@@ -32,7 +32,7 @@ def effects(machine: Any) -> tuple:
             if not same:
                 items = [(id(k), id(v)) for k, v in shadow.items()]
                 containers.append((id(external), tuple(items)))
-        elif isinstance(shadow, set):
+        elif issubclass(type(shadow), set):
             if shadow != external.original:
                 containers.append((id(external), tuple(map(id, shadow))))
         elif shadow is not None and list(map(id, shadow)) != list(map(id, external.original)):
@@ -60,10 +60,10 @@ def reachable(function: Any) -> tuple:
                     continue
                 found.append((id(cell), id(held)))
                 pending.append(held)
-        elif isinstance(value, dict):
+        elif issubclass(type(value), dict):
             found.append((id(value), *[(id(k), id(v)) for k, v in value.items()]))
             pending += value.values()
-        elif isinstance(value, (list, tuple, set)):
+        elif issubclass(type(value), (list, tuple, set)):
             found.append((id(value), *map(id, value)))
             pending += value
         elif is_heap(type(value)) and not issubclass(type(value), (torch.Tensor, type)):
