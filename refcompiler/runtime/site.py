@@ -263,6 +263,7 @@ class Site:
                 except Prepare as signal:
                     try:
                         signal.action()
+                        stops.clear()  # the program takes other steps now
                     except Exception:  # eager raises it, at its place
                         stops[signal.step] = (signal.row, signal.context)
                 except Restart as signal:
