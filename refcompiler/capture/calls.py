@@ -346,6 +346,7 @@ class Calls(Instances):
     # filled by the machine
     nested: int  # how many calls run within the instruction
     ambient: Ambient
+    started: set[int]  # ids of the frames that were alive at the start
     deferred: list[tuple[Any, tuple]]  # calls with these values, to be made after the graph
     whole: list[tuple[Frame, int]]  # calls of torch's own that break as one, and their steps
     open_inference: list[Any]

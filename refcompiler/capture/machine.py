@@ -180,6 +180,7 @@ class Symbolic(Calls):
     def capture(self, frame: Frame) -> Captured:
         """Run ``frame`` (the innermost of the frames alive) as far as one graph reaches."""
         self.frame = frame
+        self.started = {id(f) for f in self._frames()}
         self.depth = 1
         with self._domain():
             try:

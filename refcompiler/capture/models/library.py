@@ -142,6 +142,11 @@ def _infer_parameters(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> 
         raise Break("tensor-kind", "a lazy module makes its parameters")
     if m.open_devices or m.recorder.switched or m.switches:
         raise Break("tensor-kind", "a lazy module makes its parameters in another mode")
+    caller = frame
+    while caller is not None and caller.code is not _MODULE_CALL:
+        caller = caller.back
+    if caller is None or id(caller) in m.started:  # which has read the hooks already
+        raise Break("tensor-kind", "a lazy module makes its parameters after a break in its call")
     given, named = pytree.tree_map_only(torch.Tensor, _shape_alone, (tuple(rest), named))
 
     def infer() -> None:
