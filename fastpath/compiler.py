@@ -77,7 +77,7 @@ def _compile(
     program = lowering.run()
     report = Report(nodes=sum(n.op == "call_function" for n in captured.graph.graph.nodes))
     wrapper = Wrapper(captured, program, lowering.constants, compile_kernel, report)
-    written = wrapper.write()
+    written: Any = wrapper.write()
     call = _guarded(gm, written, captured, example_inputs, report)
     remember(report)
     if wanted(_GRAPHS):

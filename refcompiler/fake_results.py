@@ -295,7 +295,7 @@ def _make(mode: FakeTensorMode, output: Output | None, tensors: list[FakeTensor]
         storage = tensors[memory].untyped_storage()
         if storage.nbytes() < end:  # a fake that sees more than there is: it would be enlarged
             return NotImplemented
-        meta.set_(storage, offset, shape, stride)  # type: ignore[call-overload]
+        meta.set_(storage, offset, shape, stride)
     return blank(mode, meta, device)
 
 

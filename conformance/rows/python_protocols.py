@@ -337,4 +337,4 @@ ROWS = (
                     text.translate(str.maketrans("a", "z")), text.zfill(5), format(n, "b"),
                     f"{x.shape} {x.dtype}", "{a}".format_map({"a": n}))
         ''', ("f(x, 3, 'ab', Size(2))", "f(x, 4, 'cab', Size(3))")),
-)
+)  # fmt: skip

@@ -18,7 +18,7 @@ _BASES = (dict, collections.OrderedDict, list)
 _READS = ("__iter__", "__len__", "keys", "values", "items")
 
 
-def base_of(kind: type) -> type | None:
+def base_of(kind: type) -> Any:
     """The class in C of which ``kind`` is a subclass, if its contents can be kept apart."""
     for base in kind.__mro__:
         if not is_heap(base):
@@ -53,10 +53,10 @@ def contents(machine: Any, value: Any) -> Any:
                 list.append(made, machine.observe(machine.lazy(machine.item(source, i), item)))
         else:
             machine.guard("KEYS", source, tuple(value))
-            for key, item in base.items(value):  # type: ignore[attr-defined]
+            for key, item in base.items(value):
                 place = machine.sources.make("dict_item", source, key)
                 found = machine.observe(machine.lazy(place, item))
-                base.__setitem__(made, key, found)  # type: ignore[attr-defined]
+                base.__setitem__(made, key, found)
     except BaseException:
         del machine.external[id(made)], machine.insides[id(value)]
         raise

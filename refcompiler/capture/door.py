@@ -415,11 +415,20 @@ class Door(TorchFunctionMode):
         return result
 
 
-def indices_as_tensors() -> TorchFunctionMode:
-    """Torch's mode in which ``x[i]`` does not ask for the value of a tensor ``i``."""
-    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+class indices_as_tensors(TorchFunctionMode):
+    """In it ``x[i]`` does not ask for the value of a tensor ``i`` of one element."""
 
-    return TransformGetItemToIndex()
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.__getitem__:
+            x, index = args
+            parts = index if isinstance(index, tuple) else (index,)
+            if all(isinstance(part, torch.Tensor) or type(part) is int for part in parts):
+                places = [
+                    part if isinstance(part, torch.Tensor) else torch.tensor(part, device=x.device)
+                    for part in parts
+                ]
+                return torch.ops.aten.index.Tensor(x, places)
+        return func(*args, **(kwargs or {}))
 
 
 def innermost(value: torch.Tensor) -> torch.Tensor:

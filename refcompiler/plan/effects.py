@@ -108,14 +108,14 @@ def shadows(machine: Any) -> list[External]:
 
 
 def _contents_effect(
-    base: type, external: External, rebuilder: Rebuilder, writer: Writer
+    base: Any, external: External, rebuilder: Rebuilder, writer: Writer
 ) -> list[str]:
     """Of an instance of a subclass, past its own methods."""
     target = writer.read(external.source)
-    setter = writer.constant(base.__setitem__)  # type: ignore[attr-defined]
+    setter = writer.constant(base.__setitem__)
     if base is list:
         return [f"{setter}({target}, slice(None), [{rebuilder.many(external.shadow)}])"]
-    lines = [f"{writer.constant(base.clear)}({target})"]  # type: ignore[attr-defined]
+    lines = [f"{writer.constant(base.clear)}({target})"]
     for key, value in external.shadow.items():
         lines.append(
             f"{setter}({target}, {rebuilder.expression(key)}, {rebuilder.expression(value)})"

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from refcompiler.shapes.env import ShapeEnv
 
@@ -19,13 +20,15 @@ from refcompiler.shapes.env import ShapeEnv
 def needed() -> bool:
     """Whether a product of matrices of symbolic sizes raises without the Python dispatcher."""
     env = ShapeEnv()
-    with FakeTensorMode(shape_env=env) as mode:  # type: ignore[arg-type]
-        mode.cache_enabled = False
-        x = torch.empty(env.size(5), env.size(7), env.size(9))
-        try:
-            x @ x.mT
-        except RuntimeError:
-            return True
+    # Whoever asks may be in the middle of a capture.
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        with FakeTensorMode(shape_env=env) as mode:
+            mode.cache_enabled = False
+            x = torch.empty(env.size(5), env.size(7), env.size(9))
+            try:
+                x @ x.mT
+            except RuntimeError:
+                return True
     return False
 
 
