@@ -204,11 +204,11 @@ def _instructions(code: CodeType) -> tuple[list[Instruction], dict[int, int]]:
             count, last = len(out), out[-1] if out else None
             form(out, Raw(name, arg), code)
             if last is not None and out[count - 1] is not last:  # it became a part of that one
-                step: Any = out[count - 1]
-                out[count - 1] = Instruction(*step[:3], last.offset, last.line)
+                shown, number, stands_for = out[count - 1]
+                out[count - 1] = Instruction(shown, number, stands_for, last.offset, last.line)
             for i in range(count, len(out)):
-                step = out[i]
-                out[i] = Instruction(*step[:3], offset, at_line)
+                shown, number, stands_for = out[i]
+                out[i] = Instruction(shown, number, stands_for, offset, at_line)
             continue
         value: Any = arg
         if shows == CONSTANT:

@@ -18,18 +18,20 @@ from refcompiler.shapes.env import ShapeEnv
 
 @functools.cache
 def needed() -> bool:
-    """Whether a product of matrices of symbolic sizes raises without the Python dispatcher."""
+    """Whether a product of matrices fixes symbolic sizes, or raises, without that dispatcher."""
     env = ShapeEnv()
     # Whoever asks may be in the middle of a capture.
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         with FakeTensorMode(shape_env=env) as mode:
             mode.cache_enabled = False
-            x = torch.empty(env.size(5), env.size(7), env.size(9))
+            width = env.size(9)
+            x = torch.empty(env.size(5), env.size(7), width)
             try:
                 x @ x.mT
+                x @ torch.empty(width, 3)
             except RuntimeError:
                 return True
-    return False
+    return bool(env.relations)
 
 
 def python_composites() -> Any:

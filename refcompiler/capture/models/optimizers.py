@@ -68,9 +68,14 @@ def _plain(function: Any) -> Any:
     return getattr(function, "_torchdynamo_orig_callable", function)
 
 
-for _cls in _optimizers(torch.optim.Optimizer):
-    _function = _plain(_cls.__dict__.get("_init_group"))
-    if _function is not None and _cls.__module__.startswith("torch.optim."):
+# Once torch's compiler is imported, classes that inherit the method have it as their own too.
+_METHODS = {
+    _plain(cls.__dict__.get("_init_group")): cls
+    for cls in _optimizers(torch.optim.Optimizer)
+    if cls.__module__.startswith("torch.optim.")
+}
+for _function in _METHODS:
+    if _function is not None:
         model(_function)(_init_group(_function))
 
 

@@ -866,7 +866,7 @@ def evaluated_text():
     return f
 
 
-@cases(graphs=3, breaks=2, recompiles=1)
+@cases(graphs=3, breaks=1, recompiles=1)
 def identities():
     def f(x):
         y = x + 1

@@ -67,11 +67,11 @@ def test_autocast_inside_the_graph() -> None:
     assert reports[0].fallback is None and reports[0].kernels >= 1
 
 
-def test_symbolic_sizes_run_the_graph_as_it_is() -> None:
+def test_symbolic_sizes_are_compiled_for_the_sizes_that_come() -> None:
     with torch.no_grad():
         got, reports = run(lambda x: torch.relu(x) * x.shape[0], torch.ones(5, 3), dynamic=True)
     torch.testing.assert_close(got, torch.full((5, 3), 5.0))
-    assert all("dynamic shapes" in str(r.fallback) for r in reports) and reports
+    assert reports and all(r.fallback is None and r.kernels >= 1 for r in reports)
 
 
 def test_a_data_dependent_size_runs_the_graph_as_it_is() -> None:
