@@ -79,6 +79,12 @@ def interpreted(test: Any) -> tuple[str, str, int]:
             entered.add(id(program.code))
             return super().enter(program, function, fast)
 
+        def reenter(self, frame: Frame) -> Any:
+            nonlocal frames
+            frames += 1
+            entered.add(id(frame.program.code))
+            return super().reenter(frame)
+
         def module_frame(self, code: CodeType, globals_: dict, locals_: Any) -> Frame:
             nonlocal frames
             frames += 1
