@@ -8,6 +8,8 @@ A compiler may run what follows a break as it likes; nothing that a user can see
 from __future__ import annotations
 
 import ast
+import contextlib
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -21,6 +23,7 @@ from conformance.suites.python import ROWS as PYTHON
 from conformance.suites.suite import Family
 
 _BREAK = ast.parse("torch._dynamo.graph_break()").body[0]
+_PARSING = threading.Lock()
 #: Statements after which none is reached.
 _LAST = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 
@@ -49,16 +52,28 @@ def _broken(case: Case, row: Row, places: tuple[int, ...], how: str) -> Case:
     return replace(case, program=program, variant=f"{row.name}, {how}")
 
 
+def _parse(source: str) -> ast.Module:
+    """``ast.parse``, where other threads may be parsing too.
+
+    CPython 3.11 counts the depth of the tree that it makes for all threads together, and raises
+    SystemError when two have got into each other's way.
+    """
+    for _ in range(50):
+        with contextlib.suppress(SystemError), _PARSING:
+            return ast.parse(source)
+    return ast.parse(source)
+
+
 def count(source: str) -> int:
     """After how many statements of the functions of ``source`` a break can be forced."""
     marker = _Inserter(())
-    marker.visit(ast.parse(source))
+    marker.visit(_parse(source))
     return marker.seen
 
 
 def with_breaks(source: str, places: tuple[int, ...]) -> str:
     """``source`` with a forced break after these statements of its functions, counted from 0."""
-    tree = _Inserter(places).visit(ast.parse(source))
+    tree = _Inserter(places).visit(_parse(source))
     text = ast.unparse(ast.fix_missing_locations(tree))
     return text.replace("import torch\n", "import torch\nimport torch._dynamo\n", 1)
 

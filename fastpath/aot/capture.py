@@ -47,7 +47,7 @@ def capture(gm: torch.fx.GraphModule, examples: Sequence[Any]) -> Capture:
     with _plain_inference():
         seen = _observe(gm, mode, examples, lifted)
         needs_grad = any(t.requires_grad for t in (*examples, *lifted))
-        if torch.is_grad_enabled() and needs_grad and seen.requires_grad:
+        if needs_grad and seen.requires_grad:  # also where the graph itself turns gradients on
             raise Unsupported("needs autograd (training comes with AOT autograd)")
         return _functional(gm, mode, examples, lifted, seen, torch.is_grad_enabled() and needs_grad)
 
