@@ -84,17 +84,6 @@ def collect(iterable: Any) -> Any:
 
 
 @hidden
-def collect_sized(iterable: Any) -> Any:
-    """Where CPython asks for the length first, to make room."""
-    iterator = iter(iterable)
-    try:
-        len(iterable)
-    except TypeError:
-        pass
-    return [item for item in iterator]
-
-
-@hidden
 def take(iterable: Any, count: int) -> Any:
     """``count`` items and one more, which is as far as unpacking goes."""
     found: list[Any] = []
