@@ -6,6 +6,7 @@ Source of the rules: the descriptor guide of CPython's documentation, ``object._
 
 from __future__ import annotations
 
+import collections
 import functools
 import types
 from types import FunctionType, MethodType, ModuleType
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from refcompiler.capture import arithmetic
 from refcompiler.capture.arithmetic import CLASSES
 from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.iterators import state_of
@@ -67,7 +69,7 @@ class Attributes(Lookup):
             return self.tensor_attribute(value, name)
         kind = type(value)
         if kind in SYMBOLS:
-            return getattr(self.sizes.plain(value), name)
+            return arithmetic.attribute(self, value, name)
         if kind is FunctionType:
             return self.function_attribute(value, name)
         if issubclass(type(value), type):
@@ -97,6 +99,13 @@ class Attributes(Lookup):
             if getattr(found, "__self__", None) is value:
                 return found  # a C method: whether it may be called is the caller's question
             raise Break("external-object", f"attribute {name} of a {type(value).__name__}")
+        external = self.external.get(id(value))
+        if type(value) is collections.OrderedDict and external is not None:
+            if name == "__dict__":
+                return self.hand_out(external)
+            own = self.instance_value(external, value, name, False)
+            if own is not UNSET and find(type(value), name)[1] is UNSET:
+                return own
         return getattr(value, name)
 
     def exception_attribute(self, value: BaseException, name: str) -> Any:

@@ -95,9 +95,7 @@ class Calls(Instances):
             return self.call_getter(frame, function, args, kwargs)
         if kind.__name__ == "_lru_cache_wrapper":
             return self.call_cached(frame, function, args, kwargs)
-        if kind in (types.BuiltinFunctionType, types.MethodWrapperType) or isinstance(
-            function, IDENTITY_TYPES
-        ):
+        if issubclass(kind, IDENTITY_TYPES):
             return self.settle(frame, self.call_native(frame, function, args, kwargs))
         if kind.__module__ != "torch._ops" and self.method_of(kind, "__call__") is not UNSET:
             source, method = self.find_guarded(kind, "__call__")

@@ -283,6 +283,8 @@ class Recorder:
         name = operation_name(function)
         node_args = tuple([self.argument(a) for a in args])
         node_kwargs = {k: self.argument(v) for k, v in kwargs.items()}
+        if function is torch.as_tensor and len(node_args) == 1:
+            node_kwargs.setdefault("dtype", result.dtype)  # torch._numpy has a default of its own
         kind = type(function)
         target: Any = function
         op = "call_function"

@@ -116,7 +116,7 @@ class Instances(NativeCalls):
 
     def call_builtin_class(self, frame: Any, cls: type, args: Sequence, kwargs: Mapping) -> Any:
         if cls in CONSTANT_TYPES or issubclass(cls, BaseException):
-            if args and isinstance(self.force(args[0]), torch.Tensor):
+            if args and issubclass(type(self.force(args[0])), torch.Tensor):
                 if not issubclass(cls, BaseException):
                     raise Break("data-dependent-value", f"{cls.__name__}() of a tensor")
         if cls is torch.Generator or cls.__module__.startswith("torch._C"):

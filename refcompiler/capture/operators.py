@@ -381,16 +381,15 @@ class Operators(Assignment):
 
     def setitem(self, value: Any, key: Any, new: Any) -> None:
         value, key, new = self.force(value), self.force(key), self.force(new)
-        if self.method_of(type(value), "__setitem__") is not UNSET and not isinstance(
-            value, torch.Tensor
-        ):
+        kind = type(value)
+        if not issubclass(kind, torch.Tensor) and self.method_of(kind, "__setitem__") is not UNSET:
             self.call_special(value, "__setitem__", key, new)
             return
         value = contents(self, value)
         self.check_writable(value)
         if not issubclass(type(value), torch.Tensor):
             key = self.sizes.plain(key)
-        if issubclass(type(value), torch.Tensor) and self.recorder.kinds:
+        if issubclass(type(value), torch.Tensor) and (self.recorder.kinds or self.sizes.env):
             self.operate(operator.setitem, value, key, new)
         elif type(key) in CONSTANT_TYPES:
             value[key] = new

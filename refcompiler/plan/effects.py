@@ -24,7 +24,7 @@ def replay(machine: Any, rebuilder: Rebuilder, writer: Writer) -> list[str]:
     for (owner, name), value in machine.overlay.items():
         external = machine.changed[owner]
         target = writer.read(external.source)
-        if issubclass(type(external.value), dict):  # a module's globals, or a namespace
+        if type(external.value) is dict:  # a module's globals, or a namespace
             place = f"{target}[{writer.constant(name)}]"
             if value is DELETED:  # it may be what the frame itself had put there
                 lines.append(f"{target}.pop({writer.constant(name)}, None)")

@@ -143,7 +143,7 @@ class Rebuilder:
         kind = type(value)
         if kind is Lazy:
             forced = self.machine.forced.get(value.source, UNSET)
-            if forced is not UNSET and not isinstance(forced, (MethodType, functools.partial)):
+            if forced is not UNSET and type(forced) not in (MethodType, functools.partial):
                 return self.expression(forced)
             return self.writer.read(value.source)
         if kind in SYMBOLS:
@@ -217,6 +217,8 @@ class Rebuilder:
                 factory = self.expression(value.default_factory)
             name = self.assign(value, f"{constant(kind)}({factory})")
             self.entries(name, value)
+            if own := namespace_of(value):  # ordered dicts have attributes
+                self.lines.append(f"{name}.__dict__.update({self.expression(dict(own))})")
             return name
         if kind is collections.deque:
             maxlen = constant(value.maxlen)

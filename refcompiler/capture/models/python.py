@@ -68,7 +68,7 @@ constant(False, *named("_C._is_torch_function_mode_enabled"))
 @model(getattr)
 def _getattr(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     name = m.force(args[1])
-    if not isinstance(name, str):
+    if not issubclass(type(name), str):
         raise TypeError(f"attribute name must be string, not '{type(name).__name__}'")
     if len(args) == 2:
         return m.attribute(args[0], name)
@@ -136,7 +136,7 @@ def _exc_info(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 def _type(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     if len(args) == 1:
         value = args[0]
-        if type(value) is Lazy and not isinstance(value.value, torch.Tensor):
+        if type(value) is Lazy and not issubclass(type(value.value), torch.Tensor):
             m.guard("TYPE", value.source, type(value.value))
             return type(value.value)
         return m.type_of(m.force(value))
@@ -148,7 +148,7 @@ def _isinstance(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
     value, classes = args[0], _plain(m, args[1])
     if type(value) is Lazy and value.source not in m.forced:
         inner = value.value
-        if not isinstance(inner, torch.Tensor):
+        if not issubclass(type(inner), torch.Tensor):
             m.guard("TYPE", value.source, type(inner))
             return _native_isinstance(m, inner, classes)
     return _native_isinstance(m, m.force(value), classes)
@@ -164,7 +164,7 @@ def _plain(m: Calls, classes: Any) -> Any:
 def _native_isinstance(m: Calls, value: Any, classes: Any) -> bool:
     if isinstance(classes, tuple):
         return any(_native_isinstance(m, value, cls) for cls in classes)
-    if isinstance(value, torch.Tensor):
+    if issubclass(type(value), torch.Tensor):
         if isinstance(classes, type):
             if issubclass(m.type_of(value), classes):
                 return True
@@ -196,11 +196,12 @@ def _callable(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
 @model(id)
 def _id(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> int:
     value = m.force(args[0])
-    real = m.real_of(value) if isinstance(value, torch.Tensor) else value
+    is_tensor = issubclass(type(value), torch.Tensor)
+    real = m.real_of(value) if is_tensor else value
     source = m.fakes_of_inputs.get(id(value)) or m.source_of(value)
-    if source is None or real is None or not (real is value or isinstance(value, torch.Tensor)):
+    if source is None or real is None or not (real is value or is_tensor):
         raise Break("c-function", "builtins.id")
-    if m.is_foreign(value) or isinstance(value, (torch.Tensor, type, FunctionType)):
+    if m.is_foreign(value) or issubclass(type(value), (torch.Tensor, type, FunctionType)):
         m.guard("ID", source, real)
         return id(real)
     raise Break("c-function", "builtins.id")
@@ -224,7 +225,7 @@ def _hash(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     value = m.sizes.plain(m.force(args[0]))
     if m.method_of(type(value), "__hash__") is not UNSET and type(value) is not torch.Tensor:
         return m.force(m.call_special(value, "__hash__"))
-    if isinstance(value, (int, float, str, bytes, tuple, type(None))):
+    if issubclass(type(value), (int, float, str, bytes, tuple, type(None))):
         return natively(m, hash, value)
     raise Break("c-function", "builtins.hash")
 
@@ -242,7 +243,7 @@ def _len(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
             m.guard("LENGTH", value.source, len(inner))
             return len(inner)
     value = m.force(value)
-    if isinstance(value, torch.Tensor):
+    if issubclass(type(value), torch.Tensor):
         if value.dim() == 0:
             raise TypeError("len() of a 0-d tensor")
         return value.shape[0]
@@ -381,7 +382,7 @@ def _format(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> str:
 @model(abs)
 def _abs(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     value = m.force(args[0])
-    if m.method_of(type(value), "__abs__") is not UNSET and not isinstance(value, torch.Tensor):
+    if m.method_of(type(value), "__abs__") is not UNSET and not issubclass(type(value), torch.Tensor):
         return m.call_special(value, "__abs__")
     return abs(value)
 
@@ -389,7 +390,7 @@ def _abs(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 @model(round)
 def _round(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     value = m.force(args[0])
-    if isinstance(value, torch.Tensor):
+    if issubclass(type(value), torch.Tensor):
         return m.call_operation(torch.round, args, kwargs)
     return m.call_pure(round, args, kwargs)
 
