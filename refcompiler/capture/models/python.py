@@ -382,7 +382,8 @@ def _format(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> str:
 @model(abs)
 def _abs(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     value = m.force(args[0])
-    if m.method_of(type(value), "__abs__") is not UNSET and not issubclass(type(value), torch.Tensor):
+    kind = type(value)
+    if not issubclass(kind, torch.Tensor) and m.method_of(kind, "__abs__") is not UNSET:
         return m.call_special(value, "__abs__")
     return abs(value)
 
