@@ -6,6 +6,7 @@ text, a length, a loop) gets it, and later calls have to have the same.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable
@@ -27,24 +28,104 @@ def _divmod(a: Any, b: Any) -> Any:
     return a // b, a % b
 
 
-#: C functions that have a symbolic answer.
+def _itself(n: Any) -> Any:
+    return n
+
+
+def _rounded(n: Any, digits: Any = None) -> Any:
+    if digits is not None and (type(digits) is not int or type(n) is torch.SymInt and digits < 0):
+        return NotImplemented
+    return round(n) if digits is None else round(n, digits)
+
+
+def _math(name: str) -> Callable[[Any], Any]:
+    """A function of :mod:`math` that a symbolic node has too."""
+
+    def function(n: Any) -> Any:
+        return n.node.shape_env.wrap(n.node.shape_env.unary(f"sym_{name}", n.node))
+
+    return function
+
+
+def _power(a: Any, b: Any, modulus: Any = None) -> Any:
+    return NotImplemented if modulus is not None else a**b
+
+
+def _float_power(a: Any, b: Any) -> Any:
+    """``math.pow``, which raises where ``**`` gives a complex number: of positive bases only."""
+    positive = type(a) in (int, float) and a > 0
+    if type(a) is torch.SymInt:
+        positive = a.node.shape_env.knowledge.range_of(a.node.expr).low > 0
+    if not positive or type(b) not in (int, float, torch.SymInt):
+        return NotImplemented
+    return torch.sym_float(a) ** torch.sym_float(b)
+
+
+def _product(values: Any, *, start: Any = 1) -> Any:
+    if type(values) not in (tuple, list, torch.Size):
+        return NotImplemented
+    for value in values:
+        if type(value) not in SYMBOLS and type(value) not in _NUMBERS:
+            return NotImplemented
+        start = start * value
+    return start
+
+
+def extreme(function: Callable, values: Any) -> Any:
+    """``max`` or ``min`` of ints, which of any two has the value of one: nothing is compared."""
+    if type(values) not in (tuple, list, torch.Size) or not values:
+        return NotImplemented
+    kinds = {type(value) for value in values}
+    if torch.SymInt not in kinds or kinds - {int, torch.SymInt}:
+        return NotImplemented
+    return functools.reduce(torch.sym_max if function is max else torch.sym_min, values)
+
+
+#: C functions that have a symbolic answer; one may answer NotImplemented.
 _SYMBOLIC: dict[Any, Callable] = {
     abs: abs,
     divmod: _divmod,
+    round: _rounded,
+    pow: _power,
     math.floor: math.floor,
     math.ceil: math.ceil,
     math.trunc: math.trunc,
     math.sqrt: torch.sym_sqrt,
-    operator.index: lambda n: n,
+    math.pow: _float_power,
+    math.prod: _product,
+    operator.index: _itself,
     int: torch.sym_int,
     float: torch.sym_float,
-    int.__index__: lambda n: n,
+    int.__index__: _itself,
+    int.conjugate: _itself,
+    float.conjugate: _itself,
 }
+for _name in "log exp log2 sin cos tan sinh cosh tanh asin acos atan asinh".split():
+    _SYMBOLIC[getattr(math, _name)] = _math(_name)
+
+#: Operators, by the C functions that are them: of :mod:`operator`, and methods of numbers.
+_OPERATORS: dict[Any, Callable] = {}
+#: And by the names of those methods.
+_METHODS: dict[str, Callable] = {}
+_NAMES = "add sub mul truediv floordiv mod pow and or xor lshift rshift eq ne lt le gt ge".split()
+for _name in (*_NAMES, "neg", "pos", "abs", "invert"):
+    _function = getattr(operator, f"{_name}_" if _name in ("and", "or") else _name)
+    _OPERATORS[_function] = _METHODS[f"__{_name}__"] = _function
+    if hasattr(operator, f"i{_name}") and _name in _NAMES:
+        _OPERATORS[getattr(operator, f"i{_name}")] = _function
+    for _kind in (int, float):
+        if f"__{_name}__" in vars(_kind):
+            _OPERATORS[vars(_kind)[f"__{_name}__"]] = _function
+#: Attributes of every int and float.
+_PARTS: dict[str, Callable[[Any], Any]] = {"real": _itself, "imag": lambda n: EXAMPLES[type(n)] * 0}
+_OF_INTS: dict[str, Callable[[Any], Any]] = {"numerator": _itself, "denominator": lambda n: 1}
+
 #: Methods and functions that keep what they are given, and do not ask for its hash.
 _KEEPING = frozenset(
     """
     append appendleft insert extend extendleft list tuple enumerate zip map filter reversed chain
-    repeat deque partial Size sorted __setitem__ setitem isinstance accumulate __new__
+    repeat deque partial Size sorted __setitem__ setitem isinstance accumulate __new__ len min max
+    sum any all index count iter next getitem __getitem__ __len__ __iter__ callable
     """.split()
 )
 
@@ -56,19 +137,44 @@ def decided(value: Any) -> Any:
     return value
 
 
+def attribute(machine: Any, value: Any, name: str) -> Any:
+    """An attribute of a symbol: a number's part, or a method of numbers."""
+    part = _PARTS.get(name) or (_OF_INTS.get(name) if type(value) is torch.SymInt else None)
+    if part is not None:
+        return part(value)
+    method = _METHODS.get(name)
+    if method is not None and name in vars(CLASSES[type(value)]):
+        return functools.partial(method, value)
+    return getattr(machine.sizes.plain(value), name)
+
+
 def binary(machine: Any, function: Callable, a: Any, b: Any) -> Any:
     """An operator with a symbol among its operands."""
     plain = machine.sizes.plain
     for value in (a, b):
-        if type(value) not in SYMBOLS and type(value) not in _NUMBERS:
-            return machine.binary(function, plain(a), plain(b))
+        kind = type(value)
+        if kind in SYMBOLS or kind in _NUMBERS:
+            continue
+        if kind in _UNEQUAL and function in (operator.eq, operator.ne):
+            return function is operator.ne
+        return machine.binary(function, plain(a), plain(b))
+    if type(a) is bool:
+        a = int(a)
+    if type(b) is bool:
+        b = int(b)
     try:
         return decided(function(a, b))
     except TypeError:  # an operator that torch's symbols do not have
         return function(plain(a), plain(b))
 
 
+#: No number equals a value of these classes.
+_UNEQUAL = frozenset({type(None), str, bytes, tuple, list, dict, set, torch.Size, type(...)})
+
+
 def unary(machine: Any, function: Callable, value: Any) -> Any:
+    if function is operator.invert and type(value) is torch.SymInt:
+        return -value - 1
     try:
         return function(value)
     except TypeError:
@@ -78,15 +184,24 @@ def unary(machine: Any, function: Callable, value: Any) -> Any:
 def call(machine: Any, function: Callable, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The symbolic answer of a C function, or None and what to call it with."""
     if not any(_has_symbol(v) for v in (*args, *kwargs.values())):
+        owner = getattr(function, "__self__", None)
+        if type(owner) is torch.Size and not args and function.__name__ == "numel":
+            return _product(owner), args, kwargs
         return None, args, kwargs
     try:
-        symbolic = _SYMBOLIC.get(function)
+        symbolic, operation = _SYMBOLIC.get(function), _OPERATORS.get(function)
     except TypeError:  # it has no hash
-        symbolic = None
-    if symbolic is not None and not kwargs and all(type(v) in SYMBOLS for v in args[:1]):
-        return symbolic(*args), args, kwargs
-    if function is round and len(args) == 1 and not kwargs:
-        return round(args[0]), args, kwargs
+        symbolic = operation = None
+    if operation is not None and len(args) in (1, 2) and not kwargs:
+        answer = machine.unary if len(args) == 1 else machine.binary
+        return answer(operation, *args), args, kwargs
+    if symbolic is not None:
+        try:
+            found = symbolic(*args, **kwargs)
+        except (TypeError, AttributeError, ValueError, OverflowError):
+            found = NotImplemented  # with the number itself it raises as it should
+        if found is not NotImplemented:
+            return found, args, kwargs
     if getattr(function, "__name__", "") in _KEEPING:
         return None, args, kwargs
     plain = machine.sizes.plain
@@ -96,7 +211,7 @@ def call(machine: Any, function: Callable, args: list[Any], kwargs: dict[str, An
 def _has_symbol(value: Any) -> bool:
     kind = type(value)
     return kind in SYMBOLS or (
-        issubclass(kind, tuple) and any(type(item) in SYMBOLS for item in value)
+        issubclass(kind, (tuple, list)) and any(type(item) in SYMBOLS for item in value)
     )
 
 

@@ -31,6 +31,7 @@ from refcompiler.capture.models import (
     python,
     serial,
     speaking,
+    symbols,
 )
 from refcompiler.capture.natively import interpreting
 from refcompiler.capture.regions import attention, branches, custom, loops, transforms

@@ -44,7 +44,6 @@ _FUNCTIONS: dict[Any, Callable] = {
     F.BitwiseFn_bitwise_and: operator.and_,
     F.BitwiseFn_bitwise_or: operator.or_,
     F.BitwiseFn_bitwise_xor: operator.xor,
-    F.OpaqueUnaryFn_sqrt: torch._sym_sqrt,
     sympy.Abs: operator.abs,
     sympy.Eq: operator.eq,
     sympy.Ne: operator.ne,
@@ -57,6 +56,10 @@ _FUNCTIONS: dict[Any, Callable] = {
     sympy.Not: torch.sym_not,
     **{function: getattr(operator, name) for name, function in FLOAT.items()},
 }
+for _name, _function in vars(F).items():
+    if _name.startswith("OpaqueUnaryFn_"):
+        _name = _name.removeprefix("OpaqueUnaryFn_")
+        _FUNCTIONS[_function] = getattr(torch, f"_sym_{_name}", getattr(math, _name))
 
 
 def check(condition: bool, error: str, message: str) -> None:
@@ -66,6 +69,26 @@ def check(condition: bool, error: str, message: str) -> None:
     """
     if not condition:
         raise getattr(builtins, error)(message)
+
+
+_DTYPES = {torch.SymInt: torch.int64, torch.SymBool: torch.bool, int: torch.int64, bool: torch.bool}
+
+
+def tensor_of(data: Any, dtype: Any = None, device: Any = None) -> Any:
+    """``torch.tensor`` of a symbol, or of a list with symbols among its numbers.
+
+    Made of tensors of no dimension, which graphs can hold. NotImplemented for other ``data``.
+    """
+    items = data if type(data) in (list, tuple) else [data]
+    kinds = {type(item) for item in items}
+    if not kinds & SYMBOLS or kinds - SYMBOLS - {int, float, bool}:
+        return NotImplemented
+    if dtype is None:  # floats before ints before bools
+        default = torch.get_default_dtype()
+        found = {_DTYPES.get(kind, default) for kind in kinds}
+        dtype = next(each for each in (default, torch.int64, torch.bool) if each in found)
+    made = [torch.scalar_tensor(item, dtype=dtype, device=device) for item in items]
+    return made[0] if items is not data else torch.stack(made)
 
 
 def argument(recorder: Any, value: Any) -> Any:

@@ -9,6 +9,7 @@ import torch
 
 from refcompiler.capture.arrays.array import Array, is_scalar, of_tensor
 from refcompiler.capture.models.registry import operation
+from refcompiler.capture.numbers import tensor_of
 from refcompiler.capture.signals import Break
 
 
@@ -61,9 +62,13 @@ def _over(m: Any, array: Array) -> torch.Tensor:
 
 @operation("as_tensor", "asarray", "tensor")
 def _tensor(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
-    """Of an array; what is no array is left to the door."""
+    """Of an array, or of symbols; what else there is is left to the door."""
     array = m.force(args[0]) if args else None
     name = function.__name__
+    if m.sizes.env is not None and len(args) == 1 and not kwargs.keys() - {"dtype", "device"}:
+        made = tensor_of(array, **{key: m.force(value) for key, value in kwargs.items()})
+        if made is not NotImplemented:
+            return made
     if name != "asarray" and type(array) in (list, tuple):
         return _of_elements(m, array, args[1:], kwargs)
     if type(array) is not Array:

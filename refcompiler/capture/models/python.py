@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from refcompiler.capture import arithmetic
 from refcompiler.capture.arithmetic import EXAMPLES
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.contents import contents
@@ -332,6 +333,10 @@ def _extreme(function: Callable, better: Callable, helper: Callable) -> Callable
     def run(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
         key = m.force(kwargs.get("key"))
         value = m.force(args[0]) if len(args) == 1 else list(map(m.force, args))
+        if key is None and m.sizes.env is not None:
+            found = arithmetic.extreme(function, value)
+            if found is not NotImplemented:
+                return found
         if m.runs_code(value) or (m.is_python(key) and not m.nested):
             given = "default" in kwargs
             return Run(helper, [value, key, given, kwargs.get("default")])
