@@ -71,8 +71,10 @@ def _mutates(name: str) -> bool:
     )
 
 
-def version_of(tensor: torch.Tensor) -> int:
-    """How often ``tensor`` was written to, as far as that is counted."""
+def version_of(tensor: Any) -> int:
+    """How often ``tensor`` was written to, as far as that is counted; a number never is."""
+    if type(tensor) in SYMBOLS:
+        return 0
     with torch._C.DisableTorchFunction():
         return -1 if tensor.is_inference() else tensor._version
 
@@ -81,7 +83,7 @@ class Scope:
     """A graph being captured: the whole one, or the one of a region inside another.
 
     ``lifted`` are the values of outer scopes that this one reads, in order, and ``versions`` how
-    often each had been written to then; they become inputs.
+    often each had been written to then; they become inputs. Symbolic numbers are among them.
     """
 
     def __init__(self, outer: Scope | None = None):
@@ -89,7 +91,7 @@ class Scope:
         self.graph = torch.fx.Graph()
         self.module = torch.nn.Module()  # holds the graphs of regions
         self.nodes: dict[int, torch.fx.Node] = {}
-        self.lifted: list[torch.Tensor] = []
+        self.lifted: list[Any] = []
         self.versions: list[int] = []
         self.sibling: Scope | None = None  # a closed scope whose values this one may read too
         self.between: list[torch.Tensor] = []  # those that it has read

@@ -67,6 +67,7 @@ __all__ = [
     "speaking",
     "specials",
     "switches",
+    "symbols",
     "tensors",
     "transforms",
     "wrapping",

@@ -93,11 +93,29 @@ def tensor_of(data: Any, dtype: Any = None, device: Any = None) -> Any:
 
 def argument(recorder: Any, value: Any) -> Any:
     """The node, or the number, that stands for a symbol as an argument of an operation."""
-    scope = recorder.scope
     node = value.node
-    if scope.outer is not None:  # the inputs of an inner graph are tensors
-        return node.shape_env.evaluate_sym_node(node)
-    return _node(recorder, scope, node.expr, node.pytype)
+    return _node(recorder, recorder.scope, node.expr, node.pytype)
+
+
+def is_known(scope: Any, value: Any) -> bool:
+    """Whether the graph of ``scope`` can compute ``value``."""
+    known: set[Any] = set()
+    while scope is not None:
+        known |= scope.numbers.keys()
+        scope = scope.outer
+    return value.node.expr in known or value.node.expr.free_symbols <= known
+
+
+def _lifted(recorder: Any, scope: Any, symbol: sympy.Symbol) -> torch.fx.Node:
+    """A symbol of an outer scope as an input of a region's graph."""
+    outer = _node(recorder, scope.outer, symbol, int)
+    value = outer.meta["example_value"]
+    node = scope.placeholder(str(symbol))
+    node.meta["example_value"] = value
+    scope.lifted.append(value)
+    scope.versions.append(0)
+    scope.nodes[id(value)] = scope.numbers[symbol] = node
+    return node
 
 
 def _node(recorder: Any, scope: Any, expr: Any, pytype: type) -> Any:
@@ -108,6 +126,8 @@ def _node(recorder: Any, scope: Any, expr: Any, pytype: type) -> Any:
     found = scope.numbers.get(expr)
     if found is not None:
         return found
+    if expr.is_Symbol and scope.outer is not None:
+        return _lifted(recorder, scope, expr)
     if expr.is_Symbol:
         raise Break("operation-not-modelled", f"the number {expr}, which no operation gave")
     function = _FUNCTIONS.get(expr.func)

@@ -16,7 +16,7 @@ from refcompiler.capture.calls import Calls
 from refcompiler.capture.effects import effects, reachable
 from refcompiler.capture.models.registry import late, model, named
 from refcompiler.capture.regions.region import Region, alone, emit, refusal, suspended
-from refcompiler.capture.regions.targets import tensors_of
+from refcompiler.capture.regions.targets import is_tensor, tensors_of
 from refcompiler.capture.signals import Break
 from refcompiler.interpreter.registry import native
 
@@ -41,7 +41,7 @@ def _flex_attention(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> tu
     lifted = tuple(scores.lifted), tuple(masks.lifted)
     operator = getattr(torch.ops.higher_order, "flex_attention")  # noqa: B009
     needs = torch.is_grad_enabled() and any(
-        t.requires_grad for t in (query, key, value, *scores.lifted)
+        t.requires_grad for t in (query, key, value, *filter(is_tensor, scores.lifted))
     )
     with suspended(m):
         results = _results(query, value, needs)

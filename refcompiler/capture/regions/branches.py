@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Scope
@@ -31,7 +32,7 @@ def _pure(m: Calls, frame: Any, function: Any, args: Sequence) -> Region:
 
 def _aligned(regions: Sequence[Region], operands: Sequence[torch.Tensor]) -> tuple[list, list]:
     """The regions' graphs with the same inputs: ``operands``, then all that any of them lifts."""
-    shared = list(operands)
+    shared: list[Any] = list(operands)
     known = {id(t) for t in shared}
     for region in regions:
         for tensor in region.lifted:
@@ -57,7 +58,10 @@ def _aligned(regions: Sequence[Region], operands: Sequence[torch.Tensor]) -> tup
 
 
 def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return (a.dtype, a.shape, a.device, a.stride()) == (b.dtype, b.shape, b.device, b.stride())
+    sizes = zip((*a.shape, *a.stride()), (*b.shape, *b.stride()), strict=False)
+    if a.dim() != b.dim() or not all(guard_or_false(x == y) for x, y in sizes):
+        return False
+    return (a.dtype, a.device) == (b.dtype, b.device)
 
 
 def _results(m: Calls, *choices: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:

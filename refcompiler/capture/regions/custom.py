@@ -142,7 +142,7 @@ def _as_outputs(found: Any, inputs: Sequence, context: Context) -> Any:
 def _differentiated(m: Calls, frame: Any, cls: Any, context: Context, inputs: list) -> Any:
     tensors = list(filter(is_tensor, inputs))  # those in containers get no gradients
     forward = Region(m, frame, _whole_forward(cls, inputs))
-    forward.may_change = True
+    forward.may_change = forward.gives_numbers = True
     torch._C._set_grad_enabled(False)
     try:
         forward.call(context, *tensors)

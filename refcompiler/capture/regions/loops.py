@@ -14,7 +14,7 @@ from refcompiler.capture.calls import Calls
 from refcompiler.capture.effects import effects, reachable
 from refcompiler.capture.models.registry import model, named
 from refcompiler.capture.regions.region import Region, emit, refusal, suspended
-from refcompiler.capture.regions.targets import Form, tensors_of
+from refcompiler.capture.regions.targets import Form, is_tensor, tensors_of
 from refcompiler.capture.signals import Break
 
 
@@ -49,7 +49,7 @@ def _record(
 ) -> tuple[torch.Tensor, ...]:
     """One node; its results are ``kept`` outputs as the last step gave them, the others stacked."""
     operands = [*(t for group in inputs for t in group), *tensors_of(rest), *region.lifted]
-    needs = torch.is_grad_enabled() and any(t.requires_grad for t in operands)
+    needs = torch.is_grad_enabled() and any(t.requires_grad for t in operands if is_tensor(t))
     length = inputs[-1][0].shape[0]
     results = []
     with suspended(m):

@@ -17,10 +17,12 @@ from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Scope, version_of
 from refcompiler.capture.effects import effects, reachable
 from refcompiler.capture.natively import interpreting
+from refcompiler.capture.numbers import is_known
 from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.regions.targets import SLOT, Form, tensors_of
 from refcompiler.capture.signals import Restart
 from refcompiler.interpreter.signals import Signal
+from refcompiler.shapes.node import SYMBOLS
 
 
 class Region:
@@ -34,12 +36,13 @@ class Region:
     def __init__(self, machine: Calls, frame: Any, function: Any):
         self.machine, self.frame, self.function = machine, frame, function
         self.module: torch.fx.GraphModule | None = None
-        self.lifted: list[torch.Tensor] = []
+        self.lifted: list[Any] = []  # tensors and symbolic numbers
         self.outputs: list[torch.Tensor] = []
         self.form: Any = None
         self.scope: Any = None
         self.may_change = False  # arguments and what is lifted, in place
         self.changed: list[torch.Tensor] = []
+        self.gives_numbers = False  # what it returns may hold symbols of what it was given
         self.given: Any = None
         self.effects: Any = None  # before the call
 
@@ -88,6 +91,8 @@ class Region:
     def _finish(self, scope: Scope, value: Any) -> None:
         self.form = Form.of(value)
         for leaf in self.form.leaves:
+            if self.gives_numbers and type(leaf) in SYMBOLS and is_known(scope.outer, leaf):
+                continue
             if leaf is not SLOT and type(leaf) not in CONSTANT_TYPES:
                 raise refusal(self.machine, f"the function returns a {type(leaf).__name__}")
         self.outputs = tensors_of(value)

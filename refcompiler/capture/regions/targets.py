@@ -150,7 +150,7 @@ class Differentiation:
     """How a custom ``autograd.Function`` computes and what it keeps.
 
     ``inputs`` tensors go into ``apply``, then ``lifted`` values that forward or backward read
-    besides; ``outputs`` tensors come out of forward's graph, followed by intermediates that the
+    besides (numbers may be among these); ``outputs`` tensors come out of forward's graph, followed by intermediates that the
     backward's graph takes. That graph takes the gradients, then the intermediates, then inputs
     and outputs by their places in ``kept_inputs`` and ``kept_outputs``.
     """
@@ -171,7 +171,7 @@ class Differentiation:
 def custom_function(rule: Differentiation) -> Callable:
     """``autograd.Function.apply`` over a graph for forward and one for backward."""
 
-    def forward(ctx: Any, graphs: Any, *tensors: torch.Tensor) -> Any:
+    def forward(ctx: Any, graphs: Any, *tensors: Any) -> Any:
         found = graphs[0](*[tensors[i] for i in rule.forward_reads])
         outputs = tuple(found[: rule.outputs])
         ctx.graph = graphs[1]
@@ -180,15 +180,19 @@ def custom_function(rule: Differentiation) -> Callable:
         ctx.mark_non_differentiable(*[outputs[i] for i in rule.non_differentiable])
         ctx.mark_dirty(*[tensors[i] for i in rule.dirty])
         ctx.set_materialize_grads(rule.materialize)
-        ctx.save_for_backward(
+        kept = [
             *found[rule.outputs :],
             *[tensors[i] for i in rule.kept_inputs],
             *[outputs[i] for i in rule.kept_outputs],
-        )
+        ]
+        ctx.numbers = [None if is_tensor(value) else value for value in kept]
+        ctx.save_for_backward(*filter(is_tensor, kept))
         return outputs
 
     def backward(ctx: Any, *grads: Any) -> Any:
-        found = ctx.graph(*grads, *ctx.saved_tensors)
+        saved = iter(ctx.saved_tensors)
+        kept = [next(saved) if number is None else number for number in ctx.numbers]
+        found = ctx.graph(*grads, *kept)
         gradients = [None if i is None else found[i] for i in rule.gradients]
         return (None, *gradients, *[None] * (ctx.count - rule.inputs))
 

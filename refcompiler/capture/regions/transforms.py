@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from refcompiler.capture.arithmetic import EXAMPLES
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.models.registry import TRANSFORMING, model, named
 from refcompiler.capture.observe import CONSTANT_TYPES
@@ -22,6 +23,7 @@ from refcompiler.capture.regions.targets import (
     SLOT,
     Form,
     checkpointed,
+    is_tensor,
     nested,
     pullback,
     tensors_of,
@@ -29,6 +31,7 @@ from refcompiler.capture.regions.targets import (
 )
 from refcompiler.capture.signals import Break
 from refcompiler.interpreter.registry import native
+from refcompiler.shapes.node import SYMBOLS
 
 # ---- torch.func -------------------------------------------------------------------------------
 
@@ -36,7 +39,10 @@ from refcompiler.interpreter.registry import native
 def _form(m: Calls, args: Sequence, kwargs: Mapping) -> Form:
     """The form of a transformation's arguments, which are part of its node."""
     form = Form.of((tuple(args), dict(kwargs)))
-    for leaf in form.leaves:
+    # The graph gets symbols among what it lifts: what stands here goes through the transformation.
+    leaves = [EXAMPLES.get(type(leaf), leaf) for leaf in form.leaves]
+    form = Form(tuple(leaves), form.spec)
+    for leaf in leaves:
         if leaf is not SLOT and type(leaf) not in CONSTANT_TYPES:
             raise Break("higher-order", f"a {type(leaf).__name__} goes into a transformation")
     return form
@@ -176,6 +182,7 @@ def _checkpoint(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     if reentrant and not any(t.requires_grad for t in tensors_of(rest)):
         raise Break("higher-order", "reentrant checkpoint of inputs that need no gradient")
     region = Region(m, frame, m.force(function))
+    region.gives_numbers = True
     value = region.call(*rest, **given)
     operands = [*tensors_of((rest, given)), *region.lifted]
     emit(m, checkpointed(options), [region.module, *operands], region.outputs)
@@ -188,6 +195,7 @@ def _checkpoint(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 def _nested(m: Calls, frame: Any, function: FunctionType, args: Sequence, kwargs: Mapping) -> Any:
     """A part that backends compile once, however often it occurs."""
     region = Region(m, frame, _held(m, function)["func"])
+    region.gives_numbers = True
     rest = [m.force(a) for a in args]
     named = {k: m.force(v) for k, v in kwargs.items()}
     value = region.call(*rest, **named)
@@ -204,7 +212,7 @@ def _same_region(m: Calls, module: torch.fx.GraphModule) -> tuple[torch.fx.Graph
     inputs = [n.meta["example_value"] for n in module.graph.find_nodes(op="placeholder")]
     key: tuple = (
         module.code,
-        tuple([(t.dtype, t.shape, t.stride(), t.requires_grad) for t in inputs]),
+        tuple([_described(value) for value in inputs]),
     )
     if module._modules:
         key = (module.code, id(module))
@@ -212,6 +220,13 @@ def _same_region(m: Calls, module: torch.fx.GraphModule) -> tuple[torch.fx.Graph
     if known is None:
         known = scope.regions[key] = (module, f"region_{len(scope.regions)}")
     return known
+
+
+def _described(value: Any) -> tuple:
+    if not is_tensor(value):
+        return (value.node,)
+    sizes = [n.node if type(n) in SYMBOLS else n for n in (*value.shape, *value.stride())]
+    return value.dtype, *sizes, value.requires_grad
 
 
 TRANSFORMING["torch._higher_order_ops.invoke_subgraph"] = _nested
