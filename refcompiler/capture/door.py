@@ -150,6 +150,7 @@ class Recorder:
         self.element_indices = 0  # blocks in which tensors of one element index as tensors
         self.place: Callable[[], tuple[str, tuple]] = lambda: ("", ())
         self.step: Callable[[], int] = lambda: 0  # which root instruction runs
+        self.last_step = -1  # the one that has recorded last
         self.metadata: Callable[[str, torch.Tensor], Any] = metadata
         self.composites: Any = None  # how torch composes operators of symbolic sizes
         self.captures_numbers = False  # a number read from a tensor does not end the graph
@@ -307,7 +308,7 @@ class Recorder:
         """A node of the scope at hand, and the values that it gives."""
         node = self.scope.graph.create_node(op, target, args, kwargs)
         node.meta["stack_trace"], node.meta["refcompiler_places"] = self.place()
-        node.meta["refcompiler_step"] = self.step()
+        node.meta["refcompiler_step"] = self.last_step = self.step()
         self.operations += self.scope is self.root
         self._results(node, result)
 

@@ -195,6 +195,8 @@ class Symbolic(Calls):
                 for body, step in natively:
                     if body in frames:  # the class, or the module, is made natively
                         raise Restart(step, signal.row, signal.context) from signal
+                if self.recorder.last_step == self.steps:  # a part of the instruction is recorded
+                    raise Restart(self.steps, signal.row, signal.context) from signal
                 reason = self.reason(signal.row, signal.context)
                 frames[-1].ip -= 1
                 return self._ended(Captured(self, None, frames, reason, self.surprise))
