@@ -19,6 +19,10 @@ def compile_graph(gm: Any, example_inputs: Any, **options: Any) -> Any:
     return compile_graph(gm, example_inputs, **options)
 
 
+#: Symbols of either front end will do.
+compile_graph.takes_symbols = True  # type: ignore[attr-defined]
+
+
 def last_report() -> Any:
     """The :class:`fastpath.report.Report` of the graph compiled last, or None."""
     from fastpath.report import last_report

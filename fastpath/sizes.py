@@ -57,13 +57,24 @@ def compile_for_sizes(
             found = program(key, given)
         return found(*given)
 
-    hints = [_hint(example_inputs[i]) for i in places]
+    hints = [_hint(gm, example_inputs, i) for i in places]
     program(tuple(hints), [example_inputs[i] for i in tensors])
     return call
 
 
-def _hint(value: Any) -> Any:
-    return value.node.hint if isinstance(value, _SYMBOLS) else value
+def _hint(gm: torch.fx.GraphModule, inputs: Sequence[Any], place: int) -> Any:
+    """The value that the number at ``place`` has now."""
+    value = inputs[place]
+    if not isinstance(value, _SYMBOLS):
+        return value
+    if value.node.hint is not None:
+        return value.node.hint
+    # A size that is not to be known while compiling: a tensor's that has it.
+    for node, real in zip(gm.graph.find_nodes(op="placeholder"), inputs, strict=True):
+        for d, size in enumerate(getattr(node.meta.get("example_value"), "shape", ())):
+            if isinstance(size, torch.SymInt) and size.node.expr == value.node.expr:
+                return int(real.shape[d])
+    return 2
 
 
 def specialised(gm: torch.fx.GraphModule, numbers: dict[int, Any]) -> torch.fx.GraphModule:

@@ -85,3 +85,6 @@ def backend(
         )
 
     return run
+
+
+backend.takes_symbols = True  # type: ignore[attr-defined]

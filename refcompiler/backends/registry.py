@@ -9,10 +9,24 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from refcompiler.errors import UnsupportedError
+from refcompiler.shapes.node import has_symbols
 
 GROUP = "torch_dynamo_backends"
+#: Set on a backend that does not look into symbols, and so gets the front end's own. Any other one
+#: is given torch's: most of torch's own machinery knows no other.
+TAKES_SYMBOLS = "takes_symbols"
 _TAGS: dict[str, tuple[str, ...]] = {}
 _REGISTERED: dict[str, Callable] = {}
+
+
+def compile_graph(backend: Callable, graph: Any, inputs: Sequence[Any]) -> Any:
+    """``backend(graph, inputs)``, with symbols that the backend understands."""
+    if not has_symbols(inputs) or getattr(backend, TAKES_SYMBOLS, False):
+        return backend(graph, inputs)
+    # It loads torch's compiler, which takes its time.
+    from refcompiler.backends.symbols import compiled
+
+    return compiled(backend, graph, inputs)
 
 
 def register_backend(

@@ -10,20 +10,15 @@ import torch
 
 from refcompiler.backends.registry import register_backend
 from refcompiler.errors import UnsupportedError
-from refcompiler.shapes.node import has_symbols
-
-
-def torch_symbols(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
-    """Loads torch's compiler, which takes its time."""
-    from refcompiler.backends.symbols import TorchSymbols
-
-    return TorchSymbols(graph, inputs)
 
 
 @register_backend(name="eager", tags=("debug",))
 def eager(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable:
     """Run the captured graph as it is: shows what capture alone does."""
     return graph.forward
+
+
+eager.takes_symbols = True  # type: ignore[attr-defined]
 
 
 @register_backend(name="inductor")
@@ -53,9 +48,4 @@ def inductor(
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise ValueError(f"inductor has no option {name!r}{hint}")
     chosen = {**modes[mode], **(options or {})}
-    if not has_symbols(inputs):
-        return compile_graph(graph, inputs, options=chosen or None)
-    given = torch_symbols(graph, inputs)
-    made = compile_graph(given.graph, given.inputs, options=chosen or None)
-    given.learn()
-    return made
+    return compile_graph(graph, inputs, options=chosen or None)

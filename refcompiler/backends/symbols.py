@@ -1,17 +1,18 @@
 """Symbolic inputs for torch's own compilers, which know no symbols but those of torch's own.
 
-In: a graph and its inputs with symbols of ours. Out: fakes of the same layout with symbols of
-torch's; what torch decides about those while it compiles becomes relations of ours again.
+In: a graph and its inputs with symbols of ours. Out: the graph with fakes and symbols of torch's,
+and under torch's tracing context what each input is to be taken for; what torch decides about the
+symbols while it compiles becomes relations of ours again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sympy
 import torch
-from torch._guards import Source
+from torch._guards import Source, TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import DimDynamic
@@ -31,6 +32,19 @@ class Input(Source):
         return self._text
 
 
+def compiled(backend: Callable, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+    """What ``backend`` makes of a graph with symbols when they are torch's own.
+
+    As from torch, it is given real tensors, numbers that are symbols, and fakes in the ``meta`` of
+    the nodes.
+    """
+    given = TorchSymbols(graph, inputs)
+    with tracing(TracingContext(given.mode)):
+        made = backend(given.graph, given.inputs)
+    given.learn()
+    return made
+
+
 class TorchSymbols:
     """``graph`` and ``inputs`` are what torch's compiler is given; then :meth:`learn`."""
 
@@ -39,12 +53,14 @@ class TorchSymbols:
         self.torch_env = symbolic_shapes.ShapeEnv()
         self.mode = FakeTensorMode(shape_env=self.torch_env, allow_non_fake_inputs=True)
         self.theirs: dict[Any, Any] = {}  # symbols of ours -> symbols of torch's
-        self.graph = _without_examples(graph)
+        self.known: dict[int, Any] = {}  # ids of fakes of ours -> those of torch's
         examples = [n.meta["example_value"] for n in graph.graph.find_nodes(op="placeholder")]
         self.inputs = [
             self._number(value) if type(value) in SYMBOLS else self._tensor(value, example)
             for value, example in zip(inputs, examples, strict=True)
         ]
+        self.graph = self._with_examples(graph)
+        self.torch_env.pending_fresh_unbacked_symbols.clear()
 
     def _number(self, value: Any) -> Any:
         """A symbol of torch's for one of ours."""
@@ -52,11 +68,8 @@ class TorchSymbols:
         source = Input(f"__refcompiler_{symbol}")
         env = self.torch_env
         if hint is None:
-            made = env.create_unbacked_symint()
-            known = self.env.knowledge.range_of(symbol)
-            if known.low >= 0:
-                env._constrain_range_for_size(made.node.expr)
-        elif type(value) is torch.SymFloat:
+            return self._unbacked(symbol)
+        if type(value) is torch.SymFloat:
             found = env.create_unspecified_symbol(hint, source, DimDynamic.DYNAMIC)
             made = env.create_symfloatnode(found, hint=hint, source=source)
         else:
@@ -73,22 +86,81 @@ class TorchSymbols:
         return made
 
     def _tensor(self, value: Any, example: Any) -> Any:
-        if not example._has_symbolic_sizes_strides:
-            return self.mode.from_tensor(value, static_shapes=True)
+        """The tensor itself, of which torch's converter knows what it is to be."""
+        if example._has_symbolic_sizes_strides:
+            made = self._fake(example)
+            self.mode.fake_tensor_converter.set_tensor_memo(value, made)
+        else:
+            made = self.mode.from_tensor(value, static_shapes=True)
+        self.known[id(example)] = made
+        return value
+
+    def _fake(self, example: torch.Tensor) -> torch.Tensor:
         sizes, strides = map(self._sizes, (example.shape, example.stride()))
-        with self.mode:
-            made = torch.empty_strided(sizes, strides, dtype=value.dtype, device=value.device)
-        return made.requires_grad_(value.requires_grad)
+        with torch.inference_mode(example.is_inference()), self.mode:
+            made = torch.empty_strided(sizes, strides, dtype=example.dtype, device=example.device)
+            if example.requires_grad:
+                made.requires_grad_()
+        return made
 
     def _sizes(self, sizes: Sequence[Any]) -> list[Any]:
-        return [
-            self.torch_env.create_symintnode(
-                n.node.expr.xreplace(self.theirs), hint=n.node.hint, source=None
-            )
-            if type(n) in SYMBOLS
-            else n
-            for n in sizes
-        ]
+        return [self._translated(n) if type(n) in SYMBOLS else n for n in sizes]
+
+    def _translated(self, value: Any) -> Any:
+        """A symbolic number of ours as one of torch's."""
+        node, env = value.node, self.torch_env
+        for symbol in node.expr.free_symbols:
+            if symbol not in self.theirs:
+                self._unbacked(symbol)
+        expr = node.expr.xreplace(self.theirs)
+        if node.pytype is int:
+            return env.create_symintnode(expr, hint=node.hint, source=None)
+        if node.pytype is float:
+            return env.create_symfloatnode(expr, hint=node.hint, source=None)
+        return env.create_symboolnode(expr)
+
+    def _unbacked(self, symbol: Any) -> Any:
+        """One of torch's for a symbol whose value the graph itself gives."""
+        if symbol.is_integer:
+            made: Any = self.torch_env.create_unbacked_symint()
+            if self.env.knowledge.range_of(symbol).low >= 0:
+                self.torch_env._constrain_range_for_size(made.node.expr)
+        else:
+            made = self.torch_env.create_unbacked_symfloat()
+        self.theirs[symbol] = made.node.expr
+        return made
+
+    def _with_examples(self, graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+        """A copy with fakes and symbols of torch's where ours were."""
+        copied = torch.fx.Graph()
+        result = copied.graph_copy(graph.graph, {}, return_output_node=True)
+        output, original = result
+        copied.output(output).meta = dict(original.meta)
+        for node in copied.nodes:
+            node.meta = {
+                k: self._example(v) if k == "example_value" else v for k, v in node.meta.items()
+            }
+        modules = {
+            name: self._with_examples(child) if isinstance(child, torch.fx.GraphModule) else child
+            for name, child in graph.named_children()
+        }
+        made = torch.fx.GraphModule(graph, copied)
+        for name, child in modules.items():
+            if name in made._modules:
+                made._modules[name] = child
+        return made
+
+    def _example(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            found = self.known.get(id(value))
+            if found is None:
+                found = self.known[id(value)] = self._fake(value)
+            return found
+        if type(value) in SYMBOLS:
+            return self._translated(value)
+        if type(value) in (tuple, list):
+            return type(value)(map(self._example, value))
+        return value
 
     def learn(self) -> None:
         """What torch decided, later calls have to agree with."""
@@ -105,15 +177,3 @@ class TorchSymbols:
                 continue
             if self.env.knowledge.decide(condition) is not True:
                 self.env.record(condition)
-
-
-def _without_examples(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """A copy that does not mention our fakes."""
-    known: dict[torch.fx.Node, torch.fx.Node] = {}
-    copied = torch.fx.Graph()
-    result = copied.graph_copy(graph.graph, known, return_output_node=True)
-    output, original = result
-    copied.output(output).meta = dict(original.meta)
-    for node in copied.nodes:
-        node.meta = {k: v for k, v in node.meta.items() if k != "example_value"}
-    return torch.fx.GraphModule(graph, copied)

@@ -62,12 +62,14 @@ for _name, _function in vars(F).items():
         _FUNCTIONS[_function] = getattr(torch, f"_sym_{_name}", getattr(math, _name))
 
 
-def check(condition: bool, error: str, message: str) -> None:
+def check(condition: Any, error: str, message: str) -> None:
     """A condition on numbers that depend on data, as ``torch._check`` checks it in eager mode.
 
     ``error`` is the name of a built-in exception.
     """
-    if not condition:
+    if type(condition) is torch.SymBool:  # a compiler traces the graph: the check is for its runs
+        torch._check(condition, lambda: message)
+    elif not condition:
         raise getattr(builtins, error)(message)
 
 

@@ -150,8 +150,8 @@ class Differentiation:
     """How a custom ``autograd.Function`` computes and what it keeps.
 
     ``inputs`` tensors go into ``apply``, then ``lifted`` values that forward or backward read
-    besides (numbers may be among these); ``outputs`` tensors come out of forward's graph, followed by intermediates that the
-    backward's graph takes. That graph takes the gradients, then the intermediates, then inputs
+    besides, numbers among them; ``outputs`` tensors come out of forward's graph, followed by
+    intermediates that the backward's graph takes. That graph takes the gradients, then the intermediates, then inputs
     and outputs by their places in ``kept_inputs`` and ``kept_outputs``.
     """
 
