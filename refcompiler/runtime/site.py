@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from refcompiler.ambient import kept
+from refcompiler.backends.registry import compile_graph
 from refcompiler.capture.dynamic import History, Policy
 from refcompiler.capture.machine import Captured, Symbolic
 from refcompiler.capture.signals import Prepare, Restart
@@ -399,7 +400,7 @@ class Site:
         name = getattr(self.backend, "__name__", type(self.backend).__name__)
         try:
             with kept():
-                compiled = self.backend(graph, inputs)
+                compiled = compile_graph(self.backend, graph, inputs)
         except Exception as error:
             raise BackendError(
                 f"backend {name} failed to compile a graph of {operations} operations of "
