@@ -7,6 +7,7 @@ symbols while it compiles becomes relations of ours again.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,9 +17,12 @@ from torch._guards import Source, TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import DimDynamic
+from torch.utils._python_dispatch import _disable_current_modes
 
-from refcompiler.shapes.node import SYMBOLS
+from refcompiler.shapes.node import SYMBOLS, has_symbols
 from refcompiler.shapes.text import python
+
+log = logging.getLogger("refcompiler.dynamic")
 
 
 class Input(Source):
@@ -38,6 +42,25 @@ def compiled(backend: Callable, graph: torch.fx.GraphModule, inputs: Sequence[An
     As from torch, it is given real tensors, numbers that are symbols, and fakes in the ``meta`` of
     the nodes.
     """
+    floats = [i for i, value in enumerate(inputs) if type(value) is torch.SymFloat]
+    if not floats:
+        return _made(backend, graph, inputs)
+    try:
+        made = _made(backend, *_read_from_tensors(graph, inputs, floats))
+    except Exception as error:
+        log.info("floats are specialised, since the backend cannot have them symbolic: %s", error)
+        return _with_constants(backend, graph, inputs, floats)
+
+    def call(*given: Any) -> Any:
+        taken = list(given)
+        for i in floats:
+            taken[i] = torch.scalar_tensor(taken[i], dtype=torch.float64)
+        return made(*taken)
+
+    return call
+
+
+def _made(backend: Callable, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
     given = TorchSymbols(graph, inputs)
     with tracing(TracingContext(given.mode)):
         made = backend(given.graph, given.inputs)
@@ -45,14 +68,62 @@ def compiled(backend: Callable, graph: torch.fx.GraphModule, inputs: Sequence[An
     return made
 
 
+def _copy(graph: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule, list[torch.fx.Node]]:
+    """A copy, and its inputs."""
+    copied = torch.fx.Graph()
+    result = copied.graph_copy(graph.graph, {}, return_output_node=True)
+    output, original = result  # type: ignore[misc]
+    copied.output(output).meta = dict(original.meta)
+    return torch.fx.GraphModule(graph, copied), list(copied.find_nodes(op="placeholder"))
+
+
+def _read_from_tensors(
+    graph: torch.fx.GraphModule, inputs: Sequence[Any], places: Sequence[int]
+) -> tuple[torch.fx.GraphModule, list[Any]]:
+    """Floats as numbers read from tensors, as torch has them: compilers know no other symbols."""
+    made, nodes = _copy(graph)
+    taken = list(inputs)
+    for i in places:
+        node, number = nodes[i], inputs[i]
+        with made.graph.inserting_after(nodes[-1]):
+            read = made.graph.call_method("item", (node,))
+        node.replace_all_uses_with(read, lambda user, read=read: user is not read)  # type: ignore
+        read.meta["example_value"] = number
+        taken[i] = torch.scalar_tensor(number.node.hint, dtype=torch.float64)
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            node.meta["example_value"] = torch.empty((), dtype=torch.float64)
+    made.recompile()
+    return made, taken
+
+
+def _with_constants(
+    backend: Callable, graph: torch.fx.GraphModule, inputs: Sequence[Any], places: Sequence[int]
+) -> Callable:
+    """The floats of this call only: later ones have to have the same."""
+    made, nodes = _copy(graph)
+    for i in places:
+        nodes[i].replace_all_uses_with(float(inputs[i]))  # type: ignore[arg-type]
+        made.graph.erase_node(nodes[i])
+    made.recompile()
+    kept = [i for i in range(len(inputs)) if i not in set(places)]
+    taken = [inputs[i] for i in kept]
+    if has_symbols(taken):
+        inner = _made(backend, made, taken)
+    else:
+        inner = backend(made, taken)
+    return lambda *given: inner(*[given[i] for i in kept])
+
+
 class TorchSymbols:
     """``graph`` and ``inputs`` are what torch's compiler is given; then :meth:`learn`."""
 
     def __init__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]):
-        self.env = next(v.node.shape_env for v in inputs if type(v) in SYMBOLS)
+        numbers = [n.meta.get("example_value") for n in graph.graph.nodes]
+        self.env = next(v.node.shape_env for v in numbers if type(v) in SYMBOLS)
         self.torch_env = symbolic_shapes.ShapeEnv()
         self.mode = FakeTensorMode(shape_env=self.torch_env, allow_non_fake_inputs=True)
         self.theirs: dict[Any, Any] = {}  # symbols of ours -> symbols of torch's
+        self.fresh: set[Any] = set()  # those of theirs that depend on data
         self.known: dict[int, Any] = {}  # ids of fakes of ours -> those of torch's
         examples = [n.meta["example_value"] for n in graph.graph.find_nodes(op="placeholder")]
         self.inputs = [
@@ -113,10 +184,11 @@ class TorchSymbols:
             if symbol not in self.theirs:
                 self._unbacked(symbol)
         expr = node.expr.xreplace(self.theirs)
+        hint = None if expr.free_symbols & self.fresh else node.hint
         if node.pytype is int:
-            return env.create_symintnode(expr, hint=node.hint, source=None)
+            return env.create_symintnode(expr, hint=hint, source=None)
         if node.pytype is float:
-            return env.create_symfloatnode(expr, hint=node.hint, source=None)
+            return env.create_symfloatnode(expr, hint=hint, source=None)
         return env.create_symboolnode(expr)
 
     def _unbacked(self, symbol: Any) -> Any:
@@ -128,26 +200,19 @@ class TorchSymbols:
         else:
             made = self.torch_env.create_unbacked_symfloat()
         self.theirs[symbol] = made.node.expr
+        self.fresh.add(made.node.expr)
         return made
 
     def _with_examples(self, graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
         """A copy with fakes and symbols of torch's where ours were."""
-        copied = torch.fx.Graph()
-        result = copied.graph_copy(graph.graph, {}, return_output_node=True)
-        output, original = result
-        copied.output(output).meta = dict(original.meta)
-        for node in copied.nodes:
+        made, _ = _copy(graph)
+        for node in made.graph.nodes:
             node.meta = {
                 k: self._example(v) if k == "example_value" else v for k, v in node.meta.items()
             }
-        modules = {
-            name: self._with_examples(child) if isinstance(child, torch.fx.GraphModule) else child
-            for name, child in graph.named_children()
-        }
-        made = torch.fx.GraphModule(graph, copied)
-        for name, child in modules.items():
-            if name in made._modules:
-                made._modules[name] = child
+        for name, child in list(made.named_children()):
+            if isinstance(child, torch.fx.GraphModule):
+                made._modules[name] = self._with_examples(child)
         return made
 
     def _example(self, value: Any) -> Any:
