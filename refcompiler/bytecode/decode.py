@@ -131,6 +131,10 @@ def forget_program(code: CodeType) -> None:
     _PROGRAMS.pop(id(code), None)
 
 
+#: How the last instruction of code leaves it.
+_ENDS = ("RETURN_", "RAISE_", "RERAISE", "JUMP_", "INTERPRETER_EXIT")
+
+
 def _decode(code: CodeType) -> Program:
     try:
         instructions, index_of = _instructions(code)
@@ -142,6 +146,10 @@ def _decode(code: CodeType) -> Program:
     if not instructions:
         raise UnsupportedError(
             f"{code.co_qualname} has no bytecode; recompile the function's source"
+        )
+    if not instructions[-1].name.startswith(_ENDS):
+        raise UnsupportedError(
+            f"{code.co_qualname}: the bytecode runs past its end; recompile the function's source"
         )
 
     def index(offset: int) -> int:

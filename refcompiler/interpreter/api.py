@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import sys
+from _thread import get_ident
 from collections.abc import Callable, Mapping, Sequence
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 from refcompiler.errors import UnsupportedError
+from refcompiler.interpreter.callers import CALLERS
+from refcompiler.interpreter.current import CURRENT
 from refcompiler.interpreter.entries import begin, end
 from refcompiler.interpreter.frame import CALLED, Frame
+from refcompiler.interpreter.introspection import FRAME_READERS
 from refcompiler.interpreter.machine import RETURNS, Machine
 from refcompiler.interpreter.registry import NATIVE_CODES
 from refcompiler.interpreter.tracebacks import user_part
+from refcompiler.interpreter.variables import frame_locals
 from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
 
-_gettrace = sys.gettrace
+_getframe, _gettrace = sys._getframe, sys.gettrace
 _monitoring: Any = getattr(sys, "monitoring", None)
 #: From 3.12 on: the name of the tool that has the given number.
 _get_tool = (lambda number: None) if _monitoring is None else _monitoring.get_tool
@@ -25,7 +30,6 @@ _WATCHERS = (0, 1)  # debuggers and coverage
 
 #: The frame below the user's: it only receives the value.
 _ROOT: CodeType = compile("", "<refcompiler>", "exec")
-_SPACE: dict[str, Any] = {"__name__": __name__, "__builtins__": __builtins__}
 
 
 def interpret(fn: Callable, /, *args: Any, **kwargs: Any) -> Any:
@@ -45,7 +49,7 @@ def interpret(fn: Callable, /, *args: Any, **kwargs: Any) -> Any:
     """
     if not callable(fn):
         raise TypeError(
-            f"interpret: {fn!r} of type {type(fn).__name__!r} is not callable; "
+            f"interpret: an object of type {type(fn).__name__!r} is not callable; "
             "pass a function and its arguments"
         )
     if _gettrace() is not None:
@@ -61,16 +65,39 @@ def interpret(fn: Callable, /, *args: Any, **kwargs: Any) -> Any:
                 f"frames instead of the program's; call sys.monitoring.free_tool_id({number}) "
                 "before, or use `refcompiler step`"
             )
+    native = _getframe(1)
+    globals_ = native.f_globals
+    globals_.setdefault("__builtins__", native.f_builtins)
+    locals_ = _locals_of(native) if id(fn) in FRAME_READERS else globals_
+    del native  # its variables are not this call's to keep
     try:
-        return call_on(Machine(), fn, args, kwargs)
+        return call_on(Machine(), fn, args, kwargs, globals_, locals_)
     except BaseException as error:
         error.__traceback__ = user_part(error.__traceback__)
         raise
 
 
-def call_on(machine: Machine, fn: Any, args: Sequence, kwargs: Mapping) -> Any:
-    """Call ``fn`` to its end on ``machine``, which runs nothing yet."""
-    root = machine.module_frame(_ROOT, _SPACE, _SPACE)
+def _locals_of(native: FrameType) -> Any:
+    """What ``locals()``, or ``exec`` or ``dir``, finds where ``interpret`` was called."""
+    machine: Any = CURRENT.get(get_ident())
+    if machine is not None and machine.frame is not None and id(native.f_code) in CALLERS:
+        return frame_locals(machine, machine.frame)  # interpreted code called it
+    return native.f_locals
+
+
+def call_on(
+    machine: Machine,
+    fn: Any,
+    args: Sequence,
+    kwargs: Mapping,
+    globals_: dict[str, Any],
+    locals_: Any,
+) -> Any:
+    """Call ``fn`` to its end on ``machine``, which runs nothing yet.
+
+    Builtins that ask who calls them (``exec``, ``type``) find ``globals_`` and ``locals_``.
+    """
+    root = machine.module_frame(_ROOT, globals_, locals_)
     before = begin(machine)
     try:
         return _called(machine, root, fn, args, kwargs)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import _thread
 import builtins
+import importlib
+import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from types import CellType, CodeType, TracebackType
+from types import CellType, CodeType, ModuleType, TracebackType
 from typing import Any
 
 from refcompiler.errors import UnsupportedError
@@ -164,7 +166,18 @@ class _InThread:
 def _start_thread(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
     if not args or not callable(args[0]) or machine.native_calls:
         return function(*args, **kwargs)
+    hooks: Any = sys.modules.get("threading")  # where it is refused, in the thread, nobody sees it
+    for name in ("settrace", "setprofile") if isinstance(hooks, ModuleType) else ():
+        if getattr(hooks, name.replace("set", "get"), _no_hook)() is not None:
+            raise UnsupportedError(
+                f"threading.{name}: a thread whose frames the interpreter runs cannot be traced; "
+                f"call threading.{name}(None) before"
+            )
     return function(_InThread(args[0]), *args[1:], **kwargs)
+
+
+def _no_hook() -> None:
+    """What a ``threading`` that is something else has set."""
 
 
 def _exc_info(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
@@ -257,6 +270,19 @@ def _trace(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) ->
     return function(*args, **kwargs)
 
 
+def _breakpoint(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
+    """``breakpoint()``: the hook is interpreted, and so refused what it would trace by."""
+    if function is breakpoint and sys.breakpointhook is not sys.__breakpointhook__:
+        return machine.call(frame, sys.breakpointhook, args, kwargs)
+    named = "" if sys.flags.ignore_environment else os.environ.get("PYTHONBREAKPOINT", "")
+    place, _, name = (named or "pdb.set_trace").rpartition(".")
+    try:
+        hook = getattr(importlib.import_module(place or "builtins"), name)
+    except (ImportError, AttributeError):  # there is none ("0"), or CPython says what is wrong
+        return machine.natively(frame, function, args, kwargs)
+    return machine.call(frame, hook, args, kwargs)
+
+
 def _monitor(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
     """``set_events`` and ``set_local_events`` of ``sys.monitoring``, for the same reason."""
     if len(args) > 1 and isinstance(args[-1], int) and args[-1]:
@@ -285,6 +311,8 @@ _READERS: list[tuple[Any, Reader]] = [
     (sys.setrecursionlimit, _setrecursionlimit),
     (sys.settrace, _trace),
     (sys.setprofile, _trace),
+    (breakpoint, _breakpoint),
+    (sys.__breakpointhook__, _breakpoint),
     (TracebackType, _traceback),
     (warnings.warn, _warn),
 ]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import os
 import sys
 import traceback
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 import click
@@ -16,7 +19,7 @@ from refcompiler.interpreter.tracebacks import user_part
 from refcompiler.stepper.control import Breakpoint, Observed, Quit, Stops
 from refcompiler.stepper.session import WITH_PLACE, Session
 from refcompiler.stepper.target import BadTarget, arguments_of, function_of
-from refcompiler.stepper.trace import Trace
+from refcompiler.stepper.trace import OutputLost, Trace, printable
 from refcompiler.stepper.view import shown
 
 RAISED, CANNOT_STEP = 1, 2
@@ -63,27 +66,52 @@ def step(
             function = function_of(target)
     except (BadTarget, ValueError) as error:
         _refuse(str(error))
+    if sys.stdout is None:
+        _refuse("there is no standard output to write to")
     stops = Stops(only, breakpoints)
     if breakpoints:
         stops.breakpoint()
-    if plain or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+    if plain or not terminal:
         before = Trace(sys.stdout, stops, max_steps).before
     else:
         before = Session(Console(highlight=False), stops, read_command).before
     machine = Observed(before)
+    space = {"__name__": "__main__", "__builtins__": builtins}
     try:
         with _as_python_shows_it():
-            found = call_on(machine, function, args, kwargs)
+            found = call_on(machine, function, args, kwargs, space, space)
     except Quit as signal:
+        if isinstance(machine.failure, OutputLost):
+            _no_more_output()
+            _refuse(f"the trace cannot be written: {machine.failure}")
         if machine.failure is not None:
             raise machine.failure from None
         click.echo(str(signal))
         return
     except UnsupportedError as error:
         _refuse(str(error))
-    if machine.steps == 0:
-        click.echo(f"{target} ran natively: there is no Python code in it to step through")
-    click.echo(f"returned {shown(found)}")
+    click.echo(_ending(target, found, machine.steps))
+
+
+def _ending(target: str, found: Any, steps: int) -> str:
+    lines = [f"returned {printable(shown(found), sys.stdout)}"]
+    needs = _SUSPENDED.get(type(found))
+    if needs is not None:
+        lines.append(f"its body has not begun: step through a function that {needs} {target}(...)")
+        if isinstance(found, CoroutineType):
+            found.close()  # or CPython warns that nobody awaited it
+    elif steps == 0:
+        lines.insert(0, f"{target} ran natively: there is no Python code in it to step through")
+    return "\n".join(lines)
+
+
+#: What runs the body of what a call of such a function answers.
+_SUSPENDED: dict[type, str] = {
+    GeneratorType: "iterates over",
+    CoroutineType: "awaits",
+    AsyncGeneratorType: "has an `async for` over",
+}
 
 
 def read_command() -> str | None:
@@ -119,6 +147,13 @@ def _as_python_shows_it() -> Any:
 
 _OURS = {__name__, "refcompiler.stepper.target", "refcompiler.interpreter.api", "importlib",
          "importlib._bootstrap", "importlib._bootstrap_external"}  # fmt: skip
+
+
+def _no_more_output() -> None:
+    """What is still to be written at exit would fail again."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.stdout.flush()
 
 
 def _refuse(line: str) -> Any:

@@ -12,6 +12,16 @@ from refcompiler.stepper.view import View
 __builtins__ = BUILTINS
 
 
+class OutputLost(Exception):
+    """The trace cannot be written; the message says why."""
+
+
+def printable(text: str, out: TextIO) -> str:
+    """``text`` with escapes for what the encoding of ``out`` has no bytes for."""
+    encoding = getattr(out, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
 class Trace:
     """Writes what runs: a heading per function, source lines, instructions, stack, variables."""
 
@@ -34,26 +44,34 @@ class Trace:
         view = View(frame, machine.steps)
         self._heading(view)
         stack = ", ".join(view.stack())
-        print(f"{view.step:6d} {str(view.instruction):<52} [{stack}]", file=self.out)
+        self._write(f"{view.step:6d} {str(view.instruction):<52} [{stack}]")
+
+    def _write(self, line: str) -> None:
+        try:
+            self.out.write(printable(line, self.out) + "\n")
+        except BrokenPipeError:  # whoever read it has seen enough
+            raise
+        except (OSError, ValueError) as error:  # the latter where it is closed
+            raise OutputLost(str(error)) from None
 
     def _heading(self, view: View) -> None:
         here = id(view.frame)
         last, line = self._at
         self._at = here, view.line
         if last != here:
-            print(f"{view.function}  {view.file}:{view.line}", file=self.out)
+            self._write(f"{view.function}  {view.file}:{view.line}")
         if last != here or line != view.line:
-            print(f"       {view.line:5d} | {view.source}", file=self.out)
+            self._write(f"       {view.line:5d} | {view.source}")
         variables = view.locals()
         known = self._seen.get(here, {}) if view.index else {}
         changed = {name: text for name, text in variables.items() if known.get(name) != text}
         gone = known.keys() - variables.keys()
         self._seen[here] = variables
         for name, text in changed.items():
-            print(f"             {name} = {text}", file=self.out)
+            self._write(f"             {name} = {text}")
         for name in sorted(gone):
-            print(f"             {name} has no value", file=self.out)
+            self._write(f"             {name} has no value")
         blocks = view.handlers()
         if blocks and (blocks != self._blocks or last != here):
-            print(f"             handlers: {'; '.join(blocks)}", file=self.out)
+            self._write(f"             handlers: {'; '.join(blocks)}")
         self._blocks = blocks

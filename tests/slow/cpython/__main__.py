@@ -30,6 +30,9 @@ def main() -> int:
     parser.add_argument("files", nargs="*", help="names like test_grammar (none: the campaign)")
     parser.add_argument("-k", default="", metavar="TEXT", help="only methods with TEXT in their id")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for each method")
+    parser.add_argument(
+        "--file-limit", type=float, default=3600.0, help="seconds for each of a file's two runs"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="files that run at the same time")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write everything there")
     parser.add_argument("-v", action="store_true", help="show the whole text of each failure")
@@ -41,7 +44,7 @@ def main() -> int:
     known = reasons()
 
     def run(name: str) -> FileReport:
-        report = run_file(name, given.limit, given.k)
+        report = run_file(name, given.limit, given.k, given.file_limit)
         print(f"{name}: {report.passed} of {report.due} {report.error}", flush=True)
         alike = Counter(outcome.message for outcome in report.failures().values())
         shown: set[str] = set()
@@ -70,7 +73,7 @@ def main() -> int:
     for name in verdict.stale:
         print(f"stale: {name} passes, so its entry in reasons.toml has to go")
     for name, error in verdict.empty.items():
-        print(f"empty: {name}: {error or 'no methods'}")
+        print(f"unfinished: {name}: {error or 'no methods'}")
     return 0 if verdict.ok(REQUIRED) else 1
 
 

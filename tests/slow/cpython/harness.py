@@ -129,12 +129,21 @@ class Worker:
         return text
 
 
+class FileTimeout(Exception):
+    """The time of a whole file is over."""
+
+
 def run_all(
-    mode: str, name: str, wanted: list[int], limit: float
+    mode: str, name: str, wanted: list[int], limit: float, whole: float
 ) -> Iterator[tuple[str, int, Outcome] | list[str]]:
-    """First the ids of the file's tests, then (id, index, outcome) of each one wanted."""
+    """First the ids of the file's tests, then (id, index, outcome) of each one wanted.
+
+    ``limit`` and ``whole`` are seconds, for a method and for all of them. FileTimeout when the
+    latter are over.
+    """
     ids: list[str] = []
     left = wanted
+    end = time.monotonic() + whole
     while True:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             worker = Worker(mode, name, left, folder)
@@ -144,7 +153,8 @@ def run_all(
             try:
                 while True:
                     # the import of the file, and its collection, count as a method of their own
-                    event = worker.event(limit if running is not None else max(limit, 120.0))
+                    most = limit if running is not None else max(limit, 120.0)
+                    event = worker.event(min(most, end - time.monotonic()))
                     if event is None:
                         broken = "died"
                         break
@@ -166,6 +176,9 @@ def run_all(
                 broken = "hung"
             finally:
                 printed = worker.end()
+        if time.monotonic() >= end:
+            where = f", in {ids[running]}" if running is not None else ""
+            raise FileTimeout(f"the {mode} run did not end within {whole:.0f} s{where}")
         if running is None and not ids:
             raise RuntimeError(f"test.{name}: nothing was collected: {printed[-1500:]}")
         why = f"no end after {limit:.0f} s" if broken == "hung" else printed or "the process died"
@@ -182,12 +195,16 @@ def run_all(
             return
 
 
-def run_file(name: str, limit: float = 60.0, only: str = "") -> FileReport:
-    """Both runs of the file ``name``; ``only``: of the methods whose id contains it."""
+def run_file(name: str, limit: float = 60.0, only: str = "", whole: float = 3600.0) -> FileReport:
+    """Both runs of the file ``name``; ``only``: of the methods whose id contains it.
+
+    ``limit`` and ``whole`` are seconds, for a method and for each of the two runs. What was not
+    run when the latter are over has hung, and the report's error says so.
+    """
     report = FileReport(name)
     passed: list[int] = []
     try:
-        for found in run_all("native", name, [], limit):
+        for found in run_all("native", name, [], limit, whole):
             if isinstance(found, list):
                 continue
             test, index, outcome = found
@@ -197,7 +214,7 @@ def run_file(name: str, limit: float = 60.0, only: str = "") -> FileReport:
             report.native[test] = outcome
             if outcome.outcome == "passed":
                 passed.append(index)
-    except RuntimeError as error:
+    except (RuntimeError, FileTimeout) as error:
         report.error = str(error)
         return report
     if not passed:
@@ -205,9 +222,14 @@ def run_file(name: str, limit: float = 60.0, only: str = "") -> FileReport:
         return report
     names = [test for test, outcome in report.native.items() if outcome.outcome == "passed"]
     by_index = dict(zip(passed, names, strict=True))
-    for found in run_all("interpreted", name, passed, limit):
-        if not isinstance(found, list):
-            report.interpreted[by_index[found[1]]] = found[2]
+    try:
+        for found in run_all("interpreted", name, passed, limit, whole):
+            if not isinstance(found, list):
+                report.interpreted[by_index[found[1]]] = found[2]
+    except FileTimeout as error:
+        report.error = str(error)
+        for test in names:
+            report.interpreted.setdefault(test, Outcome("hung", report.error))
     return report
 
 

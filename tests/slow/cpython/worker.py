@@ -117,7 +117,7 @@ def main(fd: int, mode: str, name: str, wanted: list[int]) -> None:
 
         run = interpreted
     gc.collect()
-    gc.freeze()  # collecting after each method looks at what methods made
+    gc.freeze()  # collecting after each method looks at what that method made
     for index in wanted or range(len(tests)):
         report(start=index)
         random.seed(index)  # both ways see the same numbers
@@ -130,6 +130,7 @@ def main(fd: int, mode: str, name: str, wanted: list[int]) -> None:
         seconds = time.perf_counter() - began
         report(end=index, outcome=outcome, text=text[-6000:], frames=frames, seconds=seconds)
         gc.collect()
+        gc.freeze()
     report(done=True)
     os._exit(0)  # threads that a test left behind do not keep the worker
 

@@ -11,6 +11,7 @@ import builtins
 import contextlib
 import difflib
 import dis
+import importlib.util
 import io
 import pprint
 import re
@@ -25,7 +26,7 @@ from refcompiler.interpreter import fusion
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.machine import Machine
 from refcompiler.interpreter.signals import Signal
-from refcompiler.own_builtins import BUILTINS, own_copy
+from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS  # programs replace those of the process
 __name__ = "refcompiler.oracle"  # frames of this file are the interpreter's, not the user's
@@ -59,7 +60,17 @@ EFFECTS.update({name: lambda arg, jumped: 0 for name in UNARY_INTRINSICS})
 EFFECTS.update({name: lambda arg, jumped: -1 for name in BINARY_INTRINSICS})
 
 
-_weakref = own_copy("weakref")  # the program's is interpreted by the machine that uses this
+def _own_copy(name: str) -> Any:
+    """A copy of the library's module ``name``, which no program changes."""
+    spec = importlib.util.find_spec(name)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    vars(module)["__builtins__"] = BUILTINS
+    spec.loader.exec_module(module)
+    return module
+
+
+_weakref = _own_copy("weakref")  # the program's is interpreted by the machine that uses this
 
 
 class CheckedMachine(Machine):

@@ -273,3 +273,36 @@ def test_a_traceback_of_native_code_has_no_more_entries() -> None:
         return found[found.index("fails") :]
 
     assert entries(lambda: interpret(fails)) == entries(fails) == ["fails", "sub", "<lambda>"]
+
+
+def asks_who_calls(call: Callable) -> tuple:
+    local: Any = 3  # noqa: F841
+    namespace: dict[str, Any] = {}
+    call(exec, "made = 3", None, namespace)
+    answers = call(eval, "local + 1"), sorted(call(locals)), call(dir), call(vars)["local"]
+    return namespace, answers, call(globals) is globals(), call(type, "Made", (), {}).__module__
+
+
+def test_builtins_given_to_interpret_find_who_called_it() -> None:
+    names = ["call", "local", "namespace"]
+    due = {"made": 3}, (4, names, names, 3), True, __name__
+    assert asks_who_calls(interpret) == due
+    assert interpret(asks_who_calls, interpret) == due  # by interpreted code
+
+
+def test_what_it_executes_leaves_nothing_in_other_calls() -> None:
+    space: dict[str, Any] = {"interpret": interpret}
+    exec("interpret(exec, 'left_behind = 1')", space)
+    assert space["left_behind"] == 1
+    assert "left_behind" not in interpret(eval, "{**globals(), **locals()}")
+
+
+def test_the_callers_variables_are_not_kept() -> None:
+    class Held:
+        pass
+
+    held = Held()
+    reference = weakref.ref(held)
+    assert interpret(len, "ab") + interpret(lambda: 1) == 3
+    del held
+    assert reference() is None

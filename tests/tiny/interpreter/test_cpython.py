@@ -5,10 +5,24 @@ All of them: ``tox run -e cpython``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
+from tests.slow.cpython import harness
 from tests.slow.cpython.campaign import FAST, FILES
-from tests.slow.cpython.harness import FileReport, Outcome, judge, missing, reasons, run_file, table
+from tests.slow.cpython.harness import (
+    FileReport,
+    FileTimeout,
+    Outcome,
+    judge,
+    missing,
+    reasons,
+    run_all,
+    run_file,
+    table,
+)
 
 needs_cpython = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
@@ -54,6 +68,29 @@ def test_nothing_collected_is_a_failure() -> None:
     empty = run_file("tests.slow.cpython.campaign", limit=5)
     verdict = judge([absent, empty], {})
     assert len(verdict.empty) == 2 and not verdict.ok(0)
+
+
+def test_a_file_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where no method exceeds its own; what was not run is no success."""
+    name, hangs = "tests.slow.cpython.sample", 1
+    with pytest.raises(FileTimeout, match="interpreted run did not end within 3 s"):
+        list(run_all("interpreted", name, [hangs], limit=60, whole=3))
+
+    def runs(mode: str, *given: Any) -> Iterator[Any]:
+        yield ["a", "b", "c"]
+        yield "a", 0, Outcome("passed", frames=1)
+        if mode == "interpreted":
+            raise FileTimeout("too long")
+        yield "b", 1, Outcome("failed")
+        yield "c", 2, Outcome("passed")
+
+    monkeypatch.setattr(harness, "run_all", runs)
+    found = run_file("any")
+    assert {test: o.outcome for test, o in found.interpreted.items()} == {
+        "a": "passed",
+        "c": "hung",
+    }
+    assert found.error == "too long" and not judge([found], {"c": "known"}).ok(0)
 
 
 def report(**outcomes: str) -> FileReport:

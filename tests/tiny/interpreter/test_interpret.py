@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dis
 import functools
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import pytest
 
 import refcompiler
 from refcompiler import interpret
-from refcompiler.errors import InternalError, UnsupportedError
+from refcompiler.errors import InternalError
 from refcompiler.interpreter.machine import Machine
 
 
@@ -90,13 +89,6 @@ def test_arguments_of_any_name() -> None:
     assert interpret(dict, fn=1, self=2) == {"fn": 1, "self": 2}
 
 
-@pytest.mark.parametrize("bad", [3, None, "f", object()])
-def test_what_cannot_be_called_is_one_line(bad: Any) -> None:
-    with pytest.raises(TypeError, match="interpret: .* is not callable; pass a function") as caught:
-        interpret(bad, 1)
-    assert "\n" not in str(caught.value)
-
-
 def test_binding_errors_are_cpythons() -> None:
     for args, kwargs in (((), {}), ((1,), {"a": 2})):
         with pytest.raises(TypeError) as native:
@@ -125,51 +117,6 @@ def test_the_traceback_is_the_users() -> None:
     except ZeroDivisionError as error:
         names = [entry.name for entry in traceback.extract_tb(error.__traceback__)]
     assert names == ["test_the_traceback_is_the_users", "fails"]
-
-
-def test_a_trace_function_is_refused_in_one_line() -> None:
-    old = sys.gettrace()
-    sys.settrace(lambda *event: None)
-    try:
-        with pytest.raises(UnsupportedError, match="refcompiler step") as caught:
-            interpret(everything, 1)
-    finally:
-        sys.settrace(old)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is of Python 3.12")
-@pytest.mark.parametrize("number", [0, 1])
-def test_a_debugger_or_coverage_that_monitors_is_refused_in_one_line(number: int) -> None:
-    monitoring: Any = vars(sys)["monitoring"]
-    if monitoring.get_tool(number) is not None:
-        pytest.skip("the tests are being watched")
-    monitoring.use_tool_id(number, "a watcher")
-    try:
-        with pytest.raises(UnsupportedError, match="^interpret: a watcher, which") as caught:
-            interpret(everything, 1)
-    finally:
-        monitoring.free_tool_id(number)
-    assert "\n" not in str(caught.value)
-
-
-def monitors(function: str, *args: Any) -> Any:
-    return getattr(vars(sys)["monitoring"], function)(*args)
-
-
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is of Python 3.12")
-def test_monitoring_from_inside_is_refused_in_one_line() -> None:
-    monitoring: Any = vars(sys)["monitoring"]
-    monitoring.use_tool_id(3, "a tool")
-    try:
-        for function, args in (("set_events", ()), ("set_local_events", (fails.__code__,))):
-            with pytest.raises(UnsupportedError, match=f"^sys.monitoring.{function}: ") as caught:
-                interpret(monitors, function, 3, *args, 1)
-            assert "\n" not in str(caught.value)
-            assert interpret(monitors, function, 3, *args, 0) is None
-        assert monitoring.get_events(3) == 0
-    finally:
-        monitoring.free_tool_id(3)
 
 
 def calls_back() -> list:
@@ -451,23 +398,6 @@ def test_a_bug_of_the_interpreter_is_an_internal_error(wrong: Any) -> None:
     with pytest.raises(InternalError, match="careless"):
         next(generator)
     assert machine.frame is None and machine.depth == 0
-
-
-def test_bytecode_that_is_not_run_is_no_exception_of_the_program() -> None:
-    unused = max(i for i, name in enumerate(dis.opname) if name == f"<{i}>")
-    body = bytes((unused, 0)) * 4
-    strange = FunctionType((lambda: 1).__code__.replace(co_code=body, co_name="strange"), {})
-    with pytest.raises(UnsupportedError):
-        interpret(careless_call, strange)
-    with pytest.raises(UnsupportedError):
-        interpret(strange)
-
-
-def careless_call(f: Any) -> Any:
-    try:
-        return f()
-    except Exception:
-        return "swallowed"
 
 
 class Odd:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -49,6 +51,28 @@ def holds():
     return [loud]
 
 
+async def waits():
+    return 1
+
+
+def yields():
+    yield 1
+
+
+async def does_both():
+    yield 1
+
+
+def closes():
+    import sys
+    sys.stdout.close()
+
+
+def speaks():
+    größe = "日本"
+    return größe
+
+
 value = 3
 """
 
@@ -56,7 +80,7 @@ value = 3
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
     path = tmp_path / "stepped_program.py"
-    path.write_text(PROGRAM)
+    path.write_text(PROGRAM, encoding="utf-8")
     return path
 
 
@@ -144,6 +168,61 @@ def test_no_repr_of_the_program_runs(program: Path) -> None:
     assert "loud = <Loud>" in found.output and found.output.endswith("returned [<Loud>]\n")
 
 
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [("waits", "awaits"), ("yields", "iterates over"), ("does_both", "has an `async for` over")],
+)
+@pytest.mark.filterwarnings("error")
+def test_a_body_that_did_not_begin_is_said_to_be_so(name: str, needs: str, program: Path) -> None:
+    found = step(f"{program}:{name}")
+    assert found.exit_code == 0 and "natively" not in found.output
+    assert found.output.splitlines()[-1].endswith(
+        f"through a function that {needs} {program}:{name}(...)"
+    )
+
+
+def shell(words: str, **variables: str) -> subprocess.CompletedProcess:
+    """``words`` after the stepper's command, to a shell."""
+    command = f"{shlex.quote(sys.executable)} -m conformance.cli step {words}"
+    return subprocess.run(
+        ["sh", "-c", command],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **variables},
+    )
+
+
+def test_an_output_without_letters(program: Path) -> None:
+    found = shell(f"{program}:speaks", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert found.returncode == 0 and found.stdout.endswith("returned '\\u65e5\\u672c'\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (":closes", "the trace cannot be written: I/O operation on closed file"),
+        (":fails >&-", "there is no standard output to write to"),
+        pytest.param(
+            ":fails >/dev/full",
+            "the trace cannot be written: [Errno 28] No space left on device",
+            marks=pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full"),
+        ),
+    ],
+)
+def test_an_output_that_is_lost_is_one_line(words: str, why: str, program: Path) -> None:
+    found = shell(f"{program}{words}")
+    assert found.returncode == 2
+    assert found.stderr.startswith(f"refcompiler step: {why}") and found.stderr.count("\n") == 1
+
+
+def test_no_input_and_a_reader_that_leaves(program: Path) -> None:
+    assert shell(f"{program}:fails <&-").stderr.endswith("ZeroDivisionError: division by zero\n")
+    assert shell(f"{program}:fails | head -n 1").stderr == ""
+
+
 # ---- what is refused ---------------------------------------------------------------------------
 
 REFUSED = {
@@ -197,7 +276,7 @@ def session(function: Callable, args: tuple, commands: list[str], **options: Any
             places.append((view.function, view.line))
 
     try:
-        result: Any = call_on(Observed(before), function, args, {})
+        result: Any = call_on(Observed(before), function, args, {}, globals(), {})
     except Quit as signal:
         result = signal
     return out.getvalue(), result, places, len(left)
@@ -313,7 +392,7 @@ def test_the_steppers_own_failure_is_not_the_programs() -> None:
 
     machine = Observed(before)
     with pytest.raises(Quit):
-        call_on(machine, program, (), {})
+        call_on(machine, program, (), {}, globals(), {})
     assert isinstance(machine.failure, OSError)
 
 

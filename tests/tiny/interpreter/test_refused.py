@@ -1,0 +1,179 @@
+"""What the interpreter refuses, each in one line: what it cannot call, show or read."""
+
+from __future__ import annotations
+
+import dis
+import pdb
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any
+
+import pytest
+
+from refcompiler import interpret
+from refcompiler.errors import UnsupportedError
+
+
+def plain(a: int) -> int:
+    return a
+
+
+class Loud:
+    def __repr__(self) -> str:
+        return "long\n" * 1000
+
+
+@pytest.mark.parametrize("bad", [3, None, "f", object(), Loud()])
+def test_what_cannot_be_called_is_one_line(bad: Any) -> None:
+    with pytest.raises(TypeError, match="interpret: .* is not callable; pass a function") as caught:
+        interpret(bad, 1)
+    assert "\n" not in str(caught.value)
+
+
+# ---- trace functions, debuggers and coverage ---------------------------------------------------
+
+
+def test_a_trace_function_is_refused_in_one_line() -> None:
+    old = sys.gettrace()
+    sys.settrace(lambda *event: None)
+    try:
+        with pytest.raises(UnsupportedError, match="refcompiler step") as caught:
+            interpret(plain, 1)
+    finally:
+        sys.settrace(old)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is of Python 3.12")
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_debugger_or_coverage_that_monitors_is_refused_in_one_line(number: int) -> None:
+    monitoring: Any = vars(sys)["monitoring"]
+    if monitoring.get_tool(number) is not None:
+        pytest.skip("the tests are being watched")
+    monitoring.use_tool_id(number, "a watcher")
+    try:
+        with pytest.raises(UnsupportedError, match="^interpret: a watcher, which") as caught:
+            interpret(plain, 1)
+    finally:
+        monitoring.free_tool_id(number)
+    assert "\n" not in str(caught.value)
+
+
+def monitors(function: str, *args: Any) -> Any:
+    return getattr(vars(sys)["monitoring"], function)(*args)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is of Python 3.12")
+def test_monitoring_from_inside_is_refused_in_one_line() -> None:
+    monitoring: Any = vars(sys)["monitoring"]
+    monitoring.use_tool_id(3, "a tool")
+    try:
+        for function, args in (("set_events", ()), ("set_local_events", (plain.__code__,))):
+            with pytest.raises(UnsupportedError, match=f"^sys.monitoring.{function}: ") as caught:
+                interpret(monitors, function, 3, *args, 1)
+            assert "\n" not in str(caught.value)
+            assert interpret(monitors, function, 3, *args, 0) is None
+        assert monitoring.get_events(3) == 0
+    finally:
+        monitoring.free_tool_id(3)
+
+
+def debugged() -> Any:
+    try:
+        return breakpoint()
+    except Exception as error:
+        return error
+
+
+@pytest.mark.parametrize("called", [debugged, breakpoint])
+def test_a_debugger_is_refused_in_one_line(
+    called: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "breakpointhook", sys.__breakpointhook__)
+    monkeypatch.delenv("PYTHONBREAKPOINT", raising=False)
+    monkeypatch.setattr(pdb, "set_trace", lambda: pdb.Pdb().set_trace())  # not that of pytest
+    with pytest.raises(UnsupportedError, match="^sys.settrace: .* cannot be traced; run") as caught:
+        interpret(called)
+    assert "\n" not in str(caught.value)
+
+
+def test_another_hook_for_debuggers_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "breakpointhook", sys.__breakpointhook__)
+    monkeypatch.setenv("PYTHONBREAKPOINT", "0")
+    assert interpret(debugged) is None
+    monkeypatch.setenv("PYTHONBREAKPOINT", f"{__name__}.answers")
+    assert interpret(debugged) == "hook"
+    monkeypatch.setattr(sys, "breakpointhook", lambda: "own")
+    assert interpret(debugged) == "own"
+
+
+def answers() -> str:
+    return "hook"
+
+
+def starts_a_thread() -> list[int]:
+    found: list[int] = []
+    thread = threading.Thread(target=found.append, args=(1,))
+    thread.start()
+    thread.join()
+    return found
+
+
+@pytest.fixture(params=["settrace", "setprofile"])
+def traced_threads(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of the function that has set a hook for all threads."""
+    watch = getattr(threading, request.param)
+    old = getattr(threading, request.param.replace("set", "get"))()
+    watch(lambda *event: None)
+    yield request.param
+    watch(old)
+
+
+def test_threads_with_a_trace_function_are_refused_where_they_start(traced_threads: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"^threading.{traced_threads}: a thread") as caught:
+        interpret(starts_a_thread)
+    assert "\n" not in str(caught.value)
+    getattr(threading, traced_threads)(None)
+    assert interpret(starts_a_thread) == [1]
+
+
+# ---- bytecode ----------------------------------------------------------------------------------
+
+
+def test_bytecode_that_is_not_run_is_no_exception_of_the_program() -> None:
+    unused = max(i for i, name in enumerate(dis.opname) if name == f"<{i}>")
+    body = bytes((unused, 0)) * 4
+    strange = FunctionType((lambda: 1).__code__.replace(co_code=body, co_name="strange"), {})
+    with pytest.raises(UnsupportedError):
+        interpret(careless_call, strange)
+    with pytest.raises(UnsupportedError):
+        interpret(strange)
+
+
+def careless_call(f: Any) -> Any:
+    try:
+        return f()
+    except Exception:
+        return "swallowed"
+
+
+def bytecode(*instructions: tuple[str, int]) -> FunctionType:
+    body = b"".join(bytes((dis.opmap[name], arg)) for name, arg in instructions)
+    return FunctionType((lambda: 1).__code__.replace(co_code=body, co_name="strange"), {})
+
+
+WRONG = {
+    "no bytecode": [],
+    "the bytecode runs past its end": [("RESUME", 0), ("NOP", 0)],
+    "a jump leads to the middle": [("RESUME", 0), ("JUMP_FORWARD", 200), ("RETURN_VALUE", 0)],
+    "the bytecode cannot be read": [("LOAD_CONST", 200), ("RETURN_VALUE", 0)],
+}
+
+
+@pytest.mark.parametrize("why", WRONG)
+def test_wrong_bytecode_is_refused_in_one_line(why: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"{why}.*; recompile") as caught:
+        interpret(careless_call, bytecode(*WRONG[why]))
+    assert "\n" not in str(caught.value)
