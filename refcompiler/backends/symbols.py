@@ -154,7 +154,14 @@ class TorchSymbols:
             )
             made = env.create_symintnode(found, hint=hint, source=source)
         self.theirs[symbol] = made.node.expr
+        self._expect(symbol)
         return made
+
+    def _expect(self, symbol: Any) -> None:
+        """The size that the user wants torch's compiler to take for the usual one."""
+        known = getattr(self.torch_env, "var_to_hint_override", None)
+        if symbol in self.env.expected and known is not None:
+            known[self.theirs[symbol]] = self.env.expected[symbol]
 
     def _tensor(self, value: Any, example: Any) -> Any:
         """The tensor itself, of which torch's converter knows what it is to be."""
@@ -201,6 +208,7 @@ class TorchSymbols:
             made = self.torch_env.create_unbacked_symfloat()
         self.theirs[symbol] = made.node.expr
         self.fresh.add(made.node.expr)
+        self._expect(symbol)
         return made
 
     def _with_examples(self, graph: torch.fx.GraphModule) -> torch.fx.GraphModule:

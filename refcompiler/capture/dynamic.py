@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import sympy
 import torch
 
 from refcompiler.ambient import outside_transformations
+from refcompiler.capture.marking.dimensions import Marks
 from refcompiler.errors import ConstraintViolationError
 from refcompiler.guards.kinds import Guard, TensorMeta
 from refcompiler.guards.sizes import Relations, SizedMeta
@@ -27,40 +28,8 @@ log = logging.getLogger("refcompiler.dynamic")
 
 #: Places whose numbers may become symbols: what a program was given, not what holds it together.
 _PLACES = frozenset("arg item member dict_item attr slot cell default kwdefault local".split())
+_MARKED, _NAMED, _FROM_THE_START = "marked", "dynamic_sources", "dynamic=True"
 _FIXED_ATTRIBUTES = frozenset(("maxlen", "start", "stop", "step"))
-
-
-class Marks(NamedTuple):
-    """What the user said of a tensor's dimensions, by torch's names for the attributes."""
-
-    dynamic: frozenset[int]
-    maybe: frozenset[int]
-    static: frozenset[int]
-    unbacked: frozenset[int]
-    ranges: dict[int, tuple[int, float]]
-
-    @staticmethod
-    def of(tensor: torch.Tensor) -> Marks | None:
-        found = tensor.__dict__ if hasattr(tensor, "__dict__") else {}
-        if not any(name.startswith("_dynamo_") for name in found):
-            return None
-
-        def dims(*names: str) -> frozenset[int]:
-            return frozenset(d for name in names for d in found.get(name) or ())
-
-        ranges = {}
-        for given in found.get("_dynamo_dynamic_range") or ():
-            low = 2 if given.min is None else max(given.min, 2)
-            ranges[given.dim] = (low, INF if given.max is None else given.max)
-        for dim, (low, high) in (found.get("_dynamo_unbacked_bounds") or {}).items():
-            ranges[dim] = (low or 0, INF if high is None else high)
-        return Marks(
-            dims("_dynamo_dynamic_indices"),
-            dims("_dynamo_weak_dynamic_indices"),
-            dims("_dynamo_static_indices"),
-            dims("_dynamo_unbacked_indices", "_dynamo_strict_unbacked_indices"),
-            ranges,
-        )
 
 
 class History:
@@ -106,9 +75,12 @@ class Sizes:
         self.env: ShapeEnv | None = None
         self.sources: dict[sympy.Symbol, Source] = {}
         self.inputs: dict[torch.fx.Node, tuple[sympy.Symbol, Any]] = {}  # by placeholder
-        self.strict: dict[sympy.Symbol, Source] = {}  # marked dynamic by the user
+        self.strict: dict[sympy.Symbol, Source] = {}  # the user allows no constant there
         self.refused = ""  # what the marks of the user's contradict
         self._by_size: dict[int, Any] = {}  # equal sizes are taken to stay equal
+        self._by_name: dict[Any, Any] = {}  # those that the user says are equal
+        self._told = 0  # relations that the log has had
+        self._fixed: set[sympy.Symbol] = set()  # and constants
         machine.recorder.captures_numbers = policy.scalars
         if policy.scalars or policy.shapes:
             self.environment()
@@ -131,7 +103,8 @@ class Sizes:
 
     def number(self, value: Any, source: Source) -> Any:
         """A symbol for an int or float from outside; None if it is to be a constant."""
-        if not self._wanted(source, value):
+        why = self._wanted(source, value)
+        if not why:
             return None
         env = self.environment()
         if type(value) is int:
@@ -144,34 +117,61 @@ class Sizes:
             return None
         self.machine.guard("TYPE", source, type(value))
         self._define(made, source)
-        self._say(source, value, made)
+        self._say(source, value, made, why)
         return made
 
-    def _wanted(self, source: Source, value: Any) -> bool:
+    def _wanted(self, source: Source, value: Any) -> str:
+        """Why a number is to be a symbol; nothing if it is not."""
         policy = self.policy
         if policy.dynamic is False and not policy.sources:
-            return False
+            return ""
         if source.kind not in _PLACES or source.key in _FIXED_ATTRIBUTES:
-            return False
+            return ""
         if self._named(source):
-            return True
+            return _NAMED
         if policy.dynamic is False or self._owned_by_module(source):
-            return False
+            return ""
         if policy.dynamic:
-            return True
-        return policy.automatic and policy.history.changes(_path(source), value)
+            return _FROM_THE_START
+        path = _path(source)
+        if policy.automatic and policy.history.changes(path, value):
+            return f"it was {policy.history.seen[path]} before"
+        return ""
 
-    def _named(self, source: Source) -> bool:
-        """``dynamic_sources``: names as users or torch write them, or regular expressions."""
+    def _named(self, source: Source, d: int | None = None) -> bool:
+        """``dynamic_sources``: names as users or torch write them, or regular expressions.
+
+        ``d``: of a dimension; entries that end in ``:N`` are about dimension ``N`` only.
+        """
         if not self.policy.sources:
             return False
-        name = str(source)
-        torch_name = re.sub(r"^(\w+)", r"L['\1']", name)
-        return any(
-            re.fullmatch(pattern.strip(), text) or pattern.strip() == text
-            for pattern in self.policy.sources.split(",")
-            for text in (name, torch_name)
-        )
+        name, torch_name = self._names(source)
+        for entry in self.policy.sources.split(","):
+            pattern = entry.strip()
+            chosen = re.fullmatch(r"(.*\S)\s*:\s*(\d+)", pattern)
+            if chosen is not None:
+                pattern = chosen[1]
+                if d is not None and int(chosen[2]) != d:
+                    continue
+            if pattern in (name, torch_name) or re.fullmatch(pattern, name):
+                return True
+            if re.match(pattern, torch_name):  # torch does not ask for the end
+                return True
+        return False
+
+    def _names(self, source: Source) -> tuple[str, str]:
+        """How the user and torch name a source."""
+        name, scope = str(source), "L"
+        if name.startswith("globals."):
+            name, scope = name.removeprefix("globals."), "G"
+        step: Source | None = source
+        while step is not None and step.kind != "closure":
+            step = step.parent
+        if step is not None and step.parent in self.machine.lazies:
+            function = self.machine.lazies[step.parent].value
+            variable = function.__code__.co_freevars[step.key]
+            name = variable + name.removeprefix(str(step))
+        return name, re.sub(r"^(\w+)", rf"{scope}['\1']", name)
 
     def _owned_by_module(self, source: Source) -> bool:
         owner: Any = source.parent
@@ -191,9 +191,12 @@ class Sizes:
         node = self.machine.recorder.add_number(str(symbol), made)
         self.inputs[node] = symbol, made
 
-    def _say(self, source: Source, value: Any, made: Any) -> None:
+    def _say(self, source: Source, value: Any, made: Any, why: str) -> None:
         file, line = self.machine.place()
-        log.info("%s becomes symbolic as %s (%s here) at %s:%d", source, made, value, file, line)
+        log.info(
+            "%s becomes symbolic as %s (%s here, %s) at %s:%d",
+            source, made, value, why, file, line,
+        )  # fmt: skip
 
     # ---- tensors ----------------------------------------------------------------------------
 
@@ -219,66 +222,105 @@ class Sizes:
         self.machine.guard("SIZED", source, SizedMeta(meta, shape, stride, self.sources))
         return self._fake(value, sizes, strides)
 
-    def _dims(self, value: torch.Tensor, source: Source, marks: Marks | None) -> dict[int, bool]:
-        """The dimensions that become symbols; whether each is the user's express wish."""
-        found: dict[int, bool] = {}
+    def _dims(self, value: torch.Tensor, source: Source, marks: Marks | None) -> dict[int, str]:
+        """The dimensions that become symbols, and why."""
+        found: dict[int, str] = {}
         policy = self.policy
-        named = self._named(source)
         path = _path(source)
         for d, size in enumerate(value.shape):
-            changes = policy.dynamic is None and policy.history.changes(
-                (path, value.dim(), "size", d), size
-            )
-            if marks is not None and d in marks.static:
-                continue
+            key = path, value.dim(), "size", d
+            changes = policy.dynamic is None and policy.history.changes(key, size)
             if marks is not None and d in (marks.dynamic | marks.unbacked):
-                found[d] = True
-            elif named or policy.dynamic or (changes and policy.automatic):
-                found[d] = False
+                found[d] = _MARKED
+            elif marks is not None and d in marks.static:
+                continue
+            elif self._named(source, d):
+                found[d] = _NAMED
+            elif policy.dynamic:
+                found[d] = _FROM_THE_START
+            elif changes and policy.automatic:
+                found[d] = f"it was {policy.history.seen[key]} before"
             elif marks is not None and d in marks.maybe:
-                found[d] = False
+                found[d] = "maybe_mark_dynamic"
         return found
 
     def _symbolic(
-        self, value: torch.Tensor, source: Source, dims: dict[int, bool], marks: Marks | None
+        self, value: torch.Tensor, source: Source, dims: dict[int, str], marks: Marks | None
     ) -> list[Any]:
-        env = self.environment()
         shape = self.machine.sources.make("attr", source, "shape")
         sizes: list[Any] = list(value.shape)
-        for d, strict in dims.items():
+        for d, why in dims.items():
             place = self.machine.sources.make("item", shape, d, str(d))
-            low, high = marks.ranges.get(d, (2, INF)) if marks is not None else (2, INF)
-            hint = sizes[d]
-            if marks is not None and d in marks.unbacked:
-                sizes[d] = self._unbacked(place, *marks.ranges.get(d, (0, INF)))
-                continue
-            if not strict and hint in self._by_size:
-                sizes[d] = self._by_size[hint]
-                continue
-            made = env.size(hint, int(low), high)
-            if type(made) is int:
-                if strict:
-                    self.refused = f"{place} is {hint}: 0 and 1 are always constants"
-                continue
-            if not low <= hint <= high:
-                self.refused = f"{place} is {hint}, not from {low} to {high}"
-                continue
-            sizes[d] = made
-            if strict:
-                self.strict[made.node.expr] = place
+            if marks is None or d not in (marks.dynamic | marks.unbacked):
+                sizes[d] = self._size(sizes[d], place, why)
+            elif d in marks.unbacked:
+                sizes[d] = self._unbacked(sizes[d], place, marks, d)
             else:
-                self._by_size[hint] = made
-            self._define(made, place)
-            self._say(place, hint, made)
+                sizes[d] = self._marked(sizes[d], place, marks, d)
         return sizes
 
-    def _unbacked(self, place: Source, low: int, high: float) -> Any:
+    def _size(self, hint: int, place: Source, why: str) -> Any:
+        """A size that may still turn out to be a constant; equal ones are taken to be the same."""
+        if hint in self._by_size:
+            return self._by_size[hint]
+        made = self.environment().size(hint)
+        if type(made) is not int:
+            self._by_size[hint] = made
+            self._define(made, place)
+            self._say(place, hint, made, why)
+        return made
+
+    def _marked(self, hint: int, place: Source, marks: Marks, d: int) -> Any:
+        """A size that the user wants to be a symbol."""
+        low, high = marks.ranges.get(d, (2, INF))
+        if hint < 2:
+            self._refuse(f"{place} is {hint} here: 0 and 1 are always constants")
+            return hint
+        if not low <= hint <= high:
+            self._refuse(f"{place} is {hint} here, and marked as {_interval(low, high)}")
+            return hint
+        env = self.environment()
+        made = env.size(hint, int(low), high)
+        self.strict[made.node.expr] = place
+        self._hint(made, marks, d)
+        self._define(made, place)
+        self._say(place, hint, made, _MARKED)
+        return made
+
+    def _refuse(self, why: str) -> None:
+        file, line = self.machine.place()
+        self.refused = f"{why} ({file}:{line})"
+
+    def _hint(self, made: Any, marks: Marks, d: int) -> None:
+        if d in marks.hints:
+            made.node.shape_env.expected[made.node.expr] = marks.hints[d]
+
+    def _unbacked(self, size: int, place: Source, marks: Marks, d: int) -> Any:
         """A size of which nothing is known at capture, though an input has it."""
+        name = marks.names.get(d)
+        low, high = marks.ranges.get(d, (0, INF))
+        if not low <= size <= high:
+            self._refuse(f"{place} is {size} here, and marked as {_interval(low, high)}")
+            return size
+        if name is not None and name in self._by_name:
+            made, other, first = self._by_name[name]
+            if other != size:
+                self._refuse(f"{place} is {size} and {first} is {other}, though both are {name!r}")
+            return made
         env = self.environment()
         made = env.create_unbacked_symint()
         env.pending_fresh_unbacked_symbols.clear()
-        env._constrain_range_for_size(made.node.expr, low, None if high == INF else int(high))
+        symbol = made.node.expr
+        env._constrain_range_for_size(symbol, int(low), None if high == INF else int(high))
+        if d in marks.ranges:
+            env.initial[symbol] = Range(low, high)
+        if d in marks.strict:
+            self.strict[symbol] = place
+        if name is not None:
+            self._by_name[name] = made, size, place
+        self._hint(made, marks, d)
         self._define(made, place)
+        self._say(place, "not to be known", made, _MARKED)
         return made
 
     def _changing_strides(self, value: torch.Tensor, source: Source) -> set[int]:
@@ -307,7 +349,7 @@ class Sizes:
                 place = self.machine.sources.make("item", place, d, str(d))
                 strides[d] = made = env.size(given[d])
                 self._define(made, place)
-                self._say(place, given[d], made)
+                self._say(place, given[d], made, "a stride of its own")
             if value.shape[d] != 1 or type(sizes[d]) is not int:
                 extent, extent_hint = strides[d] * sizes[d], given[d] * value.shape[d]
         return strides
@@ -357,6 +399,9 @@ class Sizes:
                 found.append(self._guard(condition, ("", 0), source))
         for relation in env.relations:
             found.append(self._guard(relation.condition, relation.place, None))
+        for guard in found[len(found) - len(env.relations) + self._told :]:
+            log.info("decided that %s at %s:%d", guard.expected, *guard.place)
+        self._told = len(env.relations)
         return found
 
     def _limits(self, symbol: sympy.Symbol) -> list[Any]:
@@ -382,13 +427,18 @@ class Sizes:
         for symbol, (value, (file, line)) in env.fixed.items():
             place = self.strict.get(symbol)
             source = self.sources.get(symbol)
-            if source is not None:
+            if source is not None and symbol not in self._fixed:
+                self._fixed.add(symbol)
                 log.info("%s is specialised to %s at %s:%d", source, value, file, line)
             if place is not None:
                 raise ConstraintViolationError(
                     f"{place} is marked dynamic, but the program makes it {value} at "
                     f"{file}:{line}; use maybe_mark_dynamic, or change that line"
                 )
+
+
+def _interval(low: float, high: float) -> str:
+    return f"at least {low}" if high == INF else f"from {low} to {high}"
 
 
 def expression(value: Any) -> Any:

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
+
+
+def _given(name: str) -> str:
+    """What the environment says, for this compiler or for torch's."""
+    own = os.environ.get(f"REFCOMPILER_{name}")
+    return os.environ.get(f"TORCH_COMPILE_{name}", "") if own is None else own
 
 
 @dataclass
@@ -22,10 +29,12 @@ class Config:
 
     ``automatic_dynamic_shapes``: under ``dynamic=None`` a size or number that differs at a later
     compilation becomes a symbol. ``dynamic_sources``: names of arguments and attributes, joined by
-    commas, that are symbols from the start (regular expressions, as ``x`` or torch's ``L['x']``).
-    ``capture_scalar_outputs``: ``item()`` does not end a graph.
+    commas, that are symbols from the start, whatever ``dynamic`` says (regular expressions, as
+    ``x`` or torch's ``L['x']``; with ``:N`` only dimension ``N``); to begin with, what the
+    environment has as ``REFCOMPILER_DYNAMIC_SOURCES`` or ``TORCH_COMPILE_DYNAMIC_SOURCES``.
+    ``capture_scalar_outputs``: ``item()`` does not end a graph; nor does it under ``fullgraph``.
     ``capture_dynamic_output_shape_ops``: nor does an operator whose result's size depends on data,
-    such as ``nonzero``.
+    such as ``nonzero``; nor under ``fullgraph``.
     ``job_id``: the job under which such decisions are kept on disk, instead of the environment's
     ``REFCOMPILER_JOB_ID`` or ``TORCH_COMPILE_JOB_ID``; see :mod:`refcompiler.runtime.profile`.
     """
@@ -37,7 +46,7 @@ class Config:
     automatic_dynamic_shapes: bool = True
     capture_scalar_outputs: bool = False
     capture_dynamic_output_shape_ops: bool = False
-    dynamic_sources: str = ""
+    dynamic_sources: str = field(default_factory=lambda: _given("DYNAMIC_SOURCES"))
     job_id: str = ""
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -286,8 +286,8 @@ class Site:
             self.dynamic,
             config.automatic_dynamic_shapes,
             config.dynamic_sources,
-            config.capture_scalar_outputs,
-            config.capture_dynamic_output_shape_ops,
+            config.capture_scalar_outputs or self.fullgraph,
+            config.capture_dynamic_output_shape_ops or self.fullgraph,
             self.history,
         )
 

@@ -36,6 +36,7 @@ class ShapeEnv:
         self.hints: dict[sympy.Symbol, int | float] = {}
         self.initial: dict[sympy.Symbol, Range] = {}  # the ranges that the symbols were made with
         self.fixed: dict[sympy.Symbol, tuple[Any, tuple[str, int]]] = {}  # value, and where
+        self.expected: dict[sympy.Symbol, int] = {}  # what backends take for a size, not its hint
         self.on_assertion: Callable[[Assertion], None] | None = None
         self._recorded: set[Any] = set()
         self._replacements: dict[Any, Any] = {}

@@ -10,7 +10,9 @@ from torch.fx.experimental import symbolic_shapes
 
 from refcompiler.capture.arithmetic import decided
 from refcompiler.capture.calls import Calls
-from refcompiler.capture.models.registry import model, named
+from refcompiler.capture.marking.dimensions import mark_static
+from refcompiler.capture.models.registry import late, model, named
+from refcompiler.capture.signals import Break
 
 
 def _answering(method: str) -> Callable:
@@ -39,6 +41,18 @@ def _known_false(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
         return not m.truth(condition)
     node = condition.node
     return node.shape_env.knowledge.decide(node.expr) is False
+
+
+@late("torch._dynamo.decorators.mark_static")
+@model(mark_static)
+def _mark_static(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> None:
+    """In compiled code: the sizes become constants."""
+    given = dict(zip(("t", "index"), map(m.force, args), strict=False))
+    given |= {k: m.force(v) for k, v in kwargs.items()}
+    t, index = given.get("t"), given.get("index")
+    if not issubclass(type(t), torch.Tensor) or set(given) - {"t", "index"}:
+        raise Break("operation-not-modelled", "mark_static of something that is no tensor")
+    m.sizes.plain(t.size() if index is None else t.size(index))
 
 
 def _natively(function: Callable) -> Callable:

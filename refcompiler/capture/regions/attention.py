@@ -107,6 +107,3 @@ def _annotate(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     return made
 
 
-@late("torch._dynamo.decorators.mark_static")
-def _mark_static(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> None:
-    """What attention says about its operands, which are static as long as nothing else is known."""

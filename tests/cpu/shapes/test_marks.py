@@ -121,6 +121,162 @@ def test_the_log_names_dimensions_and_lines(caplog: Any) -> None:
     with caplog.at_level(logging.INFO, logger="refcompiler.dynamic"):
         refcompiler.compile(function, backend="eager", dynamic=True)(torch.ones(3, 4), 5)
     text = caplog.text
-    assert "x.shape[0] becomes symbolic as s0 (3 here)" in text
-    assert "k becomes symbolic as n0 (5 here)" in text
+    assert "x.shape[0] becomes symbolic as s0 (3 here, dynamic=True) at" in text
+    assert "k becomes symbolic as n0 (5 here, dynamic=True) at" in text
     assert "x.shape[0] is specialised to 3 at" in text and "test_marks.py" in text
+
+
+@BOTH
+def test_the_last_mark_of_what_has_two_is_dynamic(marks: ModuleType) -> None:
+    x = torch.ones(5, 4)
+    marks.mark_static(x)
+    marks.mark_dynamic(x, 0)
+    assert captures(twice, x, torch.ones(7, 4), torch.ones(7, 5), dynamic=True) == 2
+
+
+@BOTH
+def test_sizes_outside_the_limits_are_refused_with_the_line(marks: ModuleType) -> None:
+    x = torch.ones(9, 4)
+    marks.mark_dynamic(x, 0, min=3, max=8)
+    with pytest.raises(
+        ConstraintViolationError,
+        match=r"x.shape\[0\] is 9 here, and marked as from 3 to 8 \(.*test_marks.py:\d+\)$",
+    ):
+        refcompiler.compile(twice, backend="eager")(x)
+
+
+@BOTH
+def test_what_torchs_compilers_are_told_to_expect(marks: ModuleType) -> None:
+    seen: list[Any] = []
+
+    def backend(graph: Any, inputs: list[Any]) -> Any:
+        size = next(value for value in inputs if isinstance(value, torch.SymInt))
+        env = size.node.shape_env
+        seen.append((size.node.hint, dict(env.var_to_hint_override).get(size.node.expr)))
+        return graph.forward
+
+    for mark in (marks.mark_dynamic, marks.mark_unbacked):
+        x = torch.ones(5, 4)
+        mark(x, 0, hint_override=64)
+        refcompiler.reset()
+        assert torch.equal(refcompiler.compile(twice, backend=backend)(x)[0], x * 2)
+    assert seen == [(5, 64), (None, 64)]
+
+
+@BOTH
+def test_limits_of_unbacked_sizes(marks: ModuleType) -> None:
+    def function(x: Any) -> Any:
+        return (x * 2 if x.shape[0] > 1 else x), x.shape
+
+    x = torch.ones(5, 4)
+    marks.mark_unbacked(x, 0, min=2, max=8)
+    assert captures(function, x, torch.ones(8, 4), torch.ones(2, 4)) == 1
+    assert captures(function, torch.ones(1, 4)) == 2
+    (reason,) = counters.reasons("recompiles")
+    assert "x.shape[0] >= 2" in reason
+
+
+@BOTH
+def test_unbacked_sizes_of_one_name(marks: ModuleType) -> None:
+    def function(x: Any, y: Any) -> Any:
+        return x + y if x.shape[0] == y.shape[0] else x
+
+    def pair(n: int, m: int) -> tuple[torch.Tensor, torch.Tensor]:
+        made = torch.ones(n, 4), torch.ones(m, 4)
+        for t in made:
+            marks.mark_unbacked(t, 0, shape_id="batch")
+        return made
+
+    compiled = refcompiler.compile(function, backend="eager")
+    calls = [pair(5, 5), pair(1, 1), pair(7, 7)]
+    for x, y in calls:
+        assert torch.equal(compiled(x, y), function(x, y))
+    assert refcompiler.counters()["captures"] == 1 and refcompiler.counters()["breaks"] == 0
+    match = r"y.shape\[0\] is 2 and x.shape\[0\] is 5, though both are 'batch'"
+    with pytest.raises(ConstraintViolationError, match=match):
+        compiled(*pair(5, 2))
+
+
+@BOTH
+def test_strictly_unbacked(marks: ModuleType) -> None:
+    def function(x: Any) -> Any:
+        return x + torch.ones(5, 4), x.shape
+
+    x = torch.ones(5, 4)
+    marks.mark_unbacked(x, 0, strict=True)
+    with pytest.raises(ConstraintViolationError, match=r"x.shape\[0\] is marked .* makes it 5 at"):
+        refcompiler.compile(function, backend="eager")(x)
+    y = torch.ones(5, 4)
+    marks.mark_unbacked(y, 0)
+    assert torch.equal(refcompiler.compile(function, backend="eager")(y)[0], y + 1)
+
+
+@BOTH
+def test_static_in_compiled_code_and_classes(marks: ModuleType) -> None:
+    def function(x: Any) -> Any:
+        marks.mark_static(x, 0)
+        return x * 2, x.shape
+
+    assert captures(function, torch.ones(5, 4), torch.ones(5, 6), torch.ones(7, 4), dynamic=True) == 2
+    assert refcompiler.counters()["breaks"] == 0
+
+    class Scaled(torch.nn.Module):
+        def __init__(self, k: int):
+            super().__init__()
+            self.k = k
+
+        def forward(self, x: Any) -> Any:
+            return x * self.k, x.shape
+
+    assert marks.mark_static(Scaled) is Scaled
+    refcompiler.reset()
+    for k in (3, 4):
+        module = Scaled(k)
+        found, _ = refcompiler.compile(module, backend="eager", dynamic=True)(torch.ones(2))
+        assert torch.equal(found, torch.ones(2) * k)
+    assert refcompiler.counters()["captures"] == 2
+
+
+@pytest.mark.parametrize("named, expected", [("x:0", 2), ("L['x']:1", 2), ("x:0, x:1", 1)])
+def test_dynamic_sources_of_one_dimension(named: str, expected: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr(refcompiler.config, "dynamic_sources", named)
+    calls = (torch.ones(5, 4), torch.ones(6, 4), torch.ones(6, 7))
+    calls = calls if "0" in named else (calls[0], torch.ones(5, 7), calls[2])
+    assert captures(twice, *calls, dynamic=False) == expected
+
+
+@pytest.mark.parametrize("name", ["REFCOMPILER_DYNAMIC_SOURCES", "TORCH_COMPILE_DYNAMIC_SOURCES"])
+def test_dynamic_sources_of_the_environment(name: str, monkeypatch: Any) -> None:
+    monkeypatch.setenv(name, "x")
+    assert type(refcompiler.config)().dynamic_sources == "x"
+
+
+FACTOR = 3
+
+
+@pytest.mark.parametrize("named", [r"module.k,FACTOR", r"L\['module'\]\.k, G['FACTOR']"])
+def test_sources_name_globals_closures_and_modules_too(named: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(refcompiler.config, "dynamic_sources", named)
+    module = torch.nn.Module()
+    module.k = 3  # type: ignore[assignment]
+
+    def function(x: Any) -> Any:
+        return x * module.k * FACTOR, x.shape  # type: ignore[operator]
+
+    compiled = refcompiler.compile(function, backend="eager", dynamic=False)
+    for k in (3, 4, 5):
+        module.k = k  # type: ignore[assignment]
+        monkeypatch.setitem(globals(), "FACTOR", k + 2)
+        assert torch.equal(compiled(torch.ones(2))[0], torch.ones(2) * k * (k + 2))
+    assert refcompiler.counters()["captures"] == 1
+
+
+def test_the_log_tells_decisions_and_what_changed(caplog: Any) -> None:
+    def function(x: Any) -> Any:
+        return (x * 2 if x.shape[0] > 3 else x), x.shape
+
+    with caplog.at_level(logging.INFO, logger="refcompiler.dynamic"):
+        captures(function, torch.ones(5, 4), torch.ones(6, 4))
+    assert "x.shape[0] becomes symbolic as s0 (6 here, it was 5 before) at" in caplog.text
+    assert "decided that (x.shape[0] > 3) at" in caplog.text
+    assert "test_marks.py:" in caplog.text
