@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sympy
+import torch
 
+from refcompiler.guards.tensors import TensorMeta, device_text
 from refcompiler.shapes.text import compiled, python
 
 if TYPE_CHECKING:
-    from refcompiler.guards.kinds import TensorMeta
     from refcompiler.guards.sources import Source
 
 
@@ -61,11 +62,11 @@ def sized_text(v: str, want: SizedMeta, constant: Callable[[Any], str]) -> str:
     return " and ".join(
         [
             f"type({v}) is {constant(meta.cls)}",
-            f"{v}.dtype is {constant(meta.dtype)}",
             f"{v}.shape == {_listed(want.sizes, want)}",
-            f"{v}.stride() == {_listed(want.strides, want)}",
+            f"{v}.dtype is {constant(meta.dtype)}",
             f"{v}.requires_grad is {meta.requires_grad}",
-            f"{v}.device == {constant(meta.device)}",
+            f"{v}.stride() == {_listed(want.strides, want)}",
+            device_text(v, meta.device, constant),
             f"{v}.is_conj() is {meta.conj}",
             f"{v}.is_neg() is {meta.neg}",
         ]
@@ -80,8 +81,10 @@ def _values(expressions: tuple[Any, ...], values: Mapping[sympy.Symbol, Any]) ->
     return tuple(found)
 
 
-def sized_check(value: Any, want: SizedMeta, of: Callable[[Any], TensorMeta]) -> bool:
-    found = of(value)
+def sized_check(value: Any, want: SizedMeta) -> bool:
+    if not isinstance(value, torch.Tensor):
+        return False
+    found = TensorMeta.of(value)
     sizes, strides = _values(want.sizes, want.symbols), _values(want.strides, want.symbols)
     return found == want.meta._replace(shape=sizes, stride=strides)
 
