@@ -34,6 +34,7 @@ from refcompiler.capture.policy import (
     LEAF_MODULES,
     SPEAKING_MODULES,
     WHOLE_MODULES,
+    WHOLE_UPDATES,
     is_operation,
 )
 from refcompiler.capture.signals import Break, Restart
@@ -286,7 +287,9 @@ class Calls(Instances):
         if flags & GENERATOR:
             return self.make_generator(new)
         self.push(frame, new)
-        if home in WHOLE_MODULES:
+        if home in WHOLE_MODULES or (
+            module.startswith("torch.optim.") and code.co_name.startswith(WHOLE_UPDATES)
+        ):
             self.whole.append((new, self.steps))
         return CALLED
 

@@ -7,11 +7,13 @@ to it that they give their dtype to nothing.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from refcompiler.capture.models.registry import operation
+from refcompiler.capture.policy import operation_name
 from refcompiler.capture.signals import Break
 
 
@@ -36,16 +38,74 @@ def arithmetic(m: Any, function: Callable, a: Any, b: Any) -> Any:
 
 
 _PLAIN = (operator.add, operator.sub, operator.mul, operator.truediv)
+_INPLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
 
 
 def _with_scalar(floats: Any, function: Callable, a: Any, b: Any) -> Any:
-    """A tensor of no dimension takes a Python float in its own dtype."""
-    for number, other in ((a, b), (b, a)):
-        if id(number) in floats and issubclass(type(other), torch.Tensor):
-            if other.dim() or not other.is_floating_point() or function not in _PLAIN:
-                return NotImplemented
-            cast = number.to(other.dtype)
-            if number is a and function is operator.truediv:
-                return other.reciprocal() * cast  # as torch divides a number by a tensor
-            return function(cast, b) if number is a else function(a, cast)
+    """A tensor of no dimension takes a Python float in its own dtype.
+
+    So does one with dimensions, where torch asks only it for the dtype of the result.
+    """
+    if id(b) in floats and _is_scalar(a) and function in (*_PLAIN, *_INPLACE):
+        found = function(a.view(1), b)
+        return a if function in _INPLACE else found.view(())
+    if id(a) in floats and _is_scalar(b) and function in _PLAIN:
+        other = b.view(1)
+        if function is operator.truediv:  # as torch divides a number by a tensor
+            return (other.reciprocal() * a).view(())
+        return function(a, other).view(())
     return NotImplemented
+
+
+def _is_scalar(value: Any) -> bool:
+    return (
+        issubclass(type(value), torch.Tensor)
+        and not value.dim()
+        and value.is_floating_point()
+        and not (torch.is_grad_enabled() and value.requires_grad and value.is_leaf)
+    )
+
+
+#: Methods that take a number as the operators do.
+_METHODS = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "add_": operator.iadd,
+    "sub_": operator.isub,
+    "mul_": operator.imul,
+    "div_": operator.itruediv,
+}
+
+
+@operation(*_METHODS)
+def _method(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+    floats = m.recorder.floats
+    if not floats or kwargs or len(args) != 2:
+        return NotImplemented
+    a, b = [m.force(value) for value in args]
+    if id(b) not in floats or id(a) in floats:
+        return NotImplemented
+    return _with_scalar(floats, _METHODS[operation_name(function)], a, b)
+
+
+@operation(*[f"_foreach_{name}" for name in _METHODS])
+def _foreach(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """Over a list of numbers torch works on one tensor after the other."""
+    floats = m.recorder.floats
+    if not floats or kwargs or len(args) != 2:
+        return NotImplemented
+    tensors, numbers = [m.force(value) for value in args]
+    if type(numbers) not in (list, tuple) or len(numbers) != len(tensors):
+        return NotImplemented
+    if not any(id(b) in floats and _is_scalar(a) for a, b in zip(tensors, numbers, strict=True)):
+        return NotImplemented
+    name = operation_name(function).removeprefix("_foreach_")
+    found = []
+    for a, b in zip(tensors, numbers, strict=True):
+        made = NotImplemented
+        if id(b) in floats:
+            made = _with_scalar(floats, _METHODS[name], a, b)
+        found.append(getattr(a, name)(b) if made is NotImplemented else made)
+    return None if name.endswith("_") else found

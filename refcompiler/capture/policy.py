@@ -152,6 +152,9 @@ WHOLE_MODULES = (INTERPRETED_MODULES - {"torch._dynamo.external_utils"}) | {
 #: And these functions of them.
 INTERPRETED_FUNCTIONS = ("torch.random.fork_rng",)
 
+#: So is the update of all parameters by one of ``torch.optim``'s rules: functions of these names.
+WHOLE_UPDATES = ("_single_tensor_", "_multi_tensor_", "_fused_")
+
 #: Python functions of these modules of the standard library run natively: they read and write,
 #: or keep state that nothing guards.
 SPEAKING_MODULES = frozenset(

@@ -8,6 +8,7 @@ graph ends before it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from refcompiler.capture.signals import Break
 from refcompiler.capture.values import is_changed
 
 _EXACT = (torch.float32, torch.float64)
+_REDUCED = (torch.float16, torch.bfloat16)
 
 
 # ---- state ------------------------------------------------------------------------------------
@@ -47,19 +49,21 @@ def _init_group(original: Callable) -> Callable:
         if not _has_state(optimizer, outside.value):
             if id(optimizer.state) in m.external:
                 raise Break("disabled-function", why)
-            lists: list[list] = [[] for _ in args[2:]]
-            with torch._C.DisableTorchFunction(), _disable_current_modes():
-                original(optimizer, outside.value, *lists)
+            # The step comes to all groups, whose parameters share one dict of states.
+            for other in optimizer.param_groups:
+                lists: list[list] = [[] for _ in args[2:]]
+                with torch._C.DisableTorchFunction(), _disable_current_modes():
+                    original(optimizer, other, *lists)
         return m.call_function(frame, original, args, kwargs)
 
     return run
 
 
-def _optimizers(cls: type) -> list[type]:
+def _classes(cls: type) -> list[type]:
     found = [cls]
     below: list[type] = type.__subclasses__(cls)
     for derived in below:
-        found += _optimizers(derived)
+        found += _classes(derived)
     return found
 
 
@@ -71,7 +75,7 @@ def _plain(function: Any) -> Any:
 # Once torch's compiler is imported, classes that inherit the method have it as their own too.
 _METHODS = {
     _plain(cls.__dict__.get("_init_group")): cls
-    for cls in _optimizers(torch.optim.Optimizer)
+    for cls in _classes(torch.optim.Optimizer)
     if cls.__module__.startswith("torch.optim.")
 }
 for _function in _METHODS:
@@ -85,10 +89,43 @@ def _search(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     raise Break("disabled-function", "LBFGS.step")
 
 
+_sgd_of_lists: Any = sys.modules["torch.optim.sgd"].__dict__["_multi_tensor_sgd"]
+
+
+@model(_sgd_of_lists)
+def _sgd(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """Where it is compiled it multiplies by a rate in a tensor first, which rounds differently."""
+    if issubclass(type(m.force(kwargs.get("lr"))), torch.Tensor):
+        raise Break("data-dependent-value", "Tensor.item")
+    return m.call_function(frame, _sgd_of_lists, args, kwargs)
+
+
 @model(torch.optim.Optimizer.zero_grad)
 def _zero_grad(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    if len(args) == 1 and m.force(kwargs.get("set_to_none", True)) is True:
+        return m.call_function(frame, _without_gradients, args, {})
     plain = getattr(torch.optim.Optimizer.zero_grad, "__wrapped__")  # noqa: B009
     return m.call_function(frame, plain, args, kwargs)
+
+
+def _without_gradients(optimizer: Any) -> None:
+    """The method for ``set_to_none``, which does not ask which gradients there are.
+
+    By index, since who goes over a list looks into all that is in it, the rates too.
+    """
+    for i in range(len(optimizer.param_groups)):
+        for parameter in optimizer.param_groups[i]["params"]:
+            parameter.grad = None
+
+
+def _schedule(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """Its numbers are others at each call, and no tensors."""
+    raise Break("disabled-function", "the step of a scheduler of learning rates")
+
+
+for _cls in _classes(torch.optim.lr_scheduler.LRScheduler):  # all of torch's are below it
+    if _cls.__module__ == "torch.optim.lr_scheduler" and "step" in _cls.__dict__:
+        model(_plain(_cls.__dict__["step"]))(_schedule)
 
 
 @model(torch._C._group_tensors_by_device_and_dtype)
@@ -135,6 +172,7 @@ def _addcdiv(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
     if not issubclass(type(value), torch.Tensor) or value.dim() or value.requires_grad:
         return NotImplemented
     tensor, a, b = [m.force(a) for a in args]
+    _check_quotient(tensor, a, b, value)
     return _add_quotient(tensor, a, b, value)
 
 
@@ -145,15 +183,30 @@ def _foreach_addcdiv(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> 
         return NotImplemented
     if not any(issubclass(type(value), torch.Tensor) for value in given[3]):
         return NotImplemented
-    for tensor, a, b, value in zip(*given, strict=True):
-        _add_quotient(tensor, a, b, value)
+    for parts in zip(*given, strict=True):
+        _check_quotient(*parts)
+    for parts in zip(*given, strict=True):
+        _add_quotient(*parts)
     return None
 
 
-def _add_quotient(tensor: torch.Tensor, a: torch.Tensor, b: torch.Tensor, value: Any) -> Any:
-    """``tensor.addcdiv_(a, b, value=value)`` in the order in which torch's kernel computes it."""
+def _check_quotient(tensor: torch.Tensor, a: torch.Tensor, b: torch.Tensor, value: Any) -> None:
     scalar = not issubclass(type(value), torch.Tensor) or not value.dim()
     differentiates = torch.is_grad_enabled() and any(t.requires_grad for t in (tensor, a, b))
-    if tensor.dtype not in _EXACT or not tensor.dim() or not scalar or differentiates:
+    alike = tensor.dtype is a.dtype is b.dtype and tensor.dtype in (*_EXACT, *_REDUCED)
+    if not alike or not scalar or differentiates:
         raise Break("data-dependent-value", "addcdiv_")
-    return tensor.add_(a.mul(value).div(b))
+
+
+def _add_quotient(tensor: torch.Tensor, a: torch.Tensor, b: torch.Tensor, value: Any) -> Any:
+    """``tensor.addcdiv_(a, b, value=value)`` in the order in which torch's kernel computes it.
+
+    That works on single precision where the tensors have less.
+    """
+    working = tensor.dtype if tensor.dtype in _EXACT else torch.float32
+    if issubclass(type(value), torch.Tensor):
+        value = value.to(working)
+    quotient = a.to(working).mul(value).div(b.to(working))
+    if working is tensor.dtype:
+        return tensor.add_(quotient)
+    return tensor.copy_(tensor.to(working).add(quotient))

@@ -49,6 +49,45 @@ _MADE = {
     "adadelta": _training(lambda p: O.Adadelta(p, 0.1)),
     "adamax": _training(lambda p: O.Adamax(p, 0.1)),
 }
+_MADE |= {
+    "nadam": _training(lambda p: O.NAdam(p, 0.1)),
+    "nadam_foreach": _training(lambda p: O.NAdam(p, 0.1, foreach=True)),
+    "nadam_rate_in_a_tensor": _training(lambda p: O.NAdam(p, torch.tensor(0.1))),
+    "two_groups": _training(lambda p: O.Adam([{"params": [q]} for q in p], 0.1)),
+    # Their rules branch on their state, so that the update is one break, and no graph.
+    "asgd": _training(lambda p: O.ASGD(p, 0.1), graphs=2, breaks=4),
+    "radam_foreach": _training(lambda p: O.RAdam(p, 0.1, foreach=True), graphs=2, breaks=4),
+    "sgd_rate_in_a_tensor": _training(
+        lambda p: O.SGD(p, torch.tensor(0.1), foreach=True), graphs=2, breaks=4
+    ),
+}
+
+
+def _scalars(make):
+    """Parameters without dimensions, and those of few bits, take the counts' numbers too."""
+
+    def case():
+        ps = [torch.randn(s, dtype=d) for s in ((), (7,)) for d in (torch.float32, torch.bfloat16)]
+        optimizer = make([p.requires_grad_() for p in ps])
+
+        def gradients():
+            for p in ps:
+                p.grad = torch.randn_like(p)
+
+        def f():
+            optimizer.step()
+
+        return f, [gradients, (), gradients, (), gradients, ()], [ps, optimizer.state]
+
+    return case, {"graphs": 1, "breaks": 2}
+
+
+_MADE |= {
+    f"scalars_{cls.__name__.lower()}_{foreach}": _scalars(
+        lambda p, cls=cls, foreach=foreach: cls(p, 0.1, foreach=foreach)
+    )
+    for cls, foreach in [(O.Adamax, True), (O.NAdam, True), (O.NAdam, False), (O.AdamW, True)]
+}
 for _name, (_case, _expected) in _MADE.items():
     _case.__name__ = _name
     cases(**_expected)(_case)
@@ -69,7 +108,7 @@ def a_parameter_of_no_dimension():
     return f, [(t(4, 3),) for _ in range(3)], [m]
 
 
-@cases(graphs=2, recompiles=1)
+@cases()
 def zero_grad_only():
     m = nn.Linear(3, 2)
     optimizer = O.SGD(m.parameters(), 0.1)
@@ -79,6 +118,40 @@ def zero_grad_only():
         return m(x)
 
     return f, [(t(4, 3),), (t(4, 3),)], [m]
+
+
+@cases(graphs=2, breaks=4, recompiles=1)
+def rate_scheduled():
+    """One graph for the first rate, one for any other; the scheduler itself is a break."""
+    p = torch.ones(3, requires_grad=True)
+    optimizer = O.SGD([p], 0.1)
+    scheduler = O.lr_scheduler.ExponentialLR(optimizer, 0.9)
+
+    def gradients():
+        p.grad = torch.randn(3)
+
+    def f():
+        optimizer.step()
+        scheduler.step()
+
+    return f, [gradients, (), gradients, (), gradients, ()], [p, optimizer.param_groups]
+
+
+@cases(graphs=2, breaks=3)
+def closure_asked_for_the_loss():
+    p = torch.ones(3, requires_grad=True)
+    optimizer = O.SGD([p], 0.1)
+
+    def f(x):
+        def closure():
+            optimizer.zero_grad()
+            loss = ((p - x) ** 2).sum()
+            loss.backward()
+            return loss
+
+        return optimizer.step(closure)
+
+    return f, [(t(3),) for _ in range(3)], [p]
 
 
 @cases(graphs=2, breaks=1)
