@@ -1,104 +1,337 @@
 """Fake results of common operators by their own rules, which are quicker than torch's stand-ins.
 
-A rule answers for arguments that are plainly right, and with None for all else: then torch is
-asked, which knows the rest and raises what is to be raised.
+Sizes and dtypes are what the specification's rows say, and where a result lies is what eager does
+for that kind of operator. A rule answers for arguments that are plainly right, and with None for
+all else: then torch is asked, which knows the rest and raises what is to be raised.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from refcompiler.fake_results import Output, Result
-from specs import strides
+from refcompiler.fake_views import VIEWS, Seen
+from specs import dtypes, strides
+from specs.dtypes import TensorType
+from specs.operators import OPERATORS, Operator
+
+Rule = Callable[[Sequence, Mapping], Result | None]
 
 _aten = torch.ops.aten
+_DTYPES = {name: getattr(torch, name) for name in dtypes.ALL}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _FLOATS = (torch.float32, torch.float64)
+#: Where Python numbers of any size do no harm.
+_WIDE = ("int64", *[_NAMES[dtype] for dtype in _FLOATS])
+_REFUSED = (TypeError, ValueError, IndexError)
+
+_RULES: dict[Any, Rule | None] = {}
 
 
-def by_rule(func: Any, args: Sequence, kwargs: Any) -> Result | None:
+def by_rule(func: Any, args: Sequence, kwargs: Mapping | None) -> Result | None:
     """What ``func`` gives; None where no rule says it."""
-    rule = _RULES.get(func)
-    return None if rule is None or kwargs else rule(*args)
+    try:
+        rule = _RULES[func]
+    except KeyError:
+        rule = _RULES[func] = _rule_of(func)
+    if rule is None:
+        return None
+    try:
+        return rule(args, kwargs or {})
+    except _REFUSED:
+        return None
 
 
-def _view(tensor: Any, shape: Any) -> Result | None:
-    if not _static(tensor) or not all(type(n) is int and n >= -1 for n in shape):
+def _rule_of(func: Any) -> Rule | None:
+    if func in VIEWS:
+        return _of_view(VIEWS[func])
+    row = OPERATORS.get(str(func))
+    if row is None:
         return None
-    if tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor():  # so is its view
-        return None
-    if torch.is_inference_mode_enabled():  # a view of a tensor from before is no inference tensor
-        return None
-    size, count = list(shape), math.prod(tensor.shape)
-    if -1 in size:
-        known = -math.prod(size)
-        if size.count(-1) > 1 or not known or count % known:
+    if row.kind == "pointwise" and row.strides((), {}) is not None:
+        return _of_row(func, row, row.strides)
+    layout = _LAYOUTS.get(func)
+    return None if layout is None else _of_row(func, row, layout)
+
+
+# ---- views --------------------------------------------------------------------------------------
+
+
+def _of_view(rule: Callable) -> Rule:
+    def answer(args: Sequence, kwargs: Mapping) -> Result | None:
+        t = args[0]
+        if kwargs or not _static(t) or not _numbers(args[1:]):
             return None
-        size[size.index(-1)] = count // known
-    if not count or math.prod(size) != count:
-        return None
-    steps = strides.viewed(tensor.shape, tensor.stride(), size)
-    if steps is None:
-        return None
-    offset = tensor.storage_offset()
-    return _result(_like(tensor, tuple(size), steps, offset, memory=0))
+        if t.is_conj() or t.is_neg() or t._is_zerotensor():  # so is its view
+            return None
+        if torch.is_inference_mode_enabled():  # a view of one from before is no inference tensor
+            return None
+        seen = rule(*args)
+        if seen is None:
+            return None
+        if type(seen) is list:
+            return Result(list, tuple([_within(t, piece) for piece in seen]))
+        return Result(None, (_within(t, seen),))
+
+    return answer
 
 
-def _addmm(bias: Any, a: Any, b: Any, *rest: Any) -> Result | None:
-    if not _alike(bias, a, b) or rest or (bias.dim(), a.dim(), b.dim()) != (1, 2, 2):
-        return None
-    (rows, inner), (other, columns) = a.shape, b.shape
-    if inner != other or bias.shape[0] != columns or not rows * columns:
-        return None
-    return _result(_new(a, (rows, columns)))
+def _numbers(values: Sequence) -> bool:
+    return all(
+        value is None
+        or type(value) is int
+        or (type(value) in (list, tuple, torch.Size) and _numbers(value))
+        for value in values
+    )
 
 
-def _layer_norm(x: Any, normalized: Any, weight: Any, bias: Any, eps: Any) -> Result | None:
-    given = [t for t in (x, weight, bias) if t is not None]
-    size, rank = tuple(x.shape), len(normalized)
-    if not _alike(*given) or not rank or size[-rank:] != tuple(normalized):
-        return None
-    if not x.is_contiguous() or not math.prod(size):
-        return None
-    if any(tuple(t.shape) != tuple(normalized) for t in given[1:]):
-        return None
-    rows = (*size[:-rank], *[1] * rank)
-    return _result(_new(x, size), _new(x, rows), _new(x, rows), kind=tuple)
+# ---- new tensors --------------------------------------------------------------------------------
+
+Layout = Callable[[Sequence[int], Mapping[str, Any]], strides.Strides | None]
 
 
-_RULES: dict[Any, Callable[..., Result | None]] = {
-    _aten.view.default: _view,
-    _aten.addmm.default: _addmm,
-    _aten.native_layer_norm.default: _layer_norm,
+def _of_row(func: Any, row: Operator, layout: Layout) -> Rule:
+    """The rule of an operator whose results are new tensors that lie by ``layout``."""
+    names = [argument.name for argument in func._schema.arguments]
+    known = {argument.name for argument in row.args}
+    listed = str(func._schema.returns[0].type).startswith("List")
+    several = tuple if len(func._schema.returns) > 1 else None
+    aligned = row.kind in ("contraction", "normalisation", "gather")
+    needed = [a.name for a in row.args if a.promotes and row.kind == "pointwise"]
+
+    def answer(args: Sequence, kwargs: Mapping) -> Result | None:
+        given = {**dict(zip(names, args)), **kwargs}
+        tensors: list[Any] = []
+        typed: dict[str, Any] = {}
+        for name, value in given.items():
+            if name in known:
+                typed[name] = _typed(value, tensors)
+            elif value is not None and not _usual(name, value):
+                return None
+        if any(typed.get(name) is None for name in needed):
+            return None
+        device = _CPU
+        if tensors:
+            device = tensors[0].fake_device
+            first = typed[row.args[0].name]
+            first = first[0] if type(first) is list else first
+            if type(first) is not TensorType or first.dtype not in row.dtypes:
+                return None
+            if any(t.fake_device != device for t in tensors):
+                return None
+            if first.dtype not in _WIDE and any(type(v) in (int, float) for v in typed.values()):
+                return None
+        elif torch._C._get_default_device() != "cpu":
+            return None
+        if aligned and (device.type != "cpu" or any(0 in t.shape for t in tensors)):
+            return None
+        if torch.get_default_dtype() is not torch.float32:
+            return None
+        outputs = []
+        for kind in row.infer(typed):
+            steps = layout(kind.shape, given)
+            if steps is None:
+                return None
+            outputs.append(_output(kind.shape, steps, 0, _DTYPES[kind.dtype], device, -1))
+        return Result(several, tuple(outputs))
+
+    return None if listed else answer  # type: ignore[return-value]
+
+
+_CPU = torch.device("cpu")
+
+
+def _typed(value: Any, tensors: list[Any]) -> Any:
+    """An argument as the specification's rules see it; what they do not know is a TypeError."""
+    kind = type(value)
+    if kind is FakeTensor:
+        if not _static(value) or value.is_neg() or value._is_zerotensor():
+            raise TypeError("no plain tensor")
+        tensors.append(value)
+        name = _NAMES.get(value.dtype)
+        if name is None:
+            raise TypeError("no dtype of the specification's")
+        return TensorType(name, tuple(value.shape))
+    if kind is torch.dtype:
+        if value not in _NAMES:
+            raise TypeError("no dtype of the specification's")
+        return _NAMES[value]
+    if kind in (list, tuple, torch.Size):
+        return [_typed(item, tensors) for item in value]
+    if value is None or kind in (int, float, bool, str):
+        return value
+    raise TypeError("an argument that no rule knows")
+
+
+def _usual(name: str, value: Any) -> bool:
+    """Whether an argument that rows leave out is as if it had been, or left to the layout."""
+    match name:
+        case "layout":
+            return value is torch.strided
+        case "device":
+            return bool(value == _CPU)
+        case "pin_memory" | "non_blocking" | "scale_grad_by_freq" | "sparse":
+            return value is False
+    return name in ("padding_idx", "memory_format")
+
+
+def _contiguous(shape: Sequence[int], given: Mapping[str, Any]) -> strides.Strides:
+    return strides.contiguous(shape)
+
+
+def _in_order(shape: Sequence[int], given: Mapping[str, Any]) -> strides.Strides | None:
+    """Results lie like the operands, which is settled where these lie in order to the last step."""
+    plain = all(t.stride() == strides.contiguous(t.shape) for t in _tensors(given))
+    return strides.contiguous(shape) if plain and not given.get("memory_format") else None
+
+
+def _joined(shape: Sequence[int], given: Mapping[str, Any]) -> strides.Strides | None:
+    """Results are in order unless the operands have their channels last."""
+    last = any(strides.is_channels_last(t.shape, t.stride()) for t in _tensors(given))
+    return None if last else strides.contiguous(shape)
+
+
+def _kept(shape: Sequence[int], given: Mapping[str, Any]) -> strides.Strides | None:
+    """A copy lies as its dense original does."""
+    (t,) = _tensors(given)
+    wanted = given.get("memory_format")
+    if wanted is torch.contiguous_format:
+        return strides.contiguous(shape)
+    if wanted not in (None, torch.preserve_format) or not strides.is_dense(t.shape, t.stride()):
+        return None
+    return t.stride()
+
+
+def _tensors(given: Mapping[str, Any]) -> list[Any]:
+    found = []
+    for value in given.values():
+        several = value if type(value) in (list, tuple) else (value,)
+        found += [item for item in several if type(item) is FakeTensor]
+    return found
+
+
+_LAYOUTS: dict[Any, Layout] = {
+    **dict.fromkeys(
+        (
+            _aten.addmm.default,
+            _aten.amax.default,
+            _aten.arange.default,
+            _aten.arange.start,
+            _aten.arange.start_step,
+            _aten.bmm.default,
+            _aten.cumsum.default,
+            _aten.embedding.default,
+            _aten.full.default,
+            _aten.index_select.default,
+            _aten.mean.dim,
+            _aten.mm.default,
+            _aten.new_full.default,
+            _aten.new_ones.default,
+            _aten.new_zeros.default,
+            _aten.ones.default,
+            _aten.scalar_tensor.default,
+            _aten.sum.dim_IntList,
+            _aten.zeros.default,
+        ),
+        _contiguous,
+    ),
+    **dict.fromkeys(
+        (
+            _aten._softmax.default,
+            _aten.constant_pad_nd.default,
+            _aten.convolution.default,
+            _aten.empty_like.default,
+            _aten.full_like.default,
+            _aten.gather.default,
+            _aten.native_layer_norm.default,
+            _aten.ones_like.default,
+            _aten.repeat.default,
+            _aten.stack.default,
+            _aten.zeros_like.default,
+        ),
+        _in_order,
+    ),
+    _aten.cat.default: _joined,
+    _aten.clone.default: _kept,
+    _aten._to_copy.default: _kept,
 }
+
+
+# ---- operators with results of their own kinds --------------------------------------------------
+
+
+def _batch_norm(args: Sequence, kwargs: Mapping) -> Result | None:
+    """In inference, where nothing is saved."""
+    x, weight, bias, mean, variance, training, *_ = args
+    given = [t for t in (x, weight, bias, mean, variance) if t is not None]
+    if training or kwargs or mean is None or variance is None or not _alike(*given):
+        return None
+    channels = (x.shape[1],) if x.dim() > 1 else ()
+    if any(tuple(t.shape) != channels for t in given[1:]):
+        return None
+    steps = strides.contiguous(x.shape)
+    if 0 in x.shape or x.stride() != steps:
+        return None
+    nothing = _new(x, (0,), (1,))
+    return Result(tuple, (_new(x, tuple(x.shape), steps), nothing, nothing))
+
+
+def _attention(args: Sequence, kwargs: Mapping) -> Result | None:
+    """The result, and the logarithms of sums, which lie with the heads innermost."""
+    query, key, value = args[:3]
+    if not _alike(query, key, value) or {query.dim(), key.dim(), value.dim()} != {4}:
+        return None
+    (batch, heads, length, width), size = query.shape, tuple(query.shape)
+    if key.shape != value.shape or tuple(key.shape[:2]) != (batch, heads) or 0 in size:
+        return None
+    if key.shape[3] != width or not strides.is_dense(size, query.stride()):
+        return None
+    sums = _new(query, (batch, heads, length), (length * heads, 1, heads))
+    return Result(tuple, (_new(query, size, query.stride()), sums))
+
+
+_RULES |= {
+    _aten.native_batch_norm.default: _batch_norm,
+    _aten._scaled_dot_product_flash_attention_for_cpu.default: _attention,
+}
+
+
+def _alike(*tensors: Any) -> bool:
+    """Plain tensors of one class of floating numbers, on the CPU."""
+    dtype = tensors[0].dtype
+    return dtype in _FLOATS and all(
+        t.dtype is dtype and t.fake_device.type == "cpu" and _static(t) and not t.is_neg()
+        for t in tensors
+    )
 
 
 def _static(tensor: Any) -> bool:
     return not tensor._has_symbolic_sizes_strides
 
 
-def _alike(*tensors: Any) -> bool:
-    """Of one class of floating numbers, on the CPU."""
-    dtype = tensors[0].dtype
-    return dtype in _FLOATS and all(
-        t.dtype is dtype and t.fake_device.type == "cpu" and _static(t) for t in tensors
-    )
+def _within(tensor: Any, seen: Seen) -> Output:
+    """A view of the first tensor among the arguments."""
+    return _output(*seen, tensor.dtype, tensor.fake_device, 0)
 
 
-def _new(like: Any, shape: tuple[int, ...]) -> Output:
-    return _like(like, shape, strides.contiguous(shape), 0, memory=-1)
+def _new(like: Any, shape: tuple[int, ...], steps: tuple[int, ...]) -> Output:
+    return _output(shape, steps, 0, like.dtype, like.fake_device, -1)
 
 
-def _like(
-    tensor: Any, shape: tuple[int, ...], steps: tuple[int, ...], offset: int, memory: int
+def _output(
+    shape: tuple[int, ...],
+    steps: tuple[int, ...],
+    offset: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    memory: int,
 ) -> Output:
-    last = offset + sum([(n - 1) * step for n, step in zip(shape, steps, strict=True)])
-    end = (last + 1) * tensor.dtype.itemsize
-    return Output(shape, steps, offset, tensor.dtype, tensor.fake_device, -1, memory, end)
-
-
-def _result(*outputs: Output, kind: type | None = None) -> Result:
-    return Result(kind, outputs)
+    end = 0
+    if 0 not in shape:
+        last = offset + sum([(n - 1) * step for n, step in zip(shape, steps, strict=True)])
+        end = (last + 1) * dtype.itemsize
+    return Output(shape, steps, offset, dtype, device, -1, memory, end)

@@ -64,7 +64,7 @@ def elementwise(shape: Shape, operands: Sequence[Laid]) -> Strides:
         if all(_lies_channels_last(*laid) for laid in operands):
             return channels_last(shape)
         first = tuple(operands[0][1])
-        if _is_dense(*operands[0]) and all(tuple(other) == first for _, other in operands):
+        if is_dense(*operands[0]) and all(tuple(other) == first for _, other in operands):
             return first
     aligned = [_broadcast_strides(shape, *laid) for laid in operands]
     order = list(reversed(range(len(shape))))  # innermost first
@@ -124,7 +124,8 @@ def _steps_through(
     return True
 
 
-def _is_dense(size: Sequence[int], strides: Sequence[int]) -> bool:
+def is_dense(size: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether the elements fill their memory, each in a place of its own, in whatever order."""
     order = sorted((d for d in range(len(size)) if size[d] != 1), key=lambda d: -strides[d])
     return 0 in size or _steps_through(size, strides, order)
 

@@ -150,6 +150,52 @@ PROGRAMS: dict[str, Callable] = {
     ],
     "a norm that does not fit": lambda x: torch.native_layer_norm(x, [5], None, None, 0.1),
     "a norm of two kinds": lambda x: torch.native_layer_norm(x, [6], x[0].double(), None, 0.1),
+    "views of all kinds": lambda x: [
+        x.permute(1, 0), x.unsqueeze(-1), x.unsqueeze(0).squeeze(0), x.unsqueeze(1).squeeze(),
+        x.expand(2, -1, -1), x[:1].expand(1, 3, x.shape[1]), x[:, :1].expand(-1, 5), x[-2:, 1:-1:2],
+        x[9:], x[3:1], x.select(-1, -1), x.split([1, x.shape[0] - 1]), x.unbind(1), x.detach()[0],
+    ],
+    "views that there are not": lambda x: x.permute(0, 0),
+    "a view too far": lambda x: x.select(0, 99),
+    "copies in all orders": lambda x: [
+        y.clone(memory_format=order)
+        for y in (x, x.t(), x.view(1, 2, 2, -1), x[:, ::2], x[:1].expand(3, -1), x[:0])
+        for order in (torch.preserve_format, torch.contiguous_format)
+    ] + [x.view(1, 2, 2, -1).to(torch.float64, memory_format=torch.channels_last)],
+    "joined with their channels last": lambda x: [
+        torch.cat([y, y], 1)
+        for y in (x.view(1, 2, 2, -1), x.view(1, 2, 2, -1).to(memory_format=torch.channels_last))
+    ],
+    "embedded": lambda x: [
+        torch.nn.functional.embedding(torch.ones(n, 2, dtype=kind), x, padding_idx=0)
+        for n in (0, 3) for kind in (torch.long, torch.int)
+    ],
+    "convolutions": lambda x: [
+        torch.conv1d(x[None], torch.ones(2 * x.shape[0] // n, x.shape[0] // n, 3), None, 2, 1, 1, n)
+        for n in (1, 2)
+    ] + [torch.conv_transpose1d(x[None], torch.ones(x.shape[0], 2, 3), None, 2, 1, 1)],
+    "a convolution that does not fit": lambda x: torch.conv1d(x[None], torch.ones(2, 1, 3)),
+    "batches by rule": lambda x: [
+        torch.nn.functional.batch_norm(y, *given, training=False)
+        for y in (x, x[:0], x[None, :, :2].transpose(1, 2), x.double().t(), x.half())
+        for given in [[torch.zeros(y.shape[1], dtype=y.dtype) for _ in range(n)] for n in (2, 4)]
+    ],
+    "batches in training": lambda x: torch.batch_norm(x, *[None] * 4, True, 0.1, 1e-5, True),
+    "attention": lambda x: [
+        torch.nn.functional.scaled_dot_product_attention(y, z, z)
+        for y in (x.reshape(1, 2, 2, -1), x.reshape(1, 2, -1, 2).transpose(2, 3))
+        for z in (y, y[:, :, :1].contiguous())
+    ],
+    "attention that does not fit": lambda x: (
+        torch.nn.functional.scaled_dot_product_attention(*[x.view(1, 2, 2, -1)] * 2, x[None, None])
+    ),
+    "numbers that do not fit": lambda x: [x.to(torch.uint8) + 300, x.half() * 1e9, x.long() * 2.5],
+    "counts": lambda x: [torch.arange(*n) for n in ((5,), (1.5,), (2, 5), (0, 7, 2), (5, 0, -2))],
+    "a count that is none": lambda x: torch.arange(5, 0, 2),
+    "reductions by rule": lambda x: [
+        r for d in ((0,), (1,), (0, 1), (-1,)) for keep in (False, True)
+        for r in (x.sum(d, keep), x.mean(d, keep), x.amax(d, keep), (x > 0).sum(d, keep))
+    ],
     "overlapping": overlapping,
     "apart": apart,
     "an argument twice": lambda x: (x.add_(x), torch.cat([x, x]), x.mul(x)),
