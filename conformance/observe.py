@@ -123,6 +123,9 @@ def tensor_seen(tensor: torch.Tensor) -> TensorSeen:
         # A functionalised, fake or lazy tensor that escaped has no values: to_plain raises then,
         # and the caller reports the escape.
         values = values.resolve_conj().resolve_neg().to("cpu", copy=True).contiguous()
+        if type(values).__torch_dispatch__ is torch.Tensor.__torch_dispatch__:
+            with torch._C.DisableTorchFunctionSubclass():  # each run has a class of its own
+                values = values.as_subclass(torch.Tensor)
     return TensorSeen(
         type=type(tensor).__name__,
         dtype=str(tensor.dtype).removeprefix("torch."),

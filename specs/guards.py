@@ -183,9 +183,9 @@ GUARDS: Table[GuardKind] = Table(
         ),
         GuardKind(
             "UNIQUE",
-            "all tensor inputs of a graph that changes one of them",
+            "tensors: inputs of a graph that changes one, or keys that the program used",
             "no two sources give one object",
-            "inputs of the graph: expected different objects in {expected}, found {found}",
+            "{expected}: expected different objects, found {found}",
             "one tensor passed for two arguments",
         ),
         GuardKind(

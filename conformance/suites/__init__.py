@@ -1,6 +1,6 @@
 """The suites by name. Another one is another row here: nothing else knows how many there are."""
 
-from conformance.suites import breaks, models, mutation, operators, programs, python
+from conformance.suites import breaks, guards, models, mutation, operators, programs, python
 from conformance.suites.suite import Family, Suite
 from specs.table import Table
 
@@ -31,6 +31,11 @@ SUITES: Table[Suite] = Table(
             "mutation",
             "writes, views, aliases, identity and metadata",
             mutation.families,
+        ),
+        Suite(
+            "guards",
+            "one change between two calls, of everything that a program reads, wherever it is",
+            guards.families,
         ),
         Suite(
             "breaks",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import sys
 import types
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
@@ -20,12 +21,12 @@ from refcompiler.capture.arithmetic import CLASSES
 from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.iterators import state_of
 from refcompiler.capture.lookup import Lookup, find, is_heap, namespace_of
-from refcompiler.capture.natively import is_quiet
+from refcompiler.capture.natively import QUIET, is_quiet
 from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES, is_alien
 from refcompiler.capture.signals import Break
 from refcompiler.capture.subclasses import attribute
 from refcompiler.capture.values import DELETED, External, Lazy, LazyMethod, Rethrown, Run
-from refcompiler.guards.sources import Source
+from refcompiler.guards.sources import Source, filled_slots
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.shapes.node import SYMBOLS
@@ -149,6 +150,12 @@ class Attributes(Lookup):
             return found
         source = self.sources.constant(namespace, value.__name__)
         self.lazy(source, namespace)
+        self.fix_class(value)
+        if type(value) is not ModuleType:
+            owner, described = self.find_in(type(value), name)
+            if described is not UNSET and hasattr(type(described), "__set__"):
+                external = self.external.get(id(value))
+                return self.data_descriptor(external, value, name, owner, described)
         if name not in namespace:
             if find(type(value), name)[1] is not UNSET or type(value) is not ModuleType:
                 return getattr(value, name)
@@ -161,9 +168,41 @@ class Attributes(Lookup):
             return Run(self.lazy(fallback, namespace["__getattr__"]), [name])
         return self.lazy(self.item(source, name, "member", name), namespace[name])
 
+    def import_name(self, frame: Any, name: str, names: Any, level: int) -> Any:
+        module = super().import_name(frame, name, names, level)
+        known = getattr(module, "__name__", "")
+        if known.partition(".")[0] not in QUIET and sys.modules.get(known) is module:
+            modules = self.sources.constant(sys.modules, "sys.modules")
+            self.lazy(modules, sys.modules)
+            source = self.item(modules, known, "dict_item")
+            self.lazy(source, module)
+            self.guard("ID", source, module)
+        return module
+
+    def fix_class(self, module: ModuleType) -> None:
+        """A module of the user's may get another class."""
+        if module.__name__.partition(".")[0] not in QUIET:
+            source = self.sources.constant(module, module.__name__)
+            self.lazy(source, module)
+            self.guard("TYPE", source, type(module))
+
+    def find_in(self, cls: type, name: str) -> tuple[Source | None, Any]:
+        """An attribute of a class, guarded if the class is the user's."""
+        if (cls.__module__ or "").partition(".")[0] in QUIET:
+            return None, find(cls, name)[1]
+        return self.find_guarded(cls, name)
+
     def class_attribute(self, value: type, name: str) -> Any:
-        meta_owner, meta = find(type(value), name)
-        if meta_owner is not None and hasattr(type(meta), "__set__"):
+        meta_source, getattribute = self.find_in(type(value), "__getattribute__")
+        if type(getattribute) is FunctionType:
+            self.from_class(meta_source, getattribute)
+            return self.with_fallback(value, name, getattribute)
+        return self.plain_class_attribute(value, name)
+
+    def plain_class_attribute(self, value: type, name: str) -> Any:
+        """``type.__getattribute__``, then ``__getattr__`` of the metaclass."""
+        meta = self.find_in(type(value), name)[1]
+        if meta is not UNSET and hasattr(type(meta), "__set__"):
             return self.bind_meta(meta, value, name)
         overlaid = self.overlay.get((id(value), name), UNSET)
         if overlaid is not UNSET and overlaid is not DELETED:
@@ -186,7 +225,7 @@ class Attributes(Lookup):
                     return Run(getter, [found, None, value])
                 return found.__get__(None, value)
             return self.plain_class_value(source, found)
-        if meta_owner is not None:
+        if meta is not UNSET:
             return self.bind_meta(meta, value, name)
         source, fallback = self.find_guarded(type(value), "__getattr__")
         if type(fallback) is FunctionType:
@@ -321,6 +360,10 @@ class Attributes(Lookup):
                 return overlaid
             if overlaid is DELETED:
                 raise AttributeError(name)
+            if name not in filled_slots(value):
+                parent = self.sources.make("filled", external.source)
+                self.lazy(parent, filled_slots(value))
+                self.guard("ABSENT", parent, name)
             return self.lazy(self.slot(external, name), object.__getattribute__(value, name))
         getter_source, getter = self.find_guarded(kind, "__get__")
         if type(getter) is FunctionType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import enum
 import functools
 import types
@@ -51,6 +52,9 @@ from refcompiler.interpreter.frame import UNSET
 from refcompiler.interpreter.resumption import can_throw, resumable
 
 AUTOCAST_METHODS = {torch.autocast.__enter__.__code__, torch.autocast.__exit__.__code__}
+#: What these are made of, or are asked for, is hashed.
+_HASHING = frozenset({set, frozenset, dict, collections.OrderedDict, collections.Counter})
+_TYPE_GETATTRIBUTE = type.__getattribute__
 _TYPE_CALL = type.__dict__["__call__"]
 
 
@@ -249,6 +253,8 @@ class NativeCalls(Operators):
                 if name == "__delattr__":
                     self.plain_delattr(receiver, self.force(args[1]))
                     return None
+            if function is _TYPE_GETATTRIBUTE:
+                return self.plain_class_attribute(receiver, self.force(args[1]))
             if self.is_foreign(receiver):
                 if issubclass(type(receiver), dict) and name in (
                     "get",
@@ -306,6 +312,10 @@ class NativeCalls(Operators):
             for value in forced:
                 if self.is_foreign(value) and not is_heap(type(value)):
                     raise Break("external-object", f"{name} of a {type(value).__name__}")
+        owner = function if type(function) is type else type(getattr(function, "__self__", None))
+        if owner in _HASHING:
+            for value in forced:
+                self.hashes(value)
         if name in CHANGING:
             forced = [contents(self, value) for value in forced]
         if name in CHANGING and any(self.is_foreign(value) for value in forced):

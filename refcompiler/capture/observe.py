@@ -63,7 +63,7 @@ IDENTITY_TYPES = (
     staticmethod,
     classmethod,
 )
-_KEYED = frozenset({"HAS", "ABSENT", "LACKS", "SAME", "DISTINCT", "METADATA", "STATE"})
+_KEYED = frozenset({"HAS", "ABSENT", "LACKS", "SAME", "DISTINCT", "UNIQUE", "METADATA", "STATE"})
 SEQUENCES = (list, tuple, collections.deque)
 MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
 SETS = (set, frozenset)

@@ -171,7 +171,7 @@ class Operators(Assignment):
             source = self.fakes_of_inputs.get(id(value))
             if source is not None:
                 self.hashed[id(value)] = source
-        elif type(value) is tuple:
+        elif type(value) in (tuple, list, set, frozenset):
             for item in value:
                 self.hashes(item)
 

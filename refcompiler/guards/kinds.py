@@ -26,7 +26,14 @@ from refcompiler.guards.sizes import (
     sized_text,
     wanted,
 )
-from refcompiler.guards.sources import NOT_SET, Source, array_tensor, namespace_of, plain_tensor
+from refcompiler.guards.sources import (
+    NOT_SET,
+    Source,
+    array_tensor,
+    filled_slots,
+    namespace_of,
+    plain_tensor,
+)
 from refcompiler.guards.tensors import (
     CALLED,
     METADATA,
@@ -294,5 +301,6 @@ NAMESPACE: dict[str, Any] = {
     "plain_tensor": plain_tensor,
     "namespace_of": namespace_of,
     "dict_contains": dict.__contains__,
+    "filled_slots": filled_slots,
     "object_getattribute": object.__getattribute__,
 }

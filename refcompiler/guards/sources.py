@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable
+from types import MemberDescriptorType
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ FORMS: dict[str, tuple[str, str]] = {
     # past a ``__getattribute__`` of the user's, which runs as often as in eager mode
     "slot": ("object_getattribute({p}, {k})", "{p}.{n}"),
     "hidden_dict": ("namespace_of({p})", "{p}"),  # behind the user's __getattribute__
+    "filled": ("filled_slots({p})", "{p}"),
     "item": ("{p}[{k}]", "{p}[{k}]"),
     "member": ("{p}[{k}]", "{p}.{n}"),
     "dict_item": ("dict_getitem({p}, {k})", "{p}[{k}]"),
@@ -108,6 +111,18 @@ class Sources:
 def namespace_of(value: Any) -> dict:
     """The instance's ``__dict__``; no ``__getattribute__`` of the user's runs."""
     return object.__getattribute__(value, "__dict__")
+
+
+def filled_slots(value: Any) -> list[str]:
+    """The attributes in slots that have a value; no code of the user's runs."""
+    found = []
+    for base in type(value).__mro__:
+        for name, slot in base.__dict__.items():
+            if type(slot) is MemberDescriptorType:
+                with contextlib.suppress(AttributeError):
+                    slot.__get__(value, type(value))
+                    found.append(name)
+    return found
 
 
 def plain_tensor(value: torch.Tensor) -> torch.Tensor:

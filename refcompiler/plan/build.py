@@ -203,10 +203,8 @@ def _guard_tensors(machine: Any) -> None:
             machine.guard("STORAGE", None, (tuple([source for _, source, _ in given]), pattern))
     if machine.arrays and len(inputs) > 1 and (changed or machine.recorder.mutates):
         machine.guard("SEPARATE", None, tuple([source for _, source, _ in inputs]))
-    hashed = list(machine.hashed.values())
-    for i, source in enumerate(hashed):
-        for other in hashed[:i]:
-            machine.guard("DISTINCT", other, source)
+    if len(machine.hashed) > 1:
+        machine.guard("UNIQUE", None, tuple(machine.hashed.values()))
 
 
 def _is_registered(source: Source) -> bool:

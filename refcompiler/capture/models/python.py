@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import builtins
 import functools
 import importlib
@@ -20,9 +21,9 @@ from refcompiler.capture.arithmetic import EXAMPLES
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.contents import contents
 from refcompiler.capture.iterators import view_of
-from refcompiler.capture.lookup import find
+from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.models.registry import constant, model, named
-from refcompiler.capture.natively import is_quiet, natively
+from refcompiler.capture.natively import QUIET, is_quiet, natively
 from refcompiler.capture.observe import MAPPINGS, SEQUENCES, SETS
 from refcompiler.capture.operators import _DUNDERS
 from refcompiler.capture.signals import Break
@@ -181,17 +182,33 @@ def _native_isinstance(m: Calls, value: Any, classes: Any) -> bool:
         return m.truth(m.invoke(m.frame, hook, [classes, value]))
     if type(classes) is type and m.method_of(type(value), "__getattribute__") is not UNSET:
         return issubclass(m.force(m.getattr(value, "__class__")), classes)
-    return natively(m, isinstance, value, classes)
+    found = natively(m, isinstance, value, classes)
+    _guard_registry(m, type(value), classes)
+    return found
+
+
+def _guard_registry(m: Calls, kind: Any, classes: Any) -> None:
+    """A class of the user's may be registered with an abstract one at any time."""
+    for cls in classes if isinstance(classes, tuple) else (classes,):
+        if issubclass(type(cls), abc.ABCMeta) and isinstance(kind, type) and is_heap(kind):
+            if (kind.__module__ or "").partition(".")[0] not in QUIET:
+                m.guard("STATE", None, (issubclass, (kind, cls), issubclass(kind, cls)))
 
 
 @model(issubclass)
 def _issubclass(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
-    return natively(m, issubclass, m.force(args[0]), _plain(m, args[1]))
+    kind, classes = m.force(args[0]), _plain(m, args[1])
+    found = natively(m, issubclass, kind, classes)
+    _guard_registry(m, kind, classes)
+    return found
 
 
 @model(callable)
 def _callable(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
-    return callable(m.force(args[0]))
+    value = m.force(args[0])
+    if is_heap(type(value)) and not issubclass(type(value), (type, torch.Tensor)):
+        return m.find_guarded(type(value), "__call__")[1] is not UNSET
+    return callable(value)
 
 
 @model(id)
