@@ -96,6 +96,7 @@ class Observing(Machine):
         self.hashed: dict[int, Source] = {}  # inputs whose identity the program used as a key
         self.own_namespaces: dict[int, Any] = {}  # id of a __dict__ -> the frame's own instance
         self.handed_out: dict[int, Any] = {}  # id of a __dict__ that was read -> its instance
+        self.dict_kinds: dict[type, str] = {}  # how the __dict__ of instances is reached
 
     sizes: Any  # filled by the machine
 
@@ -309,8 +310,11 @@ class Observing(Machine):
 
     def namespace(self, value: Any, source: Source) -> Source:
         """The source of ``value.__dict__``."""
-        plain = all("__getattribute__" not in c.__dict__ for c in type(value).__mro__[:-1])
-        return self.sources.make("dict" if plain else "hidden_dict", source)
+        kind = self.dict_kinds.get(type(value))
+        if kind is None:
+            plain = all("__getattribute__" not in c.__dict__ for c in type(value).__mro__[:-1])
+            kind = self.dict_kinds[type(value)] = "dict" if plain else "hidden_dict"
+        return self.sources.make(kind, source)
 
     # ---- tensors ----------------------------------------------------------------------------
 
@@ -544,10 +548,11 @@ def is_numpy_scalar(kind: type) -> bool:
     )
 
 
+_NO_WORD = re.compile(r"[\W_]+")
+
+
 def _input_name(source: Source) -> str:
-    text = "".join(c if c.isalnum() else "_" for c in str(source)).strip("_")
-    while "__" in text:
-        text = text.replace("__", "_")
+    text = _NO_WORD.sub("_", str(source)).strip("_")
     if not text or text[0].isdigit():
         text = f"input_{text}"
     return text[-60:].lstrip("_0123456789") or "input"
