@@ -16,7 +16,7 @@ import torch
 
 from refcompiler.guards import ambient
 from refcompiler.guards.ambient import Ambient
-from refcompiler.guards.constants import equals_text, keys_text, same_constant
+from refcompiler.guards.constants import equals_text, is_asked_once, keys_text, same_constant
 from refcompiler.guards.iterators import Ahead, apart, fed, shape
 from refcompiler.guards.sizes import (
     relation_check,
@@ -85,14 +85,30 @@ class Guard(NamedTuple):
         return self.expected
 
 
+Text = Callable[[str, Any, Callable[[Any], str]], str]
+
+
 @dataclass(frozen=True)
 class Kind:
-    """``text(value, expected, constant)`` is the condition as Python over the value's name."""
+    """``text(value, expected, constant)`` is the condition as Python over the value's name.
 
-    text: Callable[[str, Any, Callable[[Any], str]], str]
+    ``fails`` is the text of its opposite, where ``not (...)`` is not as good. ``once``: the texts
+    name the value once only.
+    """
+
+    text: Text
     check: Callable[[Any, Any], bool]
     show: Callable[[Any], str] = repr
     found: Callable[[Any], str] = lambda value: _short(value)
+    fails: Text | None = None
+    once: bool = False
+
+
+def asks_once(guard: Guard) -> bool:
+    """Whether the text of ``guard`` names its value once only."""
+    if guard.kind == "EQUALS":
+        return is_asked_once(guard.expected)
+    return KINDS[guard.kind].once
 
 
 def _short(value: Any) -> str:
@@ -117,9 +133,21 @@ def _without_text(v: str, want: tuple, constant: Callable[[Any], str]) -> str:
     return f"{v}.keys().isdisjoint({constant(tuple(names))})"
 
 
+def _without_fails(v: str, want: tuple, constant: Callable[[Any], str]) -> str:
+    names = sorted(want[1])
+    if len(names) <= _FEW:
+        return " or ".join([f"{constant(name)} in {v}" for name in names])
+    return f"not {_without_text(v, want, constant)}"
+
+
 def _code_text(v: str, want: tuple, constant: Callable[[Any], str]) -> str:
     text = f"{v}.__code__ is {constant(want[0])}"
     return text if want[1] is None else f"{text} and {v}.__globals__ is {constant(want[1])}"
+
+
+def _code_fails(v: str, want: tuple, constant: Callable[[Any], str]) -> str:
+    text = f"{v}.__code__ is not {constant(want[0])}"
+    return text if want[1] is None else f"{text} or {v}.__globals__ is not {constant(want[1])}"
 
 
 def is_empty(cell: CellType) -> bool:
@@ -136,24 +164,44 @@ KINDS: dict[str, Kind] = {
         lambda v, want, c: f"type({v}) is {c(want)}",
         lambda value, want: type(value) is want,
         found=lambda value: repr(type(value)),
+        fails=lambda v, want, c: f"type({v}) is not {c(want)}",
+        once=True,
     ),
     "ID": Kind(
-        lambda v, want, c: f"{v} is {c(want)}", lambda value, want: value is want, show=_short
+        lambda v, want, c: f"{v} is {c(want)}",
+        lambda value, want: value is want,
+        show=_short,
+        fails=lambda v, want, c: f"{v} is not {c(want)}",
+        once=True,
     ),
     "EQUALS": Kind(equals_text, same_constant, show=_short),
-    "NONE": Kind(lambda v, want, c: f"{v} is None", lambda value, want: value is None),
-    "NOT_NONE": Kind(lambda v, want, c: f"{v} is not None", lambda value, want: value is not None),
+    "NONE": Kind(
+        lambda v, want, c: f"{v} is None",
+        lambda value, want: value is None,
+        fails=lambda v, want, c: f"{v} is not None",
+        once=True,
+    ),
+    "NOT_NONE": Kind(
+        lambda v, want, c: f"{v} is not None",
+        lambda value, want: value is not None,
+        fails=lambda v, want, c: f"{v} is None",
+        once=True,
+    ),
     # reading the value through its source is the check
     "PRESENT": Kind(lambda v, want, c: "True", lambda value, want: True),
     "LENGTH": Kind(
         lambda v, want, c: f"len({v}) == {want}",
         lambda value, want: len(value) == want,
         found=lambda value: str(len(value)),
+        fails=lambda v, want, c: f"len({v}) != {want}",
+        once=True,
     ),
     "TRUTH": Kind(
         lambda v, want, c: v if want else f"not {v}",
         lambda value, want: bool(value) is want,
         found=lambda value: str(bool(value)),
+        fails=lambda v, want, c: f"not {v}" if want else v,
+        once=True,
     ),
     "KEYS": Kind(
         keys_text,
@@ -165,22 +213,29 @@ KINDS: dict[str, Kind] = {
         lambda v, want, c: f"dict_contains({v}, {c(want)})",
         lambda value, want: want in value,
         found=lambda value: _short(list(value)),
+        fails=lambda v, want, c: f"not dict_contains({v}, {c(want)})",
+        once=True,
     ),
     "ABSENT": Kind(
         lambda v, want, c: f"{c(want)} not in {v}",
         lambda value, want: want not in value,
         found=lambda value: _short(list(value)),
+        fails=lambda v, want, c: f"{c(want)} in {v}",
+        once=True,
     ),
     "LACKS": Kind(
         lambda v, want, c: f"not dict_contains({v}, {c(want)})",
         lambda value, want: not dict.__contains__(value, want),
         found=lambda value: _short(list(dict.keys(value))),
+        fails=lambda v, want, c: f"dict_contains({v}, {c(want)})",
+        once=True,
     ),
     "WITHOUT": Kind(
         _without_text,
         lambda value, want: want[1].isdisjoint(value),
         show=lambda want: ", ".join(sorted(want[1])),
         found=lambda value: _short(list(value)),
+        fails=_without_fails,
     ),
     "CODE": Kind(
         _code_text,
@@ -189,6 +244,7 @@ KINDS: dict[str, Kind] = {
         ),
         show=lambda want: _short(want[0]),
         found=lambda value: _short(getattr(value, "__code__", value)),
+        fails=_code_fails,
     ),
     "TENSOR": Kind(
         tensor_text,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import CellType
 from typing import Any
 
@@ -17,10 +18,12 @@ from refcompiler.capture.state.hooks import set_hooks
 from refcompiler.capture.state.modes import leave_modes
 from refcompiler.capture.state.switches import leave_switches
 from refcompiler.capture.values import is_changed
-from refcompiler.guards.kinds import Guard, storage_pattern
+from refcompiler.guards.kinds import Guard
 from refcompiler.guards.sources import Source
+from refcompiler.guards.tensors import is_registered, storage_pattern
 from refcompiler.interpreter.resumption import may_finalise
 from refcompiler.plan.effects import replay, set_contexts, shadows
+from refcompiler.plan.entry import Entry
 from refcompiler.plan.failure import OnError, Recover
 from refcompiler.plan.rebuild import Rebuilder
 from refcompiler.plan.resume import Layout, describe
@@ -29,16 +32,40 @@ from refcompiler.plan.writer import Writer
 
 @dataclass
 class Plan:
-    """``run`` is the generated function; it answers ``MISS`` when a guard fails."""
+    """``run`` is the generated function; it answers ``MISS`` when a guard fails.
 
-    run: Callable
-    source: str
-    guards: list[Guard]
+    ``entry`` is what it checks and reads before its ``body``. ``stands_still``: the frame is where
+    it was when it began.
+    """
+
+    entry: Entry
+    body: list[str]
+    parameters: list[str]
+    title: str
+    writer: Writer
     graph: torch.fx.GraphModule | None
     operations: int
     reason: Reason | None
-    values: dict[Any, Any] = field(default_factory=dict)
-    checks: list[tuple[Guard, str]] = field(default_factory=list)  # and the lines of ``source``
+    stands_still: bool
+
+    @functools.cached_property
+    def run(self) -> Callable:
+        return self.checking(self.entry.guards)
+
+    @property
+    def source(self) -> str:
+        return self.run.source  # type: ignore[attr-defined]
+
+    @property
+    def guards(self) -> Sequence[Guard]:
+        return self.entry.guards
+
+    def checking(self, guards: Sequence[Guard]) -> Callable:
+        """The function with these guards only; all such functions share their globals."""
+        checks = self.entry._replace(guards=guards).lines(self.writer.name, self.writer.constant)
+        entry = ["    " + line for line in checks] or ["    pass"]
+        lines = ["try:", *entry, "except Exception:", "    return __MISS", *self.body]
+        return self.writer.function(self.parameters, lines, self.title)
 
 
 MISS: Any = type("Miss", (), {"__repr__": lambda self: "MISS", "__slots__": ()})()
@@ -69,17 +96,11 @@ def build(
     guards += relations
     if keep is not None:
         guards = keep(guards)
-    for guard in guards:
-        writer.check(guard)
-    checks = writer.take()
-
     rebuilder = Rebuilder(machine, writer, captured.frames is None)
     set_contexts(machine, rebuilder, writer)
     set_hooks(machine, rebuilder, writer)
     result, layout = _result(captured, rebuilder, writer, pending, root)
     effects = replay(machine, rebuilder, writer)
-    reads = writer.take()
-
     lines: list[str] = []
     graph_module = None
     recorder = machine.recorder
@@ -87,14 +108,8 @@ def build(
         leave_switches(recorder.root.graph, captured.settings)
         graph_module, inputs, names = _graph(machine, rebuilder, writer)
         graph_module.meta["refcompiler_writes"] = recorder.mutates
-        late = writer.take()
-        assert keep is not None or not late, late
-        reads += late  # what the guards that were left out would have read
         writer.namespace["__graph"] = compile_graph(graph_module, inputs)
-        for guard in machine.sizes.guards()[len(relations) :]:  # what the backend decided by
-            guards.append(guard)
-            writer.check(guard)
-        checks += writer.take()
+        guards += machine.sizes.guards()[len(relations) :]  # what the backend decided by
         call = f"__graph({', '.join(names)})"
         targets = [f"__g{i}" for i in range(len(rebuilder.outputs))]
         if targets:
@@ -122,21 +137,18 @@ def build(
             values = ", ".join(map(writer.constant, setting.after))
             lines.append(f"{writer.constant(setting.switch.set)}({values})")
     lines += rebuilder.lines + effects + rebuilder.late
-    if captured.reason is not None and machine.steps == 1 and not recorder.operations:
-        writer.namespace["__stands_still"] = True
-    lines += rebuilder.last
-    lines.append(f"return {result}")
-    entry = ["    " + line for line in checks + reads] or ["    pass"]
-    lines = ["try:", *entry, "except Exception:", "    return __MISS", *lines]
-    run = writer.function(parameters, lines, title)
+    lines += [*rebuilder.last, f"return {result}"]
+    still = captured.reason is not None and machine.steps == 1 and not recorder.operations
     return Plan(
-        run,
-        run.source,  # type: ignore[attr-defined]
-        guards,
+        Entry(guards, list(writer.needed)),
+        lines,
+        parameters,
+        title,
+        writer,
         graph_module,
         recorder.operations,
         captured.reason,
-        checks=writer.checks,
+        still,
     )
 
 
@@ -197,7 +209,7 @@ def _guard_tensors(machine: Any) -> None:
     )
     if len(inputs) > 1 and (changed or machine.recorder.mutates):
         machine.guard("UNIQUE", None, tuple([source for _, source, _ in inputs]))
-        given = [known for known in inputs if not _is_registered(known[1])]
+        given = [known for known in inputs if not is_registered(known[1])]
         if len(given) > 1 and any(_changes(machine, fake) for _, _, fake in given):
             pattern = storage_pattern(*[real for real, _, _ in given])
             machine.guard("STORAGE", None, (tuple([source for _, source, _ in given]), pattern))
@@ -205,12 +217,6 @@ def _guard_tensors(machine: Any) -> None:
         machine.guard("SEPARATE", None, tuple([source for _, source, _ in inputs]))
     if len(machine.hashed) > 1:
         machine.guard("UNIQUE", None, tuple(machine.hashed.values()))
-
-
-def _is_registered(source: Source) -> bool:
-    """A parameter or buffer, reached through its module."""
-    parent = source.parent
-    return parent is not None and parent.key in ("_parameters", "_buffers")
 
 
 #: What ``nn.Module`` keeps in each instance's ``__dict__``, and no program changes in a forward.

@@ -93,14 +93,11 @@ class Continuation(Site):
                     plan = self.compile(values, lambda machine: self.start(machine, values))
                 except Native:
                     return MISS
-                if self.stands_still(plan):
+                if plan.stands_still:
                     self.reset()
                     self.stepped = True
                     return MISS
             return run_new(plan, self, values)
-
-    def stands_still(self, plan: Plan) -> bool:
-        return plan.reason is not None and plan.run.__globals__.get("__stands_still", False)
 
     def start(self, machine: Symbolic, values: Sequence[Any]) -> Frame:
         lazies: list[Any] = []

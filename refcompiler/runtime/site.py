@@ -163,7 +163,7 @@ class Site:
         """The plans with only those guards that tell them apart, the newest first."""
         if self.loose[0] != self.version:
             with _LOCK:
-                self.loose = (self.version, loosened(self.plans, self.parameters)[::-1])
+                self.loose = (self.version, loosened(self.plans)[::-1])
         return self.loose[1]
 
     def compile(

@@ -39,6 +39,7 @@ from refcompiler.interpreter.continued import continued, finish, suspension
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.interpreter.generators import activation_of
 from refcompiler.interpreter.machine import Machine
+from refcompiler.plan.entry import Entry
 from refcompiler.plan.writer import Writer
 from refcompiler.runtime.site import read
 from specs.guards import GUARDS
@@ -66,8 +67,8 @@ def compiled(guard: Guard, parameters: list[str]) -> Callable[..., bool]:
     writer = Writer()
     missed = object()
     writer.namespace["__MISS"] = missed
-    writer.check(guard)
-    lines = ["try:", *["    " + line for line in writer.take()], "    pass"]
+    entry = Entry([guard], []).lines(writer.name, writer.constant)
+    lines = ["try:", *["    " + line for line in entry], "    pass"]
     lines += ["except Exception:", "    return __MISS"]
     function = writer.function(parameters, lines, "test")
     return lambda *args: function(*args) is not missed

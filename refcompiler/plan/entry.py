@@ -1,0 +1,207 @@
+"""The entry of a plan as data, guards and what the body reads, and the one printer of it.
+
+The printer reads each value once, where the first guard asks for it: into a variable, or in the
+middle of the condition if nothing else needs it. Conditions that need no read between them share a
+line. What most often tells two plans of a function apart comes first: the arguments. Then come the
+settings of torch, what was read from namespaces (all of one together), and the parameters and
+buffers of modules, many in one loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from refcompiler.guards.ambient import Ambient, modes_text, settings_text
+from refcompiler.guards.kinds import KINDS, Guard, asks_once
+from refcompiler.guards.sources import Source
+from refcompiler.guards.tensors import common, common_text, is_registered
+
+_WIDTH = 160  # of a line of conditions
+_TOGETHER = 3  # as many registered tensors as are worth a loop
+_NAMESPACES = frozenset({"dict", "hidden_dict", "const"})
+
+
+class Entry(NamedTuple):
+    """``guards`` in the order in which capture asked; ``needed`` is what the body reads."""
+
+    guards: Sequence[Guard]
+    needed: Sequence[Source]
+
+    def lines(self, name: Callable[[Source], str], constant: Callable[[Any], str]) -> list[str]:
+        """The statements; ``name`` gives the variable of a source, ``constant`` a value's text."""
+        return _Printer(self, name, constant).entry()
+
+
+class Arrangement(NamedTuple):
+    """The guards in the order in which they are checked: ``looped`` are checked in loops."""
+
+    ambient: Ambient | None
+    arguments: list[Guard]
+    others: list[Guard]
+    looped: list[list[Guard]]
+
+
+def arranged(guards: Sequence[Guard], uses: dict[Source, int]) -> Arrangement:
+    """``uses`` is how often each value is asked for."""
+    ambient = None
+    arguments: list[Guard] = []
+    others: list[Guard] = []
+    for guard in guards:
+        if guard.kind == "AMBIENT":
+            ambient = guard.expected
+        else:
+            (arguments if _is_argument(guard.source) else others).append(guard)
+    looped, single = _tensors(others)
+    return Arrangement(ambient, arguments, list(_by_namespace(single, uses)), looped)
+
+
+def _is_argument(source: Source | None) -> bool:
+    """An argument of the call, or an item of one."""
+    while source is not None and source.kind == "item":
+        source = source.parent
+    return source is not None and source.kind == "arg"
+
+
+def _tensors(guards: Sequence[Guard]) -> tuple[list[list[Guard]], list[Guard]]:
+    """Registered tensors that are checked together, and the other guards."""
+    alike: dict[tuple, list[Guard]] = {}
+    for guard in guards:
+        if guard.kind == "TENSOR" and guard.source is not None and is_registered(guard.source):
+            key = common(guard.expected)
+            if key is not None:
+                alike.setdefault(key, []).append(guard)
+    looped = [same for same in alike.values() if len(same) >= _TOGETHER]
+    taken = {id(guard) for same in looped for guard in same}
+    return looped, [guard for guard in guards if id(guard) not in taken]
+
+
+def _by_namespace(guards: Sequence[Guard], uses: dict[Source, int]) -> Iterator[Guard]:
+    """All guards on one namespace follow the first one."""
+    groups: dict[Source, list[Guard]] = {}
+    for guard in guards:
+        namespace = _namespace(guard, uses)
+        if namespace is not None:
+            groups.setdefault(namespace, []).append(guard)
+    for guard in guards:
+        namespace = _namespace(guard, uses)
+        if namespace is None:
+            yield guard
+        else:
+            yield from groups.pop(namespace, ())
+
+
+def _namespace(guard: Guard, uses: dict[Source, int]) -> Source | None:
+    """The namespace that a guard asks, if nothing else has to be read for it."""
+    source = guard.source
+    if source is None:
+        return None
+    if guard.kind in ("ABSENT", "WITHOUT"):
+        return source if source.kind in _NAMESPACES else None
+    parent = source.parent
+    if source.kind == "member" and parent is not None and parent.kind in _NAMESPACES:
+        return parent if uses[source] == 1 else None
+    return None
+
+
+class _Printer:
+    """``uses`` is how often the text names what is at a source."""
+
+    def __init__(
+        self, entry: Entry, name: Callable[[Source], str], constant: Callable[[Any], str]
+    ) -> None:
+        self._entry = entry
+        self.name = name
+        self.constant = constant
+        self.lines: list[str] = []
+        self.known: dict[Source, str] = {}
+        self.uses: dict[Source, int] = {}
+        self._pending: list[str] = []
+        self._width = 0
+        for guard in entry.guards:
+            if guard.source is not None:
+                self._use(guard.source, 1 if asks_once(guard) else 2)
+            guard.wanted(lambda source: self._use(source, 2))
+        for source in entry.needed:
+            self._use(source, 2)
+
+    def _use(self, source: Source | None, often: int) -> str:
+        while source is not None:
+            before = self.uses.get(source, 0)
+            self.uses[source] = before + often
+            if before:  # its parents are counted
+                break
+            source, often = source.parent, 1
+        return ""
+
+    def entry(self) -> list[str]:
+        """The statements."""
+        ambient, arguments, others, looped = arranged(self._entry.guards, self.uses)
+        if ambient is not None:
+            self.condition(f"not ({modes_text(ambient, self.constant)})")
+        for guard in arguments:
+            self.check(guard)
+        if ambient is not None:
+            self.condition(f"not ({settings_text(ambient, self.constant)})")
+        for guard in others:
+            self.check(guard)
+        for guards in looped:
+            self.loop(guards)
+        for source in self._entry.needed:
+            self.read(source)
+        self.flush()
+        return self.lines
+
+    def read(self, source: Source) -> str:
+        """Text that gives the value at ``source``, which is read by now."""
+        known = self.known.get(source)
+        if known is not None:
+            return known
+        parent = self.read(source.parent) if source.parent is not None else ""
+        text = source.expression(parent, self.constant)
+        if source.kind not in ("arg", "const"):
+            if self.uses[source] == 1:
+                return text
+            self.flush()
+            name = self.name(source)
+            self.lines.append(f"{name} = {text}  # {source}"[:200].replace("\n", " "))
+            text = name
+        self.known[source] = text
+        return text
+
+    def check(self, guard: Guard) -> None:
+        kind = KINDS[guard.kind]
+        name = self.read(guard.source) if guard.source is not None else ""
+        wanted = guard.wanted(self.read)
+        if kind.fails is not None:
+            self.condition(kind.fails(name, wanted, self.constant))
+        else:
+            text = kind.text(name, wanted, self.constant)
+            if text != "True":
+                self.condition(f"not ({text})")
+
+    def condition(self, fails: str) -> None:
+        """Leave the function if ``fails``."""
+        if self._width + len(fails) > _WIDTH:
+            self.flush()
+        self._pending.append(fails)
+        self._width += len(fails) + 4
+
+    def loop(self, guards: Sequence[Guard]) -> None:
+        """Tensors that differ in their sizes at most."""
+        tensors = ", ".join([self.read(guard.source) for guard in guards if guard.source])
+        shapes = [tuple(guard.expected.shape) for guard in guards]
+        self.flush()
+        if len(set(shapes)) == 1:
+            head, shape = f"for __t in ({tensors}):", str(shapes[0])
+        else:
+            head, shape = f"for __t, __shape in zip(({tensors}), {tuple(shapes)}):", "__shape"
+        fails = common_text("__t", shape, guards[0].expected, self.constant)
+        self.lines += [head, f"    if {fails}:", "        return __MISS"]
+
+    def flush(self) -> None:
+        """A line with the conditions so far."""
+        if self._pending:
+            self.lines.append(f"if {' or '.join(self._pending)}: return __MISS")
+            self._pending.clear()
+            self._width = 0
