@@ -22,7 +22,7 @@ def effects(machine: Any) -> tuple:
         if external.tail:
             containers.append((id(external), tuple(map(id, external.tail))))
         shadow = external.shadow
-        if shadow is external.original:
+        if shadow is external.original or external.original is None:  # or it is being filled
             continue
         if issubclass(type(shadow), dict):
             original = external.original

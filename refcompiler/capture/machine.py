@@ -34,6 +34,7 @@ from refcompiler.capture.models import (
     symbols,
 )
 from refcompiler.capture.natively import interpreting
+from refcompiler.capture.reentry import Reentry
 from refcompiler.capture.regions import attention, branches, custom, loops, transforms
 from refcompiler.capture.signals import Break, Reason, Restart
 from refcompiler.capture.state import hooks, modes, switches
@@ -120,14 +121,23 @@ class Finalised(Continued):
 
 
 class Symbolic(Calls):
-    """The symbolic domain. ``stops`` are root instruction counts at which to break."""
+    """The symbolic domain. ``stops`` are root instruction counts at which to break.
+
+    ``learned`` are the functions that C code is known to call.
+    """
 
     shows_values = False
     shows_failures = False
 
-    def __init__(self, stops: dict[int, tuple[str, str]], policy: Policy | None = None):
+    def __init__(
+        self,
+        stops: dict[int, tuple[str, str]],
+        policy: Policy | None = None,
+        learned: Any = (),
+    ):
         super().__init__(Recorder())
         self.stops = dict(stops)
+        self.reentry = Reentry(self, learned)
         self.lost: Restart | None = None
         self.sizes = Sizes(self, policy or Policy())
         self.steps = 0
@@ -292,6 +302,7 @@ class Symbolic(Calls):
         for activation in self.activations:
             activation.discard()
         self.lost = None  # its traceback holds frames
+        self.reentry.close()
         found: list[Any] = [*self.lazies.values(), *self.external.values()]
         for known in found:
             if type(known.value) is GeneratorType:  # it ends as soon as the program drops it

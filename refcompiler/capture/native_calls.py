@@ -410,6 +410,8 @@ class NativeCalls(Operators):
             raise Break("c-function", "an operation of torch with an array of numpy's")
         if type(value) is FunctionType:
             raise Break("higher-order", f"function {value.__qualname__} is an operand")
+        if type(value) not in CONSTANT_TYPES and self.as_index(value) is not value:
+            raise Break("c-function", f"torch asks a {type(value).__name__} for its number")
         return value
 
     def call_lazy_method(

@@ -1,7 +1,8 @@
 """C code that runs while capturing must not run the user's Python behind the interpreter's back.
 
-``sorted`` calls ``__lt__``, a dict ``__hash__``, a list ``__eq__``: if those are the user's, what
-they read would be unguarded and what they write lost. A profile function sees them begin.
+What that reads would be unguarded and what it writes lost. A profile function sees it begin.
+Special methods lead into the interpreter (:mod:`refcompiler.capture.reentry`); other code ends the
+graph.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import Any
 from torch._subclasses.fake_tensor import FakeTensor
 
 from refcompiler.capture.observe import CONSTANT_TYPES
-from refcompiler.capture.signals import Break, Restart
-from refcompiler.interpreter.tracebacks import DRIVERS
+from refcompiler.capture.signals import Again, Break, Restart
+from refcompiler.interpreter.tracebacks import DRIVERS, ENTRIES
 
 #: Packages whose Python code may run natively while capturing.
 QUIET = frozenset(sys.stdlib_module_names) | {
@@ -41,12 +42,21 @@ def is_quiet(function: FunctionType) -> bool:
 class _Seen(BaseException):
     """The user's Python code is about to run natively."""
 
+    def __init__(self, frame: FrameType):
+        self.frame = frame
+
 
 def _spy(frame: FrameType, event: str, arg: Any) -> None:
-    if event == "call" and id(frame.f_code) not in DRIVERS:
+    code = frame.f_code
+    if event == "call" and id(code) not in DRIVERS and id(code) not in ENTRIES:
         module = frame.f_globals.get("__name__") or ""
         if module.partition(".")[0] not in QUIET and not module.startswith("namedtuple_"):
-            raise _Seen(frame.f_code.co_qualname)
+            raise _Seen(frame)
+
+
+def is_watching() -> bool:
+    """Whether C code runs in this thread that capture has called."""
+    return sys.getprofile() is _spy
 
 
 def natively(machine: Any, function: Callable, *args: Any, **kwargs: Any) -> Any:
@@ -61,17 +71,22 @@ def natively(machine: Any, function: Callable, *args: Any, **kwargs: Any) -> Any
         return function(*args, **kwargs)
     collects = gc.isenabled()
     gc.disable()  # its callbacks are not the program's
+    reentry = machine.reentry
+    reentry.install()
     sys.setprofile(_spy)
     try:
         return function(*args, **kwargs)
-    except _Seen as seen:
-        name = getattr(function, "__qualname__", repr(type(function)))
-        context = f"{name} calls {seen.args[0]}"
+    except _Seen as signal:
+        seen = signal.frame
     finally:
         sys.setprofile(None)
+        reentry.remove()
         if collects:
             gc.enable()
-    raise Restart(machine.steps, "c-function", context)
+    if reentry.learn(seen):
+        raise Again
+    name = getattr(function, "__qualname__", repr(type(function)))
+    raise Restart(machine.steps, "c-function", f"{name} calls {seen.f_code.co_qualname}")
 
 
 def answered(function: Callable, *args: Any, **kwargs: Any) -> tuple:

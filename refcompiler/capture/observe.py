@@ -226,6 +226,9 @@ class Observing(Machine):
             return self.shadow_array(external)
         return value
 
+    def insert(self, target: Any, key: Any, *value: Any) -> None:
+        raise NotImplementedError
+
     def shadow_array(self, external: External) -> Any:
         raise NotImplementedError
 
@@ -421,11 +424,10 @@ class Observing(Machine):
             keys = []
             given, items = self.sources.make("keys", source), self.sources.make("values", source)
             for i, key in enumerate(value):
-                self.key(key)  # its hash may be the user's, whose code does not run unseen
                 forced = self.observe(self.lazy(self.item(given, i), key))
                 keys.append((forced, self.item(items, i)))
         for (key, item_source), item in zip(keys, value.values(), strict=True):
-            shadow[key] = self.observe(self.lazy(item_source, item))
+            self.insert(shadow, key, self.observe(self.lazy(item_source, item)))
         if kind is collections.defaultdict:
             factory = self.member(source, "default_factory")
             shadow.default_factory = self.observe(self.lazy(factory, value.default_factory))
@@ -445,12 +447,27 @@ class Observing(Machine):
     def _shadow_set(self, external: External) -> Any:
         value, source = external.value, external.source
         if not all(type(item) in CONSTANT_TYPES for item in value):
-            raise Break("external-object", f"{source} is a set of objects")
+            return self._shadow_objects(external)
         shadow, expected = type(value)(value), type(value)(value)
         if list(shadow) != list(value) or list(expected) != list(value):
             raise Break("external-object", f"{source} is a set whose order depends on its past")
         self.guard("EQUALS", source, expected)
         return self._adopt(external, shadow, expected)
+
+    def _shadow_objects(self, external: External) -> Any:
+        """A set of objects: which they are is guarded one by one, in the set's order."""
+        value, source = external.value, external.source
+        self.guard("LENGTH", source, len(value))
+        places = self.sources.make("keys", source)
+        items = [self.observe(self.lazy(self.item(places, i), v)) for i, v in enumerate(value)]
+        shadow: set = set()
+        for item in items:
+            self.insert(shadow, item)
+        if type(value) is frozenset:
+            shadow = frozenset(shadow)
+        if list(map(id, shadow)) != list(map(id, items)):
+            raise Break("external-object", f"{source} is a set whose order depends on its past")
+        return self._adopt(external, shadow, type(value)(shadow))
 
     def _shadow_partial(self, external: External) -> Any:
         value, source = external.value, external.source

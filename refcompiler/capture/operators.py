@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType, GeneratorType, MethodType
@@ -64,6 +65,10 @@ SIGNS = {
 #: Where exceptions get a text that shows their arguments and nothing else.
 _PLAIN_ERRORS = (BaseException, KeyError)
 
+#: Iterators in C that may run the code of the user's special methods.
+_CALLING = frozenset({map, filter, zip, enumerate, reversed, type(iter(int, 1))}) | {
+    kind for kind in vars(itertools).values() if isinstance(kind, type)
+}
 _CONTAINERS = (*SEQUENCES, *MAPPINGS, *SETS)
 _IMMUTABLE = (int, float, complex, str, bytes, tuple, frozenset)
 
@@ -155,15 +160,24 @@ class Operators(Assignment):
         found = {}
         iterator = self.iter(self.call_special(value, "keys"))
         while (key := self.next(iterator)) is not UNSET:
-            found[self.key(key)] = self.force(self.getitem(value, key))
+            self.insert(found, key, self.force(self.getitem(value, key)))
         return found
 
     def key(self, value: Any) -> Any:
         value = self.sizes.plain(self.force(value))
         if type(value) not in CONSTANT_TYPES:
             self.hashes(value)
-            natively(self, hash, value)
         return value
+
+    def insert(self, target: Any, key: Any, *value: Any) -> None:
+        """``target[key] = value``, or ``target.add(key)``, into a container of the frame's."""
+        key = self.key(key)
+        if type(key) not in CONSTANT_TYPES:
+            natively(self, operator.setitem if value else set.add, target, key, *value)
+        elif value:
+            target[key] = value[0]
+        else:
+            target.add(key)
 
     def hashes(self, value: Any) -> None:
         """Tensors are keys by identity, which then has to stay as it is."""
@@ -315,7 +329,7 @@ class Operators(Assignment):
                 return found
         value, key = self.force(value), self.force(key)
         if issubclass(type(value), torch.Tensor):
-            return self.operate(operator.getitem, value, key)
+            return self.operate(operator.getitem, value, self.as_index(key))
         if issubclass(type(key), torch.Tensor):
             if type(value) in MAPPINGS:  # a key by identity
                 self.key(key)
@@ -333,15 +347,30 @@ class Operators(Assignment):
         if self.method_of(type(key), "__index__") is not UNSET and type(value) in SEQUENCES:
             key = self.force(self.call_special(key, "__index__"))
         key = self.sizes.plain(key)
-        if type(value) is collections.defaultdict and key not in value:
-            if value.default_factory is None:
-                return value[key]
-            value[key] = made = self.force(self.invoke(self.frame, value.default_factory, []))
-            return made
+        if type(value) is collections.defaultdict:
+            found = natively(self, dict.get, value, key, UNSET)
+            if found is UNSET and value.default_factory is not None:
+                found = self.force(self.invoke(self.frame, value.default_factory, []))
+                natively(self, dict.__setitem__, value, key, found)
+            return value[key] if found is UNSET else found
         value = contents(self, value)
         if self.is_foreign(value):
             raise Break("external-object", f"an item of a {type(value).__name__}")
         return natively(self, operator.getitem, value, key)
+
+    def as_index(self, value: Any) -> Any:
+        """An operand of torch's, with objects that tell their number by Python code as that."""
+        kind = type(value)
+        if kind is tuple or kind is list or kind is slice:
+            given = (value.start, value.stop, value.step) if kind is slice else value
+            found = [self.as_index(item) for item in given]
+            if all(a is b for a, b in zip(found, given, strict=True)):
+                return value
+            return slice(*found) if kind is slice else kind(found)
+        if is_heap(kind) and not issubclass(kind, torch.Tensor):
+            if self.method_of(kind, "__index__") is not UNSET:
+                return self.force(self.call_special(value, "__index__"))
+        return value
 
     def dict_item(self, value: Any, key: Any) -> Any:
         """An item of an instance of a dict's subclass, with ``__missing__``."""
@@ -353,8 +382,10 @@ class Operators(Assignment):
             except KeyError:
                 if missing is UNSET:
                     raise
-        elif missing is UNSET or natively(self, dict.__contains__, inside, key):
+        elif missing is UNSET:
             return natively(self, operator.getitem, inside, key)
+        elif (item := natively(self, dict.get, inside, key, UNSET)) is not UNSET:
+            return item
         return self.call_special(value, "__missing__", key)
 
     def read_foreign_dict(self, value: dict, name: str, args: Sequence) -> Any:
@@ -389,8 +420,8 @@ class Operators(Assignment):
         self.check_writable(value)
         if not issubclass(type(value), torch.Tensor):
             key = self.sizes.plain(key)
-        if issubclass(type(value), torch.Tensor) and (self.recorder.kinds or self.sizes.env):
-            self.operate(operator.setitem, value, key, new)
+        if issubclass(type(value), torch.Tensor):
+            self.operate(operator.setitem, value, self.as_index(key), new)
         elif type(key) in CONSTANT_TYPES:
             value[key] = new
         else:
@@ -479,6 +510,8 @@ class Operators(Assignment):
                 return UNSET
         if self.is_foreign(iterator):
             return view_of(self, iterator).next(self)
+        if type(iterator) in _CALLING:
+            return natively(self, next, iterator, UNSET)
         return super().next(iterator)
 
     def shadow_generator(self, external: External) -> Any:
@@ -557,7 +590,7 @@ class Operators(Assignment):
             if name == "__format__" and find(type(value), name)[0] is not object:
                 break
         self.check_printable(value)
-        return format(value, spec)
+        return natively(self, format, value, spec)
 
     def convert(self, value: Any, conversion: int) -> Any:
         value = self.force(value)
@@ -570,7 +603,7 @@ class Operators(Assignment):
                 found = self.force(self.call_special(value, name))
                 return ascii(found)[1:-1] if conversion == 3 else found
         self.check_printable(value)
-        return super().convert(value, conversion)
+        return natively(self, super().convert, value, conversion)
 
     def check_printable(self, value: Any) -> None:
         """The text of an object must not show its address, or a tensor inside it."""
@@ -587,7 +620,8 @@ class Operators(Assignment):
             for item in value.values() if issubclass(type(value), dict) else value:
                 if issubclass(type(item), torch.Tensor):
                     raise Break("data-dependent-value", "a tensor is formatted")
-                self.check_printable(item)
+                if self.method_of(type(item), "__repr__") is UNSET:
+                    self.check_printable(item)
             return
         if issubclass(type(value), str) or kind.__module__ == "enum" or hasattr(value, "_name_"):
             return

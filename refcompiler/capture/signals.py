@@ -53,6 +53,10 @@ class Prepare(Signal):
         self.action = action
 
 
+class Again(Signal):
+    """Capture again from the start, with what this one has learnt."""
+
+
 class Restart(Signal):
     """Capture again from the start, and break at root instruction number ``step``."""
 

@@ -6,7 +6,7 @@ See :mod:`refcompiler.capture.entering`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import Any
 
@@ -71,6 +71,38 @@ def store_attr(m: Any, f: Frame, name: str) -> None:
         del s[-2:]
     else:
         enter(m, f, left.function, list(left.args), 2, "drop")
+
+
+@enters("BUILD_SET")
+def build_set(m: Any, f: Frame, count: int) -> None:
+    _build(m, f, set(), [(key,) for key in f.stack[len(f.stack) - count :]], count)
+
+
+@enters("BUILD_MAP")
+def build_map(m: Any, f: Frame, count: int) -> None:
+    items = f.stack[len(f.stack) - 2 * count :]
+    _build(m, f, {}, zip(items[::2], map(m.own, items[1::2]), strict=True), 2 * count)
+
+
+def _build(m: Any, f: Frame, made: Any, items: Iterable[tuple], operands: int) -> None:
+    for item in items:
+        m.insert(made, *item)
+    if operands:
+        del f.stack[-operands:]
+    f.stack.append(made)
+
+
+@enters("SET_ADD")
+def set_add(m: Any, f: Frame, depth: int) -> None:
+    m.insert(m.own(f.stack[-depth - 1]), f.stack[-1])
+    f.stack.pop()
+
+
+@enters("MAP_ADD")
+def map_add(m: Any, f: Frame, depth: int) -> None:
+    s = f.stack
+    m.insert(m.own(s[-depth - 2]), s[-2], m.own(s[-1]))
+    del s[-2:]
 
 
 def _on_container(name: str, method: str, operands: int, way: str) -> None:

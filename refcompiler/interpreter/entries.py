@@ -56,10 +56,11 @@ class Entry:
 
     def __init__(self, code: CodeType):
         self.code = code
-        self.driver = _driver(code, MethodType(_enter, self))
+        self.driver = driver_of(code, MethodType(_enter, self))
 
 
-def _driver(code: CodeType, enter: Any) -> CodeType:
+def driver_of(code: CodeType, enter: Any) -> CodeType:
+    """A body that a function with ``code`` may have: it gives ``enter`` its arguments and cells."""
     arguments = code.co_argcount + code.co_kwonlyargcount
     arguments += bool(code.co_flags & VARARGS) + bool(code.co_flags & VARKEYWORDS)
     body = bytearray()
@@ -111,7 +112,7 @@ def _enter(entry: Entry, given: tuple[Any, ...]) -> Any:
     """What an entry calls: ``given`` are its arguments and cells."""
     machine = CURRENT.get(get_ident())
     if machine is None:
-        return _natively(entry.code, _native_frame(1).f_globals, given)
+        return run_natively(entry.code, _native_frame(1).f_globals, given)
     program = program_of(entry.code)
     if program.parameters.suspends:
         return machine.make_generator(_frame(program, _native_frame(1), given))
@@ -132,19 +133,26 @@ def _frame(program: Program, native: FrameType, given: tuple[Any, ...]) -> Frame
     return Frame(program, native.f_globals, native.f_builtins, None, fast)
 
 
-def _natively(code: CodeType, globals_: dict[str, Any], given: tuple[Any, ...]) -> Any:
+def run_natively(code: CodeType, globals_: dict[str, Any], given: tuple[Any, ...]) -> Any:
     """For a thread that interprets nothing."""
-    cells, known = len(code.co_freevars), parameters_of(code)
-    arguments = given[: len(given) - cells]
-    function = FunctionType(code, globals_, code.co_name, None, given[len(given) - cells :] or None)
-    positional = [*arguments[: known.positional]]
-    named = dict(zip(known.keyword_only, arguments[known.positional : known.total], strict=True))
-    rest = arguments[known.total :]
+    cells = given[len(given) - len(code.co_freevars) :]
+    function = FunctionType(code, globals_, code.co_name, None, cells or None)
+    positional, named = arguments(code, given)
+    return function(*positional, **named)
+
+
+def arguments(code: CodeType, given: tuple[Any, ...]) -> tuple[list[Any], dict[str, Any]]:
+    """What a body got, without its cells: by position and by name."""
+    known = parameters_of(code)
+    values = given[: len(given) - len(code.co_freevars)]
+    positional = [*values[: known.positional]]
+    named = dict(zip(known.keyword_only, values[known.positional : known.total], strict=True))
+    rest = values[known.total :]
     if known.varargs:
         positional += rest[0]
     if known.varkeywords:
         named.update(rest[-1])
-    return function(*positional, **named)
+    return positional, named
 
 
 # ---- what C code may come by -----------------------------------------------------------------

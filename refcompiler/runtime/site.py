@@ -8,8 +8,9 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
@@ -17,7 +18,7 @@ from refcompiler.ambient import kept
 from refcompiler.backends.registry import compile_graph
 from refcompiler.capture.dynamic import History, Policy
 from refcompiler.capture.machine import Captured, Symbolic
-from refcompiler.capture.signals import Prepare, Restart
+from refcompiler.capture.signals import Again, Prepare, Restart
 from refcompiler.errors import (
     BackendError,
     GraphBreakError,
@@ -111,6 +112,8 @@ class Site:
         self.version = 0  # counts the changes of ``plans``
         self.dynamic: bool | None = False
         self.history: History | None = None  # made when the first capture asks
+        # what of the user's C code calls, as captures have learnt
+        self.learned: WeakSet[FunctionType | CodeType] = WeakSet()
         self.limit: int | None = None
         self.keep_guards: Callable | None = None
         self.given: Sequence[Any] = ()  # what the capture that is going on was called with
@@ -232,10 +235,10 @@ class Site:
     def watch_only(self, start: Callable[[Symbolic], Frame]) -> None:
         """Capture for what a later capture learns from it: which sizes and numbers change."""
         STATE.capturing = True
-        machine = Symbolic({}, self.policy())
+        machine = Symbolic({}, self.policy(), self.learned)
         try:
             machine.capture(start(machine))
-        except Exception as error:  # whatever it is, the call that compiles will say so
+        except (Exception, Again) as error:  # whatever it is, the call that compiles will say so
             log.debug("%s: nothing learnt from the first call: %s", self.title, error)
         finally:
             machine.close()
@@ -255,7 +258,7 @@ class Site:
         try:
             while True:
                 policy = self.policy()
-                machine = Symbolic(stops, policy)
+                machine = Symbolic(stops, policy, self.learned)
                 try:
                     captured = machine.capture(start(machine))
                     if captured.reason is not None:
@@ -267,6 +270,8 @@ class Site:
                         stops.clear()  # the program takes other steps now
                     except Exception:  # eager raises it, at its place
                         stops[signal.step] = (signal.row, signal.context)
+                except Again:
+                    pass
                 except Restart as signal:
                     if signal.step in stops:
                         raise NotRebuilt(signal.context) from None
@@ -319,7 +324,7 @@ class Site:
 
         row = "operation-raised"
         with _LOCK:
-            machine = Symbolic({step: (row, "while the graph ran")}, policy)
+            machine = Symbolic({step: (row, "while the graph ran")}, policy, self.learned)
             STATE.capturing = True
             try:
                 captured = machine.capture(self.start(machine, values))
@@ -330,7 +335,7 @@ class Site:
                 )
             except Restart as signal:
                 return signal.step if signal.step < step else None
-            except (NotRebuilt, UnsupportedError) as error:
+            except (Again, NotRebuilt, UnsupportedError) as error:
                 log.info("what %s did before an error cannot be replayed: %s", self.title, error)
                 return None
             finally:

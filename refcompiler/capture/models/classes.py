@@ -33,6 +33,7 @@ def _build_class(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     def make(name: str, bases: tuple, namespace: dict) -> type:
         made = natively(m, metaclass, name, bases, namespace)
         m.own_classes[made] = step
+        m.reentry.adopt(made)
         return made
 
     found = m.call(frame, body, [], {})

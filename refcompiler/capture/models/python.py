@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import abc
 import builtins
 import functools
@@ -211,9 +212,22 @@ def _callable(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
     return callable(value)
 
 
+#: Modules that note the ids of objects, for as long as they print them.
+_RECURSION = ("dataclasses", "reprlib")
+
+
+@model(_thread.get_ident)
+def _get_ident(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> int:
+    if frame.globals.get("__name__") not in _RECURSION:
+        m.guard("STATE", None, (_thread.get_ident, (), _thread.get_ident()))
+    return _thread.get_ident()
+
+
 @model(id)
 def _id(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> int:
     value = m.force(args[0])
+    if frame.globals.get("__name__") in _RECURSION:
+        return id(value)
     is_tensor = issubclass(type(value), torch.Tensor)
     real = m.real_of(value) if is_tensor else value
     source = m.fakes_of_inputs.get(id(value)) or m.source_of(value)
@@ -241,8 +255,8 @@ def _signature(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> inspect
 @model(hash)
 def _hash(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     value = m.sizes.plain(m.force(args[0]))
-    if m.method_of(type(value), "__hash__") is not UNSET and type(value) is not torch.Tensor:
-        return m.force(m.call_special(value, "__hash__"))
+    if m.method_of(type(value), "__hash__") is not UNSET:
+        return natively(m, hash, value)
     if issubclass(type(value), (int, float, str, bytes, tuple, type(None))):
         return natively(m, hash, value)
     raise Break("c-function", "builtins.hash")

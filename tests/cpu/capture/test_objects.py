@@ -170,7 +170,7 @@ def bound_method_kept():
     return f
 
 
-@cases(breaks=6)  # hashes, and what C code asks of an object
+@cases()
 def special_methods():
     class V:
         def __init__(self, v):
@@ -669,7 +669,7 @@ def dataclasses_made_inside():
     return f
 
 
-@cases(breaks=1)  # the repr of a dataclass looks at ids
+@cases()
 def dataclass_functions():
     def f(x):
         c = Config(3.0, [1])
