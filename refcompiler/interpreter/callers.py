@@ -8,7 +8,7 @@ interpreter's. Deeper than that one, native code meets the interpreter's frames.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -57,6 +57,25 @@ def _code_of(frame: Frame) -> CodeType:
         )
         CALLERS.add(id(found))
     return found
+
+
+def call_below(views: Iterable[Any], function: Callable, argument: Any) -> Any:
+    """``function(argument)`` with a native frame for each of the frames ``views``, innermost first.
+
+    So C code that looks at the stack, like that which notes where a coroutine was made, finds what
+    the frames show.
+    """
+    called: tuple[Any, tuple, dict] = function, (argument,), {}
+    for view in views:
+        code = view.f_code
+        frame = _CALL.replace(
+            co_name=code.co_name,
+            co_qualname=code.co_qualname,
+            co_filename=code.co_filename,
+            co_firstlineno=view.f_lineno,
+        )
+        called = FunctionType(frame, view.f_globals), called, {}
+    return called[0](*called[1])
 
 
 def with_builtins_of(frame: Frame, function: Callable) -> Callable:

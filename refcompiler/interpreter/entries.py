@@ -36,7 +36,13 @@ from refcompiler.bytecode.decode import Program
 from refcompiler.interpreter.binding import VARARGS, VARKEYWORDS, parameters_of
 from refcompiler.interpreter.current import CURRENT
 from refcompiler.interpreter.frame import UNSET, Frame
-from refcompiler.interpreter.registry import FORGETTING, NATIVE_CODES, READY, program_of
+from refcompiler.interpreter.registry import (
+    FORGETTING,
+    NATIVE_CODES,
+    READY,
+    forget_if_dead,
+    program_of,
+)
 from refcompiler.interpreter.tracebacks import ENTRIES
 from refcompiler.own_builtins import BUILTINS
 
@@ -300,12 +306,16 @@ _references = sys.getrefcount
 
 def forget_unused() -> None:
     """Drop the entries that no function has and that are not being run."""
-    for key, entry in list(_MADE.items()):
+    for entry in list(_MADE.values()):
         if _references(entry.driver) <= _UNUSED:
-            del _MADE[key]
-            del ENTRIES[id(entry.driver)]
-            READY.pop(id(entry.driver), None)
-            entry.driver = entry.code  # which held the entry
+            _forget_entry(entry)
+
+
+def _forget_entry(entry: Entry) -> None:
+    del _MADE[id(entry.code)]
+    del ENTRIES[id(entry.driver)]
+    READY.pop(id(entry.driver), None)
+    entry.driver = entry.code  # which held the entry
 
 
 FORGETTING.append(forget_unused)
@@ -317,6 +327,7 @@ def _unused() -> int:
 
 
 _UNUSED = _unused()
+_HELD = 2  # references to a code that has an entry: there, and in ENTRIES
 
 
 class _Reference(ref):
@@ -338,6 +349,12 @@ def _forget_function(reference: Any) -> None:
     found = _FUNCTIONS.get(reference.key)
     if found is not None and found[0] is reference:
         del _FUNCTIONS[reference.key]
+        entry = found[1]
+        program = READY.get(id(entry.code))
+        if _references(entry.driver) > _UNUSED + 1:  # another function has it, or it runs
+            return
+        if forget_if_dead(program, _HELD) if program else _references(entry.code) == _HELD + 1:
+            _forget_entry(entry)  # the code is gone when the function is
 
 
 # ---- objects that lead to functions ----------------------------------------------------------

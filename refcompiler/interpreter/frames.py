@@ -23,7 +23,7 @@ from refcompiler.interpreter.callers import CALLERS
 from refcompiler.interpreter.frame import UNSET, Frame
 from refcompiler.interpreter.generators import Activation
 from refcompiler.interpreter.registry import native
-from refcompiler.interpreter.tracebacks import DRIVERS, ENTRIES, live_frame
+from refcompiler.interpreter.tracebacks import DRIVERS, ENTRIES, MADE, live_frame
 from refcompiler.interpreter.variables import visible_locals
 from refcompiler.own_builtins import BUILTINS
 
@@ -227,6 +227,16 @@ def current_view(machine: Any, frame: Frame) -> FrameView:
     return view_of(machine, frame, (_native_frame(1), machine, None))  # stepped, not run
 
 
+def innermost(machine: Any, frame: Frame, count: int) -> list[Any]:
+    """The views of ``frame``, which executes, and of its callers: ``count`` at most."""
+    found: list[Any] = []
+    view: Any = current_view(machine, frame)
+    while view is not None and len(found) < count:
+        found.append(view)
+        view = view.f_back
+    return found
+
+
 _RUN_CODES: list[CodeType] = []
 _HIDDEN = ".0"  # how a driver calls what it drives
 
@@ -308,10 +318,11 @@ def native_depth() -> int:
 
 
 #: Attributes that would show a driver of a generator, the entry of a function, or the frame object
-#: made for a traceback.
+#: made for a traceback, and its code.
 INNER = frozenset(
     [
         "tb_frame",
+        "f_code",
         "__code__",
         *(f"{kind}_{what}" for kind in ("gi", "cr", "ag") for what in ("frame", "code")),
     ]
@@ -331,5 +342,9 @@ def shown(machine: Any, value: Any, owner: Any) -> Any:
         run = _run_of(frame)
         return view_of(machine, frame, None if run is None else _outside(run))
     if type(value) is CodeType:
-        return DRIVERS.get(id(value)) or ENTRIES.get(id(value), value)
+        found = DRIVERS.get(id(value)) or ENTRIES.get(id(value))
+        if found is None:
+            made = MADE.get(id(value))
+            return value if made is None else made.code
+        return found
     return value

@@ -38,7 +38,7 @@ class Fused:
     """The runs of a program. ``ops`` is parallel to its instructions."""
 
     def __init__(self, program: Program):
-        self.program = program
+        self.handlers, self.values = program.ops, program.values  # not the program: no cycle
         self.ops: list[Handler] = [arrive] * len(program.instructions)
         self.arrivals = [0] * len(program.instructions)
 
@@ -54,7 +54,7 @@ class Fused:
 
     def _run(self, index: int) -> tuple[tuple[Handler, ...], list[Any]]:
         handlers: list[Handler] = []
-        ops, values = self.program.ops, self.program.values
+        ops, values = self.handlers, self.values
         for i in range(index, min(index + LENGTH, len(ops))):
             handlers.append(ops[i])
             if body_of(ops[i]).leaves:

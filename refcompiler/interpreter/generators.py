@@ -18,12 +18,13 @@ from __future__ import annotations
 import dis
 import sys
 from _thread import get_ident
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Iterable
 from types import CodeType, FunctionType
 from typing import Any
 
 from refcompiler.bytecode.decode import Program
 from refcompiler.interpreter.binding import ASYNC_GENERATOR, COROUTINE, ITERABLE_COROUTINE
+from refcompiler.interpreter.callers import call_below
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.signals import Signal
 from refcompiler.interpreter.tracebacks import DRIVERS, chain, user_part
@@ -259,14 +260,17 @@ def _driver(program: Program) -> CodeType:
     return made
 
 
-def make_generator(activation: Activation) -> Any:
-    """The generator, coroutine or asynchronous generator that runs the activation's frame."""
+def make_generator(activation: Activation, views: Iterable[Any] = ()) -> Any:
+    """The generator, coroutine or asynchronous generator that runs the activation's frame.
+
+    ``views`` are the frames that it says it was made in (``cr_origin``), innermost first.
+    """
     frame = activation.frame
     assert frame is not None
     program = frame.program
     if program.driver is None:
         program.driver = _driver(program)
-    made = FunctionType(program.driver, frame.globals)(activation)
+    made = call_below(views, FunctionType(program.driver, frame.globals), activation)
     function = frame.function
     if function is not None:
         made.__name__ = function.__name__

@@ -111,6 +111,9 @@ def _evaluate(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any)
     new = machine.module_frame(source, globals_, locals_)
     if function is exec:
         new.on_return = "exec"
+    if machine.enters:  # another domain may keep the frame for later
+        new.on_return = "exec once" if function is exec else "eval once"
+        new.extra = new.program, source  # which holds the code while it runs
     machine.push(frame, new)
     return CALLED
 

@@ -8,6 +8,7 @@ as it was before the instruction.
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import (
@@ -20,16 +21,17 @@ from types import (
 )
 from typing import Any
 
-from refcompiler.interpreter.binding import SUSPENDS
+from refcompiler.interpreter.binding import COROUTINE, SUSPENDS
 from refcompiler.interpreter.callers import add_caller
 from refcompiler.interpreter.classes import finish_class
 from refcompiler.interpreter.entries import KNOWN, SILENT, meet, meet_argument, meet_class, met
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
+from refcompiler.interpreter.frames import innermost
 from refcompiler.interpreter.fusion import prepare
 from refcompiler.interpreter.generators import Activation, make_generator
 from refcompiler.interpreter.introspection import FRAME_READERS
-from refcompiler.interpreter.loop import Loop
-from refcompiler.interpreter.registry import HANDLERS, NATIVE_CODES, READY
+from refcompiler.interpreter.loop import LEAVES, Loop
+from refcompiler.interpreter.registry import HANDLERS, NATIVE_CODES, READY, forget_if_dead
 from refcompiler.interpreter.tracebacks import user_part
 from refcompiler.own_builtins import BUILTINS
 
@@ -55,13 +57,33 @@ def _executed(machine: Machine, frame: Frame, value: Any, extra: Any) -> None:
     frame.stack.append(None)
 
 
+def _evaluated_once(machine: Machine, frame: Frame, value: Any, extra: Any) -> None:
+    forget_if_dead(extra[0], 1)
+    frame.stack.append(value)
+
+
+def _executed_once(machine: Machine, frame: Frame, value: Any, extra: Any) -> None:
+    forget_if_dead(extra[0], 1)
+    frame.stack.append(None)
+
+
 #: What happens in the caller's frame to the value of a frame that returns.
 RETURNS: dict[str, Callable[[Any, Frame, Any, Any], None]] = {
     "push": _push,
     "init": _initialised,
     "exec": _executed,
+    "eval once": _evaluated_once,  # of code that mostly is gone after that
+    "exec once": _executed_once,
     "class": finish_class,
 }
+
+
+def _left_once(machine: Machine, frame: Frame, error: BaseException) -> BaseException:
+    forget_if_dead(frame.extra[0], 1)
+    return error
+
+
+LEAVES.update(dict.fromkeys(("eval once", "exec once"), _left_once))
 
 
 class Machine(Loop):
@@ -365,7 +387,7 @@ class Machine(Loop):
             return self.natively(frame, cls, args, kwargs)
         if id(cls) not in KNOWN:
             meet_class(cls)
-        made: Any = object.__new__(cls)
+        made: Any = object.__new__(cls, *args, **kwargs)  # which may say that it takes none
         found = self.call_python(frame, init, (made, *args), kwargs)
         if found is not CALLED:
             raise TypeError(f"__init__() should return None, not '{type(found).__name__}'")
@@ -384,7 +406,15 @@ class Machine(Loop):
         return CALLED
 
     def make_generator(self, frame: Frame) -> Any:
-        return make_generator(Activation(self, frame))
+        activation = Activation(self, frame)
+        if frame.code.co_flags & COROUTINE and self.frame is not None and (depth := _origin()):
+            views = innermost(self, self.frame, depth)
+            _set_origin(len(views))  # no native frame is above these
+            try:
+                return make_generator(activation, views)
+            finally:
+                _set_origin(depth)
+        return make_generator(activation)
 
     def in_this_thread(self) -> Machine:
         """What runs a generator that another thread than the machine's own resumes."""
@@ -417,5 +447,7 @@ _BOUND: dict[int, Callable[..., Any]] = {
     id(CoroutineType): Machine.call_of_generator,
 }
 
+_origin = sys.get_coroutine_origin_tracking_depth
+_set_origin = sys.set_coroutine_origin_tracking_depth
 _TYPE_CALL = type.__dict__["__call__"]
 _OBJECT_NEW = object.__dict__["__new__"]

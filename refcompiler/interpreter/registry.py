@@ -86,23 +86,38 @@ def _forget_dead_code() -> None:
     """Forget the programs whose code nobody else holds: a program may make code without end."""
     for forget in FORGETTING:
         forget()
-    for key, program in list(READY.items()):
-        held = [program.code, program.parameters.code]
+    for program in list(READY.values()):
+        forget_if_dead(program)
+
+
+def forget_if_dead(program: Program, going: int = 0) -> bool:
+    """Forget ``program`` if nobody else holds its code, and nothing runs that was made of it.
+
+    ``going`` counts references to the code that are known to go. Whether it was forgotten.
+    """
+    held = [program.code, program.parameters.code]
+    if program.shown is not None:
+        held.append(program.shown.code)
+        for code in program.shown.codes.values():
+            if _references(code) > 3:  # the dict's, the variable's and the argument's
+                return False  # a traceback lives
+    driver = program.driver
+    if driver is not None:
+        held.append(DRIVERS[id(driver)])
+        if _references(driver) > 3:  # the program's, the variable's and the argument's
+            return False  # a generator lives
+    # where they are from, the list, the argument
+    if _references(held[0]) == 2 * len(held) + 1 + going:
+        READY.pop(id(program.code), None)
+        forget_program(program.code)
+        forget_parameters(program.code)
+        DRIVERS.pop(id(driver), None)
+        CALLERS.difference_update(map(id, program.caller_codes.values()))
         if program.shown is not None:
-            held.append(program.shown.code)
-        driver = program.driver
-        if driver is not None:
-            held.append(DRIVERS[id(driver)])
-            if _references(driver) > 3:  # the program's, the variable's and the argument's
-                continue  # a generator lives
-        if _references(held[0]) == 2 * len(held) + 1:  # where they are from, the list, the argument
-            del READY[key]
-            forget_program(program.code)
-            forget_parameters(program.code)
-            DRIVERS.pop(id(driver), None)
-            CALLERS.difference_update(map(id, program.caller_codes.values()))
-            if program.shown is not None:
-                MADE.difference_update(program.shown.made)
+            for key in program.shown.made:
+                MADE.pop(key, None)
+        return True
+    return False
 
 
 _references = sys.getrefcount

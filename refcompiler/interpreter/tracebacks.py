@@ -31,8 +31,8 @@ _PLAIN = _GENERATOR | 0x01 | 0x02  # with slots of its own (CO_OPTIMIZED and CO_
 
 #: The user's code objects by the ids of their drivers (:mod:`refcompiler.interpreter.generators`).
 DRIVERS: dict[int, CodeType] = {}
-#: The ids of the code objects that frame objects are made from, which are kept with their programs.
-MADE: set[int] = set()
+#: What made the code objects of frame objects, by their ids. They are kept with their programs.
+MADE: dict[int, Shown] = {}
 #: The same for the entries of functions (:mod:`refcompiler.interpreter.entries`).
 ENTRIES: dict[int, CodeType] = {}
 #: Before this a driver had not begun: an exception was thrown into it, and its line is right.
@@ -310,7 +310,7 @@ class Shown:
         if found is None:
             found = self.codes[offset, kind] = _stopped(self.code, offset, *rest)
             self.made.add(id(found))
-            MADE.add(id(found))
+            MADE[id(found)] = self
         return found
 
 

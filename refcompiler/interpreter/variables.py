@@ -127,6 +127,9 @@ class FrameLocalsProxy:
     def __repr__(self) -> str:
         return repr(self._dict())
 
+    def __sizeof__(self) -> int:
+        return _NATIVE.__sizeof__()
+
     def __len__(self) -> int:
         return len(self._dict())
 

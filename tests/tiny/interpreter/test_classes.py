@@ -284,6 +284,25 @@ def main():
 class A: pass
 def main():
     A(1)
+## new_is_put_back
+class A:
+    def __new__(cls, *args):
+        raise ValueError('A')
+class B(A):
+    __new__ = object.__new__
+    def __init__(self, x):
+        self.x = x
+def attempt(make, *args):
+    try:
+        return make(*args).x
+    except (AttributeError, TypeError, ValueError) as error:
+        return str(error)
+def main():
+    found = [attempt(A), attempt(B, 3)]
+    del B.__new__
+    found.append(attempt(B, 3))
+    del A.__new__
+    return found, attempt(B, 3), attempt(A), attempt(A, 1)
 ## abstract_class
 import abc
 class A(abc.ABC):

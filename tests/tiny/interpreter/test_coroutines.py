@@ -805,6 +805,31 @@ def main():
     except AttributeError as error:
         log.append(str(error))
     return log
+## where_a_coroutine_was_made
+import sys
+async def c():
+    pass
+class Made:
+    def __get__(self, one, kind):
+        return c()
+class Holder:
+    attribute = Made()
+def nested(n):
+    return c() if n == 0 else nested(n - 1)
+def made(depth):
+    sys.set_coroutine_origin_tracking_depth(depth)
+    try:
+        return nested(2), Holder.attribute, *map(nested, [1])
+    finally:
+        sys.set_coroutine_origin_tracking_depth(0)
+def main():
+    found = []
+    for depth in range(5):
+        for coroutine in made(depth):
+            origin = coroutine.cr_origin
+            found.append(origin and [entry for entry in origin if 'user program' in entry[0]])
+            coroutine.close()
+    return found, sys.get_coroutine_origin_tracking_depth()
 ## pickling_and_copying
 import copy, pickle
 async def c():

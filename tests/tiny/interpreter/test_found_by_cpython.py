@@ -240,6 +240,66 @@ def main():
     except NameError as error:
         shown = traceback.TracebackException.from_exception(error, capture_locals=True)
         return list(shown.format())[-1], [s.locals for s in shown.stack][1]
+## code_dies_with_its_function
+import weakref
+def when_dead(code, name, log):
+    return weakref.ref(code, lambda reference: log.append(name))
+def main():
+    log, kept = [], []
+    f = eval('lambda: 42')
+    kept.append(when_dead(f.__code__, 'a lambda', log))
+    del f
+    log.append(1)
+    space = {}
+    exec('def g(): pass', space)
+    kept.append(when_dead(space['g'].__code__, 'a function', log))
+    del space['g']
+    log.append(2)
+    log.append(3)
+    f = eval('lambda x: -x')
+    found = sorted([1, 2], key=f), [f(3), eval('f(4)')]
+    kept.append(when_dead(f.__code__, 'a function that was called', log))
+    code = f.__code__
+    del f
+    log.append(4)
+    again = type(main)(code, {})
+    del code
+    log += [again(5), *map(again, [6])]
+    del again
+    log.append(5)
+    return log, found
+## code_that_is_run_again
+def main():
+    code = compile('y = x + 1\\ndef f(): return y\\nf', 'here', 'exec')
+    space, found = {'x': 1}, []
+    for x in range(3):
+        space['x'] = x
+        exec(code, space)
+        found += [space['f'](), space['y'], space['f'].__code__ is found[2] if x else None]
+        found[2] = space['f'].__code__
+    found[2] = None
+    return found, eval(eval("compile('7', '', 'eval')")), exec(compile('f()', '', 'exec'), space)
+## a_traceback_knows_the_code
+import dis, io, traceback
+def divides():
+    return 1 / 0
+def main():
+    found = []
+    for run in (divides, lambda: exec('x = 1\\ny = 1 / 0', {})):
+        try:
+            run()
+        except ZeroDivisionError as error:
+            kept = error
+        entry = kept.__traceback__.tb_next
+        while entry.tb_next is not None:
+            entry = entry.tb_next
+        code = entry.tb_frame.f_code
+        text = io.StringIO()
+        dis.distb(entry, file=text)
+        found += [code is run.__code__, code.co_consts, list(code.co_positions())]
+        found += [getattr(entry.tb_frame, 'f_code') is code, len(dis.Bytecode(code).dis())]
+        found += ['-->' in text.getvalue(), entry.tb_lasti]
+    return found
 ## traceback_of_a_frame_object
 import sys, traceback, types
 def f(x):

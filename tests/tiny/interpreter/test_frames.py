@@ -265,6 +265,11 @@ def main():
                 entry = entry.tb_next
             found.append({k: v for k, v in entry.tb_frame.f_locals.items() if k in ('x', 'y')})
     return found
+## size_of_the_locals
+import sys
+def main():
+    a, b = 1, 2
+    return sys.getsizeof(sys._getframe().f_locals)
 ## warnings_at_the_callers_line
 import warnings
 def old():
