@@ -12,6 +12,7 @@ from typing import Any
 
 from refcompiler.errors import InternalError, RefcompilerError
 from refcompiler.interpreter.signals import Signal
+from refcompiler.interpreter.tracebacks import MADE
 from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
@@ -47,6 +48,8 @@ def is_own(error: BaseException) -> bool:
     if entry is None:
         return False
     while entry.tb_next is not None:
+        if id(entry.tb_frame.f_code) in MADE:
+            return False  # it came through a frame of the program, where it was judged
         entry = entry.tb_next
     module = entry.tb_frame.f_globals.get("__name__")
     if type(module) is not str or not module.startswith(_OWN):

@@ -17,6 +17,7 @@ from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
 
+_getframe = sys._getframe
 _get, _set = sys.getrecursionlimit, sys.setrecursionlimit
 
 #: Runs for which room is made at once.
@@ -54,10 +55,20 @@ def end(machine: object) -> None:
             _lower(_LIMIT.visible)
 
 
-def make_room(depth: int) -> int:
-    """Let :data:`LEVELS` more runs nest on top of a frame at ``depth``; the native limit before."""
+#: How deep the native frames are of runs that made room, by the frames' ids: where counting ends.
+_DEPTHS: dict[int, int] = {}
+
+
+def make_room(depth: int, ends: bool = True) -> int:
+    """Let :data:`LEVELS` more runs nest on top of a frame at ``depth``; the native limit before.
+
+    ``ends``: the caller's frame will call :func:`give_back`.
+    """
     before = _get()
-    need = native_depth() + max(_LIMIT.visible - depth, 0) + MARGIN
+    native = native_depth(_DEPTHS)
+    if ends:
+        _DEPTHS[id(_getframe(1))] = native - 1
+    need = native + max(_LIMIT.visible - depth, 0) + MARGIN
     if need > before:
         with _LOCK:
             _set(max(need, _get()))
@@ -66,6 +77,7 @@ def make_room(depth: int) -> int:
 
 def give_back(before: int) -> None:
     """The runs have ended. Other threads may need what was raised meanwhile."""
+    _DEPTHS.pop(id(_getframe(1)), None)
     with _LOCK:
         if len(_LIMIT.active) <= 1 and _get() != before:
             _lower(before)
@@ -91,4 +103,4 @@ def set_limit(wanted: int, depth: int) -> None:
             "the limit is too low"
         )
     _LIMIT.visible = wanted
-    make_room(depth)
+    make_room(depth, ends=False)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import operator
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from types import FunctionType
 from typing import Any
@@ -358,6 +360,45 @@ def low_limit() -> Any:
 
 def test_a_limit_just_above_the_stack() -> None:
     assert low_limit() == interpret(low_limit) == ([True, True, "both", 10], 1000)
+
+
+def handled_at_each_level(n: int) -> int:
+    try:
+        return handled_at_each_level(n + 1)
+    except StopIteration:
+        return 0
+
+
+class ThroughC:
+    @property
+    def itself(self) -> Any:
+        return self.itself
+
+
+def until_too_deep(function: Any, argument: Any, limit: int) -> float:
+    """Seconds of this process."""
+    old, began = sys.getrecursionlimit(), time.process_time()
+    sys.setrecursionlimit(limit)
+    try:
+        function(argument)
+    except RecursionError:
+        return time.process_time() - began
+    finally:
+        sys.setrecursionlimit(old)
+    raise AssertionError("it ends")
+
+
+@pytest.mark.parametrize(
+    ("function", "argument"),
+    [(handled_at_each_level, 0), (operator.attrgetter("itself"), ThroughC())],
+)
+def test_a_level_costs_the_same_at_any_depth(function: Any, argument: Any) -> None:
+    interpret(until_too_deep, function, argument, 1000)  # so that everything is fused
+    few, many = (
+        min(interpret(until_too_deep, function, argument, limit) for _ in range(3))
+        for limit in (700, 3500)
+    )
+    assert many < 8 * few  # five times as deep
 
 
 # ---- errors of the interpreter's own -----------------------------------------------------------
