@@ -61,22 +61,35 @@ class Entry(Site):
     def identity(self) -> tuple[list[CodeType], list[int]]:
         return ([self.code] if self.called_code is None else [self.code, self.called_code]), []
 
-    def miss(self, function: FunctionType, *values: Any, allowance: Allowance | None = None) -> Any:
-        """No plan was tried yet, or the first one's guards failed."""
-        given = (function, *values)
+    def miss(self, allowance: Allowance | None, *given: Any) -> Any:
+        """No plan was tried yet, or the first one's guards failed: ``given`` starts with the
+        function. ``allowance``: whose limit counts, instead of the entry's.
+        """
+        tried = -1
+        if not self.blocked and self.native is None:
+            tried = self.version
+            found = self.find(given)
+            if found is not MISS:
+                return found
+        return self.miss_all(allowance, given, tried)
+
+    def miss_all(self, allowance: Allowance | None, given: Sequence[Any], tried: int) -> Any:
+        """No plan holds of those that there were at the version ``tried``."""
+        function, *values = given
         while True:
             if STATE.capturing or self.native is not None:
                 return call_natively(function, values)
             setting = CURRENT.setting
             if not setting.plain:
                 if setting.backend is not None and setting.backend is not self.backend:
-                    return self.twin(setting.backend).miss(function, *values)
+                    return self.twin(setting.backend).miss(None, *given)
                 if not setting.stance.enters:
                     return call_natively(function, values)
             version = self.version
-            found = self.find(given)
-            if found is not MISS:
-                return found
+            if version != tried:
+                tried, found = version, self.find(given)
+                if found is not MISS:
+                    return found
             if setting.stance.miss == "eager":
                 return call_natively(function, values)
             if not self.called and not self.plans and setting.stance.first != "compile":
@@ -116,7 +129,7 @@ class Entry(Site):
         if stance.first == "aot_eager":
             other = self.twin(lookup_backend("aot_eager"))
             other.called = True
-            return other.miss(function, *values)
+            return other.miss(None, *given)
         return call_natively(function, values)
 
     def refuse(self, function: FunctionType, values: Sequence[Any], stop: FullGraphBreak) -> Any:
@@ -262,7 +275,7 @@ def wrap(
         f"__found = __entries[0]({values})",
         "if __found is not __MISS:",
         "    return __found",
-        f"return __miss({values})",
+        f"return __miss(__allowance, {values})",
     ]
     name = _identifier(function.__name__)
     text = f"def {name}({signature}):\n" + "".join([f"    {line}\n" for line in lines])
@@ -281,9 +294,8 @@ def wrap(
         "__entries": entry.entries,
         "__MISS": MISS,
         "__DEFAULT": DEFAULT,
-        "__miss": entry.miss
-        if allowance is None
-        else functools.partial(entry.miss, allowance=allowance),
+        "__miss": entry.miss,
+        "__allowance": allowance,
         "__fn": function,
         "__code": code,
         "__changed": changed,

@@ -151,16 +151,23 @@ class Site:
                     return found
             return MISS
         first, *others = self.entries
-        for i, entry in enumerate(others, 1):
+        for entry in others:
             found = entry(*values)
             if found is not MISS:
                 count("cache_hits")
-                front = int(self.blocked)
-                with _LOCK:
-                    if i < len(self.entries) and self.entries[i] is entry:
-                        self.entries.insert(front, self.entries.pop(i))
+                self.put_first(entry)
                 return found
         return first(*values)  # which another thread may have put there just now
+
+    def put_first(self, entry: Callable) -> None:
+        """Try ``entry`` first from now on, unless another thread is just changing the list."""
+        if _LOCK.acquire(blocking=False):  # which is held as long as something is compiled
+            try:
+                if entry in self.entries:
+                    self.entries.remove(entry)
+                    self.entries.insert(int(self.blocked), entry)
+            finally:
+                _LOCK.release()
 
     def loosened(self) -> list[Callable]:
         """The plans with only those guards that tell them apart, the newest first."""
