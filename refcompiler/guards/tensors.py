@@ -78,11 +78,13 @@ def tensor_text(v: str, want: TensorMeta, constant: Callable[[Any], str]) -> str
         f"{v}.stride() == {want.stride}",
         device_text(v, want.device, constant),
     ]
-    if want.dtype.is_complex:
-        parts.append(f"{v}.is_conj() is {want.conj}")
-    if want.dtype is not torch.bool:
-        parts.append(f"{v}.is_neg() is {want.neg}")
-    return " and ".join(parts)
+    return " and ".join(parts + bits_texts(v, want))
+
+
+def bits_texts(v: str, want: TensorMeta) -> list[str]:
+    """The conjugate and negative bits, where a tensor of the dtype can have them."""
+    conj = [f"{v}.is_conj() is {want.conj}"] if want.dtype.is_complex else []
+    return conj + ([f"{v}.is_neg() is {want.neg}"] if want.dtype is not torch.bool else [])
 
 
 def tensor_check(value: Any, want: TensorMeta) -> bool:
@@ -114,10 +116,10 @@ def common_text(v: str, shape: str, want: TensorMeta, constant: Callable[[Any], 
         [
             f"{v}.shape != {shape}",
             f"{v}.dtype is not {constant(want.dtype)}",
-            f"{v}.requires_grad is not {want.requires_grad}",
+            f"not {v}.requires_grad" if want.requires_grad else f"{v}.requires_grad",
             f"not {v}.is_contiguous()",
+            f"not {device_text(v, want.device, constant)}",
             f"type({v}) is not {constant(want.cls)}",
-            f"not ({device_text(v, want.device, constant)})",
         ]
     )
 

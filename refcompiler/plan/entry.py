@@ -65,13 +65,18 @@ def _is_argument(source: Source | None) -> bool:
 
 def _tensors(guards: Sequence[Guard]) -> tuple[list[list[Guard]], list[Guard]]:
     """Registered tensors that are checked together, and the other guards."""
-    alike: dict[tuple, list[Guard]] = {}
+    alike: dict[Any, list[Guard]] = {}
     for guard in guards:
         if guard.kind == "TENSOR" and guard.source is not None and is_registered(guard.source):
             key = common(guard.expected)
             if key is not None:
-                alike.setdefault(key, []).append(guard)
-    looped = [same for same in alike.values() if len(same) >= _TOGETHER]
+                alike.setdefault((key, guard.expected.shape), []).append(guard)
+    few: dict[Any, list[Guard]] = {}
+    for key, same in alike.items():
+        if len(same) < _TOGETHER:
+            few.setdefault(key[0], []).extend(same)
+    groups = [*alike.values(), *few.values()]
+    looped = [same for same in groups if len(same) >= _TOGETHER]
     taken = {id(guard) for same in looped for guard in same}
     return looped, [guard for guard in guards if id(guard) not in taken]
 
