@@ -47,7 +47,8 @@ class Place:
     """``source``: text that defines ``program``, with ``{value}`` for the value; it calls
     ``use(x, value)``. ``path``: how the value is reached from outside. ``call`` calls ``f``.
     ``assign``: the statement that puts ``{new}`` there. ``unrelated``: statements that change
-    something beside the value.
+    something beside the value. ``deletable``: the value can be deleted there. ``seen_whole``: who
+    calls a program that reads a part of the value looks at all of it.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Place:
     assign: str = ""
     unrelated: Mapping[str, str] = field(default_factory=dict)
     deletable: bool = True
+    seen_whole: bool = False
 
     @property
     def title(self) -> str:
@@ -369,7 +371,10 @@ def _defaults(depth: int) -> Place:
         2: {"the documentation": "Owner.method.__doc__ = 'text'"},
         3: {"an attribute of the function": "inner.fresh = 5"},
     }[depth]
-    return Place("default", depth, source, path, "f(x)", assign, unrelated, deletable=False)
+    return Place(
+        "default", depth, source, path, "f(x)", assign, unrelated,
+        deletable=False, seen_whole=depth == 3,
+    )  # fmt: skip
 
 
 PLACES = tuple(

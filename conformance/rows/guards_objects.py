@@ -166,7 +166,7 @@ ATTRIBUTES = (
         {"value": "v.shared = 5", "of the metaclass": "Meta.shared = property(lambda cls: 7)",
          "deleted": "del v.shared", "name": "v.__name__ = 'Named'", "another": "v = Else",
          "getattribute": "Meta.__getattribute__ = strange"},
-        {"another": "v.q = 3"},
+        {"beside": "v.q = 3"},
         setup="""
             class Meta(type):
                 pass

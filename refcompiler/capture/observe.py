@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import collections
 import enum
+import functools
 import operator
+import os
 import re
+import sysconfig
 import types
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -69,6 +72,18 @@ MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
 SETS = (set, frozenset)
 
 
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_STDLIB = sysconfig.get_path("stdlib") + os.sep
+
+
+@functools.cache
+def _is_library(filename: str) -> bool:
+    """A file of torch or of the standard library, on whose behalf a line of the user's runs."""
+    if filename.startswith(_STDLIB):
+        return filename.startswith(_TORCH) or not filename.startswith(_STDLIB + "site-packages")
+    return filename.startswith((_TORCH, "<frozen "))
+
+
 _BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
 
 
@@ -112,7 +127,11 @@ class Observing(Machine):
         frame = self.frame
         if frame is None:
             return "", 0
-        frame = frame.visible
+        inner = frame = frame.visible
+        while frame.back is not None and _is_library(frame.code.co_filename):
+            frame = frame.back.visible
+        if _is_library(frame.code.co_filename):
+            frame = inner
         return frame.code.co_filename, frame.line
 
     def lazy(self, source: Source, value: Any) -> Lazy:

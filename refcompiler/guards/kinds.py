@@ -66,10 +66,27 @@ class Guard(NamedTuple):
             found = rule.found(value)
         except Exception:  # it is of another kind altogether
             found = _short(value)
-        text = GUARDS[self.kind].explain.format(
-            source=self.source, expected=rule.show(self.expected), found=found
-        )
-        return f"{text} (guarded at {self.place[0]}:{self.place[1]})" if self.place[0] else text
+        expected = rule.show(self.expected)
+        if found == expected:  # they differ in what does not show
+            found += f" of class {type(value).__qualname__}"
+        text = GUARDS[self.kind].explain.format(source=self.source, expected=expected, found=found)
+        return text + self.where
+
+    def explain_unreadable(self, error: Exception) -> str:
+        """The sentence where reading the value has raised ``error``."""
+        expected = "a value"
+        if self.kind not in ("PRESENT", "NOT_NONE"):
+            try:
+                expected = KINDS[self.kind].show(self.expected)
+            except Exception:  # one of the user's that cannot be printed
+                expected = type(self.expected).__name__
+        found = f"nothing ({type(error).__name__}: {error})"
+        return f"{self.source}: expected {expected}, found {found}{self.where}"
+
+    @property
+    def where(self) -> str:
+        """The user's line, as explanations end."""
+        return f" (guarded at {self.place[0]}:{self.place[1]})" if self.place[0] else ""
 
     def wanted(self, read: Callable[[Source], Any]) -> Any:
         """``expected`` with each source replaced by what ``read`` gives for it."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import GeneratorType
 from typing import Any
 
-from refcompiler.bytecode.decode import Program
+from refcompiler.bytecode.decode import Program, slot_names
 from refcompiler.bytecode.liveness import live_at
 from refcompiler.capture.values import Lazy
 from refcompiler.interpreter.frame import UNSET, Frame, is_mark
@@ -65,6 +65,18 @@ class Layout:
     def title(self) -> str:
         frame = self.frames[-1]
         return f"{frame.program.code.co_qualname}:{frame.program.line_at(frame.ip)}"
+
+    def labels(self) -> list[str]:
+        """What the values are, for people: variables, and what else the frames hold."""
+        found = []
+        for frame in self.frames:
+            code = frame.program.code
+            names = slot_names(code)
+            of = "" if frame is self.frames[-1] else f" of {code.co_qualname}"
+            found += [f"{names[slot]}{of}" for slot in frame.slots]
+            unnamed = frame.stack.count(None) + frame.extra
+            found += [f"value {i} in {code.co_qualname}" for i in range(unnamed)]
+        return found
 
     def frames_of(self, values: Sequence[Any]) -> Frame:
         """The innermost frame of the stack that ``values`` complete."""

@@ -101,8 +101,9 @@ class Continuation(Site):
 
     def start(self, machine: Symbolic, values: Sequence[Any]) -> Frame:
         lazies: list[Any] = []
-        for name, value in zip(self.parameters, values, strict=True):
-            source = machine.sources.make("arg", None, name)
+        labels = [*self.layout.labels(), "the exception"]
+        for name, label, value in zip(self.parameters, labels, values, strict=True):
+            source = machine.sources.make("arg", None, name, label)
             lazy: Any = machine.lazy(source, value)
             if type(value) is CellType:
                 machine.external[id(value)] = External(value, source)

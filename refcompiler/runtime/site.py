@@ -459,7 +459,7 @@ def failure(plan: Plan, arguments: dict[str, Any]) -> str | None:
                 continue
             value = wanted if guard.kind == "RELATION" else value
         except Exception as error:  # as in the generated guards, what cannot be read fails
-            return f"{guard.source} can no longer be read: {type(error).__name__}: {error}"
+            return guard.explain_unreadable(error)
         return guard.explain(value)
     return None
 
