@@ -11,9 +11,9 @@ import torch
 
 from fastpath.aot.capture import Capture, capture
 from fastpath.aot.inputs import Unsupported
-from fastpath.aot.overlap import disjoint
 from fastpath.report import Report, remember
-from fastpath.sizes import compile_for_sizes, number_inputs
+from refcompiler.aot.overlap import disjoint
+from refcompiler.aot.sizes import compile_for_sizes, number_inputs
 from refcompiler.logs import log_of, wanted
 
 _GRAPHS, _CODE, _HINTS = map(log_of, ("aot_graphs", "output_code", "perf_hints"))
@@ -36,7 +36,7 @@ def compile_graph(
         raise TypeError(f"fastpath has no option {name!r}; it takes none")
     numbers = number_inputs(example_inputs)
     if numbers:
-        return compile_for_sizes(gm, example_inputs, numbers, compile_graph)
+        return compile_for_sizes(gm, example_inputs, numbers, compile_graph, _crowded)
     try:
         captured = capture(gm, example_inputs)
     except Unsupported as error:
@@ -51,6 +51,11 @@ def compile_graph(
         reason = f"internal error (please report it): {type(error).__name__}: {error}"
         warnings.warn(f"fastpath runs a graph uncompiled: {reason}", stacklevel=2)
         return _uncompiled(gm, reason)
+
+
+def _crowded(call: Any, why: str) -> None:
+    call.report.runtime_fallbacks += 1
+    call.report.reasons.setdefault("sizes", why)
 
 
 def _uncompiled(gm: torch.fx.GraphModule, reason: str) -> Callable[..., Any]:

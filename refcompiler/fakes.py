@@ -12,6 +12,7 @@ import math
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from refcompiler.fake_results import ask, blank, keep, recall
@@ -40,6 +41,9 @@ _CONTIGUOUS = frozenset({"aten._log_softmax_backward_data.default"})
 
 class EagerFakeMode(FakeTensorMode):
     """A ``FakeTensorMode`` with eager's strides, views and refusals (sizes that are numbers)."""
+
+    # An operator over graphs finds its rule by the very class of a mode, unless the mode asks.
+    supports_higher_order_operators = True
 
     def __init__(self, **options: Any):
         super().__init__(**options)
@@ -90,6 +94,8 @@ class EagerFakeMode(FakeTensorMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _DEVICE:
             return args[0].fake_device
+        if isinstance(func, HigherOrderOperator):
+            return func.python_key_table[FakeTensorMode](self, *args, **(kwargs or {}))
         if _draws(func):
             self.random = True
         asked = ask(self, func, args, kwargs)

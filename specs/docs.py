@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from specs import dtypes, opcodes
+from specs.ahead import AHEAD
 from specs.breaks import BREAKS
 from specs.guards import GUARDS
 from specs.logs import LOGS
@@ -235,6 +236,21 @@ def opcode_page() -> str:
     return NOTE + _OPCODES + opcodes.markdown()
 
 
+_AHEAD = """
+# Ahead-of-time compilation
+
+What a caller of a compiled graph observes is what eager shows. *Answer*: "compiled"; "uncompiled":
+the graph runs as it is, and says why; "refused": an error, where eager has none.
+
+"""
+
+
+def ahead() -> str:
+    """The page of the rules of ahead-of-time compilation."""
+    rows = ((r.name, r.eager, r.kept, r.answer) for r in AHEAD)
+    return NOTE + _AHEAD + table(("rule", "eager", "compiled", "answer"), rows)
+
+
 def pages() -> dict[str, str]:
     """File name to text."""
     return {
@@ -246,6 +262,7 @@ def pages() -> dict[str, str]:
         "opcodes.md": opcode_page(),
         "stances.md": stances(),
         "logs.md": logs(),
+        "aot.md": ahead(),
     }
 
 

@@ -130,6 +130,7 @@ def checkpointed(options: dict[str, Any]) -> Callable:
             return tuple(tagged(graph, *tensors, use_reentrant=False, **rest))
         return tuple(checkpoint(graph, *tensors, use_reentrant=False, **options))
 
+    run.region, run.options = "checkpoint", options  # type: ignore[attr-defined]
     return named(run, "checkpoint")
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 
-from fastpath.report import Report
-
 #: Programs of one graph; what comes after them runs the graph as it is.
 LIMIT = 16
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -24,12 +22,18 @@ def number_inputs(example_inputs: Sequence[Any]) -> list[int]:
 
 
 def compile_for_sizes(
-    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], places: list[int], compile: Compile
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    places: list[int],
+    compile: Compile,
+    crowded: Callable[[Any, str], None] | None = None,
 ) -> Callable[..., Any]:
     """A callable on the graph's inputs that has a program for each combination of numbers.
 
     The sizes of the tensors have to follow from the numbers, as the front end sees to.
-    ``compile(graph, example tensors)`` makes a program; the first one is made at once.
+    ``compile(graph, example tensors)`` makes a program; the first one is made at once, and the
+    callable has the attributes of the newest. ``crowded(callable, why)`` is told of each call that
+    runs the graph as it is.
     """
     taken = set(places)
     tensors = [i for i in range(len(example_inputs)) if i not in taken]
@@ -38,9 +42,7 @@ def compile_for_sizes(
     def program(key: tuple, given: Sequence[Any]) -> Callable[..., Any]:
         made = compile(specialised(gm, dict(zip(places, key, strict=True))), given)
         programs[key] = made
-        call.report = made.report  # type: ignore[attr-defined]
-        call.source = made.source  # type: ignore[attr-defined]
-        call.kernel_sources = made.kernel_sources  # type: ignore[attr-defined]
+        call.__dict__.update(made.__dict__)
         return made
 
     def call(*inputs: Any) -> Any:
@@ -49,10 +51,8 @@ def compile_for_sizes(
         given = [inputs[i] for i in tensors]
         if found is None:
             if len(programs) >= LIMIT:
-                report: Report = call.report  # type: ignore[attr-defined]
-                report.runtime_fallbacks += 1
-                why = f"more than {LIMIT} combinations of sizes came"
-                report.reasons.setdefault("sizes", why)
+                if crowded is not None:
+                    crowded(call, f"more than {LIMIT} combinations of sizes came")
                 return gm(*inputs)
             found = program(key, given)
         return found(*given)

@@ -1,0 +1,205 @@
+"""``aot_autograd``: a backend for torch-level graphs made of compilers for ATen graphs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from refcompiler.aot.function import Program
+from refcompiler.aot.inputs import Unsupported, check, fakes_of, lifted_tensors
+from refcompiler.aot.joint import Joint, trace
+from refcompiler.aot.observation import Layout, Observation, observe
+from refcompiler.aot.overlap import disjoint
+from refcompiler.aot.partition import default_partition
+from refcompiler.aot.sizes import compile_for_sizes, number_inputs
+from refcompiler.aot.wrapper import Wrapper
+from refcompiler.fakes import EagerFakeMode
+
+Compiler = Callable[[GraphModule, list[Any]], Callable[..., Any]]
+
+
+def aot_autograd(
+    *,
+    fw_compiler: Compiler,
+    bw_compiler: Compiler | None = None,
+    inference_compiler: Compiler | None = None,
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+    partition_fn: Callable[..., tuple[GraphModule, GraphModule]] = default_partition,
+) -> Callable[..., Any]:
+    """A backend ``(graph, example_inputs) -> callable`` that compiles ahead of time.
+
+    ``fw_compiler(graph, example_inputs)`` and ``bw_compiler`` (default: the same) are given
+    functional ATen graphs and fake inputs, and answer with a callable that takes and returns what
+    the graph does, tensors in a tuple or list. ``inference_compiler`` (default: ``fw_compiler``)
+    is given graphs that need no gradients. The backward is compiled when it first runs.
+    ``decompositions``: operators to functions that say them by others, as
+    ``torch._decomp.get_decompositions`` gives them. ``partition_fn``: how forward and backward
+    part (``default_partition`` saves what eager saves).
+
+    The rule of each step is a row of ``docs/specs/aot.md``. Where a graph cannot be compiled it
+    runs as it is, and ``callable.fallback`` says why (else None).
+    """
+    for name, value in (("fw_compiler", fw_compiler), ("partition_fn", partition_fn)):
+        if not callable(value):
+            raise TypeError(f"aot_autograd: {name} has to be callable, not {value!r}")
+    compilers = _Compilers(
+        fw_compiler, bw_compiler or fw_compiler, inference_compiler or fw_compiler
+    )
+    table = dict(decompositions or {})
+
+    def backend(gm: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Any:
+        for name in options:
+            raise TypeError(f"this backend has no option {name!r}; it takes none")
+        numbers = number_inputs(example_inputs)
+        if numbers:
+            return compile_for_sizes(gm, example_inputs, numbers, backend)
+        try:
+            return _compile(gm, example_inputs, compilers, table, partition_fn)
+        except Unsupported as error:
+            return _uncompiled(gm, str(error))
+
+    backend.takes_symbols = True  # type: ignore[attr-defined]
+    return backend
+
+
+class _Compilers:
+    def __init__(self, forward: Compiler, backward: Compiler, inference: Compiler):
+        self.forward, self.backward, self.inference = forward, backward, inference
+
+
+def _uncompiled(gm: GraphModule, reason: str) -> Callable[..., Any]:
+    def call(*inputs: Any) -> Any:
+        return gm(*inputs)
+
+    call.fallback = reason  # type: ignore[attr-defined]
+    call.source = gm.code  # type: ignore[attr-defined]
+    return call
+
+
+@contextlib.contextmanager
+def _without_inference_mode() -> Iterator[None]:
+    """Inference mode off (its tensors skip dispatch keys that tracing needs), gradients as are."""
+    if not torch.is_inference_mode_enabled():
+        yield
+        return
+    with torch.inference_mode(False), torch.no_grad():
+        yield
+
+
+def _compile(
+    gm: GraphModule,
+    examples: Sequence[Any],
+    compilers: _Compilers,
+    decompositions: Mapping[Any, Callable[..., Any]],
+    partition_fn: Callable[..., tuple[GraphModule, GraphModule]],
+) -> Callable[..., Any]:
+    lifted = lifted_tensors(gm)
+    check(examples, "an input")
+    check(lifted, "a tensor of the module")
+    mode = EagerFakeMode(allow_non_fake_inputs=False)
+    replaced = {id(t): len(examples) + n for n, t in enumerate(lifted)}
+    grad_mode = torch.is_grad_enabled()
+    autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    with _without_inference_mode():
+        fakes = fakes_of(mode, [*examples, *lifted])
+        with mode:
+            seen = observe(gm, fakes, replaced, len(examples))
+        training = seen.requires_grad and any(t.requires_grad for t in fakes)
+        leaves = [isinstance(t, torch.nn.Parameter) for t in (*examples, *lifted)]
+        given = len(examples)
+        joint = trace(gm, mode, fakes, replaced, given, seen, training, decompositions, leaves)
+        if training:
+            run: Any = _training(joint, mode, compilers, partition_fn, seen, fakes)
+        else:
+            run = _inference(joint, mode, compilers, fakes)
+    apart = _apart([*examples, *lifted], joint.written)
+    wrapper = Wrapper(seen, joint.written, len(examples), lifted)
+    grows = grad_mode and any(t.requires_grad for t in fakes)
+    call: Any = wrapper.write(run, gm, grad_mode if training else grows, autocast, apart)
+    call.fallback = None
+    return call
+
+
+def _apart(examples: Sequence[torch.Tensor], written: Sequence[int]) -> Callable[..., bool] | None:
+    """What asks of each call's inputs whether those that are written to have memory of their own.
+
+    The trace took them for tensors of their own, and that has to hold of the examples too.
+    """
+    if not written:
+        return None
+    owners: dict[int, int] = {}
+    for t in examples:
+        owners[t.untyped_storage()._cdata] = owners.get(t.untyped_storage()._cdata, 0) + 1
+    for place in written:
+        if owners[examples[place].untyped_storage()._cdata] > 1:
+            raise Unsupported("an input that is written to shares memory with another input")
+    return disjoint(examples, written)
+
+
+def _inference(
+    joint: Joint, mode: EagerFakeMode, compilers: _Compilers, fakes: Sequence[torch.Tensor]
+) -> Callable[..., Any]:
+    joint.graph.graph.eliminate_dead_code()
+    joint.graph.recompile()
+    with mode, torch.no_grad():
+        inputs = [t.detach() for t in fakes]
+    return _flat(compilers.inference(joint.graph, inputs))
+
+
+def _training(
+    joint: Joint,
+    mode: EagerFakeMode,
+    compilers: _Compilers,
+    partition_fn: Callable[..., tuple[GraphModule, GraphModule]],
+    seen: Observation,
+    fakes: Sequence[torch.Tensor],
+) -> Program:
+    holders = joint.graph.graph.find_nodes(op="placeholder")
+    given = [node.meta["val"] for node in holders]
+    forward, backward = partition_fn(joint.graph, given, num_fwd_outputs=joint.outputs)
+    (output,) = forward.graph.find_nodes(op="output")
+    saved = list(output.args[0])[joint.outputs :]
+    tensors = sum(isinstance(node.meta.get("val"), torch.Tensor) for node in saved)
+    layouts = [Layout.of(node.meta["val"]) for node in holders[joint.inputs :]]
+
+    def compile_backward(graph: GraphModule) -> Callable[..., Any]:
+        inputs = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
+        with _backward_state():
+            return _flat(compilers.backward(graph, inputs))
+
+    compiled = _flat(compilers.forward(forward, given[: joint.inputs]))
+    numbers = len(saved) - tensors
+    return Program(
+        compiled,
+        joint.outputs,
+        tensors,
+        numbers,
+        joint.inputs,
+        joint.tangents,
+        layouts,
+        backward,
+        compile_backward,
+    )
+
+
+@contextlib.contextmanager
+def _backward_state() -> Iterator[None]:
+    """Compiling in the middle of a backward: neither hooks nor modes of the caller's."""
+    with torch._C._DisableAutocast(), torch.no_grad():
+        yield
+
+
+def _flat(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """A compiler's answer, called with its inputs one by one.
+
+    An answer that is *boxed* takes one list, which it empties, so that inputs are freed early.
+    """
+    if not callable(compiled):
+        raise TypeError(f"the graph's compiler answered with {compiled!r}, which is not callable")
+    if getattr(compiled, "_boxed_call", False):
+        return lambda *inputs: compiled(list(inputs))
+    return compiled

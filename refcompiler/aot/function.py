@@ -1,0 +1,118 @@
+"""The ``torch.autograd.Function`` around a compiled forward and a compiled backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from refcompiler.aot.missing import without
+from refcompiler.aot.observation import Layout
+
+_TWICE = (
+    "a graph compiled ahead of time has no second derivative: its backward was compiled without "
+    "one. Compute it uncompiled (torch.compiler.disable or backend='eager')"
+)
+
+
+@dataclass
+class Program:
+    """What one compiled training graph runs.
+
+    ``forward`` takes the inputs and returns ``outputs`` results, then ``tensors`` tensors to
+    save, then numbers. ``differentiable``: the places of the results that have a tangent, which
+    lie as ``layouts`` says. ``backward`` is compiled by ``compile_backward`` when it first runs,
+    for each set of outputs that have no gradient.
+    """
+
+    forward: Callable[..., Any]
+    outputs: int
+    tensors: int
+    numbers: int
+    inputs: int
+    differentiable: Sequence[int]
+    layouts: Sequence[Layout]
+    backward: GraphModule
+    compile_backward: Callable[[GraphModule], Callable[..., Any]]
+    compiled: dict[tuple[int, ...], Callable[..., Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        differentiable = set(self.differentiable)
+        self.constant = tuple(n for n in range(self.outputs) if n not in differentiable)
+
+    def backward_for(self, missing: tuple[int, ...]) -> Callable[..., Any]:
+        found = self.compiled.get(missing)
+        if found is None:
+            graph = self.backward
+            if missing:
+                names = [n.target for n in graph.graph.find_nodes(op="placeholder")]
+                tangents = names[self.numbers + self.tensors :]
+                graph = without(graph, {str(tangents[n]) for n in missing})
+            found = self.compiled[missing] = self.compile_backward(graph)
+        return found
+
+
+class Compiled(torch.autograd.Function):
+    """``Compiled.apply(program, *inputs)``: the first ``program.outputs`` results."""
+
+    @staticmethod
+    def forward(ctx: Any, program: Program, *inputs: Any) -> Any:
+        results = program.forward(*inputs)
+        outputs = tuple(results[: program.outputs])
+        end = program.outputs + program.tensors
+        ctx.save_for_backward(*results[program.outputs : end])
+        ctx.numbers = results[end:]
+        ctx.program = program
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*[outputs[n] for n in program.constant])
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *given: Any) -> Any:
+        program: Program = ctx.program
+        tangents = []
+        missing: tuple[int, ...] = ()
+        for n, (place, layout) in enumerate(zip(program.differentiable, program.layouts)):
+            tangent = given[place]
+            if tangent is None:
+                missing += (n,)
+            elif tangent.stride() != layout.stride:
+                tangent = _laid_out(tangent, layout)
+            tangents.append(tangent)
+        call = program.backward_for(missing)
+        arguments = [*ctx.numbers, *ctx.saved_tensors, *tangents]
+        again = torch.is_grad_enabled()
+        with torch._C._DisableAutocast(), torch.no_grad():
+            gradients = call(*arguments)
+        if again:
+            gradients = _once(gradients)
+        return (None, *gradients)
+
+
+def _laid_out(t: torch.Tensor, layout: Layout) -> torch.Tensor:
+    with torch.no_grad():
+        made = torch.empty_strided(layout.size, layout.stride, dtype=t.dtype, device=t.device)
+        return made.copy_(t)
+
+
+def _once(gradients: Sequence[Any]) -> list[Any]:
+    """Gradients whose own derivative is refused when it is asked for."""
+    places = [n for n, g in enumerate(gradients) if isinstance(g, torch.Tensor)]
+    tensors = []
+    for n in places:
+        detached = gradients[n].detach()
+        tensors.append(
+            detached.requires_grad_(detached.is_floating_point() or detached.is_complex())
+        )
+    error = torch._C._functions.DelayedError(_TWICE, len(tensors))
+    found = list(gradients)
+    with torch.enable_grad():
+        delayed = error(*tensors)
+    if len(tensors) == 1 and isinstance(delayed, torch.Tensor):
+        delayed = (delayed,)
+    for n, g in zip(places, delayed, strict=True):
+        found[n] = g
+    return found

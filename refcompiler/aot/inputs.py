@@ -1,0 +1,133 @@
+"""A graph's inputs: fake stand-ins of the same layout, and the tensors that the graph itself holds.
+
+Parameters, buffers and constants that hang off the graph module become further inputs
+(*lifted*): compiled code reads them by address, mutations of them are seen, and gradients flow to
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+
+class Unsupported(Exception):
+    """The graph has to run as it is; the text is the reason that the report gives."""
+
+
+def check(tensors: Sequence[Any], what: str) -> None:
+    """Raise :class:`Unsupported` unless all are plain strided tensors."""
+    for t in tensors:
+        if not isinstance(t, torch.Tensor):
+            raise Unsupported(f"{what} is a {type(t).__name__}, not a tensor")
+        if not isinstance(t, FakeTensor) and type(t) not in (torch.Tensor, torch.nn.Parameter):
+            raise Unsupported(f"{what} is a tensor subclass ({type(t).__name__})")
+        if t.layout is not torch.strided or t.is_quantized or t.is_nested:
+            raise Unsupported(f"{what} is not a strided tensor")
+        if t.is_conj() or t.is_neg():
+            raise Unsupported(f"{what} has a conjugate or negative bit")
+
+
+def fakes_of(mode: FakeTensorMode, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Leaves of ``mode`` with size, strides, offset, dtype and gradient flag of ``tensors``.
+
+    Those that share memory share it in the result.
+    """
+    groups: dict[int, list[int]] = {}
+    for place, t in enumerate(tensors):
+        groups.setdefault(t.untyped_storage()._cdata, []).append(place)
+    made: dict[int, torch.Tensor] = {}
+    with mode, torch.inference_mode(False), torch.no_grad():
+        for places in groups.values():
+            _fill(made, places, tensors)
+    for place, t in enumerate(tensors):
+        if t.requires_grad:
+            made[place].requires_grad_()
+    return [made[place] for place in range(len(tensors))]
+
+
+def _fill(made: dict[int, torch.Tensor], places: list[int], tensors: Sequence[Any]) -> None:
+    """The fakes of tensors with one memory."""
+    plain = [tensors[place] for place in places]
+    dtype = plain[0].dtype
+    if any(t.dtype != dtype for t in plain):
+        dtype = torch.uint8
+    end = max(_end(t) for t in plain)  # bytes
+    storage = torch.empty(-(-end // dtype.itemsize), dtype=dtype, device=plain[0].device)
+    for place, t in zip(places, plain, strict=True):
+        flat = storage
+        if t.dtype != dtype:
+            flat = storage[: storage.numel() // t.itemsize * t.itemsize].view(t.dtype)
+        fake = flat.as_strided(t.shape, t.stride(), t.storage_offset())
+        made[place] = fake.detach()
+
+
+def _end(t: torch.Tensor) -> int:
+    size, stride = t.shape, t.stride()
+    extent = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    return (t.storage_offset() + extent) * t.itemsize
+
+
+def lifted_tensors(gm: torch.fx.GraphModule) -> list[torch.Tensor]:
+    """Every tensor that running ``gm`` may take from the module, once each."""
+    found: dict[int, torch.Tensor] = {}
+    for node in gm.graph.nodes:
+        tensors: Iterable[Any] = ()
+        if node.op == "get_attr":
+            value = attribute(gm, node.target)
+            tensors = (value,)
+            if isinstance(value, torch.nn.Module):
+                tensors = (*value.parameters(), *value.buffers())
+        elif node.op == "call_module":
+            module = gm.get_submodule(node.target)
+            tensors = (*module.parameters(), *module.buffers())
+        for t in tensors:
+            if isinstance(t, torch.Tensor):
+                found.setdefault(id(t), t)
+    return list(found.values())
+
+
+def attribute(root: Any, path: str) -> Any:
+    for name in path.split("."):
+        root = getattr(root, name)
+    return root
+
+
+class Runner(torch.fx.Interpreter):
+    """Runs a graph with the lifted tensors replaced by others.
+
+    ``regions``: what stands for a region's target while tracing (``target.region`` names it).
+    """
+
+    def __init__(
+        self,
+        gm: torch.fx.GraphModule,
+        replaced: dict[int, torch.Tensor],
+        regions: dict[str, Callable[..., Any]] | None = None,
+    ):
+        super().__init__(gm)
+        self.replaced = replaced
+        self.regions = regions or {}
+        self.extra_traceback = False  # the message is the operation's own
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        value = attribute(self.module, target)
+        return self.replaced.get(id(value), value)
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        region = getattr(target, "region", None)
+        instead = self.regions.get(region) if region is not None else None
+        if instead is not None:
+            return instead(target, *args, **kwargs)
+        return super().call_function(target, args, kwargs)
+
+    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
+        module = self.module.get_submodule(target)
+        named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        values = {name: self.replaced[id(t)] for name, t in named.items() if id(t) in self.replaced}
+        if not values:
+            return module(*args, **kwargs)
+        return torch.func.functional_call(module, values, args, kwargs, tie_weights=False)

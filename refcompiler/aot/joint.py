@@ -1,0 +1,229 @@
+"""Forward and backward of a torch-level graph, traced into one functional ATen graph.
+
+The graph runs once on functional tensors under autograd, then autograd's engine runs on what that
+recorded, so the backward's operators and their order are eager's. Each node knows which of the two
+phases it belongs to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from torch.utils import _pytree as pytree
+
+from refcompiler.aot.draws import REGIONS, finish
+from refcompiler.aot.inputs import Runner
+from refcompiler.aot.observation import Layout, Observation
+
+FORWARD, BACKWARD = "forward", "backward"
+PHASE = "phase"
+WRITTEN = "written"  # in the meta of an input that has other values after the call
+
+Decompositions = Mapping[Any, Callable[..., Any]]
+
+
+@dataclass
+class Joint:
+    """``graph``: placeholders are the inputs, then a tangent for each of ``tangents``.
+
+    Its outputs are, flat: the slots' values, the new values of the inputs ``written``, then a
+    gradient (or None) for each input. ``tangents`` are places among the outputs before those.
+    """
+
+    graph: torch.fx.GraphModule
+    inputs: int
+    outputs: int  # slots and written inputs
+    tangents: list[int] = field(default_factory=list)
+    written: list[int] = field(default_factory=list)
+
+
+def trace(
+    gm: torch.fx.GraphModule,
+    mode: FakeTensorMode,
+    fakes: Sequence[torch.Tensor],
+    replaced: Mapping[int, int],
+    given: int,
+    seen: Observation,
+    training: bool,
+    decompositions: Decompositions,
+    parameters: Sequence[bool],
+) -> Joint:
+    """The joint graph of ``gm``; without ``training`` it has no tangents and no gradients.
+
+    ``parameters``: which inputs are leaves of autograd in eager.
+    """
+    tracer = _Tracer(gm, dict(replaced), given, seen, training, parameters)
+    tangents = []
+    if training:
+        with mode, torch.no_grad():
+            for layout, dtype, device in tracer.layouts(fakes):
+                made = torch.empty_strided(layout.size, layout.stride, dtype=dtype, device=device)
+                tangents.append(made)
+    leaves = [t.detach().requires_grad_(training and t.requires_grad) for t in fakes]
+
+    def program(primals: list[torch.Tensor], tangents: list[torch.Tensor]) -> list[Any]:
+        return tracer.program(primals, tangents)
+
+    def inference(primals: list[torch.Tensor]) -> list[Any]:
+        return tracer.program(primals, [])
+
+    given_values = (leaves, tangents) if training else (leaves,)
+    # Without the Python dispatcher: its decompositions are not eager's (dropout, resizing).
+    with mode, _engine_in_this_thread(), torch.set_grad_enabled(torch.is_grad_enabled()):
+        graph = make_fx(
+            program if training else inference,
+            decomposition_table=dict(decompositions),
+            tracing_mode="real",
+            pre_dispatch=False,
+        )(*given_values)
+    graph.graph.set_codegen(torch.fx.graph.CodeGen())  # inputs one by one, not as lists
+    finish(graph)
+    holders = graph.graph.find_nodes(op="placeholder")
+    counted = set(tracer.cotangents)
+    for n, node in enumerate(holders[len(fakes) :]):
+        if n not in counted:  # of an input of which only the metadata changes
+            graph.graph.erase_node(node)
+    graph.recompile()
+    for place in tracer.written:
+        holders[place].meta[WRITTEN] = True
+    outputs = len(seen.slots) + len(tracer.written)
+    return Joint(graph, len(fakes), outputs, tracer.tangents, tracer.written)
+
+
+@contextlib.contextmanager
+def _engine_in_this_thread() -> Iterator[None]:
+    """Modes belong to threads, and the engine would use others for other devices."""
+    with torch.autograd.set_multithreading_enabled(False):
+        yield
+
+
+class _Tracer:
+    def __init__(
+        self,
+        gm: torch.fx.GraphModule,
+        replaced: dict[int, int],
+        given: int,
+        seen: Observation,
+        training: bool,
+        parameters: Sequence[bool],
+    ):
+        self.parameters = parameters
+        self.gm, self.replaced, self.given = gm, replaced, given
+        self.seen, self.training = seen, training
+        self.written: list[int] = []
+        self.tangents = [n for n, slot in enumerate(seen.slots) if slot.requires_grad]
+        self.cotangents = list(range(len(self.tangents)))  # of all that are given, those that count
+        self.tracked = {w.place: w for w in seen.writes if w.tracked and w.requires_grad}
+
+    def layouts(self, fakes: Sequence[torch.Tensor]) -> Iterator[tuple[Layout, Any, Any]]:
+        """How the tangents lie: as the outputs, then as the written inputs."""
+        for n in self.tangents:
+            slot = self.seen.slots[n]
+            yield slot.layout, slot.dtype, slot.device
+        for place, write in self.tracked.items():
+            layout = write.layout or Layout.of(fakes[place])
+            yield layout, fakes[place].dtype, fakes[place].device
+
+    def program(self, primals: list[torch.Tensor], tangents: list[torch.Tensor]) -> list[Any]:
+        with FunctionalTensorMode(), _cached_casts():
+            leaves = [self._functional(n, t) for n, t in enumerate(primals)]
+            cotangents = [FunctionalTensor.to_functional(t) for t in tangents]
+            inputs = list(leaves)
+            for place in self.tracked:
+                inputs[place] = leaves[place].clone()  # eager's is no leaf
+            found = self._forward(inputs)
+            values = [_plain(t) for t in found]
+            if not self.training:
+                return values
+            for node in _nodes():
+                node.meta.setdefault(PHASE, FORWARD)
+            gradients = self._backward(found, leaves, cotangents)
+            return [*values, *[None if g is None else _plain(g) for g in gradients]]
+
+    def _functional(self, n: int, t: torch.Tensor) -> Any:
+        if not self.parameters[n]:
+            return FunctionalTensor.to_functional(t)
+        # A leaf, whose casts autocast remembers.
+        return FunctionalTensor.to_functional(t.detach()).requires_grad_(t.requires_grad)
+
+    def _forward(self, inputs: Sequence[Any]) -> list[Any]:
+        """The slots' values, laid out as in eager, then the new values of written inputs."""
+        lifted = {key: inputs[place] for key, place in self.replaced.items()}
+        result = Runner(self.gm, lifted, REGIONS).run(*inputs[: self.given])
+        flat, _ = pytree.tree_flatten(result)
+        found: list[Any] = []
+        slots = len(self.tangents)
+        for slot in self.seen.slots:
+            t = flat[slot.output]
+            found.append(t._base if slot.is_base else t)
+        writes = {w.place: w for w in self.seen.writes}
+        for place, t in enumerate(inputs):
+            torch._sync(t)
+            write = writes.get(place)
+            changed = torch._functionalize_has_data_mutation(t.elem)
+            if changed and write is None:  # no version told of it (a batch norm's statistics)
+                write = self.seen.write(place, t.requires_grad)
+            if not changed:
+                continue
+            if place in self.tracked:
+                self.tangents.append(len(found))
+                self.cotangents.append(slots + list(self.tracked).index(place))
+            self.written.append(place)
+            found.append(t)
+        return [*map(self._laid_out, found, self._layouts()), *found[len(self.seen.slots) :]]
+
+    def _layouts(self) -> list[Layout]:
+        return [slot.layout for slot in self.seen.slots]
+
+    def _laid_out(self, t: Any, layout: Layout) -> Any:
+        if tuple(t.shape) != layout.size or tuple(t.stride()) == layout.stride:
+            return t
+        made = torch.empty_strided(layout.size, layout.stride, dtype=t.dtype, device=t.device)
+        return made.copy_(t)
+
+    def _backward(self, found: Sequence[Any], primals: Sequence[Any], given: Sequence[Any]) -> Any:
+        wanted = [n for n, t in enumerate(primals) if t.requires_grad]
+        with torch.amp.autocast("cpu", enabled=False), torch.no_grad():
+            gradients = torch.autograd.grad(
+                [found[n] for n in self.tangents],
+                [primals[n] for n in wanted],
+                [given[n] for n in self.cotangents],
+                allow_unused=True,
+            )
+        result: list[Any] = [None] * len(primals)
+        for n, gradient in zip(wanted, gradients, strict=True):
+            result[n] = gradient
+        return result
+
+
+@contextlib.contextmanager
+def _cached_casts() -> Iterator[None]:
+    """Under autocast eager casts a parameter once, and its gradients are summed before the cast.
+
+    ``make_fx`` turns that off.
+    """
+    before = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(True)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(before)
+
+
+def _plain(t: Any) -> torch.Tensor:
+    """What a functional tensor holds."""
+    torch._sync(t)
+    return torch._from_functional_tensor(t.elem)
+
+
+def _nodes() -> Any:
+    mode = get_proxy_mode()
+    assert mode is not None
+    return mode.tracer.graph.nodes

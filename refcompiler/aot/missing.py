@@ -1,0 +1,101 @@
+"""The backward where some outputs have no gradient.
+
+A backward is linear in its tangents. Eager does not run what only missing tangents would reach, and
+inputs that only they reach get no gradient: ``None`` instead of zeros, and no ``0 * inf``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+_aten = torch.ops.aten
+
+
+def without(backward: GraphModule, missing: Collection[str]) -> GraphModule:
+    """``backward`` for calls that give None for the placeholders named in ``missing``.
+
+    It takes the same inputs. What a node computes of missing values alone is missing; a sum with
+    a missing term is the other one; elsewhere a missing value is zeros, as in eager, which gives
+    zeros to what takes several gradients (the parts of a split) when one of them is there.
+    """
+    graph = Graph()
+    made: dict[Node, Node] = {}
+    gone: set[Node] = set()  # missing values
+    zeros: dict[Node, Node] = {}
+    tangential: set[Node] = set()  # computed of tangents
+    for node in backward.graph.nodes:
+        if node.op == "output":
+            results = [
+                None if v in gone else made[v] if v is not None else None for v in node.args[0]
+            ]
+            graph.output(tuple(results))
+            continue
+        given = node.all_input_nodes
+        if node.op == "placeholder":
+            made[node] = graph.node_copy(node)
+            if str(node.target) in missing:
+                gone.add(node)
+            if str(node.target).startswith("tangents"):
+                tangential.add(node)
+            continue
+        linear = [n for n in given if n in tangential]
+        if linear:
+            tangential.add(node)
+            if all(n in gone for n in linear):
+                gone.add(node)
+                continue
+        lost = [n for n in linear if n in gone]
+        if lost:
+            other = _sum(graph, node, gone, made)
+            if other is not None:
+                made[node] = other
+                continue
+            for n in lost:
+                if n not in zeros:
+                    zeros[n] = made[n] = _zeros(graph, n)
+        made[node] = graph.node_copy(node, made.__getitem__)
+    graph.eliminate_dead_code()
+    return GraphModule(backward, graph, "backward")
+
+
+def _sum(graph: Graph, node: Node, gone: set[Node], made: dict[Node, Node]) -> Node | None:
+    """The other term of a sum of two tensors, as the sum would give it."""
+    if node.target not in (_aten.add.Tensor, _aten.sub.Tensor) or len(node.args) != 2:
+        return None
+    left, right = node.args
+    if not isinstance(left, Node) or not isinstance(right, Node):
+        return None
+    alpha = node.kwargs.get("alpha", 1)
+    kept = right if left in gone else left
+    value, other = node.meta.get("val"), kept.meta.get("val")
+    if not _alike(value, other):
+        return None
+    factor = 1 if kept is left else alpha if node.target is _aten.add.Tensor else -alpha
+    if factor == 1:
+        return made[kept]
+    scaled = graph.call_function(_aten.mul.Scalar, (made[kept], factor))
+    scaled.meta = dict(node.meta)
+    return scaled
+
+
+def _alike(a: Any, b: Any) -> bool:
+    return (
+        isinstance(a, torch.Tensor)
+        and isinstance(b, torch.Tensor)
+        and (a.shape, a.dtype, a.stride()) == (b.shape, b.dtype, b.stride())
+    )
+
+
+def _zeros(graph: Graph, node: Node) -> Node:
+    value = node.meta["val"]
+    options = {"dtype": value.dtype, "device": value.device}
+    empty = graph.call_function(
+        _aten.empty_strided.default, (list(value.shape), list(value.stride())), options
+    )
+    zeros = graph.call_function(_aten.fill.Scalar, (empty, 0))
+    zeros.meta = dict(node.meta)
+    return zeros

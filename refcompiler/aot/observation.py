@@ -1,0 +1,309 @@
+"""What a caller can see of a graph besides values, found by running it on fakes as eager would.
+
+Aliasing of outputs with inputs and with each other, identity, changed inputs, gradient flags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from refcompiler.aot.inputs import Runner, Unsupported
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+@dataclass(frozen=True)
+class Layout:
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int  # elements, in the storage
+
+    @classmethod
+    def of(cls, t: torch.Tensor) -> Layout:
+        return cls(tuple(t.shape), tuple(t.stride()), t.storage_offset())
+
+
+@dataclass(frozen=True)
+class View:
+    """How a view is made again of its base.
+
+    ``replay(base)`` repeats the view's operations, and autograd sees them; where it is None, the
+    layout is taken of the base's storage, ``offset`` relative to the base's own, in ``dtype``.
+    """
+
+    layout: Layout
+    dtype: torch.dtype
+    replay: Callable[[torch.Tensor], torch.Tensor] | None
+    requires_grad: bool
+    grad_mode: bool  # whether the view was made where autograd recorded
+
+
+@dataclass(frozen=True)
+class Same:
+    """The output is the very object that input ``place`` is."""
+
+    place: int
+
+
+@dataclass(frozen=True)
+class Again:
+    """The output is the very object that an earlier output is."""
+
+    output: int
+
+
+@dataclass(frozen=True)
+class ViewOf:
+    """The output is a view of input ``place``."""
+
+    place: int
+    view: View
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor that the graph makes: ``slot`` says which, ``view`` how the output lies in it."""
+
+    slot: int
+    view: View | None = None
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Not a tensor."""
+
+    value: Any
+
+
+Output = Same | Again | ViewOf | Value | Plain
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A tensor with memory of its own that leaves the graph: output ``output``, or its base.
+
+    ``layout``: as eager's tensor lies, which the compiled value has to.
+    """
+
+    output: int
+    is_base: bool
+    layout: Layout
+    dtype: torch.dtype
+    device: torch.device
+    requires_grad: bool
+
+
+@dataclass(frozen=True)
+class Write:
+    """What the graph does to an input.
+
+    ``tracked``: autograd sees it; ``layout``: its size, strides or offset afterwards if they are
+    others.
+    """
+
+    place: int
+    tracked: bool
+    requires_grad: bool
+    layout: Layout | None = None
+
+
+@dataclass
+class Observation:
+    outputs: list[Output] = field(default_factory=list)
+    spec: Any = None  # the nesting of the outputs
+    slots: list[Slot] = field(default_factory=list)
+    writes: list[Write] = field(default_factory=list)
+
+    def write(self, place: int, requires_grad: bool) -> Write:
+        """A write that only the trace saw."""
+        found = Write(place, False, requires_grad)
+        self.writes.append(found)
+        return found
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether anything that leaves the graph takes part in autograd."""
+        written = any(w.tracked and w.requires_grad for w in self.writes)
+        return written or any(slot.requires_grad for slot in self.slots)
+
+
+def observe(
+    gm: torch.fx.GraphModule,
+    fakes: Sequence[torch.Tensor],
+    replaced: dict[int, int],
+    given: int,
+) -> Observation:
+    """Run ``gm`` on ``fakes`` (the first ``given`` are its own inputs, the rest are lifted).
+
+    ``replaced``: the place of each lifted tensor by the id of the real one. Raises
+    :class:`Unsupported` for what an epilogue cannot restore.
+    """
+    grad_mode = torch.is_grad_enabled()
+    # No leaves: eager accepts writes to what is a leaf only here. And objects of their own.
+    inputs = [t.clone() if t.requires_grad and grad_mode else t for t in _aliased(fakes)]
+    before = [_State(t) for t in inputs]
+    lifted = {key: inputs[place] for key, place in replaced.items()}
+    try:
+        outputs = Runner(gm, lifted).run(*inputs[:given])
+        changed = torch.is_grad_enabled() != grad_mode
+    finally:
+        torch._C._set_grad_enabled(grad_mode)
+    if changed:
+        raise Unsupported("the graph leaves the gradient mode changed")
+    return _Observer(inputs, before).of(outputs)
+
+
+def _aliased(fakes: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    storages = [t.untyped_storage()._cdata for t in fakes if t.requires_grad]
+    if len(set(storages)) != len(storages) and torch.is_grad_enabled():
+        raise Unsupported("inputs that require gradients share memory")
+    return fakes
+
+
+class _State:
+    """What of an input is compared after the run."""
+
+    def __init__(self, t: torch.Tensor):
+        self.version = t._version
+        self.layout = Layout.of(t)
+        self.storage = t.untyped_storage()._cdata
+        self.requires_grad = t.requires_grad
+        self.function = t.grad_fn
+
+
+class _Observer:
+    def __init__(self, inputs: Sequence[torch.Tensor], before: Sequence[_State]):
+        self.inputs, self.before = inputs, before
+        self.seen = Observation()
+        self.places = {id(t): n for n, t in reversed(list(enumerate(inputs)))}
+        self.storages = {s.storage: n for n, s in reversed(list(enumerate(before)))}
+        self.by_storage: dict[int, list[int]] = {}  # outputs that are tensors of the graph
+        self.flat: list[Any] = []
+
+    def of(self, outputs: Any) -> Observation:
+        seen = self.seen
+        self.flat, seen.spec = pytree.tree_flatten(outputs)
+        earlier: dict[int, int] = {}
+        found: list[Output | None] = []
+        for n, t in enumerate(self.flat):
+            found.append(self._output(n, t, earlier))
+        for places in self.by_storage.values():
+            for n, output in zip(places, self._group(places), strict=True):
+                found[n] = output
+        seen.outputs = found  # type: ignore[assignment]
+        for n in range(len(self.inputs)):
+            self._input(n)
+        return seen
+
+    def _output(self, n: int, t: Any, earlier: dict[int, int]) -> Output | None:
+        if not isinstance(t, torch.Tensor):
+            if isinstance(t, SYMBOLIC):
+                raise Unsupported("an output is a symbolic number")
+            return Plain(t)
+        if t.layout is not torch.strided:
+            raise Unsupported("an output is not a strided tensor")
+        if id(t) in self.places:
+            return Same(self.places[id(t)])
+        if id(t) in earlier:
+            return Again(earlier[id(t)])
+        earlier[id(t)] = n
+        storage = t.untyped_storage()._cdata
+        place = self._owner(t)
+        if place is None:
+            self.by_storage.setdefault(storage, []).append(n)
+            return None
+        return ViewOf(place, self._view(t, self.inputs[place]))
+
+    def _owner(self, t: torch.Tensor) -> int | None:
+        """The input whose memory ``t`` has; among several with one memory, its base."""
+        if t._is_view():
+            assert t._base is not None
+            place = self.places.get(id(t._base))
+            if place is not None:
+                return place
+        return self.storages.get(t.untyped_storage()._cdata)
+
+    def _view(self, t: torch.Tensor, base: torch.Tensor) -> View:
+        replay = None
+        if t._is_view() and t._base is base:
+            replay = _checked(t)
+        layout = Layout.of(t)
+        if replay is None:
+            if (
+                t.dtype != base.dtype
+                or t.is_conj() != base.is_conj()
+                or t.is_neg() != base.is_neg()
+            ):
+                raise Unsupported("an output shares memory with a tensor of another dtype")
+            if t.requires_grad:
+                raise Unsupported("an output shares memory in a way that autograd does not see")
+            layout = Layout(layout.size, layout.stride, layout.offset - base.storage_offset())
+        tracked = t.requires_grad or not base.requires_grad
+        return View(layout, t.dtype, replay, t.requires_grad, tracked)
+
+    def _group(self, places: Sequence[int]) -> list[Output]:
+        """Outputs with one memory, which no input has."""
+        tensors = [self.flat[n] for n in places]
+        first = tensors[0]
+        if len(tensors) == 1 and not _has_gaps_or_overlaps(first) and not _has_bits(first):
+            return [Value(self._slot(places[0], False, first))]
+        roots = [t._base if t._is_view() else t for t in tensors]
+        chosen = max(range(len(roots)), key=lambda n: (roots[n].requires_grad, -n))
+        root = roots[chosen]
+        base = next((n for n, t in zip(places, tensors) if t is root), None)
+        if base is not None:
+            slot = self._slot(base, False, root)
+        else:
+            slot = self._slot(places[chosen], True, root)
+        found: list[Output] = []
+        for t in tensors:
+            found.append(Value(slot) if t is root else Value(slot, self._view(t, root)))
+        return found
+
+    def _slot(self, output: int, is_base: bool, t: torch.Tensor) -> int:
+        if _has_bits(t):
+            raise Unsupported("an output has a conjugate or negative bit")
+        slot = Slot(output, is_base, Layout.of(t), t.dtype, t.device, t.requires_grad)
+        self.seen.slots.append(slot)
+        return len(self.seen.slots) - 1
+
+    def _input(self, n: int) -> None:
+        t, before = self.inputs[n], self.before[n]
+        storage = t.untyped_storage()._cdata
+        layout = Layout.of(t)
+        if storage != before.storage:
+            raise Unsupported("the graph gives an input other memory (set_, resize_ or .data)")
+        if t.requires_grad != before.requires_grad and t._version == before.version:
+            raise Unsupported("the graph changes whether an input requires gradients")
+        tracked = t.grad_fn is not before.function
+        moved = layout if layout != before.layout else None
+        if t._version != before.version or moved is not None:
+            self.seen.writes.append(Write(n, tracked, t.requires_grad, moved))
+
+
+def _checked(t: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor] | None:
+    """What makes ``t`` again of its base, unless autograd keeps too little of how it was made."""
+    again = t._view_func_unsafe(t._base)
+    if not isinstance(again, torch.Tensor) or again.dtype != t.dtype:
+        return None
+    return t._view_func_unsafe if Layout.of(again) == Layout.of(t) else None
+
+
+def _has_bits(t: torch.Tensor) -> bool:
+    return t.is_conj() or t.is_neg()
+
+
+def _has_gaps_or_overlaps(t: torch.Tensor) -> bool:
+    """Whether ``t`` has not the memory of a tensor made for it alone."""
+    expected = 1
+    for stride, size in sorted(zip(t.stride(), t.shape, strict=True)):
+        if size > 1:
+            if stride != expected:
+                return True
+            expected *= size
+    return False

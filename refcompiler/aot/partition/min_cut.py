@@ -1,0 +1,125 @@
+"""The partitioner that saves as few bytes as it can and computes cheap operators again.
+
+Between what the backward reads and what must not be computed again (matrix products, convolutions,
+attention, draws, reductions) lie regions of cheap operators. In each, the tensors to save are a
+minimum cut of the region, weighted by bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import networkx
+import torch
+from torch.fx import GraphModule, Node
+
+from refcompiler.aot.draws import draws
+from refcompiler.aot.joint import WRITTEN
+from refcompiler.aot.partition.split import Parts, is_number, split
+
+_SOURCE, _SINK = "source", "sink"
+_LAST_RESORT = 1e18  # bytes
+_aten = torch.ops.aten
+
+# Elementwise by their tag are pointwise; besides these are cheap, or move no data at all.
+_CHEAP = {
+    getattr(_aten, name)
+    for name in (
+        "_to_copy alias as_strided broadcast_in_dim cat clone copy constant_pad_nd diagonal "
+        "empty empty_like empty_strided expand flip full full_like lift_fresh_copy new_empty "
+        "new_empty_strided new_full new_ones new_zeros ones ones_like permute scalar_tensor "
+        "select slice slice_scatter select_scatter squeeze split split_with_sizes stack t "
+        "transpose tril triu unbind unfold unsqueeze view _unsafe_view view_as_real "
+        "view_as_complex zeros zeros_like arange native_dropout_backward detach repeat roll"
+    ).split()
+    if hasattr(_aten, name)
+}
+
+
+def min_cut_partition(
+    joint_module: GraphModule, joint_inputs: Sequence[Any], *, num_fwd_outputs: int, **_: Any
+) -> tuple[GraphModule, GraphModule]:
+    """Forward and backward with the fewest saved bytes that cheap recomputation allows."""
+    parts = Parts(joint_module, num_fwd_outputs)
+    return split(parts, sorted(_saved(parts), key=parts.order.__getitem__))
+
+
+def is_cheap(node: Node) -> bool:
+    """Whether computing ``node`` again costs little next to reading its result."""
+    if node.op != "call_function":
+        return False
+    target = node.target
+    if target in (getattr, operator.getitem):
+        return True
+    if not isinstance(target, torch._ops.OpOverload) or draws(target):
+        return False
+    return torch.Tag.pointwise in target.tags or target.overloadpacket in _CHEAP
+
+
+def _size(node: Node) -> float:
+    """Bytes that saving ``node`` keeps alive; infinite for what is no tensor."""
+    value = node.meta.get("val")
+    if is_number(node):
+        return 0.0
+    if node.op == "placeholder":
+        # It is there anyway; one that is written to is another tensor by then.
+        return _LAST_RESORT if WRITTEN in node.meta else 0.0
+    if not isinstance(value, torch.Tensor):
+        return math.inf
+    # one more: among equals, the tensor that is nearer to the input or is one instead of two
+    return float(value.numel() * value.itemsize) + 1.0
+
+
+def _saved(parts: Parts) -> set[Node]:
+    wanted = parts.wanted()
+    region: set[Node] = set()  # cheap operators that the backward may compute again
+    stack = list(wanted)
+    fixed: set[Node] = set()  # what is there or must not be computed again
+    while stack:
+        node = stack.pop()
+        if node in region or node in fixed or node.op == "get_attr":
+            continue
+        if is_cheap(node):
+            region.add(node)
+            stack += node.all_input_nodes
+        else:
+            fixed.add(node)
+    graph = networkx.DiGraph()
+    reads = set(wanted)
+    results = set(parts.outputs)
+    for node in (*region, *fixed):
+        size = 0.0 if node in results else _size(node)
+        graph.add_edge((node, 0), (node, 1), capacity=size)
+        for given in node.all_input_nodes if node in region else ():
+            if given.op != "get_attr":
+                graph.add_edge((given, 1), (node, 0), capacity=math.inf)
+    saved: set[Node] = set()
+    for component in networkx.weakly_connected_components(graph):
+        members = {node for node, _ in component}
+        saved |= _cut(graph.subgraph(component), members & fixed, members & reads)
+    return saved
+
+
+def _cut(graph: Any, fixed: set[Node], reads: set[Node]) -> set[Node]:
+    if not reads:
+        return set()
+    if not fixed:  # made of constants alone
+        return set()
+    if len(graph) == 2:
+        return set(reads)
+    network = networkx.DiGraph(graph)
+    for node in fixed:
+        network.add_edge(_SOURCE, (node, 0), capacity=math.inf)
+    for node in reads:
+        network.add_edge((node, 1), _SINK, capacity=math.inf)
+    _, (near, _far) = networkx.minimum_cut(
+        network, _SOURCE, _SINK, flow_func=networkx.algorithms.flow.boykov_kolmogorov
+    )
+    return {
+        entry[0]
+        for entry in near
+        if entry != _SOURCE and entry[1] == 0 and (entry[0], 1) not in near
+    }

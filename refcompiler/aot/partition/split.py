@@ -1,0 +1,133 @@
+"""Taking a joint graph apart, once it is decided what is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from refcompiler.aot.draws import draws
+from refcompiler.aot.joint import FORWARD, PHASE
+
+
+class Parts:
+    """A joint graph's nodes: inputs, tangents, the forward's, the backward's, outputs of both."""
+
+    def __init__(self, joint: GraphModule, num_fwd_outputs: int):
+        self.joint = joint
+        self.nodes = list(joint.graph.nodes)
+        holders = [n for n in self.nodes if n.op == "placeholder"]
+        self.tangents = [n for n in holders if str(n.target).startswith("tangents")]
+        self.inputs = [n for n in holders if n not in set(self.tangents)]
+        (output,) = joint.graph.find_nodes(op="output")
+        flat = list(output.args[0])
+        self.outputs, self.gradients = flat[:num_fwd_outputs], flat[num_fwd_outputs:]
+        self.order = {n: i for i, n in enumerate(self.nodes)}
+        self.late = self._late()
+        self.needed = ancestors(nodes_in(self.gradients)) & self.late  # what the backward does
+
+    def _late(self) -> set[Node]:
+        """The backward's nodes: traced there or, in a graph without phases, after a tangent."""
+        phased = any(PHASE in n.meta for n in self.nodes)
+        late = set(self.tangents)
+        for n in self.nodes:
+            if n.op in ("placeholder", "output"):
+                continue
+            if phased:
+                if n.meta.get(PHASE) != FORWARD and n.op != "get_attr":
+                    late.add(n)
+            elif any(given in late for given in n.all_input_nodes):
+                late.add(n)
+        return late
+
+    def wanted(self) -> list[Node]:
+        """The forward's nodes that the backward reads, in order. Constants are not among them."""
+        found: dict[Node, None] = {}
+        for n in self.nodes:
+            if n in self.needed:
+                for given in n.all_input_nodes:
+                    if given not in self.late and given.op != "get_attr":
+                        found[given] = None
+        for n in nodes_in(self.gradients):
+            if n not in self.late and n.op != "get_attr":
+                found[n] = None
+        return sorted(found, key=self.order.__getitem__)
+
+
+def nodes_in(values: Iterable[Any]) -> list[Node]:
+    return [value for value in values if isinstance(value, Node)]
+
+
+def ancestors(nodes: Iterable[Node]) -> set[Node]:
+    """``nodes`` and everything that they are computed from."""
+    found: set[Node] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack += node.all_input_nodes
+    return found
+
+
+def is_number(node: Node) -> bool:
+    return isinstance(node.meta.get("val"), (int, float, bool, torch.SymInt, torch.SymFloat))
+
+
+def split(parts: Parts, saved: Collection[Node]) -> tuple[GraphModule, GraphModule]:
+    """The two graphs. What the backward reads and is not among ``saved`` it computes again."""
+    tensors = [n for n in saved if not is_number(n)]
+    numbers = [n for n in saved if is_number(n)]
+    return _forward(parts, [*tensors, *numbers]), _backward(parts, [*numbers, *tensors])
+
+
+def _forward(parts: Parts, saved: Sequence[Node]) -> GraphModule:
+    results = [*parts.outputs, *saved]
+    kept = ancestors(nodes_in(results))
+    for n in parts.nodes:  # the generator's state is a result
+        if n not in parts.late and n.op == "call_function" and draws(n.target) and n not in kept:
+            kept |= ancestors([n])
+    graph = Graph()
+    made: dict[Node, Node] = {}
+    for n in parts.nodes:
+        if n in parts.inputs or (n in kept and n.op != "placeholder"):
+            made[n] = graph.node_copy(n, made.__getitem__)
+    graph.output(tuple([made[v] if isinstance(v, Node) else v for v in results]))
+    return _module(parts, graph, "forward")
+
+
+def _backward(parts: Parts, saved: Sequence[Node]) -> GraphModule:
+    graph = Graph()
+    made: dict[Node, Node] = {}
+    for n in (*saved, *parts.tangents):
+        made[n] = graph.placeholder(n.name)
+        made[n].meta = dict(n.meta)
+
+    def make(n: Node) -> None:
+        """What is computed again comes just before its first use."""
+        stack = [n]
+        while stack:
+            top = stack[-1]
+            missing = [given for given in top.all_input_nodes if given not in made]
+            if top in made:
+                stack.pop()
+            elif missing:
+                stack += reversed(missing)
+            else:
+                made[top] = graph.node_copy(top, made.__getitem__)
+                stack.pop()
+
+    for n in parts.nodes:
+        if n in parts.needed:
+            make(n)
+    for n in nodes_in(parts.gradients):
+        make(n)
+    graph.output(tuple([made[v] if isinstance(v, Node) else v for v in parts.gradients]))
+    return _module(parts, graph, "backward")
+
+
+def _module(parts: Parts, graph: Graph, name: str) -> GraphModule:
+    graph.lint()
+    return GraphModule(parts.joint, graph, name)

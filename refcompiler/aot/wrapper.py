@@ -1,0 +1,173 @@
+"""The generated Python function around compiled graphs: what restores eager's view of a call.
+
+Each rule writes its lines where it applies, and none where it does not; all that can be decided
+while compiling is a literal of the text.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+from torch.utils import _pytree as pytree
+
+from refcompiler.aot.function import Compiled, Program
+from refcompiler.aot.observation import (
+    Again,
+    Observation,
+    Output,
+    Plain,
+    Same,
+    Value,
+    View,
+    ViewOf,
+    Write,
+)
+
+_NUMBERS = itertools.count()
+
+
+class Wrapper:
+    """Writes ``call(*inputs)``; its text is ``call.source``.
+
+    ``inputs``: how many the caller gives; ``lifted``: the tensors that follow them.
+    """
+
+    def __init__(self, seen: Observation, written: Sequence[int], inputs: int, lifted: Sequence):
+        self.seen, self.written = seen, written
+        self.parameters = [f"x{n}" for n in range(inputs)]
+        self.names: dict[str, Any] = {}
+        self.values = list(self.parameters)
+        for n, t in enumerate(lifted):
+            self.values.append(f"p{n}")
+            self.names[f"p{n}"] = t
+        self.lines: list[str] = []
+        self.results: list[str] = []
+
+    def constant(self, prefix: str, value: Any) -> str:
+        name = f"{prefix}{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def write(
+        self,
+        run: Program | Callable[..., Any],
+        uncompiled: Callable[..., Any],
+        grad_mode: bool,
+        autocast: bool,
+        check: Callable[..., bool] | None,
+    ) -> Callable[..., Any]:
+        self._refuse(uncompiled, check)
+        self._run(run, grad_mode, autocast)
+        values = dict(zip(self.written, self.results[len(self.seen.slots) :], strict=True))
+        for write in self.seen.writes:
+            self._write(write, values.get(write.place))
+        self._return(grad_mode)
+        return self._compile()
+
+    def _refuse(self, uncompiled: Callable[..., Any], check: Callable[..., bool] | None) -> None:
+        """Calls that run the graph as it is: forward-mode AD, overlaps with what is written."""
+        self.names["forward_ad"] = forward_ad
+        self.names["uncompiled"] = uncompiled
+        condition = "forward_ad._current_level >= 0"
+        if check is not None:
+            self.names["disjoint"] = check
+            condition += f" or not disjoint({', '.join(self.values)})"
+        self.lines += [f"if {condition}:", f"    return uncompiled({', '.join(self.parameters)})"]
+
+    def _run(self, run: Program | Callable[..., Any], grad_mode: bool, autocast: bool) -> None:
+        count = len(self.seen.slots) + len(self.written)
+        self.results = [f"r{n}" for n in range(count)]
+        arguments = ", ".join(self.values)
+        managers = []
+        if isinstance(run, Program):
+            self.names.update(apply=Compiled.apply, program=run)
+            call = f"apply(program, {arguments})"
+            if not grad_mode:
+                managers.append("enable_grad()")
+        else:
+            self.names["forward"] = run
+            call = f"forward({arguments})"
+            if grad_mode:
+                managers.append("no_grad()")
+        if autocast:
+            self.names["without_autocast"] = torch._C._DisableAutocast
+            managers.append("without_autocast()")  # the casts are in the graph
+        targets = f"{', '.join(self.results)}, = " if self.results else ""
+        self._under(managers, f"{targets}{call}")
+
+    def _under(self, managers: Sequence[str], line: str) -> None:
+        self.names.update(no_grad=torch.no_grad, enable_grad=torch.enable_grad)
+        if managers:
+            self.lines.append(f"with {', '.join(managers)}:")
+            line = f"    {line}"
+        self.lines.append(line)
+
+    def _write(self, write: Write, value: str | None) -> None:
+        target = self.values[write.place]
+        managers = [] if write.tracked else ["no_grad()"]
+        if write.layout is not None:
+            at = write.layout
+            self._under(managers, f"{target}.as_strided_({at.size}, {at.stride}, {at.offset})")
+        if value is not None:
+            self._under(managers, f"{target}.copy_({value})")
+
+    def _return(self, grad_mode: bool) -> None:
+        names: list[str] = []
+        for n, output in enumerate(self.seen.outputs):
+            names.append(self._output(n, output, names, grad_mode))
+        if self.seen.spec.type is tuple and all(c.is_leaf() for c in _children(self.seen.spec)):
+            self.lines.append(f"return ({''.join(f'{name}, ' for name in names)})")
+            return
+        self.names.update(unflatten=pytree.tree_unflatten, spec=self.seen.spec)
+        self.lines.append(f"return unflatten([{', '.join(names)}], spec)")
+
+    def _output(self, n: int, output: Output, names: Sequence[str], grad_mode: bool) -> str:
+        match output:
+            case Plain(value):
+                return self.constant("c", value)
+            case Same(place):
+                return self.values[place]
+            case Again(earlier):
+                return names[earlier]
+            case Value(slot, None):
+                return self.results[slot]
+            case Value(slot, view):
+                base = self.results[slot]
+            case ViewOf(place, view):
+                base = self.values[place]
+        assert view is not None
+        self._view(f"o{n}", base, view, grad_mode)
+        return f"o{n}"
+
+    def _view(self, name: str, base: str, view: View, grad_mode: bool) -> None:
+        managers = []
+        if view.requires_grad and not grad_mode:
+            managers.append("enable_grad()")
+        elif not view.grad_mode and grad_mode:
+            managers.append("no_grad()")
+        if view.replay is not None:
+            made = f"{self.constant('view', view.replay)}({base})"
+        else:
+            at = view.layout
+            offset = f"{base}.storage_offset() + {at.offset}"
+            made = f"{base}.detach().as_strided({at.size}, {at.stride}, {offset})"
+        self._under(managers, f"{name} = {made}")
+
+    def _compile(self) -> Callable[..., Any]:
+        body = "\n".join("    " + line for line in self.lines)
+        source = f"def call({', '.join(self.parameters)}):\n{body}\n"
+        title = f"<refcompiler ahead of time {next(_NUMBERS)}>"
+        linecache.cache[title] = (len(source), None, source.splitlines(True), title)
+        exec(compile(source, title, "exec"), self.names)
+        call = self.names["call"]
+        call.source = source
+        return call
+
+
+def _children(spec: Any) -> list[Any]:
+    return spec.children() if callable(getattr(spec, "children", None)) else spec.children_specs

@@ -1,0 +1,167 @@
+"""One row per rule of ahead-of-time compilation: what eager shows, and what keeps it so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from specs.table import Table
+
+
+@dataclass(frozen=True)
+class Rule:
+    """``eager``: what a user can observe. ``kept``: how a compiled graph shows the same.
+
+    ``answer``: "compiled"; "uncompiled": the graph runs as it is, and says why; "refused": an
+    error, where eager has none.
+    """
+
+    name: str
+    eager: str
+    kept: str
+    answer: Literal["compiled", "uncompiled", "refused"] = "compiled"
+
+
+#: Source: eager's behaviour, observed; torch's documentation of autograd's mechanics.
+AHEAD: Table[Rule] = Table(
+    "rules of ahead-of-time compilation",
+    [
+        Rule(
+            "written input",
+            "An input that the graph writes to has its new values after the call.",
+            "The functional graph returns them, and the epilogue copies them into the input.",
+        ),
+        Rule(
+            "tracked write",
+            "A write that autograd records gives the input a gradient function.",
+            "The trace writes to a copy of the input, the new value is an output with a tangent, "
+            "and the epilogue's copy is recorded.",
+        ),
+        Rule(
+            "untracked write",
+            "A write under no_grad leaves the gradient flag and function of the input alone.",
+            "The epilogue's copy is not recorded.",
+        ),
+        Rule(
+            "statistics",
+            "Running statistics and counters of a batch norm change, which no version shows.",
+            "Functionalisation is asked, not version counters.",
+        ),
+        Rule(
+            "metadata of an input",
+            "t_, unsqueeze_ and their like change an input's sizes and strides.",
+            "The epilogue gives the input the sizes and strides that eager's has.",
+        ),
+        Rule(
+            "view of an input",
+            "An output that is a view of an input shares its memory, and autograd knows the base.",
+            "The epilogue makes the view again of the caller's tensor, by the same operations.",
+        ),
+        Rule(
+            "same object",
+            "An input that is returned is the very object; so is a tensor returned twice.",
+            "The epilogue returns the caller's object, or the first output again.",
+        ),
+        Rule(
+            "views of one result",
+            "Outputs that share memory with each other still do, and writes to one show in others.",
+            "Their common base leaves the graph, and the epilogue makes the views of it.",
+        ),
+        Rule(
+            "overlapping result",
+            "An expanded output has strides of 0.",
+            "Its base leaves the graph, and the epilogue expands it.",
+        ),
+        Rule(
+            "strides of outputs",
+            "Each output has the strides that eager's operators and writes give it.",
+            "A value that lies otherwise is copied into memory of eager's layout, in the graph.",
+        ),
+        Rule(
+            "strides of tangents",
+            "A gradient may come with any strides.",
+            "One that lies otherwise than the output is copied into the output's layout.",
+        ),
+        Rule(
+            "gradient flags",
+            "Outputs that depend on no input with a gradient have none; integers never have.",
+            "They are marked as not differentiable.",
+        ),
+        Rule(
+            "missing gradient",
+            "What an output without a gradient alone would reach gets None, and is not computed.",
+            "The backward is compiled for each set of outputs without gradients, with everything "
+            "taken out that they alone reach.",
+        ),
+        Rule(
+            "unused input",
+            "An input that no output depends on gets None.",
+            "Its gradient is None in the joint graph too.",
+        ),
+        Rule(
+            "second backward",
+            "A second backward without retain_graph is an error, with retain_graph it is not.",
+            "Tensors are saved by save_for_backward, which sees to both.",
+        ),
+        Rule(
+            "written after the call",
+            "A saved tensor that is changed before the backward is an error.",
+            "Inputs and outputs are saved by save_for_backward, which checks their versions.",
+        ),
+        Rule(
+            "double backward",
+            "Gradients have gradients.",
+            "create_graph works; differentiating the result raises and says what to do.",
+            "refused",
+        ),
+        Rule(
+            "forward-mode AD",
+            "Dual inputs give dual outputs.",
+            "A call inside a dual level runs the graph as it is.",
+            "uncompiled",
+        ),
+        Rule(
+            "saved-tensor hooks",
+            "pack and unpack hooks see what autograd saves.",
+            "They see what the compiled graph saves, which may be other tensors.",
+        ),
+        Rule(
+            "gradients off",
+            "A graph without gradients saves nothing.",
+            "It is compiled alone, by the compiler for inference.",
+        ),
+        Rule(
+            "autocast",
+            "Operators cast their inputs, a parameter once for all of them.",
+            "The casts are in the graphs, which run without autocast.",
+        ),
+        Rule(
+            "order of draws",
+            "Each random operator draws in its turn, and the generator ends where it ends.",
+            "All draws of the forward stay in the forward graph, in order, used or not.",
+        ),
+        Rule(
+            "checkpoint",
+            "A checkpointed region is computed again in the backward, with the same masks.",
+            "It is traced in the backward a second time; its draws start from states of the "
+            "generator that the forward kept.",
+        ),
+        Rule(
+            "custom function",
+            "A custom autograd.Function has the backward that its author wrote.",
+            "The trace runs it under autograd, so its backward is what is traced.",
+        ),
+        Rule(
+            "inputs that share memory",
+            "A write to one of two inputs with one memory shows in the other.",
+            "The graph runs as it is.",
+            "uncompiled",
+        ),
+        Rule(
+            "other tensors",
+            "Sparse, quantised and nested tensors, subclasses, conjugate and negative bits.",
+            "The graph runs as it is.",
+            "uncompiled",
+        ),
+    ],
+)

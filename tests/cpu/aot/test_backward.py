@@ -1,0 +1,167 @@
+"""What happens between a call and its backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.autograd import forward_ad
+
+import refcompiler
+from refcompiler.aot import aot_autograd
+from refcompiler.aot.partition import default_partition, min_cut_partition
+from tests.cpu.aot.programs import Compiler
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    torch.manual_seed(0)
+    yield
+    refcompiler.reset()
+
+
+def _squares(x: Any) -> Any:
+    return (x * x).sin()
+
+
+def compiled(program: Any, **options: Any) -> tuple[Any, Compiler]:
+    backend = Compiler(**options)
+    return refcompiler.compile(program, backend=backend, fullgraph=True), backend
+
+
+def test_tangents_of_other_strides() -> None:
+    call, backend = compiled(lambda x: (x.view(2, 16) * 2).view(4, 8).sin())
+    x = torch.randn(4, 8, requires_grad=True)
+    tangent = torch.randn(8, 4).t()
+    (found,) = torch.autograd.grad(call(x), x, tangent)
+    (wanted,) = torch.autograd.grad((x * 2).sin(), x, tangent)
+    assert torch.equal(found, wanted)
+    (found,) = torch.autograd.grad(call(x), x, torch.ones(()).expand(4, 8))
+    assert torch.equal(found, (x * 2).cos() * 2)
+    assert len(backend.backward) == 1
+
+
+def test_a_second_backward_needs_what_was_saved() -> None:
+    call, backend = compiled(_squares)
+    x = torch.randn(4, requires_grad=True)
+    y = call(x).sum()
+    (first,) = torch.autograd.grad(y, x, retain_graph=True)
+    (second,) = torch.autograd.grad(y, x)
+    assert torch.equal(first, second)
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        torch.autograd.grad(y, x)
+    assert len(backend.backward) == 1
+
+
+def test_a_saved_tensor_that_is_written_to() -> None:
+    call, _ = compiled(lambda x, w: x * w)
+    x, w = torch.randn(4, requires_grad=True), torch.randn(4)
+    y = call(x, w)
+    w.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_second_derivatives_are_refused_where_they_are_asked_for() -> None:
+    call, _ = compiled(_squares)
+    x = torch.randn(4, requires_grad=True)
+    (gradient,) = torch.autograd.grad(call(x).sum(), x, create_graph=True)
+    (wanted,) = torch.autograd.grad(_squares(x).sum(), x)
+    assert torch.equal(gradient, wanted)
+    assert gradient.requires_grad
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        gradient.sum().backward()
+
+
+def test_dual_inputs_run_the_graph_as_it_is() -> None:
+    call, _ = compiled(_squares)
+    x = torch.randn(4)
+    call(x)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.ones(4))
+        tangent = forward_ad.unpack_dual(call(dual)).tangent
+    assert torch.equal(tangent, 2 * x * (x * x).cos()) or torch.allclose(
+        tangent, 2 * x * (x * x).cos()
+    )
+
+
+def test_hooks_of_saved_tensors_see_what_is_saved() -> None:
+    call, _ = compiled(_squares)
+    x = torch.randn(4, requires_grad=True)
+    packed: list[Any] = []
+
+    def pack(t: Any) -> Any:
+        packed.append(t)
+        return t.clone()
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        y = call(x)
+    (found,) = torch.autograd.grad(y.sum(), x)
+    (wanted,) = torch.autograd.grad(_squares(x).sum(), x)
+    assert packed and torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize("partition", [default_partition, min_cut_partition])
+def test_autocast(partition: Any) -> None:
+    layer = torch.nn.Linear(8, 8)
+
+    def program(x: Any) -> Any:
+        return layer(x).float() + F.softmax(layer(x), -1)
+
+    call, backend = compiled(program, partition_fn=partition)
+    x = torch.randn(4, 8)
+    found = []
+    for function in (call, program):
+        layer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = function(x)
+        y.sum().backward()
+        found.append((y.detach(), layer.weight.grad.clone(), layer.bias.grad.clone()))
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    assert backend.reasons == [None]
+
+
+def test_what_is_not_compiled_says_why() -> None:
+    def write(a: Any, b: Any) -> Any:
+        a.add_(1)
+        return a + b
+
+    call, backend = compiled(write)
+    base = torch.randn(8)
+    other = base.clone()
+    assert torch.equal(call(base[:6], base[2:]), write(other[:6], other[2:]))
+    assert backend.reasons == ["an input that is written to shares memory with another input"]
+
+    call, backend = compiled(lambda x: x * 2)
+    x = torch.randn(4, dtype=torch.complex64)
+    assert torch.equal(call(x.conj()), x.conj() * 2)
+    assert backend.reasons == ["an input has a conjugate or negative bit"]
+
+
+def test_inputs_that_come_to_overlap_run_the_graph_as_it_is() -> None:
+    def write(a: Any, b: Any) -> Any:
+        a.add_(1)
+        return a + b
+
+    graphs: list[Any] = []
+    refcompiler.compile(write, backend=lambda g, i: graphs.append(g) or g.forward)(
+        torch.zeros(6), torch.zeros(6)
+    )
+    backend = aot_autograd(fw_compiler=lambda graph, inputs: graph.forward)
+    call = backend(graphs[0], [torch.zeros(6), torch.zeros(6)])
+    base, other = torch.randn(8), torch.empty(8)
+    other.copy_(base)
+    ours, theirs = call(base[:6], base[2:]), write(other[:6], other[2:])
+    assert torch.equal(ours[0], theirs)
+    assert torch.equal(base, other)
+
+
+def test_bad_arguments_say_what_they_should_be() -> None:
+    with pytest.raises(TypeError, match="fw_compiler has to be callable"):
+        aot_autograd(fw_compiler="inductor")  # type: ignore[arg-type]
+    backend = aot_autograd(fw_compiler=lambda graph, inputs: 3)  # type: ignore[arg-type,return-value]
+    with pytest.raises(refcompiler.errors.BackendError, match="answered with 3"):
+        refcompiler.compile(_squares, backend=backend)(torch.ones(3))

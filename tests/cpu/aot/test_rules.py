@@ -1,0 +1,291 @@
+"""Each rule of ``specs/ahead.py``: kept, and broken once where the code that keeps it is out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+
+import refcompiler
+from refcompiler.aot import draws, function, joint, observation, wrapper
+from refcompiler.aot.partition import default_partition, min_cut_partition
+from specs.ahead import AHEAD
+from tests.cpu.aot.programs import Make, compare
+
+PARTITIONS = [default_partition, min_cut_partition]
+
+
+def T(*size: int, grad: bool = True, dtype: Any = None) -> torch.Tensor:
+    return torch.randn(*size, dtype=dtype).requires_grad_(grad)
+
+
+@dataclass
+class Case:
+    program: Callable[..., Any]
+    make: Make
+    into: Callable[..., Sequence[Any]]
+    without: Callable[[pytest.MonkeyPatch], None] | None
+    traced: bool  # by torch.fx: the front end returns no tensor twice
+
+
+CASES: dict[str, Case] = {}
+
+
+def case(
+    rule: str,
+    make: Make,
+    into: Callable[..., Sequence[Any]] = lambda *leaves: leaves,
+    without: Callable[[pytest.MonkeyPatch], None] | None = None,
+    traced: bool = False,
+) -> Callable[[Callable], Callable]:
+    def add(program: Callable) -> Callable:
+        assert rule in AHEAD
+        CASES[rule] = Case(program, make, into, without, traced)
+        return program
+
+    return add
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    yield
+    refcompiler.reset()
+
+
+def _no_epilogue(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(wrapper.Wrapper, "_write", lambda *_: None)
+
+
+def _no_views(patch: pytest.MonkeyPatch) -> None:
+    """Outputs that share memory are tensors of their own."""
+
+    def group(self: Any, places: Sequence[int]) -> list[Any]:
+        return [observation.Value(self._slot(n, False, self.flat[n])) for n in places]
+
+    patch.setattr(observation._Observer, "_group", group)
+
+
+def _copies(patch: pytest.MonkeyPatch) -> None:
+    def view(self: Any, name: str, base: str, *_: Any) -> None:
+        self.lines.append(f"{name} = {base}.clone()")
+
+    patch.setattr(wrapper.Wrapper, "_view", view)
+
+
+def _no_draws(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("refcompiler.aot.partition.split.draws", lambda target: False)
+
+
+@case("written input", lambda: [T(4, 8), T(4, 8, grad=False)], without=_no_epilogue)
+def _written(x: Any, b: Any) -> Any:
+    b.add_(x.detach())
+    return x * b
+
+
+def _as_untracked(patch: pytest.MonkeyPatch) -> None:
+    real = wrapper.Wrapper._write
+
+    def write(self: Any, given: Any, value: Any) -> None:
+        real(self, observation.Write(given.place, False, given.requires_grad), value)
+
+    patch.setattr(wrapper.Wrapper, "_write", write)
+
+
+@case(
+    "tracked write",
+    lambda: [T(4, 8), T(4, 8)],
+    lambda x, w: (x.clone(), w),
+    without=_as_untracked,
+)
+def _tracked(x: Any, w: Any) -> Any:
+    x.mul_(w)
+    return x.sin(), x
+
+
+def _as_tracked(patch: pytest.MonkeyPatch) -> None:
+    real = wrapper.Wrapper._write
+
+    def write(self: Any, given: Any, value: Any) -> None:
+        real(self, observation.Write(given.place, True, given.requires_grad), value)
+
+    patch.setattr(wrapper.Wrapper, "_write", write)
+
+
+@case("untracked write", lambda: [T(4, 8), T(4, 8)], without=_as_tracked)
+def _untracked(x: Any, w: Any) -> Any:
+    y = (x * 2).sum()
+    with torch.no_grad():
+        w.add_(x)
+    return y
+
+
+@case(
+    "statistics",
+    lambda: [T(3, 6, 5), torch.zeros(6), torch.ones(6)],
+    without=lambda patch: patch.setattr(torch, "_functionalize_has_data_mutation", lambda t: False),
+)
+def _statistics(x: Any, mean: Any, var: Any) -> Any:
+    return F.batch_norm(x, mean, var, training=True)
+
+
+@case("metadata of an input", lambda: [T(4, 8, grad=False)], without=_no_epilogue)
+def _metadata(x: Any) -> Any:
+    x.t_()
+    return x + 1
+
+
+@case("view of an input", lambda: [T(4, 8)], without=_copies)
+def _view_of_input(x: Any) -> Any:
+    return x.t(), x[1:].detach(), x.view(2, 16)[1], x.sum()
+
+
+@case(
+    "same object",
+    lambda: [T(4, 8)],
+    without=lambda patch: patch.setattr(
+        wrapper.Wrapper, "_output", lambda self, n, output, *_: "r0.view_as(r0)"
+    ),
+    traced=True,
+)
+def _same(x: Any) -> Any:
+    y = x * 2
+    return y, y
+
+
+@case("views of one result", lambda: [T(4, 8)], without=_no_views)
+def _views(x: Any) -> Any:
+    y = x.sin()
+    return y[0], y[1:], y.detach()
+
+
+@case("overlapping result", lambda: [T(4, 8)], without=_no_views)
+def _expanded(x: Any) -> Any:
+    return x.sum(0).expand(3, 8)
+
+
+@case(
+    "strides of outputs",
+    lambda: [T(4, 8), T(4, 8, grad=False)],
+    without=lambda patch: patch.setattr(joint._Tracer, "_laid_out", lambda self, t, layout: t),
+)
+def _strides(x: Any, b: Any) -> Any:
+    made = torch.zeros(4, 4).t()
+    torch.mm(b, b.t(), out=made)
+    return x * 2, made
+
+
+@case("gradient flags", lambda: [T(4, 8), T(4, 8, grad=False)])
+def _flags(x: Any, b: Any) -> Any:
+    return x.sin(), b.cos(), (x > 0).long(), x.argmax(1)
+
+
+@case(
+    "missing gradient",
+    lambda: [T(4, 8), T(4, 8)],
+    without=lambda patch: patch.setattr(function, "without", _zeros),
+)
+def _missing(x: Any, w: Any) -> Any:
+    return x.sin(), w * float("inf"), x.chunk(2, 1)[0] * w[:, :4]
+
+
+def _zeros(graph: Any, missing: Any) -> Any:
+    """The backward with zeros for what is missing."""
+    for node in graph.graph.find_nodes(op="placeholder"):
+        if node.target in missing:
+            value = node.meta["val"]
+            with graph.graph.inserting_after(node):
+                zeros = graph.graph.call_function(torch.zeros, (tuple(value.shape),))
+            node.replace_all_uses_with(zeros)
+    graph.recompile()
+    return graph
+
+
+@case("unused input", lambda: [T(4, 8), T(4, 8)])
+def _unused(x: Any, w: Any) -> Any:
+    return x.sin(), w.detach() * 2
+
+
+@case("gradients off", lambda: [T(4, 8, grad=False)])
+def _inference(x: Any) -> Any:
+    x.mul_(2)
+    return x[0], x + 1
+
+
+@case("order of draws", lambda: [T(4, 8)], without=_no_draws)
+def _order(x: Any) -> Any:
+    torch.rand(3)  # is not used
+    return F.dropout(x, 0.5) * F.dropout(x, 0.3), torch.randn(2)
+
+
+@case(
+    "checkpoint",
+    lambda: [T(4, 8), T(8, 8)],
+    without=lambda patch: (
+        patch.setattr(draws, "REGIONS", {}) or patch.setattr(joint, "REGIONS", {})
+    ),
+)
+def _checkpointed(x: Any, w: Any) -> Any:
+    return checkpoint(lambda a: F.dropout((a @ w).relu(), 0.5).sin(), x, use_reentrant=False).cos()
+
+
+class _Tripled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return grad * 3 * x
+
+
+@case("custom function", lambda: [T(4, 8)])
+def _custom(x: Any) -> Any:
+    return _Tripled.apply(x * 2) + 1
+
+
+@pytest.mark.parametrize("partition", PARTITIONS)
+@pytest.mark.parametrize("rule", CASES)
+def test_rule(rule: str, partition: Callable) -> None:
+    found = CASES[rule]
+    backend, seen = compare(found.program, found.make, partition, found.into, found.traced)
+    assert backend.reasons == [None]
+    assert seen.count > 20
+    if rule == "gradients off":
+        assert len(backend.inference) == 1 and not backend.forward
+    else:
+        wanted = rule != "metadata of an input"
+        assert len(backend.forward) == wanted
+
+
+@pytest.mark.parametrize("rule", [name for name, found in CASES.items() if found.without])
+def test_without_what_keeps_it(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = CASES[rule]
+    assert found.without is not None
+    found.without(monkeypatch)
+    with pytest.raises((AssertionError, RuntimeError)):
+        compare(found.program, found.make, default_partition, found.into, found.traced)
+
+
+# Rules that need more than one call and one backward.
+APART = {
+    "strides of tangents",
+    "second backward",
+    "written after the call",
+    "double backward",
+    "forward-mode AD",
+    "saved-tensor hooks",
+    "autocast",
+    "inputs that share memory",
+    "other tensors",
+}
+
+
+def test_every_rule_has_a_test() -> None:
+    assert CASES.keys() | APART == set(AHEAD.names())
