@@ -33,9 +33,8 @@ from refcompiler.capture.policy import (
     INTERPRETED_MODULES,
     LEAF_MODULES,
     SPEAKING_MODULES,
-    WHOLE_MODULES,
-    WHOLE_UPDATES,
     is_operation,
+    is_whole,
 )
 from refcompiler.capture.signals import Break, Restart
 from refcompiler.capture.values import Lazy, LazyMethod, Resume, Rethrown, Run
@@ -287,9 +286,7 @@ class Calls(Instances):
         if flags & GENERATOR:
             return self.make_generator(new)
         self.push(frame, new)
-        if home in WHOLE_MODULES or (
-            module.startswith("torch.optim.") and code.co_name.startswith(WHOLE_UPDATES)
-        ):
+        if is_whole(home, code):
             self.whole.append((new, self.steps))
         return CALLED
 

@@ -168,6 +168,7 @@ class Symbolic(Calls):
         self.open_ranges: set[int] = set()  # of the profiler, that the frame has entered
         self.after: list[tuple[Any, str]] = []  # methods to call after the graph, of what
         self.hooks: dict[int, hooks.Hook] = {}  # by the ids of their handles
+        self.handles: list[tuple[Any, int]] = []  # from outside, that were removed; at which step
         self.given_out: set[int] = set()  # arrays whose own tensor the program has
         self.class_bodies: list[tuple[Frame, int]] = []  # and the step of the statement
         self.constructors = []

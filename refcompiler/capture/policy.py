@@ -147,13 +147,35 @@ WHOLE_MODULES = (INTERPRETED_MODULES - {"torch._dynamo.external_utils"}) | {
     "torch._functorch.functional_call",
     "torch._functorch.vmap",
     "torch.nn.attention.bias",
+    "torch.nn.init",
+    "torch.nn.modules.rnn",
+    "torch.nn.utils.prune",
+    "torch.nn.utils.rnn",
 }
 
 #: And these functions of them.
 INTERPRETED_FUNCTIONS = ("torch.random.fork_rng",)
 
-#: So is the update of all parameters by one of ``torch.optim``'s rules: functions of these names.
+#: So are these methods of modules, and the update of all parameters by a rule of ``torch.optim``.
+WHOLE_METHODS = frozenset(
+    """
+    _apply requires_grad_ register_forward_hook register_forward_pre_hook
+    register_full_backward_hook register_full_backward_pre_hook
+    """.split()
+)
 WHOLE_UPDATES = ("_single_tensor_", "_multi_tensor_", "_fused_")
+
+
+def is_whole(home: str | None, code: types.CodeType) -> bool:
+    """Whether a break in a function, of module ``home``, is one before its call."""
+    if home is None or not home.startswith("torch."):
+        return False
+    if home == "torch.nn.modules.module":
+        return code.co_name in WHOLE_METHODS
+    if home in WHOLE_MODULES:
+        return True
+    return home.startswith("torch.optim.") and code.co_name.startswith(WHOLE_UPDATES)
+
 
 #: Python functions of these modules of the standard library run natively: they read and write,
 #: or keep state that nothing guards.
@@ -228,7 +250,8 @@ ITERATING = frozenset(
 CALLING = frozenset(
     """
     sorted sort map filter min max accumulate starmap takewhile dropwhile filterfalse groupby
-    nlargest nsmallest merge sub subn bisect bisect_left bisect_right insort iter
+    nlargest nsmallest merge sub subn bisect bisect_left bisect_right insort iter cmp_to_key
+    _lru_cache_wrapper
     """.split()
 )
 

@@ -143,11 +143,11 @@ def _differentiated(m: Calls, frame: Any, cls: Any, context: Context, inputs: li
     tensors = list(filter(is_tensor, inputs))  # those in containers get no gradients
     forward = Region(m, frame, _whole_forward(cls, inputs))
     forward.may_change = forward.gives_numbers = True
-    torch._C._set_grad_enabled(False)
+    _switch_gradients(m, False)
     try:
         forward.call(context, *tensors)
     finally:
-        torch._C._set_grad_enabled(True)
+        _switch_gradients(m, True)
     dirty = [t for t in tensors if _among(t, context.dirty_tensors)]
     unmarked = [t for t in forward.changed if not _among(t, dirty)]
     if unmarked or len(dirty) < len(context.dirty_tensors):
@@ -194,6 +194,12 @@ def _differentiated(m: Calls, frame: Any, cls: Any, context: Context, inputs: li
     return forward.form.fill(results)
 
 
+def _switch_gradients(m: Calls, on: bool) -> None:
+    """As autograd does around the two functions; a backward that is differentiated has them on."""
+    with suspended(m):
+        torch._C._set_grad_enabled(on)
+
+
 def _among(value: Any, values: Sequence) -> bool:
     return any(value is v for v in values)
 
@@ -222,7 +228,7 @@ def _capture_backward(
     scope = recorder.scope = Scope(recorder.scope)
     scope.sibling = forward.scope
     before = effects(m)
-    torch._C._set_grad_enabled(False)
+    _switch_gradients(m, False)
     try:
         for i, tensor in enumerate(gradients):
             recorder.track(scope, scope.placeholder(f"gradient_{i}"), tensor)
@@ -235,7 +241,7 @@ def _capture_backward(
     except Exception as error:
         raise refusal(m, f"backward raises {type(error).__name__}: {error}") from error
     finally:
-        torch._C._set_grad_enabled(True)
+        _switch_gradients(m, True)
         recorder.scope = scope.outer  # type: ignore[assignment]
     if effects(m) != before:
         raise refusal(m, "backward changes objects from outside")

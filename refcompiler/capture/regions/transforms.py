@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from refcompiler.capture.arithmetic import EXAMPLES
 from refcompiler.capture.calls import Calls
+from refcompiler.capture.effects import effects, reachable
 from refcompiler.capture.models.registry import TRANSFORMING, model, named
 from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.regions.region import Region, emit, refusal, suspended
@@ -183,7 +184,10 @@ def _checkpoint(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
         raise Break("higher-order", "reentrant checkpoint of inputs that need no gradient")
     region = Region(m, frame, m.force(function))
     region.gives_numbers = True
+    before = effects(m), reachable(region.function)
     value = region.call(*rest, **given)
+    if (effects(m), reachable(region.function)) != before:
+        raise refusal(m, "the function of checkpoint, which runs again, changes Python objects")
     operands = [*tensors_of((rest, given)), *region.lifted]
     emit(m, checkpointed(options), [region.module, *operands], region.outputs)
     return value

@@ -127,12 +127,21 @@ def _retain(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
 # ---- handles ----------------------------------------------------------------------------------
 
 
+@model(RemovableHandle)
+def _make(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """Handles are numbered for the process: no two calls would make the same."""
+    raise Break("operation-not-modelled", "registration of a hook")
+
+
 @model(RemovableHandle.remove)
 def _remove(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     handle = m.force(args[0])
     hook, source = m.hooks.get(id(handle)), m.source_of(handle)
     if source is not None:
+        if any(owner == id(handle) for owner, _ in m.overlay):
+            raise Break("operation-not-modelled", "remove of a handle that was changed")
         m.after.append((source, "remove()"))
+        m.handles.append((handle, m.steps))
         return None
     if hook is None:
         return m.call_function(frame, RemovableHandle.remove, args, kwargs)
@@ -156,7 +165,13 @@ def _exit(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 
 
 def check_hooks(m: Any) -> None:
-    """Nothing that a hook depends on has changed since it was registered."""
+    """Nothing that a hook depends on has changed since it was registered.
+
+    A handle from outside is removed after the graph, which must not have asked for its hook.
+    """
+    for handle, step in m.handles:
+        if any(id(hooks) in m.external for hooks in _dicts(handle)):
+            raise Restart(step, "operation-not-modelled", "remove of the handle of a module's hook")
     for hook in m.hooks.values():
         if hook.node is None:
             changed = not hook.tensor.is_leaf and version_of(hook.tensor) != hook.version
@@ -164,6 +179,11 @@ def check_hooks(m: Any) -> None:
             changed = reachable(hook.function) != hook.reaches
         if changed:
             raise Restart(hook.step, "operation-not-modelled", f"{hook.name} before a change")
+
+
+def _dicts(handle: RemovableHandle) -> list[Any]:
+    """The dicts in which ``handle`` has its hook."""
+    return [ref() for ref in (handle.hooks_dict_ref, *handle.extra_dict_ref)]
 
 
 def set_hooks(m: Any, rebuilder: Any, writer: Any) -> None:

@@ -109,6 +109,82 @@ def call_with_a_default():
     return lambda x, s: m(x, scale=s), [Call(t(3, 4), s=2.0)] * 2
 
 
+def _removing(when: str, **expected: int):
+    """A handle from outside whose hook the frame has seen, has not seen, or sees afterwards."""
+
+    def case():
+        m = nn.Linear(3, 3)
+        handles = []
+
+        def add():
+            handles.append(m.register_forward_hook(lambda mod, a, out: out * 2))
+
+        def f(x):
+            y = x if when == "before" else m(x)
+            handles.pop().remove()
+            return y if when == "after" else y + m(x)
+
+        return f, [add, (t(3),), add, (t(3),)], [m]
+
+    case.__name__ = f"handle_removed_{when}"
+    cases(**expected)(case)
+
+
+_removing("before", breaks=1)
+_removing("between", graphs=3, breaks=2, recompiles=1)
+_removing("after", graphs=2, breaks=2, recompiles=1)
+
+
+@cases(graphs=3, breaks=3, recompiles=1)
+def registered_for_a_while():
+    m = nn.Linear(3, 3)
+
+    def f(x):
+        handle = m.register_forward_hook(lambda mod, a, out: out * 2)
+        y = m(x)
+        handle.remove()
+        return y + m(x)
+
+    return f, [(t(3),), (t(3),)], [m]
+
+
+@cases(graphs=2, breaks=2)
+def parameters_frozen_for_a_while():
+    m = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+
+    def f(x):
+        m.requires_grad_(False)
+        y = m(x)
+        m.requires_grad_(True)
+        return y, m(x)
+
+    return f, [(t(3),), (t(3),)], [m]
+
+
+@cases(graphs=0, breaks=3)
+def packed_sequences():
+    """Three calls, each of them one break, and nothing to compile between them."""
+    lstm = nn.LSTM(3, 4, batch_first=True)
+
+    def f(x, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, True, enforce_sorted=False)
+        out, (last, _) = lstm(packed)
+        return nn.utils.rnn.pad_packed_sequence(out, batch_first=True), last
+
+    return f, [(t(2, 5, 3), torch.tensor([3, 5]))] * 2, [lstm]
+
+
+@cases(graphs=2, breaks=1)
+def initialised_within_bounds():
+    def f(x):
+        w = torch.empty(3, 3)
+        nn.init.xavier_uniform_(w)
+        nn.init.trunc_normal_(w, std=0.1)
+        return x @ w
+
+    return f, [(t(3, 3),), (t(3, 3),)]
+
+
 @pytest.mark.parametrize("case", cases, ids=str)
 def test_captured_as_in_eager(case: Case):
     assert check(case) > 0

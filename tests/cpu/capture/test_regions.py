@@ -279,6 +279,26 @@ def custom_gradient_with_setup_context():
     return lambda x, w: Product.apply(x, w), [(grad(4, 3), grad(3, 3)), (grad(4, 3), t(3, 3))]
 
 
+@cases(graphs=1, breaks=1)
+def custom_gradient_that_is_differentiated():
+    def f(x):
+        y = Scaled.apply(x * x, 3.0).sum()
+        return torch.autograd.grad(y, x, create_graph=True)[0]
+
+    return f, [(grad(3),), (grad(3),)]
+
+
+@cases(graphs=0, breaks=1)
+def checkpoint_that_counts_its_runs():
+    runs = []
+
+    def inner(x):
+        runs.append(1)
+        return x.sin()
+
+    return lambda x: checkpoint(inner, x, use_reentrant=False), [(grad(3),), (grad(3),)], [runs]
+
+
 class Kept(torch.autograd.Function):
     @staticmethod
     def forward(ctx, a):
