@@ -35,13 +35,14 @@ class Compiler:
         limit: int | None = None,
         keep_guards: Callable | None = None,
         name: str | None = None,
+        traced: bool = False,
     ):
         self.backend = backend
         self.name = name  # what the user calls it
         self.limit = limit
         self.keep_guards = keep_guards
         self.fullgraph = fullgraph
-        self.driver = Driver(backend, self.function, watch, dynamic)
+        self.driver = Driver(backend, self.function, watch, dynamic, traced)
         self.entries: dict[Any, Entry] = {}
 
     def entry(self, code: CodeType, key: Any, title: str) -> Entry:
@@ -102,6 +103,9 @@ def _compiler(
     keep_guards = left.pop("guard_filter_fn", None)
     if keep_guards is not None and not callable(keep_guards):
         raise TypeError(f"compile: guard_filter_fn takes a function, not {keep_guards!r}")
+    traced = left.pop("trace.enabled", False)
+    if not isinstance(traced, bool):
+        raise TypeError(f"compile: trace.enabled takes True or False, not {traced!r}")
     given: dict[str, Any] = {}
     if left:
         given["options"] = left
@@ -109,13 +113,13 @@ def _compiler(
         given["mode"] = mode
     # Equal options that are no plain values are told apart, which costs compilations only.
     said = tuple(sorted((name, repr(value)) for name, value in left.items()))
-    key = (id(found), fullgraph, dynamic, mode, said, id(keep_guards), limit, name)
+    key = (id(found), fullgraph, dynamic, mode, said, id(keep_guards), limit, name, traced)
     known = None if isolated else _COMPILERS.get(key)
     if known is None:
         chosen: Any = found
         if given:
             chosen = functools.update_wrapper(functools.partial(found, **given), found)
-        made = Compiler(chosen, fullgraph, None, dynamic, limit, keep_guards, name)
+        made = Compiler(chosen, fullgraph, None, dynamic, limit, keep_guards, name, traced)
         known = (found, made)
         if isolated:
             _ISOLATED.add(made)
@@ -149,7 +153,8 @@ def compile(
     the start (0 and 1 stay constants), False never; None makes those symbols that differ at a
     later compilation (``config.automatic_dynamic_shapes``). Marks on tensors count in each case.
     ``mode`` and ``options``: given to the backend as keywords of these names, if they say anything;
-    ``options["guard_filter_fn"]`` is the front end's: see :mod:`refcompiler.guards.filters`.
+    ``options["guard_filter_fn"]`` and ``options["trace.enabled"]`` are the front end's: see
+    :mod:`refcompiler.guards.filters` and :mod:`refcompiler.runtime.trace`.
     ``disable``: give back ``model`` as it is.
     ``name``: what to call it in logs, warnings and counters, instead of its qualified name.
     ``recompile_limit``: instead of ``config.recompile_limit``.

@@ -37,6 +37,8 @@ class Config:
     such as ``nonzero``; nor under ``fullgraph``.
     ``job_id``: the job under which such decisions are kept on disk, instead of the environment's
     ``REFCOMPILER_JOB_ID`` or ``TORCH_COMPILE_JOB_ID``; see :mod:`refcompiler.runtime.profile`.
+    ``trace``: the folder that each compilation writes to, instead of the environment's
+    ``REFCOMPILER_TRACE``; see :mod:`refcompiler.runtime.trace`.
     """
 
     recompile_limit: int = 8
@@ -48,6 +50,7 @@ class Config:
     capture_dynamic_output_shape_ops: bool = False
     dynamic_sources: str = field(default_factory=lambda: _given("DYNAMIC_SOURCES"))
     job_id: str = ""
+    trace: str = ""
 
     def __setattr__(self, name: str, value: Any) -> None:
         known = {f.name: f.type for f in fields(self)}

@@ -64,6 +64,7 @@ class Continuation(Site):
         self.layout = layout
         self.watch = driver.watch
         self.dynamic = driver.dynamic
+        self.traced = driver.traced
         self.stepped = False  # capture gets nowhere here: the instruction runs natively
 
     def pending(self) -> Callable:
@@ -132,8 +133,10 @@ class Driver:
         callee: Callable[[FunctionType], Callable] | None = None,
         watch: Callable[[Plan], None] | None = None,
         dynamic: bool | None = None,
+        traced: bool = False,
     ):
         self.dynamic = dynamic
+        self.traced = traced
         self.backend = backend
         self.callee = callee  # how a function that a disabled one calls is entered
         self.watch = watch  # is told of each plan

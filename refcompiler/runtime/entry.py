@@ -40,6 +40,7 @@ class Entry(Site):
         self.driver = driver
         self.watch = driver.watch
         self.dynamic = driver.dynamic
+        self.traced = driver.traced
         self.allowances: weakref.WeakSet[Allowance] = weakref.WeakSet()
         self.twins: dict[int, Entry] = {}  # by the backend that a stance forces
 
@@ -115,7 +116,7 @@ class Entry(Site):
         """The entry of the same code under another backend."""
         found = self.twins.get(id(backend))
         if found is None:
-            driver = Driver(backend, self.driver.callee, self.watch, self.dynamic)
+            driver = Driver(backend, self.driver.callee, self.watch, self.dynamic, self.traced)
             found = self.twins[id(backend)] = Entry(self.code, self.title, driver, self.fullgraph)
             found.limit, found.keep_guards = self.limit, self.keep_guards
         return found

@@ -42,6 +42,7 @@ from refcompiler.runtime.profile import history_of
 from refcompiler.runtime.runs import Checked
 from refcompiler.runtime.stance import CURRENT, Setting
 from refcompiler.runtime.stance import LOCK as _LOCK
+from refcompiler.runtime.trace import guard_text, timed, tracing
 
 log = logging.getLogger("refcompiler")
 guards_log, recompiles_log, plan_log = map(log_of, ("guards", "recompiles", "plan"))
@@ -116,6 +117,7 @@ class Site:
         self.learned: WeakSet[FunctionType | CodeType] = WeakSet()
         self.limit: int | None = None
         self.keep_guards: Callable | None = None
+        self.traced = False  # by an option
         self.given: Sequence[Any] = ()  # what the capture that is going on was called with
         self.called = False  # by a call that was not to compile
         self.blocked = False
@@ -201,7 +203,9 @@ class Site:
             recompiles_log.info("recompiling %s: %s", self.title, why)
         self.given = values
         try:
-            plan = self.capture(start)
+            with tracing(self.title, why, self.traced) as made:
+                plan = self.capture(start)
+                made.append(plan)
         except NotRebuilt as error:
             raise self.give_up(f"a value of class {error} cannot be rebuilt") from None
         except UnsupportedError as error:
@@ -361,16 +365,17 @@ class Site:
         raise NotImplementedError
 
     def plan(self, captured: Captured, recover: Recover) -> Plan:
-        plan = build(
-            captured,
-            self.parameters,
-            self.title,
-            self.compile_graph,
-            self.pending(),
-            root=True,
-            recover=recover,
-            keep=self.kept_guards if self.keep_guards is not None else None,
-        )
+        with timed("build"):
+            plan = build(
+                captured,
+                self.parameters,
+                self.title,
+                self.compile_graph,
+                self.pending(),
+                root=True,
+                recover=recover,
+                keep=self.kept_guards if self.keep_guards is not None else None,
+            )
         count("captures")
         if self.watch is not None:
             self.watch(plan)
@@ -411,7 +416,7 @@ class Site:
         count("operations", amount=operations)
         name = getattr(self.backend, "__name__", type(self.backend).__name__)
         try:
-            with kept():
+            with kept(), timed("backend"):
                 compiled = compile_graph(self.backend, graph, inputs)
         except Exception as error:
             raise BackendError(
@@ -436,17 +441,6 @@ class Site:
             if found is not None:
                 return found
         return "another thread or the guards themselves changed what the guards read"
-
-
-def guard_text(guard: Guard) -> str:
-    """A guard in a line: its kind, what it reads, what is expected, and the line that asked."""
-    source = "" if guard.source is None else f" {guard.source}"
-    try:
-        expected = KINDS[guard.kind].show(guard.expected)
-    except Exception:  # a value of the user's that cannot be printed
-        expected = type(guard.expected).__name__
-    place = f"  # {guard.place[0]}:{guard.place[1]}" if guard.place[0] else ""
-    return f"    {guard.kind}{source}: {' '.join(expected.split())[:200]}{place}"
 
 
 def failure(plan: Plan, arguments: dict[str, Any]) -> str | None:
