@@ -100,6 +100,7 @@ def _of_row(func: Any, row: Operator, layout: Layout) -> Rule:
     known = {argument.name for argument in row.args}
     listed = str(func._schema.returns[0].type).startswith("List")
     several = tuple if len(func._schema.returns) > 1 else None
+    positions = [a.name for a in row.args if a.kind == "index"]
     aligned = row.kind in ("contraction", "normalisation", "gather")
     needed = [a.name for a in row.args if a.promotes and row.kind == "pointwise"]
 
@@ -114,6 +115,8 @@ def _of_row(func: Any, row: Operator, layout: Layout) -> Rule:
                 return None
         if any(typed.get(name) is None for name in needed):
             return None
+        if any(typed[name].dtype not in ("int64", "int32") for name in positions):
+            return None
         device = _CPU
         if tensors:
             device = tensors[0].fake_device
@@ -125,8 +128,8 @@ def _of_row(func: Any, row: Operator, layout: Layout) -> Rule:
                 return None
             if first.dtype not in _WIDE and any(type(v) in (int, float) for v in typed.values()):
                 return None
-        elif torch._C._get_default_device() != "cpu":
-            return None
+        elif row.kind != "factory" or torch._C._get_default_device() != "cpu":
+            return None  # what torch computes of numbers alone is a constant
         if aligned and (device.type != "cpu" or any(0 in t.shape for t in tensors)):
             return None
         if torch.get_default_dtype() is not torch.float32:

@@ -183,7 +183,7 @@ class _Tracer:
         return [slot.layout for slot in self.seen.slots]
 
     def _laid_out(self, t: Any, layout: Layout) -> Any:
-        if tuple(t.shape) != layout.size or tuple(t.stride()) == layout.stride:
+        if tuple(t.shape) != layout.size or _plain(t).stride() == layout.stride:
             return t
         made = torch.empty_strided(layout.size, layout.stride, dtype=t.dtype, device=t.device)
         return made.copy_(t)

@@ -170,6 +170,9 @@ PROGRAMS: dict[str, Callable] = {
         torch.nn.functional.embedding(torch.ones(n, 2, dtype=kind), x, padding_idx=0)
         for n in (0, 3) for kind in (torch.long, torch.int)
     ],
+    "numbers alone": lambda x: x[: int(torch.div(7, 2, rounding_mode="trunc"))],
+    "positions that are none": lambda x: x.index_select(0, torch.ones(1)),
+    "embedded by what is no position": lambda x: torch.embedding(x, torch.ones(2)),
     "convolutions": lambda x: [
         torch.conv1d(x[None], torch.ones(2 * x.shape[0] // n, x.shape[0] // n, 3), None, 2, 1, 1, n)
         for n in (1, 2)
