@@ -158,6 +158,9 @@ class Assignment(Attributes):
             setattr(value, name, new)
             self.class_changed(name)
             return None
+        if issubclass(type(value), type) and self.may_write_class(value, name):
+            self.write_class(value, name, new)
+            return None
         external = self.external.get(id(value))
         if external is None and not issubclass(type(value), type):
             object.__setattr__(value, name, new)
@@ -201,6 +204,13 @@ class Assignment(Attributes):
         if issubclass(type(value), type) and value in self.own_classes:
             delattr(value, name)
             self.class_changed(name)
+            return
+        if issubclass(type(value), type) and self.may_write_class(value, name):
+            written = self.overlay.get((id(value), name), UNSET)
+            if written is DELETED or (written is UNSET and name not in value.__dict__):
+                delattr(type(name, (), {}), name)  # raises as CPython does
+            self.find_guarded(value, name)
+            self.write_class(value, name, DELETED)
             return
         external = self.external.get(id(value))
         if external is None and not issubclass(type(value), type):

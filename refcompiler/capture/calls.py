@@ -60,6 +60,20 @@ _ORIGINALS = (_ORIGINAL, "_torchdynamo_orig_callable")
 _SCRIPTED = "_torchdynamo_inline"  # and torch.jit.script's and trace's
 
 
+def _gives(function: Any, wanted: Any, *args: Any) -> bool:
+    return function(*args) is wanted
+
+
+def _is_data(value: Any) -> bool:
+    """Constants, also in lists, tuples and dicts."""
+    kind = type(value)
+    if kind in (list, tuple):
+        return all(map(_is_data, value))
+    if kind is dict:
+        return all(map(_is_data, value)) and all(map(_is_data, value.values()))
+    return kind in CONSTANT_TYPES
+
+
 class Calls(Instances):
     """The call hooks of the symbolic domain."""
 
@@ -81,8 +95,9 @@ class Calls(Instances):
         if issubclass(type(function), type):
             if function in _CONSUMING and args and self.runs_code(value := self.force(args[0])):
                 if type(value) is types.GeneratorType or not issubclass(function, dict):
-                    given = [function, value, tuple(args[1:]), kwargs]
-                    return self.call(frame, helpers.consume, given, {})
+                    sizes = function is list or function is tuple
+                    rest = function, tuple(args[1:]), kwargs
+                    return self.call(frame, *self.run_helper(helpers.consume, sizes, value, *rest))
             return self.settle(frame, self.call_class(frame, function, args, kwargs))
         if kind is functools.partial:
             merged = {**function.keywords, **kwargs}
@@ -194,25 +209,37 @@ class Calls(Instances):
         source = self.source_of(function)
         forced = [self.sizes.plain(self.force(a)) for a in args]
         named = {k: self.sizes.plain(self.force(v)) for k, v in kwargs.items()}
-        if source is not None and all(
-            type(v) in CONSTANT_TYPES for v in (*forced, *named.values())
-        ):
+        if source is None:  # made in the frame, of a callback
+            return self.call_pure(function, forced, named)
+        if all(type(v) in CONSTANT_TYPES for v in (*forced, *named.values())):
             self.guard("ID", source, function)
             found = answered(function, *forced, **named)
             if not found:  # for the first time
-                before = effects(self), self.recorder.operations
-                value = self.invoke(frame, self.wrapped_by(function, source), forced, named)
-                if (effects(self), self.recorder.operations) != before:
-                    why = "a function under lru_cache has side effects"
-                    raise Restart(self.steps, "c-function", why)
-                if type(value) not in CONSTANT_TYPES:
+                operations = self.recorder.operations
+                value = self.without_effects(frame, function, source, forced, named)
+                if self.recorder.operations != operations or not _is_data(value):
                     return value
                 found = (function(*forced, **named),)
-            if type(found[0]) in CONSTANT_TYPES:
+            if _is_data(found[0]):
                 asked = functools.partial(function, **named) if named else function
-                self.guard("STATE", None, (asked, tuple(forced), found[0]))
-                return found[0]
-        return self.call(frame, self.wrapped_by(function, source), forced, named)
+                if type(found[0]) in CONSTANT_TYPES:
+                    self.guard("STATE", None, (asked, tuple(forced), found[0]))
+                    return found[0]
+                asked = functools.partial(_gives, asked, found[0])
+                self.guard("STATE", None, (asked, tuple(forced), True))
+                return self.lazy(self.sources.constant(found[0], function.__name__), found[0])
+        return self.without_effects(frame, function, source, forced, named)
+
+    def without_effects(
+        self, frame: Any, function: Any, source: Source, args: Sequence, kwargs: Mapping
+    ) -> Any:
+        """What a cached function computes, which it then does at each call."""
+        before = effects(self)
+        value = self.invoke(frame, self.wrapped_by(function, source), args, kwargs)
+        if effects(self) != before:
+            why = "a function under lru_cache has side effects"
+            raise Restart(self.steps, "c-function", why)
+        return value
 
     def wrapped_by(self, function: Any, source: Source | None) -> Any:
         wrapped = function.__wrapped__

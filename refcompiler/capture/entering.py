@@ -213,7 +213,7 @@ def has_old_protocol(m: Any, kind: type) -> bool:
     )
 
 
-def _collecting(name: str, helper: Callable, *more: Any) -> None:
+def _collecting(name: str, helper: Callable, *more: Any, sizes: bool = False) -> None:
     """An instruction that takes all items of the operand on top."""
     otherwise = HANDLERS[name]
 
@@ -222,14 +222,15 @@ def _collecting(name: str, helper: Callable, *more: Any) -> None:
         s = f.stack
         s[-1] = value = m.force(s[-1])
         if m.runs_code(value):
-            enter(m, f, helper, [value, *(arg for _ in more)], 0, "operand")
+            run = m.run_helper(helper, sizes, value, *(arg for _ in more))
+            enter(m, f, run.function, run.args, 0, "operand")
         else:
             otherwise(m, f, arg)
 
 
 _collecting("UNPACK_SEQUENCE", helpers.take, "count")
 _collecting("UNPACK_EX", helpers.collect)
-_collecting("LIST_EXTEND", helpers.collect)
+_collecting("LIST_EXTEND", helpers.collect, sizes=True)
 _collecting("SET_UPDATE", helpers.collect)
 _call_ex = HANDLERS["CALL_FUNCTION_EX"]
 
@@ -240,7 +241,8 @@ def call_function_ex(m: Any, f: Frame, flags: int) -> None:
     s[i] = value = m.force(s[i])
     if m.runs_code(value):
         way = "second operand" if flags & 1 else "operand"
-        enter(m, f, helpers.collect, [value], 0, way)
+        run = m.run_helper(helpers.collect, True, value)
+        enter(m, f, run.function, run.args, 0, way)
     else:
         _call_ex(m, f, flags)
 

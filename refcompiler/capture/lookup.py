@@ -5,9 +5,14 @@ Source of the rules: the descriptor guide of CPython's documentation and ``type.
 
 from __future__ import annotations
 
+import functools
 import types
+from abc import ABCMeta
+from enum import Enum
 from types import FunctionType
 from typing import Any
+
+import torch
 
 from refcompiler.capture.natively import QUIET
 from refcompiler.capture.observe import IDENTITY_TYPES, Observing
@@ -16,6 +21,10 @@ from refcompiler.guards.sources import Source
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.shapes.node import SYMBOLS
 
+CACHE: type = functools._lru_cache_wrapper
+_PLAIN_METACLASSES = (type, ABCMeta)
+#: The assignments of these mean more.
+_NOT_WRITTEN = (torch.Tensor, torch.autograd.Function, Enum)
 _IMMUTABLE_TYPE = 1 << 8
 _HEAP_TYPE = 1 << 9
 
@@ -52,6 +61,12 @@ def namespace_of(value: Any) -> dict | None:
         return None
 
 
+def _registers(method: functools.singledispatchmethod, known: tuple[tuple[type, Any], ...]) -> bool:
+    """Whether ``known`` are the classes that a method is registered for, and their functions."""
+    registry = method.dispatcher.registry
+    return len(registry) == len(known) and all(registry.get(c) is f for c, f in known)
+
+
 class Lookup(Observing):
     """Finding attributes of classes."""
 
@@ -65,6 +80,13 @@ class Lookup(Observing):
         for base in cls.__mro__:
             namespace = base.__dict__
             heap = is_heap(base) and base not in self.own_classes
+            if heap and self.written_classes:
+                written = self.overlay.get((id(base), name), UNSET)
+                if written is not UNSET:
+                    if written is DELETED:
+                        continue
+                    found = (None, written)
+                    break
             if name in namespace:
                 source = None
                 value = namespace[name]
@@ -79,7 +101,7 @@ class Lookup(Observing):
         return found
 
     def class_changed(self, name: str) -> None:
-        """The frame has set or deleted ``name`` of a class that it has made."""
+        """The frame has set or deleted ``name`` of a class."""
         for known in [key for key in self.class_lookups if key[1] == name]:
             del self.class_lookups[known]
 
@@ -115,12 +137,16 @@ class Lookup(Observing):
         if source is not None:
             kind = type(value)
             heap = is_heap(kind)
-            if heap or kind is FunctionType or issubclass(kind, IDENTITY_TYPES):
+            if heap or kind in (FunctionType, CACHE) or issubclass(kind, IDENTITY_TYPES):
                 self.guard("ID", source, value)
             # descriptors of the user's have a state of their own
-            if kind is FunctionType or (heap and kind.__module__.partition(".")[0] not in QUIET):
+            own = heap and kind.__module__.partition(".")[0] not in QUIET
+            if kind is FunctionType or kind is CACHE or own:
                 if id(value) not in self.external:
                     self.external[id(value)] = External(value, source)
+            if kind is functools.singledispatchmethod:
+                known = tuple(value.dispatcher.registry.items())
+                self.guard("STATE", None, (_registers, (value, known), True))
         return value
 
     def wrapped(self, source: Source | None, descriptor: Any, name: str) -> Any:
@@ -157,7 +183,29 @@ class Lookup(Observing):
         self.handed_out[id(namespace)] = external.value
         return self.lazy(parent, namespace)
 
+    def may_write_class(self, cls: type, name: str) -> bool:
+        """Whether an attribute of a class from outside can be set after the graph."""
+        return (
+            type(cls) in _PLAIN_METACLASSES
+            and is_heap(cls)
+            and not (name.startswith("__") and name.endswith("__"))
+            and not issubclass(cls, _NOT_WRITTEN)
+            and not self.nested
+        )
+
+    def write_class(self, cls: type, name: str, value: Any) -> None:
+        known = self.external.get(id(cls))
+        if known is None:
+            source = self.sources.constant(cls, cls.__qualname__)
+            self.lazy(source, cls)
+            known = self.external[id(cls)] = External(cls, source)
+        self.written_classes.add(id(cls))
+        self.write(known, name, value)
+        self.class_changed(name)
+
     # filled by the machine
+    nested: int  # how many calls run within the instruction
+    written_classes: set[int]
     own_classes: dict[type, int]  # that the frame has made, and the steps of their statements
     fixed: set[type]
     lacking: dict[Source, set[str]]

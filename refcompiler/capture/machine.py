@@ -147,6 +147,7 @@ class Symbolic(Calls):
         self.class_lookups = {}
         self.lacking = {}
         self.fixed = set()
+        self.written_classes = set()
         self.namespaces = {}
         self.callbacks = {}
         self.callback_of = {}

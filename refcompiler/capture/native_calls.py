@@ -163,8 +163,9 @@ class NativeCalls(Operators):
             return self.contexts.call(owner, name, args, kwargs)
         if args and name in _CONSUMING_METHODS and self.runs_code(given := self.force(args[-1])):
             if name == "extend":
-                return Run(helpers.extend, [owner, given])
-            return Run(helpers.consume, [function, given, tuple(args[:-1]), kwargs])
+                return self.run_helper(helpers.extend, True, given, owner)
+            rest = tuple(args[:-1]), kwargs
+            return self.run_helper(helpers.consume, name == "join", given, function, *rest)
         if type(owner) is types.GeneratorType and not kwargs and args:
             asked = self.resumption(owner, name, args)
             if asked is not None:
@@ -308,7 +309,8 @@ class NativeCalls(Operators):
         iterates, calls = name in ITERATING, name in CALLING
         forced = [self.pass_native(a, iterates, calls) for a in args]
         named = {k: self.pass_native(v, False, calls) for k, v in kwargs.items()}
-        if function in READING or getattr(function, "__module__", "") in READING_MODULES:
+        module = getattr(function, "__module__", "")
+        if module in READING_MODULES or (type(function) is type and function in READING):
             for value in forced:
                 if self.is_foreign(value) and not is_heap(type(value)):
                     raise Break("external-object", f"{name} of a {type(value).__name__}")
@@ -325,7 +327,8 @@ class NativeCalls(Operators):
             found, forced, named = arithmetic.call(self, function, forced, named)
         if found is None:
             found = natively(self, function, *forced, **named)
-        self.recorder.keep.append(found)  # identity tables must not see its id again
+        if type(found) is not types.GeneratorType:  # which ends when the program drops it
+            self.recorder.keep.append(found)  # identity tables must not see its id again
         return found
 
     def pass_native(self, value: Any, iterates: bool = False, calls: bool = False) -> Any:
@@ -352,10 +355,10 @@ class NativeCalls(Operators):
             if self.is_interpreted(value):
                 return Pulled(self, value)
             if self.method_of(kind, "__iter__") is not UNSET:
-                return Pulled(self, self.iter(value))
+                return Pulled(self, self.iter(value), value)
             if is_heap(kind) and find(kind, "__iter__")[1] is UNSET:
                 if self.method_of(kind, "__getitem__") is not UNSET:
-                    return Pulled(self, self.iter(value))
+                    return Pulled(self, self.iter(value), value)
             value = contents(self, value)
             if self.is_foreign(value):
                 row = "external-iterator" if hasattr(kind, "__next__") else "external-object"

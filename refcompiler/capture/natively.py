@@ -29,7 +29,9 @@ QUIET = frozenset(sys.stdlib_module_names) | {
     "sympy",
     "mpmath",
     "typing_extensions",
+    "_distutils_hack",  # a finder of modules, which any first import asks
 }
+_HEAP_TYPE = 1 << 9
 #: Arguments of these types make no C function call Python code.
 _SILENT = CONSTANT_TYPES | {FakeTensor, FunctionType, BuiltinFunctionType}
 
@@ -61,7 +63,8 @@ def is_watching() -> bool:
 
 def natively(machine: Any, function: Callable, *args: Any, **kwargs: Any) -> Any:
     """``function(*args, **kwargs)``; capture ends before it if that runs the user's Python."""
-    if not kwargs and type(getattr(function, "__self__", None)) in _SILENT:
+    users = issubclass(type(function), type) and function.__flags__ & _HEAP_TYPE
+    if not kwargs and not users and type(getattr(function, "__self__", None)) in _SILENT:
         for value in args:
             if type(value) not in _SILENT:
                 break

@@ -24,6 +24,7 @@ from refcompiler.capture.observe import CONSTANT_TYPES, MAPPINGS, SEQUENCES, SET
 from refcompiler.capture.signals import Break
 from refcompiler.capture.stepping import COMPOSED, step
 from refcompiler.capture.values import External, Lazy, Run
+from refcompiler.interpreter import helpers
 from refcompiler.interpreter.continued import Switch
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.interpreter.resumption import resumable
@@ -538,6 +539,19 @@ class Operators(Assignment):
             return self.method_of(kind, "__next__") is not UNSET
         return self.method_of(kind, "__getitem__") is not UNSET
 
+    def run_helper(self, helper: Callable, sizes: bool, value: Any, *rest: Any) -> Run:
+        """A helper that takes all items of ``value``; ``sizes``: C code asks for their number."""
+        if sizes and self.has_size(value):
+            return Run(helpers.sized, [helper, value, *rest])
+        return Run(helper, [value, *rest])
+
+    def has_size(self, value: Any) -> bool:
+        """Whether Python code says how many items there are."""
+        kind = type(value)
+        return is_heap(kind) and any(
+            self.method_of(kind, name) is not UNSET for name in ("__len__", "__length_hint__")
+        )
+
     def unwrapped(self, value: Any) -> Any:
         return value.iterator if type(value) is Pulled else value
 
@@ -570,7 +584,7 @@ class Operators(Assignment):
             return value
         if self.is_interpreted(value):
             return Pulled(self, value)
-        return Pulled(self, self.iter(value))
+        return Pulled(self, self.iter(value), value)
 
     # ---- text -------------------------------------------------------------------------------
 
@@ -639,12 +653,20 @@ class Operators(Assignment):
 class Pulled:
     """An iterator of the symbolic domain as something that C code may iterate."""
 
-    __slots__ = ("machine", "iterator", "passing")
+    __slots__ = ("machine", "iterator", "passing", "origin")
 
-    def __init__(self, machine: Operators, iterator: Any):
+    def __init__(self, machine: Operators, iterator: Any, origin: Any = None):
         self.machine = machine
         self.iterator = iterator
         self.passing = 0  # items that were taken from the iterator itself
+        self.origin = origin  # what the program has given to C code
+
+    def __length_hint__(self) -> Any:
+        machine = self.machine
+        if not machine.has_size(self.origin):
+            return NotImplemented
+        with called_back(machine):
+            return machine.force(machine.invoke(machine.frame, operator.length_hint, [self.origin]))
 
     def __iter__(self) -> Pulled:
         return self

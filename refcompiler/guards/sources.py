@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable
+from contextvars import Context, ContextVar
 from types import MemberDescriptorType
 from typing import Any
 
@@ -33,7 +34,7 @@ FORMS: dict[str, tuple[str, str]] = {
     "local": ("{p}.frame.fast[{k}]", "{p}.{n}"),
     "stacked": ("{p}.frame.stack[{k}]", "{p}.stack[{k}]"),
     "context": ("{p}.get(NOT_SET)", "{p}"),
-    "context_default": ("{p}.get()", "{p}"),
+    "context_default": ("default_of({p})", "{p}"),
     "start": ("{p}.__reduce__()[1][1]", "{p}.count"),  # of an enumeration
     "plain": ("plain_tensor({p})", "{p}"),  # of a tensor of a subclass
     "array": ("array_tensor({p})", "{p}"),  # over the memory of a numpy array
@@ -123,6 +124,11 @@ def filled_slots(value: Any) -> list[str]:
                     slot.__get__(value, type(value))
                     found.append(name)
     return found
+
+
+def default_of(var: ContextVar) -> Any:
+    """What a context variable is where nothing has set it."""
+    return Context().run(var.get)
 
 
 def plain_tensor(value: torch.Tensor) -> torch.Tensor:

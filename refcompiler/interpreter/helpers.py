@@ -7,6 +7,7 @@ traceback shows them. Their code may use the names of this module and nothing el
 from __future__ import annotations
 
 import dis
+from operator import length_hint
 from types import CodeType
 from typing import Any
 
@@ -79,6 +80,25 @@ def items(value: Any) -> Any:
 
 
 @hidden
+def sized(helper: Any, iterable: Any, *rest: Any) -> Any:
+    """One of the helpers below in place of C code that asks how many items there will be."""
+    iterator = iter(iterable)
+    length_hint(iterable)
+    return helper(_left(iterator), *rest)
+
+
+@hidden
+def _left(iterator: Any) -> Any:
+    """The items of an iterator that is not asked for its iterator."""
+    while True:
+        try:
+            item = next(iterator)
+        except StopIteration:
+            return
+        yield item
+
+
+@hidden
 def collect(iterable: Any) -> Any:
     return [item for item in iterable]
 
@@ -99,13 +119,13 @@ def take(iterable: Any, count: int) -> Any:
 
 
 @hidden
-def consume(function: Any, iterable: Any, rest: Any, named: Any) -> Any:
+def consume(iterable: Any, function: Any, rest: Any, named: Any) -> Any:
     """For functions that do nothing before they have all items."""
     return function([item for item in iterable], *rest, **named)
 
 
 @hidden
-def extend(target: Any, iterable: Any) -> Any:
+def extend(iterable: Any, target: Any) -> Any:
     for item in iterable:
         target.append(item)
 

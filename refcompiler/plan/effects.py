@@ -32,7 +32,8 @@ def replay(machine: Any, rebuilder: Rebuilder, writer: Writer) -> list[str]:
         elif issubclass(type(external.value), CellType):
             place = f"{target}.cell_contents"
         else:
-            setter = writer.constant(object.__setattr__)
+            of_class = issubclass(type(external.value), type)
+            setter = writer.constant(type.__setattr__ if of_class else object.__setattr__)
             if value is DELETED:
                 lines.append(f"{writer.constant(_discard)}({target}, {name!r})")
             else:
@@ -96,7 +97,7 @@ def _rethrow(rethrown: Rethrown, rebuilder: Rebuilder, writer: Writer) -> list[s
 def _discard(owner: Any, name: str) -> None:
     """Delete an attribute, unless only the frame itself had made it."""
     with contextlib.suppress(AttributeError):
-        object.__delattr__(owner, name)
+        (type if issubclass(type(owner), type) else object).__delattr__(owner, name)
 
 
 def shadows(machine: Any) -> list[External]:

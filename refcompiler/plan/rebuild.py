@@ -15,6 +15,7 @@ import operator
 import sys
 import types
 import weakref
+from contextvars import Token
 from types import CellType, FunctionType, MethodType
 from typing import Any
 
@@ -22,7 +23,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from refcompiler.capture.arrays.array import Array, ArrayMethod, is_scalar
-from refcompiler.capture.lookup import is_heap, namespace_of, slot_of
+from refcompiler.capture.lookup import CACHE, is_heap, namespace_of, slot_of
 from refcompiler.capture.machine import Symbolic
 from refcompiler.capture.observe import CONSTANT_TYPES, is_numpy_scalar
 from refcompiler.capture.operators import Delegate, Pulled
@@ -66,6 +67,7 @@ _DICT_ITERATORS: dict[type, str] = {
 _AT_FIRST = ("__module__", "__qualname__", "__slots__")
 _MADE_WITH_CLASSES = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
+_KEY: type = type(functools.cmp_to_key(len))  # type: ignore[arg-type]
 _FIXED = (
     type,
     types.ModuleType,
@@ -280,6 +282,15 @@ class Rebuilder:
             return self.assign(value, f"{self.expression(value.array)}.{value.name}")
         if kind is weakref.ref and (target := value()) is not None and not value.__callback__:
             return self.assign(value, f"{constant(kind)}({self.expression(target)})")
+        if kind is _KEY:  # it tells its function to nobody else
+            function, *of = [part for part in gc.get_referents(value) if part is not _KEY]
+            name = f"{constant(functools.cmp_to_key)}({self.expression(function)})"
+            return self.assign(value, f"{name}({self.many(of)})" if of else name)
+        if kind is type(Token.MISSING):
+            return constant(value)
+        if kind is CACHE and not value.cache_info().currsize:
+            made = f"{constant(functools.lru_cache)}(**{constant(value.cache_parameters())})"
+            return self.instance(value, f"{made}({self.expression(value.__wrapped__)})")
         if kind is types.SimpleNamespace:
             return self.instance(value, f"{constant(kind)}()")
         if (

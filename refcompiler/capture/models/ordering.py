@@ -8,7 +8,6 @@ from typing import Any
 
 from refcompiler.capture.models.registry import model
 from refcompiler.capture.natively import interpreting, natively
-from refcompiler.capture.values import Run
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import UNSET
 
@@ -34,7 +33,7 @@ def _sorted(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
         return m.call_pure(sorted, args, kwargs)  # CPython's complaint
     key, value = m.force(kwargs.get("key")), m.force(args[0])
     if m.runs_code(value) or (m.is_python(key) and not m.nested):
-        return Run(helpers.sort, [value, key, kwargs.get("reverse", False)])
+        return m.run_helper(helpers.sort, True, value, key, kwargs.get("reverse", False))
     return in_order(m, frame, list(m.items_of(args[0])), kwargs)
 
 

@@ -6,7 +6,7 @@ Source of the rules: the documentation of ``contextvars`` and PEP 567.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar, Token
+from contextvars import Context, ContextVar, Token
 from typing import Any
 
 from refcompiler.capture.signals import Break
@@ -47,9 +47,7 @@ class Contexts:
                 return found
             if args:
                 return args[0]
-            if self.is_set(var):
-                raise Break("c-function", "ContextVar.get of a variable that was set outside")
-            default = var.get()  # or the LookupError
+            default = Context().run(var.get)  # or the LookupError
             return machine.lazy(machine.sources.make("context_default", source), default)
         if name == "set":
             made = Set(var, self.read(var, source), machine.force(args[0]))
@@ -85,9 +83,6 @@ class Contexts:
         else:
             self.now[var] = machine.lazy(old, token.old_value)
         self.log.append((True, token))
-
-    def is_set(self, var: ContextVar) -> bool:
-        return var.get(NOT_SET) is not NOT_SET
 
     def read(self, var: ContextVar, source: Any) -> Any:
         """The value of ``var``, or ``Token.MISSING``."""

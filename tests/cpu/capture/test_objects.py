@@ -600,7 +600,7 @@ def class_attributes():
     return f, [(t(2),), bump, (t(2),)], [K.table]
 
 
-@cases(breaks=1, graphs=2)
+@cases()
 def class_attribute_written():
     class K:
         count = torch.zeros(2)
