@@ -162,8 +162,9 @@ cannot be read, or that raises, does not hold. The explanation of a recompile fi
 
 Taken for granted, and not guarded: the methods of torch's own classes in C, and the code objects
 of torch and the standard library, stay as they are; `nn.Module` keeps a name in one only of
-`_parameters`, `_buffers` and `_modules`; a function gets no defaults for parameters that were
-required when it was compiled.
+`_parameters`, `_buffers` and `_modules`; a contiguous parameter or buffer has no negative bit (a
+private function of torch would have to set it) and is not in mkldnn's layout; a function gets no
+defaults for parameters that were required when it was compiled.
 
 """
 _BREAKS = """

@@ -119,8 +119,7 @@ GUARDS: Table[GuardKind] = Table(
         GuardKind(
             "WITHOUT",
             "a class's namespace, and the names that were looked up in it in vain",
-            "the namespace has none of the names (as many entries as before, and the same last "
-            "one, is proof enough)",
+            "the namespace has none of the names",
             "class {source}: expected none of {expected}, found {found}",
             "a class attribute that is added in front of the one that was found",
         ),

@@ -7,7 +7,7 @@ One entry per row of :data:`specs.guards.GUARDS`. The generated text is what run
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import CellType
 from typing import Any, NamedTuple
@@ -175,6 +175,15 @@ def is_empty(cell: CellType) -> bool:
     return False
 
 
+def _twice(values: Sequence[Any]) -> str:
+    """Which of them are one object."""
+    first: dict[int, int] = {}
+    places = [first.setdefault(id(value), i) for i, value in enumerate(values)]
+    same = [f"{place} and {i}" for i, place in enumerate(places) if place != i]
+    return f"one object at {', '.join(same)}"[:120]
+
+
+#: ``found`` is given the value, or, for a kind without a source, what ``Guard.wanted`` gives.
 KINDS: dict[str, Kind] = {
     "TYPE": Kind(
         lambda v, want, c: f"type({v}) is {c(want)}",
@@ -296,7 +305,7 @@ KINDS: dict[str, Kind] = {
         lambda v, want, c: equals_text(f"{c(want[0])}({', '.join(map(c, want[1]))})", want[2], c),
         lambda value, want: same_constant(want[0](*want[1]), want[2]),
         show=lambda want: f"{_name(want[0])}{want[1]!r} = {want[2]!r}",
-        found=lambda value: "another answer",
+        found=lambda want: _short(want[0](*want[1])),
     ),
     # ``expected`` is a source; the generated guards give ``text`` the name of its value.
     "SAME": Kind(lambda v, want, c: f"{v} is {want}", lambda v, want: v is want, show=str),
@@ -307,13 +316,13 @@ KINDS: dict[str, Kind] = {
         lambda v, want, c: f"len({{{', '.join(f'id({w})' for w in want)}}}) == {len(want)}",
         lambda value, want: len({id(w) for w in want}) == len(want),
         show=lambda want: ", ".join(map(str, want)),
-        found=lambda value: "one object twice",
+        found=_twice,
     ),
     "STORAGE": Kind(
         lambda v, want, c: f"storage_pattern({', '.join(want[0])}) == {c(want[1])}",
         lambda value, want: storage_pattern(*want[0]) == want[1],
         show=lambda want: f"{', '.join(map(str, want[0]))} in storages {want[1]}",
-        found=lambda value: "storages shared in another way",
+        found=lambda want: str(storage_pattern(*want[0])),
     ),
     "SEPARATE": Kind(
         lambda v, want, c: f"separate({', '.join(want)})",

@@ -451,7 +451,7 @@ def failure(plan: Plan, arguments: dict[str, Any]) -> str | None:
             wanted = guard.wanted(lambda source: read(source, arguments))
             if KINDS[guard.kind].check(value, wanted):
                 continue
-            value = wanted if guard.kind == "RELATION" else value
+            value = wanted if guard.source is None else value
         except Exception as error:  # as in the generated guards, what cannot be read fails
             return guard.explain_unreadable(error)
         return guard.explain(value)
