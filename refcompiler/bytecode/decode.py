@@ -70,6 +70,7 @@ class Program:
     parameters: Any = None  # see refcompiler.interpreter.binding
     fused: Any = None  # see refcompiler.interpreter.fusion
     entering: Any = None  # see refcompiler.capture.entering
+    lines: Any = None  # see refcompiler.interpreter.tracing
     hidden: bool = False  # see refcompiler.interpreter.helpers
     shown: Any = None  # see refcompiler.interpreter.tracebacks
     callers: Any = None  # see refcompiler.interpreter.callers

@@ -22,7 +22,7 @@ from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
 
-_getframe, _gettrace = sys._getframe, sys.gettrace
+_getframe, _gettrace, _settrace = sys._getframe, sys.gettrace, sys.settrace
 _monitoring: Any = getattr(sys, "monitoring", None)
 #: From 3.12 on: the name of the tool that has the given number.
 _get_tool = (lambda number: None) if _monitoring is None else _monitoring.get_tool
@@ -70,11 +70,15 @@ def interpret(fn: Callable, /, *args: Any, **kwargs: Any) -> Any:
     globals_.setdefault("__builtins__", native.f_builtins)
     locals_ = _locals_of(native) if id(fn) in FRAME_READERS else globals_
     del native  # its variables are not this call's to keep
+    machine = Machine()
     try:
-        return call_on(Machine(), fn, args, kwargs, globals_, locals_)
+        return call_on(machine, fn, args, kwargs, globals_, locals_)
     except BaseException as error:
         error.__traceback__ = user_part(error.__traceback__)
         raise
+    finally:
+        if machine.trace_function is not None:
+            _settrace(machine.trace_function)  # what runs from now on is CPython's to trace
 
 
 def _locals_of(native: FrameType) -> Any:

@@ -59,6 +59,7 @@ class Frame:
         "depth",
         "snapshot",
         "view",
+        "trace",
         "__weakref__",
     )
 
@@ -87,6 +88,7 @@ class Frame:
         self.depth = 0  # interpreted frames below this one
         self.snapshot: Any = None  # the dict that locals() gave out
         self.view: Any = None  # a weak reference to its frame object
+        self.trace: Any = None  # see refcompiler.interpreter.tracing
 
     @property
     def code(self) -> CodeType:

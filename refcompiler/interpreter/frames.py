@@ -40,6 +40,23 @@ _MADE_BEFORE = int(sys.version_info >= (3, 13))
 Outside = tuple[FrameType | None, Any, Frame | None]
 
 
+class LocalTrace:
+    """How one frame is traced, and where it stood last."""
+
+    __slots__ = ("function", "lines", "opcodes", "line", "index", "at")
+
+    def __init__(self) -> None:
+        self.function: Any = None
+        self.lines, self.opcodes = True, False
+        self.line: int | None = -1
+        self.index = -1
+        self.at: tuple[int, int] | None = None  # offset and line that are being reached
+
+
+#: By the attributes of a frame object that say how it is traced: those of :class:`LocalTrace`.
+_TRACES = {"f_trace": "function", "f_trace_lines": "lines", "f_trace_opcodes": "opcodes"}
+
+
 @native
 class FrameView:
     """A frame object for an interpreted frame. ``outside`` is what called the run it is in.
@@ -52,17 +69,12 @@ class FrameView:
         "_frame",
         "_outside",
         "_driver",
-        "f_trace",
-        "f_trace_lines",
-        "f_trace_opcodes",
         "__weakref__",
     )
 
     def __init__(self, machine: Any, frame: Frame, outside: Outside | None, driver: Any):
         self._machine, self._frame, self._outside = machine, frame, outside
         self._driver = driver
-        self.f_trace: Any = None
-        self.f_trace_lines, self.f_trace_opcodes = True, False
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -94,11 +106,15 @@ class FrameView:
     @property
     def f_lineno(self) -> int:
         frame = self._frame
+        if frame.trace is not None and frame.trace.at is not None:
+            return frame.trace.at[1]
         return frame.line if frame.ip else frame.code.co_firstlineno
 
     @property
     def f_lasti(self) -> int:
         frame = self._frame
+        if frame.trace is not None and frame.trace.at is not None:
+            return frame.trace.at[0]
         instructions = frame.program.instructions
         if frame.ip:
             return instructions[frame.ip - 1].offset
@@ -111,15 +127,40 @@ class FrameView:
     def f_locals(self) -> Any:
         return visible_locals(self._machine, self._frame)
 
+    @property
+    def f_trace(self) -> Any:
+        return self._trace.function
+
+    @property
+    def f_trace_lines(self) -> bool:
+        return self._trace.lines
+
+    @property
+    def f_trace_opcodes(self) -> bool:
+        return self._trace.opcodes
+
+    @property
+    def _trace(self) -> LocalTrace:
+        return self._frame.trace or LocalTrace()
+
     def __setattr__(self, name: str, value: Any) -> None:
         if name in FrameView.__slots__:
             object.__setattr__(self, name, value)
-        else:
-            setattr(_native_frame(), name, value)  # which complains
+            return
+        native = _native_frame()
+        setattr(native, name, value)  # which complains about other names, types and values
+        native.f_trace = None
+        frame = self._frame
+        if frame.trace is None:
+            frame.trace = LocalTrace()
+            if frame.ip:  # the line that it is in has begun
+                frame.trace.line, frame.trace.index = frame.line, frame.ip - 1
+        setattr(frame.trace, _TRACES[name], value)
 
     def __delattr__(self, name: str) -> None:
         delattr(_native_frame(), name)  # which complains, or sets f_trace to None
-        self.f_trace = None
+        if self._frame.trace is not None:
+            self._frame.trace.function = None
 
     @property
     def f_back(self) -> Any:
@@ -150,7 +191,8 @@ class NativeView:
     __slots__ = ("_native", "_outside")
 
     def __init__(self, native: FrameType, outside: Outside):
-        self._native, self._outside = native, outside
+        object.__setattr__(self, "_native", native)
+        object.__setattr__(self, "_outside", outside)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -175,6 +217,12 @@ class NativeView:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._native, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._native, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._native, name)
 
 
 FrameView.__name__ = NativeView.__name__ = "frame"  # what error messages show

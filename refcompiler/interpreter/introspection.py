@@ -23,6 +23,7 @@ from refcompiler.interpreter.classes import build_class
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
 from refcompiler.interpreter.frames import INNER, FrameView, current_view, shown
 from refcompiler.interpreter.tracebacks import Values, frame_object
+from refcompiler.interpreter.tracing import set_trace_function
 from refcompiler.interpreter.variables import frame_locals
 from refcompiler.own_builtins import BUILTINS
 
@@ -263,6 +264,20 @@ def _traceback(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any
     return function(**given)
 
 
+def _settrace(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
+    if kwargs or len(args) != 1 or not machine.enters:
+        return _trace(machine, frame, function, args, kwargs)
+    if args[0] is None:
+        function(None)  # C code may have set another
+    return set_trace_function(machine, frame, args[0])
+
+
+def _gettrace(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
+    if args or kwargs or not machine.enters:
+        return function(*args, **kwargs)
+    return machine.trace_function
+
+
 def _trace(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
     """A trace function would see the interpreter's frames instead of the user's."""
     if args and args[0] is not None:
@@ -274,7 +289,7 @@ def _trace(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) ->
 
 
 def _breakpoint(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
-    """``breakpoint()``: the hook is interpreted, and so refused what it would trace by."""
+    """``breakpoint()``: the hook is interpreted, as is what it sets a trace function for."""
     if function is breakpoint and sys.breakpointhook is not sys.__breakpointhook__:
         return machine.call(frame, sys.breakpointhook, args, kwargs)
     named = "" if sys.flags.ignore_environment else os.environ.get("PYTHONBREAKPOINT", "")
@@ -312,7 +327,8 @@ _READERS: list[tuple[Any, Reader]] = [
     (sys._getframe, _getframe),
     (sys.getrecursionlimit, _getrecursionlimit),
     (sys.setrecursionlimit, _setrecursionlimit),
-    (sys.settrace, _trace),
+    (sys.settrace, _settrace),
+    (sys.gettrace, _gettrace),
     (sys.setprofile, _trace),
     (breakpoint, _breakpoint),
     (sys.__breakpointhook__, _breakpoint),

@@ -25,6 +25,7 @@ from refcompiler.interpreter.tracebacks import (
     with_entry,
     with_final_values,
 )
+from refcompiler.interpreter.tracing import run_traced, trace_left, trace_raised, trace_thrown
 from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
@@ -40,6 +41,9 @@ class Loop:
 
     shows_values = True  # the frames of tracebacks have the frames' values
     shows_failures = True  # the interpreter's own errors pass the program's handlers
+
+    trace_function: Any = None  # what sys.settrace has set
+    tracer: Any = None  # the same, but for its own frames
 
     #: The hooks are those of the concrete domain: see :mod:`refcompiler.interpreter.fusion`.
     fused = False
@@ -158,6 +162,8 @@ class Loop:
         frame.stack.append(None)  # what was sent, which handlers may count on
         self.passing = error
         try:
+            if self.tracer is not None:
+                trace_thrown(self, frame, error)
             self.unwind(error)
         finally:
             del error
@@ -168,6 +174,10 @@ class Loop:
             try:
                 f = self.frame
                 while f is not None:
+                    if self.tracer is not None:
+                        run_traced(self, f)
+                        f = self.frame
+                        continue
                     ops, values = f.program.fused.ops if fused else f.ops, f.values
                     while f is self.frame:
                         i = f.ip
@@ -202,6 +212,8 @@ class Loop:
                 traceback = with_entry(
                     frame, traceback, values if self.shows_values else Values.NONE
                 )
+                if self.tracer is not None:
+                    trace_raised(self, frame, error, traceback)
             elif not shown:
                 reraise = frame.program.instructions[index]
                 if reraise.name == "RERAISE" and reraise.arg:  # it stands where it first raised
@@ -219,6 +231,8 @@ class Loop:
                 frame.kwnames = ()
                 self.frame = frame
                 return
+            if self.tracer is not None:
+                trace_left(self, frame, index)
             self.abandon(frame)
             if frame.on_return in LEAVES:
                 error.__traceback__ = traceback

@@ -316,26 +316,6 @@ def main():
 """)
 
 
-def test_trace_functions_are_refused() -> None:
-    import sys
-
-    from refcompiler.errors import UnsupportedError
-    from refcompiler.interpreter.api import interpret
-
-    def traced(function: object) -> object:
-        sys.settrace(function)
-        return sys.gettrace()
-
-    before = sys.gettrace()
-    with pytest.raises(UnsupportedError, match="^sys.settrace: frames that the interpreter runs"):
-        interpret(traced, lambda *args: None)
-    assert sys.gettrace() is before
-    try:
-        assert interpret(traced, None) is None
-    finally:
-        sys.settrace(before)
-
-
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name: str) -> None:
     kept = dict(vars(builtins))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dis
-import pdb
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
 
@@ -85,18 +84,6 @@ def debugged() -> Any:
         return breakpoint()
     except Exception as error:
         return error
-
-
-@pytest.mark.parametrize("called", [debugged, breakpoint])
-def test_a_debugger_is_refused_in_one_line(
-    called: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "breakpointhook", sys.__breakpointhook__)
-    monkeypatch.delenv("PYTHONBREAKPOINT", raising=False)
-    monkeypatch.setattr(pdb, "set_trace", lambda: pdb.Pdb().set_trace())  # not that of pytest
-    with pytest.raises(UnsupportedError, match="^sys.settrace: .* cannot be traced; run") as caught:
-        interpret(called)
-    assert "\n" not in str(caught.value)
 
 
 def test_another_hook_for_debuggers_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
