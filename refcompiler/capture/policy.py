@@ -151,6 +151,11 @@ WHOLE_MODULES = (INTERPRETED_MODULES - {"torch._dynamo.external_utils"}) | {
     "torch.nn.modules.rnn",
     "torch.nn.utils.prune",
     "torch.nn.utils.rnn",
+    "torch.utils",
+    "torch.utils._python_dispatch",
+    "torch.utils.dlpack",
+    "torch.utils.flop_counter",
+    "torch.utils.module_tracker",
 }
 
 #: And these functions of them.
@@ -160,7 +165,9 @@ INTERPRETED_FUNCTIONS = ("torch.random.fork_rng",)
 WHOLE_METHODS = frozenset(
     """
     _apply requires_grad_ register_forward_hook register_forward_pre_hook
-    register_full_backward_hook register_full_backward_pre_hook
+    register_full_backward_hook register_full_backward_pre_hook register_module_forward_hook
+    register_module_forward_pre_hook register_module_full_backward_hook
+    register_module_full_backward_pre_hook
     """.split()
 )
 WHOLE_UPDATES = ("_single_tensor_", "_multi_tensor_", "_fused_")

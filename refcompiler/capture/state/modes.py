@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.amp.autocast_mode import _enter_autocast, _exit_autocast, autocast
 from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.models.registry import model
@@ -67,6 +68,21 @@ def leave_modes(scope: Any) -> None:
     """At the end of a graph: it leaves the state as it found it."""
     for _, node in reversed(scope.modes):
         scope.graph.call_function(_exit_autocast, (node,))
+
+
+# ---- modes that see operators or set the default device --------------------------------------
+
+
+@model(TorchDispatchMode.__enter__, TorchDispatchMode.__exit__)
+def _dispatching(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """Torch keeps in a global whether there is one, which says yes while capturing."""
+    raise Break("ambient-state", "a TorchDispatchMode")
+
+
+@model(torch.set_default_device)
+def _device(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """Of the whole thread: a mode of its own on the stack of modes."""
+    raise Break("ambient-state", "the default device")
 
 
 # ---- inference mode ---------------------------------------------------------------------------

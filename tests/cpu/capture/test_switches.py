@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from tests.cpu.capture.oracle import Case, Cases, check
 
@@ -161,6 +162,27 @@ def checks():
         return x + (2 if torch.is_storage(x) else 1)
 
     return f, [(t(3),)] * 2
+
+
+@cases(graphs=2, breaks=2)
+def default_device_for_a_while():
+    def f(x):
+        torch.set_default_device("meta")
+        made = torch.ones(3).device
+        torch.set_default_device(None)
+        return x + 1, made, torch.ones(3).device
+
+    return f, [(t(3),)] * 2
+
+
+@cases(graphs=0, breaks=1)
+def operations_counted():
+    def f(x):
+        with FlopCounterMode(display=False) as counter:
+            y = x @ x
+        return y, counter.get_total_flops()
+
+    return f, [(t(3, 3),)] * 2
 
 
 @pytest.mark.parametrize("case", cases, ids=str)
