@@ -16,11 +16,16 @@ from benchmarks.harness import Row, alternate, one_thread
 from benchmarks.models import bert, gpt2
 
 GOAL = 1 / 5
+SYMBOLS_GOAL = 2.0
 
 
 def rows() -> list[Row]:
     with one_thread():
-        return [capture_row("GPT-2, 4 layers", *gpt2()), capture_row("BERT, 4 layers", *bert())]
+        return [
+            capture_row("GPT-2, 4 layers", *gpt2()),
+            capture_row("BERT, 4 layers", *bert()),
+            symbols_row("GPT-2, 4 layers, sizes as symbols", *gpt2()),
+        ]
 
 
 def capture_row(
@@ -41,6 +46,30 @@ def capture_row(
     ours(), theirs()  # what is imported and built once per process is not capture
     return alternate(
         name, ours, theirs, against='`torch.compile(backend="eager")`', goal=GOAL, rounds=rounds
+    )
+
+
+def symbols_row(
+    name: str, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor], rounds: int = 9
+) -> Row:
+    """A first call under ``dynamic=True`` and one under ``dynamic=False``, both of this project."""
+
+    def call(dynamic: bool) -> float:
+        return first_call(
+            refcompiler.reset,
+            lambda: refcompiler.compile(model, backend="eager", dynamic=dynamic),
+            inputs,
+        )
+
+    call(True), call(False)
+    against = "the same with constant sizes"
+    return alternate(
+        name,
+        lambda: call(True),
+        lambda: call(False),
+        against=against,
+        goal=SYMBOLS_GOAL,
+        rounds=rounds,
     )
 
 

@@ -259,8 +259,10 @@ def _output(
     storage = item.untyped_storage()
     memory = storages.get(storage._cdata, -1)
     shape, stride, offset = tuple(item.shape), item.stride(), item.storage_offset()
-    last = offset + sum([(n - 1) * step for n, step in zip(shape, stride, strict=True)])
-    end = 0 if 0 in shape else (last + 1) * item.dtype.itemsize
+    end = 0
+    if memory >= 0 and 0 not in shape:
+        last = offset + sum([(n - 1) * step for n, step in zip(shape, stride, strict=True)])
+        end = (last + 1) * item.dtype.itemsize
     output = Output(shape, stride, offset, item.dtype, item.fake_device, same, memory, end)
     if same >= 0:
         return output
@@ -293,7 +295,8 @@ def _make(mode: FakeTensorMode, output: Output | None, tensors: list[FakeTensor]
     meta = _empty_strided(shape, stride, dtype=dtype, device=_META)
     if memory >= 0:
         storage = tensors[memory].untyped_storage()
-        if storage.nbytes() < end:  # a fake that sees more than there is: it would be enlarged
+        # A fake that sees more than there is: it would be enlarged.
+        if (type(end) is not int or end) and storage.nbytes() < end:
             return NotImplemented
         meta.set_(storage, offset, shape, stride)
     return blank(mode, meta, device)

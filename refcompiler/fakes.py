@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from refcompiler.fake_results import ask, blank, keep, recall
 from refcompiler.fake_rules import by_rule
+from refcompiler.fake_symbolic import by_symbolic_rule
 from refcompiler.overlap import refuse_overlap, writes
 from specs import strides
 from specs.operators import OPERATORS, Operator
@@ -106,6 +107,8 @@ class EagerFakeMode(FakeTensorMode):
         known = recall(self, asked)
         if known is NotImplemented:
             ruled = by_rule(func, args, kwargs)
+            if ruled is None and asked.results is self.symbolic_results:
+                ruled = by_symbolic_rule(func, args, kwargs)
             if ruled is not None:
                 asked.results[asked.key] = ruled
                 known = recall(self, asked)

@@ -1,6 +1,15 @@
 """The suites by name. Another one is another row here: nothing else knows how many there are."""
 
-from conformance.suites import breaks, guards, models, mutation, operators, programs, python
+from conformance.suites import (
+    breaks,
+    guards,
+    models,
+    mutation,
+    operators,
+    programs,
+    python,
+    shapes,
+)
 from conformance.suites.suite import Family, Suite
 from specs.table import Table
 
@@ -31,6 +40,11 @@ SUITES: Table[Suite] = Table(
             "mutation",
             "writes, views, aliases, identity and metadata",
             mutation.families,
+        ),
+        Suite(
+            "shapes",
+            "generated programs about sizes, called with many of them in changing order",
+            shapes.families,
         ),
         Suite(
             "guards",

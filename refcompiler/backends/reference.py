@@ -87,4 +87,4 @@ def backend(
     return run
 
 
-backend.takes_symbols = True  # type: ignore[attr-defined]
+backend.takes_symbols = True

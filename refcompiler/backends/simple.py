@@ -18,7 +18,7 @@ def eager(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable:
     return graph.forward
 
 
-eager.takes_symbols = True  # type: ignore[attr-defined]
+eager.takes_symbols = True
 
 
 @register_backend(name="inductor")

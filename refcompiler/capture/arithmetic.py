@@ -106,7 +106,7 @@ for _name in "log exp log2 sin cos tan sinh cosh tanh asin acos atan asinh".spli
 #: Operators, by the C functions that are them: of :mod:`operator`, and methods of numbers.
 _OPERATORS: dict[Any, Callable] = {}
 #: And by the names of those methods.
-_METHODS: dict[str, Callable] = {}
+_METHODS: dict[str, Callable] = {"__index__": operator.index}
 _NAMES = "add sub mul truediv floordiv mod pow and or xor lshift rshift eq ne lt le gt ge".split()
 for _name in (*_NAMES, "neg", "pos", "abs", "invert"):
     _function = getattr(operator, f"{_name}_" if _name in ("and", "or") else _name)

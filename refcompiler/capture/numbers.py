@@ -17,7 +17,7 @@ from torch.utils._sympy import functions as F
 
 from refcompiler.capture.signals import Break
 from refcompiler.shapes.node import SYMBOLS
-from refcompiler.shapes.operations import FLOAT
+from refcompiler.shapes.operations import FLOAT, FloorQuotient, FloorRemainder
 
 _FUNCTIONS: dict[Any, Callable] = {
     sympy.Add: operator.add,
@@ -26,7 +26,9 @@ _FUNCTIONS: dict[Any, Callable] = {
     F.PowByNatural: operator.pow,
     F.FloatPow: operator.pow,
     F.FloorDiv: operator.floordiv,
+    FloorQuotient: operator.floordiv,
     F.Mod: operator.mod,
+    FloorRemainder: operator.mod,
     F.PythonMod: operator.mod,
     F.IntTrueDiv: operator.truediv,
     F.FloatTrueDiv: operator.truediv,
@@ -69,6 +71,7 @@ def check(condition: Any, error: str, message: str) -> None:
     """
     if type(condition) is torch.SymBool:  # a compiler traces the graph: the check is for its runs
         torch._check(condition, lambda: message)
+        torch.ops.aten._assert_scalar.default(condition, message)
     elif not condition:
         raise getattr(builtins, error)(message)
 

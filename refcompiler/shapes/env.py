@@ -11,7 +11,15 @@ import sympy
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from refcompiler.shapes.node import WRAPPERS, Node
-from refcompiler.shapes.operations import BINARY, FLOAT, ROUND, SAME, UNARY
+from refcompiler.shapes.operations import (
+    BINARY,
+    FLOAT,
+    ROUND,
+    SAME,
+    UNARY,
+    FloorQuotient,
+    FloorRemainder,
+)
 from refcompiler.shapes.ranges import ALL, INF, Knowledge, Range
 from refcompiler.shapes.relations import Assertion, Relation
 from refcompiler.shapes.text import compiled
@@ -168,8 +176,13 @@ class ShapeEnv:
         gives = row.gives if row.gives is not SAME else float if floats else int
         build = FLOAT.get(name, row.build) if floats else row.build
         left, right = a.expr, b.expr
+        if name in ("int_floordiv", "floordiv") and not floats:
+            if self.knowledge.range_of(right).low <= 0:
+                build = FloorQuotient
         if name == "mod" and not floats:
-            if self.knowledge.range_of(left).low >= 0 and self.knowledge.range_of(right).low > 0:
+            if self.knowledge.range_of(right).low <= 0:
+                build = FloorRemainder
+            elif self.knowledge.range_of(left).low >= 0:
                 build = _positive_mod
         return self.node(build(left, right), gives, hint)
 

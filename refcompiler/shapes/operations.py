@@ -59,6 +59,34 @@ def _absolute(a: sympy.Expr) -> sympy.Expr:
     return sympy.Abs(a)
 
 
+class FloorQuotient(sympy.Function):
+    """``a // b`` where ``b`` may be negative: torch's ``FloorDiv`` takes it to be positive."""
+
+    is_integer = True
+    nargs = (2,)
+    _torch_handler_name = "floordiv"
+
+    @classmethod
+    def eval(cls, a: Any, b: Any) -> Any:
+        if a.is_Integer and b.is_Integer and b != 0:
+            return sympy.Integer(int(a) // int(b))
+        return None
+
+
+class FloorRemainder(sympy.Function):
+    """``a % b`` where ``b`` may be negative, of which torch's ``PythonMod`` makes too much."""
+
+    is_integer = True
+    nargs = (2,)
+    _torch_handler_name = "python_mod"
+
+    @classmethod
+    def eval(cls, a: Any, b: Any) -> Any:
+        if a.is_Integer and b.is_Integer and b != 0:
+            return sympy.Integer(int(a) % int(b))
+        return None
+
+
 BINARY: dict[str, Operation] = {
     "add": Operation(operator.add, sympy.Add, SAME),
     "sub": Operation(operator.sub, lambda a, b: sympy.Add(a, sympy.Mul(-1, b)), SAME),

@@ -10,7 +10,7 @@ from typing import Any
 import sympy
 from torch.utils._sympy import functions as F
 
-from refcompiler.shapes.operations import FLOAT
+from refcompiler.shapes.operations import FLOAT, FloorQuotient, FloorRemainder
 
 
 def is_dense(*numbers: int) -> bool:
@@ -43,9 +43,11 @@ _INFIX: dict[Any, str] = {
     sympy.Mul: "*",
     F.FloorDiv: " // ",
     F.CleanDiv: " // ",
+    FloorQuotient: " // ",
     F.IntTrueDiv: " / ",
     F.FloatTrueDiv: " / ",
     F.Mod: " % ",
+    FloorRemainder: " % ",
     F.PythonMod: " % ",
     sympy.Mod: " % ",
     sympy.Pow: "**",

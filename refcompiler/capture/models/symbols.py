@@ -50,7 +50,7 @@ def _mark_static(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> None:
     given = dict(zip(("t", "index"), map(m.force, args), strict=False))
     given |= {k: m.force(v) for k, v in kwargs.items()}
     t, index = given.get("t"), given.get("index")
-    if not issubclass(type(t), torch.Tensor) or set(given) - {"t", "index"}:
+    if not isinstance(t, torch.Tensor) or set(given) - {"t", "index"}:
         raise Break("operation-not-modelled", "mark_static of something that is no tensor")
     m.sizes.plain(t.size() if index is None else t.size(index))
 
@@ -73,3 +73,5 @@ for _name in (
     _function = getattr(symbolic_shapes, _name, None)
     if _function is not None:
         model(_function)(_natively(_function))
+for _function in named("sym_float sym_int sym_max sym_min sym_not sym_ite sym_sqrt sym_sum"):
+    model(_function)(_natively(_function))

@@ -152,8 +152,8 @@ class Differentiation:
 
     ``inputs`` tensors go into ``apply``, then ``lifted`` values that forward or backward read
     besides, numbers among them; ``outputs`` tensors come out of forward's graph, followed by
-    intermediates that the backward's graph takes. That graph takes the gradients, then the intermediates, then inputs
-    and outputs by their places in ``kept_inputs`` and ``kept_outputs``.
+    intermediates that the backward's graph takes. That graph takes the gradients, then the
+    intermediates, then inputs and outputs by their places in ``kept_inputs`` and ``kept_outputs``.
     """
 
     name: str

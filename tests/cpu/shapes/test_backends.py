@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.checkpoint import checkpoint
+from torch.fx.experimental.sym_node import SymNode
 
 import fastpath
 import refcompiler
@@ -29,8 +29,23 @@ def _mixed(x: Any, y: Any) -> Any:
     return (x + y).view(b * t) * 2 + b, (x @ y.t()).relu(), b
 
 
-@pytest.mark.parametrize("backend", ["eager", "reference", "fastpath", "inductor"])
-def test_one_capture(backend: str) -> None:
+def _prints(graph: Any, inputs: list[Any]) -> Any:
+    """A backend of a user's that looks at what it is given."""
+    for node in graph.graph.find_nodes(op="placeholder"):
+        example = node.meta["example_value"]
+        numbers = example.shape if isinstance(example, torch.Tensor) else (example,)
+        for number in numbers:
+            assert isinstance(number, int) or isinstance(number.node, SymNode), number
+    assert all(node.meta for node in graph.graph.nodes if node.op == "call_method")
+    assert [type(value) for value in inputs].count(torch.SymInt) == 2
+    return graph.forward
+
+
+_BACKENDS = ["eager", "reference", "fastpath", "aot_eager", "aot_eager_decomp_partition", _prints]
+
+
+@pytest.mark.parametrize("backend", _BACKENDS)
+def test_one_capture(backend: Any) -> None:
     compiled = refcompiler.compile(_mixed, backend=backend, dynamic=True, fullgraph=True)
     count = 0
     for s in SIZES:
@@ -41,21 +56,69 @@ def test_one_capture(backend: str) -> None:
     assert count == 3 * len(SIZES) and refcompiler.counters()["captures"] == 1
 
 
-def test_gradients_under_inductor() -> None:
-    weight = torch.randn(4, 3, requires_grad=True)
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_gradients_and_floats(backend: str) -> None:
+    """One compilation of torch's has views, a product, a float and a backward pass."""
+    weight = torch.randn((), requires_grad=True)
 
-    def loss(x: Any) -> Any:
-        return (x @ weight).tanh().sum() / x.shape[0]
+    def function(x: Any, y: Any, f: float) -> Any:
+        return _mixed(x * weight * f, y)
 
-    compiled = refcompiler.compile(loss, backend="inductor", dynamic=True)
+    compiled = refcompiler.compile(function, backend=backend, dynamic=True, fullgraph=True)
     count = 0
     for s in SIZES:
-        x = torch.randn(s, 4)
-        (wanted,) = torch.autograd.grad(loss(x), weight)
-        (found,) = torch.autograd.grad(compiled(x), weight)
-        torch.testing.assert_close(found, wanted)
-        count += 1
-    assert count == len(SIZES) and refcompiler.counters()["captures"] == 1
+        x, y = torch.randn(s, s + 1), torch.randn(s, s + 1)
+        wanted, found = function(x, y, s / 7), compiled(x, y, s / 7)
+        for a, b in zip(found, wanted, strict=True):
+            torch.testing.assert_close(a, b)
+            count += 1
+        gradients = [torch.autograd.grad(out[0].sum(), weight)[0] for out in (found, wanted)]
+        torch.testing.assert_close(*gradients)
+    assert count == 3 * len(SIZES) and refcompiler.counters()["captures"] == 1
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
+def test_sizes_that_depend_on_data(backend: str) -> None:
+    def function(x: Any) -> Any:
+        n = (x > 0).sum().item()
+        torch._check(n >= 0)
+        torch._check(n <= 12, lambda: "too many")
+        return torch.zeros(n) + 1, x * n, x[x > 0] * 2
+
+    compiled = refcompiler.compile(function, backend=backend, dynamic=True, fullgraph=True)
+    count = 0
+    for s in (6, 3, 4):
+        x = torch.arange(s * 2.0) - 3
+        for found, wanted in zip(compiled(x), function(x), strict=True):
+            torch.testing.assert_close(found, wanted)
+            count += 1
+    assert count == 9 and refcompiler.counters()["captures"] == 1
+    with pytest.raises(RuntimeError, match="too many"):
+        compiled(torch.ones(20))
+
+
+def test_a_float_that_torchs_compiler_decides_by_is_specialised(caplog: Any) -> None:
+    def backend(graph: Any, inputs: list[Any]) -> Any:
+        if any(node.target == "item" for node in graph.graph.nodes):
+            raise ValueError("no numbers")
+        return graph.forward
+
+    compiled = refcompiler.compile(lambda x, f: x * f, backend=backend, dynamic=True)
+    with caplog.at_level("INFO", logger="refcompiler.dynamic"):
+        for f in (0.5, 2.5, 0.5):
+            assert torch.equal(compiled(torch.ones(3), f), torch.ones(3) * f)
+    assert refcompiler.counters()["captures"] == 2
+    assert "floats are specialised" in caplog.text and "no numbers" in caplog.text
+
+
+@pytest.mark.parametrize("backend", ["eager", "fastpath", "aot_eager"])
+def test_sizes_that_are_not_to_be_known(backend: str) -> None:
+    compiled = refcompiler.compile(lambda x: x * 2 + len(x), backend=backend)
+    for s in (5, 1, 0, 7):
+        x = torch.ones(s, 3)
+        refcompiler.mark_unbacked(x, 0)
+        torch.testing.assert_close(compiled(x), x * 2 + s)
+    assert refcompiler.counters()["captures"] == 1
 
 
 def test_the_fast_path_has_a_program_for_each_combination() -> None:
@@ -68,25 +131,17 @@ def test_the_fast_path_has_a_program_for_each_combination() -> None:
     assert refcompiler.counters()["captures"] == 1
 
 
-class _Scaled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        ctx.n = x.shape[0]
-        return x * ctx.n
+def test_the_report_says_what_runs_as_it_is() -> None:
+    compiled = refcompiler.compile(lambda x: x * 2 + len(x), backend="fastpath", dynamic=True)
+    for s in range(2, 20):
+        x = torch.ones(s)
+        torch.testing.assert_close(compiled(x), x * 2 + s)
+    report = fastpath.last_report()
+    assert report is not None and report.runtime_fallbacks == 2
+    assert "more than 16 combinations of sizes" in report.reasons["sizes"]
 
-    @staticmethod
-    def backward(ctx: Any, grad: Any) -> Any:
-        return grad * ctx.n
 
-
-_WEIGHT = torch.randn(4, 4)
 REGIONS: dict[str, Callable] = {
-    "checkpoint": lambda x: checkpoint(
-        lambda a: (a @ _WEIGHT).view(a.shape[0] * 4).relu(), x, use_reentrant=False
-    ),
-    "vmap": lambda x: torch.vmap(lambda r: r * r.shape[0] + 1)(x),
-    "grad": lambda x: torch.func.grad(lambda a: a.sum() * a.shape[0])(x),
-    "custom": lambda x: _Scaled.apply(x),
     "autocast": lambda x: _autocast(x),
     "in place": lambda x: x.clone().mul_(x.shape[0])[1:].add_(1),
 }
@@ -98,7 +153,7 @@ def _autocast(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", REGIONS)
-def test_regions(name: str) -> None:
+def test_modes_and_writes(name: str) -> None:
     calls = [(torch.randn(s, 4),) for s in SIZES]
     compare(REGIONS[name], [*calls, *calls], dynamic=True)
     assert refcompiler.counters()["breaks"] == 0

@@ -217,7 +217,8 @@ def test_static_in_compiled_code_and_classes(marks: ModuleType) -> None:
         marks.mark_static(x, 0)
         return x * 2, x.shape
 
-    assert captures(function, torch.ones(5, 4), torch.ones(5, 6), torch.ones(7, 4), dynamic=True) == 2
+    calls = torch.ones(5, 4), torch.ones(5, 6), torch.ones(7, 4)
+    assert captures(function, *calls, dynamic=True) == 2
     assert refcompiler.counters()["breaks"] == 0
 
     class Scaled(torch.nn.Module):

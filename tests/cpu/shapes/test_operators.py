@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from refcompiler.fake_symbolic import by_symbolic_rule
+from refcompiler.fakes import EagerFakeMode
 from refcompiler.shapes import ShapeEnv
 from refcompiler.shapes.composites import python_composites
 from refcompiler.shapes.text import compiled
@@ -118,11 +120,12 @@ def number(value: Any, symbols: tuple[Any, ...], sizes: tuple[int, ...]) -> int:
     return compiled(value.node.expr, symbols)(*sizes)
 
 
+@pytest.mark.parametrize("own", [False, True], ids=["torch", "rules"])
 @pytest.mark.parametrize("group", list(GROUPS))
-def test_sizes_and_strides_are_those_of_real_operators(group: str) -> None:
+def test_sizes_and_strides_are_those_of_real_operators(group: str, own: bool) -> None:
     env = ShapeEnv()
-    mode = FakeTensorMode(shape_env=env)
-    mode.cache_enabled = False
+    mode = EagerFakeMode(shape_env=env) if own else FakeTensorMode(shape_env=env)
+    mode.cache_enabled = own
     s, t = env.size(HINTS[0]), env.size(HINTS[1])
     symbols = (s.node.expr, t.node.expr)
 
@@ -152,6 +155,72 @@ def test_sizes_and_strides_are_those_of_real_operators(group: str) -> None:
             assert offset == real.storage_offset()
             compared += 1
     assert compared >= 3 * len(fakes)
+
+
+#: Operators, and tensors of sizes that are symbols: what a rule answers, torch answers too.
+RULED: dict[str, Callable[[Any, Any, Make], tuple]] = {
+    "view": lambda s, t, x: (x(s, t, 8), (s, t, 2, 4)),
+    "view.default": lambda s, t, x: (x(s, t, 8), (-1, 8)),
+    "view merged": lambda s, t, x: (x(s, 4, 2, t), (s * 8, t)),
+    "view of a part": lambda s, t, x: (x(s, t, 24)[:, :, 8:16], (s, t, 2, 4)),
+    "view of a transposed": lambda s, t, x: (x(s, t, 8).transpose(0, 1), (t, s, 4, 2)),
+    "view against the layout": lambda s, t, x: (x(s, t).t(), (s * t,)),
+    "transpose.int": lambda s, t, x: (x(s, t, 8), 0, -1),
+    "unsqueeze": lambda s, t, x: (x(s, t), 1),
+    "unsqueeze at the end": lambda s, t, x: (x(s, t).t(), -1),
+    "unsqueeze at the start": lambda s, t, x: (x(s, t).t(), 0),
+    "where.self": lambda s, t, x: (x(s, t, dtype=torch.bool), x(s, t), x(t)),
+    "mm": lambda s, t, x: (x(s, t), x(t, 5)),
+    "addmm": lambda s, t, x: (x(5), x(s, t), x(t, 5)),
+    "native_layer_norm": lambda s, t, x: (x(s, t, 8), (8,), x(8), x(8), 1e-5),
+    "embedding": lambda s, t, x: (x(9, 8), x(s, t, dtype=torch.int64)),
+    "cumsum": lambda s, t, x: (x(s, t, dtype=torch.bool), -1),
+    "add.Tensor": lambda s, t, x: (x(s, t), x(t)),
+    "add.Tensor broadcast": lambda s, t, x: (x(1, t), x(s, t)),
+    "add.Tensor of both": lambda s, t, x: (x(s, 1), x(1, t)),
+    "add.Tensor dtypes": lambda s, t, x: (x(s, t), x(s, t, dtype=torch.int64)),
+    "add.Tensor ints": lambda s, t, x: (x(s, t, dtype=torch.int64), x(s, 1, dtype=torch.int64)),
+    "mul.Tensor": lambda s, t, x: (x(s, t), 2.5),
+    "mul.Tensor transposed": lambda s, t, x: (x(s, t).t(), x(t, s)),
+    "div.Tensor": lambda s, t, x: (x(s, t, dtype=torch.int64), 2),
+    "eq.Tensor": lambda s, t, x: (x(s, t), x(t)),
+    "le.Scalar": lambda s, t, x: (x(s, t), 2),
+    "bitwise_and.Tensor": lambda s, t, x: (x(s, t, dtype=torch.bool), x(t, dtype=torch.bool)),
+    "pow.Tensor_Scalar": lambda s, t, x: (x(s, t), 3.0),
+    "tanh": lambda s, t, x: (x(s - 1, t),),
+    "relu": lambda s, t, x: (x(s, t)[1:],),
+}
+
+
+def test_rules_answer_as_torch_does() -> None:
+    ruled = compared = 0
+    for name, make in RULED.items():
+        operator, _, overload = name.split()[0].partition(".")
+        func = getattr(getattr(torch.ops.aten, operator), overload or "default")
+        env = ShapeEnv()
+        mode = EagerFakeMode(shape_env=env)
+        s, t = env.size(6), env.size(8)
+        with mode:
+            args = make(s, t, lambda *n, dtype=torch.float32: torch.ones(*n, dtype=dtype))
+            before = len(env.relations)
+            found = by_symbolic_rule(func, args, {})
+            assert len(env.relations) == before, name
+            if found is None:
+                continue
+            ruled += 1
+            mode.cache_enabled = False
+            wanted = tensors(func(*args))
+        assert len(wanted) == len(found.outputs)
+        for output, tensor in zip(found.outputs, wanted, strict=True):
+            assert output is not None and output.dtype is tensor.dtype, name
+            numbers = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
+            assert [str(n) for n in (*output.shape, *output.stride, output.offset)] == [
+                str(n) for n in numbers
+            ], name
+            same = tensor.untyped_storage()._cdata == args[0].untyped_storage()._cdata
+            assert same == (output.memory == 0), name
+            compared += 1
+    assert ruled == len(RULED) - 6 and compared == ruled + 2
 
 
 def test_sizes_that_depend_on_data() -> None:

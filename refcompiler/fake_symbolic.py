@@ -1,0 +1,268 @@
+"""Fake results of common operators on symbolic sizes, by rules that decide nothing.
+
+As :mod:`refcompiler.fake_rules`: a rule answers for arguments that are plainly right, whatever the
+symbols are, and with None for all else. So no rule records a relation between sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from refcompiler.fake_results import Output, Result
+
+_aten = torch.ops.aten
+_FLOATS = (torch.float32, torch.float64)
+Sizes = Sequence[Any]  # ints and torch.SymInts
+
+
+def by_symbolic_rule(func: Any, args: Sequence, kwargs: Any) -> Result | None:
+    """What ``func`` gives; None where no rule says it."""
+    rule = _RULES.get(func)
+    return None if rule is None or kwargs else rule(*args)
+
+
+# ---- sizes --------------------------------------------------------------------------------------
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two sizes are equal for all values of the symbols."""
+    if type(a) is int or type(b) is int:
+        return type(a) is type(b) and a == b
+    return a.node is b.node or a.node.expr == b.node.expr
+
+
+def _all_same(a: Sizes, b: Sizes) -> bool:
+    return len(a) == len(b) and all(map(_same, a, b))
+
+
+def _positive(sizes: Sizes) -> bool:
+    """Whether no size depends on data or can be 0."""
+    for n in sizes:
+        if type(n) is int:
+            if n < 1:
+                return False
+        elif n.node._hint is None or n.node.shape_env.knowledge.range_of(n.node.expr).low < 1:
+            return False
+    return True
+
+
+def _product(sizes: Sizes) -> Any:
+    made: Any = 1
+    for n in sizes:
+        made = made * n
+    return made
+
+
+def _contiguous_strides(sizes: Sizes, inner: Any = 1) -> list[Any]:
+    steps: list[Any] = []
+    for n in reversed(sizes):
+        steps.insert(0, inner)
+        inner = inner * n
+    return steps
+
+
+def _is_dense(sizes: Sizes, strides: Sizes) -> bool:
+    """Whether the dimensions lie inside each other without gaps."""
+    wanted = _contiguous_strides(sizes, strides[-1]) if len(sizes) else []
+    return _all_same(strides, wanted)
+
+
+def _is_contiguous(tensor: Any) -> bool:
+    shape = tensor.shape
+    return _positive(shape) and _all_same(tensor.stride(), _contiguous_strides(shape))
+
+
+# ---- results ------------------------------------------------------------------------------------
+
+
+def _new(like: Any, shape: Sizes, dtype: Any = None) -> Output:
+    steps = tuple(_contiguous_strides(shape))
+    return Output(tuple(shape), steps, 0, dtype or like.dtype, like.fake_device, -1, -1, 0)
+
+
+def _viewed(tensor: Any, shape: Sizes, steps: Sizes) -> Result:
+    offset = tensor.storage_offset()
+    place = tuple(shape), tuple(steps), offset
+    return _result(Output(*place, tensor.dtype, tensor.fake_device, -1, 0, 0))
+
+
+def _result(*outputs: Output, kind: type | None = None) -> Result:
+    return Result(kind, outputs)
+
+
+def _plain(*tensors: Any) -> bool:
+    """Contiguous, on one device, and read as they are."""
+    device = tensors[0].fake_device
+    return all(
+        t.fake_device == device and not t.is_neg() and not t.is_conj() and _is_contiguous(t)
+        for t in tensors
+    )
+
+
+def _floats(*tensors: Any) -> bool:
+    dtype = tensors[0].dtype
+    return dtype in _FLOATS and all(t.dtype is dtype for t in tensors) and _plain(*tensors)
+
+
+# ---- views --------------------------------------------------------------------------------------
+
+
+def _can_view(tensor: Any) -> bool:
+    if tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor():  # so is its view
+        return False
+    # A view of a tensor from before is no inference tensor.
+    return not torch.is_inference_mode_enabled() and _positive(tensor.shape)
+
+
+def _view(tensor: Any, shape: Sizes) -> Result | None:
+    if not _can_view(tensor):
+        return None
+    sizes, given, strides = list(shape), tensor.shape, tensor.stride()
+    unknown = [i for i, n in enumerate(sizes) if type(n) is int and n == -1]
+    count = _product(given)
+    if unknown:
+        known = _product([n for i, n in enumerate(sizes) if i not in unknown])
+        if len(unknown) > 1 or not _positive([known]):
+            return None
+        sizes[unknown[0]] = count // known
+    if not _positive(sizes) or not _same(_product(sizes), count):
+        return None
+    kept = 0
+    while kept < min(len(sizes), len(given)) and _same(sizes[kept], given[kept]):
+        kept += 1
+    if kept == len(given) or kept == len(sizes):
+        return _viewed(tensor, sizes, strides) if len(given) == len(sizes) else None
+    if not _is_dense(given[kept:], strides[kept:]):
+        return None
+    steps = (*strides[:kept], *_contiguous_strides(sizes[kept:], strides[-1]))
+    return _viewed(tensor, sizes, steps)
+
+
+def _transpose(tensor: Any, a: int, b: int) -> Result | None:
+    rank = tensor.dim()
+    if not _can_view(tensor) or not (-rank <= a < rank and -rank <= b < rank):
+        return None
+    order = list(range(rank))
+    order[a], order[b] = order[b], order[a]
+    shape, strides = tensor.shape, tensor.stride()
+    return _viewed(tensor, [shape[i] for i in order], [strides[i] for i in order])
+
+
+def _unsqueeze(tensor: Any, dim: int) -> Result | None:
+    rank = tensor.dim()
+    if not _can_view(tensor) or not -rank - 1 <= dim <= rank:
+        return None
+    dim += (rank + 1) if dim < 0 else 0
+    shape, strides = list(tensor.shape), list(tensor.stride())
+    step = 1 if dim == rank else shape[dim] * strides[dim]
+    return _viewed(tensor, [*shape[:dim], 1, *shape[dim:]], [*strides[:dim], step, *strides[dim:]])
+
+
+# ---- element by element -------------------------------------------------------------------------
+
+
+def _broadcast(tensors: Sequence[Any]) -> Any:
+    """The one operand that has the shape of the result; None if there is none."""
+    widest = max(tensors, key=lambda t: t.dim())
+    shape = widest.shape
+    for tensor in tensors:
+        own = tensor.shape
+        for n, m in zip(own[::-1], shape[::-1], strict=False):
+            if not _same(n, m) and not (type(n) is int and n == 1):
+                return None
+    return widest
+
+
+def _elementwise(kinds: tuple[torch.dtype, ...], gives: torch.dtype | None) -> Callable:
+    def rule(*operands: Any) -> Result | None:
+        tensors = [x for x in operands if isinstance(x, torch.Tensor)]
+        numbers = [type(x) for x in operands if not isinstance(x, torch.Tensor)]
+        dtype = tensors[0].dtype if tensors else None
+        if dtype not in kinds or any(t.dtype is not dtype for t in tensors):
+            return None
+        allowed = (int, float) if dtype in _FLOATS else (int,)
+        if any(kind not in allowed for kind in numbers) or not _plain(*tensors):
+            return None
+        widest = _broadcast(tensors)
+        return None if widest is None else _result(_new(widest, widest.shape, gives))
+
+    return rule
+
+
+def _where(condition: Any, a: Any, b: Any) -> Result | None:
+    if condition.dtype is not torch.bool or a.dtype is not b.dtype:
+        return None
+    tensors = (a, b, condition)
+    widest = _broadcast(tensors) if _plain(*tensors) else None
+    return None if widest is None else _result(_new(a, widest.shape))
+
+
+# ---- products, norms ----------------------------------------------------------------------------
+
+
+def _mm(a: Any, b: Any) -> Result | None:
+    if (a.dim(), b.dim()) != (2, 2) or not _floats(a, b) or not _same(a.shape[1], b.shape[0]):
+        return None
+    return _result(_new(a, (a.shape[0], b.shape[1])))
+
+
+def _addmm(bias: Any, a: Any, b: Any, *rest: Any) -> Result | None:
+    if rest or bias.dim() != 1 or not _floats(bias, a, b) or a.dim() != 2 or b.dim() != 2:
+        return None
+    if not _same(a.shape[1], b.shape[0]) or not _same(bias.shape[0], b.shape[1]):
+        return None
+    return _result(_new(a, (a.shape[0], b.shape[1])))
+
+
+def _layer_norm(x: Any, normalized: Any, weight: Any, bias: Any, eps: Any) -> Result | None:
+    given = [t for t in (x, weight, bias) if t is not None]
+    size, rank = tuple(x.shape), len(normalized)
+    if not _floats(*given) or not rank or not _all_same(size[-rank:], normalized):
+        return None
+    if any(not _all_same(t.shape, normalized) for t in given[1:]):
+        return None
+    rows = (*size[:-rank], *[1] * rank)
+    return _result(_new(x, size), _new(x, rows), _new(x, rows), kind=tuple)
+
+
+def _embedding(weight: Any, indices: Any, *rest: Any) -> Result | None:
+    if weight.dim() != 2 or indices.dtype not in (torch.int64, torch.int32):
+        return None
+    if not _plain(weight, indices):
+        return None
+    return _result(_new(weight, (*indices.shape, weight.shape[1])))
+
+
+def _cumsum(x: Any, dim: int) -> Result | None:
+    if not x.dim() or not -x.dim() <= dim < x.dim() or not _plain(x):
+        return None
+    whole = not (x.is_floating_point() or x.is_complex())
+    return _result(_new(x, x.shape, torch.int64 if whole else None))
+
+
+_NUMBERS = (*_FLOATS, torch.int64)
+_RULES: dict[Any, Callable[..., Result | None]] = {
+    _aten.view.default: _view,
+    _aten.transpose.int: _transpose,
+    _aten.unsqueeze.default: _unsqueeze,
+    _aten.where.self: _where,
+    _aten.mm.default: _mm,
+    _aten.addmm.default: _addmm,
+    _aten.native_layer_norm.default: _layer_norm,
+    _aten.embedding.default: _embedding,
+    _aten.cumsum.default: _cumsum,
+    _aten.bitwise_and.Tensor: _elementwise((torch.bool,), None),
+    _aten.bitwise_or.Tensor: _elementwise((torch.bool,), None),
+    _aten.div.Tensor: _elementwise(_FLOATS, None),
+    _aten.pow.Tensor_Scalar: _elementwise(_FLOATS, None),
+}
+for _name in ("add", "sub", "mul"):
+    _RULES[getattr(_aten, _name).Tensor] = _elementwise(_NUMBERS, None)
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    for _overload in ("Tensor", "Scalar"):
+        _RULES[getattr(getattr(_aten, _name), _overload)] = _elementwise(_NUMBERS, torch.bool)
+for _name in "tanh exp relu sigmoid neg rsqrt sqrt abs silu cos sin".split():
+    _RULES[getattr(_aten, _name).default] = _elementwise(_FLOATS, None)

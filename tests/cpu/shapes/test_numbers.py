@@ -1,0 +1,190 @@
+"""What Python does with sizes and numbers that are symbols: eager's answers, captures counted."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.fx.experimental.symbolic_shapes import (
+    guard_or_false,
+    guard_or_true,
+    statically_known_true,
+    sym_and,
+    sym_eq,
+    sym_or,
+)
+
+import refcompiler
+from tests.cpu.shapes.programs import compare
+
+SIZES = (4, 6, 9, 4)
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    yield
+    refcompiler.reset()
+
+
+class Box:
+    def __init__(self, n: int):
+        self.n = n
+
+
+def _checks(x: Any) -> Any:
+    n = x.shape[0]
+    torch._check(n > 1)
+    torch._check(n >= 2, lambda: "small")
+    torch._check_value(n < 100)
+    assert x.shape[1] == n + 3, f"{x.shape}"
+    return x
+
+
+def _written(x: Any) -> Any:
+    n = x.shape[0]
+    y = torch.zeros(n)
+    y[n - 1] = n
+    y[: n // 2] = 1
+    return y
+
+
+def _matrix(s: int) -> tuple:
+    return (torch.arange(s * (s + 3)).float().reshape(s, s + 3),)
+
+
+#: One program each for all sizes.
+ONCE: dict[str, Callable[[Any], Any]] = {
+    "arithmetic": lambda x: (
+        x.shape[0] // 3, x.shape[0] % 3, x.shape[0] ** 2, 2 ** x.shape[0],
+        divmod(x.shape[1], x.shape[0]), -x.shape[0] // 2, -x.shape[0] % 3, 7 // x.shape[0],
+        x.shape[0] / 2, 7 % x.shape[0], x.shape[0] ** -1, x.shape[0] ** 0.5, pow(x.shape[0], 2),
+    ),
+    "negative divisors": lambda x: (
+        x.shape[0] // -3, x.shape[0] % -3, (x.shape[0] // -2) // (1 - x.shape[0]),
+    ),
+    "bits": lambda x: (
+        x.shape[0] & 3, x.shape[0] | 8, x.shape[0] ^ 5, x.shape[0] << 2, x.shape[0] >> 1,
+        ~x.shape[0],
+    ),
+    "rounding": lambda x: (
+        round(x.shape[0] / 3), round(x.shape[0] / 3, 1), round(x.shape[0]), round(x.shape[0], 2),
+        math.floor(x.shape[0] / 3), math.ceil(x.shape[0] / 3), math.trunc(x.shape[0] / 2),
+        int(x.shape[0] / 2),
+    ),
+    "functions": lambda x: (
+        math.sqrt(x.shape[0]), math.log(x.shape[0]), math.log2(x.shape[0]), math.sin(x.shape[0]),
+        math.exp(x.shape[0]), math.pow(x.shape[0], 0.5), math.prod(x.shape), float(x.shape[0]),
+    ),
+    "in tensors": lambda x: (x / math.sqrt(x.shape[1]), x * math.log(x.shape[0]), x ** x.shape[0]),
+    "extremes": lambda x: (
+        min(x.shape), max(x.shape), min(x.shape[0], 5), max(3, x.shape[1]), sum(x.shape),
+        min([x.shape[0], x.shape[1]]), max(x.shape[0], 2), sum([x.shape[0], x.shape[1]], 3),
+        sum(n for n in x.shape), sorted(x.shape, reverse=True),
+    ),
+    "comparisons": lambda x: (
+        2 < x.shape[0] < 100, x.shape[0] > 1 and x.shape[1] > 2, not x.shape[0],
+        x.shape[0] is None, x.shape[0] == None, x.shape[0] != "a",  # noqa: E711
+    ),
+    "methods": lambda x: (
+        x.shape[0].__add__(2), x.shape[0].__mul__(2), int.__add__(x.shape[0], 2), x.shape[0].real,
+        operator.add(x.shape[0], 3), operator.floordiv(x.shape[0], 2), x.shape[0].__index__(),
+        x.shape[0].numerator, x.shape[0].imag, x.shape[0].denominator, abs(-x.shape[0]),
+    ),
+    "sizes": lambda x: (
+        x.shape.numel(), x.numel(), len(x), x.shape[-1], x.stride(), x.t().stride(), x.size(),
+        x[1:, 2:].storage_offset(), torch.broadcast_shapes(x.shape, (1, 1)), list(x.shape),
+    ),
+    "containers": lambda x: (
+        [(i, n) for i, n in enumerate(x.shape)], {i: x.shape[i] for i in range(2)},
+        list(zip(x.shape, x.stride())), list(map(float, x.shape)),
+        functools.reduce(lambda a, b: a * b, x.shape, 1), [*x.shape, 1], (x.shape[0],) * 2,
+    ),
+    "tensors of numbers": lambda x: (
+        torch.tensor(x.shape[0]), torch.tensor([x.shape[0], 2]), torch.as_tensor(x.shape[0]),
+        torch.tensor(x.shape[0] / 2), torch.tensor([x.shape[0], 1.5]),
+        torch.tensor(x.shape[0], dtype=torch.float64), torch.scalar_tensor(x.shape[0]),
+    ),
+    "writes": _written,
+    "checks": _checks,
+    "torch's functions": lambda x: (
+        torch.sym_max(x.shape[0], 5), torch.sym_min(x.shape[0], 5), torch.sym_int(x.shape[0] / 2),
+        torch.sym_float(x.shape[0]), torch.sym_sum([x.shape[0], 3]), torch.sym_sqrt(x.shape[0]),
+    ),
+    "torch's questions": lambda x: (
+        guard_or_false(x.shape[0] > 1), guard_or_true(x.shape[0] < 1), sym_eq(x.shape, x.size()),
+        statically_known_true(x.shape[0] > 1), sym_and(x.shape[0] > 1, x.shape[1] > 2),
+        sym_or(x.shape[0] > 50, x.shape[1] > 2),
+    ),
+    "composed operators": lambda x: (
+        F.pad(x, (0, 20 - x.shape[1])), F.interpolate(x[None, None], size=(x.shape[0] * 2, 5)),
+        F.interpolate(x[None], scale_factor=2), torch.cdist(x, x),
+    ),
+}  # fmt: skip
+#: And those that need the number itself: one for each size.
+SPECIALISED: dict[str, Callable[[Any], Any]] = {
+    "text": lambda x: (f"{x.shape[0]:>4}|{x.shape[0]!r}", f"{x.shape[0]:d}", str(x.shape)),
+    "keys": lambda x: ({x.shape[0]: 1}, {x.shape[0], 2}),
+    "loops": lambda x: (len(range(x.shape[0])), [x[i].sum() for i in range(x.shape[0])]),
+    "items": lambda x: (list(range(20))[x.shape[0]], list(range(20))[: x.shape[0]]),
+    "methods": lambda x: (x.shape[0].bit_length(), x.shape[0].to_bytes(4, "big")),
+    "functions": lambda x: (math.gcd(x.shape[0], 6), math.factorial(x.shape[0]), complex(len(x))),
+    "power": lambda x: pow(x.shape[0], 2, 5),
+    "rounding": lambda x: round(x.shape[0], -1),
+    "repetition": lambda x: ("a" * x.shape[0], [0] * x.shape[0]),
+}
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_one_program_for_all_sizes(name: str) -> None:
+    assert compare(ONCE[name], [_matrix(s) for s in SIZES], dynamic=True, fullgraph=True) == 1
+
+
+@pytest.mark.parametrize("name", SPECIALISED)
+def test_what_needs_the_number(name: str) -> None:
+    assert compare(SPECIALISED[name], [_matrix(s) for s in SIZES], dynamic=True) == 3
+    assert refcompiler.counters()["breaks"] == 0
+
+
+FLOATS: dict[str, Callable[[Any, float], Any]] = {
+    "arithmetic": lambda x, f: (x * f, f + 1, f // 1, f % 1, -f, abs(f), f**2, f < 100.0, f / 3),
+    "functions": lambda x, f: (math.sqrt(f), math.floor(f), round(f, 2), int(f), f == 0.5),
+    "tensors": lambda x, f: (torch.tensor(f), torch.full((2,), f), x + f),
+}
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_floats(name: str) -> None:
+    calls = [(torch.ones(3), s / 7 + 0.01) for s in SIZES]
+    assert compare(FLOATS[name], calls, dynamic=True, fullgraph=True) == 1
+    assert compare(FLOATS[name], calls, dynamic=None, fullgraph=True) == 2
+
+
+def test_numbers_of_arguments_of_all_kinds() -> None:
+    def function(x: Any, d: Any, t: Any, box: Any, *, k: int = 3) -> Any:
+        return x[: t[0]] * d["k"][0] + box.n + t[1][0] * k, len(x) * k
+
+    def call(s: int) -> tuple:
+        return torch.ones(20, 2), {"k": [s + 1]}, (s, (s * 2,)), Box(s + 2)
+
+    assert compare(function, [call(s) for s in SIZES], dynamic=True, fullgraph=True) == 1
+    assert compare(function, [call(s) for s in SIZES], dynamic=None, fullgraph=True) == 2
+
+
+FACTOR = 3
+
+
+def test_a_global_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(x: Any) -> Any:
+        return x[:FACTOR] * FACTOR
+
+    compiled = refcompiler.compile(function, backend="eager")
+    for k in (3, 4, 7, 5):
+        monkeypatch.setitem(globals(), "FACTOR", k)
+        assert torch.equal(compiled(torch.ones(9)), function(torch.ones(9)))
+    assert refcompiler.counters()["captures"] == 2
