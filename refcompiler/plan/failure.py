@@ -9,8 +9,9 @@ had done, and the instruction runs natively: it raises where the user's handlers
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Sequence
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Any, NamedTuple
 
 import torch
@@ -226,7 +227,7 @@ def failing_node(
     traceback: TracebackType | None, graph: torch.fx.GraphModule
 ) -> torch.fx.Node | None:
     """The node that was running; None where a backend runs something else."""
-    code = type(graph).forward.__code__
+    code = _code_of(graph)
     lines = getattr(graph, "_lineno_map", None)
     while traceback is not None:
         if traceback.tb_frame.f_code is code and lines:
@@ -240,6 +241,11 @@ def failing_node(
     return None
 
 
+def _code_of(graph: torch.fx.GraphModule) -> CodeType:
+    """The code that was generated for ``graph``, under what a backend may have put around it."""
+    return inspect.unwrap(type(graph).forward).__code__
+
+
 #: What nodes give besides the guards of modes.
 _KEPT = (torch.Tensor, int, float, bool)
 
@@ -250,7 +256,7 @@ def failed_run(
     """What the run of ``graph`` itself had computed when ``node`` failed."""
     if node is None:
         return None
-    code = type(graph).forward.__code__
+    code = _code_of(graph)
     tensors: dict[str, Any] | None = None
     while traceback is not None and tensors is None:
         frame = traceback.tb_frame

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import Any
 
 import pytest
@@ -277,6 +278,32 @@ def test_a_backends_own_error_stays_what_it_is() -> None:
         with pytest.raises(ZeroDivisionError, match="a kernel's"):
             compiled(torch.ones(2))
     assert len(ran) == 2 and log == []
+
+
+def test_a_backend_may_put_something_around_the_graphs_own_forward() -> None:
+    @register_backend(name="watching_tests")
+    def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        kind: Any = type(graph)
+        forward = kind.forward
+
+        @functools.wraps(forward)
+        def watched(module: Any, *given: Any) -> Any:
+            return forward(module, *given)
+
+        kind.forward = watched
+        return graph.forward
+
+    log = []
+
+    def f(x, i):
+        log.append("before")
+        x.add_(1)
+        return x[i]
+
+    x = torch.zeros(4)
+    with pytest.raises(IndexError):
+        refcompiler.compile(f, backend="watching_tests")(x, BAD)
+    assert x.tolist() == [1.0] * 4 and log == ["before"]
 
 
 def test_a_compiled_graph_that_has_written_is_not_run_again() -> None:
