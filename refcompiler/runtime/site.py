@@ -27,8 +27,7 @@ from refcompiler.errors import (
     UnsupportedError,
 )
 from refcompiler.guards.filters import filtered
-from refcompiler.guards.kinds import KINDS, NAMESPACE, Guard
-from refcompiler.guards.sources import Source
+from refcompiler.guards.kinds import Guard
 from refcompiler.interpreter.failures import Failure
 from refcompiler.interpreter.frame import Frame
 from refcompiler.logs import log_of, wanted
@@ -37,6 +36,7 @@ from refcompiler.plan.failure import Recover, Unanswered
 from refcompiler.plan.rebuild import NotRebuilt
 from refcompiler.runtime.config import config
 from refcompiler.runtime.counters import count
+from refcompiler.runtime.failing import failure, read
 from refcompiler.runtime.loose import loosened
 from refcompiler.runtime.profile import history_of
 from refcompiler.runtime.runs import Checked
@@ -95,8 +95,9 @@ class Site:
     """Plans of one code object, or of one continuation, under one backend.
 
     ``entries`` is what the wrappers call: ``entries[0]`` is the plan used last, or, in a stance
-    that is not the default one, what never holds (``blocked``). ``parameters`` are the generated
-    functions' parameters. ``limit``: of the plans, instead of ``config.recompile_limit``.
+    that is not the default one (``blocked``), what never holds. Where only the guards that tell
+    plans apart count, it is what checks those, as soon as they are known. ``parameters`` are the
+    generated functions' parameters. ``limit``: of the plans, instead of ``config.recompile_limit``.
     ``keep_guards``: the user's ``guard_filter_fn``.
     """
 
@@ -126,12 +127,13 @@ class Site:
 
     def follow(self, setting: Setting) -> None:
         """Let calls come to the slow path unless ``setting`` is the default."""
-        blocked = not setting.plain
-        if blocked and not self.blocked and self.entries != [always_miss]:
-            self.entries.insert(0, always_miss)
-        if self.blocked and not blocked and len(self.entries) > 1:
-            self.entries.pop(0)
-        self.blocked = blocked
+        self.blocked = not setting.plain
+        self.arrange()
+
+    def arrange(self) -> None:
+        """The entries in the stance that holds, the newest plan first."""
+        plans = [] if self.blocked else [plan.run for plan in reversed(self.plans)]
+        self.entries[:] = plans or [always_miss]
 
     def reset(self) -> None:
         self.version += 1
@@ -146,12 +148,8 @@ class Site:
 
     def find(self, values: Sequence[Any]) -> Any:
         """Try the other plans; the one that holds comes first from now on."""
-        if self.blocked and CURRENT.setting.loose:
-            for entry in self.loosened():
-                found = entry(*values)
-                if found is not MISS:
-                    return found
-            return MISS
+        if self.blocked:
+            return self.find_slowly(values)
         first, *others = self.entries
         for entry in others:
             found = entry(*values)
@@ -161,13 +159,28 @@ class Site:
                 return found
         return first(*values)  # which another thread may have put there just now
 
+    def find_slowly(self, values: Sequence[Any]) -> Any:
+        """In a stance that is not the default one, whose entries are not the plans."""
+        setting = CURRENT.setting
+        entries = self.loosened() if setting.loose else [p.run for p in reversed(self.plans)]
+        for entry in entries:
+            found = entry(*values)
+            if found is not MISS:
+                if setting.only_loose and entry is not self.entries[0]:
+                    count("cache_hits")
+                    with _LOCK:
+                        if CURRENT.setting is setting:
+                            self.entries[:] = [entry]
+                return found
+        return MISS
+
     def put_first(self, entry: Callable) -> None:
         """Try ``entry`` first from now on, unless another thread is just changing the list."""
         if _LOCK.acquire(blocking=False):  # which is held as long as something is compiled
             try:
                 if entry in self.entries:
                     self.entries.remove(entry)
-                    self.entries.insert(int(self.blocked), entry)
+                    self.entries.insert(0, entry)
             finally:
                 _LOCK.release()
 
@@ -216,10 +229,10 @@ class Site:
         if allowance is not None:
             allowance.made += 1
         self.version += 1
-        if self.entries == [always_miss] and not self.blocked:
-            self.entries[:] = [plan.run]
+        if self.blocked or self.entries == [always_miss]:
+            self.arrange()
         else:
-            self.entries.insert(int(self.blocked), plan.run)
+            self.entries.insert(0, plan.run)
         return plan
 
     def check_limits(self, allowance: Allowance | None, why: str) -> None:
@@ -443,39 +456,12 @@ class Site:
         return "another thread or the guards themselves changed what the guards read"
 
 
-def failure(plan: Plan, arguments: dict[str, Any]) -> str | None:
-    """The first guard of ``plan`` that fails, in words; None when all hold."""
-    for guard in plan.guards:
-        try:
-            value = None if guard.source is None else read(guard.source, arguments)
-            wanted = guard.wanted(lambda source: read(source, arguments))
-            if KINDS[guard.kind].check(value, wanted):
-                continue
-            value = wanted if guard.source is None else value
-        except Exception as error:  # as in the generated guards, what cannot be read fails
-            return guard.explain_unreadable(error)
-        return guard.explain(value)
-    return None
-
-
 class FullGraphBreak(Exception):
     """Carries the reason of a break out of a capture that must not break."""
 
     def __init__(self, reason: Any):
         super().__init__(str(reason))
         self.reason = reason
-
-
-def read(source: Source, arguments: dict[str, Any]) -> Any:
-    """The value at ``source`` for the given arguments."""
-    if source.kind == "arg":
-        return arguments[source.key]
-    if source.kind == "const":
-        return source.key
-    parent = read(source.parent, arguments) if source.parent is not None else None
-    return eval(
-        source.expression("p", lambda key: "k"), {**NAMESPACE, "p": parent, "k": source.key}
-    )
 
 
 def run_new(plan: Plan, site: Site, values: Sequence[Any]) -> Any:

@@ -33,6 +33,11 @@ class Setting(NamedTuple):
     def plain(self) -> bool:
         return self.stance.name == "default" and not self.loose and self.backend is None
 
+    @property
+    def only_loose(self) -> bool:
+        """It is the default but for the guards that are checked."""
+        return self.stance.name == "default" and self.loose and self.backend is None
+
 
 #: Held while a site's plans change, and while something is compiled.
 LOCK = threading.RLock()

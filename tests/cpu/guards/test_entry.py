@@ -18,7 +18,7 @@ from refcompiler.plan.build import MISS, Plan
 from refcompiler.plan.entry import arranged
 from refcompiler.runtime import counters
 from refcompiler.runtime.api import Compiler, wrapped
-from refcompiler.runtime.site import failure, read
+from refcompiler.runtime.failing import failure, read
 
 
 class Net(nn.Module):

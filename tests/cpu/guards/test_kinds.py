@@ -41,7 +41,7 @@ from refcompiler.interpreter.generators import activation_of
 from refcompiler.interpreter.machine import Machine
 from refcompiler.plan.entry import Entry
 from refcompiler.plan.writer import Writer
-from refcompiler.runtime.site import read
+from refcompiler.runtime.failing import read
 from specs.guards import GUARDS
 
 PLACE = ("program.py", 7)

@@ -1,0 +1,36 @@
+"""Which guard of a plan does not hold for a call, by the plain meaning of guards and sources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from refcompiler.guards.kinds import KINDS, NAMESPACE
+from refcompiler.guards.sources import Source
+from refcompiler.plan.build import Plan
+
+
+def failure(plan: Plan, arguments: dict[str, Any]) -> str | None:
+    """The first guard of ``plan`` that fails, in words; None when all hold."""
+    for guard in plan.guards:
+        try:
+            value = None if guard.source is None else read(guard.source, arguments)
+            wanted = guard.wanted(lambda source: read(source, arguments))
+            if KINDS[guard.kind].check(value, wanted):
+                continue
+            value = wanted if guard.source is None else value
+        except Exception as error:  # as in the generated guards, what cannot be read fails
+            return guard.explain_unreadable(error)
+        return guard.explain(value)
+    return None
+
+
+def read(source: Source, arguments: dict[str, Any]) -> Any:
+    """The value at ``source`` for the given arguments."""
+    if source.kind == "arg":
+        return arguments[source.key]
+    if source.kind == "const":
+        return source.key
+    parent = read(source.parent, arguments) if source.parent is not None else None
+    return eval(
+        source.expression("p", lambda key: "k"), {**NAMESPACE, "p": parent, "k": source.key}
+    )
