@@ -208,7 +208,7 @@ class Assignment(Attributes):
         if issubclass(type(value), type) and self.may_write_class(value, name):
             written = self.overlay.get((id(value), name), UNSET)
             if written is DELETED or (written is UNSET and name not in value.__dict__):
-                delattr(type(name, (), {}), name)  # raises as CPython does
+                delattr(type(value.__name__, (), {}), name)  # raises as CPython does
             self.find_guarded(value, name)
             self.write_class(value, name, DELETED)
             return

@@ -201,6 +201,10 @@ class Attributes(Lookup):
 
     def plain_class_attribute(self, value: type, name: str) -> Any:
         """``type.__getattribute__``, then ``__getattr__`` of the metaclass."""
+        if name == "__dict__":
+            self.shown_classes.add(id(value))
+            if id(value) in self.written_classes:
+                raise Break("external-object", "the namespace of a class that was written to")
         meta = self.find_in(type(value), name)[1]
         if meta is not UNSET and hasattr(type(meta), "__set__"):
             return self.bind_meta(meta, value, name)
@@ -230,6 +234,9 @@ class Attributes(Lookup):
         source, fallback = self.find_guarded(type(value), "__getattr__")
         if type(fallback) is FunctionType:
             return Run(self.from_class(source, fallback), [value, name])
+        if id(value) in self.written_classes:  # it may have been deleted
+            text = f"type object '{value.__name__}' has no attribute '{name}'"
+            raise AttributeError(text, name=name, obj=value)
         return getattr(value, name)
 
     def plain_class_value(self, source: Source | None, value: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from refcompiler.capture.lookup import is_heap
+from refcompiler.capture.values import is_changed
 
 
 def effects(machine: Any) -> tuple:
@@ -25,11 +26,7 @@ def effects(machine: Any) -> tuple:
         if shadow is external.original or external.original is None:  # or it is being filled
             continue
         if issubclass(type(shadow), dict):
-            original = external.original
-            same = list(shadow) == list(original) and all(
-                shadow[key] is original[key] for key in shadow
-            )
-            if not same:
+            if is_changed(external):
                 items = [(id(k), id(v)) for k, v in shadow.items()]
                 containers.append((id(external), tuple(items)))
         elif issubclass(type(shadow), set):

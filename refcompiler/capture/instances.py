@@ -42,6 +42,8 @@ class Instances(NativeCalls):
             if issubclass(type(cls), enum.EnumMeta) and not _says_what_is_missing(cls):
                 return self.call_pure(cls, args, kwargs)
             return self.call(frame, meta_call, (cls, *args), kwargs)
+        if issubclass(type(meta_call), type):  # a TypedDict's is dict, which binds to nothing
+            return self.call(frame, meta_call, args, kwargs)
         return self.make_instance(frame, cls, args, kwargs)
 
     def make_instance(self, frame: Any, cls: type, args: Sequence, kwargs: Mapping) -> Any:
@@ -94,6 +96,7 @@ class Instances(NativeCalls):
             else:
                 made = new(cls)
         self.recorder.keep.append(made)
+        self.made.setdefault(cls, self.steps)
         init_source, init = self.find_guarded(cls, "__init__")
         if type(init) is FunctionType:
             self.from_class(init_source, init)

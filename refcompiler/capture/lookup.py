@@ -191,6 +191,7 @@ class Lookup(Observing):
             and not (name.startswith("__") and name.endswith("__"))
             and not issubclass(cls, _NOT_WRITTEN)
             and not self.nested
+            and id(cls) not in self.shown_classes
         )
 
     def write_class(self, cls: type, name: str, value: Any) -> None:
@@ -206,6 +207,7 @@ class Lookup(Observing):
     # filled by the machine
     nested: int  # how many calls run within the instruction
     written_classes: set[int]
+    shown_classes: set[int]  # whose namespaces the program has
     own_classes: dict[type, int]  # that the frame has made, and the steps of their statements
     fixed: set[type]
     lacking: dict[Source, set[str]]

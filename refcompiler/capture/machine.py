@@ -148,6 +148,8 @@ class Symbolic(Calls):
         self.lacking = {}
         self.fixed = set()
         self.written_classes = set()
+        self.shown_classes = set()
+        self.made = {}
         self.namespaces = {}
         self.callbacks = {}
         self.callback_of = {}

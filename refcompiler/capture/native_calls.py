@@ -329,6 +329,7 @@ class NativeCalls(Operators):
             found = natively(self, function, *forced, **named)
         if type(found) is not types.GeneratorType:  # which ends when the program drops it
             self.recorder.keep.append(found)  # identity tables must not see its id again
+            self.made.setdefault(type(found), self.steps)
         return found
 
     def pass_native(self, value: Any, iterates: bool = False, calls: bool = False) -> Any:
@@ -443,6 +444,7 @@ class NativeCalls(Operators):
 
     # filled by the machine
     contexts: Contexts
+    made: dict[type, int]  # of what classes objects were made, and at which step the first
     steps: int
     open_devices: list[tuple[torch.device, int]]  # blocks that were entered, and at which step
     callbacks: dict[int, tuple[Any, Any]]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, FrameType, FunctionType
 from typing import Any
@@ -56,6 +57,19 @@ def _spy(frame: FrameType, event: str, arg: Any) -> None:
             raise _Seen(frame)
 
 
+def _seeing(frame: FrameType, event: str, arg: Any) -> None:
+    _spy(frame, event, arg)
+
+
+class _Watched(threading.local):
+    """What the C code that runs in a thread may call."""
+
+    reentry: Any = None
+
+
+_WATCHED = _Watched()
+
+
 def is_watching() -> bool:
     """Whether C code runs in this thread that capture has called."""
     return sys.getprofile() is _spy
@@ -74,7 +88,7 @@ def natively(machine: Any, function: Callable, *args: Any, **kwargs: Any) -> Any
         return function(*args, **kwargs)
     collects = gc.isenabled()
     gc.disable()  # its callbacks are not the program's
-    reentry = machine.reentry
+    reentry = _WATCHED.reentry = machine.reentry
     reentry.install()
     sys.setprofile(_spy)
     try:
@@ -96,7 +110,7 @@ def answered(function: Callable, *args: Any, **kwargs: Any) -> tuple:
     """``(function(*args, **kwargs),)``, or ``()`` before that runs the user's Python."""
     if sys.getprofile() is not None:
         return ()
-    sys.setprofile(_spy)
+    sys.setprofile(_seeing)
     try:
         return (function(*args, **kwargs),)
     except _Seen:
@@ -108,14 +122,18 @@ def answered(function: Callable, *args: Any, **kwargs: Any) -> tuple:
 @contextlib.contextmanager
 def interpreting() -> Iterator[None]:
     """C code called back into the interpreter: nothing runs unseen until it returns."""
-    watching = sys.getprofile() is _spy
-    if watching:
-        sys.setprofile(None)
+    if sys.getprofile() is not _spy:
+        yield
+        return
+    sys.setprofile(None)
+    reentry = _WATCHED.reentry
+    reentry.remove()
     try:
         yield
     finally:
-        if watching:
-            sys.setprofile(_spy)
+        _WATCHED.reentry = reentry
+        reentry.install()
+        sys.setprofile(_spy)
 
 
 @contextlib.contextmanager

@@ -479,14 +479,15 @@ class Observing(Machine):
         self.guard("LENGTH", source, len(value))
         places = self.sources.make("keys", source)
         items = [self.observe(self.lazy(self.item(places, i), v)) for i, v in enumerate(value)]
-        shadow: set = set()
-        for item in items:
-            self.insert(shadow, item)
-        if type(value) is frozenset:
-            shadow = frozenset(shadow)
+        shadow: Any = value.copy()
+        if any(a is not b for a, b in zip(items, value, strict=True)):
+            made: set = set()
+            for item in items:
+                self.insert(made, item)
+            shadow = type(value)(made)
         if list(map(id, shadow)) != list(map(id, items)):
             raise Break("external-object", f"{source} is a set whose order depends on its past")
-        return self._adopt(external, shadow, type(value)(shadow))
+        return self._adopt(external, shadow, frozenset(shadow))
 
     def _shadow_partial(self, external: External) -> Any:
         value, source = external.value, external.source

@@ -115,12 +115,8 @@ def _enter(entered: Entered, given: tuple[Any, ...]) -> Any:
     if get_ident() != entered.thread or not is_watching():
         return run_natively(entered.code, entered.function.__globals__, given)
     positional, named = arguments(entered.code, given)
-    machine.reentry.remove()
-    try:
-        with called_back(machine):
-            return _interpreted(machine, entered, positional, named)
-    finally:
-        machine.reentry.install()
+    with called_back(machine):
+        return _interpreted(machine, entered, positional, named)
 
 
 def _interpreted(machine: Any, entered: Entered, positional: list[Any], named: dict) -> Any:

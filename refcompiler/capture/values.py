@@ -89,7 +89,7 @@ def is_changed(external: External) -> bool:
     if isinstance(shadow, (tuple, frozenset, MappingProxyType)):
         return False
     if isinstance(shadow, dict):
-        return not (list(shadow) == list(original) and _same(shadow.values(), original.values()))
+        return not (_same(shadow, original) and _same(shadow.values(), original.values()))
     return shadow != original if isinstance(shadow, set) else not _same(shadow, original)
 
 

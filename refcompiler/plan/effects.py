@@ -141,12 +141,15 @@ def _container_effect(external: External, rebuilder: Rebuilder, writer: Writer) 
         return _contents_effect(base, external, rebuilder, writer)
     if issubclass(type(shadow), dict):
         target = writer.read(external.source)
-        kept = list(shadow)[: len(original)] == list(original)
+        known = list(original.items())  # in order, and without asking a key for its hash
+        kept = len(shadow) >= len(known) and all(
+            a is b for a, (b, _) in zip(shadow, known, strict=False)
+        )
         lines = []
         if not kept:
             lines.append(f"{target}.clear()")
-        for key, value in shadow.items():
-            if not kept or key not in original or original[key] is not value:
+        for i, (key, value) in enumerate(shadow.items()):
+            if not kept or i >= len(known) or known[i][1] is not value:
                 pair = f"[{rebuilder.expression(key)}] = {rebuilder.expression(value)}"
                 lines.append(target + pair)
         return lines

@@ -320,8 +320,14 @@ class Rebuilder:
             return name
         raise self.refuse(value)
 
-    def refuse(self, value: Any) -> Exception:
-        return NotRebuilt(type(value).__qualname__)
+    def refuse(self, value: Any) -> BaseException:
+        """The graph ends before the first of such objects is made; else nothing is captured."""
+        step = self.machine.made.get(type(value))
+        if step is None or issubclass(
+            type(value), weakref.ref
+        ):  # a capture keeps what they refer to
+            return NotRebuilt(type(value).__qualname__)
+        return Restart(step, "c-function", f"a {type(value).__qualname__}, which is not made again")
 
     def entries(self, name: str, value: dict) -> None:
         for key, item in value.items():
