@@ -77,7 +77,8 @@ def is_watching() -> bool:
 
 def natively(machine: Any, function: Callable, *args: Any, **kwargs: Any) -> Any:
     """``function(*args, **kwargs)``; capture ends before it if that runs the user's Python."""
-    users = issubclass(type(function), type) and function.__flags__ & _HEAP_TYPE
+    kind: Any = function
+    users = issubclass(type(kind), type) and kind.__flags__ & _HEAP_TYPE
     if not kwargs and not users and type(getattr(function, "__self__", None)) in _SILENT:
         for value in args:
             if type(value) not in _SILENT:
