@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -116,6 +117,25 @@ def _without_gradients(optimizer: Any) -> None:
     for i in range(len(optimizer.param_groups)):
         for parameter in optimizer.param_groups[i]["params"]:
             parameter.grad = None
+
+
+_of_module: Any = torch.nn.Module.zero_grad
+#: The method itself, without a model.
+_WITH_WARNING = FunctionType(_of_module.__code__, _of_module.__globals__, None, (True,))
+
+
+@model(_of_module)
+def _zero_grad_of_module(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    if len(args) == 1 and m.force(kwargs.get("set_to_none", True)) is True:
+        return m.call_function(frame, _without_gradients_in, args, {})
+    return m.call_function(frame, _of_module, args, kwargs)
+
+
+def _without_gradients_in(module: Any) -> None:
+    if getattr(module, "_is_replica", False):
+        _WITH_WARNING(module)
+    for parameter in module.parameters():
+        parameter.grad = None
 
 
 def _schedule(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:

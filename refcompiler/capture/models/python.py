@@ -173,6 +173,8 @@ def _native_isinstance(m: Calls, value: Any, classes: Any) -> bool:
                 return True
             if classes.__module__.startswith("torch._subclasses"):
                 return False
+            if classes is torch.nn.Buffer:  # any tensor with a mark, which fakes do not have
+                return _is_marked(m, value, "_is_buffer")
         return isinstance(value, classes)
     value = EXAMPLES.get(type(value), value)
     if isinstance(classes, type) and classes in type(value).__mro__:
@@ -186,6 +188,13 @@ def _native_isinstance(m: Calls, value: Any, classes: Any) -> bool:
     found = natively(m, isinstance, value, classes)
     _guard_registry(m, type(value), classes)
     return found
+
+
+def _is_marked(m: Calls, value: torch.Tensor, name: str) -> bool:
+    try:
+        return bool(m.force(m.getattr(value, name)))
+    except AttributeError:
+        return False
 
 
 def _guard_registry(m: Calls, kind: Any, classes: Any) -> None:

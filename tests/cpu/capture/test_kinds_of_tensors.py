@@ -299,6 +299,17 @@ def zero_tensor():
     return lambda x: x + torch._efficientzerotensor(3), [(t(3),), (t(3),)]
 
 
+@cases(graphs=3, breaks=1, recompiles=1)
+def buffer_registered_by_its_class():
+    m = nn.Module()
+
+    def f(x):
+        m.b = nn.Buffer(x * 2)
+        return x + m.b, isinstance(m.b, nn.Buffer)
+
+    return f, [(t(3),), (t(3),)], [m]
+
+
 @pytest.mark.parametrize("case", cases, ids=str)
 def test_captured_as_in_eager(case: Case):
     assert check(case) > 0

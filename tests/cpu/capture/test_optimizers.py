@@ -155,6 +155,18 @@ def closure_asked_for_the_loss():
 
 
 @cases(graphs=2, breaks=1)
+def gradients_of_a_module_dropped():
+    m = nn.Linear(3, 2)
+
+    def f(x):
+        m.zero_grad()
+        m(x).sum().backward()
+        return m.weight.grad.clone()
+
+    return f, [(t(2, 3),) for _ in range(3)], [m]
+
+
+@cases(graphs=2, breaks=1)
 def norm_clipped():
     m = nn.Linear(3, 2)
 
