@@ -179,8 +179,10 @@ program and the hint below.
 
 def guards() -> str:
     """The page of the guard kinds."""
-    head = ("kind", "expected", "holds when", "explanation", "violated by")
-    rows = ((f"`{r.name}`", r.expected, r.check, code(r.explain), r.violate) for r in GUARDS)
+    head = ("kind", "expected", "holds when", "explanation", "violated by", "if it fails often")
+    rows = (
+        (f"`{r.name}`", r.expected, r.check, code(r.explain), r.violate, r.hint) for r in GUARDS
+    )
     return NOTE + _GUARDS + table(head, rows)
 
 

@@ -11,7 +11,8 @@ from specs.table import Table
 class GuardKind:
     """``expected`` is what capture records beside the source, ``check`` what must hold at entry,
     ``explain`` the sentence for a failed guard (``{source}``, ``{expected}``, ``{found}``), and
-    ``violate`` names a change of the input that the guard has to notice.
+    ``violate`` names a change of the input that the guard has to notice. ``hint``: what to do where
+    it fails again and again.
     """
 
     name: str
@@ -19,6 +20,7 @@ class GuardKind:
     check: str
     explain: str
     violate: str
+    hint: str = "keep what changes out of the compiled function, or raise the limit"
 
 
 GUARDS: Table[GuardKind] = Table(
@@ -30,6 +32,7 @@ GUARDS: Table[GuardKind] = Table(
             "type(value) is the class",
             "type of {source}: expected {expected}, found {found}",
             "an object of another class",
+            hint="pass objects of one class, or compile a function for each class",
         ),
         GuardKind(
             "ID",
@@ -37,6 +40,8 @@ GUARDS: Table[GuardKind] = Table(
             "value is the object",
             "{source}: expected the same object {expected}, found {found}",
             "an equal copy",
+            hint="pass the same object each time: a class or function that is made anew for each "
+            "call never fits",
         ),
         GuardKind(
             "EQUALS",
@@ -45,6 +50,8 @@ GUARDS: Table[GuardKind] = Table(
             "differs from -0.0",
             "{source}: expected {expected}, found {found}",
             "another value, or an equal value of another class",
+            hint="pass a number that changes as a tensor or under dynamic=True, and keep what "
+            "counts calls out of the compiled function",
         ),
         GuardKind(
             "NONE",
@@ -80,6 +87,7 @@ GUARDS: Table[GuardKind] = Table(
             "len(value) equals the length",
             "length of {source}: expected {expected}, found {found}",
             "a container with one more item",
+            hint="pass containers of one length, or a tensor",
         ),
         GuardKind(
             "TRUTH",
@@ -94,6 +102,7 @@ GUARDS: Table[GuardKind] = Table(
             "the keys in order, each of the same class and equal",
             "keys of {source}: expected {expected}, found {found}",
             "another key, or another order",
+            hint="pass dicts with the same keys, or read single keys of them",
         ),
         GuardKind(
             "HAS",
@@ -129,6 +138,7 @@ GUARDS: Table[GuardKind] = Table(
             "value.__code__ and value.__globals__ are the same objects",
             "code of {source}: expected {expected}, found {found}",
             "a function with another body",
+            hint="define the function once: one with another body is another program",
         ),
         GuardKind(
             "TENSOR",
@@ -136,6 +146,8 @@ GUARDS: Table[GuardKind] = Table(
             "all equal",
             "tensor {source}: expected {expected}, found {found}",
             "a tensor of another dtype",
+            hint="mark the dimension that changes with mark_dynamic, or compile with "
+            "dynamic=True; keep dtype, device and requires_grad",
         ),
         GuardKind(
             "SIZED",
@@ -144,6 +156,7 @@ GUARDS: Table[GuardKind] = Table(
             "all equal, for the values that the symbols have in this call",
             "tensor {source}: expected {expected}, found {found}",
             "a tensor whose sizes are in another relation",
+            hint="let fewer properties of sizes decide, or pad to some sizes",
         ),
         GuardKind(
             "RELATION",
@@ -151,6 +164,7 @@ GUARDS: Table[GuardKind] = Table(
             "it holds for the values that the symbols have in this call",
             "expected {expected}, found {found}",
             "sizes with which the program goes another way",
+            hint="let fewer properties of sizes decide, or pad to some sizes",
         ),
         GuardKind(
             "METADATA",
@@ -165,6 +179,7 @@ GUARDS: Table[GuardKind] = Table(
             "the function answers the same (it runs as often as in eager mode)",
             "global setting: expected {expected}, found {found}",
             "torch.set_num_threads with another number",
+            hint="change the setting before the compiled function is called for the first time",
         ),
         GuardKind(
             "SAME",
@@ -236,6 +251,7 @@ GUARDS: Table[GuardKind] = Table(
             "all equal, checked once per entry",
             "ambient state: expected {expected}, found {found}",
             "a call under torch.no_grad()",
+            hint="call it in one state, or compile a function for each state",
         ),
     ],
 )

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from refcompiler.guards.kinds import KINDS, NAMESPACE
+from refcompiler.guards.kinds import KINDS, NAMESPACE, Guard
 from refcompiler.guards.sources import Source
 from refcompiler.plan.build import Plan
 
 
 def failure(plan: Plan, arguments: dict[str, Any]) -> str | None:
     """The first guard of ``plan`` that fails, in words; None when all hold."""
+    found = failing(plan, arguments)
+    return None if found is None else found[1]
+
+
+def failing(plan: Plan, arguments: dict[str, Any]) -> tuple[Guard, str] | None:
+    """The first guard of ``plan`` that fails, and the sentence about it."""
     for guard in plan.guards:
         try:
             value = None if guard.source is None else read(guard.source, arguments)
@@ -19,8 +25,8 @@ def failure(plan: Plan, arguments: dict[str, Any]) -> str | None:
                 continue
             value = wanted if guard.source is None else value
         except Exception as error:  # as in the generated guards, what cannot be read fails
-            return guard.explain_unreadable(error)
-        return guard.explain(value)
+            return guard, guard.explain_unreadable(error)
+        return guard, guard.explain(value)
     return None
 
 

@@ -7,6 +7,7 @@ import logging
 import sys
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType
 from typing import Any
@@ -36,13 +37,14 @@ from refcompiler.plan.failure import Recover, Unanswered
 from refcompiler.plan.rebuild import NotRebuilt
 from refcompiler.runtime.config import config
 from refcompiler.runtime.counters import count
-from refcompiler.runtime.failing import failure, read
+from refcompiler.runtime.failing import failing, read
 from refcompiler.runtime.loose import loosened
 from refcompiler.runtime.profile import history_of
 from refcompiler.runtime.runs import Checked
 from refcompiler.runtime.stance import CURRENT, Setting
 from refcompiler.runtime.stance import LOCK as _LOCK
 from refcompiler.runtime.trace import guard_text, timed, tracing
+from specs.guards import GUARDS
 
 log = logging.getLogger("refcompiler")
 guards_log, recompiles_log, plan_log = map(log_of, ("guards", "recompiles", "plan"))
@@ -119,6 +121,7 @@ class Site:
         self.limit: int | None = None
         self.keep_guards: Callable | None = None
         self.traced = False  # by an option
+        self.missed: Counter[tuple[str, str]] = Counter()  # kind and source of guards that failed
         self.given: Sequence[Any] = ()  # what the capture that is going on was called with
         self.called = False  # by a call that was not to compile
         self.blocked = False
@@ -143,6 +146,7 @@ class Site:
             self.history.clear()
         self.native = None
         self.called = False
+        self.missed.clear()
 
     # ---- a call whose first entry missed ----------------------------------------------------
 
@@ -251,6 +255,11 @@ class Site:
             reason = "fullgraph=True" if self.fullgraph else "config.fail_on_recompile_limit_hit"
             raise RecompileError(f"{text}, and {reason}; the guard that failed: {why}")
         native = f"{text} and runs natively from now on; the guard that failed last: {why}"
+        if self.missed:
+            (kind, source), times = self.missed.most_common(1)[0]
+            total = self.missed.total()
+            what = f"{source or kind} ({kind}) failed {times} times of {total}"
+            native += f". {what}. What to do: {GUARDS[kind].hint}"
         (allowance or self).native = native
         count("fallbacks", native)
         warnings.warn(native, stacklevel=_stack_level())
@@ -450,9 +459,11 @@ class Site:
         """The first guard of the newest plan that fails on ``values``, in words."""
         arguments = dict(zip(self.parameters, values, strict=True))
         for plan in reversed(self.plans):
-            found = failure(plan, arguments)
+            found = failing(plan, arguments)
             if found is not None:
-                return found
+                guard, text = found
+                self.missed[guard.kind, str(guard.source or "")] += 1
+                return text
         return "another thread or the guards themselves changed what the guards read"
 
 

@@ -218,6 +218,7 @@ def test_past_the_limit_one_warning_then_native() -> None:
     messages = [str(w.message) for w in caught if "recompile_limit" in str(w.message)]
     assert len(messages) == 1
     assert f"k: expected {limit - 1}, found {limit}" in messages[0]
+    assert f"k (EQUALS) failed {limit} times of {limit}. What to do: pass a number" in messages[0]
     (warning,) = [w for w in caught if "recompile_limit" in str(w.message)]
     assert warning.filename == __file__
     counted = refcompiler.counters()
