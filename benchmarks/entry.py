@@ -78,7 +78,9 @@ def both(
     calls: Callable[[Any], object],
     name: str,
     goal: float | None,
+    *,
     loose: bool = False,
+    dynamic: bool | None = None,
 ) -> Row:
     """``calls`` with ``model`` compiled by each, after one round of calls that compiles.
 
@@ -86,12 +88,12 @@ def both(
     """
     refcompiler.reset()
     torch.compiler.reset()
-    ways = [refcompiler.compile(model, backend=nothing), torch.compile(model, backend=nothing)]
-    for way in ways:
-        calls(way)
+    ours = refcompiler.compile(model, backend=nothing, dynamic=dynamic)
+    theirs = torch.compile(model, backend=nothing, dynamic=dynamic)
+    calls(ours)
+    calls(theirs)
     if refcompiler.counters()["fallbacks"] or not refcompiler.counters()["captures"]:
         raise RuntimeError(f"{name}: nothing was compiled")
-    ours, theirs = ways
     with contextlib.ExitStack() as stances:
         if loose:
             for module in (refcompiler, torch.compiler):
@@ -133,10 +135,10 @@ def shape_rows() -> list[Row]:
         for x in inputs:
             way(x)
 
-    rows = [both(model, calls, "4 shapes in turns, the first and a dynamic plan", 0.5)]
-    for x in inputs:
-        torch._dynamo.mark_static(x, 0)
-    return [*rows, both(model, calls, "4 shapes in turns, a plan for each", 0.5)]
+    return [
+        both(model, calls, "4 shapes in turns, the first and a dynamic plan", 0.5),
+        both(model, calls, "4 shapes in turns, a plan for each", 0.5, dynamic=False),
+    ]
 
 
 def model_rows() -> list[Row]:
