@@ -104,14 +104,19 @@ def _compile(
     replaced = {id(t): len(examples) + n for n, t in enumerate(lifted)}
     grad_mode = torch.is_grad_enabled()
     autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    leaves = [isinstance(t, torch.nn.Parameter) for t in (*examples, *lifted)]
+    given = len(examples)
     with _without_inference_mode():
         fakes = fakes_of(mode, [*examples, *lifted])
-        with mode:
-            seen = observe(gm, fakes, replaced, len(examples))
-        training = seen.requires_grad and any(t.requires_grad for t in fakes)
-        leaves = [isinstance(t, torch.nn.Parameter) for t in (*examples, *lifted)]
-        given = len(examples)
-        joint = trace(gm, mode, fakes, replaced, given, seen, training, decompositions, leaves)
+        try:
+            with mode:
+                seen = observe(gm, fakes, replaced, given)
+            training = seen.requires_grad and any(t.requires_grad for t in fakes)
+            joint = trace(gm, mode, fakes, replaced, given, seen, training, decompositions, leaves)
+        except Unsupported:
+            raise
+        except Exception as error:  # a bad program fails as in eager, when it is called
+            raise Unsupported(f"{type(error).__name__}: {error}") from error
         if training:
             run: Any = _training(joint, mode, compilers, partition_fn, seen, fakes)
         else:

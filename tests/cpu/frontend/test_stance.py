@@ -47,8 +47,6 @@ X, Y, Z = torch.ones(3), torch.ones(4), torch.ones(5)
 
 def test_every_stance_has_a_name_that_can_be_set():
     for row in STANCES:
-        if row.first == "aot_eager" and "aot_eager" not in refcompiler.list_backends(None):
-            continue
         with refcompiler.set_stance(row.name):
             compiled, backend = made()
             if row.miss == "fail":
@@ -351,3 +349,22 @@ def test_mode_and_options_reach_the_backend():
         wrong = refcompiler.compile(lambda x: x + 1, backend="inductor", **options)
         with pytest.raises(BackendError, match=text):
             wrong(X)
+
+
+def test_aot_eager_then_compile_records_gradients_in_the_first_call_too():
+    def program(x):
+        return (x * 2).sin().sum()
+
+    compiled, backend = made(program)
+    found = []
+    with refcompiler.set_stance("aot_eager_then_compile"):
+        for _ in range(3):
+            x = torch.ones(3, requires_grad=True)
+            compiled(x).backward()
+            found.append(x.grad)
+            if len(found) == 1:
+                assert backend.graphs == 0
+    x = torch.ones(3, requires_grad=True)
+    program(x).backward()
+    assert all(torch.equal(grad, x.grad) for grad in found)
+    assert backend.graphs == 1
