@@ -72,7 +72,7 @@ def _copy(graph: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule, list[torch
     """A copy, and its inputs."""
     copied = torch.fx.Graph()
     result = copied.graph_copy(graph.graph, {}, return_output_node=True)
-    output, original = result  # type: ignore[misc]
+    output, original = result
     copied.output(output).meta = dict(original.meta)
     return torch.fx.GraphModule(graph, copied), list(copied.find_nodes(op="placeholder"))
 
@@ -87,7 +87,7 @@ def _read_from_tensors(
         node, number = nodes[i], inputs[i]
         with made.graph.inserting_after(nodes[-1]):
             read = made.graph.call_method("item", (node,))
-        node.replace_all_uses_with(read, lambda user, read=read: user is not read)  # type: ignore
+        node.replace_all_uses_with(read, lambda user, read=read: user is not read)
         read.meta["example_value"] = number
         taken[i] = torch.scalar_tensor(number.node.hint, dtype=torch.float64)
         with torch._C.DisableTorchFunction(), _disable_current_modes():
@@ -102,7 +102,7 @@ def _with_constants(
     """The floats of this call only: later ones have to have the same."""
     made, nodes = _copy(graph)
     for i in places:
-        nodes[i].replace_all_uses_with(float(inputs[i]))  # type: ignore[arg-type]
+        nodes[i].replace_all_uses_with(float(inputs[i]))
         made.graph.erase_node(nodes[i])
     made.recompile()
     kept = [i for i in range(len(inputs)) if i not in set(places)]
