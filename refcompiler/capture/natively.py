@@ -33,6 +33,7 @@ QUIET = frozenset(sys.stdlib_module_names) | {
     "_distutils_hack",  # a finder of modules, which any first import asks
 }
 _HEAP_TYPE = 1 << 9
+_OWN = "refcompiler."
 #: Arguments of these types make no C function call Python code.
 _SILENT = CONSTANT_TYPES | {FakeTensor, FunctionType, BuiltinFunctionType}
 
@@ -47,6 +48,11 @@ class _Seen(BaseException):
 
     def __init__(self, frame: FrameType):
         self.frame = frame
+        self.codes = [frame.f_code]  # and those of the library's functions that call it
+        back = frame.f_back
+        while back is not None and not (back.f_globals.get("__name__") or "").startswith(_OWN):
+            self.codes.append(back.f_code)
+            back = back.f_back
 
 
 def _spy(frame: FrameType, event: str, arg: Any) -> None:
@@ -95,16 +101,16 @@ def natively(machine: Any, function: Callable, *args: Any, **kwargs: Any) -> Any
     try:
         return function(*args, **kwargs)
     except _Seen as signal:
-        seen = signal.frame
+        seen = signal
     finally:
         sys.setprofile(None)
         reentry.remove()
         if collects:
             gc.enable()
-    if reentry.learn(seen):
+    if reentry.learn(seen.frame, seen.codes):
         raise Again
     name = getattr(function, "__qualname__", repr(type(function)))
-    raise Restart(machine.steps, "c-function", f"{name} calls {seen.f_code.co_qualname}")
+    raise Restart(machine.steps, "c-function", f"{name} calls {seen.codes[0].co_qualname}")
 
 
 def answered(function: Callable, *args: Any, **kwargs: Any) -> tuple:

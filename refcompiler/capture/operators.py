@@ -158,7 +158,7 @@ class Operators(Assignment):
             if type(value) not in MAPPINGS and self.is_foreign(value):
                 raise Break("external-object", f"the items of a {type(value).__name__}")
             return value
-        found = {}
+        found: dict[Any, Any] = {}
         iterator = self.iter(self.call_special(value, "keys"))
         while (key := self.next(iterator)) is not UNSET:
             self.insert(found, key, self.force(self.getitem(value, key)))

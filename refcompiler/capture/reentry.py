@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from _thread import get_ident
 from collections.abc import Iterator
-from types import FrameType, FunctionType, MethodType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 from weakref import finalize
 
@@ -73,13 +73,16 @@ class Reentry:
         self.entered.clear()
         self.of_own_classes.clear()
 
-    def learn(self, frame: FrameType) -> bool:
-        """That C code calls the function of ``frame``, which begins; whether that is news."""
+    def learn(self, frame: FrameType, codes: list[CodeType]) -> bool:
+        """That C code calls the function of ``frame``, which begins; whether that is news.
+
+        ``codes`` are its own and those of its callers, which may wrap it.
+        """
         code = frame.f_code
         receiver = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
         found = list(special_methods(type(receiver)))
         known = {entered.function for entered in self.entered}
-        if not any(function.__code__ is code and function not in known for function in found):
+        if not any(function.__code__ in codes and function not in known for function in found):
             return False
         own = self.of_own_classes
         self.learned.update([f.__code__ if f in own else f for f in found])

@@ -10,7 +10,6 @@ import collections
 import enum
 import functools
 import gc
-import itertools
 import operator
 import sys
 import types
@@ -24,45 +23,21 @@ from torch.utils.hooks import RemovableHandle
 
 from refcompiler.capture.arrays.array import Array, ArrayMethod, is_scalar
 from refcompiler.capture.lookup import CACHE, is_heap, namespace_of, slot_of
-from refcompiler.capture.machine import Symbolic
 from refcompiler.capture.observe import CONSTANT_TYPES, is_numpy_scalar
 from refcompiler.capture.operators import Delegate, Pulled
 from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.signals import Restart
 from refcompiler.capture.state.hooks import check_handle
-from refcompiler.capture.values import External, Lazy, LazyMethod, is_changed
-from refcompiler.guards.iterators import (
-    COMPOSITES,
-    LEAVES,
-    Feeder,
-    account,
-    advance,
-    duplicate,
-    is_outdated,
-    nested,
-    outdated,
-    restore,
-)
-from refcompiler.interpreter.binding import VARARGS, VARKEYWORDS
-from refcompiler.interpreter.continued import Continued, Switch, generator_of, replace
+from refcompiler.capture.values import External, Lazy, LazyMethod
 from refcompiler.interpreter.frame import NULL, UNSET
-from refcompiler.interpreter.generators import Activation, activation_of, is_driver
+from refcompiler.interpreter.generators import activation_of, is_driver
 from refcompiler.interpreter.tracebacks import without_values
-from refcompiler.plan.resume import describe_suspended
-from refcompiler.plan.writer import Writer
+from refcompiler.plan.iterating import ITERATORS, Iterators
+from refcompiler.plan.objects import Objects
+from refcompiler.plan.writing import NotRebuilt
 from refcompiler.shapes.node import SYMBOLS
 from refcompiler.shapes.text import python
 
-_ITERATORS: tuple[type, ...] = (*LEAVES, *COMPOSITES, map, filter, itertools.starmap)
-#: Iterators of dicts -> how they are made.
-_DICT_ITERATORS: dict[type, str] = {
-    type(iter({})): "iter({})",
-    type(iter({}.values())): "iter({}.values())",
-    type(iter({}.items())): "iter({}.items())",
-    type(reversed({})): "reversed({})",
-    type(reversed({}.values())): "reversed({}.values())",
-    type(reversed({}.items())): "reversed({}.items())",
-}
 #: What a class has to be given as it is made, and what comes with it by itself.
 _AT_FIRST = ("__module__", "__qualname__", "__slots__")
 _MADE_WITH_CLASSES = (types.GetSetDescriptorType, types.MemberDescriptorType)
@@ -78,20 +53,8 @@ _FIXED = (
 )
 
 
-class Rebuilder:
+class Rebuilder(Objects, Iterators):
     """Writes expressions and statements that rebuild values of one capture."""
-
-    def __init__(self, machine: Symbolic, writer: Writer, ends: bool = False):
-        self.machine = machine
-        self.ends = ends  # nothing is captured after it
-        self.writer = writer
-        self.names: dict[int, str] = {}
-        self.keep: list[Any] = []
-        self.outputs: list[torch.fx.Node] = []
-        self.lines: list[str] = []
-        self.late: list[str] = []  # to run after side effects are replayed
-        self.last: list[str] = []  # to run after everything else
-        self._count = itertools.count()
 
     # ---- tensors ----------------------------------------------------------------------------
 
@@ -178,15 +141,6 @@ class Rebuilder:
     def bound_to_state(self, value: Any) -> bool:
         return type(value) is types.BuiltinFunctionType and bound_owner(value) is not None
 
-    def assign(self, value: Any, text: str) -> str:
-        name = f"__r{next(self._count)}"
-        self.lines.append(f"{name} = {text}")
-        self.names[id(value)] = name
-        return name
-
-    def many(self, values: Any) -> str:
-        return ", ".join([self.expression(v) for v in values])
-
     def build(self, value: Any) -> str:
         kind = type(value)
         if kind is types.GenericAlias:
@@ -253,7 +207,7 @@ class Rebuilder:
         if kind in _VIEWS:
             mapping = self.expression(_mapping_of(value))
             return self.assign(value, f"{mapping}.{_VIEWS[kind]}()")
-        if issubclass(type(value), _ITERATORS):
+        if issubclass(type(value), ITERATORS):
             return self.iterator(value)
         if kind is types.GeneratorType:
             if value.gi_frame is None:
@@ -323,9 +277,8 @@ class Rebuilder:
     def refuse(self, value: Any) -> BaseException:
         """The graph ends before the first of such objects is made; else nothing is captured."""
         step = self.machine.made.get(type(value))
-        if step is None or issubclass(
-            type(value), weakref.ref
-        ):  # a capture keeps what they refer to
+        kept = issubclass(type(value), weakref.ref)  # a capture keeps what it refers to
+        if step is None or kept:
             return NotRebuilt(type(value).__qualname__)
         return Restart(step, "c-function", f"a {type(value).__qualname__}, which is not made again")
 
@@ -400,179 +353,6 @@ class Rebuilder:
                 self.lines.append(f"{setter}({name}, {key!r}, {self.expression(item)})")
         return name
 
-    # ---- objects ----------------------------------------------------------------------------
-
-    def new(self, value: Any) -> str:
-        kind = self.kind(type(value))
-        containers: tuple[type, ...] = (dict, list, set, collections.OrderedDict)
-        for base in (*containers, collections.deque):
-            if issubclass(type(value), base):
-                return f"{self.writer.constant(base)}.__new__({kind})"
-        if any(not is_heap(b) and b is not object for b in type(value).__mro__):
-            for scalar in (int, float, str, bytes, frozenset):
-                if issubclass(type(value), scalar):
-                    plain = self.expression(scalar(value))
-                    return f"{scalar.__name__}.__new__({kind}, {plain})"
-            raise self.refuse(value)
-        return f"object.__new__({kind})"
-
-    def instance(self, value: Any, text: str) -> str:
-        name = self.assign(value, text)
-        if issubclass(type(value), dict):
-            setter = "dict"
-            if issubclass(type(value), collections.OrderedDict):
-                setter = self.writer.constant(collections.OrderedDict)
-            for key, item in dict.items(value):
-                pair = f"{self.expression(key)}, {self.expression(item)}"
-                self.lines.append(f"{setter}.__setitem__({name}, {pair})")
-        elif issubclass(type(value), list):
-            self.lines.append(f"list.extend({name}, [{self.many(list.__iter__(value))}])")
-        elif issubclass(type(value), set):
-            self.lines.append(f"set.update({name}, [{self.many(set.__iter__(value))}])")
-        namespace = namespace_of(value)
-        if namespace:
-            text = self.expression(dict(namespace))
-            self.lines.append(f"{self.namespace(value, name)}.update({text})")
-        for slot in _slots(type(value)):
-            try:
-                item = object.__getattribute__(value, slot)
-            except AttributeError:
-                continue
-            setter = self.writer.constant(object.__setattr__)
-            self.lines.append(f"{setter}({name}, {slot!r}, {self.expression(item)})")
-        return name
-
-    def namespace(self, value: Any, name: str) -> str:
-        """The ``__dict__`` of an object of that name, past a ``__getattribute__`` of the user's."""
-        plain = (object.__getattribute__, BaseException.__getattribute__)
-        if type(value).__getattribute__ in plain:
-            return f"{name}.__dict__"
-        return f"{self.writer.constant(namespace_of)}({name})"
-
-    def exception(self, value: BaseException) -> str:
-        """With its traceback, whose entries hold no values, and what C keeps in it."""
-        constant = self.writer.constant
-        kind_: Any = type(value)
-        kind = self.kind(kind_)
-        name = self.assign(value, f"{kind}.__new__({kind}, {self.many(value.args)})")
-        self.lines.append(f"{name}.args = {self.expression(value.args)}")
-        for attribute in ("__cause__", "__context__"):
-            linked = getattr(value, attribute)
-            if linked is not None:
-                self.lines.append(f"{name}.{attribute} = {self.expression(linked)}")
-        if value.__suppress_context__ != (value.__cause__ is not None):
-            self.lines.append(f"{name}.__suppress_context__ = {value.__suppress_context__}")
-        if value.__traceback__ is not None:
-            self.lines.append(
-                f"{name}.__traceback__ = {constant(without_values(value.__traceback__))}"
-            )
-        for attribute in _kept_in_c(kind_):
-            found = getattr(value, attribute, None)
-            if found is not None:
-                self.lines.append(f"{name}.{attribute} = {self.expression(found)}")
-        if value.__dict__:
-            text = self.expression(dict(value.__dict__))
-            self.lines.append(f"{self.namespace(value, name)}.update({text})")
-        return name
-
-    def generator(self, value: Any, activation: Activation) -> str:
-        """One that goes on where this one is suspended."""
-        constant = self.writer.constant
-        frame = activation.frame
-        if frame is not None and not frame.ip and self.ends and frame.function is not None:
-            return self.not_started(value, frame)
-        layout = constant(describe_suspended(activation.frame)[0])
-        names = f"{value.__name__!r}, {value.__qualname__!r}"
-        name = self.assign(value, f"{constant(generator_of)}({layout}, {names})")
-        if not isinstance(activation, Continued) or not activation.running:
-            self.lines.append(f"{constant(replace)}({name}, {self.suspended(value, activation)})")
-        return name
-
-    def not_started(self, value: Any, frame: Any) -> str:
-        """One that is given back as it was made: CPython's own."""
-        code = frame.code
-        taken = code.co_argcount + code.co_kwonlyargcount
-        parts = [self.expression(item) for item in frame.fast[: code.co_argcount]]
-        named = zip(code.co_varnames[:taken], frame.fast[:taken], strict=True)
-        rest = list(frame.fast[taken : taken + 2])
-        if code.co_flags & VARARGS:
-            parts.append(f"*{self.expression(rest.pop(0))}")
-        parts += [f"{key}={self.expression(v)}" for key, v in list(named)[code.co_argcount :]]
-        if code.co_flags & VARKEYWORDS:
-            parts.append(f"**{self.expression(rest.pop(0))}")
-        function = self.expression(frame.function)
-        name = self.assign(value, f"{function}({', '.join(parts)})")
-        for attribute in ("__name__", "__qualname__"):
-            found = getattr(value, attribute)
-            if found != getattr(frame.function, attribute):
-                self.lines.append(f"{name}.{attribute} = {found!r}")
-        return name
-
-    def suspended(self, value: Any, activation: Activation) -> str:
-        """What completes a generator: layout, values, exception handled, and delegate."""
-        layout, values = describe_suspended(activation.frame)
-        handled = "None" if activation.exc is None else self.expression(activation.exc)
-        delegate = UNSET
-        if activation.delegates:
-            delegate = value.gi_yieldfrom
-            if type(delegate) is Switch:
-                delegate = delegate.inner
-        listed = "".join([f"{self.expression(item)}, " for item in values])
-        constant = self.writer.constant
-        return f"{constant(layout)}, ({listed}), {handled}, {self.expression(delegate)}"
-
-    def iterator(self, value: Any) -> str:
-        """By the iterator's own account of its state (``__reduce__``), on a copy of it."""
-        kind = type(value)
-        constant = self.writer.constant
-        if kind in _DICT_ITERATORS:
-            made = self.dict_iterator(value)
-            if made is not None:
-                return made
-        if kind is enumerate:
-            inner, number = account(value)[1]
-            if not nested(inner, {}):
-                feeder = f"{constant(Feeder)}({self.expression(inner)})"
-                return self.assign(value, f"enumerate({feeder}, {constant(number)})")
-        if issubclass(kind, (zip, enumerate, itertools.chain, itertools.islice, itertools.cycle)):
-            reduced = account(value)
-        else:
-            reduced = account(duplicate(value))
-        function, args, *state = reduced
-        if kind.__name__.startswith("_deque") and self.is_changed(args[0]):
-            function, args = iter, (list(duplicate(value)),)
-        name = self.assign(value, f"{constant(function)}({self.many(args)})")
-        if state and state[0] is not None:
-            # a position is cut to the length that the list has when it is set
-            later = bool(args) and type(args[0]) is list and self.is_changed(args[0])
-            lines = self.late if later else self.lines
-            lines.append(f"{constant(restore)}({name}, {self.expression(state[0])})")
-        return name
-
-    def dict_iterator(self, value: Any) -> str | None:
-        """Of the dict itself, which may not change its size from here on."""
-        if is_outdated(value):
-            make = f"lambda d: {_DICT_ITERATORS[type(value)].format('d')}"
-            return self.assign(value, f"{self.writer.constant(outdated)}({make})")
-        (mapping,) = [r for r in gc.get_referents(value) if issubclass(type(r), dict)] or [None]
-        left = operator.length_hint(value)
-        if mapping is None or self.is_changed(mapping) or (not left and len(mapping)):
-            return None
-        text = self.expression(mapping)
-        view = _DICT_ITERATORS[type(value)]
-        name = self.assign(value, view.format(text))
-        taken = len(mapping) - left
-        if taken:
-            self.lines.append(f"{self.writer.constant(advance)}({name}, {taken}, False)")
-        return name
-
-    def is_changed(self, container: Any) -> bool:
-        """A container from outside whose changes are replayed after what is rebuilt."""
-        external = self.machine.external.get(id(container))
-        if external is None:
-            return False
-        return bool(external.tail) or (external.shadow is not None and is_changed(external))
-
 
 def _is_importable(function: FunctionType) -> bool:
     """A module's or class's own function, which no frame has made."""
@@ -582,35 +362,7 @@ def _is_importable(function: FunctionType) -> bool:
     return found is function
 
 
-@functools.cache
-def _kept_in_c(cls: type) -> tuple[str, ...]:
-    """The attributes that the classes of exceptions in C keep outside of ``__dict__``."""
-    return tuple(
-        name
-        for base in cls.__mro__
-        if not is_heap(base) and base not in (BaseException, BaseExceptionGroup)
-        for name, found in base.__dict__.items()
-        if type(found) is types.MemberDescriptorType and not name.startswith("__")
-    )
-
-
-class NotRebuilt(Exception):
-    """A value for which there is no rule; capture ends before it was made, or runs natively."""
-
-
 def _mapping_of(view: Any) -> Any:
     """The dict under a view; ``view.mapping`` would be a proxy of it."""
     (mapping,) = gc.get_referents(view)
     return mapping
-
-
-def _slots(cls: type) -> list[str]:
-    found = []
-    for base in cls.__mro__:
-        slots = base.__dict__.get("__slots__", ())
-        for slot in (slots,) if isinstance(slots, str) else slots:
-            if slot not in ("__dict__", "__weakref__"):
-                if slot.startswith("__") and not slot.endswith("__"):
-                    slot = f"_{base.__name__.lstrip('_')}{slot}"
-                found.append(slot)
-    return found
