@@ -263,7 +263,7 @@ def generators_dropped():
     return f
 
 
-@cases(graphs=2, breaks=4)
+@cases(graphs=2, breaks=5)
 def iterator_that_is_not_made_again():
     def f(x):
         y = x + 1
