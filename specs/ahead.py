@@ -141,6 +141,11 @@ AHEAD: Table[Rule] = Table(
             "All draws of the forward stay in the forward graph, in order, used or not.",
         ),
         Rule(
+            "checks of values",
+            "An operator that looks at values raises if they are wrong (a singular matrix).",
+            "Checks are nodes that stay, though nothing reads them.",
+        ),
+        Rule(
             "checkpoint",
             "A checkpointed region is computed again in the backward, with the same masks.",
             "It is traced in the backward a second time; its draws start from states of the "

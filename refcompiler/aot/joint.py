@@ -16,9 +16,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from torch.fx.node import has_side_effect
 from torch.utils import _pytree as pytree
 
 from refcompiler.aot.draws import REGIONS, finish
+from refcompiler.aot.effects import checks
 from refcompiler.aot.inputs import Runner
 from refcompiler.aot.observation import Layout, Observation
 
@@ -104,6 +106,17 @@ def _engine_in_this_thread() -> Iterator[None]:
         yield
 
 
+class _FunctionalMode(FunctionalTensorMode):
+    """With checks, which have no result, as nodes like any other: torch's own mode has tokens."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not checks(func):
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        plain = pytree.tree_map_only(FunctionalTensor, _plain, (args, kwargs or {}))
+        has_side_effect(func)  # or the graph that is traced loses it
+        return func(*plain[0], **plain[1])
+
+
 class _Tracer:
     def __init__(
         self,
@@ -132,7 +145,7 @@ class _Tracer:
             yield layout, fakes[place].dtype, fakes[place].device
 
     def program(self, primals: list[torch.Tensor], tangents: list[torch.Tensor]) -> list[Any]:
-        with FunctionalTensorMode(), _cached_casts():
+        with _FunctionalMode(), _cached_casts():
             leaves = [self._functional(n, t) for n, t in enumerate(primals)]
             cotangents = [FunctionalTensor.to_functional(t) for t in tangents]
             inputs = list(leaves)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from refcompiler.aot.draws import draws
+from refcompiler.aot.effects import checks, stays
 from refcompiler.aot.joint import FORWARD, PHASE
 
 
@@ -26,7 +26,8 @@ class Parts:
         self.outputs, self.gradients = flat[:num_fwd_outputs], flat[num_fwd_outputs:]
         self.order = {n: i for i, n in enumerate(self.nodes)}
         self.late = self._late()
-        self.needed = ancestors(nodes_in(self.gradients)) & self.late  # what the backward does
+        ends = [*nodes_in(self.gradients), *[n for n in self.late if _checks(n)]]
+        self.needed = ancestors(ends) & self.late  # what the backward does
 
     def _late(self) -> set[Node]:
         """The backward's nodes: traced there or, in a graph without phases, after a tangent."""
@@ -54,6 +55,10 @@ class Parts:
             if n not in self.late and n.op != "get_attr":
                 found[n] = None
         return sorted(found, key=self.order.__getitem__)
+
+
+def _checks(node: Node) -> bool:
+    return node.op == "call_function" and checks(node.target)
 
 
 def nodes_in(values: Iterable[Any]) -> list[Node]:
@@ -86,9 +91,7 @@ def split(parts: Parts, saved: Collection[Node]) -> tuple[GraphModule, GraphModu
 def _forward(parts: Parts, saved: Sequence[Node]) -> GraphModule:
     results = [*parts.outputs, *saved]
     kept = ancestors(nodes_in(results))
-    for n in parts.nodes:  # the generator's state is a result
-        if n not in parts.late and n.op == "call_function" and draws(n.target) and n not in kept:
-            kept |= ancestors([n])
+    kept |= ancestors(n for n in parts.nodes if n not in parts.late and stays(n))
     graph = Graph()
     made: dict[Node, Node] = {}
     for n in parts.nodes:

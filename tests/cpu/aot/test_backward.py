@@ -172,3 +172,13 @@ def test_a_graph_whose_sizes_depend_on_data_runs_as_it_is() -> None:
     call = aot_autograd(fw_compiler=lambda graph, inputs: graph.forward)(graph, [torch.ones(3)])
     assert call.fallback is not None and "DynamicOutputShapeException" in call.fallback
     assert torch.equal(call(torch.tensor([1.0, -1.0])), torch.tensor([2.0]))
+
+
+def test_checks_of_values_stay() -> None:
+    call, backend = compiled(torch.linalg.inv)
+    x = (torch.randn(3, 3) + 3 * torch.eye(3)).requires_grad_()
+    (found,) = torch.autograd.grad(call(x).sum(), x)
+    (wanted,) = torch.autograd.grad(torch.linalg.inv(x).sum(), x)
+    assert torch.equal(found, wanted) and backend.reasons == [None]
+    with pytest.raises(torch.linalg.LinAlgError, match="singular"):
+        call(torch.zeros(3, 3, requires_grad=True))

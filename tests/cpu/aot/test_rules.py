@@ -78,7 +78,7 @@ def _copies(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_draws(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("refcompiler.aot.partition.split.draws", lambda target: False)
+    patch.setattr("refcompiler.aot.partition.split.stays", lambda node: False)
 
 
 @case("written input", lambda: [T(4, 8), T(4, 8, grad=False)], without=_no_epilogue)
@@ -282,6 +282,7 @@ APART = {
     "forward-mode AD",
     "saved-tensor hooks",
     "autocast",
+    "checks of values",
     "inputs that share memory",
     "other tensors",
 }
