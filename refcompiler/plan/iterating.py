@@ -1,0 +1,141 @@
+"""Rebuilding of iterators and generators, in the state in which capture left them."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import operator
+from typing import Any
+
+from refcompiler.capture.values import is_changed
+from refcompiler.guards.iterators import (
+    COMPOSITES,
+    LEAVES,
+    Feeder,
+    account,
+    advance,
+    duplicate,
+    is_outdated,
+    nested,
+    outdated,
+    restore,
+)
+from refcompiler.interpreter.binding import VARARGS, VARKEYWORDS
+from refcompiler.interpreter.continued import Continued, Switch, generator_of, replace
+from refcompiler.interpreter.frame import UNSET
+from refcompiler.interpreter.generators import Activation
+from refcompiler.plan.resume import describe_suspended
+from refcompiler.plan.writing import Writing
+
+ITERATORS: tuple[type, ...] = (*LEAVES, *COMPOSITES, map, filter, itertools.starmap)
+#: Iterators of dicts -> how they are made.
+_DICT_ITERATORS: dict[type, str] = {
+    type(iter({})): "iter({})",
+    type(iter({}.values())): "iter({}.values())",
+    type(iter({}.items())): "iter({}.items())",
+    type(reversed({})): "reversed({})",
+    type(reversed({}.values())): "reversed({}.values())",
+    type(reversed({}.items())): "reversed({}.items())",
+}
+
+
+class Iterators(Writing):
+    """What gives items one after the other."""
+
+    def generator(self, value: Any, activation: Activation) -> str:
+        """One that goes on where this one is suspended."""
+        constant = self.writer.constant
+        frame = activation.frame
+        if frame is not None and not frame.ip and self.ends and frame.function is not None:
+            return self.not_started(value, frame)
+        layout = constant(describe_suspended(activation.frame)[0])
+        names = f"{value.__name__!r}, {value.__qualname__!r}"
+        name = self.assign(value, f"{constant(generator_of)}({layout}, {names})")
+        if not isinstance(activation, Continued) or not activation.running:
+            self.lines.append(f"{constant(replace)}({name}, {self.suspended(value, activation)})")
+        return name
+
+    def not_started(self, value: Any, frame: Any) -> str:
+        """One that is given back as it was made: CPython's own."""
+        code = frame.code
+        taken = code.co_argcount + code.co_kwonlyargcount
+        parts = [self.expression(item) for item in frame.fast[: code.co_argcount]]
+        named = zip(code.co_varnames[:taken], frame.fast[:taken], strict=True)
+        rest = list(frame.fast[taken : taken + 2])
+        if code.co_flags & VARARGS:
+            parts.append(f"*{self.expression(rest.pop(0))}")
+        parts += [f"{key}={self.expression(v)}" for key, v in list(named)[code.co_argcount :]]
+        if code.co_flags & VARKEYWORDS:
+            parts.append(f"**{self.expression(rest.pop(0))}")
+        function = self.expression(frame.function)
+        name = self.assign(value, f"{function}({', '.join(parts)})")
+        for attribute in ("__name__", "__qualname__"):
+            found = getattr(value, attribute)
+            if found != getattr(frame.function, attribute):
+                self.lines.append(f"{name}.{attribute} = {found!r}")
+        return name
+
+    def suspended(self, value: Any, activation: Activation) -> str:
+        """What completes a generator: layout, values, exception handled, and delegate."""
+        layout, values = describe_suspended(activation.frame)
+        handled = "None" if activation.exc is None else self.expression(activation.exc)
+        delegate = UNSET
+        if activation.delegates:
+            delegate = value.gi_yieldfrom
+            if type(delegate) is Switch:
+                delegate = delegate.inner
+        listed = "".join([f"{self.expression(item)}, " for item in values])
+        constant = self.writer.constant
+        return f"{constant(layout)}, ({listed}), {handled}, {self.expression(delegate)}"
+
+    def iterator(self, value: Any) -> str:
+        """By the iterator's own account of its state (``__reduce__``), on a copy of it."""
+        kind = type(value)
+        constant = self.writer.constant
+        if kind in _DICT_ITERATORS:
+            made = self.dict_iterator(value)
+            if made is not None:
+                return made
+        if kind is enumerate:
+            inner, number = account(value)[1]
+            if not nested(inner, {}):
+                feeder = f"{constant(Feeder)}({self.expression(inner)})"
+                return self.assign(value, f"enumerate({feeder}, {constant(number)})")
+        if issubclass(kind, (zip, enumerate, itertools.chain, itertools.islice, itertools.cycle)):
+            reduced = account(value)
+        else:
+            reduced = account(duplicate(value))
+        function, args, *state = reduced
+        if kind.__name__.startswith("_deque") and self.is_changed(args[0]):
+            function, args = iter, (list(duplicate(value)),)
+        name = self.assign(value, f"{constant(function)}({self.many(args)})")
+        if state and state[0] is not None:
+            # a position is cut to the length that the list has when it is set
+            later = bool(args) and type(args[0]) is list and self.is_changed(args[0])
+            lines = self.late if later else self.lines
+            lines.append(f"{constant(restore)}({name}, {self.expression(state[0])})")
+        return name
+
+    def dict_iterator(self, value: Any) -> str | None:
+        """Of the dict itself, which may not change its size from here on."""
+        if is_outdated(value):
+            make = f"lambda d: {_DICT_ITERATORS[type(value)].format('d')}"
+            return self.assign(value, f"{self.writer.constant(outdated)}({make})")
+        (mapping,) = [r for r in gc.get_referents(value) if issubclass(type(r), dict)] or [None]
+        left = operator.length_hint(value)
+        if mapping is None or self.is_changed(mapping) or (not left and len(mapping)):
+            return None
+        text = self.expression(mapping)
+        view = _DICT_ITERATORS[type(value)]
+        name = self.assign(value, view.format(text))
+        taken = len(mapping) - left
+        if taken:
+            self.lines.append(f"{self.writer.constant(advance)}({name}, {taken}, False)")
+        return name
+
+    def is_changed(self, container: Any) -> bool:
+        """A container from outside whose changes are replayed after what is rebuilt."""
+        external = self.machine.external.get(id(container))
+        if external is None:
+            return False
+        return bool(external.tail) or (external.shadow is not None and is_changed(external))

@@ -1,0 +1,113 @@
+"""Rebuilding of instances and exceptions: made empty, then filled as they were."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import types
+from typing import Any
+
+from refcompiler.capture.lookup import is_heap, namespace_of
+from refcompiler.interpreter.tracebacks import without_values
+from refcompiler.plan.writing import Writing
+
+
+class Objects(Writing):
+    """Instances of classes that a program may define."""
+
+    def new(self, value: Any) -> str:
+        kind = self.kind(type(value))
+        containers: tuple[type, ...] = (dict, list, set, collections.OrderedDict)
+        for base in (*containers, collections.deque):
+            if issubclass(type(value), base):
+                return f"{self.writer.constant(base)}.__new__({kind})"
+        if any(not is_heap(b) and b is not object for b in type(value).__mro__):
+            for scalar in (int, float, str, bytes, frozenset):
+                if issubclass(type(value), scalar):
+                    plain = self.expression(scalar(value))
+                    return f"{scalar.__name__}.__new__({kind}, {plain})"
+            raise self.refuse(value)
+        return f"object.__new__({kind})"
+
+    def instance(self, value: Any, text: str) -> str:
+        name = self.assign(value, text)
+        if issubclass(type(value), dict):
+            setter = "dict"
+            if issubclass(type(value), collections.OrderedDict):
+                setter = self.writer.constant(collections.OrderedDict)
+            for key, item in dict.items(value):
+                pair = f"{self.expression(key)}, {self.expression(item)}"
+                self.lines.append(f"{setter}.__setitem__({name}, {pair})")
+        elif issubclass(type(value), list):
+            self.lines.append(f"list.extend({name}, [{self.many(list.__iter__(value))}])")
+        elif issubclass(type(value), set):
+            self.lines.append(f"set.update({name}, [{self.many(set.__iter__(value))}])")
+        namespace = namespace_of(value)
+        if namespace:
+            text = self.expression(dict(namespace))
+            self.lines.append(f"{self.namespace(value, name)}.update({text})")
+        for slot in _slots(type(value)):
+            try:
+                item = object.__getattribute__(value, slot)
+            except AttributeError:
+                continue
+            setter = self.writer.constant(object.__setattr__)
+            self.lines.append(f"{setter}({name}, {slot!r}, {self.expression(item)})")
+        return name
+
+    def namespace(self, value: Any, name: str) -> str:
+        """The ``__dict__`` of an object of that name, past a ``__getattribute__`` of the user's."""
+        plain = (object.__getattribute__, BaseException.__getattribute__)
+        if type(value).__getattribute__ in plain:
+            return f"{name}.__dict__"
+        return f"{self.writer.constant(namespace_of)}({name})"
+
+    def exception(self, value: BaseException) -> str:
+        """With its traceback, whose entries hold no values, and what C keeps in it."""
+        constant = self.writer.constant
+        kind_: Any = type(value)
+        kind = self.kind(kind_)
+        name = self.assign(value, f"{kind}.__new__({kind}, {self.many(value.args)})")
+        self.lines.append(f"{name}.args = {self.expression(value.args)}")
+        for attribute in ("__cause__", "__context__"):
+            linked = getattr(value, attribute)
+            if linked is not None:
+                self.lines.append(f"{name}.{attribute} = {self.expression(linked)}")
+        if value.__suppress_context__ != (value.__cause__ is not None):
+            self.lines.append(f"{name}.__suppress_context__ = {value.__suppress_context__}")
+        if value.__traceback__ is not None:
+            self.lines.append(
+                f"{name}.__traceback__ = {constant(without_values(value.__traceback__))}"
+            )
+        for attribute in _kept_in_c(kind_):
+            found = getattr(value, attribute, None)
+            if found is not None:
+                self.lines.append(f"{name}.{attribute} = {self.expression(found)}")
+        if value.__dict__:
+            text = self.expression(dict(value.__dict__))
+            self.lines.append(f"{self.namespace(value, name)}.update({text})")
+        return name
+
+
+@functools.cache
+def _kept_in_c(cls: type) -> tuple[str, ...]:
+    """The attributes that the classes of exceptions in C keep outside of ``__dict__``."""
+    return tuple(
+        name
+        for base in cls.__mro__
+        if not is_heap(base) and base not in (BaseException, BaseExceptionGroup)
+        for name, found in base.__dict__.items()
+        if type(found) is types.MemberDescriptorType and not name.startswith("__")
+    )
+
+
+def _slots(cls: type) -> list[str]:
+    found = []
+    for base in cls.__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        for slot in (slots,) if isinstance(slots, str) else slots:
+            if slot not in ("__dict__", "__weakref__"):
+                if slot.startswith("__") and not slot.endswith("__"):
+                    slot = f"_{base.__name__.lstrip('_')}{slot}"
+                found.append(slot)
+    return found
