@@ -39,10 +39,8 @@ class Compiler:
     ):
         self.backend = backend
         self.name = name  # what the user calls it
-        self.limit = limit
-        self.keep_guards = keep_guards
         self.fullgraph = fullgraph
-        self.driver = Driver(backend, self.function, watch, dynamic, traced)
+        self.driver = Driver(backend, self.function, watch, dynamic, traced, limit, keep_guards)
         self.entries: dict[Any, Entry] = {}
 
     def entry(self, code: CodeType, key: Any, title: str) -> Entry:
@@ -50,7 +48,6 @@ class Compiler:
         if found is None:
             title = self.name or title
             found = self.entries[key] = Entry(code, title, self.driver, self.fullgraph)
-            found.limit, found.keep_guards = self.limit, self.keep_guards
         return found
 
     def reset(self) -> None:

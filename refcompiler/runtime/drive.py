@@ -62,9 +62,7 @@ class Continuation(Site):
         parameters = [f"__v{i}" for i in range(layout.size)] + ["__exc"]
         super().__init__(f"{layout.title} (after a break)", parameters, driver.backend, False)
         self.layout = layout
-        self.watch = driver.watch
-        self.dynamic = driver.dynamic
-        self.traced = driver.traced
+        self.switched_as(driver)
         self.stepped = False  # capture gets nowhere here: the instruction runs natively
 
     def pending(self) -> Callable:
@@ -134,13 +132,29 @@ class Driver:
         watch: Callable[[Plan], None] | None = None,
         dynamic: bool | None = None,
         traced: bool = False,
+        limit: int | None = None,
+        keep_guards: Callable | None = None,
     ):
+        self.limit = limit
+        self.keep_guards = keep_guards
         self.dynamic = dynamic
         self.traced = traced
         self.backend = backend
         self.callee = callee  # how a function that a disabled one calls is entered
         self.watch = watch  # is told of each plan
         self.continuations: dict[tuple, Continuation] = {}
+
+    def under(self, backend: Callable) -> Driver:
+        """One for the same under another backend."""
+        return Driver(
+            backend,
+            self.callee,
+            self.watch,
+            self.dynamic,
+            self.traced,
+            self.limit,
+            self.keep_guards,
+        )
 
     def __call__(self, layout: Layout, values: tuple, error: BaseException | None) -> Any:
         before, ACTIVE.callee = ACTIVE.callee, self.callee
@@ -172,6 +186,8 @@ class Driver:
         stance = CURRENT.setting.stance
         if continuation.native is None and stance.enters:
             found = continuation.enter([*values, stepper.exc])
+            if found is MISS and continuation.native is not None and continuation.plans:
+                return NATIVE  # it has just come to a limit
             if found is not MISS or stance.miss != "eager" or continuation.stepped:
                 return found
         return NATIVE

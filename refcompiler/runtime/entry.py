@@ -38,9 +38,7 @@ class Entry(Site):
         self.code = code
         self.called_code: CodeType | None = None  # of the module or object that ``code`` calls
         self.driver = driver
-        self.watch = driver.watch
-        self.dynamic = driver.dynamic
-        self.traced = driver.traced
+        self.switched_as(driver)
         self.allowances: weakref.WeakSet[Allowance] = weakref.WeakSet()
         self.twins: dict[int, Entry] = {}  # by the backend that a stance forces
 
@@ -116,9 +114,8 @@ class Entry(Site):
         """The entry of the same code under another backend."""
         found = self.twins.get(id(backend))
         if found is None:
-            driver = Driver(backend, self.driver.callee, self.watch, self.dynamic, self.traced)
+            driver = self.driver.under(backend)
             found = self.twins[id(backend)] = Entry(self.code, self.title, driver, self.fullgraph)
-            found.limit, found.keep_guards = self.limit, self.keep_guards
         return found
 
     def first_call(self, stance: Stance, function: FunctionType, values: Sequence[Any]) -> Any:

@@ -128,6 +128,11 @@ class Site:
         self.loose: tuple[int, list[Callable]] = (-1, [])  # of which version, and the plans
         CURRENT.add(self)
 
+    def switched_as(self, driver: Any) -> None:
+        """What was said to ``compile`` holds here, too."""
+        self.watch, self.dynamic, self.traced = driver.watch, driver.dynamic, driver.traced
+        self.limit, self.keep_guards = driver.limit, driver.keep_guards
+
     def follow(self, setting: Setting) -> None:
         """Let calls come to the slow path unless ``setting`` is the default."""
         self.blocked = not setting.plain

@@ -255,6 +255,28 @@ def test_a_limit_of_one_call_of_compile():
     assert warning.filename == __file__ and backend.graphs == 2
 
 
+def test_what_is_said_to_compile_holds_behind_a_break():
+    def broken(x, k):
+        y = x + 1
+        torch._dynamo.graph_break()
+        return y * k
+
+    compiled, backend = made(broken, recompile_limit=2)
+    with pytest.warns(UserWarning, match=r"after a break\) was compiled 2 times \(compile's recom"):
+        for k in (2, 3, 4, 5, 4):
+            assert torch.equal(compiled(X, k), (X + 1) * k)
+    assert backend.graphs == 3
+    asked = []
+
+    def keep(entries):
+        asked.append([entry.name for entry in entries])
+        return [entry.name != "k" for entry in entries]
+
+    compiled, backend = made(broken, options={"guard_filter_fn": keep})
+    assert torch.equal(compiled(X, 2), compiled(X, 3))  # which nobody notices
+    assert len(asked) == 2 and "k" in asked[1] and backend.graphs == 2
+
+
 def test_a_limit_may_be_an_error():
     compiled, _ = made(recompile_limit=2, fullgraph=True)
     sized(compiled, (3, 4))
