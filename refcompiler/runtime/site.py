@@ -34,7 +34,7 @@ from refcompiler.interpreter.frame import Frame
 from refcompiler.logs import log_of, wanted
 from refcompiler.plan.build import MISS, Plan, build
 from refcompiler.plan.failure import Recover, Unanswered
-from refcompiler.plan.rebuild import NotRebuilt
+from refcompiler.plan.writing import NotRebuilt
 from refcompiler.runtime.config import config
 from refcompiler.runtime.counters import count
 from refcompiler.runtime.failing import failing, read
