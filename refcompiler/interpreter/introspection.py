@@ -171,12 +171,11 @@ def _start_thread(machine: Any, frame: Frame, function: Any, args: Any, kwargs: 
     if not args or not callable(args[0]) or machine.native_calls:
         return function(*args, **kwargs)
     hooks: Any = sys.modules.get("threading")  # where it is refused, in the thread, nobody sees it
-    for name in ("settrace", "setprofile") if isinstance(hooks, ModuleType) else ():
-        if getattr(hooks, name.replace("set", "get"), _no_hook)() is not None:
-            raise UnsupportedError(
-                f"threading.{name}: a thread whose frames the interpreter runs cannot be traced; "
-                f"call threading.{name}(None) before"
-            )
+    if isinstance(hooks, ModuleType) and getattr(hooks, "getprofile", _no_hook)() is not None:
+        raise UnsupportedError(
+            "threading.setprofile: a thread whose frames the interpreter runs cannot be profiled; "
+            "call threading.setprofile(None) before"
+        )
     return function(_InThread(args[0]), *args[1:], **kwargs)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dis
 import sys
 import threading
-from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
 
@@ -108,22 +107,42 @@ def starts_a_thread() -> list[int]:
     return found
 
 
-@pytest.fixture(params=["settrace", "setprofile"])
-def traced_threads(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of the function that has set a hook for all threads."""
-    watch = getattr(threading, request.param)
-    old = getattr(threading, request.param.replace("set", "get"))()
-    watch(lambda *event: None)
-    yield request.param
-    watch(old)
-
-
-def test_threads_with_a_trace_function_are_refused_where_they_start(traced_threads: str) -> None:
-    with pytest.raises(UnsupportedError, match=f"^threading.{traced_threads}: a thread") as caught:
-        interpret(starts_a_thread)
+def test_threads_with_a_profile_function_are_refused_where_they_start() -> None:
+    old = threading.getprofile()
+    threading.setprofile(lambda *event: None)
+    try:
+        with pytest.raises(UnsupportedError, match="^threading.setprofile: a thread") as caught:
+            interpret(starts_a_thread)
+    finally:
+        threading.setprofile(old)
     assert "\n" not in str(caught.value)
-    getattr(threading, traced_threads)(None)
     assert interpret(starts_a_thread) == [1]
+
+
+def traces_a_thread() -> list:
+    seen: list = []
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        seen.append((frame.f_code.co_name, event))
+        return trace
+
+    def work() -> None:
+        seen.append("work")
+
+    old = threading.gettrace()
+    threading.settrace(trace)
+    try:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    finally:
+        threading.settrace(old)  # type: ignore[arg-type]
+    return [event for event in seen if "work" in event]
+
+
+def test_threads_with_a_trace_function_are_traced() -> None:
+    due = [("work", "call"), ("work", "line"), "work", ("work", "return")]
+    assert interpret(traces_a_thread) == traces_a_thread() == due
 
 
 # ---- bytecode ----------------------------------------------------------------------------------
