@@ -9,9 +9,8 @@ had done, and the instruction runs natively: it raises where the user's handlers
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Callable, Sequence
-from types import CodeType, TracebackType
+from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
 import torch
@@ -227,23 +226,44 @@ def failing_node(
     traceback: TracebackType | None, graph: torch.fx.GraphModule
 ) -> torch.fx.Node | None:
     """The node that was running; None where a backend runs something else."""
-    code = _code_of(graph)
-    lines = getattr(graph, "_lineno_map", None)
     while traceback is not None:
-        if traceback.tb_frame.f_code is code and lines:
-            index = lines.get(traceback.tb_lineno - getattr(graph, "_prologue_start", 0))
-            nodes = list(graph.graph.nodes)
-            return nodes[index] if index is not None and index < len(nodes) else None
-        elif traceback.tb_frame.f_code in _RUN_NODE:
-            node = traceback.tb_frame.f_locals["n"]
-            return next((n for n in graph.graph.nodes if n.name == node.name), None)
+        frame = traceback.tb_frame
+        if frame.f_code in _RUN_NODE:
+            return _original(frame.f_locals["n"], graph)
+        found = _node_at(frame, traceback.tb_lineno)
+        if found is not None:
+            found = _original(found, graph)
+        if found is not None:
+            return found
         traceback = traceback.tb_next
     return None
 
 
-def _code_of(graph: torch.fx.GraphModule) -> CodeType:
-    """The code that was generated for ``graph``, under what a backend may have put around it."""
-    return inspect.unwrap(type(graph).forward).__code__
+def _node_at(frame: FrameType, line: int) -> torch.fx.Node | None:
+    """The node that the line of a generated ``forward`` stands for.
+
+    No other frame is asked for its locals: one that still runs would hold them.
+    """
+    code = frame.f_code
+    if code.co_name != "forward" or not code.co_filename.startswith("<eval_with_key>"):
+        return None
+    module = frame.f_locals["self"]
+    index = (getattr(module, "_lineno_map", None) or {}).get(
+        line - getattr(module, "_prologue_start", 0)
+    )
+    nodes = list(module.graph.nodes)
+    return nodes[index] if index is not None and index < len(nodes) else None
+
+
+def _original(node: torch.fx.Node, graph: torch.fx.GraphModule) -> torch.fx.Node | None:
+    """The node of ``graph`` that ``node`` is, or is a copy of: a copy was made at its places."""
+    if node.graph is graph.graph:
+        return node
+    places = node.meta.get("refcompiler_places")
+    for own in graph.graph.nodes:
+        if own.name == node.name:
+            return own if places and own.meta.get("refcompiler_places") is places else None
+    return None
 
 
 #: What nodes give besides the guards of modes.
@@ -256,13 +276,13 @@ def failed_run(
     """What the run of ``graph`` itself had computed when ``node`` failed."""
     if node is None:
         return None
-    code = _code_of(graph)
     tensors: dict[str, Any] | None = None
     while traceback is not None and tensors is None:
         frame = traceback.tb_frame
-        if frame.f_code is code:
+        running = _node_at(frame, traceback.tb_lineno)
+        if running is not None and _original(running, graph) is node:
             tensors = {k: v for k, v in frame.f_locals.items() if isinstance(v, _KEPT)}
-        elif frame.f_code in _RUN_NODE and frame.f_locals["n"].graph is graph.graph:
+        elif frame.f_code in _RUN_NODE and _original(frame.f_locals["n"], graph) is node:
             known = frame.f_locals["self"].env.items()
             tensors = {n.name: v for n, v in known if isinstance(v, _KEPT)}
         traceback = traceback.tb_next

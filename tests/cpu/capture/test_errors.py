@@ -306,6 +306,26 @@ def test_a_backend_may_put_something_around_the_graphs_own_forward() -> None:
     assert x.tolist() == [1.0] * 4 and log == ["before"]
 
 
+def test_a_backend_that_is_given_a_copy_of_the_graph_may_run_it() -> None:
+    log = []
+
+    def f(x, i, n):
+        log.append("before")
+        x.add_(n)
+        return x[i] * n
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        return graph.forward  # where a size is a symbol, of a copy with symbols of torch's
+
+    x = torch.zeros(4)
+    compiled = refcompiler.compile(f, backend=backend)
+    compiled(x, GOOD, 1)
+    compiled(x, GOOD, 3)
+    with pytest.raises(IndexError):
+        compiled(x, BAD, 5)
+    assert x.tolist() == [9.0] * 4 and log == ["before"] * 3
+
+
 def test_a_compiled_graph_that_has_written_is_not_run_again() -> None:
     @register_backend(name="writing_tests")
     def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
