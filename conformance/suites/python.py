@@ -8,7 +8,9 @@ from conformance.rows import (
     python_classes,
     python_functions,
     python_library,
+    python_methods,
     python_protocols,
+    python_torch,
 )
 from conformance.suites.suite import Family
 
@@ -16,7 +18,9 @@ ROWS = (
     *python_functions.ROWS,
     *python_classes.ROWS,
     *python_library.ROWS,
+    *python_methods.ROWS,
     *python_protocols.ROWS,
+    *python_torch.ROWS,
 )
 
 
