@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from fastpath.aot.capture import Capture, capture
-from fastpath.aot.inputs import Unsupported
 from fastpath.report import Report, remember
+from refcompiler.aot.inputs import Unsupported
 from refcompiler.aot.overlap import disjoint
 from refcompiler.aot.sizes import compile_for_sizes, number_inputs
 from refcompiler.logs import log_of, wanted

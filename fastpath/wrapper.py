@@ -14,7 +14,6 @@ import torch
 from torch.utils import _pytree as pytree
 
 from fastpath.aot.capture import Capture
-from fastpath.aot.inputs import Unsupported
 from fastpath.aot.observe import Again, Plain, Same, Value, ViewOf
 from fastpath.bindings import function_of, method_of
 from fastpath.ir.program import Call, Computed, Input, Node, Program, Result, Tensor
@@ -25,6 +24,7 @@ from fastpath.schedule.kernel import Kernel
 from fastpath.schedule.loops import Builder
 from fastpath.schedule.roots import tensors_in
 from fastpath.schedule.streams import STREAM_ALIGNMENT
+from refcompiler.aot.inputs import Unsupported
 
 CompileKernel = Callable[[Kernel], "tuple[Callable[..., None], str]"]
 

@@ -14,8 +14,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from fastpath.aot.decompositions import TABLE
-from fastpath.aot.inputs import Runner, Unsupported, check, fake_like, lifted_tensors
+from fastpath.aot.inputs import check, fake_like
 from fastpath.aot.observe import Observation, observe
+from refcompiler.aot.inputs import Runner, Unsupported, lifted_tensors
 from refcompiler.fakes import EagerFakeMode
 from refcompiler.overlap import overlaps_itself, writes, written
 

@@ -1,20 +1,14 @@
-"""Fake stand-ins for a graph's inputs, and the tensors that the graph itself holds.
-
-Parameters, buffers and constants that hang off the graph module become further inputs
-(*lifted*), so that kernels read them by address and mutations of them are seen.
-"""
+"""Fake stand-ins for a graph's inputs, and which inputs there are kernels for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-
-class Unsupported(Exception):
-    """The graph has to run as it is; the text is the reason that the report gives."""
+from refcompiler.aot.inputs import Unsupported
 
 
 def check(tensors: Sequence[Any], what: str) -> None:
@@ -50,48 +44,3 @@ def fake_like(mode: FakeTensorMode, t: torch.Tensor) -> torch.Tensor:
     if t.requires_grad:
         fake.requires_grad_()
     return fake
-
-
-def lifted_tensors(gm: torch.fx.GraphModule) -> list[torch.Tensor]:
-    """Every tensor that running ``gm`` may take from the module, once each."""
-    found: dict[int, torch.Tensor] = {}
-    for node in gm.graph.nodes:
-        tensors: Iterable[Any] = ()
-        if node.op == "get_attr":
-            value = attribute(gm, node.target)
-            tensors = (value,)
-            if isinstance(value, torch.nn.Module):
-                tensors = (*value.parameters(), *value.buffers())
-        elif node.op == "call_module":
-            module = gm.get_submodule(node.target)
-            tensors = (*module.parameters(), *module.buffers())
-        for t in tensors:
-            if isinstance(t, torch.Tensor):
-                found.setdefault(id(t), t)
-    return list(found.values())
-
-
-def attribute(root: Any, path: str) -> Any:
-    for name in path.split("."):
-        root = getattr(root, name)
-    return root
-
-
-class Runner(torch.fx.Interpreter):
-    """Runs a graph with the lifted tensors replaced by others."""
-
-    def __init__(self, gm: torch.fx.GraphModule, replaced: dict[int, torch.Tensor]):
-        super().__init__(gm)
-        self.replaced = replaced
-
-    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
-        value = attribute(self.module, target)
-        return self.replaced.get(id(value), value)
-
-    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
-        module = self.module.get_submodule(target)
-        named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-        values = {name: self.replaced[id(t)] for name, t in named.items() if id(t) in self.replaced}
-        if not values:
-            return module(*args, **kwargs)
-        return torch.func.functional_call(module, values, args, kwargs, tie_weights=False)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from fastpath.aot.inputs import Runner, Unsupported
+from refcompiler.aot.inputs import Runner, Unsupported
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from fastpath.aot.inputs import Unsupported
 from fastpath.ir import expr as E
 from fastpath.ir import views
 from fastpath.ir.elementwise import NotLowered, elementwise
@@ -33,6 +32,7 @@ from fastpath.ir.program import (
     whole,
 )
 from fastpath.ir.types import computable, name_of
+from refcompiler.aot.inputs import Unsupported
 from specs.operators import OPERATORS
 from specs.strides import viewable
 

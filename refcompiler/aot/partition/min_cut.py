@@ -12,7 +12,6 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-import networkx
 import torch
 from torch.fx import GraphModule, Node
 
@@ -87,6 +86,8 @@ def _saved(parts: Parts) -> set[Node]:
             stack += node.all_input_nodes
         else:
             fixed.add(node)
+    import networkx  # takes longer to import than most graphs to cut
+
     graph = networkx.DiGraph()
     reads = set(wanted)
     results = set(parts.outputs)
@@ -110,6 +111,8 @@ def _cut(graph: Any, fixed: set[Node], reads: set[Node]) -> set[Node]:
         return set()
     if len(graph) == 2:
         return set(reads)
+    import networkx
+
     network = networkx.DiGraph(graph)
     for node in fixed:
         network.add_edge(_SOURCE, (node, 0), capacity=math.inf)
