@@ -105,6 +105,7 @@ def natively(machine: Any, function: Callable, *args: Any, **kwargs: Any) -> Any
     finally:
         sys.setprofile(None)
         reentry.remove()
+        _WATCHED.reentry = None  # it leads to all that the capture has seen
         if collects:
             gc.enable()
     if reentry.learn(seen.frame, seen.codes):
