@@ -25,7 +25,7 @@ from refcompiler.capture.marking.marked import (
     is_allowed,
 )
 from refcompiler.capture.models.registry import LATE, MODELS, OPERATION_MODELS, TRANSFORMING
-from refcompiler.capture.natively import answered, interpreting, is_quiet
+from refcompiler.capture.natively import answered, interpreting, is_quiet, natively
 from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES
 from refcompiler.capture.policy import (
     HIGHER_ORDER_MODULES,
@@ -54,6 +54,8 @@ from refcompiler.interpreter.registry import NATIVE_CODES, program_of
 _CONSUMING = frozenset(
     {list, tuple, set, frozenset, dict, collections.deque, collections.OrderedDict}
 )
+#: What chooses among the implementations of a function under ``functools.singledispatch``.
+_DISPATCH = functools.singledispatch(len).dispatch.__code__  # type: ignore[attr-defined]
 _ORIGINAL = "__refcompiler_original__"
 #: Where wrappers keep the Python function that they compile: ours, torch.compile's.
 _ORIGINALS = (_ORIGINAL, "_torchdynamo_orig_callable")
@@ -241,6 +243,13 @@ class Calls(Instances):
             raise Restart(self.steps, "c-function", why)
         return value
 
+    def call_dispatch(self, function: FunctionType, args: Sequence) -> Any:
+        """``dispatch`` of a function under ``functools.singledispatch``, which has a cache."""
+        (cls,) = [self.force(value) for value in args]
+        found = natively(self, function, cls)
+        self.guard("STATE", None, (functools.partial(_gives, function, found), (cls,), True))
+        return self.lazy(self.sources.constant(found, "implementation"), found)
+
     def wrapped_by(self, function: Any, source: Source | None) -> Any:
         wrapped = function.__wrapped__
         if source is not None:
@@ -284,6 +293,8 @@ class Calls(Instances):
             return call_numpy(self, function, args, kwargs)
         if package in SPEAKING_MODULES:
             raise Break("io", f"{module}.{function.__qualname__}")
+        if code is _DISPATCH and self.source_of(function) is not None:
+            return self.call_dispatch(function, args)
         marks = function.__dict__
         if marks:
             if marks.get(DISABLED):
