@@ -9,7 +9,16 @@ import time
 from benchmarks.harness import DOCUMENT, machine, refreshed, table
 
 # Each is a module of this package with `rows() -> list[Row]`, and a part of the document.
-SECTIONS = ("interpreter", "capture", "entry", "kernels", "kernels_serial", "compile_time")
+SECTIONS = (
+    "interpreter",
+    "capture",
+    "families",
+    "growth",
+    "entry",
+    "kernels",
+    "kernels_serial",
+    "compile_time",
+)
 
 
 def main() -> None:

@@ -33,6 +33,7 @@ class Row:
     rounds: int
     against: str  # what `theirs` is
     goal: float | None = None  # the ratio to stay below; None: for information
+    note: str = ""
 
 
 def compare(
@@ -159,10 +160,13 @@ def duration(seconds: float) -> str:
 
 
 def table(rows: Iterable[Row]) -> str:
-    """The rows as a markdown table."""
+    """The rows as a markdown table, with a column of notes where there are any."""
+    rows = list(rows)
+    noted = any(row.note for row in rows)
     lines = [
-        "| what | ours | theirs | against | ratio (quartiles) | goal | rounds |",
-        "|---|---|---|---|---|---|---|",
+        "| what | ours | theirs | against | ratio (quartiles) | goal | rounds |"
+        + " note |" * noted,
+        "|---|---|---|---|---|---|---|" + "---|" * noted,
     ]
     for row in rows:
         if row.goal is None:
@@ -172,6 +176,8 @@ def table(rows: Iterable[Row]) -> str:
         lines.append(
             f"| {row.name} | {duration(row.ours)} | {duration(row.theirs)} | {row.against} "
             f"| {row.ratio:.2f} ({row.low:.2f}-{row.high:.2f}) | {goal} | {row.rounds} |"
+            + f" {row.note} |"
+            * noted
         )
     return "\n".join(lines) + "\n"
 

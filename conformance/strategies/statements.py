@@ -14,6 +14,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from conformance.strategies.flow import (
+    CONTEXTS,
+    COROUTINES,
+    DTYPES,
+    EXCEPTIONS,
+    LOOPS,
+    RETURNS,
+)
+from conformance.strategies.objects import ARGUMENTS, MODULES, SHARED, SPECIAL
 from conformance.strategies.templates import (
     CLASSES,
     CONTAINERS,
@@ -27,7 +36,7 @@ from conformance.strategies.templates import (
 )
 
 NUMBERS = ("n", "SCALE", "STATE.n", "factor", "TABLE['k']", "x.shape[0]", "x.shape[1]", "2", "-1",
-           "len(ITEMS)", "x.dim()")  # fmt: skip
+           "len(ITEMS)", "x.dim()", "0.5", "NET.calls", "0", "STATE.scaled")  # fmt: skip
 CONDITIONS = ("n > 2", "SCALE > 2", "STATE.n > 1", "other is None", "x.shape[0] > 2", "x is y",
               "factor == 2", "'k' in TABLE", "len(LOG) > 3", "TRAINING", "x.requires_grad",
               "isinstance(other, torch.Tensor)", "torch.is_grad_enabled()")  # fmt: skip
@@ -46,7 +55,7 @@ WRITES = ("{m}.add_({k})", "{m}[0] = {v}", "{m}[0, 0] += {k}", "{v}.neg_()", "{m
 PYTHON = ("LOG.append({k})", "TABLE['k'] = TABLE['k'] + 1", "STATE.n += 1", "ITEMS.append({v})",
           "box = [{m}, {v}]\nbox[0].add_(1)\nbox.append(box[0])\nkept.append(box)",
           "kept.append({{'m': {m}, 'k': {k}}})", "kept.append(({s}, {k}))", "STATE.last = {v}",
-          "del ITEMS[1:]", "TABLE.update(new={k})", "kept.append(f'{{{k}}} {{{m}.dim()}}')",
+          "del ITEMS[1:]", "TABLE.update(new={k})", 'kept.append(f"{{{k}}} {{{m}.dim()}}")',
           "STATE.n, n = n, STATE.n", "kept.append([{m} * i for i in range(2)])",
           "kept.append(sorted(TABLE))", "kept.append({m} is {m})")  # fmt: skip
 RANDOM = ("{m} = torch.dropout({m}, 0.5, TRAINING)",
@@ -102,8 +111,49 @@ class State:
     def apply(self, t):
         return t * self.n + self.t
 
+    @property
+    def scaled(self):
+        return self.n * 2
+
+    @scaled.setter
+    def scaled(self, value):
+        self.n = value - 1
+
 
 STATE = State(1, torch.ones(()))
+
+
+class Guarded:
+    def __init__(self, name):
+        self.name = name
+
+    def __enter__(self):
+        LOG.append(("entered", self.name))
+        return self
+
+    def __exit__(self, kind, error, where):
+        LOG.append(kind and kind.__name__)
+        return kind is ValueError
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.full((), 2.0))
+        self.register_buffer("count", torch.zeros(()))
+        self.layers = torch.nn.ModuleList([torch.nn.ReLU(), torch.nn.Identity()])
+        self.factor = 2
+        self.calls = 1
+
+    def forward(self, t):
+        if self.training:
+            self.count.add_(1)
+        for layer in self.layers:
+            t = layer(t) * self.factor
+        return t + self.weight
+
+
+NET = Net()
 
 
 def helper(t, k):
@@ -224,6 +274,16 @@ FOCI: dict[str, tuple[str, ...]] = {
     "handlers": (*HANDLERS, *MATCHES),
     "errors": (*RAISING, *HANDLERS[:2]),
     "views": VIEWS,
+    "returns": RETURNS,
+    "iteration": LOOPS,
+    "modes": CONTEXTS,
+    "raising": EXCEPTIONS,
+    "coroutines": COROUTINES,
+    "dtypes": DTYPES,
+    "special methods": SPECIAL,
+    "modules": MODULES,
+    "arguments": ARGUMENTS,
+    "sharing": SHARED,
     "everything": (
         *BLOCKS,
         *BREAKS,
@@ -237,6 +297,16 @@ FOCI: dict[str, tuple[str, ...]] = {
         *MATCHES,
         *VIEWS,
         *PRINTS,
+        *RETURNS,
+        *LOOPS,
+        *CONTEXTS,
+        *EXCEPTIONS,
+        *COROUTINES,
+        *DTYPES,
+        *SPECIAL,
+        *MODULES,
+        *ARGUMENTS,
+        *SHARED,
     ),
 }
 

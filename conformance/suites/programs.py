@@ -25,8 +25,18 @@ CHANGES: dict[str, tuple[Step, ...]] = {
     "container": (Call("f(m, m2)"), Change("TABLE['k'] = 7\nITEMS.clear()"), Call("f(m, m2)")),
     "closure": (Call("f(m, m2)"), Change("model.change(3)"), Call("f(m, m2)")),
     "alias": (Call("f(m, m2)"), Call("f(m, m)"), Call("f(m2, m2[:])")),
+    "class": (
+        Call("f(m, m2)"), Call("f(m, m2, 2.0)"), Call("f(m, m2, True)"), Call("f(m, m2, None)"),
+        Call("f(m, m2, 'a')"),
+    ),
+    "argument": (
+        Call("f(m, m2, 2, [m, 1])"), Call("f(m, m2, 2, {'k': m2})"), Call("f(m, m2, other=ITEMS)"),
+        Call("f(m, m2, other=TABLE)"), Call("f(m, m2, other='text')"), Call("f(m, m2, other=2.5)"),
+    ),
+    "dtype": (Call("f(m, m2)"), Call("f(m.double(), m2.double())"), Call("f(m, m2.double())")),
+    "module": (Call("f(m, m2)"), Change("NET.factor = 3\nNET.eval()"), Call("f(m, m2)")),
     "grad mode": (Call("f(w, m2)"), Call("f(w, m2)", mode="no_grad"), Call("f(w, m2)")),
-}
+}  # fmt: skip
 
 
 def families(device: str) -> Iterator[Family]:
