@@ -468,6 +468,10 @@ class ShapeEnv:
     def set_real_tensor_prop_unbacked_vals(self, symbol: Any, value: Any) -> None:
         self.real_tensor_prop_unbacked_vals[symbol] = value
 
+    def _maybe_specialize_sym_int_with_hint(self, number: Any) -> Any:
+        """torch 2.11 and 2.12 ask it of the sizes of a fake with symbols of somebody else's."""
+        return number.node.require_hint() if type(number) in WRAPPERS.values() else number
+
     def cleanup(self) -> None:
         """torch asks it after a compilation; nothing is held that should not be."""
 

@@ -209,6 +209,18 @@ class BakesGlobals(BrokenFrontend):
         return call
 
 
+class BakesNumbers(BrokenFrontend):
+    """A program for some sizes keeps the first number that it was called with."""
+
+    def wrap(self, model):
+        kept = {}
+
+        def call(x, y, k):
+            return model(x, y, kept.setdefault(tuple(x.shape) + tuple(y.shape), k))
+
+        return call
+
+
 class RunsTwice(BrokenFrontend):
     """Side effects happen at capture and again at run time."""
 

@@ -1,9 +1,13 @@
 """The suites of programs catch compilers that lose what Python and aliasing promise."""
 
+from dataclasses import replace
+
 import pytest
 
+from conformance.case import Call, Program
 from conformance.compilers import Compiler, CompilerName, find
 from conformance.judge import judge
+from conformance.strategies.generate import examples
 from conformance.suites import SUITES
 from tests.cpu.conformance import broken
 
@@ -42,6 +46,37 @@ def test_a_broken_compiler_is_caught(frontend, suite, names, aspect):
     for case in cases:
         found = verdict(frontend, case)
         assert aspect in aspects(found), (case.id, found.findings)
+
+
+NUMBERED = """
+def made(rows, columns):
+    return (torch.arange(rows * columns).to(torch.get_default_dtype())).reshape(rows, columns)
+
+def program(x, y, k):
+    return x * k + x.shape[0], y[:k]
+"""
+
+
+def test_sizes_and_numbers_that_are_baked_in_are_caught():
+    drawn = examples(SUITES["shapes"].families("cpu").__next__().strategy, 1, "seed")[0]
+    calls = [Call(f"f(made(3, 4), made(4, 3), {k})") for k in (2, 3)]
+    case = replace(drawn, program=Program(f"import torch\n{NUMBERED}"), history=tuple(calls))
+    assert "values" in aspects(verdict(broken.BakesNumbers, case))
+    assert judge(case, find(CompilerName("eager"))).conforms
+
+
+@pytest.mark.parametrize("frontend", ["refcompiler", "torch"])
+def test_generated_programs_about_sizes(frontend):
+    """A small sample; ``refcompiler conform --suite shapes`` draws more."""
+    compiler, count = find(CompilerName("eager", frontend)), 0
+    families = list(SUITES["shapes"].families("cpu"))[:: 9 if frontend == "torch" else 4]
+    for family in families:
+        for case in examples(family.strategy, 1, f"sample/{family.subject}/{family.variant}"):
+            found = judge(case, compiler)
+            assert found.conforms, (case.id, found.findings, case.program.source)
+            assert found.comparisons > 20
+            count += 1
+    assert count == len(families)
 
 
 def test_one_that_is_right_is_not():

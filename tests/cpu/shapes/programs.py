@@ -12,6 +12,15 @@ import refcompiler
 from refcompiler.shapes.node import SYMBOLS
 
 
+def torchs_aot(graph: Any, inputs: list[Any]) -> Any:
+    """torch's own AOT autograd, which knows no symbols but torch's."""
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.aot_autograd import make_boxed_func
+
+    run = aot_autograd(fw_compiler=lambda graph, inputs: make_boxed_func(graph.forward))
+    return run(graph, inputs)
+
+
 def see(value: Any) -> Any:
     """All that a user can tell of a result; no symbol may be in it."""
     assert type(value) not in SYMBOLS, value

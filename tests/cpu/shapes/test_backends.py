@@ -12,7 +12,7 @@ from torch.fx.experimental.sym_node import SymNode
 import fastpath
 import refcompiler
 from refcompiler.shapes import ShapeEnv
-from tests.cpu.shapes.programs import compare
+from tests.cpu.shapes.programs import compare, torchs_aot
 
 SIZES = (6, 5, 9, 20)  # no other dimension has the size of the first
 
@@ -41,7 +41,7 @@ def _prints(graph: Any, inputs: list[Any]) -> Any:
     return graph.forward
 
 
-_BACKENDS = ["eager", "reference", "fastpath", "aot_eager", "aot_eager_decomp_partition", _prints]
+_BACKENDS = ["eager", "reference", "fastpath", "aot_eager", torchs_aot, _prints]
 
 
 @pytest.mark.parametrize("backend", _BACKENDS)
@@ -56,8 +56,8 @@ def test_one_capture(backend: Any) -> None:
     assert count == 3 * len(SIZES) and refcompiler.counters()["captures"] == 1
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def test_gradients_and_floats(backend: str) -> None:
+@pytest.mark.parametrize("backend", [torchs_aot, "inductor"])
+def test_gradients_and_floats(backend: Any) -> None:
     """One compilation of torch's has views, a product, a float and a backward pass."""
     weight = torch.randn((), requires_grad=True)
 
@@ -77,8 +77,8 @@ def test_gradients_and_floats(backend: str) -> None:
     assert count == 3 * len(SIZES) and refcompiler.counters()["captures"] == 1
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
-def test_sizes_that_depend_on_data(backend: str) -> None:
+@pytest.mark.parametrize("backend", [torchs_aot, "fastpath"])
+def test_sizes_that_depend_on_data(backend: Any) -> None:
     def function(x: Any) -> Any:
         n = (x > 0).sum().item()
         torch._check(n >= 0)
@@ -111,8 +111,8 @@ def test_a_float_that_torchs_compiler_decides_by_is_specialised(caplog: Any) -> 
     assert "floats are specialised" in caplog.text and "no numbers" in caplog.text
 
 
-@pytest.mark.parametrize("backend", ["eager", "fastpath", "aot_eager"])
-def test_sizes_that_are_not_to_be_known(backend: str) -> None:
+@pytest.mark.parametrize("backend", ["eager", "fastpath", torchs_aot])
+def test_sizes_that_are_not_to_be_known(backend: Any) -> None:
     compiled = refcompiler.compile(lambda x: x * 2 + len(x), backend=backend)
     for s in (5, 1, 0, 7):
         x = torch.ones(s, 3)

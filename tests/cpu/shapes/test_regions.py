@@ -12,6 +12,7 @@ from torch._higher_order_ops.scan import scan
 from torch.utils.checkpoint import checkpoint
 
 import refcompiler
+from tests.cpu.shapes.programs import torchs_aot
 
 SIZES = (6, 5, 9)
 WEIGHT = torch.randn(4, 4, requires_grad=True)
@@ -115,9 +116,9 @@ def result_and_gradient(function: Callable, x: Any) -> Any:
     return found, WEIGHT.grad
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("backend", ["eager", torchs_aot])
 @pytest.mark.parametrize("name", REGIONS)
-def test_one_program_for_all_sizes(name: str, backend: str, monkeypatch: Any) -> None:
+def test_one_program_for_all_sizes(name: str, backend: Any) -> None:
     function = REGIONS[name]
     compiled = refcompiler.compile(function, backend=backend, dynamic=True, fullgraph=True)
     count = 0

@@ -10,7 +10,7 @@ from conformance.suites import SUITES
 from conformance.suites.breaks import count, with_breaks
 
 LISTED = [f for name in ("python", "mutation") for f in SUITES[name].families("cpu") if f.cases]
-GENERATED = [f for name in ("programs", "mutation") for f in SUITES[name].families("cpu")]
+GENERATED = [f for name in ("programs", "mutation", "shapes") for f in SUITES[name].families("cpu")]
 DRAWN = [f for f in GENERATED if not f.cases]
 
 
