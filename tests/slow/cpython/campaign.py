@@ -1,5 +1,7 @@
 """The files of the campaign."""
 
+import sys
+
 LANGUAGE = """
     test_asyncgen test_augassign test_baseexception test_binop test_bool test_builtin test_call
     test_class test_code test_compare test_compile test_contextlib test_contextlib_async
@@ -34,6 +36,13 @@ LIBRARY = """
     test_threading_local test_timeit test_tuple test_unicode test_unittest test_urlparse
     test_userdict test_userlist test_userstring test_uuid test_warnings test_weakset
 """.split()
+
+#: By their new names: the first Python that has each, and the old name.
+RENAMED = {"test_str": ((3, 13), "test_unicode")}
+
+for _name, (_first, _old) in RENAMED.items():
+    if sys.version_info >= _first:
+        LIBRARY[LIBRARY.index(_old)] = _name
 
 FILES = LANGUAGE + LIBRARY
 
