@@ -164,6 +164,7 @@ class Symbolic(Calls):
         self.views: dict[int, Any] = {}  # iterators from outside that were advanced
         self.activations: list[Activation] = []
         self.handed_over = []
+        self.told = None
         self.contexts = Contexts(self)
         self.own_classes = {Array: 0, ArrayMethod: 0}
         self.own_attributes = {}
@@ -285,6 +286,8 @@ class Symbolic(Calls):
             if not any(catches(frame, error) for frame in self._frames()):
                 self.surprise = error
                 context = f"{type(error).__name__}: {error}"
+                if self.told is not None:  # what eager does instead may raise nothing
+                    raise Restart(self.told, "exception-escapes", context) from error
                 if f is not self.frame:  # a return, whose instruction cannot run again
                     raise Restart(self.steps, "exception-escapes", context) from error
                 raise Break("exception-escapes", context) from error

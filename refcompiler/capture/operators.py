@@ -87,6 +87,7 @@ class Operators(Assignment):
 
     nested: int  # how many calls run within the instruction
     handed_over: list[Delegate]
+    told: int | None  # the step at which the program heard that it is compiled
     insides: dict[int, Any]  # what stands for the contents of objects from outside
 
     def method_of(self, cls: type, name: str) -> Any:

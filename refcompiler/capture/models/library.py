@@ -33,7 +33,11 @@ _UNEXPLAINED = (
 @model(torch.compiler.is_compiling)
 def _is_compiling(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
     """``nn.Module`` leaves out hooks with ``always_call`` where it takes itself to be compiled."""
-    return frame.code is not _MODULE_CALL
+    if frame.code is _MODULE_CALL:
+        return False
+    if m.told is None:
+        m.told = m.steps
+    return True
 
 
 @model(symbolic_shapes.expect_true)

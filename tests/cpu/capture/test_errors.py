@@ -326,6 +326,23 @@ def test_a_backend_that_is_given_a_copy_of_the_graph_may_run_it() -> None:
     assert x.tolist() == [9.0] * 4 and log == ["before"] * 3
 
 
+def test_what_fails_only_when_it_is_compiled_runs_as_in_eager() -> None:
+    refcompiler.reset()
+
+    def f(x):
+        y = x * 2
+        mask = None
+        if not torch.compiler.is_compiling():
+            mask = y + 1
+        return y + mask
+
+    compiled = refcompiler.compile(f, backend="eager")
+    for number in (1.0, 2.0):
+        x = torch.full((3,), number)
+        assert torch.equal(compiled(x), f(x))
+    assert refcompiler.counters()["breaks"] == 1
+
+
 def test_a_compiled_graph_that_has_written_is_not_run_again() -> None:
     @register_backend(name="writing_tests")
     def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
