@@ -289,9 +289,14 @@ def _trace(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) ->
 
 def _breakpoint(machine: Any, frame: Frame, function: Any, args: Any, kwargs: Any) -> Any:
     """``breakpoint()``: the hook is interpreted, as is what it sets a trace function for."""
-    if function is breakpoint and sys.breakpointhook is not sys.__breakpointhook__:
-        return machine.call(frame, sys.breakpointhook, args, kwargs)
+    hook = getattr(sys, "breakpointhook", None) if function is breakpoint else function
+    if hook is None:
+        return machine.natively(frame, function, args, kwargs)  # which complains
+    if hook is not sys.__breakpointhook__:
+        return machine.call(frame, hook, args, kwargs)
     named = "" if sys.flags.ignore_environment else os.environ.get("PYTHONBREAKPOINT", "")
+    if named.startswith("."):  # relative to nothing, which CPython warns of
+        return machine.natively(frame, function, args, kwargs)
     place, _, name = (named or "pdb.set_trace").rpartition(".")
     try:
         hook = getattr(importlib.import_module(place or "builtins"), name)

@@ -93,6 +93,20 @@ def test_another_hook_for_debuggers_is_called(monkeypatch: pytest.MonkeyPatch) -
     assert interpret(debugged) == "hook"
     monkeypatch.setattr(sys, "breakpointhook", lambda: "own")
     assert interpret(debugged) == "own"
+    monkeypatch.delattr(sys, "breakpointhook")
+    assert str(interpret(debugged)) == str(debugged()) == "lost sys.breakpointhook"
+
+
+@pytest.mark.parametrize(
+    "name", [".", ".int", ".a.b", "nowhere.int", "int.", "no.such.thing", "nope"]
+)
+def test_a_hook_for_debuggers_that_is_not_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "breakpointhook", sys.__breakpointhook__)
+    monkeypatch.setenv("PYTHONBREAKPOINT", name)
+    with pytest.warns(RuntimeWarning, match="^Ignoring unimportable") as seen:
+        assert interpret(debugged) is debugged() is None
+    assert len({str(warning.message) for warning in seen}) == 1
+    assert len(seen) == 2
 
 
 def answers() -> str:
