@@ -51,9 +51,17 @@ def arranged(guards: Sequence[Guard], uses: dict[Source, int]) -> Arrangement:
         if guard.kind == "AMBIENT":
             ambient = guard.expected
         else:
-            (arguments if _is_argument(guard.source) else others).append(guard)
+            (arguments if _asks_arguments(guard) else others).append(guard)
     looped, single = _tensors(others)
     return Arrangement(ambient, arguments, list(_by_namespace(single, uses)), looped)
+
+
+def _asks_arguments(guard: Guard) -> bool:
+    """It is about arguments of the call alone."""
+    sources: list[Source | None] = [guard.source]
+    if _is_argument(guard.source):
+        guard.wanted(sources.append)
+    return all(map(_is_argument, sources))
 
 
 def _is_argument(source: Source | None) -> bool:
