@@ -258,7 +258,6 @@ CALLING = frozenset(
     """
     sorted sort map filter min max accumulate starmap takewhile dropwhile filterfalse groupby
     nlargest nsmallest merge sub subn bisect bisect_left bisect_right insort iter cmp_to_key
-    _lru_cache_wrapper
     """.split()
 )
 

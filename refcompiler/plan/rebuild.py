@@ -243,8 +243,10 @@ class Rebuilder(Objects, Iterators):
         if kind is type(Token.MISSING):
             return constant(value)
         if kind is CACHE and not value.cache_info().currsize:
-            made = f"{constant(functools.lru_cache)}(**{constant(value.cache_parameters())})"
-            return self.instance(value, f"{made}({self.expression(value.__wrapped__)})")
+            original = self.machine.callback_of
+            (of,) = [original[id(p)] for p in gc.get_referents(value) if id(p) in original]
+            made = f"{constant(functools.lru_cache)}(**{constant(_parameters(value))})"
+            return self.instance(value, f"{made}({self.expression(of)})")
         if kind is types.SimpleNamespace:
             return self.instance(value, f"{constant(kind)}()")
         if (
@@ -352,6 +354,12 @@ class Rebuilder(Objects, Iterators):
             if type(item) not in _MADE_WITH_CLASSES:
                 self.lines.append(f"{setter}({name}, {key!r}, {self.expression(item)})")
         return name
+
+
+def _parameters(cache: Any) -> dict[str, Any]:
+    """What ``functools.lru_cache`` was given; it tells the wrapper last of all."""
+    typed = getattr(cache, "cache_parameters", dict)().get("typed", False)
+    return {"maxsize": cache.cache_info().maxsize, "typed": typed}
 
 
 def _is_importable(function: FunctionType) -> bool:

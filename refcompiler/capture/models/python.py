@@ -414,6 +414,16 @@ def _reduce(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     return total
 
 
+@model(functools._lru_cache_wrapper)
+def _cache(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """A cache in front of a function that is interpreted when it is called."""
+    function, *rest = map(m.force, args)
+    made = functools._lru_cache_wrapper(m.pass_native(function, False, True), *rest)
+    m.recorder.keep.append(made)
+    m.made.setdefault(type(made), m.steps)
+    return made
+
+
 @model(repr)
 def _repr(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> str:
     return m.convert(args[0], 2)
