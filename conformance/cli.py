@@ -15,7 +15,7 @@ from conformance import runner
 from conformance.pool import CannotRun
 from conformance.report import Result, as_text
 from conformance.report import write as writing
-from conformance.suites import SUITES
+from conformance.suites import SUITES, default_names
 from refcompiler.stepper.command import step
 from specs.version import VERSION
 
@@ -43,7 +43,8 @@ def main() -> None:
     "suites",
     multiple=True,
     metavar="NAME",
-    help=f"A suite to run; may be repeated. Default: all ({', '.join(SUITES.names())}).",
+    help=f"A suite to run; may be repeated: {', '.join(SUITES.names())}. "
+    f"Default: {', '.join(default_names())}.",
 )
 @click.option(
     "--only",

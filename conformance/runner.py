@@ -20,7 +20,7 @@ from conformance.report.results import Report, Result
 from conformance.repro import SIGNATURE, Origin, file_name, script
 from conformance.shrink import Budget, Shrinker
 from conformance.strategies.generate import examples
-from conformance.suites import SUITES, Family
+from conformance.suites import SUITES, Family, default_names
 from conformance.worker import Hello, Ready
 from conformance.xfails import Expectation
 
@@ -170,7 +170,7 @@ class Run:
         return self._report(time.monotonic() - start, stopped)
 
     def _families(self) -> list[Family]:
-        names = self.settings.suites or tuple(SUITES.names())
+        names = self.settings.suites or default_names()
         for name in names:
             if name not in SUITES:
                 raise CannotRun(
@@ -322,7 +322,7 @@ class Run:
             compiler=settings.backend,
             frontend=settings.frontend,
             settings={
-                "suites": ", ".join(settings.suites or SUITES.names()),
+                "suites": ", ".join(settings.suites or default_names()),
                 "device": settings.device,
                 "examples": str(settings.max_examples),
                 "seed": str(settings.seed),

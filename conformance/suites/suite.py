@@ -26,8 +26,12 @@ class Family:
 
 @dataclass(frozen=True)
 class Suite:
-    """``families(device)`` yields what there is to run; ``doc`` is a line for people."""
+    """``families(device)`` yields what there is to run; ``doc`` is a line for people.
+
+    ``default``: it is part of a run that names no suite.
+    """
 
     name: str
     doc: str
     families: Callable[[str], Iterator[Family]]
+    default: bool = True
