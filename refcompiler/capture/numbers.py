@@ -17,7 +17,7 @@ from torch.utils._sympy import functions as F
 
 from refcompiler.capture.signals import Break
 from refcompiler.shapes.node import SYMBOLS
-from refcompiler.shapes.operations import FLOAT, FloorQuotient, FloorRemainder
+from refcompiler.shapes.operations import FLOAT, FloorQuotient, FloorRemainder, Larger, Smaller
 
 _FUNCTIONS: dict[Any, Callable] = {
     sympy.Add: operator.add,
@@ -36,6 +36,8 @@ _FUNCTIONS: dict[Any, Callable] = {
     F.RShift: operator.rshift,
     F.Max: torch.sym_max,
     F.Min: torch.sym_min,
+    Larger: torch.sym_max,
+    Smaller: torch.sym_min,
     F.ToFloat: torch.sym_float,
     F.TruncToInt: torch.sym_int,
     F.FloorToInt: math.floor,

@@ -9,6 +9,7 @@ from typing import Any
 
 import sympy
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.utils._sympy import functions as F
 
 from refcompiler.shapes.node import WRAPPERS, Node
 from refcompiler.shapes.operations import (
@@ -19,12 +20,15 @@ from refcompiler.shapes.operations import (
     UNARY,
     FloorQuotient,
     FloorRemainder,
+    Larger,
+    Smaller,
 )
 from refcompiler.shapes.ranges import ALL, INF, Knowledge, Range
 from refcompiler.shapes.relations import Assertion, Relation
 from refcompiler.shapes.text import compiled
 
 _DIVIDES = frozenset("mod int_floordiv floordiv int_truediv float_truediv".split())
+_EXTREMES = (F.Max, F.Min, Larger, Smaller)
 _SHIFTS = frozenset(("lshift", "rshift"))
 
 
@@ -179,11 +183,17 @@ class ShapeEnv:
         if name in ("int_floordiv", "floordiv") and not floats:
             if self.knowledge.range_of(right).low <= 0:
                 build = FloorQuotient
+        if name in ("sym_min", "sym_max") and not floats:
+            known = self.knowledge.decide(sympy.Ge(left, right))
+            if known is not None:
+                return a if known is (name == "sym_max") else b
+            if left.has(*_EXTREMES) or right.has(*_EXTREMES):
+                build = Larger if name == "sym_max" else Smaller
         if name == "mod" and not floats:
             if self.knowledge.range_of(right).low <= 0:
                 build = FloorRemainder
             elif self.knowledge.range_of(left).low >= 0:
-                build = _positive_mod
+                build = F.Mod
         return self.node(build(left, right), gives, hint)
 
     def _check_operand(self, name: str, b: Node) -> None:
@@ -474,12 +484,6 @@ class ShapeEnv:
 
     def cleanup(self) -> None:
         """torch asks it after a compilation; nothing is held that should not be."""
-
-
-def _positive_mod(a: Any, b: Any) -> Any:
-    from torch.utils._sympy.functions import Mod
-
-    return Mod(a, b)
 
 
 def _finite(value: Any) -> float:

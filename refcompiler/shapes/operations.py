@@ -87,6 +87,30 @@ class FloorRemainder(sympy.Function):
         return None
 
 
+class Larger(sympy.Function):
+    """``max(a, b)`` of what has a minimum in it: torch's ``Max`` merges the two wrongly."""
+
+    is_integer = True
+    nargs = (2,)
+    _torch_handler_name = "maximum"
+
+    @classmethod
+    def eval(cls, a: Any, b: Any) -> Any:
+        return sympy.Integer(max(int(a), int(b))) if a.is_Integer and b.is_Integer else None
+
+
+class Smaller(sympy.Function):
+    """``min(a, b)`` of what has a maximum in it; see :class:`Larger`."""
+
+    is_integer = True
+    nargs = (2,)
+    _torch_handler_name = "minimum"
+
+    @classmethod
+    def eval(cls, a: Any, b: Any) -> Any:
+        return sympy.Integer(min(int(a), int(b))) if a.is_Integer and b.is_Integer else None
+
+
 BINARY: dict[str, Operation] = {
     "add": Operation(operator.add, sympy.Add, SAME),
     "sub": Operation(operator.sub, lambda a, b: sympy.Add(a, sympy.Mul(-1, b)), SAME),

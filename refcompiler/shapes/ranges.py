@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import sympy
 from torch.utils._sympy import functions as F
 
+from refcompiler.shapes.operations import Larger, Smaller
+
 INF = math.inf
 
 
@@ -109,9 +111,9 @@ def _bounds(expression: Any, ranges: Ranges, memo: dict[Any, Range]) -> Range:
             high = parts[1].high - 1
             return Range(0, min(high, parts[0].high) if parts[0].low >= 0 else high)
         return ALL
-    if kind in (F.Max, sympy.Max):
+    if kind in (F.Max, sympy.Max, Larger):
         return Range(max(p.low for p in parts), max(p.high for p in parts))
-    if kind in (F.Min, sympy.Min):
+    if kind in (F.Min, sympy.Min, Smaller):
         return Range(min(p.low for p in parts), min(p.high for p in parts))
     if kind is sympy.Abs:
         (part,) = parts

@@ -10,7 +10,7 @@ from typing import Any
 import sympy
 from torch.utils._sympy import functions as F
 
-from refcompiler.shapes.operations import FLOAT, FloorQuotient, FloorRemainder
+from refcompiler.shapes.operations import FLOAT, FloorQuotient, FloorRemainder, Larger, Smaller
 
 
 def is_dense(*numbers: int) -> bool:
@@ -75,6 +75,8 @@ _INFIX: dict[Any, str] = {
 _CALLS: dict[Any, Callable] = {
     F.Max: max,
     F.Min: min,
+    Larger: max,
+    Smaller: min,
     sympy.Max: max,
     sympy.Min: min,
     sympy.Abs: abs,

@@ -102,7 +102,7 @@ ONCE: dict[str, Callable[[Any], Any]] = {
     ),
     "containers": lambda x: (
         [(i, n) for i, n in enumerate(x.shape)], {i: x.shape[i] for i in range(2)},
-        list(zip(x.shape, x.stride())), list(map(float, x.shape)),
+        list(zip(x.shape, x.stride())), list(map(abs, x.shape)),
         functools.reduce(lambda a, b: a * b, x.shape, 1), [*x.shape, 1], (x.shape[0],) * 2,
     ),
     "tensors of numbers": lambda x: (

@@ -6,8 +6,9 @@ import pytest
 
 from tests.cpu.shapes import fuzz
 
-#: Seeds that once failed: torch's ``FloorDiv`` and ``PythonMod`` of negative divisors.
-ONCE_WRONG = (13, 161, 4449)
+#: Seeds that once failed: torch's ``FloorDiv`` and ``PythonMod`` of negative divisors, and its
+#: ``Min`` of a ``Max``.
+ONCE_WRONG = (13, 161, 4449, 5018)
 
 
 @pytest.mark.parametrize("block", range(4))
