@@ -297,10 +297,10 @@ def _breakpoint(machine: Any, frame: Frame, function: Any, args: Any, kwargs: An
     named = "" if sys.flags.ignore_environment else os.environ.get("PYTHONBREAKPOINT", "")
     if named.startswith("."):  # relative to nothing, which CPython warns of
         return machine.natively(frame, function, args, kwargs)
-    place, _, name = (named or "pdb.set_trace").rpartition(".")
+    place, dot, name = (named or "pdb.set_trace").rpartition(".")
     try:
-        hook = getattr(importlib.import_module(place or "builtins"), name)
-    except (ImportError, AttributeError):  # there is none ("0"), or CPython says what is wrong
+        hook = getattr(importlib.import_module(place if dot else "builtins"), name)
+    except Exception:  # there is none ("0"), or CPython says what is wrong
         return machine.natively(frame, function, args, kwargs)
     return machine.call(frame, hook, args, kwargs)
 

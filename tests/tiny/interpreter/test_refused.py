@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import re
 import sys
 import threading
 from types import FunctionType
@@ -91,6 +92,12 @@ def test_another_hook_for_debuggers_is_called(monkeypatch: pytest.MonkeyPatch) -
     assert interpret(debugged) is None
     monkeypatch.setenv("PYTHONBREAKPOINT", f"{__name__}.answers")
     assert interpret(debugged) == "hook"
+    for wrong in (".int", "no_such_module.f", f"{__name__}.nothing"):
+        monkeypatch.setenv("PYTHONBREAKPOINT", wrong)
+        with pytest.warns(
+            RuntimeWarning, match=re.escape(f'Ignoring unimportable $PYTHONBREAKPOINT: "{wrong}"')
+        ):
+            assert interpret(debugged) is None
     monkeypatch.setattr(sys, "breakpointhook", lambda: "own")
     assert interpret(debugged) == "own"
     monkeypatch.delattr(sys, "breakpointhook")
