@@ -157,7 +157,7 @@ def traces_a_thread() -> list:
         thread.start()
         thread.join()
     finally:
-        threading.settrace(old)  # type: ignore[arg-type]
+        threading.settrace(old)
     return [event for event in seen if "work" in event]
 
 
