@@ -105,5 +105,3 @@ def _annotate(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     made = contextlib.nullcontext()
     m.recorder.keep.append(made)
     return made
-
-
