@@ -55,7 +55,7 @@ _CONSUMING = frozenset(
     {list, tuple, set, frozenset, dict, collections.deque, collections.OrderedDict}
 )
 #: What chooses among the implementations of a function under ``functools.singledispatch``.
-_DISPATCH = functools.singledispatch(len).dispatch.__code__  # type: ignore[attr-defined]
+_DISPATCH = functools.singledispatch(len).dispatch.__code__
 _ORIGINAL = "__refcompiler_original__"
 #: Where wrappers keep the Python function that they compile: ours, torch.compile's.
 _ORIGINALS = (_ORIGINAL, "_torchdynamo_orig_callable")

@@ -358,8 +358,8 @@ class Rebuilder(Objects, Iterators):
 
 def _parameters(cache: Any) -> dict[str, Any]:
     """What ``functools.lru_cache`` was given; it tells the wrapper last of all."""
-    typed = getattr(cache, "cache_parameters", dict)().get("typed", False)
-    return {"maxsize": cache.cache_info().maxsize, "typed": typed}
+    told: Any = getattr(cache, "cache_parameters", dict)()
+    return {"maxsize": cache.cache_info().maxsize, "typed": told.get("typed", False)}
 
 
 def _is_importable(function: FunctionType) -> bool:

@@ -418,7 +418,8 @@ def _reduce(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 def _cache(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     """A cache in front of a function that is interpreted when it is called."""
     function, *rest = map(m.force, args)
-    made = functools._lru_cache_wrapper(m.pass_native(function, False, True), *rest)
+    make: Any = functools._lru_cache_wrapper
+    made = make(m.pass_native(function, False, True), *rest)
     m.recorder.keep.append(made)
     m.made.setdefault(type(made), m.steps)
     return made

@@ -208,7 +208,7 @@ def lru_cache():
     return lambda x: x * square(3) + square(3)
 
 
-@cases(graphs=0, fallbacks=1)  # keeps weak references
+@cases()
 def singledispatch():
     @functools.singledispatch
     def show(v):
