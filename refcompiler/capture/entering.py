@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from refcompiler.bytecode.decode import Program
+from refcompiler.capture.arithmetic import CLASSES
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.values import Resume
 from refcompiler.interpreter import helpers
@@ -233,6 +234,27 @@ _collecting("UNPACK_EX", helpers.collect)
 _collecting("LIST_EXTEND", helpers.collect, sizes=True)
 _collecting("SET_UPDATE", helpers.collect)
 _call_ex = HANDLERS["CALL_FUNCTION_EX"]
+
+
+_match_class = HANDLERS["MATCH_CLASS"]
+
+
+@enters("MATCH_CLASS")
+def match_class(m: Any, f: Frame, count: int) -> None:
+    """A symbol is matched as the number that it stands for."""
+    s = f.stack
+    s[-3] = subject = m.force(s[-3])
+    own, cls = CLASSES.get(type(subject)), m.force(s[-2])
+    if own is None or not issubclass(type(cls), type):
+        _match_class(m, f, count)
+        return
+    matches = issubclass(own, cls)
+    if matches and (m.force(s[-1]) or count > (cls is own)):  # more than the number is asked for
+        s[-3] = m.sizes.plain(subject)
+        _match_class(m, f, count)
+        return
+    del s[-3:]
+    s.append((subject,) * count if matches else None)
 
 
 @enters("CALL_FUNCTION_EX")

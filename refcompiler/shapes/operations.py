@@ -147,7 +147,6 @@ def _opaque(name: str, meaning: Callable[[float, float], float]) -> Any:
 
     class Rounded(sympy.Function):
         is_real = True
-        is_integer = False
         _torch_handler_name = name
 
         @classmethod

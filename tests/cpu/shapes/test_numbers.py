@@ -54,6 +54,24 @@ def _written(x: Any) -> Any:
     return y
 
 
+def _matched(x: Any) -> list[Any]:
+    found = []
+    for value in (x.shape[0], x.shape[0] / 2, x.shape[0] > 1):
+        match value:
+            case bool(b):
+                found.append(("bool", b))
+            case int(n) if n > 0:
+                found.append(("int", n))
+            case float():
+                found.append("float")
+        match {"n": value}:
+            case {"n": str() | None}:
+                found.append("none")
+            case {"n": object()}:
+                found.append("any")
+    return found
+
+
 def _matrix(s: int) -> tuple:
     return (torch.arange(s * (s + 3)).float().reshape(s, s + 3),)
 
@@ -110,6 +128,7 @@ ONCE: dict[str, Callable[[Any], Any]] = {
         torch.tensor(x.shape[0] / 2), torch.tensor([x.shape[0], 1.5]),
         torch.tensor(x.shape[0], dtype=torch.float64), torch.scalar_tensor(x.shape[0]),
     ),
+    "patterns": _matched,
     "writes": _written,
     "checks": _checks,
     "torch's functions": lambda x: (
