@@ -29,7 +29,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.slow.cpython", description=__doc__)
     parser.add_argument("files", nargs="*", help="names like test_grammar (none: the campaign)")
     parser.add_argument("-k", default="", metavar="TEXT", help="only methods with TEXT in their id")
-    parser.add_argument("--limit", type=float, default=120.0, help="seconds for each method")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds for each method")
     parser.add_argument(
         "--file-limit", type=float, default=3600.0, help="seconds for each of a file's two runs"
     )
