@@ -137,7 +137,10 @@ def _as_python_shows_it() -> Any:
     except SystemExit:
         raise
     except BaseException as error:
-        sys.stdout.flush()
+        try:
+            sys.stdout.flush()
+        except (OSError, ValueError):  # nobody reads on, or it is closed
+            _no_more_output()
         entry = user_part(error.__traceback__)
         while entry is not None and entry.tb_frame.f_globals.get("__name__") in _OURS:
             entry = entry.tb_next
