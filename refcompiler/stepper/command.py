@@ -91,7 +91,13 @@ def step(
         return
     except UnsupportedError as error:
         _refuse(str(error))
-    click.echo(_ending(target, found, machine.steps))
+    try:
+        print(_ending(target, found, machine.steps), flush=True)
+    except BrokenPipeError:
+        raise
+    except (OSError, ValueError) as error:
+        _no_more_output()
+        _refuse(f"the trace cannot be written: {error}")
 
 
 def _ending(target: str, found: Any, steps: int) -> str:
