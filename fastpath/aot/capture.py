@@ -17,8 +17,8 @@ from fastpath.aot.decompositions import TABLE
 from fastpath.aot.inputs import check, fake_like
 from fastpath.aot.observe import Observation, observe
 from refcompiler.aot.inputs import Runner, Unsupported, lifted_tensors
-from refcompiler.fakes import EagerFakeMode
-from refcompiler.overlap import overlaps_itself, writes, written
+from refcompiler.fakes.mode import EagerFakeMode
+from refcompiler.fakes.overlap import overlaps_itself, writes, written
 
 
 @dataclass

@@ -17,7 +17,7 @@ from refcompiler.aot.overlap import disjoint
 from refcompiler.aot.partition import default_partition
 from refcompiler.aot.sizes import compile_for_sizes, number_inputs
 from refcompiler.aot.wrapper import Wrapper
-from refcompiler.fakes import EagerFakeMode
+from refcompiler.fakes.mode import EagerFakeMode
 
 Compiler = Callable[[GraphModule, list[Any]], Callable[..., Any]]
 

@@ -37,7 +37,7 @@ from refcompiler.capture.policy import (
     operation_name,
 )
 from refcompiler.capture.signals import Break
-from refcompiler.fakes import EagerFakeMode
+from refcompiler.fakes.mode import EagerFakeMode
 from refcompiler.guards.kinds import METADATA as UNGUARDED
 from refcompiler.guards.kinds import metadata
 from refcompiler.shapes import ShapeEnv

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from conformance.strategies.arguments import arguments
 from conformance.strategies.tensors import Drawing
 from conformance.suites.operators import source
-from refcompiler import fake_results
-from refcompiler.fakes import EagerFakeMode
+from refcompiler.fakes import results as fake_results
+from refcompiler.fakes.mode import EagerFakeMode
 from specs.operators import OPERATORS, Operator
 from tests.cpu.specs.test_strides import laid_out
 
@@ -67,7 +67,7 @@ def compare(program: Callable, tensors: list[torch.Tensor]) -> int:
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("refcompiler.fakes.recall", counted)
+        patch.setattr("refcompiler.fakes.mode.recall", counted)
         for _ in range(2):
             assert outcome(program, tensors, remembers=True) == wanted
     return recalled

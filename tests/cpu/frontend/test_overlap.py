@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import refcompiler
-from refcompiler.fakes import EagerFakeMode
+from refcompiler.fakes.mode import EagerFakeMode
 
 
 def row_added(x):

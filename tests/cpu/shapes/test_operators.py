@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from refcompiler.fake_symbolic import by_symbolic_rule
-from refcompiler.fakes import EagerFakeMode
+from refcompiler.fakes.mode import EagerFakeMode
+from refcompiler.fakes.symbolic import by_symbolic_rule
 from refcompiler.shapes import ShapeEnv
 from refcompiler.shapes.composites import python_composites
 from refcompiler.shapes.text import compiled

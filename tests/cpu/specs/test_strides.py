@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from conformance.strategies.arguments import arguments
 from conformance.strategies.tensors import Drawing
 from conformance.suites.operators import source
-from refcompiler.fakes import EagerFakeMode
+from refcompiler.fakes.mode import EagerFakeMode
 from specs import strides
 from specs.operators import OPERATORS, Operator
 

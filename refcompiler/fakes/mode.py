@@ -15,10 +15,10 @@ import torch
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from refcompiler.fake_results import ask, blank, keep, recall
-from refcompiler.fake_rules import by_rule
-from refcompiler.fake_symbolic import by_symbolic_rule
-from refcompiler.overlap import refuse_overlap, writes
+from refcompiler.fakes.overlap import refuse_overlap, writes
+from refcompiler.fakes.results import ask, blank, keep, recall
+from refcompiler.fakes.rules import by_rule
+from refcompiler.fakes.symbolic import by_symbolic_rule
 from specs import strides
 from specs.operators import OPERATORS, Operator
 

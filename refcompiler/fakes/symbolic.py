@@ -1,6 +1,6 @@
 """Fake results of common operators on symbolic sizes, by rules that decide nothing.
 
-As :mod:`refcompiler.fake_rules`: a rule answers for arguments that are plainly right, whatever the
+As :mod:`refcompiler.fakes.rules`: a rule answers for arguments that are plainly right, whatever the
 symbols are, and with None for all else. So no rule records a relation between sizes.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from refcompiler.fake_results import Output, Result
+from refcompiler.fakes.results import Output, Result
 
 _aten = torch.ops.aten
 _FLOATS = (torch.float32, torch.float64)

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from refcompiler.fake_results import Output, Result
-from refcompiler.fake_views import VIEWS, Seen
+from refcompiler.fakes.results import Output, Result
+from refcompiler.fakes.views import VIEWS, Seen
 from specs import dtypes, strides
 from specs.dtypes import TensorType
 from specs.operators import OPERATORS, Operator
