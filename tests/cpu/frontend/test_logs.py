@@ -41,7 +41,7 @@ SAYS = {
     "guards": "TENSOR x: Tensor(dtype=torch.float32, shape=(3,)",
     "recompiles": "recompiling doubled: tensor x: expected Tensor(",
     "graph_breaks": "graph break in doubled: ",
-    "dynamic": "x.shape[0] becomes symbolic as s0 (5 here) at ",
+    "dynamic": "x.shape[0] becomes symbolic as s0 (5 here, dynamic=True) at ",
     "graph": "return (relu,",
     "graph_code": "def forward(self",
     "plan": "def plan(__fn, x, n):",
