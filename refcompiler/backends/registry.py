@@ -15,6 +15,8 @@ GROUP = "torch_dynamo_backends"
 #: Set on a backend that does not look into symbols, and so gets the front end's own. Any other one
 #: is given torch's: most of torch's own machinery knows no other.
 TAKES_SYMBOLS = "takes_symbols"
+#: Set on a backend that has an option ``trace.enabled`` of its own besides the front end's.
+TRACES = "traces"
 _TAGS: dict[str, tuple[str, ...]] = {}
 _REGISTERED: dict[str, Callable] = {}
 

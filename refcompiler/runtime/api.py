@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from refcompiler.backends.registry import lookup_backend
+from refcompiler.backends.registry import TRACES, lookup_backend
 from refcompiler.capture.marking.marked import DISABLED
 from refcompiler.errors import UnsupportedError
 from refcompiler.logs import from_environment
@@ -103,6 +103,8 @@ def _compiler(
     traced = left.pop("trace.enabled", False)
     if not isinstance(traced, bool):
         raise TypeError(f"compile: trace.enabled takes True or False, not {traced!r}")
+    if traced and getattr(found, TRACES, False):
+        left["trace.enabled"] = True
     given: dict[str, Any] = {}
     if left:
         given["options"] = left

@@ -104,6 +104,22 @@ def test_an_option_traces_what_one_compile_call_makes(tmp_path, monkeypatch):
         refcompiler.compile(broken, options={"trace.enabled": 1})
 
 
+def test_a_backend_with_a_trace_of_its_own_is_told_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    told = []
+
+    def other(graph, inputs, *, options=None):
+        told.append(options)
+        return graph.forward
+
+    for other.traces in (False, True):
+        compiled = refcompiler.compile(
+            lambda x: x + 1, backend=other, options={"trace.enabled": True}
+        )
+        compiled(torch.ones(2))
+    assert told == [None, {"trace.enabled": True}]
+
+
 def test_the_environment_and_processes_apart(tmp_path, monkeypatch):
     program = "import torch, refcompiler; f = refcompiler.compile(lambda x: x + 1, backend='eager')"
     program += "; f(torch.ones(2)); print(refcompiler.counters()['captures'])"
