@@ -308,8 +308,10 @@ class Recorder:
         """A node of the scope at hand, and the values that it gives."""
         node = self.scope.graph.create_node(op, target, args, kwargs)
         node.meta["stack_trace"], node.meta["refcompiler_places"] = self.place()
-        node.meta["refcompiler_step"] = self.last_step = self.step()
-        self.operations += self.scope is self.root
+        node.meta["refcompiler_step"] = step = self.step()
+        if self.scope is self.root:
+            self.last_step = step
+            self.operations += 1
         self._results(node, result)
 
     def _results(self, node: torch.fx.Node, result: Any) -> None:

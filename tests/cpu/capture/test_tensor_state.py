@@ -33,7 +33,7 @@ def gradient_reset():
     return f, [(x := t(3),), (x,), (t(3),)]
 
 
-@cases(graphs=2, recompiles=1)
+@cases()
 def gradients_of_a_module_reset():
     m = nn.Linear(3, 3)
 
