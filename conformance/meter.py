@@ -21,6 +21,9 @@ _FREE = {
 }  # fmt: skip
 
 
+_MARKS = ("takes_symbols", "traces")
+
+
 class Meter:
     """Counts graphs, nodes and calls, and sees what ATen operators compiled code calls.
 
@@ -29,6 +32,9 @@ class Meter:
 
     def __init__(self, backend: Backend, name: str):
         self.backend = backend
+        for mark in _MARKS:  # what a front end asks of a backend
+            if hasattr(backend, mark):
+                setattr(self, mark, getattr(backend, mark))
         self.__name__ = name
         self.running = 0  # calls of compiled code that have not returned
         self.breaks: Callable[[], int] = lambda: 0

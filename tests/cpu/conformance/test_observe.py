@@ -8,6 +8,7 @@ import torch
 
 from conformance.case import Call, Case, Change, Drawn, Program, Storage, Tensor
 from conformance.execute import FLOAT64, Eager, Precision, run
+from conformance.meter import Meter
 from conformance.observe import rng_state, snapshot
 
 Point = namedtuple("Point", "x y")
@@ -162,3 +163,15 @@ def test_jitter_moves_inputs_by_a_rounding(dtype):
 def test_the_default_dtype_is_put_back():
     run(case(Call("f(x)"), Change("torch.set_default_dtype(torch.float64)")), Eager(), FLOAT64)
     assert torch.get_default_dtype() == torch.float32
+
+
+def test_a_counted_backend_is_asked_as_it_is_itself():
+    def plain(graph, inputs):
+        return graph.forward
+
+    def marked(graph, inputs):
+        return graph.forward
+
+    marked.takes_symbols = True
+    assert Meter(marked, "marked").takes_symbols
+    assert not hasattr(Meter(plain, "plain"), "takes_symbols")
