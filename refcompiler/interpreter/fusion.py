@@ -5,7 +5,7 @@ concrete domain written in. So there is one meaning and two ways to run it: what
 says is changed in one place. What it saves is a call per instruction and hook.
 
 A run begins where control arrived often enough and goes on past calls and conditional jumps, as
-long as control does not leave it. ``Fused(program).source(index)`` shows the text of one.
+long as control does not leave it. ``program.fused.source(index)`` shows the text of one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType
 from typing import Any, TypeGuard
 
-from refcompiler.bytecode.decode import Program
 from refcompiler.interpreter.current import aside
 from refcompiler.interpreter.frame import Frame
 from refcompiler.own_builtins import BUILTINS
@@ -37,10 +36,10 @@ Handler = Callable[[Any, Frame, Any], None]
 class Fused:
     """The runs of a program. ``ops`` is parallel to its instructions."""
 
-    def __init__(self, program: Program):
-        self.handlers, self.values = program.ops, program.values  # not the program: no cycle
-        self.ops: list[Handler] = [arrive] * len(program.instructions)
-        self.arrivals = [0] * len(program.instructions)
+    def __init__(self, handlers: list[Handler], values: list[Any]):
+        self.handlers, self.values = handlers, values  # not the program: no cycle
+        self.ops: list[Handler] = [arrive] * len(handlers)
+        self.arrivals = [0] * len(handlers)
 
     def run_from(self, index: int) -> Handler:
         """The function of the run that begins at ``index``."""

@@ -133,12 +133,13 @@ def _resolved(code: CodeType) -> Program:
                 f"{code.co_qualname} uses {', '.join(refused)}, which the interpreter does not "
                 "run: let it run natively"
             )
-        program.ops = [HANDLERS[ins.name] for ins in program.instructions]
+        ops = [HANDLERS[ins.name] for ins in program.instructions]
         for i, ins in enumerate(program.instructions):
             if ins.name == "LOAD_ATTR" and ins.value in ATTRIBUTES:
-                program.ops[i] = ATTRIBUTES[ins.value]
+                ops[i] = ATTRIBUTES[ins.value]
             if ins.name in OPERANDS:
                 program.values[i] = OPERANDS[ins.name][ins.value]
-        program.fused = Fused(program)
-        program.callers = [NOBODY] * (len(program.ops) + 1)
+        program.fused = Fused(ops, program.values)
+        program.callers = [NOBODY] * (len(ops) + 1)
+        program.ops = ops  # last: it tells another thread that the program is ready
     return program
