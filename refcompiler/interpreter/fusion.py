@@ -84,8 +84,9 @@ def _template(handlers: tuple[Handler, ...]) -> FunctionType:
         text = _text(handlers)
         file = f"<run {len(_TEMPLATES)} of refcompiler.interpreter>"
         linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
-        exec(compile(text, file, "exec"), _SPACE)
-        found = _TEMPLATES[handlers] = _SPACE.pop("run")
+        made: dict[str, FunctionType] = {}  # other threads make runs too
+        exec(compile(text, file, "exec"), _SPACE, made)
+        found = _TEMPLATES[handlers] = made["run"]
     return found
 
 

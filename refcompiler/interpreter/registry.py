@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from _thread import RLock
 from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any
@@ -60,6 +61,7 @@ READY: dict[int, Program] = {}
 #: What lets go of code that is not in use.
 FORGETTING: list[Callable[[], None]] = []
 
+_RESOLVING = RLock()
 _ROOM = 1024  # programs that are kept before those of dead code are looked for
 _room = _ROOM
 
@@ -76,7 +78,8 @@ def program_of(code: CodeType) -> Program:
         if len(READY) >= _room:
             _forget_dead_code()
             _room = max(_ROOM, 2 * len(READY))
-        program = aside(_resolved, code)
+        with _RESOLVING:  # by one thread: others find it ready
+            program = READY.get(id(code)) or aside(_resolved, code)
         if id(code) not in NATIVE_CODES:
             READY[id(code)] = program
     return program
