@@ -18,6 +18,9 @@ from refcompiler.aot.partition import default_partition
 from refcompiler.aot.sizes import compile_for_sizes, number_inputs
 from refcompiler.aot.wrapper import Wrapper
 from refcompiler.fakes.mode import EagerFakeMode
+from refcompiler.logs import log_of
+
+_HINTS = log_of("perf_hints")
 
 Compiler = Callable[[GraphModule, list[Any]], Callable[..., Any]]
 
@@ -72,6 +75,8 @@ class _Compilers:
 
 
 def _uncompiled(gm: GraphModule, reason: str) -> Callable[..., Any]:
+    _HINTS.info("a graph of %d nodes runs uncompiled: %s", len(gm.graph.nodes), reason)
+
     def call(*inputs: Any) -> Any:
         return gm(*inputs)
 

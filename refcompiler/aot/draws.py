@@ -9,7 +9,8 @@ draws from that state and puts the generator back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -85,7 +86,7 @@ class _First(_Draws):
     def draw(self, func: Any, args: Any, kwargs: Any) -> Any:
         device = _device(args, kwargs)
         torch.ops.refcompiler.rng_state(device)
-        self.states.append((_graph_nodes()[-1], device))
+        self.states.append((next(_newest()), device))
         return func(*args, **kwargs)
 
 
@@ -95,9 +96,10 @@ class _Again(_Draws):
         self.count = 0
 
     def draw(self, func: Any, args: Any, kwargs: Any) -> Any:
-        before = len(_graph_nodes())
+        last = next(_newest())
         found = func(*args, **kwargs)
-        made = [node for node in _graph_nodes()[before:] if draws(node.target)]
+        new = itertools.takewhile(lambda node: node is not last, _newest())
+        made = [node for node in new if draws(node.target)]
         if len(made) != 1 or self.count >= len(self.states):
             raise Unsupported(f"a checkpointed region draws random numbers by {func}")
         made[0].meta[_AGAIN] = self.states[self.count]
@@ -114,10 +116,11 @@ def _device(args: Any, kwargs: Any) -> torch.device:
     return torch.device(kwargs.get("device") or "cpu")
 
 
-def _graph_nodes() -> list[torch.fx.Node]:
+def _newest() -> Iterator[torch.fx.Node]:
+    """The nodes of the graph that is being traced, the newest first."""
     mode = get_proxy_mode()
     assert mode is not None
-    return list(mode.tracer.graph.nodes)
+    return reversed(mode.tracer.graph.nodes)
 
 
 def _checkpoint(target: Any, graph: torch.fx.GraphModule, *tensors: torch.Tensor) -> Any:

@@ -24,7 +24,7 @@ from refcompiler.aot.effects import checks
 from refcompiler.aot.inputs import Runner
 from refcompiler.aot.observation import Layout, Observation
 
-FORWARD, BACKWARD = "forward", "backward"
+FORWARD = "forward"  # the phase of nodes traced before autograd's engine ran
 PHASE = "phase"
 WRITTEN = "written"  # in the meta of an input that has other values after the call
 

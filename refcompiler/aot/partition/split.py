@@ -94,8 +94,9 @@ def _forward(parts: Parts, saved: Sequence[Node]) -> GraphModule:
     kept |= ancestors(n for n in parts.nodes if n not in parts.late and stays(n))
     graph = Graph()
     made: dict[Node, Node] = {}
+    inputs = set(parts.inputs)
     for n in parts.nodes:
-        if n in parts.inputs or (n in kept and n.op != "placeholder"):
+        if n in inputs or (n in kept and n.op != "placeholder"):
             made[n] = graph.node_copy(n, made.__getitem__)
     graph.output(tuple([made[v] if isinstance(v, Node) else v for v in results]))
     return _module(parts, graph, "forward")
