@@ -182,3 +182,16 @@ def test_checks_of_values_stay() -> None:
     assert torch.equal(found, wanted) and backend.reasons == [None]
     with pytest.raises(torch.linalg.LinAlgError, match="singular"):
         call(torch.zeros(3, 3, requires_grad=True))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_torchs_front_end_takes_the_same_backend(dynamic: bool) -> None:
+    backend = Compiler()
+    layer = torch.nn.Linear(8, 4)
+    call = torch.compile(layer, backend=backend, dynamic=dynamic)
+    for n in (3, 5):
+        x = torch.randn(n, 8)
+        (found,) = torch.autograd.grad(call(x).sum(), layer.weight)
+        (wanted,) = torch.autograd.grad(layer(x).sum(), layer.weight)
+        assert torch.equal(found, wanted)
+    assert set(backend.reasons) == {None}
