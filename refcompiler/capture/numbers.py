@@ -6,64 +6,14 @@ The names are those of torch's own graphs: ``operator`` functions, ``torch.sym_m
 from __future__ import annotations
 
 import builtins
-import math
-import operator
-from collections.abc import Callable
 from typing import Any
 
 import sympy
 import torch
-from torch.utils._sympy import functions as F
 
 from refcompiler.capture.signals import Break
+from refcompiler.shapes.functions import FUNCTIONS, NARY
 from refcompiler.shapes.node import SYMBOLS
-from refcompiler.shapes.operations import FLOAT, FloorQuotient, FloorRemainder, Larger, Smaller
-
-_FUNCTIONS: dict[Any, Callable] = {
-    sympy.Add: operator.add,
-    sympy.Mul: operator.mul,
-    sympy.Pow: operator.pow,
-    F.PowByNatural: operator.pow,
-    F.FloatPow: operator.pow,
-    F.FloorDiv: operator.floordiv,
-    FloorQuotient: operator.floordiv,
-    F.Mod: operator.mod,
-    FloorRemainder: operator.mod,
-    F.PythonMod: operator.mod,
-    F.IntTrueDiv: operator.truediv,
-    F.FloatTrueDiv: operator.truediv,
-    F.LShift: operator.lshift,
-    F.RShift: operator.rshift,
-    F.Max: torch.sym_max,
-    F.Min: torch.sym_min,
-    Larger: torch.sym_max,
-    Smaller: torch.sym_min,
-    F.ToFloat: torch.sym_float,
-    F.TruncToInt: torch.sym_int,
-    F.FloorToInt: math.floor,
-    F.CeilToInt: math.ceil,
-    F.RoundToInt: round,
-    F.RoundDecimal: round,
-    F.Where: torch.sym_ite,
-    F.BitwiseFn_bitwise_and: operator.and_,
-    F.BitwiseFn_bitwise_or: operator.or_,
-    F.BitwiseFn_bitwise_xor: operator.xor,
-    sympy.Abs: operator.abs,
-    sympy.Eq: operator.eq,
-    sympy.Ne: operator.ne,
-    sympy.Lt: operator.lt,
-    sympy.Le: operator.le,
-    sympy.Gt: operator.gt,
-    sympy.Ge: operator.ge,
-    sympy.And: operator.and_,
-    sympy.Or: operator.or_,
-    sympy.Not: torch.sym_not,
-    **{function: getattr(operator, name) for name, function in FLOAT.items()},
-}
-for _name, _function in vars(F).items():
-    if _name.startswith("OpaqueUnaryFn_"):
-        _name = _name.removeprefix("OpaqueUnaryFn_")
-        _FUNCTIONS[_function] = getattr(torch, f"_sym_{_name}", getattr(math, _name))
 
 
 def check(condition: Any, error: str, message: str) -> None:
@@ -137,11 +87,11 @@ def _node(recorder: Any, scope: Any, expr: Any, pytype: type) -> Any:
         return _lifted(recorder, scope, expr)
     if expr.is_Symbol:
         raise Break("operation-not-modelled", f"the number {expr}, which no operation gave")
-    function = _FUNCTIONS.get(expr.func)
+    function = FUNCTIONS.get(expr.func)
     if function is None:
         raise Break("operation-not-modelled", f"the number {expr} as an argument")
     parts = [_node(recorder, scope, part, int) for part in expr.args]
-    if expr.func in (sympy.Add, sympy.Mul, F.Max, F.Min, sympy.And, sympy.Or):
+    if expr.func in NARY:
         made = parts[0]
         for part in parts[1:]:
             made = scope.graph.call_function(function, (made, part))
