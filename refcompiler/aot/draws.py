@@ -43,7 +43,7 @@ torch.library.register_fake("refcompiler::rng_state", _fake_state, lib=_LIBRARY)
 
 
 def draw_again(
-    op: Any, device: torch.device, state: torch.Tensor, *args: Any, **kwargs: Any
+    op: Any, device: torch.device, state: torch.Tensor, /, *args: Any, **kwargs: Any
 ) -> Any:
     """``op(*args, **kwargs)`` from ``state``; the generator is as before afterwards."""
     before = _state(device)

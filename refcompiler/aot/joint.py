@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 
 from refcompiler.aot.draws import REGIONS, finish
 from refcompiler.aot.effects import checks
-from refcompiler.aot.inputs import Runner
+from refcompiler.aot.inputs import Runner, Unsupported
 from refcompiler.aot.observation import Layout, Observation
 
 FORWARD = "forward"  # the phase of nodes traced before autograd's engine ran
@@ -157,7 +157,11 @@ class _Tracer:
                 return values
             for node in _nodes():
                 node.meta.setdefault(PHASE, FORWARD)
+            kept = [_plain(t) for t in inputs]
             gradients = self._backward(found, leaves, cotangents)
+            if any(_plain(t) is not before for t, before in zip(inputs, kept, strict=True)):
+                # A recomputed batch norm's statistics, counted twice in eager.
+                raise Unsupported("the backward writes to an input of the forward")
             return [*values, *[None if g is None else _plain(g) for g in gradients]]
 
     def _functional(self, n: int, t: torch.Tensor) -> Any:

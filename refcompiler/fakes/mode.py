@@ -12,6 +12,7 @@ import math
 from typing import Any
 
 import torch
+from torch._higher_order_ops.utils import registered_hop_fake_fns
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
@@ -96,6 +97,8 @@ class EagerFakeMode(FakeTensorMode):
         if func is _DEVICE:
             return args[0].fake_device
         if isinstance(func, HigherOrderOperator):
+            if func in registered_hop_fake_fns:  # the rule in the table would come back here
+                return super().__torch_dispatch__(func, types, args, kwargs)
             return func.python_key_table[FakeTensorMode](self, *args, **(kwargs or {}))
         if _draws(func):
             self.random = True
