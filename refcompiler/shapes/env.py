@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import sympy
@@ -50,6 +50,8 @@ class ShapeEnv:
         self.fixed: dict[sympy.Symbol, tuple[Any, tuple[str, int]]] = {}  # value, and where
         self.expected: dict[sympy.Symbol, int] = {}  # what backends take for a size, not its hint
         self.on_assertion: Callable[[Assertion], None] | None = None
+        self.made: list[sympy.Symbol] = []  # those that depend on data, in order
+        self._repeated: list[sympy.Symbol] = []
         self._recorded: set[Any] = set()
         self._replacements: dict[Any, Any] = {}
         self._nodes: dict[tuple[Any, type], Node] = {}
@@ -104,18 +106,40 @@ class ShapeEnv:
         return WRAPPERS[pytype](self.node(symbol, pytype, hint))
 
     def create_unbacked_symint(self) -> Any:
-        symbol = sympy.Symbol(f"u{next(self._names['u'])}", integer=True)
+        symbol = self._unbacked("u", integer=True)
         self.knowledge.bound(symbol, Range(-(2**63), 2**63 - 1))
         return self._fresh(symbol, int)
 
     def create_unbacked_symfloat(self) -> Any:
-        return self._fresh(sympy.Symbol(f"zuf{next(self._names['zuf'])}", real=True), float)
+        return self._fresh(self._unbacked("zuf", real=True), float)
 
     def create_unbacked_symbool(self) -> Any:
-        symbol = sympy.Symbol(f"b{next(self._names['b'])}", integer=True)
+        symbol = self._unbacked("b", integer=True)
         self.knowledge.bound(symbol, Range(0, 1))
         self._fresh(symbol, int)
         return WRAPPERS[bool](self.node(sympy.Eq(symbol, 1), bool, None))
+
+    def _unbacked(self, prefix: str, **assumptions: bool) -> sympy.Symbol:
+        if self._repeated:
+            symbol = self._repeated.pop(0)
+            if str(symbol).rstrip("0123456789") != prefix:
+                raise AssertionError(f"a number like {symbol} comes again as another one")
+            return symbol
+        symbol = sympy.Symbol(f"{prefix}{next(self._names[prefix])}", **assumptions)
+        self.made.append(symbol)
+        return symbol
+
+    @contextlib.contextmanager
+    def repeating(self, symbols: Sequence[sympy.Symbol]) -> Iterator[None]:
+        """The same program runs again: the numbers that it finds are those of the first time.
+
+        ``symbols`` are the part of :attr:`made` that the first run added.
+        """
+        self._repeated = list(symbols)
+        try:
+            yield
+        finally:
+            self._repeated = []
 
     def _fresh(self, symbol: sympy.Symbol, pytype: type) -> Any:
         if not self._quiet:
