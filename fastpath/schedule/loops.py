@@ -28,11 +28,8 @@ from fastpath.schedule.kernel import (
 )
 from fastpath.schedule.pairs import in_pairs
 from fastpath.schedule.streams import streamed
+from fastpath.schedule.target import CPU, Target
 
-BLOCK = 4096  # lanes of a unit where all lanes are independent
-TILE = 64  # lanes and rows of a transposed tile
-STRIP = 256  # lanes of a unit that carry accumulators
-SCRATCH_BYTES = 96 * 1024  # of one unit, on the stack of its thread
 ITEMSIZE = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2}
 
 
@@ -57,8 +54,9 @@ class Builder:
         roots: set[Node],
         stored: set[Node],
         soon: Collection[str] = (),
+        target: Target = CPU,
     ):
-        self.cluster, self.name = cluster, name
+        self.cluster, self.name, self.target = cluster, name, target
         self.roots, self.stored, self.soon = roots, stored, soon
         self.stage_of: dict[Node, int] = {}
         self.scratch: dict[str, tuple[str, int]] = {}
@@ -197,7 +195,7 @@ class Builder:
         if not self._row_mode:
             return
         width = math.prod(a.extent for a in self._inner_axes())
-        budget = SCRATCH_BYTES
+        budget = self.target.scratch_bytes
         for node in self.cluster.members:
             for source in self._members_read(node):
                 if (
@@ -288,7 +286,7 @@ class Builder:
                 stages.append(Stage(axes, [s for _, s in statements]))
         block = 1
         if lane is not None:
-            block = STRIP if cluster.reduced else BLOCK
+            block = self.target.strip if cluster.reduced else self.target.block
         buffers = [Buffer(n, d, False) for n, d in self._reads.items() if n not in self._written]
         buffers += [Buffer(n, d, True) for n, d in self._written.items()]
         points = math.prod(a.extent for a in cluster.axes)
@@ -296,9 +294,10 @@ class Builder:
         kernel = Kernel(
             self.name, tuple(outer), lane, block, stages, buffers, dict(self.scratch), work
         )
-        kernel = transpose_tiles(collapse(kernel))
-        kernel.pairs = in_pairs(kernel)
-        kernel.streamed = streamed(kernel, self._bytes, self.soon)
+        kernel = transpose_tiles(collapse(kernel), self.target.tile)
+        kernel.pairs = self.target.pairs and in_pairs(kernel)
+        if self.target.streams:
+            kernel.streamed = streamed(kernel, self._bytes, self.soon)
         return kernel
 
 
@@ -321,10 +320,10 @@ def _indices(kernel: Kernel) -> Iterable[Index]:
                 stack.extend(operands(e))
 
 
-def transpose_tiles(kernel: Kernel) -> Kernel:
-    """Read what is contiguous along another axis than the lanes through transposed tiles."""
+def transpose_tiles(kernel: Kernel, side: int) -> Kernel:
+    """Read what is contiguous along another axis than the lanes through tiles of ``side``."""
     lane = kernel.lane
-    if lane is None or len(kernel.stages) != 1 or kernel.stages[0].axes or lane.extent < TILE:
+    if lane is None or len(kernel.stages) != 1 or kernel.stages[0].axes or lane.extent < side:
         return kernel
     across: dict[Axis, list[Expr]] = {}
     for e in kernel.stages[0].loads():
@@ -332,7 +331,7 @@ def transpose_tiles(kernel: Kernel) -> Kernel:
         if step in (0, 1, None):
             continue
         for axis in kernel.outer:
-            if e.args[1].coefficient(axis) == 1 and axis.extent >= TILE // 4:
+            if e.args[1].coefficient(axis) == 1 and axis.extent >= side // 4:
                 across.setdefault(axis, []).append(e)
     if not across:
         return kernel
@@ -344,7 +343,7 @@ def transpose_tiles(kernel: Kernel) -> Kernel:
         step = index.coefficient(lane) or 0
         kernel.transposed.append(Transposed(name, buffer, e.dtype, index, step))
         values[e] = Expr("tile", (name,), e.dtype)
-    kernel.tile, kernel.block = tile, TILE
+    kernel.tile, kernel.block = tile, side
     kernel.outer = tuple(a for a in kernel.outer if a is not tile)
     stage = kernel.stages[0]
     stage.statements = [

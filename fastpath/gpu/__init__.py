@@ -1,0 +1,1 @@
+"""The GPU's half: the same scheduled kernels, printed as Triton."""

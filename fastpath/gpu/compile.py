@@ -1,0 +1,133 @@
+"""Compiles printed kernels with Triton, which needs no GPU for it, and binds them to a launch.
+
+Equal texts are compiled once per process; Triton keeps machine code on disk as well.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from fastpath.gpu.printer import HEADER, Printed, print_kernel
+from fastpath.schedule.kernel import Kernel
+
+POINTER = {"bool": "i1", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32"}
+POINTER |= {"int64": "i64", "float16": "fp16", "bfloat16": "bf16"}
+POINTER |= {"float32": "fp32", "float64": "fp64"}
+ALIGNMENT = 16  # bytes: of what a thread loads at once
+
+_compiled: dict[tuple[Any, ...], Any] = {}
+
+
+@functools.cache
+def _folder() -> Path:
+    """Where the modules' texts lie while the process lives: Triton reads a kernel from its file."""
+    folder = tempfile.TemporaryDirectory(prefix="fastpath_triton_")
+    _folders.append(folder)
+    return Path(folder.name)
+
+
+_folders: list[tempfile.TemporaryDirectory[str]] = []  # removed when the process ends
+
+
+def module_of(printed: Printed) -> ModuleType:
+    """The module of the kernel's text; ``getattr(module, printed.name)`` is the jitted function."""
+    text = HEADER + printed.source
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    name = f"fastpath_kernel_{digest}"
+    path = _folder() / f"{name}.py"
+    if not path.exists():
+        unfinished = path.with_suffix(f".{os.getpid()}")
+        unfinished.write_text(text)
+        unfinished.replace(path)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def machine_code(
+    printed: Printed, dtypes: tuple[str, ...], capability: int, aligned: bool = True
+) -> Any:
+    """Triton's compiled kernel for buffers of ``dtypes`` and a GPU of ``capability`` (90 is 9.0).
+
+    ``aligned``: every buffer begins at a multiple of :data:`ALIGNMENT` bytes.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    key = (printed.source, dtypes, capability, aligned, printed.warps)
+    found = _compiled.get(key)
+    if found is None:
+        function = getattr(module_of(printed), printed.name)
+        signature = {f"p{n}": f"*{POINTER[dtype]}" for n, dtype in enumerate(dtypes)}
+        hint: Any = [["tt.divisibility", ALIGNMENT]]
+        attributes = {(n,): hint for n in range(len(dtypes))} if aligned else {}
+        found = _compiled[key] = triton.compile(
+            ASTSource(function, signature, {}, attributes),
+            target=GPUTarget("cuda", capability, 32),
+            # Each operation rounds for itself, as it does when eager runs them one by one.
+            options={"num_warps": printed.warps, "enable_fp_fusion": False},
+        )
+    return found
+
+
+def compile_kernel(kernel: Kernel, device: int) -> tuple[Callable[..., None], str]:
+    """A callable of the addresses of ``kernel.buffers``, in order, and the kernel's source.
+
+    It launches on the current stream of the CUDA device numbered ``device``, which has to be the
+    current device.
+    """
+    printed = print_kernel(kernel)
+    major, minor = torch.cuda.get_device_capability(device)
+    dtypes = tuple(b.dtype for b in kernel.buffers)
+    make = functools.partial(machine_code, printed, dtypes, 10 * major + minor)
+    return launch(make, len(dtypes), printed.programs, device), printed.source
+
+
+def launch(
+    make: Callable[[bool], Any], buffers: int, programs: int, device: int
+) -> Callable[..., None]:
+    """The launch of the kernel that ``make(aligned)`` compiles; the one for addresses that are not
+    aligned is compiled when such a call comes."""
+    names = [f"p{n}" for n in range(buffers)]
+    scope: dict[str, Any] = {
+        "stream_of": torch._C._cuda_getCurrentRawStream,
+        "aligned": _prepared(make(True)),
+        "unaligned": lambda *arguments: _prepared_later(make, scope)(*arguments),
+    }
+    text = (
+        f"def run({', '.join(names)}):\n"
+        f"    launch = unaligned if ({' | '.join(names)}) & {ALIGNMENT - 1} else aligned\n"
+        f"    launch({programs}, stream_of({device}), {', '.join(names)})\n"
+    )
+    exec(compile(text, "<fastpath launch>", "exec"), scope)
+    run: Callable[..., None] = scope["run"]
+    return run
+
+
+def _prepared_later(make: Callable[[bool], Any], scope: dict[str, Any]) -> Callable[..., None]:
+    scope["unaligned"] = _prepared(make(False))
+    return scope["unaligned"]  # type: ignore[no-any-return]
+
+
+def _prepared(kernel: Any) -> Callable[..., None]:
+    """``launch(programs, stream, *addresses)`` of a compiled kernel."""
+    start = kernel.run  # loads the machine code into the current device
+    function, metadata = kernel.function, kernel.packed_metadata
+
+    def launch(programs: int, stream: int, *addresses: int) -> None:
+        start(programs, 1, 1, stream, function, metadata, None, None, None, *addresses)
+
+    return launch

@@ -1,0 +1,434 @@
+"""Prints a scheduled kernel as the source of a Triton kernel.
+
+Every value is a block: of the points ``x`` that the program keeps, ``[XB]`` or, beside reduced
+points ``r`` or a transposed tile's rows ``y``, ``[XB, RB]`` or ``[YB, XB]``; what depends on one of
+them only has size 1 along the other. Where blocks do not divide the axes, loads and stores are
+masked, and reductions take their neutral element.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fastpath.gpu.tiling import Tiling, tiling
+from fastpath.ir.expr import Expr
+from fastpath.ir.index import Axis, Index
+from fastpath.schedule.kernel import Accumulate, Kernel, Stage, Statement, Store, operands
+from specs.dtypes import REDUCED, int_range, is_float
+from specs.scalars import SCALARS, TRITON_TYPE, cast_text
+
+HEADER = """import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+
+@triton.jit
+def largest(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def smallest(a, b):
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def product(a, b):
+    return a * b
+"""
+_COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
+_COMBINE |= {"any": "logical_or", "all": "logical_and"}
+_REDUCE = {"prod": "product", "max": "largest", "min": "smallest"}
+_WIDE = 2**31 - 1
+ALIGNED = 16  # elements; a mask whose edge is a multiple of it does not break up vectors
+
+
+@dataclass(frozen=True)
+class Printed:
+    """``source`` is a module's text (behind :data:`HEADER`) with the function ``name``, whose
+    arguments are the kernel's buffers in order; it runs as ``programs`` programs of ``warps``."""
+
+    name: str
+    source: str
+    programs: int
+    warps: int
+
+
+class Printer:
+    def __init__(self, kernel: Kernel, plan: Tiling):
+        self.kernel, self.plan = kernel, plan
+        self.lines: list[str] = []
+        self.depth = 1
+        self.place = {b.name: n for n, b in enumerate(kernel.buffers)}
+        self.dtype = {b.name: b.dtype for b in kernel.buffers}
+        self.masked = True  # whether the points of x may be outside
+        self.axes: dict[Axis, str] = {}
+        # Several axes in a row are one number already: what steps through all of them uses it.
+        self.flattened = [
+            (axes, Axis(math.prod(a.extent for a in axes)))
+            for axes in (plan.x, plan.r)
+            if len(axes) > 1
+        ]
+        self.kinds: dict[Axis, str] = dict.fromkeys(plan.x, "x")
+        self.kinds |= dict.fromkeys(plan.r, "r")
+        if plan.y is not None:
+            self.kinds[plan.y] = "y"
+        self.known: dict[Expr, str] = {}
+        self.stored: dict[tuple[str, Index], str] = {}
+        self.sums: dict[str, str] = {}  # a finished reduction's name
+        self._varying: dict[Expr, frozenset[str]] = {}
+        self._uses: dict[Expr, int] = {}
+        self.constants: dict[str, str] = {}  # text -> name
+        self._fresh = 0
+
+    # -- text ------------------------------------------------------------------------------------
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def fresh(self) -> str:
+        self._fresh += 1
+        return f"t{self._fresh}"
+
+    def index(self, index: Index) -> str:
+        for axes, flat in self.flattened:
+            index = _flatten(index, axes, flat)
+        parts = []
+        for atom, c in index.terms.items():
+            if isinstance(atom, Axis):
+                text = self.axes[atom]
+            else:
+                symbol = "%" if atom.remainder else "//"
+                text = f"({self.index(atom.dividend)} {symbol} {atom.divisor})"
+            parts.append(text if c == 1 else f"{text} * {c}")
+        if index.const or not parts:
+            parts.append(str(index.const))
+        return f"({' + '.join(parts)})" if len(parts) > 1 else parts[0]
+
+    def constant(self, value: bool | int | float, dtype: str) -> str:
+        text = f"tl.full([], {_literal(value)}, tl.{TRITON_TYPE[dtype]})"
+        return self.constants.setdefault(text, f"c{len(self.constants)}")
+
+    # -- the function ----------------------------------------------------------------------------
+
+    def print(self) -> Printed:
+        kernel, plan = self.kernel, self.plan
+        name = kernel.name
+        arguments = ", ".join(f"p{n}" for n in range(len(kernel.buffers)))
+        self._count_uses()
+        wide = any(index.bounds()[1] > _WIDE for index in self._indices())
+        kind = ".to(tl.int64)" if wide else ""
+        self.line(f"program = tl.program_id(0){kind}")
+        self._outer()
+        whole, rest = divmod(plan.x_points, plan.x_block)
+        if rest % ALIGNED and whole and not plan.r and plan.y is None:
+            # Only the last program has points outside: the others load and store whole vectors.
+            self.line(f"if program < {whole}:")
+            self._branch(masked=False)
+            self.line("else:")
+            self._branch(masked=True)
+        else:
+            self.masked = bool(rest)
+            self._body()
+        constants = [f"    {name} = {text}" for text, name in self.constants.items()]
+        text = "\n".join([*constants, *self.lines])
+        source = f"\n\n@triton.jit\ndef {name}({arguments}):\n{text}\n"
+        return Printed(name, source, plan.programs, plan.warps)
+
+    def _branch(self, masked: bool) -> None:
+        self.depth += 1
+        self.masked = masked
+        self.known, self.stored, self.sums, self.axes = {}, {}, {}, dict(self._scalars)
+        self._body()
+        self.depth -= 1
+
+    def _outer(self) -> None:
+        """The values of the program's own axes, and the numbers of its blocks."""
+        plan = self.plan
+        rest = "program"
+        if plan.outer or plan.y is not None:
+            if plan.x_blocks > 1:
+                self.line(f"x_number = program % {plan.x_blocks}")
+                rest = f"(program // {plan.x_blocks})"
+            else:
+                self.line("x_number = 0")
+            if plan.y_blocks > 1:
+                self.line(f"y_number = {rest} % {plan.y_blocks}")
+                rest = f"({rest} // {plan.y_blocks})"
+            else:
+                self.line("y_number = 0")
+        for place, axis in reversed(list(enumerate(plan.outer))):
+            name = self.axes[axis] = f"a{len(self.axes)}"
+            self.line(f"{name} = {rest}" if place == 0 else f"{name} = {rest} % {axis.extent}")
+            rest = f"({rest} // {axis.extent})"
+        self._scalars = dict(self.axes)
+
+    def _body(self) -> None:
+        plan = self.plan
+        number = "x_number" if plan.outer or plan.y is not None else "program"
+        shape = "[:, None]" if plan.r else "[None, :]" if plan.y is not None else ""
+        self.line(f"x = ({number} * {plan.x_block} + tl.arange(0, {plan.x_block})){shape}")
+        if self.masked:
+            self.line(f"x_in = x < {plan.x_points}")
+        self._decode(plan.x, "x")
+        if plan.y is not None:
+            block = plan.y_block
+            self.line(f"y = (y_number * {block} + tl.arange(0, {block}))[:, None]")
+            self.axes[plan.y] = "y"
+            if plan.y.extent % block:
+                self.line(f"y_in = y < {plan.y.extent}")
+        if plan.r and plan.persistent:
+            self.line(f"r = tl.arange(0, {plan.r_block})[None, :]")
+            self._reduced_points()
+        for stage in self.kernel.stages:
+            self._stage(stage)
+
+    def _reduced_points(self) -> None:
+        plan = self.plan
+        if plan.r_points % plan.r_block:
+            self.line(f"r_in = r < {plan.r_points}")
+        self._decode(plan.r, "r")
+
+    def _decode(self, axes: tuple[Axis, ...], flat: str) -> None:
+        """The values of several axes that were flattened into ``flat``."""
+        if len(axes) == 1:
+            self.axes[axes[0]] = flat
+            return
+        for run, whole in self.flattened:
+            if run is axes:
+                self.axes[whole] = flat
+        rest = flat
+        for place, axis in reversed(list(enumerate(axes))):
+            name = self.axes[axis] = f"{flat}{place}"
+            self.line(f"{name} = {rest}" if place == 0 else f"{name} = {rest} % {axis.extent}")
+            if place:
+                rest = f"({rest} // {axis.extent})"
+
+    # -- stages ----------------------------------------------------------------------------------
+
+    def _stage(self, stage: Stage) -> None:
+        if not stage.axes:
+            for s in stage.statements:
+                self._statement(s)
+        elif self.plan.persistent:
+            for s in stage.statements:
+                if isinstance(s, Accumulate):
+                    self._reduce(s, self._inside(s.kind, s.value))
+                else:
+                    self._statement(s)
+        else:
+            self._loop(stage)
+
+    def _loop(self, stage: Stage) -> None:
+        plan = self.plan
+        self._hoist(s.value for s in stage.statements)
+        adding = [s for s in stage.statements if isinstance(s, Accumulate)]
+        running = {s.reduction: self.fresh() for s in adding}
+        for s in adding:
+            value, dtype = neutral(s.kind, s.value.dtype), TRITON_TYPE[s.value.dtype]
+            shape = f"[{plan.x_block}, {plan.r_block}]"
+            self.line(f"{running[s.reduction]} = tl.full({shape}, {_literal(value)}, tl.{dtype})")
+        if any(e.args[0] in self._written() for e in stage.loads()):
+            self.line("tl.debug_barrier()")  # other threads of the program stored it
+        outside = dict(self.known)
+        self.line(f"for r_first in range(0, {plan.r_points}, {plan.r_block}):")
+        self.depth += 1
+        self.line(f"r = r_first + tl.arange(0, {plan.r_block})[None, :]")
+        self._reduced_points()
+        for s in stage.statements:
+            if isinstance(s, Accumulate):
+                name, value = running[s.reduction], self._inside(s.kind, s.value)
+                row = SCALARS[_COMBINE[s.kind]]
+                self.line(f"{name} = {row.text('triton', s.value.dtype, name, value)}")
+            else:
+                self._statement(s)
+        self.depth -= 1
+        self.known = outside
+        self.stored = {}
+        for s in adding:
+            self._reduce(s, running[s.reduction])
+
+    def _written(self) -> set[str]:
+        return {b.name for b in self.kernel.buffers if b.written}
+
+    def _inside(self, kind: str, value: Expr) -> str:
+        """The value, of the whole block, and the neutral element outside."""
+        plan, text = self.plan, self.text(value)
+        if self.varying(value) != {"x", "r"}:
+            text = f"tl.broadcast_to({text}, [{plan.x_block}, {plan.r_block}])"
+        if not plan.r_points % plan.r_block:
+            return text
+        return f"tl.where(r_in, {text}, {self.constant(neutral(kind, value.dtype), value.dtype)})"
+
+    def _reduce(self, s: Accumulate, text: str) -> None:
+        name, dtype = self.fresh(), s.value.dtype
+        if s.kind == "sum":
+            self.line(f"{name} = tl.sum({text}, 1).to(tl.{TRITON_TYPE[dtype]})[:, None]")
+        elif s.kind in ("any", "all") or dtype == "bool":
+            function = {"any": "max", "all": "min", "prod": "min"}.get(s.kind, s.kind)
+            self.line(f"{name} = (tl.{function}(({text}).to(tl.int32), 1) != 0)[:, None]")
+        else:
+            self.line(f"{name} = tl.reduce({text}, 1, {_REDUCE[s.kind]})[:, None]")
+        self.sums[s.reduction] = name
+
+    def _statement(self, s: Statement) -> None:
+        assert isinstance(s, Store), "a unit of the GPU has no scratch rows"
+        value = self.text(s.value)
+        self.stored[(s.buffer, s.index)] = value
+        kinds, pointer = self._kinds(s.index), self._pointer(s.buffer, s.index)
+        if not kinds and self.varying(s.value):
+            pointer += " + x"  # of a single result: a block of one address for a block of one value
+        self.line(f"tl.store({pointer}, {value}{self._mask(kinds)})")
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def _pointer(self, buffer: str, index: Index) -> str:
+        return f"p{self.place[buffer]} + {self.index(index)}"
+
+    def _kinds(self, index: Index) -> frozenset[str]:
+        return frozenset(self.kinds[a] for a in index.axes() if a in self.kinds)
+
+    def _mask(self, kinds: Iterable[str]) -> str:
+        plan, parts = self.plan, []
+        if self.masked and "x" in kinds:
+            parts.append("x_in")
+        if "y" in kinds and plan.y is not None and plan.y.extent % plan.y_block:
+            parts.append("y_in")
+        if "r" in kinds and plan.r_points % plan.r_block:
+            parts.append("r_in")
+        return f", {' & '.join(parts)}" if parts else ""
+
+    def varying(self, e: Expr) -> frozenset[str]:
+        """Of ``x``, ``y`` and ``r``, what the value changes with."""
+        found = self._varying.get(e)
+        if found is None:
+            if e.op == "load":
+                found = self._kinds(e.args[1])
+            elif e.op == "index":
+                found = self._kinds(e.args[0])
+            elif e.op == "reduced":
+                found = frozenset("x")
+            elif e.op == "tile":
+                found = self._kinds(self._turned(e).index)
+            else:
+                found = frozenset().union(*(self.varying(a) for a in operands(e)))
+            self._varying[e] = found
+        return found
+
+    def _turned(self, e: Expr):  # type: ignore[no-untyped-def]
+        return next(t for t in self.kernel.transposed if t.name == e.args[0])
+
+    def text(self, e: Expr) -> str:
+        known = self.known.get(e)
+        if known is not None:
+            return known
+        if e.op == "const":
+            return self.constant(e.args[0], e.dtype)
+        if e.op == "reduced":
+            return self.sums[e.args[0]]
+        text = self._new(e)
+        if not text.isidentifier() and (self._uses.get(e, 0) > 1 or len(text) > 80):
+            name = self.fresh()
+            self.line(f"{name} = {text}")
+            text = name
+        self.known[e] = text
+        return text
+
+    def _new(self, e: Expr) -> str:
+        if e.op == "load":
+            return self._load(e.args[0], e.args[1])
+        if e.op == "tile":
+            turned = self._turned(e)
+            return self._load(turned.buffer, turned.index)
+        if e.op == "index":
+            text = self.index(e.args[0])
+            if not self._kinds(e.args[0]) and not e.args[0].terms:
+                return self.constant(e.args[0].const, "int64")
+            return f"({text}).to(tl.int64)"
+        texts = [self.text(a) for a in e.args]
+        if e.op == "cast":
+            if e.args[0].dtype in REDUCED and e.dtype == "float32":
+                return texts[0]  # it is one already
+            return cast_text("triton", e.args[0].dtype, e.dtype, texts[0])
+        # A selection's first operand is a bool; the computing dtype is that of the last.
+        return SCALARS[e.op].text("triton", e.args[-1].dtype, *texts)
+
+    def _load(self, buffer: str, index: Index) -> str:
+        held = self.stored.get((buffer, index))
+        if held is not None:
+            return held
+        text = f"tl.load({self._pointer(buffer, index)}{self._mask(self._kinds(index))})"
+        dtype = self.dtype[buffer]
+        return f"{text}.to(tl.float32)" if dtype in REDUCED else text
+
+    def _hoist(self, values: Iterable[Expr]) -> None:
+        """Compute before a loop what does not change in it."""
+        seen: set[Expr] = set()
+        stack = list(values)
+        while stack:
+            e = stack.pop()
+            if e in seen or e.op == "const":
+                continue
+            seen.add(e)
+            if "r" in self.varying(e):
+                stack.extend(operands(e))
+            elif not self.text(e).isidentifier():
+                name = self.fresh()
+                self.line(f"{name} = {self.known[e]}")
+                self.known[e] = name
+
+    def _count_uses(self) -> None:
+        seen: set[Expr] = set()
+        stack = [s.value for stage in self.kernel.stages for s in stage.statements]
+        for e in stack:
+            self._uses[e] = self._uses.get(e, 0) + 1
+        while stack:
+            e = stack.pop()
+            if e not in seen:
+                seen.add(e)
+                for a in operands(e):
+                    self._uses[a] = self._uses.get(a, 0) + 1
+                    stack.append(a)
+
+    def _indices(self) -> Iterable[Index]:
+        for stage in self.kernel.stages:
+            yield from (s.index for s in stage.statements if isinstance(s, Store))
+            yield from (e.args[1] for e in stage.loads())
+        yield from (t.index for t in self.kernel.transposed)
+
+
+def _literal(value: bool | int | float) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    return repr(value)
+
+
+def neutral(kind: str, dtype: str) -> bool | int | float:
+    """The element that changes nothing in a reduction of ``kind`` over values of ``dtype``."""
+    if kind in ("sum", "prod", "any", "all"):
+        value = kind in ("prod", "all")
+        return float(value) if is_float(dtype) else value if dtype == "bool" else int(value)
+    if is_float(dtype):
+        return float("-inf" if kind == "max" else "inf")
+    return kind == "min" if dtype == "bool" else int_range(dtype)[0 if kind == "max" else 1]
+
+
+def _flatten(index: Index, axes: tuple[Axis, ...], flat: Axis) -> Index:
+    """``index`` over ``flat`` where it steps through all the axes as through one."""
+    step = index.coefficient(axes[-1])
+    if not step:
+        return index
+    rest, stride = index, step
+    for axis in reversed(axes):
+        if index.coefficient(axis) != stride:
+            return index
+        rest = rest + Index({axis: -stride})
+        stride *= axis.extent
+    return rest + Index({flat: step})
+
+
+def print_kernel(kernel: Kernel) -> Printed:
+    """``kernel``, scheduled for :data:`fastpath.schedule.target.GPU`, as Triton's source."""
+    return Printer(kernel, tiling(kernel)).print()
