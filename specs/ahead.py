@@ -159,8 +159,9 @@ AHEAD: Table[Rule] = Table(
         Rule(
             "inputs that share memory",
             "A write to one of two inputs with one memory shows in the other.",
-            "The graph runs as it is.",
-            "uncompiled",
+            "Inputs that overlap a written one are views of a common base, which the graph takes; "
+            "for each way of overlapping it is compiled again. Without a common dtype, storage or, "
+            "for autograd, base, the graph runs as it is.",
         ),
         Rule(
             "other tensors",

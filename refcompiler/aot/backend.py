@@ -9,10 +9,12 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from refcompiler.aot.bases import Base, Overlapping, bases_of, share
 from refcompiler.aot.function import Program
 from refcompiler.aot.inputs import Unsupported, check, fakes_of, lifted_tensors
 from refcompiler.aot.joint import Joint, trace
-from refcompiler.aot.observation import Layout, Observation, observe
+from refcompiler.aot.layout import Layout
+from refcompiler.aot.observation import Observation, observe
 from refcompiler.aot.overlap import disjoint
 from refcompiler.aot.partition import default_partition
 from refcompiler.aot.sizes import compile_for_sizes, number_inputs
@@ -101,7 +103,9 @@ def _compile(
     compilers: _Compilers,
     decompositions: Mapping[Any, Callable[..., Any]],
     partition_fn: Callable[..., tuple[GraphModule, GraphModule]],
+    bases: Sequence[Base] = (),
 ) -> Callable[..., Any]:
+    """``bases``: of examples that overlap; there are none where the inputs are apart."""
     lifted = lifted_tensors(gm)
     check(examples, "an input")
     check(lifted, "a tensor of the module")
@@ -112,12 +116,16 @@ def _compile(
     leaves = [isinstance(t, torch.nn.Parameter) for t in (*examples, *lifted)]
     given = len(examples)
     with _without_inference_mode():
-        fakes = fakes_of(mode, [*examples, *lifted])
+        every = [*examples, *lifted]
+        fakes = fakes_of(mode, [*every, *[base.of(every) for base in bases]])
+        share(mode, fakes, bases)
         try:
             with mode:
-                seen = observe(gm, fakes, replaced, given)
+                seen = observe(gm, fakes, replaced, given, bases)
             training = seen.requires_grad and any(t.requires_grad for t in fakes)
-            joint = trace(gm, mode, fakes, replaced, given, seen, training, decompositions, leaves)
+            joint = trace(
+                gm, mode, fakes, replaced, given, seen, training, decompositions, leaves, bases
+            )
         except Unsupported:
             raise
         except Exception as error:  # a bad program fails as in eager, when it is called
@@ -126,28 +134,22 @@ def _compile(
             run: Any = _training(joint, mode, compilers, partition_fn, seen, fakes)
         else:
             run = _inference(joint, mode, compilers, fakes)
-    apart = _apart([*examples, *lifted], joint.written)
-    wrapper = Wrapper(seen, joint.written, len(examples), lifted)
+    wrapper = Wrapper(seen, joint.written, len(examples), lifted, bases, joint.inputs)
     grows = grad_mode and any(t.requires_grad for t in fakes)
-    call: Any = wrapper.write(run, gm, grad_mode if training else grows, autocast, apart)
+    apart = overlapping = None
+    if joint.written and not bases:
+        apart = disjoint(every, joint.written)
+
+        def compile(inputs: Sequence[Any], bases: Sequence[Base]) -> Callable[..., Any]:
+            return _compile(gm, inputs, compilers, decompositions, partition_fn, bases)
+
+        overlapping = Overlapping(gm, lifted, joint.written, compile)
+        if bases_of(every, joint.written):  # of the examples already
+            overlapping.program(examples)
+    mode_of_call = grad_mode if training else grows
+    call: Any = wrapper.write(run, gm, mode_of_call, autocast, apart, overlapping)
     call.fallback = None
     return call
-
-
-def _apart(examples: Sequence[torch.Tensor], written: Sequence[int]) -> Callable[..., bool] | None:
-    """What asks of each call's inputs whether those that are written to have memory of their own.
-
-    The trace took them for tensors of their own, and that has to hold of the examples too.
-    """
-    if not written:
-        return None
-    owners: dict[int, int] = {}
-    for t in examples:
-        owners[t.untyped_storage()._cdata] = owners.get(t.untyped_storage()._cdata, 0) + 1
-    for place in written:
-        if owners[examples[place].untyped_storage()._cdata] > 1:
-            raise Unsupported("an input that is written to shares memory with another input")
-    return disjoint(examples, written)
 
 
 def _inference(
@@ -156,7 +158,7 @@ def _inference(
     joint.graph.graph.eliminate_dead_code()
     joint.graph.recompile()
     with mode, torch.no_grad():
-        inputs = [t.detach() for t in fakes]
+        inputs = [fakes[n].detach() for n in joint.inputs]
     return _flat(compilers.inference(joint.graph, inputs))
 
 
@@ -174,21 +176,22 @@ def _training(
     (output,) = forward.graph.find_nodes(op="output")
     saved = list(output.args[0])[joint.outputs :]
     tensors = sum(isinstance(node.meta.get("val"), torch.Tensor) for node in saved)
-    layouts = [Layout.of(node.meta["val"]) for node in holders[joint.inputs :]]
+    inputs = len(joint.inputs)
+    layouts = [Layout.of(node.meta["val"]) for node in holders[inputs:]]
 
     def compile_backward(graph: GraphModule) -> Callable[..., Any]:
-        inputs = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
+        values = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
         with _backward_state():
-            return _flat(compilers.backward(graph, inputs))
+            return _flat(compilers.backward(graph, values))
 
-    compiled = _flat(compilers.forward(forward, given[: joint.inputs]))
+    compiled = _flat(compilers.forward(forward, given[:inputs]))
     numbers = len(saved) - tensors
     return Program(
         compiled,
         joint.outputs,
         tensors,
         numbers,
-        joint.inputs,
+        inputs,
         joint.tangents,
         layouts,
         backward,

@@ -13,14 +13,21 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from refcompiler.aot.layout import Layout
+
+
+_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
 
 class Unsupported(Exception):
     """The graph has to run as it is; the text is the reason that the report gives."""
 
 
 def check(tensors: Sequence[Any], what: str) -> None:
-    """Raise :class:`Unsupported` unless all are plain strided tensors."""
+    """Raise :class:`Unsupported` unless all are plain strided tensors, or symbolic numbers."""
     for t in tensors:
+        if isinstance(t, _SYMBOLS):
+            continue
         if not isinstance(t, torch.Tensor):
             raise Unsupported(f"{what} is a {type(t).__name__}, not a tensor")
         if not isinstance(t, FakeTensor) and type(t) not in (torch.Tensor, torch.nn.Parameter):
@@ -34,41 +41,24 @@ def check(tensors: Sequence[Any], what: str) -> None:
 def fakes_of(mode: FakeTensorMode, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Leaves of ``mode`` with size, strides, offset, dtype and gradient flag of ``tensors``.
 
-    Those that share memory share it in the result.
+    Each has memory of its own. Numbers stay themselves.
     """
-    groups: dict[int, list[int]] = {}
-    for place, t in enumerate(tensors):
-        groups.setdefault(t.untyped_storage()._cdata, []).append(place)
-    made: dict[int, torch.Tensor] = {}
+    made: list[Any] = []
     with mode, torch.inference_mode(False), torch.no_grad():
-        for places in groups.values():
-            _fill(made, places, tensors)
-    for place, t in enumerate(tensors):
-        if t.requires_grad:
-            made[place].requires_grad_()
-    return [made[place] for place in range(len(tensors))]
-
-
-def _fill(made: dict[int, torch.Tensor], places: list[int], tensors: Sequence[Any]) -> None:
-    """The fakes of tensors with one memory."""
-    plain = [tensors[place] for place in places]
-    dtype = plain[0].dtype
-    if any(t.dtype != dtype for t in plain):
-        dtype = torch.uint8
-    end = max(_end(t) for t in plain)  # bytes
-    storage = torch.empty(-(-end // dtype.itemsize), dtype=dtype, device=plain[0].device)
-    for place, t in zip(places, plain, strict=True):
-        flat = storage
-        if t.dtype != dtype:
-            flat = storage[: storage.numel() // t.itemsize * t.itemsize].view(t.dtype)
-        fake = flat.as_strided(t.shape, t.stride(), t.storage_offset())
-        made[place] = fake.detach()
-
-
-def _end(t: torch.Tensor) -> int:
-    size, stride = t.shape, t.stride()
-    extent = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-    return (t.storage_offset() + extent) * t.itemsize
+        for t in tensors:
+            if not isinstance(t, torch.Tensor):
+                made.append(t)
+                continue
+            at = Layout.of(t)
+            if isinstance(t, FakeTensor) and t._has_symbolic_sizes_strides and at.offset == 0:
+                made.append(torch.empty_strided(at.size, at.stride, dtype=t.dtype, device=t.device))
+                continue
+            flat = torch.empty(at.end, dtype=t.dtype, device=t.device)
+            made.append(flat.as_strided(at.size, at.stride, at.offset).detach())
+    for fake, t in zip(made, tensors, strict=True):
+        if isinstance(t, torch.Tensor) and t.requires_grad:
+            fake.requires_grad_()
+    return made
 
 
 def lifted_tensors(gm: torch.fx.GraphModule) -> list[torch.Tensor]:

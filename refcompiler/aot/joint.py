@@ -19,10 +19,12 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.fx.node import has_side_effect
 from torch.utils import _pytree as pytree
 
+from refcompiler.aot.bases import Base
 from refcompiler.aot.draws import REGIONS, finish
 from refcompiler.aot.effects import checks
 from refcompiler.aot.inputs import Runner, Unsupported
-from refcompiler.aot.observation import Layout, Observation
+from refcompiler.aot.layout import Layout
+from refcompiler.aot.observation import Observation, Write
 
 FORWARD = "forward"  # the phase of nodes traced before autograd's engine ran
 PHASE = "phase"
@@ -40,7 +42,7 @@ class Joint:
     """
 
     graph: torch.fx.GraphModule
-    inputs: int
+    inputs: list[int]  # places of what the graph takes
     outputs: int  # slots and written inputs
     tangents: list[int] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
@@ -56,19 +58,24 @@ def trace(
     training: bool,
     decompositions: Decompositions,
     parameters: Sequence[bool],
+    bases: Sequence[Base] = (),
 ) -> Joint:
     """The joint graph of ``gm``; without ``training`` it has no tangents and no gradients.
 
-    ``parameters``: which inputs are leaves of autograd in eager.
+    ``parameters``: which inputs are leaves of autograd in eager. ``bases``: the last of ``fakes``,
+    whose members are no inputs of the graph, but views of these.
     """
-    tracer = _Tracer(gm, dict(replaced), given, seen, training, parameters)
+    tracer = _Tracer(gm, dict(replaced), given, seen, training, parameters, bases)
+    primals = tracer.primals
     tangents = []
     if training:
         with mode, torch.no_grad():
             for layout, dtype, device in tracer.layouts(fakes):
                 made = torch.empty_strided(layout.size, layout.stride, dtype=dtype, device=device)
                 tangents.append(made)
-    leaves = [t.detach().requires_grad_(training and t.requires_grad) for t in fakes]
+    leaves = [
+        fakes[n].detach().requires_grad_(training and fakes[n].requires_grad) for n in primals
+    ]
 
     def program(primals: list[torch.Tensor], tangents: list[torch.Tensor]) -> list[Any]:
         return tracer.program(primals, tangents)
@@ -89,14 +96,15 @@ def trace(
     finish(graph)
     holders = graph.graph.find_nodes(op="placeholder")
     counted = set(tracer.cotangents)
-    for n, node in enumerate(holders[len(fakes) :]):
+    for n, node in enumerate(holders[len(primals) :]):
         if n not in counted:  # of an input of which only the metadata changes
             graph.graph.erase_node(node)
     graph.recompile()
     for place in tracer.written:
-        holders[place].meta[WRITTEN] = True
+        owner, _ = tracer.members.get(place, (place, None))
+        holders[primals.index(owner)].meta[WRITTEN] = True
     outputs = len(seen.slots) + len(tracer.written)
-    return Joint(graph, len(fakes), outputs, tracer.tangents, tracer.written)
+    return Joint(graph, primals, outputs, tracer.tangents, tracer.written)
 
 
 @contextlib.contextmanager
@@ -126,14 +134,23 @@ class _Tracer:
         seen: Observation,
         training: bool,
         parameters: Sequence[bool],
+        bases: Sequence[Base],
     ):
+        count = len(parameters)
+        self.bases = {count + n: base for n, base in enumerate(bases)}
+        self.members = {n: (p, at) for p, base in self.bases.items() for n, at in base.members}
+        self.primals = [n for n in range(count + len(bases)) if n not in self.members]
         self.parameters = parameters
         self.gm, self.replaced, self.given = gm, replaced, given
         self.seen, self.training = seen, training
         self.written: list[int] = []
         self.tangents = [n for n, slot in enumerate(seen.slots) if slot.requires_grad]
         self.cotangents = list(range(len(self.tangents)))  # of all that are given, those that count
-        self.tracked = {w.place: w for w in seen.writes if w.tracked and w.requires_grad}
+        self.tracked = {
+            w.place: w
+            for w in seen.writes
+            if w.tracked and w.requires_grad and w.place not in self.members
+        }
 
     def layouts(self, fakes: Sequence[torch.Tensor]) -> Iterator[tuple[Layout, Any, Any]]:
         """How the tangents lie: as the outputs, then as the written inputs."""
@@ -146,11 +163,9 @@ class _Tracer:
 
     def program(self, primals: list[torch.Tensor], tangents: list[torch.Tensor]) -> list[Any]:
         with _FunctionalMode(), _cached_casts():
-            leaves = [self._functional(n, t) for n, t in enumerate(primals)]
+            leaves = [self._functional(n, t) for n, t in zip(self.primals, primals, strict=True)]
             cotangents = [FunctionalTensor.to_functional(t) for t in tangents]
-            inputs = list(leaves)
-            for place in self.tracked:
-                inputs[place] = leaves[place].clone()  # eager's is no leaf
+            inputs = self._inputs(leaves)
             found = self._forward(inputs)
             values = [_plain(t) for t in found]
             if not self.training:
@@ -164,8 +179,17 @@ class _Tracer:
                 raise Unsupported("the backward writes to an input of the forward")
             return [*values, *[None if g is None else _plain(g) for g in gradients]]
 
+    def _inputs(self, leaves: Sequence[Any]) -> list[Any]:
+        """By place: what the graph is given, then the bases."""
+        inputs: dict[int, Any] = {}
+        for place, leaf in zip(self.primals, leaves, strict=True):
+            inputs[place] = leaf.clone() if place in self.tracked else leaf  # eager's is no leaf
+        for place, (base, at) in self.members.items():
+            inputs[place] = inputs[base].as_strided(at.size, at.stride, at.offset)
+        return [inputs[place] for place in range(len(inputs))]
+
     def _functional(self, n: int, t: torch.Tensor) -> Any:
-        if not self.parameters[n]:
+        if n >= len(self.parameters) or not self.parameters[n]:
             return FunctionalTensor.to_functional(t)
         # A leaf, whose casts autocast remembers.
         return FunctionalTensor.to_functional(t.detach()).requires_grad_(t.requires_grad)
@@ -182,6 +206,8 @@ class _Tracer:
             found.append(t._base if slot.is_base else t)
         writes = {w.place: w for w in self.seen.writes}
         for place, t in enumerate(inputs):
+            if not self._returns(place, writes):
+                continue
             torch._sync(t)
             write = writes.get(place)
             changed = torch._functionalize_has_data_mutation(t.elem)
@@ -195,6 +221,17 @@ class _Tracer:
             self.written.append(place)
             found.append(t)
         return [*map(self._laid_out, found, self._layouts()), *found[len(self.seen.slots) :]]
+
+    def _returns(self, place: int, writes: Mapping[int, Write]) -> bool:
+        """Whether an input's new value may be asked for, and not its base's or its members'."""
+        if place in self.bases:
+            return self.bases[place].tracked
+        if place not in self.members:
+            return True
+        base = self.bases[self.members[place][0]]
+        # Functionalisation knows of the memory only.
+        marked = [n for n, _ in base.members if n in writes]
+        return not base.tracked and (place in marked or not marked)
 
     def _layouts(self) -> list[Layout]:
         return [slot.layout for slot in self.seen.slots]

@@ -12,20 +12,11 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from refcompiler.aot.bases import Base
 from refcompiler.aot.inputs import Runner, Unsupported
+from refcompiler.aot.layout import Layout
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
-
-
-@dataclass(frozen=True)
-class Layout:
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int  # elements, in the storage
-
-    @classmethod
-    def of(cls, t: torch.Tensor) -> Layout:
-        return cls(tuple(t.shape), tuple(t.stride()), t.storage_offset())
 
 
 @dataclass(frozen=True)
@@ -103,13 +94,14 @@ class Write:
     """What the graph does to an input.
 
     ``tracked``: autograd sees it; ``layout``: its size, strides or offset afterwards if they are
-    others.
+    others, and by how many elements the offset has ``moved``.
     """
 
     place: int
     tracked: bool
     requires_grad: bool
     layout: Layout | None = None
+    moved: int = 0
 
 
 @dataclass
@@ -137,15 +129,21 @@ def observe(
     fakes: Sequence[torch.Tensor],
     replaced: dict[int, int],
     given: int,
+    bases: Sequence[Base] = (),
 ) -> Observation:
-    """Run ``gm`` on ``fakes`` (the first ``given`` are its own inputs, the rest are lifted).
+    """Run ``gm`` on ``fakes`` (the first ``given`` are its own inputs, the last those of ``bases``).
 
     ``replaced``: the place of each lifted tensor by the id of the real one. Raises
     :class:`Unsupported` for what an epilogue cannot restore.
     """
     grad_mode = torch.is_grad_enabled()
     # No leaves: eager accepts writes to what is a leaf only here. And objects of their own.
-    inputs = [t.clone() if t.requires_grad and grad_mode else t for t in _aliased(fakes)]
+    inputs = [t.clone() if t.requires_grad and grad_mode else t for t in fakes]
+    for base, t in zip(bases, inputs[len(inputs) - len(bases) :], strict=True):
+        if base.tracked:
+            for place, at in base.members:
+                is_base = not base.through and place == base.first
+                inputs[place] = t if is_base else t.as_strided(at.size, at.stride, at.offset)
     before = [_State(t) for t in inputs]
     lifted = {key: inputs[place] for key, place in replaced.items()}
     try:
@@ -156,13 +154,6 @@ def observe(
     if changed:
         raise Unsupported("the graph leaves the gradient mode changed")
     return _Observer(inputs, before).of(outputs)
-
-
-def _aliased(fakes: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-    storages = [t.untyped_storage()._cdata for t in fakes if t.requires_grad]
-    if len(set(storages)) != len(storages) and torch.is_grad_enabled():
-        raise Unsupported("inputs that require gradients share memory")
-    return fakes
 
 
 class _State:
@@ -281,9 +272,10 @@ class _Observer:
         if t.requires_grad != before.requires_grad and t._version == before.version:
             raise Unsupported("the graph changes whether an input requires gradients")
         tracked = t.grad_fn is not before.function
-        moved = layout if layout != before.layout else None
-        if t._version != before.version or moved is not None:
-            self.seen.writes.append(Write(n, tracked, t.requires_grad, moved))
+        other = layout if layout != before.layout else None
+        if t._version != before.version or other is not None:
+            moved = layout.offset - before.layout.offset
+            self.seen.writes.append(Write(n, tracked, t.requires_grad, other, moved))
 
 
 def _checked(t: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor] | None:

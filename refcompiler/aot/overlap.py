@@ -1,4 +1,9 @@
-"""Whether inputs that a graph writes to share memory with other inputs, found at each call."""
+"""Which inputs share memory with one that the graph writes to, found at each call.
+
+The trace takes every input for a tensor of its own. That is right, however inputs are related, for
+as long as none that is written to overlaps another one. Those that do are made views of a common
+base (:mod:`refcompiler.aot.bases`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 
 def span(t: torch.Tensor) -> int:
@@ -18,19 +24,49 @@ def span(t: torch.Tensor) -> int:
 def disjoint(examples: Sequence[torch.Tensor], written: Sequence[int]) -> Callable[..., bool]:
     """A test of inputs sized like ``examples``: no written one overlaps another.
 
-    Memory spans are compared, so interleaved views count as overlapping: safe, and rare.
+    Memory spans are compared, so interleaved views count as overlapping.
     """
     spans = [span(t) for t in examples]
-    others = {n: [m for m in range(len(examples)) if m != n] for n in written}
+    marks = [n in set(written) for n in range(len(examples))]
+    last: list[int] = []  # addresses that passed; those of parameters and buffers seldom change
 
     def check(*inputs: Any) -> bool:
+        nonlocal last
         starts = [t.data_ptr() for t in inputs]
-        for n, rest in others.items():
-            low, high = starts[n], starts[n] + spans[n]
-            for m in rest:
-                start = starts[m]
-                if start < high and low < start + spans[m]:
-                    return False
+        if starts == last:
+            return True
+        end = written_end = 0
+        for start, length, mark in sorted(zip(starts, spans, marks)):
+            if length == 0:
+                continue
+            if start < (end if mark else written_end):
+                return False
+            end = max(end, start + length)
+            if mark:
+                written_end = max(written_end, end)
+        last = starts
         return True
 
     return check
+
+
+def groups(tensors: Sequence[torch.Tensor], written: Sequence[int]) -> list[list[int]]:
+    """The places of ``tensors``, real or fake, that overlap each other and a written one."""
+    known = [n for n, t in enumerate(tensors) if 0 not in t.shape]
+    found: list[list[int]] = []
+    end: tuple[int, int] | None = None
+    for (memory, start), n in sorted([(_address(tensors[n]), n) for n in known]):
+        if end is None or (memory, start) >= end:
+            found.append([])
+            end = (memory, start)
+        found[-1].append(n)
+        end = max(end, (memory, start + span(tensors[n])))
+    marks = set(written)
+    return [sorted(places) for places in found if len(places) > 1 and not marks.isdisjoint(places)]
+
+
+def _address(t: torch.Tensor) -> tuple[int, int]:
+    """What memory, and the byte in it: a fake has a storage, but no address."""
+    if isinstance(t, FakeTensor):
+        return t.untyped_storage()._cdata, t.storage_offset() * t.itemsize
+    return 0, t.data_ptr()

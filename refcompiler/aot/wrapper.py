@@ -15,6 +15,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
 
+from refcompiler.aot.bases import Base
 from refcompiler.aot.function import Compiled, Program
 from refcompiler.aot.observation import (
     Again,
@@ -34,17 +35,29 @@ _NUMBERS = itertools.count()
 class Wrapper:
     """Writes ``call(*inputs)``; its text is ``call.source``.
 
-    ``inputs``: how many the caller gives; ``lifted``: the tensors that follow them.
+    ``inputs``: how many the caller gives; ``lifted``: the tensors that follow them; ``taken``: the
+    places of what the graph takes.
     """
 
-    def __init__(self, seen: Observation, written: Sequence[int], inputs: int, lifted: Sequence):
-        self.seen, self.written = seen, written
+    def __init__(
+        self,
+        seen: Observation,
+        written: Sequence[int],
+        inputs: int,
+        lifted: Sequence[torch.Tensor],
+        bases: Sequence[Base],
+        taken: Sequence[int],
+    ):
+        self.seen, self.written, self.taken = seen, written, taken
         self.parameters = [f"x{n}" for n in range(inputs)]
         self.names: dict[str, Any] = {}
         self.values = list(self.parameters)
         for n, t in enumerate(lifted):
             self.values.append(f"p{n}")
             self.names[f"p{n}"] = t
+        self.sources = {f"b{n}": base.source(self.values) for n, base in enumerate(bases)}
+        self.checked = list(self.values)
+        self.values += self.sources
         self.lines: list[str] = []
         self.results: list[str] = []
 
@@ -60,8 +73,13 @@ class Wrapper:
         grad_mode: bool,
         autocast: bool,
         check: Callable[..., bool] | None,
+        overlapping: Callable[..., Any] | None = None,
     ) -> Callable[..., Any]:
-        self._refuse(uncompiled, check)
+        """``check`` says whether a call's inputs are apart, else ``overlapping`` serves it."""
+        self._refuse(uncompiled)
+        if check is not None and overlapping is not None:
+            self._elsewhere("disjoint", check, "overlapping", overlapping)
+        self.lines += [f"{name} = {source}" for name, source in self.sources.items()]
         self._run(run, grad_mode, autocast)
         values = dict(zip(self.written, self.results[len(self.seen.slots) :], strict=True))
         for write in self.seen.writes:
@@ -69,20 +87,29 @@ class Wrapper:
         self._return(grad_mode)
         return self._compile()
 
-    def _refuse(self, uncompiled: Callable[..., Any], check: Callable[..., bool] | None) -> None:
-        """Calls that run the graph as it is: forward-mode AD, overlaps with what is written."""
+    def _refuse(self, uncompiled: Callable[..., Any]) -> None:
+        """Calls that run the graph as it is: forward-mode AD."""
         self.names["forward_ad"] = forward_ad
         self.names["uncompiled"] = uncompiled
-        condition = "forward_ad._current_level >= 0"
-        if check is not None:
-            self.names["disjoint"] = check
-            condition += f" or not disjoint({', '.join(self.values)})"
-        self.lines += [f"if {condition}:", f"    return uncompiled({', '.join(self.parameters)})"]
+        self.lines += [
+            "if forward_ad._current_level >= 0:",
+            f"    return uncompiled({', '.join(self.parameters)})",
+        ]
+
+    def _elsewhere(
+        self, test: str, check: Callable[..., bool], name: str, other: Callable[..., Any]
+    ) -> None:
+        """Calls whose inputs overlap where one is written to."""
+        self.names.update({test: check, name: other})
+        self.lines += [
+            f"if not {test}({', '.join(self.checked)}):",
+            f"    return {name}({', '.join(self.parameters)})",
+        ]
 
     def _run(self, run: Program | Callable[..., Any], grad_mode: bool, autocast: bool) -> None:
         count = len(self.seen.slots) + len(self.written)
         self.results = [f"r{n}" for n in range(count)]
-        arguments = ", ".join(self.values)
+        arguments = ", ".join([self.values[n] for n in self.taken])
         managers = []
         if isinstance(run, Program):
             self.names.update(apply=Compiled.apply, program=run)
@@ -112,7 +139,8 @@ class Wrapper:
         managers = [] if write.tracked else ["no_grad()"]
         if write.layout is not None:
             at = write.layout
-            self._under(managers, f"{target}.as_strided_({at.size}, {at.stride}, {at.offset})")
+            offset = f"{target}.storage_offset() + {write.moved}"
+            self._under(managers, f"{target}.as_strided_({at.size}, {at.stride}, {offset})")
         if value is not None:
             self._under(managers, f"{target}.copy_({value})")
 

@@ -1,0 +1,131 @@
+"""Inputs that overlap, one of which is written to: views of a common base, which is the input.
+
+A write to one of them is then a write to the base, and shows in the others while tracing as it does
+in eager. For each way in which a call's inputs overlap there is a program of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from refcompiler.aot.inputs import Unsupported
+from refcompiler.aot.layout import Layout
+from refcompiler.aot.overlap import groups
+
+#: Ways of overlapping that one graph has programs for; with others it runs as it is.
+LIMIT = 16
+
+
+@dataclass(frozen=True)
+class Base:
+    """What the inputs at ``members`` are views of, each as its layout says.
+
+    ``tracked``: it is the tensor that autograd knows as their base, and which ``first`` is itself
+    or (``through``) has as its base. Otherwise it is flat memory, which autograd does not see.
+    """
+
+    first: int
+    through: bool
+    tracked: bool
+    layout: Layout
+    dtype: torch.dtype
+    members: tuple[tuple[int, Layout], ...]
+
+    def source(self, values: Sequence[str]) -> str:
+        """The expression that gives it in a call whose inputs are named ``values``."""
+        first = values[self.first]
+        if self.tracked:
+            return f"{first}._base" if self.through else first
+        at = self.layout
+        return f"{first}.detach().as_strided({at.size}, {at.stride}, {at.offset})"
+
+    def of(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The base of ``tensors``, which it was found for."""
+        first = tensors[self.first]
+        if self.tracked:
+            return _root(first)
+        at = self.layout
+        with torch.no_grad():
+            return first.detach().as_strided(at.size, at.stride, at.offset)
+
+
+def bases_of(tensors: Sequence[torch.Tensor], written: Sequence[int]) -> tuple[Base, ...]:
+    """The bases that ``tensors`` need, when those at ``written`` are written to.
+
+    Raises :class:`Unsupported` where they overlap in a way that a base cannot express.
+    """
+    return tuple([_base(tensors, places) for places in groups(tensors, written)])
+
+
+def _base(tensors: Sequence[torch.Tensor], places: Sequence[int]) -> Base:
+    members = [tensors[n] for n in places]
+    first = members[0]
+    if any(t.dtype != first.dtype for t in members):
+        raise Unsupported("an input that is written to shares memory with one of another dtype")
+    memory = first.untyped_storage()._cdata
+    if any(t.untyped_storage()._cdata != memory for t in members):
+        raise Unsupported("an input that is written to shares memory with another storage")
+    layouts = tuple([(n, Layout.of(t)) for n, t in zip(places, members, strict=True)])
+    if torch.is_grad_enabled() and any(t.requires_grad for t in members):
+        root = _root(first)
+        if any(_root(t) is not root for t in members) or root.dtype != first.dtype:
+            raise Unsupported("an input that is written to shares memory, unknown to autograd")
+        through = root is not first
+        return Base(places[0], through, True, Layout.of(root), first.dtype, layouts)
+    low = min(at.offset for _, at in layouts)
+    end = max(at.end for _, at in layouts)
+    return Base(places[0], False, False, Layout((end - low,), (1,), low), first.dtype, layouts)
+
+
+def _root(t: torch.Tensor) -> torch.Tensor:
+    return t._base if t._is_view() else t  # type: ignore[return-value]
+
+
+def share(mode: FakeTensorMode, fakes: list[torch.Tensor], bases: Sequence[Base]) -> None:
+    """Let members of flat bases, the last of ``fakes``, be views of them."""
+    for base, flat in zip(bases, fakes[len(fakes) - len(bases) :], strict=True):
+        if base.tracked:
+            continue
+        for place, at in base.members:
+            with mode, torch.no_grad():
+                # With a version of its own, which says whether it was the one written to.
+                view = flat.as_strided(at.size, at.stride, at.offset).data
+            fakes[place] = view.requires_grad_(fakes[place].requires_grad)
+
+
+class Overlapping:
+    """``call(*inputs)`` where what is written to overlaps: a program for each way of overlapping.
+
+    ``lifted``: tensors that follow the inputs. ``compile(inputs, bases)`` makes a program.
+    """
+
+    def __init__(
+        self,
+        uncompiled: Callable[..., Any],
+        lifted: Sequence[torch.Tensor],
+        written: Sequence[int],
+        compile: Callable[[Sequence[Any], tuple[Base, ...]], Callable[..., Any]],
+    ):
+        self.uncompiled, self.lifted, self.written = uncompiled, lifted, written
+        self.compile = compile
+        self.programs: dict[tuple[Base, ...], Callable[..., Any]] = {}
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self.program(inputs)(*inputs)
+
+    def program(self, inputs: Sequence[Any]) -> Callable[..., Any]:
+        try:
+            bases = bases_of([*inputs, *self.lifted], self.written)
+        except Unsupported:
+            return self.uncompiled
+        found = self.programs.get(bases)
+        if found is None:
+            if len(self.programs) >= LIMIT:
+                return self.uncompiled
+            found = self.programs[bases] = self.compile(inputs, bases)
+        return found

@@ -1,0 +1,26 @@
+"""Where a tensor's elements lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Layout:
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int  # elements, in the storage
+
+    @classmethod
+    def of(cls, t: torch.Tensor) -> Layout:
+        return cls(tuple(t.shape), tuple(t.stride()), t.storage_offset())
+
+    @property
+    def end(self) -> int:
+        """Elements of the storage up to the last one that is reached."""
+        if 0 in self.size:
+            return self.offset
+        steps = zip(self.size, self.stride, strict=True)
+        return self.offset + 1 + sum((n - 1) * step for n, step in steps)
