@@ -216,6 +216,11 @@ class Assignment(Attributes):
         if external is None and not issubclass(type(value), type):
             object.__delattr__(value, name)
             return
+        if type(value) is ModuleType:
+            if not self.has_global(value.__dict__, name):
+                delattr(ModuleType(value.__name__), name)  # raises as CPython does
+            self.write_global(value.__dict__, name, DELETED)
+            return
         if external is None or issubclass(type(value), (type, ModuleType)):
             raise Break("external-object", f"deletion of {name}")
         if type(found := self.plain_attribute(value, name)) is Run:

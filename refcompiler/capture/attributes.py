@@ -145,7 +145,12 @@ class Attributes(Lookup):
 
     def module_attribute(self, value: ModuleType, name: str) -> Any:
         namespace = value.__dict__
-        found = self.overlay.get((id(value), name), UNSET)
+        if name == "__dict__":
+            return self.lazy(self.sources.constant(namespace, value.__name__), namespace)
+        found = self.written_global(namespace, name)
+        if found is DELETED and name in namespace:
+            text = f"module '{value.__name__}' has no attribute '{name}'"
+            raise AttributeError(text, name=name, obj=value)
         if found is not UNSET and found is not DELETED:
             return found
         source = self.sources.constant(namespace, value.__name__)

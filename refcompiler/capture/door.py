@@ -10,6 +10,7 @@ import contextlib
 import enum
 import keyword
 import operator
+import warnings
 from collections.abc import Callable, Iterator
 from types import (
     FunctionType,
@@ -147,6 +148,7 @@ class Recorder:
         self.mutates = False
         self.switched = False  # the graph enters modes, which an error must not leave on
         self.suspended = False  # torch's own code runs around a region: nothing is recorded
+        self.filtered = False  # the program has changed which warnings are shown
         self.element_indices = 0  # blocks in which tensors of one element index as tensors
         self.place: Callable[[], tuple[str, tuple]] = lambda: ("", ())
         self.step: Callable[[], int] = lambda: 0  # which root instruction runs
@@ -339,6 +341,16 @@ def _default_of(cls: type) -> Any:
     return torch.Tensor.__dict__["__torch_function__"].__get__(None, cls)
 
 
+def _unwarned(name: str, function: Callable, args: tuple, kwargs: dict) -> Any:
+    """A graph runs after the program's own filters of warnings, or before them."""
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        result = function(*args, **kwargs)
+    if given:
+        raise Break("io", f"{name} warns where the program has changed the filters of warnings")
+    return result
+
+
 def _is_no_change(tensor: torch.Tensor, requires_grad: bool = True) -> bool:
     return tensor.requires_grad == requires_grad
 
@@ -394,7 +406,9 @@ class Door(TorchFunctionMode):
         if self.recorder.scope.outer is not None:
             self.recorder.lift((*args, *kwargs.values()))
         try:
-            if name == "__getitem__" and self.recorder.element_indices:
+            if self.recorder.filtered:
+                result = _unwarned(name, func, args, kwargs)
+            elif name == "__getitem__" and self.recorder.element_indices:
                 with indices_as_tensors():
                     result = func(*args, **kwargs)
             else:

@@ -9,13 +9,14 @@ import functools
 import types
 from abc import ABCMeta
 from enum import Enum
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
 
+from refcompiler.capture.namespaces import Namespaces
 from refcompiler.capture.natively import QUIET
-from refcompiler.capture.observe import IDENTITY_TYPES, Observing
+from refcompiler.capture.observe import IDENTITY_TYPES
 from refcompiler.capture.values import DELETED, External, Lazy
 from refcompiler.guards.sources import Source
 from refcompiler.interpreter.frame import UNSET
@@ -67,7 +68,7 @@ def _registers(method: functools.singledispatchmethod, known: tuple[tuple[type, 
     return len(registry) == len(known) and all(registry.get(c) is f for c, f in known)
 
 
-class Lookup(Observing):
+class Lookup(Namespaces):
     """Finding attributes of classes."""
 
     def find_guarded(self, cls: type, name: str) -> tuple[Source | None, Any]:
@@ -167,6 +168,9 @@ class Lookup(Observing):
     def write_attribute(self, external: External, name: str, new: Any) -> None:
         """Into the overlay; into the shadow of ``__dict__`` if the program holds that dict."""
         namespace = namespace_of(external.value)
+        if issubclass(type(external.value), ModuleType):  # its functions read it as a global
+            self.write_global(namespace, name, new)
+            return
         self.handed_out[id(namespace)] = external.value
         known = self.external.get(id(namespace))
         if known is None or known.shadow is None or self.is_slot(external.value, name):

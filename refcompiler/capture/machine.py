@@ -32,6 +32,7 @@ from refcompiler.capture.models import (
     serial,
     speaking,
     symbols,
+    warned,
 )
 from refcompiler.capture.natively import interpreting
 from refcompiler.capture.reentry import Reentry
@@ -71,6 +72,7 @@ __all__ = [
     "symbols",
     "tensors",
     "transforms",
+    "warned",
     "wrapping",
 ]
 
@@ -178,6 +180,7 @@ class Symbolic(Calls):
         self.constructors = []
         self.whole = []
         self.deferred = []
+        self.speech = warned.Speech()
         self.insides = {}
 
     def where(self) -> tuple[str, tuple[Place, ...]]:
@@ -228,6 +231,7 @@ class Symbolic(Calls):
             why = "a graph ends inside a block of a device"
             raise Restart(self.open_devices[0][1], "ambient-state", why)
         hooks.check_hooks(self)
+        warned.check_logs(self)
         captured.grad = torch.is_grad_enabled()
         if self.recorder.switched:
             captured.autocast = Autocast.now()

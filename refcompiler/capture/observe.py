@@ -22,7 +22,7 @@ from refcompiler.capture.signals import Break
 from refcompiler.capture.values import DELETED, External, Lazy
 from refcompiler.guards.kinds import Guard, TensorMeta, metadata, separate
 from refcompiler.guards.sources import Source, Sources
-from refcompiler.interpreter.frame import UNSET, Frame
+from refcompiler.interpreter.frame import UNSET
 from refcompiler.interpreter.machine import Machine
 
 #: Values of these classes are constants of the graph, guarded by equality.
@@ -111,6 +111,7 @@ class Observing(Machine):
         self.hashed: dict[int, Source] = {}  # inputs whose identity the program used as a key
         self.own_namespaces: dict[int, Any] = {}  # id of a __dict__ -> the frame's own instance
         self.handed_out: dict[int, Any] = {}  # id of a __dict__ that was read -> its instance
+        self.globals_written: set[int] = set()  # ids of the namespaces of modules
         self.dict_kinds: dict[type, str] = {}  # how the __dict__ of instances is reached
 
     sizes: Any  # filled by the machine
@@ -194,6 +195,8 @@ class Observing(Machine):
         if known is not None:
             if known.source is not source:
                 self.guard("SAME", source, known.source)
+            if known.shadow is None and id(value) in self.globals_written:
+                return self._observe_object(known, kind)  # a module's namespace as a dict
             if known.tail is not None:
                 tail, known.tail = known.tail, None
                 self._shadow_sequence(known).extend(tail)
@@ -269,6 +272,13 @@ class Observing(Machine):
                         shadow.pop(key[1], None)
                     else:
                         shadow[key[1]] = value
+        if id(namespace) in self.globals_written:
+            for key in [key for key in self.overlay if key[0] == id(namespace)]:
+                value = self.overlay.pop(key)
+                if value is DELETED:
+                    shadow.pop(key[1], None)
+                else:
+                    shadow[key[1]] = value
         return shadow
 
     def is_slot(self, owner: Any, name: str) -> bool:
@@ -283,7 +293,10 @@ class Observing(Machine):
         owner = self.handed_out.get(id(lazy.value))
         if owner is not None and any(key[0] == id(owner) for key in self.overlay):
             return False
-        return id(lazy.value) not in self.external
+        known = self.external.get(id(lazy.value))
+        if known is not None and id(lazy.value) in self.globals_written:
+            return known.shadow is None and not any(k[0] == id(lazy.value) for k in self.overlay)
+        return known is None
 
     def append(self, target: Any, value: Any) -> None:
         """To a list from outside without looking into it: other lengths are as good."""
@@ -496,7 +509,7 @@ class Observing(Machine):
         keywords = self.observe(self.lazy(self.member(source, "keywords"), value.keywords))
         return type(value)(function, *args, **keywords)
 
-    # ---- cells and globals ------------------------------------------------------------------
+    # ---- cells ------------------------------------------------------------------------------
 
     def load_cell(self, cell: CellType) -> Any:
         external = self.external.get(id(cell))
@@ -525,42 +538,6 @@ class Observing(Machine):
                 cell_source = self.sources.make("closure", source, i)
                 self.external[id(cell)] = External(cell, cell_source)
                 self.lazy(cell_source, cell)
-
-    def load_global(self, frame: Frame, name: str) -> Any:
-        namespace = frame.globals
-        if self.overlay:
-            found = self.overlay.get((id(namespace), name), UNSET)
-            if found is DELETED:
-                raise NameError(f"name '{name}' is not defined", name=name)
-            if found is not UNSET:
-                return found
-        source = self.sources.constant(namespace, "globals")
-        if name in namespace:
-            return self.lazy(self.item(source, name, "member", name), namespace[name])
-        self.guard("ABSENT", source, name)
-        self.lazy(source, namespace)
-        builtins = frame.builtins
-        source = self.sources.constant(builtins, "builtins")
-        self.lazy(source, builtins)
-        if name not in builtins:
-            self.guard("ABSENT", source, name)
-            raise NameError(f"name '{name}' is not defined", name=name)
-        return self.lazy(self.item(source, name, "member", name), builtins[name])
-
-    def store_global(self, frame: Frame, name: str, value: Any) -> None:
-        self.write(self._globals(frame), name, self.force(value))
-
-    def delete_global(self, frame: Frame, name: str) -> None:
-        self.load_global(frame, name)
-        self.write(self._globals(frame), name, DELETED)
-
-    def _globals(self, frame: Frame) -> External:
-        namespace = frame.globals
-        known = self.external.get(id(namespace))
-        if known is None:
-            source = self.sources.constant(namespace, "globals")
-            known = self.external[id(namespace)] = External(namespace, source)
-        return known
 
     # ---- effects ----------------------------------------------------------------------------
 

@@ -188,7 +188,7 @@ def is_whole(home: str | None, code: types.CodeType) -> bool:
 #: or keep state that nothing guards.
 SPEAKING_MODULES = frozenset(
     """
-    logging warnings traceback threading random secrets subprocess socket tempfile shutil asyncio
+    logging traceback threading random secrets subprocess socket tempfile shutil asyncio
     multiprocessing concurrent pdb unittest queue sched pickle shelve urllib http
     """.split()
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from types import CellType, GeneratorType
 from typing import Any
 
@@ -21,6 +22,8 @@ def replay(machine: Any, rebuilder: Rebuilder, writer: Writer) -> list[str]:
     """Statements that replay what the frame did to objects from outside."""
     lines = [line for view in machine.views.values() for line in _advance(view, writer)]
     lines += [f"{writer.read(source)}.{call}" for source, call in machine.after]
+    before = machine.speech.settled or 0  # said while the filters were as they had been
+    lines += _said(machine.deferred[:before], rebuilder, writer)
     for (owner, name), value in machine.overlay.items():
         external = machine.changed[owner]
         target = writer.read(external.source)
@@ -50,9 +53,11 @@ def replay(machine: Any, rebuilder: Rebuilder, writer: Writer) -> list[str]:
         lines += _container_effect(external, rebuilder, writer)
     for rethrown in machine.rethrown.values():
         lines += _rethrow(rethrown, rebuilder, writer)
-    for function, values in machine.deferred:
-        lines.append(f"{writer.constant(function)}({rebuilder.many(values)})")
-    return lines
+    return lines + _said(machine.deferred[before:], rebuilder, writer)
+
+
+def _said(deferred: Sequence[tuple], rebuilder: Rebuilder, writer: Writer) -> list[str]:
+    return [f"{writer.constant(call)}({rebuilder.many(values)})" for call, values in deferred]
 
 
 def set_contexts(machine: Any, rebuilder: Rebuilder, writer: Writer) -> None:

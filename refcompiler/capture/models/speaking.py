@@ -1,17 +1,16 @@
-"""Warnings and log records: they are put off until the graph has run, and come in their order.
+"""Log records: they are put off until the graph has run, and come in their order.
 
-What is said depends on constants alone, so that only the moment is another. A warning that the
-filters turn into an error is raised by CPython itself, behind a break, and so is a record handled
-that goes through handlers or filters of the user's: the program may look at what they did.
+What is said depends on constants alone, so that only the moment is another. A record that goes
+through handlers or filters of the user's is handled by CPython itself, behind a break: the program
+may look at what they did. Warnings are in :mod:`refcompiler.capture.models.warned`.
 
-Source of the rules: the documentation of ``warnings`` ("The Warnings Filter") and of ``logging``.
+Source of the rules: the documentation of ``logging``.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,81 +18,9 @@ import torch
 
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.models.registry import model
+from refcompiler.capture.models.warned import caller_of
 from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.signals import Break
-from refcompiler.interpreter.frame import UNSET, Frame
-
-# ---- warnings ---------------------------------------------------------------------------------
-
-
-def is_error(text: str, category: type[Warning], module: str, line: int) -> bool:
-    """Whether the filters make an exception of the warning."""
-    for action, message, kind, where, number in warnings.filters:
-        if (
-            (message is None or message.match(text))
-            and issubclass(category, kind)
-            and (where is None or where.match(module))
-            and number in (0, line)
-        ):
-            return action == "error"
-    return warnings.defaultaction == "error"  # type: ignore[attr-defined]
-
-
-def _say(place: tuple[str, int, str], namespace: dict, category: Any, message: Any) -> None:
-    file, line, module = place
-    registry = namespace.setdefault("__warningregistry__", {})
-    warnings.warn_explicit(message, category, file, line, module, registry)
-
-
-@model(warnings.warn)
-def _warn(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> None:
-    given = dict(zip(("message", "category", "stacklevel", "source"), args, strict=False))
-    given = {k: m.force(v) for k, v in (given | dict(kwargs)).items()}
-    message: Any = given.get("message")
-    category: Any = given.get("category")
-    text: Any = message
-    if issubclass(type(message), Warning):
-        category, text = type(message), _fixed_text(m, message)
-    else:
-        category = UserWarning if category is None else category
-    level = given.get("stacklevel", 1)
-    known = given.keys() <= {"message", "category", "stacklevel", "source"}
-    if not known or type(text) is not str or type(level) is not int or given.get("source"):
-        raise Break("io", "warnings.warn of an object, or with further arguments")
-    if not isinstance(category, type) or not issubclass(category, Warning):
-        raise Break("io", "warnings.warn with a category that is no class of warnings")
-    speaker = _caller(frame, level)
-    namespace = speaker.globals
-    module = namespace.get("__name__") or "<string>"
-    place = speaker.code.co_filename, speaker.line, module
-    if is_error(text, category, module, speaker.line):
-        raise Break("io", "a warning that is an error")
-    m.guard("STATE", None, (is_error, (text, category, module, speaker.line), False))
-    m.deferred.append((functools.partial(_say, place, namespace, category), (message,)))
-
-
-def _fixed_text(m: Calls, message: Warning) -> str:
-    kind = type(message)
-    plain = find_text(m, kind) and all(type(a) in CONSTANT_TYPES for a in message.args)
-    if not plain or m.is_foreign(message):
-        raise Break("io", f"a {kind.__name__} whose text is made by Python code or from outside")
-    return str(message)
-
-
-def find_text(m: Calls, kind: type) -> bool:
-    """Whether C makes the text of the exceptions of class ``kind``."""
-    return all(m.method_of(kind, name) is UNSET for name in ("__str__", "__init__", "__new__"))
-
-
-def _caller(frame: Any, level: int) -> Frame:
-    """The frame that a warning of this stack level is said to be from."""
-    while frame is not None and (level > 1 or frame.program.hidden):
-        level -= not frame.program.hidden
-        frame = frame.back
-    if frame is None:
-        raise Break("io", "a warning about a caller of the compiled function")
-    return frame
-
 
 # ---- logging ----------------------------------------------------------------------------------
 
@@ -147,7 +74,7 @@ def _log(m: Calls, frame: Any, logger: Any, level: int, given: Sequence, kwargs:
     values = tuple([m.force(value) for value in given])
     if kwargs or not all(type(value) in _SHOWN for value in values):
         raise Break("io", "a log record of objects, or with further arguments")
-    speaker = _caller(frame, 1)
+    speaker = caller_of(frame, 1)
     place = speaker.code.co_filename, speaker.line, speaker.code.co_name
     m.deferred.append((functools.partial(_record, logger, level, place), values))
 
