@@ -164,8 +164,14 @@ AHEAD: Table[Rule] = Table(
             "for autograd, base, the graph runs as it is.",
         ),
         Rule(
+            "conjugate bit",
+            "A tensor may hold the conjugates or negatives of its values, and a bit that says so.",
+            "The graph takes resolved copies, tangents too; a view that has the bit is made again "
+            "by the epilogue.",
+        ),
+        Rule(
             "other tensors",
-            "Sparse, quantised and nested tensors, subclasses, conjugate and negative bits.",
+            "Sparse, quantised and nested tensors and subclasses compute as their class says.",
             "The graph runs as it is.",
             "uncompiled",
         ),

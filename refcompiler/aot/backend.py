@@ -11,16 +11,29 @@ from torch.fx import GraphModule
 
 from refcompiler.aot.bases import Base, Overlapping, bases_of, share
 from refcompiler.aot.function import Program
-from refcompiler.aot.inputs import Unsupported, check, fakes_of, lifted_tensors
+from refcompiler.aot.inputs import Unsupported, check, fakes_of, lifted_tensors, resolved
 from refcompiler.aot.joint import Joint, trace
 from refcompiler.aot.layout import Layout
+from refcompiler.aot.numbers import environment
 from refcompiler.aot.observation import Observation, observe
 from refcompiler.aot.overlap import disjoint
 from refcompiler.aot.partition import default_partition
-from refcompiler.aot.sizes import compile_for_sizes, number_inputs
+from refcompiler.aot.sizes import Sized, compile_for_sizes, number_inputs
+from refcompiler.aot.symbols import (
+    deciding,
+    fake_mode,
+    observing,
+    repeating,
+    sources_of,
+    where,
+    with_symbols,
+)
 from refcompiler.aot.wrapper import Wrapper
 from refcompiler.fakes.mode import EagerFakeMode
 from refcompiler.logs import log_of
+
+#: Set to False on a compiler that is to be given graphs without symbols, one for each size.
+TAKES_SYMBOLS = "takes_symbols"
 
 _HINTS = log_of("perf_hints")
 
@@ -42,8 +55,10 @@ def aot_autograd(
     the graph does, tensors in a tuple or list. ``inference_compiler`` (default: ``fw_compiler``)
     is given graphs that need no gradients. The backward is compiled when it first runs.
     ``decompositions``: operators to functions that say them by others, as
-    ``torch._decomp.get_decompositions`` gives them. ``partition_fn``: how forward and backward
-    part (``default_partition`` saves what eager saves).
+    ``torch._decomp.get_decompositions`` gives them. Where sizes are symbols, the graphs take some
+    as numbers (``torch.SymInt`` among the example inputs); a compiler with an attribute
+    ``takes_symbols = False`` is given a graph for each combination of sizes instead.
+    ``partition_fn``: how forward and backward part (``default_partition`` saves what eager saves).
 
     The rule of each step is a row of ``docs/specs/aot.md``. Where a graph cannot be compiled it
     runs as it is, and ``callable.fallback`` says why (else None).
@@ -60,12 +75,19 @@ def aot_autograd(
         for name in options:
             raise TypeError(f"this backend has no option {name!r}; it takes none")
         numbers = number_inputs(example_inputs)
-        if numbers:
-            return compile_for_sizes(gm, example_inputs, numbers, backend)
+
+        def by_sizes(inputs: Sequence[Any]) -> Callable[..., Any]:
+            return compile_for_sizes(gm, inputs, numbers, backend)
+
+        if numbers and not compilers.take_symbols:
+            return by_sizes(example_inputs)
         try:
-            return _compile(gm, example_inputs, compilers, table, partition_fn)
+            return _compile(gm, example_inputs, compilers, table, partition_fn, by_sizes=by_sizes)
         except Unsupported as error:
-            return _uncompiled(gm, str(error))
+            if not numbers:
+                return _uncompiled(gm, str(error))
+            _HINTS.info("compiled for each size, since with symbols it cannot be: %s", error)
+            return by_sizes(example_inputs)
 
     backend.takes_symbols = True  # type: ignore[attr-defined]
     return backend
@@ -74,6 +96,8 @@ def aot_autograd(
 class _Compilers:
     def __init__(self, forward: Compiler, backward: Compiler, inference: Compiler):
         self.forward, self.backward, self.inference = forward, backward, inference
+        every = (forward, backward, inference)
+        self.take_symbols = all(getattr(each, TAKES_SYMBOLS, True) for each in every)
 
 
 def _uncompiled(gm: GraphModule, reason: str) -> Callable[..., Any]:
@@ -104,28 +128,35 @@ def _compile(
     decompositions: Mapping[Any, Callable[..., Any]],
     partition_fn: Callable[..., tuple[GraphModule, GraphModule]],
     bases: Sequence[Base] = (),
+    by_sizes: Callable[[Sequence[Any]], Callable[..., Any]] | None = None,
 ) -> Callable[..., Any]:
-    """``bases``: of examples that overlap; there are none where the inputs are apart."""
+    """``bases``: of examples that overlap; there are none where the inputs are apart.
+
+    ``by_sizes(inputs)``: what serves calls for which there is no program with symbols.
+    """
     lifted = lifted_tensors(gm)
     check(examples, "an input")
     check(lifted, "a tensor of the module")
-    mode = EagerFakeMode(allow_non_fake_inputs=False)
+    shown = with_symbols(gm, examples)
+    env = environment(shown)
+    mode = fake_mode(env)
     replaced = {id(t): len(examples) + n for n, t in enumerate(lifted)}
     grad_mode = torch.is_grad_enabled()
     autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
     leaves = [isinstance(t, torch.nn.Parameter) for t in (*examples, *lifted)]
     given = len(examples)
     with _without_inference_mode():
-        every = [*examples, *lifted]
+        every = [*shown, *lifted]
         fakes = fakes_of(mode, [*every, *[base.of(every) for base in bases]])
         share(mode, fakes, bases)
         try:
-            with mode:
+            with mode, observing(env) as found:
                 seen = observe(gm, fakes, replaced, given, bases)
-            training = seen.requires_grad and any(t.requires_grad for t in fakes)
-            joint = trace(
-                gm, mode, fakes, replaced, given, seen, training, decompositions, leaves, bases
-            )
+            training = seen.requires_grad and any(map(_requires_grad, fakes))
+            with repeating(env, found):
+                joint = trace(
+                    gm, mode, fakes, replaced, given, seen, training, decompositions, leaves, bases
+                )
         except Unsupported:
             raise
         except Exception as error:  # a bad program fails as in eager, when it is called
@@ -134,8 +165,9 @@ def _compile(
             run: Any = _training(joint, mode, compilers, partition_fn, seen, fakes)
         else:
             run = _inference(joint, mode, compilers, fakes)
-    wrapper = Wrapper(seen, joint.written, len(examples), lifted, bases, joint.inputs)
-    grows = grad_mode and any(t.requires_grad for t in fakes)
+    sources = sources_of(fakes[:given])
+    wrapper = Wrapper(seen, joint.written, len(examples), lifted, bases, joint.inputs, sources)
+    grows = grad_mode and any(map(_requires_grad, fakes))
     apart = overlapping = None
     if joint.written and not bases:
         apart = disjoint(every, joint.written)
@@ -143,9 +175,12 @@ def _compile(
         def compile(inputs: Sequence[Any], bases: Sequence[Base]) -> Callable[..., Any]:
             return _compile(gm, inputs, compilers, decompositions, partition_fn, bases)
 
-        overlapping = Overlapping(gm, lifted, joint.written, compile)
-        if bases_of(every, joint.written):  # of the examples already
-            overlapping.program(examples)
+        if env is not None and by_sizes is not None:
+            overlapping = Sized(by_sizes)
+        else:
+            overlapping = Overlapping(gm, lifted, joint.written, compile)
+            if bases_of(every, joint.written):  # of the examples already
+                overlapping.program(examples)
     mode_of_call = grad_mode if training else grows
     call: Any = wrapper.write(run, gm, mode_of_call, autocast, apart, overlapping)
     call.fallback = None
@@ -158,7 +193,8 @@ def _inference(
     joint.graph.graph.eliminate_dead_code()
     joint.graph.recompile()
     with mode, torch.no_grad():
-        inputs = [fakes[n].detach() for n in joint.inputs]
+        taken = [fakes[n] for n in joint.inputs]
+        inputs = [resolved(t.detach()) if isinstance(t, torch.Tensor) else t for t in taken]
     return _flat(compilers.inference(joint.graph, inputs))
 
 
@@ -177,12 +213,13 @@ def _training(
     saved = list(output.args[0])[joint.outputs :]
     tensors = sum(isinstance(node.meta.get("val"), torch.Tensor) for node in saved)
     inputs = len(joint.inputs)
-    layouts = [Layout.of(node.meta["val"]) for node in holders[inputs:]]
+    layouts = [_layout(node.meta["val"]) for node in holders[inputs:]]
 
     def compile_backward(graph: GraphModule) -> Callable[..., Any]:
         values = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
-        with _backward_state():
-            return _flat(compilers.backward(graph, values))
+        with _backward_state(), deciding(mode.shape_env) as decided:
+            made = _flat(compilers.backward(graph, values))
+        return where(decided, values, made, graph.forward) if decided else made
 
     compiled = _flat(compilers.forward(forward, given[:inputs]))
     numbers = len(saved) - tensors
@@ -197,6 +234,14 @@ def _training(
         backward,
         compile_backward,
     )
+
+
+def _requires_grad(t: Any) -> bool:
+    return isinstance(t, torch.Tensor) and t.requires_grad
+
+
+def _layout(t: torch.Tensor) -> Layout | None:
+    return None if t._has_symbolic_sizes_strides else Layout.of(t)
 
 
 @contextlib.contextmanager

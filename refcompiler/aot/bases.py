@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from refcompiler.aot.inputs import Unsupported
+from refcompiler.aot.inputs import Unsupported, has_bits
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.overlap import groups
 
@@ -67,6 +67,8 @@ def _base(tensors: Sequence[torch.Tensor], places: Sequence[int]) -> Base:
     first = members[0]
     if any(t.dtype != first.dtype for t in members):
         raise Unsupported("an input that is written to shares memory with one of another dtype")
+    if any(map(has_bits, members)):
+        raise Unsupported("an input that is written to shares memory with a conjugate or negative")
     memory = first.untyped_storage()._cdata
     if any(t.untyped_storage()._cdata != memory for t in members):
         raise Unsupported("an input that is written to shares memory with another storage")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from refcompiler.aot.inputs import has_bits
 from refcompiler.aot.missing import without
 from refcompiler.aot.observation import Layout
 
@@ -24,8 +25,8 @@ class Program:
 
     ``forward`` takes the inputs and returns ``outputs`` results, then ``tensors`` tensors to
     save, then numbers. ``differentiable``: the places of the results that have a tangent, which
-    lie as ``layouts`` says. ``backward`` is compiled by ``compile_backward`` when it first runs,
-    for each set of outputs that have no gradient.
+    lie as ``layouts`` says (None: as the result itself, whose sizes are symbols). ``backward`` is
+    compiled by ``compile_backward`` when it first runs, for each set of outputs that have no gradient.
     """
 
     forward: Callable[..., Any]
@@ -34,13 +35,14 @@ class Program:
     numbers: int
     inputs: int
     differentiable: Sequence[int]
-    layouts: Sequence[Layout]
+    layouts: Sequence[Layout | None]
     backward: GraphModule
     compile_backward: Callable[[GraphModule], Callable[..., Any]]
     compiled: dict[tuple[int, ...], Callable[..., Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         differentiable = set(self.differentiable)
+        self.symbolic = None in self.layouts
         self.constant = tuple(n for n in range(self.outputs) if n not in differentiable)
 
     def backward_for(self, missing: tuple[int, ...]) -> Callable[..., Any]:
@@ -66,6 +68,11 @@ class Compiled(torch.autograd.Function):
         ctx.save_for_backward(*results[program.outputs : end])
         ctx.numbers = results[end:]
         ctx.program = program
+        if program.symbolic:
+            ctx.layouts = [
+                layout or Layout.of(outputs[place])
+                for place, layout in zip(program.differentiable, program.layouts)
+            ]
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*[outputs[n] for n in program.constant])
         return outputs
@@ -75,11 +82,12 @@ class Compiled(torch.autograd.Function):
         program: Program = ctx.program
         tangents = []
         missing: tuple[int, ...] = ()
-        for n, (place, layout) in enumerate(zip(program.differentiable, program.layouts)):
+        layouts: Any = ctx.layouts if program.symbolic else program.layouts
+        for n, (place, layout) in enumerate(zip(program.differentiable, layouts)):
             tangent = given[place]
             if tangent is None:
                 missing += (n,)
-            elif tangent.stride() != layout.stride:
+            elif tangent.stride() != layout.stride or has_bits(tangent):
                 tangent = _laid_out(tangent, layout)
             tangents.append(tangent)
         call = program.backward_for(missing)

@@ -15,7 +15,6 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from refcompiler.aot.layout import Layout
 
-
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -34,8 +33,15 @@ def check(tensors: Sequence[Any], what: str) -> None:
             raise Unsupported(f"{what} is a tensor subclass ({type(t).__name__})")
         if t.layout is not torch.strided or t.is_quantized or t.is_nested:
             raise Unsupported(f"{what} is not a strided tensor")
-        if t.is_conj() or t.is_neg():
-            raise Unsupported(f"{what} has a conjugate or negative bit")
+
+
+def has_bits(t: torch.Tensor) -> bool:
+    """Whether a tensor's memory holds the conjugates or the negatives of its values."""
+    return t.is_conj() or t.is_neg()
+
+
+def resolved(t: torch.Tensor) -> torch.Tensor:
+    return t.resolve_conj().resolve_neg()
 
 
 def fakes_of(mode: FakeTensorMode, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -54,7 +60,9 @@ def fakes_of(mode: FakeTensorMode, tensors: Sequence[torch.Tensor]) -> list[torc
                 made.append(torch.empty_strided(at.size, at.stride, dtype=t.dtype, device=t.device))
                 continue
             flat = torch.empty(at.end, dtype=t.dtype, device=t.device)
-            made.append(flat.as_strided(at.size, at.stride, at.offset).detach())
+            fake = flat.as_strided(at.size, at.stride, at.offset).detach()
+            fake = fake.conj() if t.is_conj() else fake
+            made.append(torch._neg_view(fake) if t.is_neg() else fake)
     for fake, t in zip(made, tensors, strict=True):
         if isinstance(t, torch.Tensor) and t.requires_grad:
             fake.requires_grad_()
@@ -89,14 +97,15 @@ def attribute(root: Any, path: str) -> Any:
 class Runner(torch.fx.Interpreter):
     """Runs a graph with the lifted tensors replaced by others.
 
-    ``regions``: what stands for a region's target while tracing (``target.region`` names it).
+    ``regions``: what stands for a region's target while tracing, by ``target.region`` or the
+    target itself.
     """
 
     def __init__(
         self,
         gm: torch.fx.GraphModule,
         replaced: dict[int, torch.Tensor],
-        regions: dict[str, Callable[..., Any]] | None = None,
+        regions: dict[Any, Callable[..., Any]] | None = None,
     ):
         super().__init__(gm)
         self.replaced = replaced
@@ -108,10 +117,9 @@ class Runner(torch.fx.Interpreter):
         return self.replaced.get(id(value), value)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        region = getattr(target, "region", None)
-        instead = self.regions.get(region) if region is not None else None
+        instead = self.regions.get(getattr(target, "region", None) or target)
         if instead is not None:
-            return instead(target, *args, **kwargs)
+            return instead(self, target, *args, **kwargs)
         return super().call_function(target, args, kwargs)
 
     def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:

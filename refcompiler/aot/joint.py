@@ -14,17 +14,19 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
-from torch.fx.node import has_side_effect
 from torch.utils import _pytree as pytree
 
 from refcompiler.aot.bases import Base
-from refcompiler.aot.draws import REGIONS, finish
-from refcompiler.aot.effects import checks
-from refcompiler.aot.inputs import Runner, Unsupported
+from refcompiler.aot.draws import finish
+from refcompiler.aot.functional import FunctionalMode, plain
+from refcompiler.aot.inputs import Runner, Unsupported, resolved
 from refcompiler.aot.layout import Layout
+from refcompiler.aot.numbers import begin
 from refcompiler.aot.observation import Observation, Write
+from refcompiler.aot.regions import REGIONS
+from refcompiler.shapes.known import same
 
 FORWARD = "forward"  # the phase of nodes traced before autograd's engine ran
 PHASE = "phase"
@@ -37,13 +39,14 @@ Decompositions = Mapping[Any, Callable[..., Any]]
 class Joint:
     """``graph``: placeholders are the inputs, then a tangent for each of ``tangents``.
 
-    Its outputs are, flat: the slots' values, the new values of the inputs ``written``, then a
-    gradient (or None) for each input. ``tangents`` are places among the outputs before those.
+    Its outputs are, flat: the slots' values, the new values of the inputs ``written``, the numbers
+    that were observed, then a gradient (or None) for each input. ``tangents`` are places among the
+    outputs before those.
     """
 
     graph: torch.fx.GraphModule
     inputs: list[int]  # places of what the graph takes
-    outputs: int  # slots and written inputs
+    outputs: int  # slots, written inputs, and numbers
     tangents: list[int] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
 
@@ -65,7 +68,8 @@ def trace(
     ``parameters``: which inputs are leaves of autograd in eager. ``bases``: the last of ``fakes``,
     whose members are no inputs of the graph, but views of these.
     """
-    tracer = _Tracer(gm, dict(replaced), given, seen, training, parameters, bases)
+    env = mode.shape_env
+    tracer = _Tracer(gm, dict(replaced), given, seen, training, parameters, bases, env)
     primals = tracer.primals
     tangents = []
     if training:
@@ -73,9 +77,8 @@ def trace(
             for layout, dtype, device in tracer.layouts(fakes):
                 made = torch.empty_strided(layout.size, layout.stride, dtype=dtype, device=device)
                 tangents.append(made)
-    leaves = [
-        fakes[n].detach().requires_grad_(training and fakes[n].requires_grad) for n in primals
-    ]
+    with mode, torch.no_grad():
+        leaves = [_leaf(fakes[n], training) for n in primals]
 
     def program(primals: list[torch.Tensor], tangents: list[torch.Tensor]) -> list[Any]:
         return tracer.program(primals, tangents)
@@ -103,8 +106,14 @@ def trace(
     for place in tracer.written:
         owner, _ = tracer.members.get(place, (place, None))
         holders[primals.index(owner)].meta[WRITTEN] = True
-    outputs = len(seen.slots) + len(tracer.written)
+    outputs = len(seen.slots) + len(tracer.written) + len(seen.numbers)
     return Joint(graph, primals, outputs, tracer.tangents, tracer.written)
+
+
+def _leaf(t: Any, training: bool) -> Any:
+    if not _is_tensor(t):
+        return t
+    return resolved(t.detach()).requires_grad_(training and t.requires_grad)
 
 
 @contextlib.contextmanager
@@ -112,17 +121,6 @@ def _engine_in_this_thread() -> Iterator[None]:
     """Modes belong to threads, and the engine would use others for other devices."""
     with torch.autograd.set_multithreading_enabled(False):
         yield
-
-
-class _FunctionalMode(FunctionalTensorMode):
-    """With checks, which have no result, as nodes like any other: torch's own mode has tokens."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not checks(func):
-            return super().__torch_dispatch__(func, types, args, kwargs)
-        plain = pytree.tree_map_only(FunctionalTensor, _plain, (args, kwargs or {}))
-        has_side_effect(func)  # or the graph that is traced loses it
-        return func(*plain[0], **plain[1])
 
 
 class _Tracer:
@@ -135,12 +133,13 @@ class _Tracer:
         training: bool,
         parameters: Sequence[bool],
         bases: Sequence[Base],
+        env: Any,
     ):
         count = len(parameters)
         self.bases = {count + n: base for n, base in enumerate(bases)}
         self.members = {n: (p, at) for p, base in self.bases.items() for n, at in base.members}
         self.primals = [n for n in range(count + len(bases)) if n not in self.members]
-        self.parameters = parameters
+        self.parameters, self.env = parameters, env
         self.gm, self.replaced, self.given = gm, replaced, given
         self.seen, self.training = seen, training
         self.written: list[int] = []
@@ -162,22 +161,24 @@ class _Tracer:
             yield layout, fakes[place].dtype, fakes[place].device
 
     def program(self, primals: list[torch.Tensor], tangents: list[torch.Tensor]) -> list[Any]:
-        with _FunctionalMode(), _cached_casts():
+        begin(self.env)
+        with FunctionalMode(), _cached_casts():
             leaves = [self._functional(n, t) for n, t in zip(self.primals, primals, strict=True)]
             cotangents = [FunctionalTensor.to_functional(t) for t in tangents]
             inputs = self._inputs(leaves)
             found = self._forward(inputs)
-            values = [_plain(t) for t in found]
+            values = [*map(plain, found), *self.seen.numbers]
             if not self.training:
                 return values
             for node in _nodes():
                 node.meta.setdefault(PHASE, FORWARD)
-            kept = [_plain(t) for t in inputs]
+            tensors = [t for t in inputs if _is_tensor(t)]
+            kept = [plain(t) for t in tensors]
             gradients = self._backward(found, leaves, cotangents)
-            if any(_plain(t) is not before for t, before in zip(inputs, kept, strict=True)):
+            if any(plain(t) is not before for t, before in zip(tensors, kept, strict=True)):
                 # A recomputed batch norm's statistics, counted twice in eager.
                 raise Unsupported("the backward writes to an input of the forward")
-            return [*values, *[None if g is None else _plain(g) for g in gradients]]
+            return [*values, *[None if g is None else plain(g) for g in gradients]]
 
     def _inputs(self, leaves: Sequence[Any]) -> list[Any]:
         """By place: what the graph is given, then the bases."""
@@ -189,6 +190,8 @@ class _Tracer:
         return [inputs[place] for place in range(len(inputs))]
 
     def _functional(self, n: int, t: torch.Tensor) -> Any:
+        if not _is_tensor(t):
+            return t
         if n >= len(self.parameters) or not self.parameters[n]:
             return FunctionalTensor.to_functional(t)
         # A leaf, whose casts autocast remembers.
@@ -206,7 +209,7 @@ class _Tracer:
             found.append(t._base if slot.is_base else t)
         writes = {w.place: w for w in self.seen.writes}
         for place, t in enumerate(inputs):
-            if not self._returns(place, writes):
+            if not _is_tensor(t) or not self._returns(place, writes):
                 continue
             torch._sync(t)
             write = writes.get(place)
@@ -237,13 +240,13 @@ class _Tracer:
         return [slot.layout for slot in self.seen.slots]
 
     def _laid_out(self, t: Any, layout: Layout) -> Any:
-        if tuple(t.shape) != layout.size or _plain(t).stride() == layout.stride:
+        if not same(t.shape, layout.size) or same(plain(t).stride(), layout.stride):
             return t
         made = torch.empty_strided(layout.size, layout.stride, dtype=t.dtype, device=t.device)
         return made.copy_(t)
 
     def _backward(self, found: Sequence[Any], primals: Sequence[Any], given: Sequence[Any]) -> Any:
-        wanted = [n for n, t in enumerate(primals) if t.requires_grad]
+        wanted = [n for n, t in enumerate(primals) if _is_tensor(t) and t.requires_grad]
         with torch.amp.autocast("cpu", enabled=False), torch.no_grad():
             gradients = torch.autograd.grad(
                 [found[n] for n in self.tangents],
@@ -271,10 +274,8 @@ def _cached_casts() -> Iterator[None]:
         torch.set_autocast_cache_enabled(before)
 
 
-def _plain(t: Any) -> torch.Tensor:
-    """What a functional tensor holds."""
-    torch._sync(t)
-    return torch._from_functional_tensor(t.elem)
+def _is_tensor(t: Any) -> bool:
+    return isinstance(t, torch.Tensor)
 
 
 def _nodes() -> Any:

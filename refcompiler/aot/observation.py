@@ -5,7 +5,8 @@ Aliasing of outputs with inputs and with each other, identity, changed inputs, g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +14,11 @@ import torch
 from torch.utils import _pytree as pytree
 
 from refcompiler.aot.bases import Base
-from refcompiler.aot.inputs import Runner, Unsupported
+from refcompiler.aot.inputs import Runner, Unsupported, has_bits
 from refcompiler.aot.layout import Layout
+from refcompiler.aot.numbers import symbols_of, value_of
+from refcompiler.aot.regions import OBSERVED
+from refcompiler.shapes.known import same
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -25,13 +29,23 @@ class View:
 
     ``replay(base)`` repeats the view's operations, and autograd sees them; where it is None, the
     layout is taken of the base's storage, ``offset`` relative to the base's own, in ``dtype``.
+    Where sizes are symbols: ``replay(base, numbers)`` with ``numbers`` of the call, and without a
+    replay the layout is taken of the base so that autograd sees it, if it does in eager.
     """
 
     layout: Layout
     dtype: torch.dtype
-    replay: Callable[[torch.Tensor], torch.Tensor] | None
+    replay: Callable[..., torch.Tensor] | None
     requires_grad: bool
     grad_mode: bool  # whether the view was made where autograd recorded
+    numbers: tuple[Any, ...] = ()
+    seen: bool = False  # without a replay: whether autograd sees it
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """The numbers that it is made again with."""
+        at = self.layout
+        return self.numbers if self.replay is not None else (*at.size, *at.stride, at.offset)
 
 
 @dataclass(frozen=True)
@@ -110,6 +124,8 @@ class Observation:
     spec: Any = None  # the nesting of the outputs
     slots: list[Slot] = field(default_factory=list)
     writes: list[Write] = field(default_factory=list)
+    numbers: list[Any] = field(default_factory=list)  # that the epilogue needs of the graph
+    bits: frozenset[int] = frozenset()  # places of inputs with a conjugate or negative bit
 
     def write(self, place: int, requires_grad: bool) -> Write:
         """A write that only the trace saw."""
@@ -131,29 +147,48 @@ def observe(
     given: int,
     bases: Sequence[Base] = (),
 ) -> Observation:
-    """Run ``gm`` on ``fakes`` (the first ``given`` are its own inputs, the last those of ``bases``).
+    """Run ``gm`` on ``fakes`` (the first ``given`` are its own inputs, the last are ``bases``).
 
     ``replaced``: the place of each lifted tensor by the id of the real one. Raises
     :class:`Unsupported` for what an epilogue cannot restore.
     """
     grad_mode = torch.is_grad_enabled()
     # No leaves: eager accepts writes to what is a leaf only here. And objects of their own.
-    inputs = [t.clone() if t.requires_grad and grad_mode else t for t in fakes]
+    inputs = [_copy(t) if grad_mode and _requires_grad(t) else t for t in fakes]
     for base, t in zip(bases, inputs[len(inputs) - len(bases) :], strict=True):
         if base.tracked:
             for place, at in base.members:
                 is_base = not base.through and place == base.first
                 inputs[place] = t if is_base else t.as_strided(at.size, at.stride, at.offset)
-    before = [_State(t) for t in inputs]
+    before = [_State(t) if isinstance(t, torch.Tensor) else None for t in inputs]
     lifted = {key: inputs[place] for key, place in replaced.items()}
     try:
-        outputs = Runner(gm, lifted).run(*inputs[:given])
+        outputs = Runner(gm, lifted, OBSERVED).run(*inputs[:given])
         changed = torch.is_grad_enabled() != grad_mode
     finally:
         torch._C._set_grad_enabled(grad_mode)
     if changed:
         raise Unsupported("the graph leaves the gradient mode changed")
-    return _Observer(inputs, before).of(outputs)
+    seen = _Observer(inputs, before).of(outputs)
+    tensors = [n for n, t in enumerate(fakes) if isinstance(t, torch.Tensor)]
+    seen.bits = frozenset([n for n in tensors if has_bits(fakes[n])])
+    return seen
+
+
+def _requires_grad(t: Any) -> bool:
+    return isinstance(t, torch.Tensor) and t.requires_grad
+
+
+def _copy(t: torch.Tensor) -> torch.Tensor:
+    if not has_bits(t):
+        return t.clone()
+    plain = t.resolve_conj().resolve_neg()
+    plain = plain.conj() if t.is_conj() else plain
+    return torch._neg_view(plain) if t.is_neg() else plain
+
+
+def _own(t: Any) -> Any:
+    return t.clone() if isinstance(t, torch.Tensor) and t.requires_grad else t
 
 
 class _State:
@@ -172,7 +207,7 @@ class _Observer:
         self.inputs, self.before = inputs, before
         self.seen = Observation()
         self.places = {id(t): n for n, t in reversed(list(enumerate(inputs)))}
-        self.storages = {s.storage: n for n, s in reversed(list(enumerate(before)))}
+        self.storages = {s.storage: n for n, s in reversed([*enumerate(before)]) if s is not None}
         self.by_storage: dict[int, list[int]] = {}  # outputs that are tensors of the graph
         self.flat: list[Any] = []
 
@@ -187,14 +222,31 @@ class _Observer:
             for n, output in zip(places, self._group(places), strict=True):
                 found[n] = output
         seen.outputs = found  # type: ignore[assignment]
-        for n in range(len(self.inputs)):
-            self._input(n)
+        for n, t in enumerate(self.inputs):
+            if isinstance(t, torch.Tensor):
+                self._input(n)
+        self._numbers()
         return seen
+
+    def _numbers(self) -> None:
+        """What the epilogue needs to know, and no input tells."""
+        known: set[Any] = set()
+        for t in self.inputs:
+            known |= symbols_of(t)
+        found: dict[Any, Any] = {}
+        for output in self.seen.outputs:
+            if isinstance(output, Plain) and not symbols_of(output.value) <= known:
+                found[output.value.node] = output.value
+            elif isinstance(output, ViewOf | Value) and output.view is not None:
+                found |= _roots(output.view.parts, known)
+        for write in self.seen.writes:
+            if write.layout is not None:
+                at = write.layout
+                found |= _roots((*at.size, *at.stride, write.moved), known)
+        self.seen.numbers = list(found.values())
 
     def _output(self, n: int, t: Any, earlier: dict[int, int]) -> Output | None:
         if not isinstance(t, torch.Tensor):
-            if isinstance(t, SYMBOLIC):
-                raise Unsupported("an output is a symbolic number")
             return Plain(t)
         if t.layout is not torch.strided:
             raise Unsupported("an output is not a strided tensor")
@@ -220,9 +272,11 @@ class _Observer:
         return self.storages.get(t.untyped_storage()._cdata)
 
     def _view(self, t: torch.Tensor, base: torch.Tensor) -> View:
-        replay = None
+        replay: Callable[..., torch.Tensor] | None = None
+        numbers: tuple[Any, ...] = ()
+        seen = False
         if t._is_view() and t._base is base:
-            replay = _checked(t)
+            replay, numbers, seen = _checked(t)
         layout = Layout.of(t)
         if replay is None:
             if (
@@ -231,17 +285,17 @@ class _Observer:
                 or t.is_neg() != base.is_neg()
             ):
                 raise Unsupported("an output shares memory with a tensor of another dtype")
-            if t.requires_grad:
+            if t.requires_grad and not seen:
                 raise Unsupported("an output shares memory in a way that autograd does not see")
             layout = Layout(layout.size, layout.stride, layout.offset - base.storage_offset())
         tracked = t.requires_grad or not base.requires_grad
-        return View(layout, t.dtype, replay, t.requires_grad, tracked)
+        return View(layout, t.dtype, replay, t.requires_grad, tracked, numbers, seen)
 
     def _group(self, places: Sequence[int]) -> list[Output]:
         """Outputs with one memory, which no input has."""
         tensors = [self.flat[n] for n in places]
         first = tensors[0]
-        if len(tensors) == 1 and not _has_gaps_or_overlaps(first) and not _has_bits(first):
+        if len(tensors) == 1 and not _has_gaps_or_overlaps(first) and not has_bits(first):
             return [Value(self._slot(places[0], False, first))]
         roots = [t._base if t._is_view() else t for t in tensors]
         chosen = max(range(len(roots)), key=lambda n: (roots[n].requires_grad, -n))
@@ -257,7 +311,7 @@ class _Observer:
         return found
 
     def _slot(self, output: int, is_base: bool, t: torch.Tensor) -> int:
-        if _has_bits(t):
+        if has_bits(t):
             raise Unsupported("an output has a conjugate or negative bit")
         slot = Slot(output, is_base, Layout.of(t), t.dtype, t.device, t.requires_grad)
         self.seen.slots.append(slot)
@@ -272,30 +326,62 @@ class _Observer:
         if t.requires_grad != before.requires_grad and t._version == before.version:
             raise Unsupported("the graph changes whether an input requires gradients")
         tracked = t.grad_fn is not before.function
-        other = layout if layout != before.layout else None
+        assert before is not None
+        other = layout if not layout.is_like(before.layout) else None
         if t._version != before.version or other is not None:
             moved = layout.offset - before.layout.offset
             self.seen.writes.append(Write(n, tracked, t.requires_grad, other, moved))
 
 
-def _checked(t: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor] | None:
-    """What makes ``t`` again of its base, unless autograd keeps too little of how it was made."""
-    again = t._view_func_unsafe(t._base)
+def _checked(t: torch.Tensor) -> tuple[Callable[..., torch.Tensor] | None, tuple[Any, ...], bool]:
+    """What makes ``t`` again of its base, unless autograd keeps too little of how it was made.
+
+    Also the numbers that it takes, and whether the layout alone does as well.
+    """
+    numbers: list[Any] = []
+
+    def visit(number: Any) -> Any:
+        numbers.append(number)
+        return number
+
+    again = t._view_func_unsafe(t._base, visit)
     if not isinstance(again, torch.Tensor) or again.dtype != t.dtype:
-        return None
-    return t._view_func_unsafe if Layout.of(again) == Layout.of(t) else None
+        return None, (), False
+    if not Layout.of(again).is_like(Layout.of(t)):
+        return None, (), False
+    if not symbols_of(t) and not any(isinstance(n, SYMBOLIC) for n in numbers):
+        return t._view_func_unsafe, (), True
+    if not numbers:
+        return None, (), True
+
+    def replay(base: torch.Tensor, given: Sequence[int]) -> torch.Tensor:
+        following = iter(given)
+        return t._view_func_unsafe(base, lambda _: next(following))
+
+    return replay, tuple(numbers), True
 
 
-def _has_bits(t: torch.Tensor) -> bool:
-    return t.is_conj() or t.is_neg()
+def _roots(numbers: Iterable[Any], known: set[Any]) -> dict[Any, Any]:
+    """The symbols in ``numbers`` that are not ``known``, as numbers, by their nodes."""
+    found = {}
+    for number in numbers:
+        for symbol in symbols_of(number) - known:
+            value = value_of(number.node.shape_env, symbol)
+            found[value.node] = value
+    return found
 
 
 def _has_gaps_or_overlaps(t: torch.Tensor) -> bool:
     """Whether ``t`` has not the memory of a tensor made for it alone."""
     expected = 1
-    for stride, size in sorted(zip(t.stride(), t.shape, strict=True)):
-        if size > 1:
-            if stride != expected:
+    for stride, size in sorted(zip(t.stride(), t.shape, strict=True), key=_values):
+        if not isinstance(size, int) or size > 1:
+            if not same((stride,), (expected,)):
                 return True
             expected *= size
     return False
+
+
+def _values(numbers: Sequence[Any]) -> tuple[float, ...]:
+    """What symbols are while the graph is compiled; what nobody knows is large."""
+    return tuple([n if isinstance(n, int) else n.node.hint or math.inf for n in numbers])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +28,8 @@ from refcompiler.aot.observation import (
     ViewOf,
     Write,
 )
+from refcompiler.shapes.node import SYMBOLS
+from refcompiler.shapes.text import NAMES, python
 
 _NUMBERS = itertools.count()
 
@@ -36,7 +38,7 @@ class Wrapper:
     """Writes ``call(*inputs)``; its text is ``call.source``.
 
     ``inputs``: how many the caller gives; ``lifted``: the tensors that follow them; ``taken``: the
-    places of what the graph takes.
+    places of what the graph takes; ``numbers``: where the symbols of sizes are read.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Wrapper:
         lifted: Sequence[torch.Tensor],
         bases: Sequence[Base],
         taken: Sequence[int],
+        numbers: Mapping[Any, str] | None = None,
     ):
         self.seen, self.written, self.taken = seen, written, taken
         self.parameters = [f"x{n}" for n in range(inputs)]
@@ -60,6 +63,14 @@ class Wrapper:
         self.values += self.sources
         self.lines: list[str] = []
         self.results: list[str] = []
+        self.names.update(NAMES)
+        self.known: dict[Any, str] = {}
+        for expr, source in (numbers or {}).items():
+            name = source
+            if not source.isidentifier():  # a size, which the graph may change
+                name = f"n{len(self.known)}"
+                self.lines.append(f"{name} = {source}")
+            self.known[expr] = name
 
     def constant(self, prefix: str, value: Any) -> str:
         name = f"{prefix}{len(self.names)}"
@@ -81,7 +92,10 @@ class Wrapper:
             self._elsewhere("disjoint", check, "overlapping", overlapping)
         self.lines += [f"{name} = {source}" for name, source in self.sources.items()]
         self._run(run, grad_mode, autocast)
-        values = dict(zip(self.written, self.results[len(self.seen.slots) :], strict=True))
+        count = len(self.seen.slots)
+        values = dict(zip(self.written, self.results[count:]))
+        for number, name in zip(self.seen.numbers, self.results[count + len(self.written) :]):
+            self.known[number.node.expr] = name
         for write in self.seen.writes:
             self._write(write, values.get(write.place))
         self._return(grad_mode)
@@ -107,9 +121,9 @@ class Wrapper:
         ]
 
     def _run(self, run: Program | Callable[..., Any], grad_mode: bool, autocast: bool) -> None:
-        count = len(self.seen.slots) + len(self.written)
+        count = len(self.seen.slots) + len(self.written) + len(self.seen.numbers)
         self.results = [f"r{n}" for n in range(count)]
-        arguments = ", ".join([self.values[n] for n in self.taken])
+        arguments = ", ".join([self._taken(n) for n in self.taken])
         managers = []
         if isinstance(run, Program):
             self.names.update(apply=Compiled.apply, program=run)
@@ -127,6 +141,11 @@ class Wrapper:
         targets = f"{', '.join(self.results)}, = " if self.results else ""
         self._under(managers, f"{targets}{call}")
 
+    def _taken(self, place: int) -> str:
+        """What the graph is given: with the conjugate and negative bits worked into the memory."""
+        name = self.values[place]
+        return f"{name}.resolve_conj().resolve_neg()" if place in self.seen.bits else name
+
     def _under(self, managers: Sequence[str], line: str) -> None:
         self.names.update(no_grad=torch.no_grad, enable_grad=torch.enable_grad)
         if managers:
@@ -139,8 +158,9 @@ class Wrapper:
         managers = [] if write.tracked else ["no_grad()"]
         if write.layout is not None:
             at = write.layout
-            offset = f"{target}.storage_offset() + {write.moved}"
-            self._under(managers, f"{target}.as_strided_({at.size}, {at.stride}, {offset})")
+            offset = f"{target}.storage_offset() + {self.text(write.moved)}"
+            size, stride = self.listed(at.size), self.listed(at.stride)
+            self._under(managers, f"{target}.as_strided_({size}, {stride}, {offset})")
         if value is not None:
             self._under(managers, f"{target}.copy_({value})")
 
@@ -157,7 +177,7 @@ class Wrapper:
     def _output(self, n: int, output: Output, names: Sequence[str], grad_mode: bool) -> str:
         match output:
             case Plain(value):
-                return self.constant("c", value)
+                return self.text(value) if type(value) in SYMBOLS else self.constant("c", value)
             case Same(place):
                 return self.values[place]
             case Again(earlier):
@@ -179,12 +199,26 @@ class Wrapper:
         elif not view.grad_mode and grad_mode:
             managers.append("no_grad()")
         if view.replay is not None:
-            made = f"{self.constant('view', view.replay)}({base})"
+            numbers = f", {self.listed(view.numbers)}" if view.numbers else ""
+            made = f"{self.constant('view', view.replay)}({base}{numbers})"
         else:
             at = view.layout
-            offset = f"{base}.storage_offset() + {at.offset}"
-            made = f"{base}.detach().as_strided({at.size}, {at.stride}, {offset})"
+            size, stride = self.listed(at.size), self.listed(at.stride)
+            offset = f"{base}.storage_offset() + {self.text(at.offset)}"
+            detached = "" if view.seen else ".detach()"
+            made = f"{base}{detached}.as_strided({size}, {stride}, {offset})"
         self._under(managers, f"{name} = {made}")
+
+    def text(self, number: Any) -> str:
+        """The expression that gives a number in a call."""
+        if type(number) not in SYMBOLS:
+            return repr(number)
+        expr = number.node.expr
+        found = self.known.get(expr)
+        return python(expr, self.known.__getitem__) if found is None else found
+
+    def listed(self, numbers: Sequence[Any]) -> str:
+        return f"({''.join(f'{self.text(n)}, ' for n in numbers)})"
 
     def _compile(self) -> Callable[..., Any]:
         body = "\n".join("    " + line for line in self.lines)

@@ -37,6 +37,7 @@ class Compiler:
             graphs.append(graph)
 
             def run(*given: Any) -> list[Any]:
+                assert not any(t.is_conj() or t.is_neg() for t in given if _is_tensor(t))
                 mine = [id(t) for t in given]
                 return [_own(t) if id(t) not in mine else t for t in graph(*given)]
 
@@ -48,6 +49,10 @@ class Compiler:
         compiled = self.made(graph, inputs)
         self.reasons.append(compiled.fallback)
         return compiled
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
 
 
 def _own(value: Any) -> Any:

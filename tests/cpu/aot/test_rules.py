@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import refcompiler
-from refcompiler.aot import draws, function, joint, observation, wrapper
+from refcompiler.aot import backend, function, joint, observation, wrapper
 from refcompiler.aot.partition import default_partition, min_cut_partition
 from specs.ahead import AHEAD
 from tests.cpu.aot.programs import Make, compare
@@ -225,9 +225,7 @@ def _order(x: Any) -> Any:
 @case(
     "checkpoint",
     lambda: [T(4, 8), T(8, 8)],
-    without=lambda patch: (
-        patch.setattr(draws, "REGIONS", {}) or patch.setattr(joint, "REGIONS", {})
-    ),
+    without=lambda patch: patch.setattr(joint, "REGIONS", {}),
 )
 def _checkpointed(x: Any, w: Any) -> Any:
     return checkpoint(lambda a: F.dropout((a @ w).relu(), 0.5).sin(), x, use_reentrant=False).cos()
@@ -250,18 +248,40 @@ def _custom(x: Any) -> Any:
     return _Tripled.apply(x * 2) + 1
 
 
+@case(
+    "inputs that share memory",
+    lambda: [T(8)],
+    lambda x: ((x := x.clone())[:6], x[2:]),
+    without=lambda patch: patch.setattr(backend, "disjoint", lambda *_: lambda *_: True),
+)
+def _overlapping(a: Any, b: Any) -> Any:
+    a.add_(b * 2)
+    return a * b, a[1:]
+
+
+@case(
+    "conjugate bit",
+    lambda: [T(4, dtype=torch.complex64), T(4, dtype=torch.complex64)],
+    lambda x, y: (x.conj(), y.conj().imag),
+    without=lambda patch: patch.setattr(wrapper.Wrapper, "_taken", lambda self, n: self.values[n]),
+)
+def _conjugate(x: Any, y: Any) -> Any:
+    return x * 2, (x * 3).conj(), y + 1
+
+
 @pytest.mark.parametrize("partition", PARTITIONS)
 @pytest.mark.parametrize("rule", CASES)
 def test_rule(rule: str, partition: Callable) -> None:
     found = CASES[rule]
-    backend, seen = compare(found.program, found.make, partition, found.into, found.traced)
-    assert backend.reasons == [None]
+    compiler, seen = compare(found.program, found.make, partition, found.into, found.traced)
+    assert compiler.reasons == [None]
     assert seen.count > 20
     if rule == "gradients off":
-        assert len(backend.inference) == 1 and not backend.forward
+        assert len(compiler.inference) == 1 and not compiler.forward
     else:
         wanted = rule != "metadata of an input"
-        assert len(backend.forward) == wanted
+        wanted += rule == "inputs that share memory"  # those apart are another program
+        assert len(compiler.forward) == wanted
 
 
 @pytest.mark.parametrize("rule", [name for name, found in CASES.items() if found.without])
@@ -283,7 +303,6 @@ APART = {
     "saved-tensor hooks",
     "autocast",
     "checks of values",
-    "inputs that share memory",
     "other tensors",
 }
 
