@@ -26,7 +26,7 @@ class Program:
     ``forward`` takes the inputs and returns ``outputs`` results, then ``tensors`` tensors to
     save, then numbers. ``differentiable``: the places of the results that have a tangent, which
     lie as ``layouts`` says (None: as the result itself, whose sizes are symbols). ``backward`` is
-    compiled by ``compile_backward`` when it first runs, for each set of outputs that have no gradient.
+    compiled by ``compile_backward`` when it first runs, for each set of outputs without gradients.
     """
 
     forward: Callable[..., Any]

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from refcompiler.shapes.known import same
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -16,6 +18,14 @@ class Layout:
     @classmethod
     def of(cls, t: torch.Tensor) -> Layout:
         return cls(tuple(t.shape), tuple(t.stride()), t.storage_offset())
+
+    def is_like(self, other: Layout) -> bool:
+        """Whether they are equal, whatever the symbols in them are."""
+        return (
+            same(self.size, other.size)
+            and same(self.stride, other.stride)
+            and same((self.offset,), (other.offset,))
+        )
 
     @property
     def end(self) -> int:

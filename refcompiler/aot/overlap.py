@@ -24,19 +24,25 @@ def span(t: torch.Tensor) -> int:
 def disjoint(examples: Sequence[torch.Tensor], written: Sequence[int]) -> Callable[..., bool]:
     """A test of inputs sized like ``examples``: no written one overlaps another.
 
+    Numbers among them are passed over.
+
     Memory spans are compared, so interleaved views count as overlapping.
     """
-    spans = [span(t) for t in examples]
-    marks = [n in set(written) for n in range(len(examples))]
-    last: list[int] = []  # addresses that passed; those of parameters and buffers seldom change
+    places = [n for n, t in enumerate(examples) if isinstance(t, torch.Tensor)]
+    symbolic = any(examples[n]._has_symbolic_sizes_strides for n in places)
+    spans = [] if symbolic else [span(examples[n]) for n in places]
+    marks = [n in set(written) for n in places]
+    last: Any = None  # addresses that passed; those of parameters and buffers seldom change
 
     def check(*inputs: Any) -> bool:
         nonlocal last
-        starts = [t.data_ptr() for t in inputs]
-        if starts == last:
+        tensors = [inputs[n] for n in places] if len(places) < len(inputs) else inputs
+        starts = [t.data_ptr() for t in tensors]
+        lengths = [span(t) for t in tensors] if symbolic else spans
+        if (starts, lengths) == last:
             return True
         end = written_end = 0
-        for start, length, mark in sorted(zip(starts, spans, marks)):
+        for start, length, mark in sorted(zip(starts, lengths, marks)):
             if length == 0:
                 continue
             if start < (end if mark else written_end):
@@ -44,7 +50,7 @@ def disjoint(examples: Sequence[torch.Tensor], written: Sequence[int]) -> Callab
             end = max(end, start + length)
             if mark:
                 written_end = max(written_end, end)
-        last = starts
+        last = starts, lengths
         return True
 
     return check

@@ -1,4 +1,7 @@
-"""Graphs with numbers among their inputs: compiled once for each of the numbers that come."""
+"""Graphs with numbers among their inputs, compiled once for each of the numbers that come.
+
+For compilers that take no symbols, and for graphs that cannot be traced with them.
+"""
 
 from __future__ import annotations
 
@@ -60,6 +63,19 @@ def compile_for_sizes(
     hints = [_hint(gm, example_inputs, i) for i in places]
     program(tuple(hints), [example_inputs[i] for i in tensors])
     return call
+
+
+class Sized:
+    """Calls that programs with symbols do not serve: ``make(inputs)`` at the first of them."""
+
+    def __init__(self, make: Callable[[Sequence[Any]], Callable[..., Any]]):
+        self.make = make
+        self.made: Callable[..., Any] | None = None
+
+    def __call__(self, *inputs: Any) -> Any:
+        if self.made is None:
+            self.made = self.make(inputs)
+        return self.made(*inputs)
 
 
 def _hint(gm: torch.fx.GraphModule, inputs: Sequence[Any], place: int) -> Any:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-import torch
 from torch.fx import Graph, GraphModule, Node
 
 from refcompiler.aot.effects import checks, stays
 from refcompiler.aot.joint import FORWARD, PHASE
+from refcompiler.aot.numbers import ARITHMETIC, symbols_of
+from refcompiler.aot.numbers import is_number as number
 
 
 class Parts:
@@ -36,6 +37,8 @@ class Parts:
         for n in self.nodes:
             if n.op in ("placeholder", "output"):
                 continue
+            if is_number(n) and not any(given in late for given in n.all_input_nodes):
+                continue  # a size of the forward's, which the backward was the first to ask for
             if phased:
                 if n.meta.get(PHASE) != FORWARD and n.op != "get_attr":
                     late.add(n)
@@ -54,6 +57,28 @@ class Parts:
         for n in nodes_in(self.gradients):
             if n not in self.late and n.op != "get_attr":
                 found[n] = None
+        return self._of_symbols(found)
+
+    def _of_symbols(self, wanted: Iterable[Node]) -> list[Node]:
+        """``wanted`` with symbols for the arithmetic on them, and all symbols of needed sizes."""
+        found: dict[Node, None] = {}
+        for n in wanted:
+            stack = [n]
+            while stack:
+                top = stack.pop()
+                if is_number(top) and top.target in ARITHMETIC:
+                    stack += top.all_input_nodes
+                else:
+                    found[top] = None
+        symbols: set[Any] = set()
+        for n in self.needed:
+            symbols |= symbols_of(n.meta.get("val"))
+        for n in self.nodes:
+            if is_number(n) and n not in self.late and n.op != "output":
+                expr = getattr(getattr(n.meta["val"], "node", None), "expr", None)
+                if expr in symbols:
+                    symbols.discard(expr)
+                    found[n] = None
         return sorted(found, key=self.order.__getitem__)
 
 
@@ -78,7 +103,7 @@ def ancestors(nodes: Iterable[Node]) -> set[Node]:
 
 
 def is_number(node: Node) -> bool:
-    return isinstance(node.meta.get("val"), (int, float, bool, torch.SymInt, torch.SymFloat))
+    return number(node.meta.get("val"))
 
 
 def split(parts: Parts, saved: Collection[Node]) -> tuple[GraphModule, GraphModule]:

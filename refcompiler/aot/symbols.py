@@ -1,0 +1,157 @@
+"""Compiling with symbols in the place of sizes: the environment that knows them, and its decisions.
+
+The symbols are those of the front end that made the graph, so what observing and tracing decide by
+them becomes guards of its entry: forward and backward are traced together before the first call.
+Only a compiler of backwards, which is asked later, can decide something too late for that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+from refcompiler.aot.numbers import value_of
+from refcompiler.fakes.mode import EagerFakeMode
+from refcompiler.shapes.env import ShapeEnv
+from refcompiler.shapes.node import SYMBOLS
+from refcompiler.shapes.relations import Assertion
+from refcompiler.shapes.text import compiled
+
+
+def with_symbols(gm: GraphModule, examples: Sequence[Any]) -> list[Any]:
+    """``examples`` with those for which symbols stand in the graph replaced by its own fakes."""
+    shown = list(examples)
+    if not any(type(value) in SYMBOLS for value in examples):
+        return shown
+    for place, node in enumerate(gm.graph.find_nodes(op="placeholder")):
+        fake = node.meta.get("example_value")
+        if isinstance(fake, torch.Tensor) and fake._has_symbolic_sizes_strides:
+            shown[place] = fake
+    return shown
+
+
+def fake_mode(env: Any) -> EagerFakeMode:
+    """What a graph is traced under."""
+    mode = EagerFakeMode(allow_non_fake_inputs=False, shape_env=env)
+    if env is not None and not isinstance(env, ShapeEnv):
+        mode.cache_enabled = False  # its memory of results knows no symbols of others
+    return mode
+
+
+@contextlib.contextmanager
+def observing(env: Any) -> Iterator[list[Any]]:
+    """While a graph is observed; gives a list that has the symbols which that made, in the end.
+
+    What it assumes of them is checked by the graph, which has nodes for that.
+    """
+    found: list[Any] = []
+    if env is None:
+        yield found
+        return
+    if not isinstance(env, ShapeEnv):
+        with env.ignore_fresh_unbacked_symbols():
+            yield found
+        return
+    count, told, env.on_assertion = len(env.made), env.on_assertion, None
+    try:
+        with env.ignore_fresh_unbacked_symbols():
+            yield found
+    finally:
+        env.on_assertion = told
+    found += env.made[count:]
+
+
+@contextlib.contextmanager
+def repeating(env: Any, symbols: Sequence[Any]) -> Iterator[None]:
+    """While it is traced: ``symbols`` come again, and new assumptions are checks of the trace."""
+    if env is None:
+        yield
+        return
+    env.pending_fresh_unbacked_symbols.clear()
+    if not isinstance(env, ShapeEnv):
+        yield
+        return
+    told, env.on_assertion = env.on_assertion, lambda made: _check(env, made)
+    try:
+        with env.repeating(symbols):
+            yield
+    finally:
+        env.on_assertion = told
+        env.pending_fresh_unbacked_symbols.clear()
+
+
+def _check(env: ShapeEnv, made: Assertion) -> None:
+    mode = get_proxy_mode()
+    if mode is None:
+        return
+    tracer = mode.tracer
+    condition = tracer.symnode_tracker.get(value_of(env, made.condition)).force()
+    message = f"the sizes of this call are not as the graph needs them: {made.condition}"
+    node = getattr(condition, "node", condition)
+    tracer.create_node("call_function", torch.ops.aten._assert_scalar.default, (node, message), {})
+
+
+def sources_of(inputs: Sequence[Any]) -> dict[Any, str]:
+    """Where a call's inputs ``x0``, ``x1``, ... have the value of each symbol, as Python."""
+    found: dict[Any, str] = {}
+    for n, value in enumerate(inputs):
+        if type(value) in SYMBOLS and value.node.expr.is_Symbol:
+            found.setdefault(value.node.expr, f"x{n}")
+    for n, value in enumerate(inputs):
+        if not isinstance(value, torch.Tensor):
+            continue
+        for d, size in enumerate(value.shape):
+            if type(size) in SYMBOLS and size.node.expr.is_Symbol:
+                found.setdefault(size.node.expr, f"x{n}.size({d})")
+    return found
+
+
+def _conditions(env: Any) -> list[Any]:
+    if isinstance(env, ShapeEnv):
+        return [relation.condition for relation in env.relations]
+    return [] if env is None else [guard.expr for guard in env.guards]
+
+
+@contextlib.contextmanager
+def deciding(env: Any) -> Iterator[list[Any]]:
+    """Gives a list of what is decided by symbols until the end."""
+    before, found = len(_conditions(env)), []
+    yield found
+    found += _conditions(env)[before:]
+
+
+def where(
+    conditions: Sequence[Any],
+    values: Sequence[Any],
+    compiled_graph: Callable[..., Any],
+    graph: Callable[..., Any],
+) -> Callable[..., Any]:
+    """``compiled_graph`` for calls in which ``conditions`` hold; ``graph`` as it is for others.
+
+    ``values``: what it was compiled with, in which the symbols of the conditions are.
+    """
+    places: dict[Any, Callable[[Sequence[Any]], Any]] = {}
+    for n, value in enumerate(values):
+        if type(value) in SYMBOLS and value.node.expr.is_Symbol:
+            places.setdefault(value.node.expr, lambda given, n=n: given[n])
+        elif isinstance(value, torch.Tensor):
+            for d, size in enumerate(value.shape):
+                if type(size) in SYMBOLS and size.node.expr.is_Symbol:
+                    places.setdefault(size.node.expr, lambda given, n=n, d=d: given[n].size(d))
+    tests = []
+    for condition in conditions:
+        symbols = tuple(sorted(condition.free_symbols, key=str))
+        tests.append((compiled(condition, symbols), [places.get(s) for s in symbols]))
+
+    def call(*given: Any) -> Any:
+        for test, readers in tests:
+            if None in readers or not test(*[read(given) for read in readers]):
+                return graph(*given)
+        return compiled_graph(*given)
+
+    return call
