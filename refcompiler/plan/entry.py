@@ -4,7 +4,7 @@ The printer reads each value once, where the first guard asks for it: into a var
 middle of the condition if nothing else needs it. Conditions that need no read between them share a
 line. What most often tells two plans of a function apart comes first: the arguments. Then come the
 settings of torch, what was read from namespaces (all of one together), and the parameters and
-buffers of modules, many in one loop.
+buffers of modules, many in one loop, unless they are unchanged since it was last gone through.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from refcompiler.guards.ambient import Ambient, modes_text, settings_text
+from refcompiler.guards.fingerprint import FEW, unchanged
 from refcompiler.guards.kinds import KINDS, Guard, asks_once
 from refcompiler.guards.sources import Source
 from refcompiler.guards.tensors import common, common_text, is_registered
@@ -158,8 +159,7 @@ class _Printer:
             self.condition(f"not ({settings_text(ambient, self.constant)})")
         for guard in others:
             self.check(guard)
-        for guards in looped:
-            self.loop(guards)
+        self.tensors(looped)
         for source in self._entry.needed:
             self.read(source)
         self.flush()
@@ -200,11 +200,32 @@ class _Printer:
         self._pending.append(fails)
         self._width += len(fails) + 4
 
+    def tensors(self, looped: Sequence[Sequence[Guard]]) -> None:
+        """Registered tensors, which are asked only if they have changed since they were last."""
+        for guards in looped:
+            for guard in guards:
+                if guard.source is not None:
+                    self.read(guard.source)
+        self.flush()
+        known = unchanged() if sum(map(len, looped)) >= FEW else None
+        if known is None:
+            for guards in looped:
+                self.loop(guards)
+            return
+        name = self.constant(known)
+        tensors = "".join([f"{self.read(g.source)}, " for group in looped for g in group])
+        self.lines += [f"__tensors = ({tensors})", f"if not {name}(__tensors):"]
+        self.lines.append(f"    __looked = {name}.look(__tensors)")
+        before, self.lines = self.lines, []
+        for guards in looped:
+            self.loop(guards)
+        self.lines = [*before, *["    " + line for line in self.lines]]
+        self.lines.append(f"    {name}.keep(__tensors, __looked)")
+
     def loop(self, guards: Sequence[Guard]) -> None:
         """Tensors that differ in their sizes at most."""
         tensors = ", ".join([self.read(guard.source) for guard in guards if guard.source])
         shapes = [tuple(guard.expected.shape) for guard in guards]
-        self.flush()
         if len(set(shapes)) == 1:
             head, shape = f"for __t in ({tensors}):", str(shapes[0])
         else:
