@@ -118,8 +118,8 @@ def launch(
 
 
 def _prepared_later(make: Callable[[bool], Any], scope: dict[str, Any]) -> Callable[..., None]:
-    scope["unaligned"] = _prepared(make(False))
-    return scope["unaligned"]  # type: ignore[no-any-return]
+    found = scope["unaligned"] = _prepared(make(False))
+    return found
 
 
 def _prepared(kernel: Any) -> Callable[..., None]:

@@ -15,7 +15,15 @@ from dataclasses import dataclass
 from fastpath.gpu.tiling import Tiling, tiling
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Axis, Index
-from fastpath.schedule.kernel import Accumulate, Kernel, Stage, Statement, Store, operands
+from fastpath.schedule.kernel import (
+    Accumulate,
+    Kernel,
+    Stage,
+    Statement,
+    Store,
+    Transposed,
+    operands,
+)
 from specs.dtypes import REDUCED, int_range, is_float
 from specs.scalars import SCALARS, TRITON_TYPE, cast_text
 
@@ -42,6 +50,7 @@ _COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 _COMBINE |= {"any": "logical_or", "all": "logical_and"}
 _REDUCE = {"prod": "product", "max": "largest", "min": "smallest"}
 _WIDE = 2**31 - 1
+_NOTHING: frozenset[str] = frozenset()
 ALIGNED = 16  # elements; a mask whose edge is a multiple of it does not break up vectors
 
 
@@ -227,9 +236,10 @@ class Printer:
         adding = [s for s in stage.statements if isinstance(s, Accumulate)]
         running = {s.reduction: self.fresh() for s in adding}
         for s in adding:
-            value, dtype = neutral(s.kind, s.value.dtype), TRITON_TYPE[s.value.dtype]
+            start = _literal(neutral(s.kind, s.value.dtype))
             shape = f"[{plan.x_block}, {plan.r_block}]"
-            self.line(f"{running[s.reduction]} = tl.full({shape}, {_literal(value)}, tl.{dtype})")
+            dtype = TRITON_TYPE[s.value.dtype]
+            self.line(f"{running[s.reduction]} = tl.full({shape}, {start}, tl.{dtype})")
         if any(e.args[0] in self._written() for e in stage.loads()):
             self.line("tl.debug_barrier()")  # other threads of the program stored it
         outside = dict(self.known)
@@ -237,13 +247,13 @@ class Printer:
         self.depth += 1
         self.line(f"r = r_first + tl.arange(0, {plan.r_block})[None, :]")
         self._reduced_points()
-        for s in stage.statements:
-            if isinstance(s, Accumulate):
-                name, value = running[s.reduction], self._inside(s.kind, s.value)
-                row = SCALARS[_COMBINE[s.kind]]
-                self.line(f"{name} = {row.text('triton', s.value.dtype, name, value)}")
+        for each in stage.statements:
+            if isinstance(each, Accumulate):
+                name, value = running[each.reduction], self._inside(each.kind, each.value)
+                row = SCALARS[_COMBINE[each.kind]]
+                self.line(f"{name} = {row.text('triton', each.value.dtype, name, value)}")
             else:
-                self._statement(s)
+                self._statement(each)
         self.depth -= 1
         self.known = outside
         self.stored = {}
@@ -313,11 +323,11 @@ class Printer:
             elif e.op == "tile":
                 found = self._kinds(self._turned(e).index)
             else:
-                found = frozenset().union(*(self.varying(a) for a in operands(e)))
+                found = _NOTHING.union(*(self.varying(a) for a in operands(e)))
             self._varying[e] = found
         return found
 
-    def _turned(self, e: Expr):  # type: ignore[no-untyped-def]
+    def _turned(self, e: Expr) -> Transposed:
         return next(t for t in self.kernel.transposed if t.name == e.args[0])
 
     def text(self, e: Expr) -> str:
@@ -430,5 +440,5 @@ def _flatten(index: Index, axes: tuple[Axis, ...], flat: Axis) -> Index:
 
 
 def print_kernel(kernel: Kernel) -> Printed:
-    """``kernel``, scheduled for :data:`fastpath.schedule.target.GPU`, as Triton's source."""
+    """``kernel``, scheduled for :data:`fastpath.target.GPU`, as Triton's source."""
     return Printer(kernel, tiling(kernel)).print()

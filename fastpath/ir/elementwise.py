@@ -29,8 +29,23 @@ def apply(op: str, *operands: Expr) -> Expr:
     """A scalar row applied to expressions of one computing dtype."""
     dtype = operands[-1].dtype
     if _RESULTS[op] == "bool":
-        return Expr(op, operands, "bool")
+        if all(a.op == "const" for a in operands):
+            meaning = SCALARS[op].meaning(dtype)
+            return E.const(bool(meaning(*(a.args[0] for a in operands))), "bool")
+        return _decided(op, operands) or Expr(op, operands, "bool")
+    if op == "where" and operands[0].op == "const":
+        return operands[1 if operands[0].args[0] else 2]
     return Expr(op, operands, dtype)
+
+
+def _decided(op: str, operands: tuple[Expr, ...]) -> Expr | None:
+    """``a or False`` and the like: what bounds that are no numbers to compare with leave."""
+    if op not in ("logical_or", "logical_and") or any(a.dtype != "bool" for a in operands):
+        return None
+    for one, other in (operands, operands[::-1]):
+        if one.op == "const":
+            return one if one.args[0] == (op == "logical_or") else other
+    return None
 
 
 _FUNCTIONS = {name: functools.partial(apply, name) for name in SCALARS.names() if name != "cast"}

@@ -32,6 +32,7 @@ from fastpath.ir.program import (
     whole,
 )
 from fastpath.ir.types import computable, name_of
+from fastpath.target import CPU, Target
 from refcompiler.aot.inputs import Unsupported
 from specs.operators import OPERATORS
 from specs.strides import viewable
@@ -42,8 +43,8 @@ _IGNORED = ("layout", "device", "pin_memory", "non_blocking", "memory_format")
 class Lowering:
     """Builds the program; rules use :meth:`pointwise`, :meth:`reduce` and :meth:`output`."""
 
-    def __init__(self, graph: torch.fx.GraphModule):
-        self.graph = graph
+    def __init__(self, graph: torch.fx.GraphModule, target: Target = CPU):
+        self.graph, self.target = graph, target
         self.values: dict[torch.fx.Node, Any] = {}
         self.inputs: list[Input] = []
         self.constants: list[torch.Tensor] = []

@@ -13,10 +13,6 @@ from fastpath.ir.program import Position, Tensor
 if TYPE_CHECKING:
     from fastpath.ir.lower import Lowering
 
-LONG = 32_768  # elements of one reduction that are worth splitting
-FEW = 8  # results; more of them keep the threads busy without splitting
-PIECE = 8_192  # elements of a partial result, about
-
 Body = Callable[[Position], Expr]
 
 
@@ -31,7 +27,8 @@ def reduce(
     """``kind`` of ``body`` over ``dims`` of ``space``, with size 1 there."""
     length = math.prod(space[d] for d in dims)
     results = math.prod(space) // max(length, 1)
-    cut = _cut([space[d] for d in dims]) if length >= LONG and results <= FEW else None
+    pieces = lowering.target.pieces(length, results, dims[-1] == len(space) - 1) if dims else 1
+    cut = _cut([space[d] for d in dims], pieces) if pieces > 1 else None
     if cut is None:
         return lowering.add_reduction(kind, space, dims, dtype, body)
     axis, pieces = dims[cut[0]], cut[1]
@@ -58,12 +55,11 @@ def reduce(
     return lowering.pointwise(shape, dtype, spread, kind)
 
 
-def _cut(order: list[int]) -> tuple[int, int] | None:
-    """Which dimension to cut in how many pieces, so that a partial result has about PIECE terms.
+def _cut(order: list[int], wanted: int) -> tuple[int, int] | None:
+    """Which dimension to cut in how many pieces, so that there are about ``wanted`` in all.
 
     Dimensions before the cut stay whole, so indices stay free of divisions.
     """
-    wanted = max(2, math.prod(order) // PIECE)
     found: list[tuple[float, int, int]] = []
     before = 1
     for place, n in enumerate(order):

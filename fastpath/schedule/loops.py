@@ -28,7 +28,7 @@ from fastpath.schedule.kernel import (
 )
 from fastpath.schedule.pairs import in_pairs
 from fastpath.schedule.streams import streamed
-from fastpath.schedule.target import CPU, Target
+from fastpath.target import CPU, Target
 
 ITEMSIZE = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2}
 

@@ -1,0 +1,75 @@
+"""What lowering and scheduling may know of a device: these numbers, and nothing else of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Target:
+    """``block``: lanes of a unit where all lanes are independent; ``strip``: where they carry
+    accumulators; ``tile``: side of a transposed tile; ``scratch_bytes``: of a unit's scratch rows,
+    0 where a unit keeps what it needs again in registers, or computes it again.
+    ``streams``: whether stores may go past the caches; ``pairs``: whether loops may take two 16-bit
+    elements at a time.
+
+    A reduction of at least ``long`` terms is split where its results make fewer than ``workers``
+    pieces of work, into pieces of about ``piece`` terms, or more where that is work enough.
+    ``neighbours`` are results side by side in memory that make one piece of work.
+    """
+
+    name: str
+    block: int
+    strip: int
+    tile: int
+    scratch_bytes: int
+    streams: bool
+    pairs: bool
+    long: int
+    workers: int
+    piece: int
+    neighbours: int
+    enough: int | None  # pieces of work in all that keep the device busy; None: as ``piece`` says
+
+    def pieces(self, length: int, results: int, rows: bool) -> int:
+        """How many partial results each of ``results`` reductions of ``length`` terms is made of.
+
+        ``rows``: whether its terms, rather than the results, are neighbours in memory.
+        """
+        work = results if rows else -(-results // self.neighbours)
+        if length < self.long or work > self.workers:
+            return 1
+        found = max(2, length // self.piece)
+        return found if self.enough is None else max(2, min(found, -(-self.enough // work)))
+
+
+# Scratch rows lie on the stack of a thread.
+CPU = Target(
+    "cpu",
+    block=4096,
+    strip=256,
+    tile=64,
+    scratch_bytes=96 * 1024,
+    streams=True,
+    pairs=True,
+    long=32_768,
+    workers=8,
+    piece=8_192,
+    neighbours=1,
+    enough=None,
+)
+# A program of the GPU chooses its own blocks; what it reads twice stays in its registers.
+GPU = Target(
+    "cuda",
+    block=1024,
+    strip=512,
+    tile=64,
+    scratch_bytes=0,
+    streams=False,
+    pairs=False,
+    long=1024,
+    workers=256,
+    piece=256,
+    neighbours=64,
+    enough=1024,
+)
