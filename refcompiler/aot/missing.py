@@ -12,6 +12,9 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from refcompiler.aot.numbers import Given
+from refcompiler.shapes.known import same
+
 _aten = torch.ops.aten
 
 
@@ -27,6 +30,7 @@ def without(backward: GraphModule, missing: Collection[str]) -> GraphModule:
     gone: set[Node] = set()  # missing values
     zeros: dict[Node, Node] = {}
     tangential: set[Node] = set()  # computed of tangents
+    numbers = Given(graph)
     for node in backward.graph.nodes:
         if node.op == "output":
             results = [
@@ -41,6 +45,7 @@ def without(backward: GraphModule, missing: Collection[str]) -> GraphModule:
                 gone.add(node)
             if str(node.target).startswith("tangents"):
                 tangential.add(node)
+            numbers.learn(made[node])
             continue
         linear = [n for n in given if n in tangential]
         if linear:
@@ -56,8 +61,9 @@ def without(backward: GraphModule, missing: Collection[str]) -> GraphModule:
                 continue
             for n in lost:
                 if n not in zeros:
-                    zeros[n] = made[n] = _zeros(graph, n)
+                    zeros[n] = made[n] = _zeros(graph, n, numbers)
         made[node] = graph.node_copy(node, made.__getitem__)
+        numbers.learn(made[node])
     graph.eliminate_dead_code()
     return GraphModule(backward, graph, "backward")
 
@@ -83,19 +89,16 @@ def _sum(graph: Graph, node: Node, gone: set[Node], made: dict[Node, Node]) -> N
 
 
 def _alike(a: Any, b: Any) -> bool:
-    return (
-        isinstance(a, torch.Tensor)
-        and isinstance(b, torch.Tensor)
-        and (a.shape, a.dtype, a.stride()) == (b.shape, b.dtype, b.stride())
-    )
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return False
+    return a.dtype == b.dtype and same(a.shape, b.shape) and same(a.stride(), b.stride())
 
 
-def _zeros(graph: Graph, node: Node) -> Node:
+def _zeros(graph: Graph, node: Node, numbers: Given) -> Node:
     value = node.meta["val"]
     options = {"dtype": value.dtype, "device": value.device}
-    empty = graph.call_function(
-        _aten.empty_strided.default, (list(value.shape), list(value.stride())), options
-    )
+    size, stride = [numbers(n) for n in value.shape], [numbers(n) for n in value.stride()]
+    empty = graph.call_function(_aten.empty_strided.default, (size, stride), options)
     zeros = graph.call_function(_aten.fill.Scalar, (empty, 0))
     zeros.meta = dict(node.meta)
     return zeros

@@ -173,7 +173,7 @@ def begin(env: Any) -> None:
 class Given:
     """Writes numbers into a finished graph, of those that its inputs have."""
 
-    def __init__(self, graph: Graph, made: Mapping[Node, Node] | None = None):
+    def __init__(self, graph: Graph):
         self.graph = graph
         self.known: dict[Any, Node] = {}
 
