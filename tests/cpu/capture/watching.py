@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import inspect
 import os
 import sys
 import sysconfig
@@ -208,16 +209,28 @@ class Outside:
     def __init__(self) -> None:
         self.frames: list[str] = []
 
-    def _begins(self, frame: types.FrameType, event: str, arg: Any) -> None:
+    def _begins(self, frame: types.FrameType, event: str, arg: Any) -> Any:
         code = frame.f_code
         if sys.getprofile() is natively._spy:
-            return  # which lets none of them run
+            return None  # which lets none of them run
         if frame.f_back is not None and frame.f_back.f_code.co_filename == _TRACEBACKS:
-            return  # made, not run
+            return None  # made, not run
         if STATE.capturing and _is_the_users(code) and not _allowed(frame):
-            self.frames.append(
-                f"{code.co_qualname} ({os.path.basename(code.co_filename)}:{frame.f_lineno})"
-            )
+            if code.co_flags & inspect.CO_GENERATOR and frame.f_lineno == code.co_firstlineno:
+                return self._runs  # one that is dropped unstarted is told to end, and runs nothing
+            self._note(frame)
+        return None
+
+    def _runs(self, frame: types.FrameType, event: str, arg: Any) -> None:
+        frame.f_trace = None
+        if event != "exception":
+            self._note(frame)
+
+    def _note(self, frame: types.FrameType) -> None:
+        code = frame.f_code
+        self.frames.append(
+            f"{code.co_qualname} ({os.path.basename(code.co_filename)}:{frame.f_lineno})"
+        )
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
