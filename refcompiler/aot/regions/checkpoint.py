@@ -1,0 +1,184 @@
+"""Checkpointed regions: traced once in the forward and once more in the backward.
+
+Draws of the second time start from the generator's state that the first time kept. What a policy
+(``torch.utils.checkpoint.create_selective_checkpoint_contexts``) wants saved is saved.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import (
+    SAC_IGNORED_OPS,
+    CheckpointPolicy,
+    SelectiveCheckpointContext,
+    _CachingTorchDispatchMode,
+    checkpoint,
+)
+
+from refcompiler.aot.draws import AGAIN, draws
+from refcompiler.aot.inputs import Runner, Unsupported
+
+_SAVED = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
+
+
+def checkpointed(runner: Runner, target: Any, graph: GraphModule, *tensors: torch.Tensor) -> Any:
+    """The node that the front end makes of ``torch.utils.checkpoint.checkpoint``."""
+    return _traced(runner, graph, tensors, dict(target.options))
+
+
+def tagged(runner: Runner, target: Any, graph: GraphModule, *tensors: Any, **options: Any) -> Any:
+    """The node that torch's front end makes of it."""
+    context_fn = graph.meta.get("_checkpoint_context_fn")
+    if context_fn is not None:
+        options["context_fn"] = context_fn
+    return _traced(runner, graph, tensors, options)
+
+
+def _traced(runner: Runner, graph: GraphModule, tensors: Any, options: dict[str, Any]) -> Any:
+    given = options.pop("context_fn", None)
+    paired = options.pop("preserve_rng_state", True) and torch.is_grad_enabled()
+
+    def contexts() -> tuple[Any, Any]:
+        modes = given() if given is not None else ()
+        policy = None
+        if modes and isinstance(modes[0], _CachingTorchDispatchMode):
+            policy = modes[0].policy_fn
+        kept = _Kept(policy, paired)
+        ours = _First(kept), _Again(kept)
+        if policy is not None or not modes:
+            return ours
+        return _Both(modes[0], ours[0]), _Both(modes[1], ours[1])
+
+    def region(*inputs: Any) -> Any:
+        return Runner(graph, {}, runner.regions).run(*inputs)
+
+    options.update(preserve_rng_state=False, use_reentrant=False)
+    return tuple(checkpoint(region, *tensors, context_fn=contexts, **options))
+
+
+@dataclass
+class _Kept:
+    """What the first run of a region keeps for the second.
+
+    ``states``: of each draw that happens again, the node of the generator's state and the device.
+    ``saved``: results by operator and its turn, with their versions.
+    """
+
+    policy: Any  # of what is saved; None: nothing is
+    paired: bool  # whether draws happen again as they were
+    states: list[tuple[Node, torch.device]] = field(default_factory=list)
+    saved: dict[tuple[Any, int], tuple[Any, list[int]]] = field(default_factory=dict)
+
+
+class _Turns(TorchDispatchMode):
+    """Counts the turns of each operator."""
+
+    def __init__(self, kept: _Kept):
+        super().__init__()
+        self.kept = kept
+        self.turns: dict[Any, itertools.count] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in SAC_IGNORED_OPS:
+            return func(*args, **kwargs)
+        turn = next(self.turns.setdefault(func, itertools.count()))
+        return self.operate((func, turn), func, args, kwargs)
+
+    def operate(self, key: tuple[Any, int], func: Any, args: Any, kwargs: Any) -> Any:
+        raise NotImplementedError
+
+
+class _First(_Turns):
+    def operate(self, key: tuple[Any, int], func: Any, args: Any, kwargs: Any) -> Any:
+        kept = self.kept
+        state = None
+        if kept.paired and draws(func):
+            device = _device(args, kwargs)
+            torch.ops.refcompiler.rng_state(device)
+            state = next(_newest()), device
+        last = next(_newest())
+        found = func(*args, **kwargs)
+        if kept.policy is not None:
+            context = SelectiveCheckpointContext(is_recompute=False, op_output=found)
+            policy = kept.policy(context, func, *args, **kwargs)
+            if policy is True or policy in _SAVED:
+                for node in itertools.takewhile(lambda node: node is not last, _newest()):
+                    node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+                tensors = [t for t in pytree.tree_leaves(found) if isinstance(t, torch.Tensor)]
+                detached = pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, found)
+                kept.saved[key] = detached, [t._version for t in tensors]
+                return found
+        if state is not None:
+            kept.states.append(state)
+        return found
+
+
+class _Again(_Turns):
+    def __init__(self, kept: _Kept):
+        super().__init__(kept)
+        self.count = 0
+
+    def operate(self, key: tuple[Any, int], func: Any, args: Any, kwargs: Any) -> Any:
+        kept = self.kept
+        if key in kept.saved:
+            found, versions = kept.saved[key]
+            tensors = [t for t in pytree.tree_leaves(found) if isinstance(t, torch.Tensor)]
+            if [t._version for t in tensors] != versions:
+                raise Unsupported("what a selective checkpoint saved is written to")
+            return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, found)
+        if not kept.paired or not draws(func):
+            return func(*args, **kwargs)
+        last = next(_newest())
+        found = func(*args, **kwargs)
+        new = itertools.takewhile(lambda node: node is not last, _newest())
+        made = [node for node in new if draws(node.target)]
+        if len(made) != 1 or self.count >= len(kept.states):
+            raise Unsupported(f"a checkpointed region draws random numbers by {func}")
+        made[0].meta[AGAIN] = kept.states[self.count]
+        self.count += 1
+        return found
+
+
+class _Both(TorchDispatchMode):
+    """A mode of the program's around one of ours."""
+
+    def __init__(self, outer: Any, inner: Any):
+        super().__init__()
+        self.outer, self.inner = outer, inner
+
+    def __enter__(self) -> Any:
+        self.inner.__enter__()
+        self.outer.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.outer.__exit__(*error)
+        self.inner.__exit__(*error)
+
+
+def _device(args: Any, kwargs: Any) -> torch.device:
+    if kwargs.get("generator") is not None:
+        raise Unsupported("a checkpointed region draws from a generator of its own")
+    if kwargs.get("device") is not None:
+        return torch.device(kwargs["device"])
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, torch.Tensor):
+            return value.device
+    return torch.device("cpu")
+
+
+def _newest() -> Iterator[Node]:
+    """The nodes of the graph that is being traced, the newest first."""
+    mode = get_proxy_mode()
+    assert mode is not None
+    return reversed(mode.tracer.graph.nodes)
