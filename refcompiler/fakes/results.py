@@ -15,7 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    FakeTensor,
+    FakeTensorMode,
+    in_kernel_invocation_manager,
+)
 
 from refcompiler.shapes.node import SYMBOLS, Node
 
@@ -25,6 +29,7 @@ _in_inference = torch.is_inference_mode_enabled
 _dispatch_keys = torch._C._dispatch_keys
 _empty_strided = torch.empty_strided
 _make_subclass = torch.Tensor._make_subclass
+_as_strided = torch.ops.aten.as_strided.default
 _forbid_data = torch._C._set_throw_on_mutable_data_ptr
 _META = torch.device("meta")
 
@@ -260,7 +265,7 @@ def _output(
     memory = storages.get(storage._cdata, -1)
     shape, stride, offset = tuple(item.shape), item.stride(), item.storage_offset()
     end = 0
-    if memory >= 0 and 0 not in shape:
+    if memory >= 0 and not item._has_symbolic_sizes_strides and 0 not in shape:
         last = offset + sum([(n - 1) * step for n, step in zip(shape, stride, strict=True)])
         end = (last + 1) * item.dtype.itemsize
     output = Output(shape, stride, offset, item.dtype, item.fake_device, same, memory, end)
@@ -292,11 +297,17 @@ def _make(mode: FakeTensorMode, output: Output | None, tensors: list[FakeTensor]
     shape, stride, offset, dtype, device, same, memory, end = output
     if same >= 0:
         return tensors[same]
+    if memory >= 0 and mode.shape_env is not None:
+        # ``set_`` would ask whether there are elements, and of what size the memory is.
+        if tensors[memory].dtype is not dtype:
+            return NotImplemented
+        with in_kernel_invocation_manager(mode):
+            meta = _as_strided(tensors[memory], shape, stride, offset)
+        return blank(mode, meta, device)
     meta = _empty_strided(shape, stride, dtype=dtype, device=_META)
     if memory >= 0:
         storage = tensors[memory].untyped_storage()
-        # A fake that sees more than there is: it would be enlarged.
-        if (type(end) is not int or end) and storage.nbytes() < end:
+        if storage.nbytes() < end:  # a fake that sees more than there is: it would be enlarged
             return NotImplemented
         meta.set_(storage, offset, shape, stride)
     return blank(mode, meta, device)
