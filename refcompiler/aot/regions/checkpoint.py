@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils import _pytree as pytree
@@ -25,6 +26,7 @@ from torch.utils.checkpoint import (
 )
 
 from refcompiler.aot.draws import AGAIN, draws
+from refcompiler.aot.functional import plain
 from refcompiler.aot.inputs import Runner, Unsupported
 
 _SAVED = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
@@ -70,13 +72,13 @@ class _Kept:
     """What the first run of a region keeps for the second.
 
     ``states``: of each draw that happens again, the node of the generator's state and the device.
-    ``saved``: results by operator and its turn, with their versions.
+    ``saved``: results by operator and its turn, and what these functional tensors hold.
     """
 
     policy: Any  # of what is saved; None: nothing is
     paired: bool  # whether draws happen again as they were
     states: list[tuple[Node, torch.device]] = field(default_factory=list)
-    saved: dict[tuple[Any, int], tuple[Any, list[int]]] = field(default_factory=dict)
+    saved: dict[tuple[Any, int], tuple[Any, list[torch.Tensor]]] = field(default_factory=dict)
 
 
 class _Turns(TorchDispatchMode):
@@ -114,9 +116,8 @@ class _First(_Turns):
             if policy is True or policy in _SAVED:
                 for node in itertools.takewhile(lambda node: node is not last, _newest()):
                     node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
-                tensors = [t for t in pytree.tree_leaves(found) if isinstance(t, torch.Tensor)]
                 detached = pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, found)
-                kept.saved[key] = detached, [t._version for t in tensors]
+                kept.saved[key] = detached, _held(detached)
                 return found
         if state is not None:
             kept.states.append(state)
@@ -131,9 +132,8 @@ class _Again(_Turns):
     def operate(self, key: tuple[Any, int], func: Any, args: Any, kwargs: Any) -> Any:
         kept = self.kept
         if key in kept.saved:
-            found, versions = kept.saved[key]
-            tensors = [t for t in pytree.tree_leaves(found) if isinstance(t, torch.Tensor)]
-            if [t._version for t in tensors] != versions:
+            found, held = kept.saved[key]
+            if any(a is not b for a, b in zip(_held(found), held, strict=True)):
                 raise Unsupported("what a selective checkpoint saved is written to")
             return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, found)
         if not kept.paired or not draws(func):
@@ -147,6 +147,10 @@ class _Again(_Turns):
         made[0].meta[AGAIN] = kept.states[self.count]
         self.count += 1
         return found
+
+
+def _held(found: Any) -> list[torch.Tensor]:
+    return [plain(t) for t in pytree.tree_leaves(found) if isinstance(t, FunctionalTensor)]
 
 
 class _Both(TorchDispatchMode):

@@ -106,6 +106,8 @@ def _apply(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     grad = torch.is_grad_enabled()
     if torch._C._functorch.peek_interpreter_stack() is not None:
         _check_transformable(cls)
+        if grad and any(map(_grows, inputs)):  # beneath the transformation
+            needs = (True,)
     if not (grad and any(needs)):
         m.setattr(context, "needs_input_grad", (False,) * len(inputs))
         torch._C._set_grad_enabled(False)
@@ -118,6 +120,15 @@ def _apply(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     if torch._C._functorch.peek_interpreter_stack() is not None:
         raise Break("higher-order", f"autograd.Function {cls.__name__} inside a transformation")
     return _differentiated(m, frame, cls, context, inputs)
+
+
+def _grows(value: Any) -> bool:
+    """Whether what a transformation wraps takes part in autograd outside of it."""
+    while isinstance(value, torch.Tensor) and not value.requires_grad:
+        if not torch._C._functorch.is_functorch_wrapped_tensor(value):
+            return False
+        value = torch._C._functorch.get_unwrapped(value)
+    return isinstance(value, torch.Tensor)
 
 
 def _check_transformable(cls: Any) -> None:
