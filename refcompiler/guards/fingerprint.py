@@ -1,11 +1,12 @@
 """Whether tensors are as they were when their guards held, told by the bytes that say so.
 
 A parameter lives as long as its module, so its guards read the same bytes at each call. Asking it
-five questions takes five calls into torch; comparing the bytes behind the answers of all of them
+five questions takes five calls into torch; comparing the bytes behind the answers of all parameters
 takes one. Equal bytes mean equal answers; where bytes differ, or nothing is known yet, the guards
 are asked, and if they hold, these bytes are remembered. So what changes without meaning costs time
 only, and what must never happen is that an answer changes and its bytes do not: the bytes are found
-by :mod:`refcompiler.guards.layout` and tried in :func:`works`, without which nothing is remembered.
+by :mod:`refcompiler.guards.layout` and tried (:func:`works`) when the first plan is made, and where
+that fails nothing is remembered.
 
 No memory of what is dead is read, and nothing is kept alive. The caller holds the tensors, in a
 tuple. The addresses in it say whether they are the ones that are known. What is compared then goes
@@ -20,44 +21,45 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable, Sequence
-from ctypes import c_char, string_at
+from ctypes import string_at
 from operator import eq
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
-from refcompiler.guards.layout import RANK, WORD, Layout, Unknown, find
+from refcompiler.guards.layout import RANK, WORD, Layout, Unknown, find, view
 from refcompiler.guards.tensors import TensorMeta
 from refcompiler.logs import log_of
 
-FEW = 6  # tensors are asked as fast as they are compared
-_KNOWN = 4  # as many sets of tensors are remembered
+FEW = 5  # tensors are asked in less time than they are compared
+_KNOWN = 4  # as many tuples of tensors are remembered
 _OFTEN = 256  # at the latest after so many changes the bytes are remembered again
 _HINTS = log_of("perf_hints")
 _joined = b"".join
 
-View = memoryview
+Views = list[list[memoryview]]
 
 
 class Seen(NamedTuple):
-    """What the tensors at ``addresses`` were like: bytes of three kinds, one after the other."""
+    """What tensors were like: what to read, in groups, and what was found there."""
 
     addresses: bytes
-    views: list[list[View]]
+    views: Views
     found: list[bytes]
 
 
 class Unchanged:
-    """``unchanged(tensors)``: the tensors are known, and as they were.
+    """``unchanged(tensors)``: they are known, and as they were.
 
     If they are not, ``look`` says how they are now; when their guards hold then, ``keep`` takes
     that for what is known, unless they have changed meanwhile.
     """
 
-    def __init__(self, layout: Layout):
+    def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._items = layout.items
-        self._known: dict[bytes, tuple[list[list[View]], list[bytes]]] = {}
+        self._known: dict[bytes, tuple[Views, list[bytes]]] = {}
         self._changes: dict[bytes, int] = {}
 
     def __call__(self, tensors: tuple[torch.Tensor, ...]) -> bool:
@@ -70,7 +72,7 @@ class Unchanged:
         if not self._is_worth_it(addresses):
             return None
         try:
-            return seen(self._layout, addresses, tensors)
+            return Seen(addresses, *seen(self._layout, tensors))
         except Unknown:
             return None
 
@@ -93,7 +95,7 @@ class Unchanged:
         return times & (times - 1) == 0 or times % _OFTEN == 0
 
 
-def seen(layout: Layout, addresses: bytes, tensors: Sequence[torch.Tensor]) -> Seen:
+def seen(layout: Layout, tensors: tuple[torch.Tensor, ...]) -> tuple[Views, list[bytes]]:
     """The bytes of ``tensors``; :class:`Unknown` where they do not tell all that guards ask.
 
     That is so of subclasses, which answer as they like; of more dimensions than are kept in the
@@ -104,13 +106,13 @@ def seen(layout: Layout, addresses: bytes, tensors: Sequence[torch.Tensor]) -> S
     if not all(type(tensor) in (torch.Tensor, torch.nn.Parameter) for tensor in tensors):
         raise Unknown("a tensor of a subclass answers as it likes")
     size = layout.pointer + WORD - layout.kind
-    views = [[_view(id(tensor) + layout.kind, size) for tensor in tensors]]
+    views = [[view(id(tensor) + layout.kind, size) for tensor in tensors]]
     found = [_read(views, [])]
     pointers = [struct.unpack("<Q", part[-WORD:])[0] for part in _parts(found[0], size)]
     size = layout.end - layout.first
-    views.append([_view(pointer + layout.first, size) for pointer in pointers])
+    views.append([view(pointer + layout.first, size) for pointer in pointers])
     found.append(_read(views, found))
-    autograd: list[View] = []
+    autograd: list[memoryview] = []
     computed = []
     for tensor, part in zip(tensors, _parts(found[1], size), strict=True):
         (known,), (keys,) = struct.unpack("<Q", part[:WORD]), struct.unpack("<Q", part[-WORD:])
@@ -118,19 +120,15 @@ def seen(layout: Layout, addresses: bytes, tensors: Sequence[torch.Tensor]) -> S
         if rank > RANK or keys != plain_keys(tensor.device.type):
             raise Unknown("a tensor of another sort, or of many dimensions")
         if known:
-            autograd.append(_view(known + layout.requires, 1))
-            computed += [_view(known + at, WORD) for at in layout.function]
+            autograd.append(view(known + layout.requires, 1))
+            computed += [view(known + at, WORD) for at in layout.function]
     wanted = _read([*views, autograd], found)
     if not all(wanted):  # one that wants gradients itself is computed from nothing
         wanted = _read([*views, autograd + computed], found)
         if any(wanted[len(autograd) :]):
             raise Unknown("a tensor is computed from others")
         autograd += computed
-    return Seen(addresses, [*views, autograd], [*found, wanted])
-
-
-def _view(address: int, size: int) -> View:
-    return memoryview((c_char * size).from_address(address)).cast("B")
+    return [*views, autograd], [*found, wanted]
 
 
 def _parts(joined: bytes, size: int) -> list[bytes]:
@@ -148,7 +146,7 @@ class _Next:
         return True
 
 
-def _read(views: Sequence[Sequence[View]], found: Sequence[bytes]) -> bytes:
+def _read(views: Sequence[Sequence[memoryview]], found: Sequence[bytes]) -> bytes:
     """What the last of ``views`` show, if the others still show what was ``found``."""
     last = _Next()
     if not all(map(eq, map(_joined, views), [*found, last])):
@@ -200,7 +198,7 @@ def works(layout: Layout) -> None:
     """
     for name, change in CHANGES.items():
         for make in (torch.Tensor.detach, torch.nn.Parameter, _once_wanted):
-            tensors = tuple([make(torch.ones(2, 3)) for _ in range(FEW)])
+            tensors = tuple([make(torch.ones(2, 3, device="cpu")) for _ in range(5)])
             unchanged = Unchanged(layout)
             unchanged.keep(tensors, unchanged.look(tensors))
             tensors[2].detach().zero_()
@@ -222,10 +220,10 @@ def _once_wanted(tensor: torch.Tensor) -> torch.Tensor:
 @functools.cache
 def _layout() -> Layout | None:
     try:
-        with torch.inference_mode(False), torch.enable_grad(), torch._C.DisableTorchFunction():
+        with _disable_current_modes(), torch.inference_mode(False), torch.enable_grad():
             layout = find()
             works(layout)
-    except Unknown as why:
+    except Exception as why:  # of a torch that lacks what is asked, too
         _HINTS.info("guards ask each parameter at each call, which takes longer: %s", why)
         return None
     return layout

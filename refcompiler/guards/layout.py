@@ -1,10 +1,10 @@
 """Where CPython and torch keep what the guards of a tensor ask, found by looking.
 
-The only module that knows of addresses is this one and :mod:`refcompiler.guards.fingerprint`, which
-uses what is found here. Nothing is taken from a header: tensors with known properties are made,
-one property is changed at a time, and the bytes that follow it are the place. Reading stops at the
-last of them, so nothing is read that lies behind the object. :class:`Unknown` where anything is not
-as expected: then guards ask the tensors, which is slower.
+Nothing is taken from a header: objects with known properties are made, one property is changed at a
+time, and the bytes that follow it are the place. Reading stops at the last of them, so nothing is
+read that lies behind the object. :class:`Unknown` where anything is not as expected: then guards
+ask the tensors, which is slower. :mod:`refcompiler.guards.fingerprint` uses what is found here; no
+other module reads memory by its address.
 """
 
 from __future__ import annotations
@@ -55,6 +55,11 @@ def word(address: int) -> int:
     return struct.unpack("<Q", ctypes.string_at(address, WORD))[0]
 
 
+def view(address: int, size: int) -> memoryview:
+    """The bytes at ``address``, as they are whenever the view is read."""
+    return memoryview((ctypes.c_char * size).from_address(address)).cast("B")
+
+
 def find() -> Layout:
     """The layout of this process; :class:`Unknown` says what is not as expected."""
     if sys.implementation.name != "cpython" or sys.byteorder != "little" or sys.maxsize < 2**62:
@@ -78,14 +83,14 @@ def _items() -> int:
 
 def _object() -> tuple[int, int]:
     """Of a tensor as Python sees it: the class, and the pointer to torch's object."""
-    tensors = [torch.empty(2), torch.nn.Parameter(torch.empty(2))]
+    tensors = [torch.empty(2, device="cpu"), torch.nn.Parameter(torch.empty(2, device="cpu"))]
     kind, size = object.__basicsize__ - WORD, torch.Tensor.__basicsize__
+    if any(word(id(value) + kind) != id(type(value)) for value in (*tensors, tensors)):
+        raise Unknown("an object does not begin with its count and its class")
     places = [
         {at for at in range(kind + WORD, size, WORD) if word(id(tensor) + at) == tensor._cdata}
         for tensor in tensors
     ]
-    if any(word(id(tensor) + kind) != id(type(tensor)) for tensor in tensors):
-        raise Unknown("an object does not begin with its count and its class")
     if len(places[0]) != 1 or places[0] != places[1]:
         raise Unknown("a tensor does not hold one pointer to its implementation")
     return kind, places[0].pop()
@@ -94,7 +99,7 @@ def _object() -> tuple[int, int]:
 def _tensor() -> tuple[int, int]:
     """Of torch's own object: from the pointer to autograd's to the end."""
     sizes, strides, offset = (3, 5, 7), (64, 8, 1), 11
-    tensor = torch.empty(400).as_strided(sizes, strides, offset)
+    tensor = torch.empty(400, device="cpu").as_strided(sizes, strides, offset)
     start = tensor._cdata
     for at in range(2 * WORD, _FAR * WORD // 2, WORD):
         if tuple(word(start + at + WORD * i) for i in range(4)) == (len(sizes), *sizes):
@@ -107,7 +112,7 @@ def _tensor() -> tuple[int, int]:
         raise Unknown("strides, offset and the number of elements do not follow the sizes")
     if rest[RANK + 3] != keys:
         raise Unknown("dispatch keys do not come a word after the number of elements")
-    plain = torch.empty(2)
+    plain = torch.empty(2, device="cpu")
     before = [word(plain._cdata + i) for i in range(2 * WORD, at, WORD)]
     plain.requires_grad_()
     after = [word(plain._cdata + i) for i in range(2 * WORD, at, WORD)]
@@ -119,7 +124,7 @@ def _tensor() -> tuple[int, int]:
 
 def _autograd(first: int) -> tuple[int, tuple[int, ...]]:
     """Of what autograd knows: whether gradients are wanted, and what the tensor comes from."""
-    tensor = torch.zeros(2, requires_grad=True)
+    tensor = torch.zeros(2, device="cpu", requires_grad=True)
     start = word(tensor._cdata + first)
     for at in range(WORD, _FAR * WORD):
         seen = []
@@ -132,7 +137,7 @@ def _autograd(first: int) -> tuple[int, tuple[int, ...]]:
         raise Unknown("no byte says whether gradients are wanted")
     places = range(WORD, at - WORD + 1, WORD)
     before = [word(start + i) for i in places]
-    tensor.add_(torch.ones(2, requires_grad=True))
+    tensor.add_(torch.ones(2, device="cpu", requires_grad=True))
     if word(tensor._cdata + first) != start:
         raise Unknown("what autograd knows of a tensor is elsewhere after a change in place")
     after = [word(start + i) for i in places]

@@ -202,25 +202,21 @@ class _Printer:
 
     def tensors(self, looped: Sequence[Sequence[Guard]]) -> None:
         """Registered tensors, which are asked only if they have changed since they were last."""
-        for guards in looped:
-            for guard in guards:
-                if guard.source is not None:
-                    self.read(guard.source)
+        names = [self.read(g.source) for group in looped for g in group if g.source is not None]
         self.flush()
-        known = unchanged() if sum(map(len, looped)) >= FEW else None
+        known = unchanged() if len(names) >= FEW else None
         if known is None:
             for guards in looped:
                 self.loop(guards)
             return
         name = self.constant(known)
-        tensors = "".join([f"{self.read(g.source)}, " for group in looped for g in group])
-        self.lines += [f"__tensors = ({tensors})", f"if not {name}(__tensors):"]
-        self.lines.append(f"    __looked = {name}.look(__tensors)")
-        before, self.lines = self.lines, []
+        self.lines.append(f"__tensors = ({', '.join(names)})")
+        self.lines.append(f"if not {name}(__tensors):")
+        before, self.lines = self.lines, [f"__looked = {name}.look(__tensors)"]
         for guards in looped:
             self.loop(guards)
+        self.lines.append(f"{name}.keep(__tensors, __looked)")
         self.lines = [*before, *["    " + line for line in self.lines]]
-        self.lines.append(f"    {name}.keep(__tensors, __looked)")
 
     def loop(self, guards: Sequence[Guard]) -> None:
         """Tensors that differ in their sizes at most."""
