@@ -1,4 +1,4 @@
-"""What holds of sizes whatever their symbols are."""
+"""What holds of sizes whatever their symbols are, and what they usually are."""
 
 from __future__ import annotations
 
@@ -19,3 +19,16 @@ def same(a: Sequence[Any], b: Sequence[Any]) -> bool:
         elif not statically_known_true(n == m):
             return False
     return True
+
+
+#: What a size that depends on data is taken for where nothing says more.
+UNKNOWN = 4096
+
+
+def usual(size: Any) -> int:
+    """The value that a size had while the graph was captured; looking at it decides nothing."""
+    if isinstance(size, int):
+        return size
+    expected = getattr(size.node.shape_env, "expected", {})
+    found = expected.get(size.node.expr, size.node.hint)
+    return UNKNOWN if found is None else int(found)

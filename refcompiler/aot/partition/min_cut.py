@@ -17,7 +17,9 @@ from torch.fx import GraphModule, Node
 
 from refcompiler.aot.draws import draws
 from refcompiler.aot.joint import WRITTEN
+from refcompiler.aot.numbers import ARITHMETIC
 from refcompiler.aot.partition.split import Parts, is_number, split
+from refcompiler.shapes.known import usual
 
 _SOURCE, _SINK = "source", "sink"
 _LAST_RESORT = 1e18  # bytes
@@ -51,7 +53,7 @@ def is_cheap(node: Node) -> bool:
     if node.op != "call_function":
         return False
     target = node.target
-    if target in (getattr, operator.getitem):
+    if target in (getattr, operator.getitem) or (is_number(node) and target in ARITHMETIC):
         return True
     if not isinstance(target, torch._ops.OpOverload) or draws(target):
         return False
@@ -69,7 +71,7 @@ def _size(node: Node) -> float:
     if not isinstance(value, torch.Tensor):
         return math.inf
     # one more: among equals, the tensor that is nearer to the input or is one instead of two
-    return float(value.numel() * value.itemsize) + 1.0
+    return float(math.prod(map(usual, value.shape)) * value.itemsize) + 1.0
 
 
 def _saved(parts: Parts) -> set[Node]:
