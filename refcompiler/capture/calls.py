@@ -33,6 +33,7 @@ from refcompiler.capture.policy import (
     INTERPRETED_MODULES,
     LEAF_MODULES,
     SPEAKING_MODULES,
+    is_hooked_leaf,
     is_operation,
     is_whole,
 )
@@ -122,7 +123,10 @@ class Calls(Instances):
             return self.call_operation(function, args, kwargs)
         if kind is torch.jit.ScriptFunction and function.__dict__.get("__name__") == kind.__name__:
             # one from a trace does what its function did then
-            return self.call(frame, self.getattr(function, _SCRIPTED), args, kwargs)
+            found = self.call(frame, self.getattr(function, _SCRIPTED), args, kwargs)
+            if found is CALLED and self.frame is not None:  # its own language: all of it or nothing
+                self.whole.append((self.frame, self.steps))
+            return found
         if kind.__module__ == "numpy":
             return call_numpy(self, function, args, kwargs)
         if self.method_of(kind, "__call__") is not UNSET:
@@ -324,7 +328,10 @@ class Calls(Instances):
         if flags & GENERATOR:
             return self.make_generator(new)
         self.push(frame, new)
-        if is_whole(home, code):
+        first = fast[0] if fast else None
+        if is_whole(home, code) or is_hooked_leaf(
+            code, first.value if type(first) is Lazy else first
+        ):
             self.whole.append((new, self.steps))
         return CALLED
 

@@ -11,7 +11,7 @@ import enum
 import keyword
 import operator
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import (
     FunctionType,
     MethodDescriptorType,
@@ -29,8 +29,10 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.node import base_types
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from refcompiler.capture import numbers
+from refcompiler.capture.known import known_value
 from refcompiler.capture.policy import (
     DATA_DEPENDENT,
     METADATA,
@@ -63,6 +65,13 @@ _INPLACE = frozenset(
 #: fx prints arguments as Python, which it can for these only.
 _PRINTABLE = (*base_types, type, range, enum.Enum)
 _MODES = frozenset({"_set_grad_enabled"})
+#: Operations that give a Python value, which they do for constants too.
+_READ = frozenset(
+    """
+    item tolist __bool__ __int__ __float__ __complex__ __index__ equal is_nonzero allclose
+    __contains__
+    """.split()
+)
 
 
 def _mutates(name: str) -> bool:
@@ -143,6 +152,7 @@ class Recorder:
         self.convert: Callable[[Callable, Any, type], None]
         self.class_of: Callable[[list[torch.Tensor]], type | None]
         self.floats: dict[int, torch.Tensor] = {}  # tensors that are Python's floats in eager
+        self.constants: dict[torch.fx.Node, Any] = {}  # values that are known while capturing
         self.keep: list[Any] = []  # the side tables know fakes by id
         self.operations = 0
         self.mutates = False
@@ -240,6 +250,20 @@ class Recorder:
         if value is not None and value is not ... and not isinstance(value, _PRINTABLE):
             raise Break("operation-not-modelled", f"an argument of class {kind.__qualname__}")
         return value
+
+    def known(self, function: Callable, args: tuple, kwargs: Mapping = {}) -> tuple[Any, ...]:
+        """``(function(*args, **kwargs),)`` if the tensors are the same at each run, or ``()``."""
+        if any(_tensors(dict(kwargs))):
+            return ()
+        given = []
+        for value in args:
+            if isinstance(value, torch.Tensor):
+                value = known_value(self, value)
+                if value is None:
+                    return ()
+            given.append(value)
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            return (function(*given, **kwargs),)
 
     @contextlib.contextmanager
     def suspension(self) -> Iterator[None]:
@@ -392,6 +416,8 @@ class Door(TorchFunctionMode):
             self.recorder.switched = True
             return found
         if name in DATA_DEPENDENT and not (name == "item" and self.recorder.captures_numbers):
+            if name in _READ and (known := self.recorder.known(func, args, kwargs)):
+                return known[0]
             raise Break("data-dependent-value", f"Tensor.{name}")
         if name in NOT_MODELLED or is_setter(func):
             if name == "grad_fn" and self.recorder.metadata("is_leaf", args[0]):

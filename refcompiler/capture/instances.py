@@ -30,6 +30,8 @@ from refcompiler.guards.sources import Source
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
 
+_NUMBERS = frozenset({bool, int, float, complex})
+
 
 class Instances(NativeCalls):
     """Classes as callees."""
@@ -121,6 +123,9 @@ class Instances(NativeCalls):
         if cls in CONSTANT_TYPES or issubclass(cls, BaseException):
             if args and issubclass(type(self.force(args[0])), torch.Tensor):
                 if not issubclass(cls, BaseException):
+                    if len(args) == 1 and not kwargs and cls in _NUMBERS:
+                        if known := self.recorder.known(cls, (self.force(args[0]),)):
+                            return known[0]
                     raise Break("data-dependent-value", f"{cls.__name__}() of a tensor")
         if cls is torch.Generator or cls.__module__.startswith("torch._C"):
             raise Break("ambient-state", f"construction of a {cls.__qualname__}")

@@ -130,6 +130,8 @@ class Operators(Assignment):
                 return bool(inner)
             value = self.observe(value)
         if issubclass(type(value), torch.Tensor):
+            if known := self.recorder.known(bool, (value,)):
+                return known[0]
             raise Break("data-dependent-branch", "the truth of a tensor")
         if value is True or value is False or value is None:
             return bool(value)

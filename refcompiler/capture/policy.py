@@ -158,6 +158,9 @@ WHOLE_MODULES = (INTERPRETED_MODULES - {"torch._dynamo.external_utils"}) | {
     "torch.utils.module_tracker",
 }
 
+#: As are calls of functions in these packages, whose tensors no graph holds.
+WHOLE_PACKAGES = ("torch.ao.", "torch.masked.", "torch.nested.", "torch.sparse.")
+
 #: And these functions of them.
 INTERPRETED_FUNCTIONS = ("torch.random.fork_rng",)
 
@@ -170,6 +173,9 @@ WHOLE_METHODS = frozenset(
     register_module_full_backward_pre_hook
     """.split()
 )
+_MODULE_CALL = torch.nn.Module._call_impl.__code__
+#: And this method, which counts its calls in a tensor.
+_AVERAGING = "AveragedModel.update_parameters"
 WHOLE_UPDATES = ("_single_tensor_", "_multi_tensor_", "_fused_")
 
 
@@ -179,9 +185,23 @@ def is_whole(home: str | None, code: types.CodeType) -> bool:
         return False
     if home == "torch.nn.modules.module":
         return code.co_name in WHOLE_METHODS
-    if home in WHOLE_MODULES:
+    if home in WHOLE_MODULES or home.startswith(WHOLE_PACKAGES):
         return True
+    if home == "torch.optim.swa_utils":
+        return code.co_qualname == _AVERAGING
     return home.startswith("torch.optim.") and code.co_name.startswith(WHOLE_UPDATES)
+
+
+def is_hooked_leaf(code: types.CodeType, module: Any) -> bool:
+    """Whether this is the call of a module of torch's own, without parts, that has backward hooks.
+
+    They make nodes of autograd, which no graph holds; what is in between is not worth a graph.
+    """
+    if code is not _MODULE_CALL or not type(module).__module__.startswith("torch.nn."):
+        return False
+    namespace = object.__getattribute__(module, "__dict__")
+    hooks = namespace.get("_backward_hooks"), namespace.get("_backward_pre_hooks")
+    return any(hooks) and not namespace.get("_modules")
 
 
 #: Python functions of these modules of the standard library run natively: they read and write,

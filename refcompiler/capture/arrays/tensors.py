@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -87,19 +88,71 @@ def _tensor(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
 
 
 def _of_elements(m: Any, items: Any, args: Sequence, kwargs: Mapping) -> Any:
-    """``torch.tensor([a, b])`` of tensors with one element each: their contents, stacked."""
-    found = [m.force(item) for item in items]
-    if not found or not all(issubclass(type(item), torch.Tensor) for item in found):
+    """``torch.tensor`` of tensors with one element each, and numbers: their contents, stacked.
+
+    The dtype is what ``torch.promote_types`` makes of all of them.
+    """
+    found = _nested(m, items)
+    leaves = list(_leaves(found))
+    tensors = [leaf for leaf in leaves if issubclass(type(leaf), torch.Tensor)]
+    if not tensors or not all(map(_is_element, tensors)):
         return NotImplemented
-    first = found[0]
-    alike = all(
-        (item.dtype, item.device, item.dim(), item.requires_grad)
-        == (first.dtype, first.device, 0, False)
-        for item in found
-    )
+    numbers = [leaf for leaf in leaves if not issubclass(type(leaf), torch.Tensor)]
+    if not all(type(number) in _NUMBERS for number in numbers):
+        return NotImplemented
     named = {key: m.force(value) for key, value in kwargs.items()}
-    if args or named.keys() - {"dtype"} or not alike or first.device.type != "cpu":
+    elsewhere = torch.get_default_device().type != "cpu"
+    if args or named.keys() - {"dtype"} or _shape(found) is None or elsewhere:
         return NotImplemented
-    made = torch.stack(found)
-    dtype = named.get("dtype") or made.dtype
-    return made if dtype == made.dtype else made.to(dtype)
+    dtypes = [leaf.dtype for leaf in tensors] + [_dtype(number) for number in numbers]
+    inferred = functools.reduce(torch.promote_types, dtypes)
+    dtype = named.get("dtype") or inferred
+    if dtype != inferred and not (dtype.is_floating_point or dtype.is_complex):
+        return NotImplemented  # which eager takes for some values only
+    return _stacked(found, dtype)
+
+
+_NUMBERS = frozenset({int, float, bool, complex})
+
+
+def _nested(m: Any, items: Any) -> Any:
+    """Lists for the lists and tuples of ``items``."""
+    items = m.force(items)
+    return [_nested(m, item) for item in items] if type(items) in (list, tuple) else items
+
+
+def _leaves(items: Any) -> Iterator[Any]:
+    if type(items) is list:
+        for item in items:
+            yield from _leaves(item)
+    else:
+        yield items
+
+
+def _is_element(tensor: torch.Tensor) -> bool:
+    return not tensor.dim() and not tensor.requires_grad and tensor.device.type == "cpu"
+
+
+def _shape(items: Any) -> tuple[int, ...] | None:
+    """The shape of nested lists, or None if they are not even."""
+    if type(items) is not list:
+        return ()
+    shapes = {_shape(item) for item in items}
+    inner = shapes.pop() if len(shapes) == 1 else None
+    return None if inner is None else (len(items), *inner)
+
+
+def _dtype(number: complex) -> torch.dtype:
+    """What ``torch.tensor(number)`` has."""
+    if type(number) in (bool, int):
+        return torch.bool if type(number) is bool else torch.int64
+    real = torch.get_default_dtype()
+    return real.to_complex() if type(number) is complex else real
+
+
+def _stacked(items: Any, dtype: torch.dtype) -> torch.Tensor:
+    if type(items) is list:
+        return torch.stack([_stacked(item, dtype) for item in items])
+    if issubclass(type(items), torch.Tensor):
+        return items if items.dtype == dtype else items.to(dtype)
+    return torch.tensor(items, dtype=dtype)

@@ -59,7 +59,7 @@ def always_called_after_an_error():
     return f, [(t(3, 4),)] * 2, [log]
 
 
-@cases(graphs=2, breaks=2)
+@cases(graphs=1, breaks=1)
 def full_backward_hook():
     m, log = Layer(), []
 
@@ -71,7 +71,7 @@ def full_backward_hook():
     return lambda x: m(x), [(t(3, 4, requires_grad=True),)] * 2, [log]
 
 
-@cases(graphs=2, breaks=2)
+@cases(graphs=1, breaks=1)
 def full_backward_pre_hook():
     m = Layer()
     m.fc.register_full_backward_pre_hook(lambda mod, outer: (outer[0] * 2,))

@@ -1,0 +1,99 @@
+"""Values of tensors that a graph computes from constants alone: they are known while capturing.
+
+``torch.arange(4)[1].item()``, or a mask that is compared with another one: such nodes have no input
+among their ancestors, draw no random numbers and read no memory that nothing was written to. They
+are run for real, once, so that a program may branch on what they give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+_LARGEST = 1 << 20  # elements: more than that is not computed to look at it
+_UNSET_MEMORY = ("aten::empty", "aten::new_empty", "aten::resize", "aten::set_")
+
+
+class _NotKnown(Exception):
+    """The value depends on more than constants."""
+
+
+class _Constants(TorchDispatchMode):
+    """Refuses operators that do not give the same at each run."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            raise _NotKnown
+        if func._schema.name.startswith(_UNSET_MEMORY):
+            raise _NotKnown
+        return func(*args, **(kwargs or {}))
+
+
+def known_value(recorder: Any, fake: torch.Tensor) -> torch.Tensor | None:
+    """The tensor that ``fake`` stands for, if it is the same at each run of the graph."""
+    scope = recorder.scope
+    node = scope.nodes.get(id(fake))
+    if node is None or scope is not recorder.root or recorder.switched or recorder.suspended:
+        return None
+    if recorder.mutates and any(_is_data(each) for each in scope.graph.nodes):
+        return None
+    try:
+        nodes = list(_ancestors(node))
+        with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.no_grad():
+            with _Constants():
+                for each in nodes:
+                    if each not in recorder.constants:
+                        recorder.constants[each] = _run(recorder, each)
+    except _NotKnown:
+        return None
+    return recorder.constants[node]
+
+
+def _is_data(node: torch.fx.Node) -> bool:
+    """``x.data``: what is written to it, nobody counts."""
+    return node.op == "call_function" and node.target is getattr and node.args[1] == "data"
+
+
+def _ancestors(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
+    """``node`` and what it is computed from, in the graph's order."""
+    found: set[torch.fx.Node] = set()
+    left = [node]
+    while left:
+        each = left.pop()
+        if each in found:
+            continue
+        if each.op not in ("call_function", "call_method"):
+            raise _NotKnown
+        found.add(each)
+        left.extend(each.all_input_nodes)
+    return (each for each in node.graph.nodes if each in found)
+
+
+def _run(recorder: Any, node: torch.fx.Node) -> Any:
+    expected = node.meta.get("example_value")
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), recorder.constants.__getitem__)
+    for tensor in _tensors(expected):
+        if tensor._version or tensor.numel() > _LARGEST or tensor.requires_grad:
+            raise _NotKnown
+    try:
+        if node.op == "call_method":
+            made = getattr(args[0], node.target)(*args[1:], **kwargs)
+        else:
+            made = node.target(*args, **kwargs)
+    except RuntimeError as error:
+        raise _NotKnown from error
+    for mine, theirs in zip(_tensors(made), _tensors(expected), strict=True):
+        if (mine.dtype, mine.shape, mine.device) != (theirs.dtype, theirs.shape, theirs.device):
+            raise _NotKnown
+    return made
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (tuple, list)):
+        return [tensor for item in value for tensor in _tensors(item)]
+    raise _NotKnown
