@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass
 class Report:
     """``kernels`` is the number of generated kernels (launches per call); ``aten_calls`` counts
     operators left to ATen, ``reasons`` says why; ``nodes`` is the number of ATen nodes captured.
-    ``fallback`` is why the whole graph runs uncompiled, or None."""
+    ``fallback`` is why the whole graph runs uncompiled, or None. Of a graph that is trained,
+    all this is said of the forward; ``backwards`` has one more report for each compiled backward,
+    which are compiled when they first run, and ``overlapping`` one for each way in which inputs
+    overlapped one that is written to."""
 
     kernels: int = 0
     aten_calls: dict[str, int] = field(default_factory=Counter)
     reasons: dict[str, str] = field(default_factory=dict)
     nodes: int = 0
     fallback: str | None = None
-    runtime_fallbacks: int = 0  # calls that had to run the graph as is (overlapping memory)
+    backwards: list[Report] = field(default_factory=list)
+    overlapping: list[Report] = field(default_factory=list)
+    crowded: int = 0  # calls that ran the graph as it is: too many combinations of sizes
+    guarded: Any = None  # what is called where a call's inputs are not what was compiled for
+
+    @property
+    def runtime_fallbacks(self) -> int:
+        """Calls that ran the graph as it is: overlaps that no program serves, too many sizes."""
+        return self.crowded + (self.guarded.calls if self.guarded is not None else 0)
 
     def __str__(self) -> str:
         if self.fallback:
@@ -25,6 +37,8 @@ class Report:
         lines = [f"{self.kernels} kernels for {self.nodes} ATen nodes"]
         for name, count in sorted(self.aten_calls.items(), key=lambda pair: -pair[1]):
             lines.append(f"{count:5d} x {name}: {self.reasons.get(name, '')}")
+        for what in ("overlapping", "backwards"):
+            lines += [f"{what}: {report}" for report in getattr(self, what)]
         return "\n".join(lines)
 
 

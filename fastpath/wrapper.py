@@ -6,17 +6,15 @@ their last use, and a dead one of the same size and layout is used again.
 
 from __future__ import annotations
 
-from collections import Counter
+import itertools
+import linecache
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
-from fastpath.aot.capture import Capture
-from fastpath.aot.observe import Again, Plain, Same, Value, ViewOf
 from fastpath.bindings import function_of, method_of
-from fastpath.ir.program import Call, Computed, Input, Node, Program, Result, Tensor
+from fastpath.ir.program import Call, Computed, Input, Node, Program, Tensor, named
 from fastpath.ir.types import DTYPE
 from fastpath.report import Report
 from fastpath.schedule.cluster import Cluster, Fusion
@@ -24,8 +22,8 @@ from fastpath.schedule.kernel import Kernel
 from fastpath.schedule.loops import Builder
 from fastpath.schedule.roots import tensors_in
 from fastpath.schedule.streams import STREAM_ALIGNMENT
-from refcompiler.aot.inputs import Unsupported
 
+_NUMBERS = itertools.count()
 CompileKernel = Callable[[Kernel], "tuple[Callable[..., None], str]"]
 
 
@@ -41,13 +39,12 @@ class Wrapper:
 
     def __init__(
         self,
-        capture: Capture,
         program: Program,
         constants: Sequence[torch.Tensor],
         compile_kernel: CompileKernel,
         report: Report,
     ):
-        self.capture, self.program, self.report = capture, program, report
+        self.program, self.report = program, report
         self.compile_kernel = compile_kernel
         self.names: dict[str, Any] = {"torch": torch, "empty": torch.empty_strided}
         self.names["as_strided"] = torch.as_strided
@@ -58,15 +55,13 @@ class Wrapper:
         self._addresses: dict[str, str] = {}
         self._count = 0
         self.parameters: list[str] = []
+        given = len(program.inputs) - len(constants)
         for node in program.inputs:
             self._variable[node] = node.name
-            if node.place < capture.given:
+            if node.place < given:
                 self.parameters.append(node.name)
-            elif node.place < capture.given + len(capture.lifted):
-                self.names[node.name] = capture.lifted[node.place - capture.given]
             else:
-                place = node.place - capture.given - len(capture.lifted)
-                self.names[node.name] = constants[place]
+                self.names[node.name] = constants[node.place - given]
 
     def write(self) -> Callable[..., Any]:
         fusion = Fusion(self.program)
@@ -212,7 +207,7 @@ class Wrapper:
             self.lines.append(f"{name}_{place} = {name}[{place}]")
 
     def _operator(self, target: Any, arguments: Any, keywords: Any) -> str:
-        name = str(target).replace(".", "_").replace("::", "_")
+        name = named(target).replace(".", "_").replace("::", "_")
         texts = [self._literal(a) for a in arguments]
         method = method_of(target)
         if method is not None and not keywords:
@@ -258,95 +253,20 @@ class Wrapper:
     # -- outputs ---------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        seen = self.capture.seen
-        count = len(seen.outputs)
-        values = self.program.outputs[:count]
-        written = self.program.outputs[count:]
-        texts: list[str] = [""] * count
-        groups = Counter(o.group for o in seen.outputs if isinstance(o, Value))
-        owner: dict[Node, int] = {}
-        base_of: dict[int, tuple[Node, int]] = {}
-        for place, (out, t) in enumerate(zip(seen.outputs, values)):
-            if isinstance(out, Value):
-                texts[place] = self._own(out, t, groups[out.group] > 1, owner, base_of)
-        temporaries = []
-        for n, t in zip(self.capture.written, written):
-            name = self._real(t)
-            if isinstance(t.node, Input):
-                self.lines.append(f"w{n} = {name}.clone()")
-                name = f"w{n}"
-            temporaries.append((self._variable[self.program.inputs[n]], name))
-        for target, name in temporaries:
-            self.lines.append(f"{target}.copy_({name})")
-        for place, out in enumerate(seen.outputs):
-            if isinstance(out, Same):
-                texts[place] = self._variable[self.program.inputs[out.place]]
-            elif isinstance(out, ViewOf):
-                base = self._variable[self.program.inputs[out.place]]
-                offset = f"{base}.storage_offset() + {out.offset}"
-                base += ".detach()" if out.detached else ""
-                texts[place] = f"as_strided({base}, {out.size}, {out.stride}, {offset})"
-            elif isinstance(out, Plain):
-                texts[place] = self._literal(out.value)
-        for place, text in enumerate(texts):
-            self.lines.append(f"out{place} = {text}" if text else f"out{place} = None")
-        for place, out in enumerate(seen.outputs):
-            if isinstance(out, Again):
-                self.lines.append(f"out{place} = out{out.output}")
-        names = [f"out{place}" for place in range(count)]
-        spec = seen.spec
-        if spec.type in (tuple, list) and all(c.is_leaf() for c in spec.children()):
-            left, right = ("(", ",)") if spec.type is tuple and count else ("[", "]")
-            if spec.type is tuple and not count:
-                left, right = "(", ")"
-            self.lines.append(f"return {left}{', '.join(names)}{right}")
-        elif spec.is_leaf():
-            self.lines.append(f"return {names[0]}")
-        else:
-            self.names["unflatten"], self.names["spec"] = pytree.tree_unflatten, spec
-            self.lines.append(f"return unflatten([{', '.join(names)}], spec)")
-
-    def _own(
-        self,
-        out: Value,
-        t: Tensor,
-        shared: bool,
-        owner: dict[Node, int],
-        base_of: dict[int, tuple[Node, int]],
-    ) -> str:
-        """The text of an output with storage of its own (shared only within its group)."""
-        fits = (t.shape, t.strides) == (out.size, out.stride)
-        free = not isinstance(t.node, Input) and owner.setdefault(t.node, out.group) == out.group
-        if isinstance(t.node, Result) and t.node.call.target._schema.arguments:
-            free &= not any(a.alias_info for a in t.node.call.target._schema.arguments)
-        if shared:
-            node, offset = base_of.setdefault(out.group, (t.node, out.offset - t.offset))
-            if not (fits and free and node is t.node and offset == out.offset - t.offset):
-                raise Unsupported("outputs that alias each other after a mutation")
-        name = self._real(t)
-        if fits and free:
-            return name
-        dtype = self._dtype(t.dtype) if t.dtype in DTYPE else f"{name}.dtype"
-        return f"empty({out.size}, {out.stride}, dtype={dtype}).copy_({name})"
+        """What is returned is of the graph's own nodes: what lies together there does so here."""
+        texts = [self._literal(value) for value in self.program.outputs]
+        self.lines.append(f"return ({''.join(f'{text}, ' for text in texts)})")
 
     # -- text ------------------------------------------------------------------------------------
 
     def _compile(self) -> Callable[..., Any]:
-        body = self.lines
-        if self.capture.no_grad:
-            self.names["set_grad"] = torch._C._set_grad_enabled
-            inner = "".join(f"        {line}\n" for line in body)
-            text = (
-                f"def call({', '.join(self.parameters)}):\n    set_grad(False)\n    try:\n{inner}"
-                "    finally:\n        set_grad(True)\n"
-            )
-        else:
-            inner = "".join(f"    {line}\n" for line in body)
-            text = f"def call({', '.join(self.parameters)}):\n{inner}"
+        body = "".join(f"    {line}\n" for line in self.lines)
+        text = f"def call({', '.join(self.parameters)}):\n{body}"
+        title = f"<fastpath {next(_NUMBERS)}>"
+        linecache.cache[title] = (len(text), None, text.splitlines(True), title)
         scope = dict(self.names)
-        exec(compile(text, "<fastpath wrapper>", "exec"), scope)
+        exec(compile(text, title, "exec"), scope)
         call = scope["call"]
         call.source = text
         call.kernel_sources = self.kernels
-        call.report = self.report
         return call

@@ -8,6 +8,7 @@ What no rule takes becomes a call of ATen, with the reason.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,6 +34,8 @@ from fastpath.ir.program import (
 )
 from fastpath.ir.types import computable, name_of
 from fastpath.target import CPU, Target
+from refcompiler.aot.draws import draws
+from refcompiler.aot.effects import checks
 from refcompiler.aot.inputs import Unsupported
 from specs.operators import OPERATORS
 from specs.strides import viewable
@@ -66,7 +69,9 @@ class Lowering:
                 self.values[node] = self._call(node)
         return Program(self.inputs, self.steps, outputs)
 
-    def _input(self, t: torch.Tensor) -> Tensor:
+    def _input(self, t: Any) -> Tensor:
+        if not isinstance(t, torch.Tensor):
+            raise Unsupported(f"an input of the ATen graph is a {type(t).__name__}")
         n = len(self.inputs)
         node = Input(f"in{n}", n, tuple(t.shape), name_of(t.dtype), t.stride())
         self.inputs.append(node)
@@ -129,10 +134,8 @@ class Lowering:
     def _call(self, node: torch.fx.Node) -> Any:
         arguments, keywords = self._arguments(node.args), self._arguments(node.kwargs)
         target: Any = node.target
-        if not isinstance(target, torch._ops.OpOverload):
-            if getattr(target, "__name__", "") == "getitem":
-                return arguments[0][arguments[1]]
-            raise NotLowered(f"{target} is not an ATen overload")
+        if target is operator.getitem and isinstance(arguments[0], tuple):
+            return arguments[0][arguments[1]]
         try:
             return self._lower(node, target, arguments, keywords)
         except NotLowered as error:
@@ -141,6 +144,8 @@ class Lowering:
     def _lower(self, node: torch.fx.Node, target: Any, arguments: Any, keywords: Any) -> Any:
         from fastpath.ir.rules import RULES
 
+        if not isinstance(target, torch._ops.OpOverload):
+            raise NotLowered("not an ATen overload")
         name = str(target)
         row = OPERATORS.get(name)
         val = node.meta["val"]
@@ -214,9 +219,7 @@ class Lowering:
     def _aten(
         self, node: torch.fx.Node, target: Any, arguments: Any, keywords: Any, reason: str
     ) -> Any:
-        impure = torch.Tag.nondeterministic_seeded in target.tags or target._schema.is_mutable
-        impure |= not target.namespace == "aten"
-        call = Call(target, arguments, dict(keywords), reason, impure=impure)
+        call = Call(target, arguments, dict(keywords), reason, impure=_impure(target))
         self.steps.append(call)
         val = node.meta.get("val")
         call.single = not isinstance(val, (tuple, list))
@@ -232,6 +235,13 @@ class Lowering:
             call.places.append(place)
             results.append(whole(result))
         return results[0] if call.single else tuple(results)
+
+
+def _impure(target: Any) -> bool:
+    """Whether a call keeps its place among its kind: it draws, writes, checks or is not ATen's."""
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        return True
+    return draws(target) or checks(target) or target._schema.is_mutable
 
 
 def _empty(value: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any
 
 from fastpath.ir.expr import Expr, read
@@ -123,6 +124,11 @@ class Reduction(Computed):
         return self.body(index)
 
 
+def named(target: Any) -> str:
+    """An operator's name, or a Python function's."""
+    return target.__name__ if isinstance(target, FunctionType) else str(target)
+
+
 @dataclass(eq=False)
 class Call:
     """One ATen call. ``arguments`` holds :class:`Tensor` wherever the operator takes a tensor."""
@@ -138,7 +144,7 @@ class Call:
 
     @property
     def name(self) -> str:
-        return f"{self.target}"
+        return named(self.target)
 
 
 @dataclass(frozen=True, eq=False)

@@ -61,7 +61,8 @@ def aot_autograd(
     ``partition_fn``: how forward and backward part (``default_partition`` saves what eager saves).
 
     The rule of each step is a row of ``docs/specs/aot.md``. Where a graph cannot be compiled it
-    runs as it is, and ``callable.fallback`` says why (else None).
+    runs as it is, and ``callable.fallback`` says why (else None). Where one call cannot be served
+    (inputs that overlap), the graph runs as it is too, and ``callable.uncompiled.calls`` counts it.
     """
     for name, value in (("fw_compiler", fw_compiler), ("partition_fn", partition_fn)):
         if not callable(value):
@@ -109,6 +110,18 @@ def _uncompiled(gm: GraphModule, reason: str) -> Callable[..., Any]:
     call.fallback = reason  # type: ignore[attr-defined]
     call.source = gm.code  # type: ignore[attr-defined]
     return call
+
+
+class Uncompiled:
+    """The graph as it is, for calls whose inputs are not what was compiled for: ``calls`` came."""
+
+    def __init__(self, gm: GraphModule):
+        self.gm = gm
+        self.calls = 0
+
+    def __call__(self, *inputs: Any) -> Any:
+        self.calls += 1
+        return self.gm(*inputs)
 
 
 @contextlib.contextmanager
@@ -169,6 +182,7 @@ def _compile(
     wrapper = Wrapper(seen, joint.written, len(examples), lifted, bases, joint.inputs, sources)
     grows = grad_mode and any(map(_requires_grad, fakes))
     apart = overlapping = None
+    uncompiled = Uncompiled(gm)
     if joint.written and not bases:
         apart = disjoint(every, joint.written)
 
@@ -178,12 +192,12 @@ def _compile(
         if env is not None and by_sizes is not None:
             overlapping = Sized(by_sizes)
         else:
-            overlapping = Overlapping(gm, lifted, joint.written, compile)
+            overlapping = Overlapping(uncompiled, lifted, joint.written, compile)
             if bases_of(every, joint.written):  # of the examples already
                 overlapping.program(examples)
     mode_of_call = grad_mode if training else grows
-    call: Any = wrapper.write(run, gm, mode_of_call, autocast, apart, overlapping)
-    call.fallback = None
+    call: Any = wrapper.write(run, uncompiled, mode_of_call, autocast, apart, overlapping)
+    call.fallback, call.uncompiled = None, uncompiled
     return call
 
 

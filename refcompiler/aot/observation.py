@@ -154,7 +154,7 @@ def observe(
     """
     grad_mode = torch.is_grad_enabled()
     # No leaves: eager accepts writes to what is a leaf only here. And objects of their own.
-    inputs = [_copy(t) if grad_mode and _requires_grad(t) else t for t in fakes]
+    inputs = [_copy(t) if grad_mode and _requires_grad(t) else _alias(t) for t in fakes]
     for base, t in zip(bases, inputs[len(inputs) - len(bases) :], strict=True):
         if base.tracked:
             for place, at in base.members:
@@ -177,6 +177,11 @@ def observe(
 
 def _requires_grad(t: Any) -> bool:
     return isinstance(t, torch.Tensor) and t.requires_grad
+
+
+def _alias(t: Any) -> Any:
+    """Another tensor with the memory of ``t``, for the graph may change sizes of its inputs."""
+    return t.data.requires_grad_(t.requires_grad) if isinstance(t, torch.Tensor) else t
 
 
 def _copy(t: torch.Tensor) -> torch.Tensor:

@@ -87,6 +87,7 @@ class Wrapper:
         overlapping: Callable[..., Any] | None = None,
     ) -> Callable[..., Any]:
         """``check`` says whether a call's inputs are apart, else ``overlapping`` serves it."""
+        self.grad_mode = grad_mode
         self._refuse(uncompiled)
         if check is not None and overlapping is not None:
             self._elsewhere("disjoint", check, "overlapping", overlapping)
@@ -133,13 +134,16 @@ class Wrapper:
         else:
             self.names["forward"] = run
             call = f"forward({arguments})"
-            if grad_mode:
-                managers.append("no_grad()")
         if autocast:
             self.names["without_autocast"] = torch._C._DisableAutocast
             managers.append("without_autocast()")  # the casts are in the graph
         targets = f"{', '.join(self.results)}, = " if self.results else ""
-        self._under(managers, f"{targets}{call}")
+        lines = self._managed(managers, f"{targets}{call}")
+        if grad_mode and not isinstance(run, Program):  # costs less than a context manager
+            self.names["set_grad"] = torch._C._set_grad_enabled
+            inside = [f"    {line}" for line in lines]
+            lines = ["set_grad(False)", "try:", *inside, "finally:", "    set_grad(True)"]
+        self.lines += lines
 
     def _taken(self, place: int) -> str:
         """What the graph is given: with the conjugate and negative bits worked into the memory."""
@@ -147,15 +151,18 @@ class Wrapper:
         return f"{name}.resolve_conj().resolve_neg()" if place in self.seen.bits else name
 
     def _under(self, managers: Sequence[str], line: str) -> None:
+        self.lines += self._managed(managers, line)
+
+    def _managed(self, managers: Sequence[str], line: str) -> list[str]:
         self.names.update(no_grad=torch.no_grad, enable_grad=torch.enable_grad)
-        if managers:
-            self.lines.append(f"with {', '.join(managers)}:")
-            line = f"    {line}"
-        self.lines.append(line)
+        if not managers:
+            return [line]
+        return [f"with {', '.join(managers)}:", f"    {line}"]
 
     def _write(self, write: Write, value: str | None) -> None:
         target = self.values[write.place]
-        managers = [] if write.tracked else ["no_grad()"]
+        seen = self.grad_mode and write.requires_grad and not write.tracked
+        managers = ["no_grad()"] if seen else []
         if write.layout is not None:
             at = write.layout
             offset = f"{target}.storage_offset() + {self.text(write.moved)}"
@@ -168,6 +175,9 @@ class Wrapper:
         names: list[str] = []
         for n, output in enumerate(self.seen.outputs):
             names.append(self._output(n, output, names, grad_mode))
+        if self.seen.spec.is_leaf():
+            self.lines.append(f"return {names[0]}")
+            return
         if self.seen.spec.type is tuple and all(c.is_leaf() for c in _children(self.seen.spec)):
             self.lines.append(f"return ({''.join(f'{name}, ' for name in names)})")
             return

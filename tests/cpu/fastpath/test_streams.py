@@ -116,7 +116,7 @@ def test_misaligned_memory_is_moved_in_time(
         skewed.append(1)
         return torch.empty(size[0] + 1, dtype=dtype)[1:]
 
-    call.__globals__["empty"] = skew
+    call.__globals__["forward"].__globals__["empty"] = skew
     found = call(x)
     found = found[0] if isinstance(found, (list, tuple)) else found
     assert skewed and torch.equal(found, x * 2)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from fastpath.aot.decompositions import TABLE
+from fastpath.decompositions import table
 from fastpath.gpu.compile import module_of
 from fastpath.gpu.printer import Printed, Printer
 from fastpath.gpu.tiling import Tiling, tiling
@@ -30,7 +30,7 @@ Run = Callable[[Kernel, Printed, list[torch.Tensor]], None]
 
 
 def program_of(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> Program:
-    traced = make_fx(torch.func.functionalize(function), TABLE, tracing_mode="fake")
+    traced = make_fx(torch.func.functionalize(function), table(), tracing_mode="fake")
     return Lowering(traced(*inputs)).run()
 
 

@@ -1,0 +1,65 @@
+"""Which ATen operators are taken apart while tracing, and by whose rule.
+
+Only operators that become elementwise work or reductions are: an operator that a library call does
+well, or whose decomposition would change an output's layout or the order of random draws, stays.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._decomp import get_decompositions
+
+_aten = torch.ops.aten
+
+
+@functools.cache
+def table() -> dict[Any, Callable[..., Any]]:
+    """The rules by overload."""
+    return get_decompositions([getattr(_aten, name) for name in (*_FORWARD, *_BACKWARD)])
+
+
+_FORWARD = (
+    "addcdiv",
+    "addcmul",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "celu",
+    "dist",
+    "frobenius_norm",
+    "glu",
+    "huber_loss",
+    "log_sigmoid_forward",
+    "mse_loss",
+    "smooth_l1_loss",
+    "soft_margin_loss",
+    "special_entr",
+    "special_xlog1py",
+    "xlogy",
+)
+
+# What autograd's rules call.
+_BACKWARD = (
+    "binary_cross_entropy_backward",
+    "elu_backward",
+    "gelu_backward",
+    "glu_backward",
+    "hardsigmoid_backward",
+    "hardswish_backward",
+    "huber_loss_backward",
+    "log_sigmoid_backward",
+    "logit_backward",
+    "mish_backward",
+    "mse_loss_backward",
+    "native_batch_norm_backward",
+    "native_dropout_backward",
+    "native_group_norm_backward",
+    "native_layer_norm_backward",
+    "smooth_l1_loss_backward",
+    "soft_margin_loss_backward",
+    "softplus_backward",
+    "softshrink_backward",
+)
