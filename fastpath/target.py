@@ -13,9 +13,10 @@ class Target:
     ``streams``: whether stores may go past the caches; ``pairs``: whether loops may take two 16-bit
     elements at a time.
 
-    A reduction of at least ``long`` terms is split where its results make fewer than ``workers``
-    pieces of work, into pieces of about ``piece`` terms, or more where that is work enough.
-    ``neighbours`` are results side by side in memory that make one piece of work.
+    A reduction of at least ``long`` terms (``tall`` where the results are neighbours in memory, and
+    not the terms) is split where its results make at most ``workers`` pieces of work, into pieces
+    of about ``piece`` terms, or of more where that makes ``enough`` pieces of work. ``neighbours``
+    are results side by side in memory that make one of them.
     """
 
     name: str
@@ -26,10 +27,11 @@ class Target:
     streams: bool
     pairs: bool
     long: int
+    tall: int
     workers: int
     piece: int
     neighbours: int
-    enough: int | None  # pieces of work in all that keep the device busy; None: as ``piece`` says
+    enough: int | None
 
     def pieces(self, length: int, results: int, rows: bool) -> int:
         """How many partial results each of ``results`` reductions of ``length`` terms is made of.
@@ -37,7 +39,7 @@ class Target:
         ``rows``: whether its terms, rather than the results, are neighbours in memory.
         """
         work = results if rows else -(-results // self.neighbours)
-        if length < self.long or work > self.workers:
+        if length < (self.long if rows else self.tall) or work > self.workers:
             return 1
         found = max(2, length // self.piece)
         return found if self.enough is None else max(2, min(found, -(-self.enough // work)))
@@ -53,6 +55,7 @@ CPU = Target(
     streams=True,
     pairs=True,
     long=32_768,
+    tall=32_768,
     workers=8,
     piece=8_192,
     neighbours=1,
@@ -67,9 +70,10 @@ GPU = Target(
     scratch_bytes=0,
     streams=False,
     pairs=False,
-    long=1024,
+    long=32_768,
+    tall=1024,
     workers=256,
     piece=256,
-    neighbours=64,
-    enough=1024,
+    neighbours=128,
+    enough=2048,
 )

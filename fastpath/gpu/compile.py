@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import os
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -46,7 +47,7 @@ def module_of(printed: Printed) -> ModuleType:
     name = f"fastpath_kernel_{digest}"
     path = _folder() / f"{name}.py"
     if not path.exists():
-        unfinished = path.with_suffix(f".{os.getpid()}")
+        unfinished = path.with_suffix(f".{os.getpid()}_{threading.get_ident()}")
         unfinished.write_text(text)
         unfinished.replace(path)
     spec = importlib.util.spec_from_file_location(name, path)

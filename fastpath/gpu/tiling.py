@@ -15,10 +15,13 @@ from fastpath.ir.index import Axis
 from fastpath.schedule.kernel import Kernel
 from fastpath.schedule.loops import itemsize
 
+# Measured on an H200, as are the shapes below: what is nearest to the speed of a copy.
 LANES = 32  # threads of a warp
-VECTOR = 16  # bytes that a thread loads at once
 PERSISTENT = 16_384  # reduced points that one program may hold in its registers
-POINTS = 1024  # of a program without reductions
+VECTORS = 32  # bytes that a thread of a kernel without reductions loads from each buffer
+LINE = 2048  # bytes of a row that a program of column sums takes
+ROWS = 16  # that it adds up at a time
+A_THREAD = 32  # points of a thread that reduces rows
 MOST_WARPS = 16
 SQUARE = 64  # side of a tile that is transposed
 
@@ -74,7 +77,7 @@ def tiling(kernel: Kernel) -> Tiling:
     nests = {stage.axes for stage in kernel.stages if stage.axes}
     assert len(nests) <= 1, "a kernel reduces over one set of axes"
     if not nests:
-        return _pointwise(x)
+        return _pointwise(kernel, x)
     (r,) = nests
     return _columns(kernel, x, r) if _keeps_lanes(kernel) else _rows(x, r)
 
@@ -84,10 +87,16 @@ def _keeps_lanes(kernel: Kernel) -> bool:
     return kernel.lane is not None and kernel.lane.extent > 1
 
 
-def _pointwise(x: tuple[Axis, ...]) -> Tiling:
+def _least(kernel: Kernel) -> int:
+    """Bytes of an element, where it has the fewest."""
+    return min(itemsize(b.dtype) for b in kernel.buffers)
+
+
+def _pointwise(kernel: Kernel, x: tuple[Axis, ...]) -> Tiling:
     points = math.prod(a.extent for a in x)
-    block = min(POINTS, max(LANES, power_above(points)))
-    return Tiling(x, None, (), block, 1, 1, True, max(1, min(4, block // (8 * LANES))))
+    a_thread = min(16, VECTORS // _least(kernel))
+    block = min(4 * LANES * a_thread, max(LANES, power_above(points)))
+    return Tiling(x, None, (), block, 1, 1, True, max(1, block // (a_thread * LANES)))
 
 
 def _square(kernel: Kernel) -> Tiling:
@@ -103,21 +112,17 @@ def _rows(x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
     """Neighbours in memory are reduced together: a program takes whole rows, short ones several."""
     width, rows = math.prod(a.extent for a in r), math.prod(a.extent for a in x)
     if width > PERSISTENT:
-        return Tiling(x, None, r, 1, 1, 4096, False, 8)
+        return Tiling(x, None, r, 1, 1, 4096, False, MOST_WARPS)
     r_block = power_above(width)
-    x_block = min(max(1, 1024 // r_block), power_above(rows))
-    warps = max(1, min(MOST_WARPS, x_block * r_block // (16 * LANES)))
+    x_block = min(max(1, A_THREAD * LANES // r_block), power_above(rows))
+    warps = max(1, min(MOST_WARPS, x_block * r_block // (A_THREAD * LANES)))
     return Tiling(x, None, r, x_block, 1, r_block, True, warps)
 
 
 def _columns(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
     """Neighbours in memory are different results: rows of blocks are added up one on another."""
     width, results = math.prod(a.extent for a in r), math.prod(a.extent for a in x)
-    # A warp should take whole lines of memory; few results share their rows among more programs.
-    line = LANES * VECTOR // min(itemsize(b.dtype) for b in kernel.buffers)
-    x_block = min(power_above(results), line)
-    while x_block > LANES and -(-results // x_block) < 128:
-        x_block //= 2
-    r_block = min(power_above(width), max(1, 4096 // x_block), 64)
-    warps = max(1, min(8, x_block * r_block // (16 * LANES)))
+    x_block = min(power_above(results), LINE // _least(kernel))
+    r_block = min(power_above(width), ROWS)
+    warps = max(1, min(8, x_block * r_block // (A_THREAD * LANES)))
     return Tiling(x, None, r, x_block, 1, r_block, width <= r_block, warps)

@@ -1,21 +1,27 @@
 """Eager functions as Triton kernels: scheduled for the GPU, printed, and run by whoever is given.
 
-``python triton_kernels.py FIRST LAST``, with ``TRITON_INTERPRET=1``, runs random programs in
-Triton's interpreter and prints how many kernels ran and how many elements were compared.
+``python triton_kernels.py FIRST LAST [DEVICE]`` runs the cases and the random programs of these
+seeds and prints how many kernels ran and how many elements were compared; on the CPU in Triton's
+interpreter, which needs ``TRITON_INTERPRET=1``.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fastpath.decompositions import table
-from fastpath.gpu.compile import module_of
+from fastpath.gpu.compile import launch, machine_code, module_of
 from fastpath.gpu.printer import Printed, Printer
 from fastpath.gpu.tiling import Tiling, tiling
 from fastpath.ir.lower import Lowering
@@ -30,8 +36,16 @@ Run = Callable[[Kernel, Printed, list[torch.Tensor]], None]
 
 
 def program_of(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> Program:
-    traced = make_fx(torch.func.functionalize(function), table(), tracing_mode="fake")
-    return Lowering(traced(*inputs)).run()
+    """Traced for the CPU, whatever device the inputs are on: lowering needs no device."""
+
+    def flat(*given: torch.Tensor) -> list[torch.Tensor]:
+        found = function(*given)
+        return [found] if isinstance(found, torch.Tensor) else list(found)
+
+    with FakeTensorMode():
+        fakes = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype) for x in inputs]
+        traced = make_fx(torch.func.functionalize(flat), table())(*fakes)
+    return Lowering(traced, GPU).run()
 
 
 def kernels_of(program: Program) -> tuple[list[Kernel], set[Any]]:
@@ -94,7 +108,6 @@ class _Functions:
     """What the interpreter has not: libdevice's functions, by torch's on the CPU."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        import numpy as np
         import triton.language as tl
         from triton.runtime.interpreter import TensorHandle
 
@@ -134,29 +147,96 @@ def agree(got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor) -> bool:
     step = torch.finfo(got.dtype).eps
     room = 8 * (eager.double() - exact).abs() + 16 * step * (1 + exact.abs())
     error = (got.double() - exact).abs()
-    return bool(((error <= room) | (got.isnan() & exact.isnan()) | (got == eager)).all())
+    return bool(((error <= room) | (got.isnan() & eager.isnan()) | (got == eager)).all())
 
 
-def main(first: str, last: str) -> None:
+def on_cuda(kernel: Kernel, printed: Printed, buffers: list[torch.Tensor]) -> None:
+    dtypes = tuple(b.dtype for b in kernel.buffers)
+    major, minor = torch.cuda.get_device_capability()
+    make = functools.partial(machine_code, printed, dtypes, 10 * major + minor)
+    launch(make, len(buffers), printed.programs, 0)(*(b.data_ptr() for b in buffers))
+
+
+def numbers(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Numbers of either sign, small enough for every dtype; floats with nan, infinities, -0.0."""
+    count = math.prod(shape)
+    found = torch.arange(count) * 37 % 23 - 11
+    if dtype is torch.bool:
+        return (found > 0).reshape(shape)
+    if dtype is torch.uint8:
+        found = found.abs()
+    found = found.to(dtype)
+    if dtype.is_floating_point and count > 8:
+        found = found / 4
+        found[3], found[5], found[7] = -0.0, math.nan, math.inf
+    return found.reshape(shape)
+
+
+SHAPES = [(), (1,), (3, 1), (5, 16), (33, 7), (2, 3, 65), (130, 70)]
+DTYPES = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+DTYPES += [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+def cases(dtype: torch.dtype) -> dict[str, Callable[..., Any]]:
+    """Functions of one tensor of ``dtype``."""
+    found: dict[str, Callable[..., Any]] = {
+        "reductions": lambda x: [x.amax(-1), x.amin(0), x.any(-1), x.all(0), x.sum()],
+        "compared": lambda x: [x == 1, torch.where(x > 0, x, x * 0), x.to(torch.float32) + 0.5],
+        "turned": lambda x: [x.mT.contiguous() if x.dim() > 1 else x.clone(), x.flip(-1)],
+    }
+    if dtype is not torch.bool:
+        found["arithmetic"] = lambda x: [x + x * 2, -x, x.abs(), torch.maximum(x, x - 1)]
+        found["products"] = lambda x: [
+            (x.to(torch.int64) if x.dtype != torch.float64 else x).sum(0)
+        ]
+    if dtype.is_floating_point:
+        found["rows"] = lambda x: [torch.softmax(x, -1), x.var(-1), torch.exp(-x.abs())]
+        found["columns"] = lambda x: [x.mean(0), torch.log_softmax(x, 0)]
+    return found
+
+
+def chosen(device: str) -> Iterator[tuple[str, Callable[..., Any], list[torch.Tensor]]]:
+    for dtype in DTYPES:
+        for name, function in cases(dtype).items():
+            for shape in SHAPES:
+                if len(shape) == 0 and name in ("columns", "rows", "turned", "reductions"):
+                    continue
+                x = numbers(shape, dtype)
+                yield f"{name} of {dtype} {shape}", function, [x.to(device)]
+                if len(shape) == 2:
+                    yield f"{name} of {dtype} {shape}, turned", function, [x.to(device).t()]
+
+
+def main(first: str, last: str, device: str = "cpu") -> None:
     from tests.cpu.fastpath.test_programs import program
 
-    ran = compared = refused = 0
+    run = interpreted if device == "cpu" else on_cuda
+    todo = list(chosen(device)) if first == "0" else []
+    if device == "cpu":
+        todo = todo[::6]
+        np.seterr(all="ignore")  # infinities and nan are among the operands
     for seed in range(int(first), int(last)):
         source, function, inputs = program(seed)
-        eager = function(*inputs)
-        exact = function(*[x.double() for x in inputs])
+        todo.append((f"seed {seed}\n{source}", function, [x.to(device) for x in inputs]))
+    ran = compared = refused = 0
+    for place, (name, function, inputs) in enumerate(todo):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            eager = function(*inputs)
+            exact = function(*[x.double() if x.is_floating_point() else x for x in inputs])
         for plan in (tiling, small_blocks):
-            if plan is small_blocks and max(x.numel() for x in (*inputs, *eager)) > 1500:
+            small = max(x.numel() for x in (*inputs, *eager)) < 1500
+            if device == "cpu" and not (small and (plan is tiling or place % 3 == 0)):
                 continue  # the interpreter takes its time for every block
             try:
-                got, kernels = execute(function, inputs, interpreted, plan)
+                got, kernels = execute(function, inputs, run, plan)
             except NotImplementedError:
                 refused += 1
                 continue
             ran += kernels
             for a, b, c in zip(got, eager, exact, strict=True):
-                if not agree(a, b, c):
-                    raise AssertionError(f"seed {seed}: {a} is not {b} for\n{source}")
+                if not agree(a, b, c.to(a.device)):
+                    raise AssertionError(f"{name}: {a} is not {b}")
                 compared += a.numel()
     print(ran, compared, refused)
 

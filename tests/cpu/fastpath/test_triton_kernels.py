@@ -1,0 +1,109 @@
+"""The loop IR as Triton: kernels compile for GPUs, which needs none, and give eager's values."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+pytest.importorskip("triton")
+
+from fastpath.gpu.compile import machine_code
+from fastpath.gpu.printer import print_kernel
+from fastpath.schedule.kernel import Kernel
+from tests.cpu.fastpath.triton_kernels import kernels_of, program_of
+
+ROOT = Path(__file__).parents[3]
+HALF = torch.bfloat16
+
+
+def kernels(function: Callable[..., Any], *inputs: torch.Tensor) -> list[Kernel]:
+    return kernels_of(program_of(function, inputs))[0]
+
+
+def rows(n: int, width: int, dtype: torch.dtype = HALF) -> torch.Tensor:
+    return torch.empty(n, width, dtype=dtype)
+
+
+GELU = (lambda x, b: F.gelu(x * 2 + b), [rows(64, 512), torch.empty(512, dtype=HALF)])
+SOFTMAX = (lambda x: torch.softmax(x, -1), [rows(64, 4096)])
+LONG = (lambda x: torch.softmax(x.float(), -1), [rows(512, 50257)])
+COLUMNS = (lambda x: x.sum(0), [rows(5000, 300, torch.float32)])
+TURNED = (lambda x, y: x + 2 * y.t(), [rows(256, 256, torch.float32)] * 2)
+WHOLE = (lambda x: x.sum(), [torch.empty(1 << 20)])
+INTEGERS = (lambda x: [(x * 3) // 1, x.amax(1), (x > 2).any(0)], [rows(40, 50, torch.int64)])
+NORM = (lambda x, w: F.layer_norm(x, (768,), w), [rows(64, 768), torch.empty(768, dtype=HALF)])
+FUNCTIONS = {"gelu": (GELU, 1), "softmax": (SOFTMAX, 1), "long softmax": (LONG, 1)}
+FUNCTIONS |= {"columns": (COLUMNS, 2), "turned": (TURNED, 1), "sum": (WHOLE, 2)}
+FUNCTIONS |= {"integers": (INTEGERS, 2), "norm": (NORM, 1)}
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_kernels_compile_for_a_gpu_that_is_not_there(name: str, capability: int) -> None:
+    (function, inputs), count = FUNCTIONS[name]
+    found = kernels(function, *inputs)
+    assert len(found) == count
+    for kernel in found:
+        dtypes = tuple(b.dtype for b in kernel.buffers)
+        compiled = machine_code(print_kernel(kernel), dtypes, capability)
+        assert compiled.asm["cubin"] and f".target sm_{capability}" in compiled.asm["ptx"]
+
+
+@pytest.mark.parametrize(
+    "case", [GELU, SOFTMAX, TURNED, COLUMNS], ids=["gelu", "softmax", "turned", "columns"]
+)
+def test_memory_is_read_and_written_in_whole_vectors(case: Any) -> None:
+    (kernel, *_) = kernels(case[0], *case[1])
+    dtypes = tuple(b.dtype for b in kernel.buffers)
+    lines = machine_code(print_kernel(kernel), dtypes, 90).asm["ptx"].splitlines()
+    reads = [line for line in lines if "ld.global" in line]
+    stores = [line for line in lines if "st.global" in line]
+    assert reads and all(".v4.b32" in line or ".v2.b64" in line for line in reads)
+    assert stores and (case is COLUMNS or all(".v4.b32" in line for line in stores))
+
+
+def test_a_row_that_fits_is_read_once_and_a_longer_one_in_loops() -> None:
+    (short,), (long,) = kernels(*_flat(SOFTMAX)), kernels(*_flat(LONG))
+    texts = [print_kernel(kernel).source for kernel in (short, long)]
+    assert [text.count("tl.load(") for text in texts] == [1, 3]
+    assert [text.count("for r_first in range") for text in texts] == [0, 3]
+
+
+def _flat(case: Any) -> tuple[Any, ...]:
+    return (case[0], *case[1])
+
+
+def test_only_the_last_program_of_an_odd_size_is_masked() -> None:
+    (kernel,) = kernels(lambda x: x + 1, torch.empty(100_001))
+    text = print_kernel(kernel).source
+    whole, last = text.split("    else:\n")
+    assert "x_in" not in whole and "x_in" in last
+
+
+def test_addresses_beyond_31_bits_are_counted_in_64() -> None:
+    (wide,) = kernels(lambda x: x + 1, torch.empty(3, 1 << 30, device="meta"))
+    (narrow,) = kernels(lambda x: x + 1, torch.empty(1 << 30, device="meta"))
+    assert "tl.program_id(0).to(tl.int64)" in print_kernel(wide).source
+    assert "int64" not in print_kernel(narrow).source
+
+
+def test_kernels_give_eagers_values_in_tritons_interpreter() -> None:
+    script = Path(__file__).with_name("triton_kernels.py")
+    done = subprocess.run(
+        [sys.executable, str(script), "0", "4"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)},
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    ran, compared, refused = map(int, done.stdout.split()[-3:])
+    assert ran > 150 and compared > 20_000 and not refused
