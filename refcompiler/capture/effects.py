@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from refcompiler.capture.lookup import is_heap
-from refcompiler.capture.values import is_changed
+from refcompiler.capture.values import Asked, is_changed
 
 
 def effects(machine: Any) -> tuple:
@@ -34,7 +34,8 @@ def effects(machine: Any) -> tuple:
                 containers.append((id(external), tuple(map(id, shadow))))
         elif shadow is not None and list(map(id, shadow)) != list(map(id, external.original)):
             containers.append((id(external), tuple(map(id, shadow))))
-    return overlay, tuple(containers), len(machine.deferred)
+    said = sum(type(call) is not Asked for call, _ in machine.deferred)
+    return overlay, tuple(containers), said
 
 
 def reachable(function: Any) -> tuple:

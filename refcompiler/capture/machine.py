@@ -180,6 +180,7 @@ class Symbolic(Calls):
         self.constructors = []
         self.whole = []
         self.deferred = []
+        self.answers = {}
         self.speech = warned.Speech()
         self.insides = {}
 

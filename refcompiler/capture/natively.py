@@ -63,10 +63,6 @@ def _spy(frame: FrameType, event: str, arg: Any) -> None:
             raise _Seen(frame)
 
 
-def _seeing(frame: FrameType, event: str, arg: Any) -> None:
-    _spy(frame, event, arg)
-
-
 class _Watched(threading.local):
     """What the C code that runs in a thread may call."""
 
@@ -112,19 +108,6 @@ def natively(machine: Any, function: Callable, *args: Any, **kwargs: Any) -> Any
         raise Again
     name = getattr(function, "__qualname__", repr(type(function)))
     raise Restart(machine.steps, "c-function", f"{name} calls {seen.codes[0].co_qualname}")
-
-
-def answered(function: Callable, *args: Any, **kwargs: Any) -> tuple:
-    """``(function(*args, **kwargs),)``, or ``()`` before that runs the user's Python."""
-    if sys.getprofile() is not None:
-        return ()
-    sys.setprofile(_seeing)
-    try:
-        return (function(*args, **kwargs),)
-    except _Seen:
-        return ()
-    finally:
-        sys.setprofile(None)
 
 
 @contextlib.contextmanager

@@ -60,6 +60,26 @@ class Resume(NamedTuple):
     error: BaseException | None = None
 
 
+class Asked:
+    """A call of a function under ``lru_cache`` after the graph.
+
+    ``made``: the capture itself has made the first one.
+    """
+
+    __slots__ = ("function", "kwargs", "made")
+
+    def __init__(self, function: Any, kwargs: Mapping, made: bool):
+        self.function = function
+        self.kwargs = kwargs
+        self.made = made
+
+    def __call__(self, *args: Any) -> None:
+        if self.made:
+            self.made = False
+        else:
+            self.function(*args, **self.kwargs)
+
+
 class External:
     """An object from outside, known by identity. ``original`` is what a shadow started with.
 
