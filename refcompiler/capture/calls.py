@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from refcompiler.capture.arrays.calls import call_numpy
-from refcompiler.capture.effects import effects
+from refcompiler.capture.caches import call_cached
 from refcompiler.capture.entering import enter_generator
 from refcompiler.capture.instances import Instances
 from refcompiler.capture.lookup import find, is_heap
@@ -25,8 +25,8 @@ from refcompiler.capture.marking.marked import (
     is_allowed,
 )
 from refcompiler.capture.models.registry import LATE, MODELS, OPERATION_MODELS, TRANSFORMING
-from refcompiler.capture.natively import answered, interpreting, is_quiet, natively
-from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES
+from refcompiler.capture.natively import interpreting, is_quiet, natively
+from refcompiler.capture.observe import IDENTITY_TYPES
 from refcompiler.capture.policy import (
     HIGHER_ORDER_MODULES,
     INTERPRETED_FUNCTIONS,
@@ -37,7 +37,7 @@ from refcompiler.capture.policy import (
     is_operation,
     is_whole,
 )
-from refcompiler.capture.signals import Break, Restart
+from refcompiler.capture.signals import Break
 from refcompiler.capture.values import Lazy, LazyMethod, Resume, Rethrown, Run
 from refcompiler.guards.kinds import Ambient
 from refcompiler.guards.sources import Source
@@ -65,16 +65,6 @@ _SCRIPTED = "_torchdynamo_inline"  # and torch.jit.script's and trace's
 
 def _gives(function: Any, wanted: Any, *args: Any) -> bool:
     return function(*args) is wanted
-
-
-def _is_data(value: Any) -> bool:
-    """Constants, also in lists, tuples and dicts."""
-    kind = type(value)
-    if kind in (list, tuple):
-        return all(map(_is_data, value))
-    if kind is dict:
-        return all(map(_is_data, value)) and all(map(_is_data, value.values()))
-    return kind in CONSTANT_TYPES
 
 
 class Calls(Instances):
@@ -112,7 +102,7 @@ class Calls(Instances):
         if kind in (operator.attrgetter, operator.itemgetter, operator.methodcaller):
             return self.call_getter(frame, function, args, kwargs)
         if kind.__name__ == "_lru_cache_wrapper":
-            return self.call_cached(frame, function, args, kwargs)
+            return call_cached(self, frame, function, args, kwargs)
         if issubclass(kind, IDENTITY_TYPES):
             return self.settle(frame, self.call_native(frame, function, args, kwargs))
         if kind.__module__ != "torch._ops" and self.method_of(kind, "__call__") is not UNSET:
@@ -206,59 +196,12 @@ class Calls(Instances):
             found.append(item)
         return found[0] if len(found) == 1 else tuple(map(self.force, found))
 
-    def call_cached(self, frame: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
-        """A function under ``functools.lru_cache``.
-
-        With constant arguments its own cache is asked, and asked again by each call's guards; what
-        a constant answer was computed from needs no guards.
-        """
-        source = self.source_of(function)
-        forced = [self.sizes.plain(self.force(a)) for a in args]
-        named = {k: self.sizes.plain(self.force(v)) for k, v in kwargs.items()}
-        if source is None:  # made in the frame, of a callback
-            return self.call_pure(function, forced, named)
-        if all(type(v) in CONSTANT_TYPES for v in (*forced, *named.values())):
-            self.guard("ID", source, function)
-            found = answered(function, *forced, **named)
-            if not found:  # for the first time
-                operations = self.recorder.operations
-                value = self.without_effects(frame, function, source, forced, named)
-                if self.recorder.operations != operations or not _is_data(value):
-                    return value
-                found = (function(*forced, **named),)
-            if _is_data(found[0]):
-                asked = functools.partial(function, **named) if named else function
-                if type(found[0]) in CONSTANT_TYPES:
-                    self.guard("STATE", None, (asked, tuple(forced), found[0]))
-                    return found[0]
-                asked = functools.partial(_gives, asked, found[0])
-                self.guard("STATE", None, (asked, tuple(forced), True))
-                return self.lazy(self.sources.constant(found[0], function.__name__), found[0])
-        return self.without_effects(frame, function, source, forced, named)
-
-    def without_effects(
-        self, frame: Any, function: Any, source: Source, args: Sequence, kwargs: Mapping
-    ) -> Any:
-        """What a cached function computes, which it then does at each call."""
-        before = effects(self)
-        value = self.invoke(frame, self.wrapped_by(function, source), args, kwargs)
-        if effects(self) != before:
-            why = "a function under lru_cache has side effects"
-            raise Restart(self.steps, "c-function", why)
-        return value
-
     def call_dispatch(self, function: FunctionType, args: Sequence) -> Any:
         """``dispatch`` of a function under ``functools.singledispatch``, which has a cache."""
         (cls,) = [self.force(value) for value in args]
         found = natively(self, function, cls)
         self.guard("STATE", None, (functools.partial(_gives, function, found), (cls,), True))
         return self.lazy(self.sources.constant(found, "implementation"), found)
-
-    def wrapped_by(self, function: Any, source: Source | None) -> Any:
-        wrapped = function.__wrapped__
-        if source is not None:
-            wrapped = self.observe(self.lazy(self.member(source, "__wrapped__"), wrapped))
-        return wrapped
 
     # ---- Python functions -------------------------------------------------------------------
 
@@ -391,6 +334,7 @@ class Calls(Instances):
     ambient: Ambient
     started: set[int]  # ids of the frames that were alive at the start
     deferred: list[tuple[Any, tuple]]  # calls with these values, to be made after the graph
+    answers: dict[tuple, Any]  # of functions under lru_cache, by what they were given
     whole: list[tuple[Frame, int]]  # calls of torch's own that break as one, and their steps
     open_inference: list[Any]
     switches: dict[Any, tuple]  # switches of torch that were set -> what they were before
