@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import FunctionType, GetSetDescriptorType, MethodType
+from types import FunctionType, GeneratorType, GetSetDescriptorType, MethodType
 from typing import Any
 
 import torch
@@ -25,7 +25,9 @@ def effects(machine: Any) -> tuple:
         shadow = external.shadow
         if shadow is external.original or external.original is None:  # or it is being filled
             continue
-        if issubclass(type(shadow), dict):
+        if type(shadow) is GeneratorType:
+            containers.append((id(external), external.original.runs))
+        elif issubclass(type(shadow), dict):
             if is_changed(external):
                 items = [(id(k), id(v)) for k, v in shadow.items()]
                 containers.append((id(external), tuple(items)))
