@@ -158,7 +158,7 @@ def _compile(
     autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
     leaves = [isinstance(t, torch.nn.Parameter) for t in (*examples, *lifted)]
     given = len(examples)
-    with _without_inference_mode():
+    with _without_inference_mode(), torch._C._DisablePythonDispatcher():
         every = [*shown, *lifted]
         fakes = fakes_of(mode, [*every, *[base.of(every) for base in bases]])
         share(mode, fakes, bases)
@@ -209,7 +209,21 @@ def _inference(
     with mode, torch.no_grad():
         taken = [fakes[n] for n in joint.inputs]
         inputs = [resolved(t.detach()) if isinstance(t, torch.Tensor) else t for t in taken]
-    return _flat(compilers.inference(joint.graph, inputs))
+    return _owned(_flat(compilers.inference(joint.graph, inputs)), joint.views())
+
+
+def _owned(compiled: Callable[..., Any], views: Sequence[int]) -> Callable[..., Any]:
+    """``compiled`` with results that autograd takes for no views: in eager they are none."""
+    if not views:
+        return compiled
+
+    def call(*inputs: Any) -> list[Any]:
+        results = list(compiled(*inputs))
+        for n in views:
+            results[n] = results[n].detach()
+        return results
+
+    return call
 
 
 def _training(
@@ -235,7 +249,7 @@ def _training(
             made = _flat(compilers.backward(graph, values))
         return where(decided, values, made, graph.forward) if decided else made
 
-    compiled = _flat(compilers.forward(forward, given[:inputs]))
+    compiled = _owned(_flat(compilers.forward(forward, given[:inputs])), joint.views())
     numbers = len(saved) - tensors
     return Program(
         compiled,

@@ -95,8 +95,7 @@ def share(mode: FakeTensorMode, fakes: list[torch.Tensor], bases: Sequence[Base]
             continue
         for place, at in base.members:
             with mode, torch.no_grad():
-                # With a version of its own, which says whether it was the one written to.
-                view = flat.as_strided(at.size, at.stride, at.offset).data
+                view = flat.as_strided(at.size, at.stride, at.offset).detach()
             fakes[place] = view.requires_grad_(fakes[place].requires_grad)
 
 

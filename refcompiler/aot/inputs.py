@@ -41,7 +41,13 @@ def has_bits(t: torch.Tensor) -> bool:
 
 
 def resolved(t: torch.Tensor) -> torch.Tensor:
-    return t.resolve_conj().resolve_neg()
+    """``t``, or a copy with the bits worked into memory of the same layout."""
+    if not has_bits(t):
+        return t
+    plain = t.resolve_conj().resolve_neg()
+    if plain.stride() == t.stride():
+        return plain
+    return plain.new_empty_strided(t.shape, t.stride()).copy_(plain)
 
 
 def fakes_of(mode: FakeTensorMode, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -49,24 +55,24 @@ def fakes_of(mode: FakeTensorMode, tensors: Sequence[torch.Tensor]) -> list[torc
 
     Each has memory of its own. Numbers stay themselves.
     """
-    made: list[Any] = []
     with mode, torch.inference_mode(False), torch.no_grad():
-        for t in tensors:
-            if not isinstance(t, torch.Tensor):
-                made.append(t)
-                continue
-            at = Layout.of(t)
-            if isinstance(t, FakeTensor) and t._has_symbolic_sizes_strides and at.offset == 0:
-                made.append(torch.empty_strided(at.size, at.stride, dtype=t.dtype, device=t.device))
-                continue
-            flat = torch.empty(at.end, dtype=t.dtype, device=t.device)
-            fake = flat.as_strided(at.size, at.stride, at.offset).detach()
-            fake = fake.conj() if t.is_conj() else fake
-            made.append(torch._neg_view(fake) if t.is_neg() else fake)
+        made = [fake_like(t) if isinstance(t, torch.Tensor) else t for t in tensors]
     for fake, t in zip(made, tensors, strict=True):
         if isinstance(t, torch.Tensor) and t.requires_grad:
             fake.requires_grad_()
     return made
+
+
+def fake_like(t: torch.Tensor) -> torch.Tensor:
+    """In a mode for fakes and without gradients: what lies as ``t``, in memory of its own."""
+    at = Layout.of(t)
+    if isinstance(t, FakeTensor) and t._has_symbolic_sizes_strides and at.offset == 0:
+        return torch.empty_strided(at.size, at.stride, dtype=t.dtype, device=t.device)
+    flat = torch.empty(at.end, dtype=t.dtype, device=t.device)
+    fake = flat.as_strided(at.size, at.stride, at.offset).detach()
+    fake = fake.conj() if t.is_conj() else fake
+    fake = torch._neg_view(fake) if t.is_neg() else fake
+    return fake.detach()  # a view of nothing
 
 
 def lifted_tensors(gm: torch.fx.GraphModule) -> list[torch.Tensor]:

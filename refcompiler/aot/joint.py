@@ -24,7 +24,7 @@ from refcompiler.aot.functional import FunctionalMode, plain
 from refcompiler.aot.inputs import Runner, Unsupported, resolved
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import begin
-from refcompiler.aot.observation import Observation, Write
+from refcompiler.aot.observation import Observation
 from refcompiler.aot.regions import REGIONS
 from refcompiler.shapes.known import same
 
@@ -49,6 +49,12 @@ class Joint:
     outputs: int  # slots, written inputs, and numbers
     tangents: list[int] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
+
+    def views(self) -> list[int]:
+        """Outputs that the graph makes as views of what it does not return."""
+        (output,) = self.graph.graph.find_nodes(op="output")
+        flat = list(enumerate(output.args[0][: self.outputs]))
+        return [n for n, node in flat if getattr(getattr(node, "target", None), "is_view", False)]
 
 
 def trace(
@@ -209,7 +215,7 @@ class _Tracer:
             found.append(t._base if slot.is_base else t)
         writes = {w.place: w for w in self.seen.writes}
         for place, t in enumerate(inputs):
-            if not _is_tensor(t) or not self._returns(place, writes):
+            if not _is_tensor(t) or not self._returns(place):
                 continue
             torch._sync(t)
             write = writes.get(place)
@@ -221,20 +227,19 @@ class _Tracer:
             if place in self.tracked:
                 self.tangents.append(len(found))
                 self.cotangents.append(slots + list(self.tracked).index(place))
+            if any(step == 0 for step in _moving(t)):
+                raise Unsupported("an input that is written to overlaps itself")
             self.written.append(place)
             found.append(t)
         return [*map(self._laid_out, found, self._layouts()), *found[len(self.seen.slots) :]]
 
-    def _returns(self, place: int, writes: Mapping[int, Write]) -> bool:
+    def _returns(self, place: int) -> bool:
         """Whether an input's new value may be asked for, and not its base's or its members'."""
         if place in self.bases:
             return self.bases[place].tracked
         if place not in self.members:
             return True
-        base = self.bases[self.members[place][0]]
-        # Functionalisation knows of the memory only.
-        marked = [n for n, _ in base.members if n in writes]
-        return not base.tracked and (place in marked or not marked)
+        return not self.bases[self.members[place][0]].tracked  # which was written to, none knows
 
     def _layouts(self) -> list[Layout]:
         return [slot.layout for slot in self.seen.slots]
@@ -276,6 +281,11 @@ def _cached_casts() -> Iterator[None]:
 
 def _is_tensor(t: Any) -> bool:
     return isinstance(t, torch.Tensor)
+
+
+def _moving(t: Any) -> list[Any]:
+    """The strides of dimensions with more than one element."""
+    return [step for n, step in zip(t.shape, t.stride(), strict=True) if not same((n,), (1,))]
 
 
 def _nodes() -> Any:

@@ -14,7 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from refcompiler.aot.bases import Base
-from refcompiler.aot.inputs import Runner, Unsupported, has_bits
+from refcompiler.aot.inputs import Runner, Unsupported, fake_like, has_bits
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import symbols_of, value_of
 from refcompiler.aot.regions import OBSERVED
@@ -154,7 +154,7 @@ def observe(
     """
     grad_mode = torch.is_grad_enabled()
     # No leaves: eager accepts writes to what is a leaf only here. And objects of their own.
-    inputs = [_copy(t) if grad_mode and _requires_grad(t) else _alias(t) for t in fakes]
+    inputs = [_Copy.apply(t) if grad_mode and _requires_grad(t) else _alias(t) for t in fakes]
     for base, t in zip(bases, inputs[len(inputs) - len(bases) :], strict=True):
         if base.tracked:
             for place, at in base.members:
@@ -163,7 +163,7 @@ def observe(
     before = [_State(t) if isinstance(t, torch.Tensor) else None for t in inputs]
     lifted = {key: inputs[place] for key, place in replaced.items()}
     try:
-        outputs = Runner(gm, lifted, OBSERVED).run(*inputs[:given])
+        outputs = _Watching(gm, lifted, inputs).run(*inputs[:given])
         changed = torch.is_grad_enabled() != grad_mode
     finally:
         torch._C._set_grad_enabled(grad_mode)
@@ -184,16 +184,42 @@ def _alias(t: Any) -> Any:
     return t.data.requires_grad_(t.requires_grad) if isinstance(t, torch.Tensor) else t
 
 
-def _copy(t: torch.Tensor) -> torch.Tensor:
-    if not has_bits(t):
-        return t.clone()
-    plain = t.resolve_conj().resolve_neg()
-    plain = plain.conj() if t.is_conj() else plain
-    return torch._neg_view(plain) if t.is_neg() else plain
+class _Copy(torch.autograd.Function):
+    """A tensor with memory of its own that lies as the given one, and is no leaf."""
+
+    @staticmethod
+    def forward(ctx: Any, t: torch.Tensor) -> torch.Tensor:
+        return fake_like(t)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
 
 
-def _own(t: Any) -> Any:
-    return t.clone() if isinstance(t, torch.Tensor) and t.requires_grad else t
+class _Watching(Runner):
+    """Runs a graph as eager would, and sees what reaches out of an input's memory."""
+
+    def __init__(
+        self, gm: torch.fx.GraphModule, replaced: dict[int, torch.Tensor], inputs: Sequence[Any]
+    ):
+        super().__init__(gm, replaced, OBSERVED)
+        tensors = [t for t in inputs if isinstance(t, torch.Tensor)]
+        self.storages = {t.untyped_storage()._cdata for t in tensors}
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        name = getattr(n.target, "__name__", n.target)
+        if name == "set_":
+            raise Unsupported("set_ gives a tensor other memory")
+        if name not in ("as_strided", "as_strided_"):
+            return super().run_node(n)
+        (given, *_), _ = self.fetch_args_kwargs_from_env(n)
+        before, gaps = Layout.of(given), _has_gaps_or_overlaps(given)
+        t = super().run_node(n)
+        after = Layout.of(t)
+        inside = before.offset <= after.offset and after.end <= before.end and not gaps
+        if t.untyped_storage()._cdata in self.storages and not inside:
+            raise Unsupported("as_strided reaches memory that an input is not said to have")
+        return t
 
 
 class _State:
@@ -293,7 +319,8 @@ class _Observer:
             if t.requires_grad and not seen:
                 raise Unsupported("an output shares memory in a way that autograd does not see")
             layout = Layout(layout.size, layout.stride, layout.offset - base.storage_offset())
-        tracked = t.requires_grad or not base.requires_grad
+        # A view of what requires a gradient requires one too, made where autograd records or not.
+        tracked = t.grad_fn is not None if base.requires_grad else torch.is_grad_enabled()
         return View(layout, t.dtype, replay, t.requires_grad, tracked, numbers, seen)
 
     def _group(self, places: Sequence[int]) -> list[Output]:
@@ -333,7 +360,8 @@ class _Observer:
         tracked = t.grad_fn is not before.function
         assert before is not None
         other = layout if not layout.is_like(before.layout) else None
-        if t._version != before.version or other is not None:
+        # Some operators on several tensors leave the version of a fake alone.
+        if t._version != before.version or tracked or other is not None:
             moved = layout.offset - before.layout.offset
             self.seen.writes.append(Write(n, tracked, t.requires_grad, other, moved))
 
@@ -356,8 +384,10 @@ def _checked(t: torch.Tensor) -> tuple[Callable[..., torch.Tensor] | None, tuple
         return None, (), False
     if not symbols_of(t) and not any(isinstance(n, SYMBOLIC) for n in numbers):
         return t._view_func_unsafe, (), True
-    if not numbers:
+    if not numbers and t.dtype == t._base.dtype and has_bits(t) == has_bits(t._base):
         return None, (), True
+    if not any(isinstance(n, SYMBOLIC) for n in numbers):
+        return t._view_func_unsafe, (), True
 
     def replay(base: torch.Tensor, given: Sequence[int]) -> torch.Tensor:
         following = iter(given)

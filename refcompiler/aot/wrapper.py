@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from refcompiler.aot.bases import Base
 from refcompiler.aot.function import Compiled, Program
+from refcompiler.aot.inputs import resolved
 from refcompiler.aot.observation import (
     Again,
     Observation,
@@ -148,7 +149,10 @@ class Wrapper:
     def _taken(self, place: int) -> str:
         """What the graph is given: with the conjugate and negative bits worked into the memory."""
         name = self.values[place]
-        return f"{name}.resolve_conj().resolve_neg()" if place in self.seen.bits else name
+        if place not in self.seen.bits:
+            return name
+        self.names["resolved"] = resolved
+        return f"resolved({name})"
 
     def _under(self, managers: Sequence[str], line: str) -> None:
         self.lines += self._managed(managers, line)
@@ -204,7 +208,7 @@ class Wrapper:
 
     def _view(self, name: str, base: str, view: View, grad_mode: bool) -> None:
         managers = []
-        if view.requires_grad and not grad_mode:
+        if view.grad_mode and not grad_mode:
             managers.append("enable_grad()")
         elif not view.grad_mode and grad_mode:
             managers.append("no_grad()")
