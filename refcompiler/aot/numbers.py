@@ -73,8 +73,8 @@ def write(
     parts = [write(part, known, make, note) for part in expr.args]
     if expr.func in NARY:
         made = parts[0]
-        for part in parts[1:]:
-            made = make(function, (made, part), expr)
+        for n in range(1, len(parts)):
+            made = make(function, (made, parts[n]), expr.func(*expr.args[: n + 1]))
     else:
         made = make(function, tuple(parts), expr)
     note(expr, made)

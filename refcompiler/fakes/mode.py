@@ -20,6 +20,7 @@ from refcompiler.fakes.overlap import refuse_overlap, writes
 from refcompiler.fakes.results import ask, blank, keep, recall
 from refcompiler.fakes.rules import by_rule
 from refcompiler.fakes.symbolic import by_symbolic_rule
+from refcompiler.shapes.composites import python_composites
 from specs import strides
 from specs.operators import OPERATORS, Operator
 
@@ -106,7 +107,8 @@ class EagerFakeMode(FakeTensorMode):
         if asked is None:
             if self.shape_env is None:
                 return self._dispatched(func, types, args, kwargs)
-            return self._uncached(func, types, args, kwargs)
+            with python_composites():
+                return self._uncached(func, types, args, kwargs)
         known = recall(self, asked)
         if known is NotImplemented:
             ruled = by_rule(func, args, kwargs)
@@ -117,7 +119,11 @@ class EagerFakeMode(FakeTensorMode):
                 known = recall(self, asked)
         if known is NotImplemented:
             # torch's own memory of results need not learn what is remembered here
-            known = self._uncached(func, types, args, kwargs)
+            if self.shape_env is None:
+                known = self._uncached(func, types, args, kwargs)
+            else:
+                with python_composites():  # stand-ins of C++ ask symbols for numbers
+                    known = self._uncached(func, types, args, kwargs)
             keep(self, asked, func, args, kwargs, known)
         return known
 
