@@ -199,7 +199,12 @@ class Observing(Machine):
                 return self._observe_object(known, kind)  # a module's namespace as a dict
             if known.tail is not None:
                 tail, known.tail = known.tail, None
-                self._shadow_sequence(known).extend(tail)
+                try:
+                    self._shadow_sequence(known).extend(tail)
+                except BaseException:  # it stays one that nothing has looked into
+                    self.external.pop(id(known.shadow), None)
+                    known.shadow, known.tail = None, tail
+                    raise
             return known.value if known.shadow is None else known.shadow
         external = self.external[id(value)] = External(value, source)
         try:
