@@ -31,6 +31,8 @@ HEADER = """import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
+from fastpath.gpu import maths as m
+
 
 @triton.jit
 def largest(a, b):

@@ -106,10 +106,13 @@ SCALARS.add(
         "same",
         NUMBER,
         numba="m.floordiv_{T}({0}, {1})",
-        triton=None,
+        triton={
+            "float": "m.floordiv_float({0}, {1})",
+            "int": "m.floordiv_int({0}, {1})",
+            "uint": "({0} // tl.where({1} == 0, 1, {1}) * ({1} != 0).to(tl.{T})).to(tl.{T})",
+        },
         ulp={"float32": 2.0, "float64": 2.0},
         special=pairs(FLOAT_SPECIAL) + _DIVISION + pairs(INT_SPECIAL) + _INT_DIVISION,
-        reasons={"triton": "needs several statements on one quotient; ATen is called instead"},
         doc="Rounded down: the floor of the exact quotient. Integers: " + _ZERO + ".",
     )
 )
@@ -151,9 +154,12 @@ SCALARS.add(
         "same",
         NUMBER,
         numba="m.remainder_{T}({0}, {1})",
-        triton=None,
+        triton={
+            "float": "m.remainder_float({0}, {1})",
+            "int": "m.remainder_int({0}, {1})",
+            "uint": "({0} % tl.where({1} == 0, 1, {1}) * ({1} != 0).to(tl.{T})).to(tl.{T})",
+        },
         special=pairs(FLOAT_SPECIAL) + _DIVISION + pairs(INT_SPECIAL) + _INT_DIVISION,
-        reasons={"triton": "needs several statements on one remainder; ATen is called instead"},
         doc="The divisor's sign. Integers: " + _ZERO + ".",
     )
 )
@@ -288,11 +294,14 @@ SCALARS.add(
         "same",
         NUMBER,
         numba="m.pow_{T}({0}, {1})",
-        triton={"float": "libdevice.pow({0}, {1})", "int": None, "uint": None},
+        triton={
+            "float": "libdevice.pow({0}, {1})",
+            "int": "m.pow_int({0}, {1})",
+            "uint": "m.pow_uint({0}, {1})",
+        },
         ulp={"float32": 2.0, "float64": 3.0},
         special=pairs((*FLOAT_SPECIAL, 2.0, 0.5, -2.0, 3.0, -3.0, 1e10))
         + pairs((0, 1, -1, 2, 3, -3, 10, 31, 63, 64, 127)),
-        reasons={"triton": "a loop over the exponent's bits; ATen is called for integers"},
         doc="C99's pow; integers wrap, a negative exponent gives 0 unless the base is 1 or -1.",
     )
 )

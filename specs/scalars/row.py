@@ -59,8 +59,8 @@ class Scalar:
     the reduced floats have suffixes of their own, ``f16`` and ``bf16``, which mean "round to it".
     In numba, ``m`` is the module ``fastpath.cpu.maths`` and every operand has the exact scalar type
     of the computing dtype (``np.float32``, never a bare literal); in Triton, ``tl`` and
-    ``libdevice`` are Triton's modules. An operand's text has to be an atom (a name, a call, or
-    in parentheses). Use :meth:`text` to print.
+    ``libdevice`` are Triton's modules and ``m`` is the module ``fastpath.gpu.maths``. An operand's
+    text has to be an atom (a name, a call, or in parentheses). Use :meth:`text` to print.
 
     ``ulp`` bounds the error of the numba text over ``domain`` against ``exact``, in units in the
     last place of the result, as measured by ``tests/cpu/specs``; no entry means exact. The Triton

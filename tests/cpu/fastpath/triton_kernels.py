@@ -131,7 +131,7 @@ class _Functions:
 
 def interpreted(kernel: Kernel, printed: Printed, buffers: list[torch.Tensor]) -> None:
     module = module_of(printed)
-    module.libdevice = _Functions()  # type: ignore[attr-defined]
+    module.libdevice = module.m.libdevice = _Functions()  # type: ignore[attr-defined]
     try:
         getattr(module, printed.name)[(printed.programs,)](*buffers)
     except Exception as error:

@@ -13,6 +13,8 @@ from specs.scalars import SCALARS, cast_text
 HEADER = """import triton
 import triton.language as tl
 from triton.language.extra import libdevice
+
+from fastpath.gpu import maths as m
 """
 POINTER = {"bool": "i1", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32"}
 POINTER |= {"int64": "i64", "float32": "fp32", "float64": "fp64"}
