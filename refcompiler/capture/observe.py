@@ -14,6 +14,7 @@ from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from refcompiler.ambient import outside_transformations
 from refcompiler.capture.door import Recorder
@@ -554,9 +555,11 @@ class Observing(Machine):
 
 
 def is_alien(value: torch.Tensor) -> bool:
-    """A tensor that no graph holds: sparse, nested or quantized."""
+    """A tensor that no graph holds: sparse, nested or quantized, or a view of a wrapper's."""
     with torch._C.DisableTorchFunction():
-        return value.layout is not torch.strided or value.is_quantized or value.is_nested
+        if value.layout is not torch.strided or value.is_quantized or value.is_nested:
+            return True
+        return value._is_view() and is_traceable_wrapper_subclass(value._base)
 
 
 def is_numpy_scalar(kind: type) -> bool:

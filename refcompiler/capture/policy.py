@@ -159,7 +159,7 @@ WHOLE_MODULES = (INTERPRETED_MODULES - {"torch._dynamo.external_utils"}) | {
 }
 
 #: As are calls of functions in these packages, whose tensors no graph holds.
-WHOLE_PACKAGES = ("torch.ao.", "torch.masked.", "torch.nested.", "torch.sparse.")
+WHOLE_PACKAGES = ("torch.ao", "torch.masked", "torch.nested", "torch.sparse")
 
 #: And these functions of them.
 INTERPRETED_FUNCTIONS = ("torch.random.fork_rng",)

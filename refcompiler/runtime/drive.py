@@ -19,6 +19,7 @@ from refcompiler.interpreter.resumption import generator_frames, host, take_over
 from refcompiler.interpreter.signals import Signal
 from refcompiler.plan.build import MISS, Plan
 from refcompiler.plan.resume import Layout, describe
+from refcompiler.runtime.aliens import runs_natively
 from refcompiler.runtime.site import _LOCK, STATE, Native, Site, run_new
 from refcompiler.runtime.stance import CURRENT
 
@@ -257,7 +258,7 @@ class Drive:
     def advance(self, stepwise: bool) -> None:
         stepper = self.stepper
         found = MISS
-        if not (self.broke or self.native):
+        if not (self.broke or self.native or runs_natively(stepper.frame)):
             found = self.driver.go_on(stepper)
             if found is NATIVE:
                 self.native = True

@@ -202,7 +202,7 @@ def function_that_is_disabled():
     return f, [(tagged(3, cls=Plain),), (tagged(3, cls=Plain),)]
 
 
-@cases(graphs=0, breaks=3)
+@cases(graphs=0, breaks=1)
 def operator_of_its_own():
     return lambda x: (x + 1, x * 2), [(tagged(3, cls=Adding),), (tagged(3, cls=Adding),)]
 
