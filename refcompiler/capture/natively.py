@@ -55,12 +55,28 @@ class _Seen(BaseException):
             back = back.f_back
 
 
+def _is_import_of_library(frame: FrameType) -> bool:
+    """What finds modules is asked for one that a library imports when it needs it first."""
+    imported, back = False, frame.f_back
+    while back is not None:
+        name = back.f_globals.get("__name__") or ""
+        if name.startswith("importlib._bootstrap"):
+            imported = True
+        elif imported:
+            return name.partition(".")[0] in QUIET
+        elif name.startswith(_OWN):
+            return False
+        back = back.f_back
+    return False
+
+
 def _spy(frame: FrameType, event: str, arg: Any) -> None:
     code = frame.f_code
     if event == "call" and id(code) not in DRIVERS and id(code) not in ENTRIES:
         module = frame.f_globals.get("__name__") or ""
         if module.partition(".")[0] not in QUIET and not module.startswith("namedtuple_"):
-            raise _Seen(frame)
+            if not _is_import_of_library(frame):
+                raise _Seen(frame)
 
 
 class _Watched(threading.local):
