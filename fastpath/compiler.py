@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from fastpath.decompositions import table
+from fastpath.device import Device, device_of
 from fastpath.report import Report, remember
 from refcompiler.aot import aot_autograd
 from refcompiler.aot.inputs import Unsupported
@@ -92,11 +93,9 @@ def _compiled(
 ) -> Callable[..., Any]:
     """The callable of one functional ATen graph, which takes and returns what the graph does."""
     report.nodes = sum(n.op == "call_function" for n in graph.graph.nodes)
-    for t in inputs:
-        if isinstance(t, torch.Tensor) and t.device.type != "cpu":
-            raise Unsupported(f"an input is on {t.device.type}: only CPU kernels exist yet")
+    device = device_of(graph)
     try:
-        return _launching(graph, report)
+        return _launching(graph, report, device)
     except Unsupported:
         raise
     except Exception as error:  # the program is right and ours is not: say so, but go on
@@ -105,14 +104,13 @@ def _compiled(
         return _as_it_is(graph, report, reason)
 
 
-def _launching(graph: torch.fx.GraphModule, report: Report) -> Callable[..., Any]:
-    from fastpath.cpu.compile import compile_kernel
+def _launching(graph: torch.fx.GraphModule, report: Report, device: Device) -> Callable[..., Any]:
     from fastpath.ir.lower import Lowering
     from fastpath.wrapper import Wrapper
 
-    lowering = Lowering(graph)
+    lowering = Lowering(graph, device.target, device.device)
     program = lowering.run()
-    written: Any = Wrapper(program, lowering.constants, compile_kernel, report).write()
+    written: Any = Wrapper(program, lowering.constants, report, device).write()
     if wanted(_GRAPHS):
         _GRAPHS.info("ATen graph:\n%s", graph.print_readable(print_output=False))
     if wanted(_CODE):

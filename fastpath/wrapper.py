@@ -14,17 +14,15 @@ from typing import Any
 import torch
 
 from fastpath.bindings import function_of, method_of
-from fastpath.ir.program import Call, Computed, Input, Node, Program, Tensor, named
+from fastpath.device import Device
+from fastpath.ir.program import Call, Computed, Input, Node, Program, Tensor, named, tensors_in
 from fastpath.ir.types import DTYPE
 from fastpath.report import Report
 from fastpath.schedule.cluster import Cluster, Fusion
-from fastpath.schedule.kernel import Kernel
 from fastpath.schedule.loops import Builder
-from fastpath.schedule.roots import tensors_in
 from fastpath.schedule.streams import STREAM_ALIGNMENT
 
 _NUMBERS = itertools.count()
-CompileKernel = Callable[[Kernel], "tuple[Callable[..., None], str]"]
 
 
 def realigned(t: torch.Tensor) -> torch.Tensor:
@@ -35,17 +33,16 @@ def realigned(t: torch.Tensor) -> torch.Tensor:
 
 
 class Wrapper:
-    """Writes ``call(*inputs)`` and ``call.source``; ``compile_kernel`` is the printer's."""
+    """Writes ``call(*inputs)`` and ``call.source``, for kernels that run on ``device``."""
 
     def __init__(
         self,
         program: Program,
         constants: Sequence[torch.Tensor],
-        compile_kernel: CompileKernel,
         report: Report,
+        device: Device,
     ):
-        self.program, self.report = program, report
-        self.compile_kernel = compile_kernel
+        self.program, self.report, self.device = program, report, device
         self.names: dict[str, Any] = {"torch": torch, "empty": torch.empty_strided}
         self.names["as_strided"] = torch.as_strided
         self.lines: list[str] = []
@@ -141,8 +138,9 @@ class Wrapper:
                 return name
         name = f"b{self._count}"
         self._count += 1
+        place = "" if self.device.is_cpu else f", device={self._device()}"
         self.lines.append(
-            f"{name} = empty({node.shape}, {node.strides}, dtype={self._dtype(node.dtype)})"
+            f"{name} = empty({node.shape}, {node.strides}, dtype={self._dtype(node.dtype)}{place})"
         )
         self._variable[node] = name
         return name
@@ -150,6 +148,10 @@ class Wrapper:
     def _dtype(self, name: str) -> str:
         self.names[name] = DTYPE[name]
         return name
+
+    def _device(self) -> str:
+        self.names["device"] = self.device.device
+        return "device"
 
     def _address(self, name: str) -> str:
         known = self._addresses.get(name)
@@ -168,8 +170,9 @@ class Wrapper:
             return
         number = len(self.kernels)
         roots = fusion.roots.roots
-        kernel = Builder(cluster, f"kernel_{number}", roots, stored, self.read).build()
-        run, source = self.compile_kernel(kernel)
+        name, target = f"kernel_{number}", self.device.target
+        kernel = Builder(cluster, name, roots, stored, self.read, target).build()
+        run, source = self.device.compile_kernel(kernel)
         self.kernels.append(source)
         self.report.kernels += 1
         for node in own:
@@ -266,7 +269,7 @@ class Wrapper:
         linecache.cache[title] = (len(text), None, text.splitlines(True), title)
         scope = dict(self.names)
         exec(compile(text, title, "exec"), scope)
-        call = scope["call"]
+        call: Any = self.device.entered(scope["call"])
         call.source = text
         call.kernel_sources = self.kernels
         return call

@@ -23,6 +23,7 @@ from fastpath.ir.program import (
     Call,
     Computed,
     Input,
+    Node,
     Pointwise,
     Position,
     Program,
@@ -30,6 +31,7 @@ from fastpath.ir.program import (
     Replay,
     Result,
     Tensor,
+    tensors_in,
     whole,
 )
 from fastpath.ir.types import computable, name_of
@@ -46,8 +48,14 @@ _IGNORED = ("layout", "device", "pin_memory", "non_blocking", "memory_format")
 class Lowering:
     """Builds the program; rules use :meth:`pointwise`, :meth:`reduce` and :meth:`output`."""
 
-    def __init__(self, graph: torch.fx.GraphModule, target: Target = CPU):
-        self.graph, self.target = graph, target
+    def __init__(
+        self,
+        graph: torch.fx.GraphModule,
+        target: Target = CPU,
+        device: torch.device | None = None,
+    ):
+        self.graph, self.target, self.device = graph, target, device or torch.device("cpu")
+        self.elsewhere: set[Node] = set()  # nodes on another device, which no kernel reads
         self.values: dict[torch.fx.Node, Any] = {}
         self.inputs: list[Input] = []
         self.constants: list[torch.Tensor] = []
@@ -75,6 +83,8 @@ class Lowering:
         n = len(self.inputs)
         node = Input(f"in{n}", n, tuple(t.shape), name_of(t.dtype), t.stride())
         self.inputs.append(node)
+        if t.device != self.device:
+            self.elsewhere.add(node)
         return whole(node)
 
     # -- what rules build with -------------------------------------------------------------------
@@ -153,8 +163,10 @@ class Lowering:
         for t in tensors:
             if not isinstance(t, torch.Tensor) or not computable(t.dtype):
                 raise NotLowered("an output that no kernel computes")
-            if t.device.type != "cpu" or t.layout is not torch.strided:
-                raise NotLowered("an output that is not a strided CPU tensor")
+            if t.device != self.device or t.layout is not torch.strided:
+                raise NotLowered(f"an output that is not a strided tensor on {self.device}")
+        if any(t.node in self.elsewhere for t in tensors_in((arguments, keywords))):
+            raise NotLowered(f"an operand that is not on {self.device}")
         if row is not None and row.lowering is None:
             raise NotLowered(row.reasons.get("lowering", "no lowering"))
         rule = _RULE_OF.get(name) if row is None else row.lowering
@@ -232,6 +244,8 @@ class Lowering:
                 self.fresh(node.name), call, tuple(t.shape), name_of(t.dtype), t.stride()
             )
             call.outputs.append(result)
+            if t.device != self.device:
+                self.elsewhere.add(result)
             call.places.append(place)
             results.append(whole(result))
         return results[0] if call.single else tuple(results)

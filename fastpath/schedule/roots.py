@@ -8,22 +8,9 @@ same kernel take the value from a register.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 
-from fastpath.ir.program import Call, Computed, Node, Pointwise, Program, Reduction, Tensor
+from fastpath.ir.program import Call, Computed, Node, Pointwise, Program, Reduction, tensors_in
 from fastpath.schedule.cost import CHEAP, MOST_READS, own_cost
-
-
-def tensors_in(value: object) -> Iterable[Tensor]:
-    """Every tensor in nested tuples, lists and dicts."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from tensors_in(item)
 
 
 class Roots:

@@ -1,0 +1,77 @@
+"""Which device a graph runs on, and what compiles its kernels there."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from fastpath.schedule.kernel import Kernel
+from fastpath.target import CPU, GPU, Target
+from refcompiler.aot.inputs import Unsupported
+
+
+class Device:
+    """The device that a graph's kernels run on; ``target`` is what scheduling knows of it."""
+
+    def __init__(self, device: torch.device):
+        if device.type == "cuda" and device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
+        self.device = device
+        self.target: Target = CPU if self.is_cpu else GPU
+
+    @property
+    def is_cpu(self) -> bool:
+        return self.device.type == "cpu"
+
+    def compile_kernel(self, kernel: Kernel) -> tuple[Callable[..., None], str]:
+        """A callable of the addresses of ``kernel.buffers``, in order, and the kernel's source."""
+        if self.is_cpu:
+            from fastpath.cpu import compile as cpu
+
+            return cpu.compile_kernel(kernel)
+        from fastpath.gpu import compile as gpu
+
+        return gpu.compile_kernel(kernel, self.device.index)
+
+    def entered(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """``call``, with this device as the current one, to which kernels are launched."""
+        if self.is_cpu or torch.cuda.device_count() == 1:
+            return call
+        index, current = self.device.index, torch.cuda.current_device
+
+        @functools.wraps(call)
+        def enter(*inputs: Any) -> Any:
+            if current() == index:
+                return call(*inputs)
+            with torch.cuda.device(index):
+                return call(*inputs)
+
+        return enter
+
+
+def device_of(graph: torch.fx.GraphModule) -> Device:
+    """The one device beside the CPU that the graph computes on, or the CPU.
+
+    Raises :class:`Unsupported` for a device without kernels, and for two of them in one graph.
+    """
+    found = {t.device for node in graph.graph.nodes for t in _tensors(node.meta.get("val"))}
+    others = {device for device in found if device.type not in ("cpu", "meta")}
+    for device in others:
+        if device.type != "cuda":
+            raise Unsupported(f"no kernels exist for {device.type}: only for the CPU and for CUDA")
+    if len(others) > 1:
+        raise Unsupported(f"one graph on several devices ({', '.join(map(str, others))})")
+    if others and not torch.cuda.is_available():
+        raise Unsupported("a graph for CUDA, which this machine has not")
+    return Device(*others) if others else Device(torch.device("cpu"))
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _tensors(item)
