@@ -19,12 +19,17 @@ from refcompiler.runtime import counters
 from refcompiler.runtime.drive import Driver
 from refcompiler.runtime.entry import Entry, wrap
 from refcompiler.runtime.module import call_module, wrap_module
+from refcompiler.runtime.permanence import lasts
 
 DEFAULT_BACKEND = "fastpath"
 
 
 class Compiler:
-    """Everything compiled under one backend and the same switches: a site per code object."""
+    """Everything compiled under one backend and the same switches: a site per code object.
+
+    A site is ``kept`` for the next function that fits it, unless it names what would live for its
+    sake alone: then it goes with the last callable, and the last function, that it serves.
+    """
 
     def __init__(
         self,
@@ -41,24 +46,32 @@ class Compiler:
         self.name = name  # what the user calls it
         self.fullgraph = fullgraph
         self.driver = Driver(backend, self.function, watch, dynamic, traced, limit, keep_guards)
-        self.entries: dict[Any, Entry] = {}
+        self.entries: weakref.WeakValueDictionary[Any, Entry] = weakref.WeakValueDictionary()
+        self.kept: set[Entry] = set()
 
     def entry(self, code: CodeType, key: Any, title: str) -> Entry:
         found = self.entries.get(key)
         if found is None:
             title = self.name or title
-            found = self.entries[key] = Entry(code, title, self.driver, self.fullgraph)
+            driver = self.driver.under(self.backend)
+            found = self.entries[key] = Entry(code, title, driver, self.fullgraph)
+            found.names.append(key)
+            found.kept = self.kept
+            for other in [entry for entry in self.kept if not entry.serves]:
+                other.release()  # what lasted may have gone since
+        self.kept.add(found)
         return found
 
     def reset(self) -> None:
-        self.driver.reset()
-        for entry in self.entries.values():
+        for entry in list(self.entries.values()):
             entry.reset()
 
     def function(self, function: FunctionType) -> Callable:
         code = function.__code__
         entry = self.entry(code, (code, id(function.__globals__)), function.__qualname__)
         entry.keep = function.__globals__  # its id is part of the key
+        if lasts(entry.keep):  # or else the site would keep the function for which it is kept
+            entry.serve(function)
         return wrap(function, entry, self.function)
 
     def callable(self, model: Any) -> Callable:
@@ -69,6 +82,7 @@ class Compiler:
             call_module.__code__, ("object", kind, inner), f"{kind.__qualname__}.__call__"
         )
         entry.called_code = inner or getattr(kind.__call__, "__code__", None)
+        entry.serve(model)
         return MethodType(wrap(call_module, entry), model)
 
     def module(self, module: torch.nn.Module, remake: Callable) -> Any:
@@ -76,6 +90,7 @@ class Compiler:
         title = f"{type(module).__qualname__}.__call__"
         entry = self.entry(call_module.__code__, ("module", forward), title)
         entry.called_code = forward if isinstance(forward, CodeType) else None
+        entry.serve(module)
         own = wrap(call_module, entry, allowance=entry.allow())
         return wrap_module(module, own, remake)
 

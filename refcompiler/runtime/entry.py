@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -21,6 +22,7 @@ from refcompiler.interpreter.registry import program_of
 from refcompiler.logs import log_of, wanted
 from refcompiler.plan.build import MISS
 from refcompiler.runtime.drive import Driver
+from refcompiler.runtime.permanence import all_last
 from refcompiler.runtime.site import _LOCK, STATE, Allowance, FullGraphBreak, Native, Site, run_new
 from refcompiler.runtime.stance import CURRENT
 from specs.stances import Stance
@@ -41,10 +43,46 @@ class Entry(Site):
         self.switched_as(driver)
         self.allowances: weakref.WeakSet[Allowance] = weakref.WeakSet()
         self.twins: dict[int, Entry] = {}  # by the backend that a stance forces
+        self.names: list[Any] = []  # what the site knows that its plans may not name
+        self.kept: set[Entry] = set()  # what keeps it
+        self.serves: dict[int, weakref.ref] = {}  # functions, modules, and callables of compile
+
+    def serve(self, owner: Any) -> None:
+        """Live at least as long as ``owner``, if that can be known."""
+        with contextlib.suppress(TypeError):
+            known = id(owner)
+            self.serves[known] = weakref.ref(owner, lambda dead: self.left(known, dead))
+
+    def left(self, known: int, dead: weakref.ref) -> None:
+        if self.serves.get(known) is dead:
+            del self.serves[known]
+            if not self.serves:
+                self.release()
+
+    def release(self) -> None:
+        """Live no longer than who enters here, if others would live for this site's sake alone."""
+        if not all_last(self.named()):
+            self.kept.discard(self)
+
+    def named(self) -> Iterator[Any]:
+        """What lives as long as the site does."""
+        yield from self.names
+        if self.keep is not None:
+            yield self.keep
+        for site in [self, *self.driver.continuations.values()]:
+            for plan in list(site.plans):
+                yield from list(plan.writer.namespace.values())
+                if plan.graph is not None:
+                    yield from [n.target for n in plan.graph.graph.nodes if callable(n.target)]
+        for twin in list(self.twins.values()):
+            yield from twin.named()
 
     def reset(self) -> None:
         super().reset()
+        self.driver.reset()
         self.twins.clear()
+        if not self.serves:
+            self.kept.discard(self)
         for allowance in self.allowances:
             allowance.reset()
 
@@ -304,6 +342,7 @@ def wrap(
     made.__kwdefaults__ = dict.fromkeys(kwdefaults, DEFAULT) or None
     functools.update_wrapper(made, function)
     made.__refcompiler_original__ = function
+    entry.serve(made)
     return made
 
 

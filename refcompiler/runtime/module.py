@@ -8,6 +8,7 @@ the original's.
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,7 @@ def call_module(module: Any, *args: Any, **kwargs: Any) -> Any:
     return module(*args, **kwargs)
 
 
-_CLASSES: dict[type, type] = {}
+_CLASSES: weakref.WeakValueDictionary[type, type] = weakref.WeakValueDictionary()
 
 
 def compiled_class(cls: type) -> type:

@@ -141,3 +141,78 @@ def test_what_a_program_is_made_of_is_kept_until_a_reset() -> None:
     gc.collect()
     assert watched() is None
     assert run(torch.ones(2)).tolist() == [3, 3]
+
+
+def _local_module() -> tuple[Any, list[Any]]:
+    class Scale(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            torch._dynamo.graph_break()
+            return self.linear(x) * 2
+
+    made = Scale()
+    return refcompiler.compile(made, backend="eager"), [made, Scale, Scale.forward]
+
+
+def _local_function() -> tuple[Any, list[Any]]:
+    class Half:
+        k = 0.5
+
+    def helper(x: torch.Tensor, half: Half) -> torch.Tensor:
+        return x * half.k
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        half = Half()
+        torch._dynamo.graph_break()
+        return helper(x, half) + isinstance(half, Half)
+
+    return refcompiler.compile(function, backend="eager"), [Half, helper, function]
+
+
+def _function_of_a_program() -> tuple[Any, list[Any]]:
+    scope: dict[str, Any] = {"__name__": "program", "Box": type("Box", (), {"k": 3})}
+    exec("def helper(x): return x * Box.k\ndef f(x): return helper(x)", scope)
+    objects = [scope["Box"], scope["helper"], scope["f"]]
+    return refcompiler.compile(scope["f"], backend="eager"), objects
+
+
+def _callable_object() -> tuple[Any, list[Any]]:
+    class Runner:
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+    made = Runner()
+    return refcompiler.compile(made, backend="eager"), [made, Runner]
+
+
+@pytest.mark.parametrize(
+    "make", [_local_module, _local_function, _function_of_a_program, _callable_object]
+)
+def test_classes_and_functions_go_with_what_was_compiled(
+    make: Callable[[], tuple[Any, list[Any]]],
+) -> None:
+    run, objects = make()
+    for _ in range(2):
+        run(torch.ones(1, 3))
+    watched = [weakref.ref(value) for value in objects]
+    assert refcompiler.counters()["captures"] >= 1 and not refcompiler.counters()["fallbacks"]
+    del run, objects
+    for _ in range(3):
+        gc.collect()
+    assert [ref() for ref in watched] == [None] * len(watched)
+
+
+def test_what_was_compiled_stays_as_long_as_its_function() -> None:
+    class Half:
+        k = 0.5
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x * Half().k
+
+    for _ in range(3):
+        assert refcompiler.compile(function, backend="eager")(torch.ones(1)).item() == 0.5
+        gc.collect()
+    assert refcompiler.counters()["captures"] == 1
