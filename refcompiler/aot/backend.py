@@ -7,11 +7,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
 from torch.fx import GraphModule
 
 from refcompiler.aot.bases import Base, Overlapping, bases_of, share
 from refcompiler.aot.function import Program
-from refcompiler.aot.inputs import Unsupported, check, fakes_of, lifted_tensors, resolved
+from refcompiler.aot.inputs import (
+    DependsOnData,
+    Unsupported,
+    check,
+    fakes_of,
+    lifted_tensors,
+    resolved,
+)
 from refcompiler.aot.joint import Joint, trace
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import environment
@@ -31,6 +42,7 @@ from refcompiler.aot.symbols import (
 from refcompiler.aot.wrapper import Wrapper
 from refcompiler.fakes.mode import EagerFakeMode
 from refcompiler.logs import log_of
+from refcompiler.shapes.env import ShapeEnv
 
 #: Set to False on a compiler that is to be given graphs without symbols, one for each size.
 TAKES_SYMBOLS = "takes_symbols"
@@ -82,8 +94,16 @@ def aot_autograd(
 
         if numbers and not compilers.take_symbols:
             return by_sizes(example_inputs)
+        given = gm, example_inputs, compilers, table, partition_fn
         try:
-            return _compile(gm, example_inputs, compilers, table, partition_fn, by_sizes=by_sizes)
+            if numbers:
+                return _compile(*given, by_sizes=by_sizes)
+            try:
+                return _compile(*given)
+            except DependsOnData:
+                if not compilers.take_symbols:
+                    raise
+                return _compile(*given, env=ShapeEnv())
         except Unsupported as error:
             if not numbers:
                 return _uncompiled(gm, str(error))
@@ -142,16 +162,18 @@ def _compile(
     partition_fn: Callable[..., tuple[GraphModule, GraphModule]],
     bases: Sequence[Base] = (),
     by_sizes: Callable[[Sequence[Any]], Callable[..., Any]] | None = None,
+    env: ShapeEnv | None = None,
 ) -> Callable[..., Any]:
     """``bases``: of examples that overlap; there are none where the inputs are apart.
 
-    ``by_sizes(inputs)``: what serves calls for which there is no program with symbols.
+    ``by_sizes(inputs)``: what serves calls for which there is no program with symbols. ``env``
+    is for sizes that depend on data, where the inputs' are all known.
     """
     lifted = lifted_tensors(gm)
     check(examples, "an input")
     check(lifted, "a tensor of the module")
     shown = with_symbols(gm, examples)
-    env = environment(shown)
+    env = environment(shown) or env
     mode = fake_mode(env)
     replaced = {id(t): len(examples) + n for n, t in enumerate(lifted)}
     grad_mode = torch.is_grad_enabled()
@@ -172,6 +194,8 @@ def _compile(
                 )
         except Unsupported:
             raise
+        except (DynamicOutputShapeException, DataDependentOutputException) as error:
+            raise DependsOnData(f"{type(error).__name__}: {error}") from error
         except Exception as error:  # a bad program fails as in eager, when it is called
             raise Unsupported(f"{type(error).__name__}: {error}") from error
         if training:
@@ -184,16 +208,17 @@ def _compile(
     apart = overlapping = None
     uncompiled = Uncompiled(gm)
     if joint.written and not bases:
-        apart = disjoint(every, joint.written)
+        apart = disjoint(every, joint.written, training)
 
         def compile(inputs: Sequence[Any], bases: Sequence[Base]) -> Callable[..., Any]:
-            return _compile(gm, inputs, compilers, decompositions, partition_fn, bases)
+            fresh = None if env is None else ShapeEnv()
+            return _compile(gm, inputs, compilers, decompositions, partition_fn, bases, env=fresh)
 
         if env is not None and by_sizes is not None:
             overlapping = Sized(by_sizes)
         else:
-            overlapping = Overlapping(uncompiled, lifted, joint.written, compile)
-            if bases_of(every, joint.written):  # of the examples already
+            overlapping = Overlapping(uncompiled, lifted, joint.written, training, compile)
+            if bases_of(every, joint.written, training):  # of the examples already
                 overlapping.program(examples)
     mode_of_call = grad_mode if training else grows
     call: Any = wrapper.write(run, uncompiled, mode_of_call, autocast, apart, overlapping)
@@ -245,9 +270,12 @@ def _training(
 
     def compile_backward(graph: GraphModule) -> Callable[..., Any]:
         values = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
+        plainly = graph.forward
         with _backward_state(), deciding(mode.shape_env) as decided:
-            made = _flat(compilers.backward(graph, values))
-        return where(decided, values, made, graph.forward) if decided else made
+            made = compilers.backward(graph, values)
+        if decided:
+            made = where(decided, values, _flat(made), plainly)
+        return _boxed(made)
 
     compiled = _owned(_flat(compilers.forward(forward, given[:inputs])), joint.views())
     numbers = len(saved) - tensors
@@ -261,6 +289,7 @@ def _training(
         layouts,
         backward,
         compile_backward,
+        len(seen.numbers),
     )
 
 
@@ -280,12 +309,24 @@ def _backward_state() -> Iterator[None]:
 
 
 def _flat(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """A compiler's answer, called with its inputs one by one.
+    """A compiler's answer, called with its inputs one by one."""
+    if _is_boxed(compiled):
+        return lambda *inputs: compiled(list(inputs))
+    return compiled
 
-    An answer that is *boxed* takes one list, which it empties, so that inputs are freed early.
+
+def _boxed(compiled: Callable[..., Any]) -> Callable[[list[Any]], Any]:
+    """A compiler's answer, called with its inputs in a list."""
+    if _is_boxed(compiled):
+        return compiled
+    return lambda inputs: compiled(*inputs)
+
+
+def _is_boxed(compiled: Callable[..., Any]) -> bool:
+    """Whether a compiler's answer takes one list, which it empties, so that it frees inputs early.
+
+    ``functorch.compile.make_boxed_func`` makes such an answer, as does the attribute.
     """
     if not callable(compiled):
         raise TypeError(f"the graph's compiler answered with {compiled!r}, which is not callable")
-    if getattr(compiled, "_boxed_call", False):
-        return lambda *inputs: compiled(list(inputs))
-    return compiled
+    return getattr(compiled, "_boxed_call", False)

@@ -27,6 +27,7 @@ class Program:
     save, then numbers. ``differentiable``: the places of the results that have a tangent, which
     lie as ``layouts`` says (None: as the result itself, whose sizes are symbols). ``backward`` is
     compiled by ``compile_backward`` when it first runs, for each set of outputs without gradients.
+    What that gives takes a list of numbers, saved tensors and tangents, which it may empty.
     """
 
     forward: Callable[..., Any]
@@ -37,15 +38,17 @@ class Program:
     differentiable: Sequence[int]
     layouts: Sequence[Layout | None]
     backward: GraphModule
-    compile_backward: Callable[[GraphModule], Callable[..., Any]]
-    compiled: dict[tuple[int, ...], Callable[..., Any]] = field(default_factory=dict)
+    compile_backward: Callable[[GraphModule], Callable[[list[Any]], Any]]
+    counted: int = 0  # numbers among the results, the last of them
+    compiled: dict[tuple[int, ...], Callable[[list[Any]], Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         differentiable = set(self.differentiable)
         self.symbolic = None in self.layouts
-        self.constant = tuple(n for n in range(self.outputs) if n not in differentiable)
+        tensors = self.outputs - self.counted
+        self.constant = tuple(n for n in range(tensors) if n not in differentiable)
 
-    def backward_for(self, missing: tuple[int, ...]) -> Callable[..., Any]:
+    def backward_for(self, missing: tuple[int, ...]) -> Callable[[list[Any]], Any]:
         found = self.compiled.get(missing)
         if found is None:
             graph = self.backward
@@ -57,15 +60,23 @@ class Program:
         return found
 
 
+_BOXED = hasattr(torch.autograd.Function, "boxed_grads_call")  # torch 2.11 has not
+
+
 class Compiled(torch.autograd.Function):
-    """``Compiled.apply(program, *inputs)``: the first ``program.outputs`` results."""
+    """``apply(program, *inputs)``: the first ``program.outputs`` results."""
+
+    boxed_grads_call = True  # gradients come in a list, so that they can be freed
 
     @staticmethod
     def forward(ctx: Any, program: Program, *inputs: Any) -> Any:
         results = program.forward(*inputs)
-        outputs = tuple(results[: program.outputs])
-        end = program.outputs + program.tensors
-        ctx.save_for_backward(*results[program.outputs : end])
+        count = program.outputs
+        # A view of what the graph made could not be written to, as eager's result can.
+        made = results[: count - program.counted]
+        outputs = tuple([t.detach() if t._is_view() else t for t in made])
+        end = count + program.tensors
+        ctx.save_for_backward(*results[count:end])
         ctx.numbers = results[end:]
         ctx.program = program
         if program.symbolic:
@@ -74,13 +85,16 @@ class Compiled(torch.autograd.Function):
                 for place, layout in zip(program.differentiable, program.layouts)
             ]
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*[outputs[n] for n in program.constant])
-        return outputs
+        if program.constant:
+            ctx.mark_non_differentiable(*[outputs[n] for n in program.constant])
+        return (*outputs, *results[count - program.counted : count]) if program.counted else outputs
 
     @staticmethod
-    def backward(ctx: Any, *given: Any) -> Any:
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        given: list[Any] = gradients[0] if _BOXED else list(gradients)
         program: Program = ctx.program
-        tangents = []
+        arguments = [*ctx.numbers, *ctx.saved_tensors]
+        ctx.maybe_clear_saved_tensors()  # unless they are needed again
         missing: tuple[int, ...] = ()
         layouts: Any = ctx.layouts if program.symbolic else program.layouts
         for n, (place, layout) in enumerate(zip(program.differentiable, layouts)):
@@ -89,15 +103,22 @@ class Compiled(torch.autograd.Function):
                 missing += (n,)
             elif tangent.stride() != layout.stride or has_bits(tangent):
                 tangent = _laid_out(tangent, layout)
-            tangents.append(tangent)
-        call = program.backward_for(missing)
-        arguments = [*ctx.numbers, *ctx.saved_tensors, *tangents]
-        again = torch.is_grad_enabled()
-        with torch._C._DisableAutocast(), torch.no_grad():
-            gradients = call(*arguments)
-        if again:
-            gradients = _once(gradients)
-        return (None, *gradients)
+            arguments.append(tangent)
+        tangent = None
+        given.clear()
+        call = program.compiled.get(missing) or program.backward_for(missing)
+        if torch.is_grad_enabled():
+            with torch._C._DisableAutocast(), torch.no_grad():
+                gradients = call(arguments)
+            return (None, *_once(gradients))
+        if torch._C._is_any_autocast_enabled():  # the casts are in the graph
+            with torch._C._DisableAutocast():
+                return (None, *call(arguments))
+        return (None, *call(arguments))
+
+
+#: Without the question in Python whether a transformation of ``torch.func`` is under way.
+apply: Callable[..., Any] = super(torch.autograd.Function, Compiled).apply  # type: ignore[misc]
 
 
 def _laid_out(t: torch.Tensor, layout: Layout) -> torch.Tensor:

@@ -22,6 +22,10 @@ class Unsupported(Exception):
     """The graph has to run as it is; the text is the reason that the report gives."""
 
 
+class DependsOnData(Unsupported):
+    """A size or a number depends on the data of a tensor."""
+
+
 def check(tensors: Sequence[Any], what: str) -> None:
     """Raise :class:`Unsupported` unless all are plain strided tensors, or symbolic numbers."""
     for t in tensors:

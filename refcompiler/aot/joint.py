@@ -94,7 +94,7 @@ def trace(
 
     given_values = (leaves, tangents) if training else (leaves,)
     # Without the Python dispatcher: its decompositions are not eager's (dropout, resizing).
-    with mode, _engine_in_this_thread(), torch.set_grad_enabled(torch.is_grad_enabled()):
+    with mode, _engine_in_this_thread(), _without_saving_hooks(), torch.set_grad_enabled(torch.is_grad_enabled()):
         graph = make_fx(
             program if training else inference,
             decomposition_table=dict(decompositions),
@@ -127,6 +127,20 @@ def _engine_in_this_thread() -> Iterator[None]:
     """Modes belong to threads, and the engine would use others for other devices."""
     with torch.autograd.set_multithreading_enabled(False):
         yield
+
+
+@contextlib.contextmanager
+def _without_saving_hooks() -> Iterator[None]:
+    """The caller's hooks are for what the compiled graph saves, not for what the trace does."""
+    hooks = []
+    while (top := torch._C._autograd._top_saved_tensors_default_hooks(True)) is not None:
+        hooks.append(top)
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for pack, unpack in reversed(hooks):
+            torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
 
 
 class _Tracer:
@@ -167,7 +181,7 @@ class _Tracer:
             yield layout, fakes[place].dtype, fakes[place].device
 
     def program(self, primals: list[torch.Tensor], tangents: list[torch.Tensor]) -> list[Any]:
-        begin(self.env)
+        begin(self.env, primals)
         with FunctionalMode(), _cached_casts():
             leaves = [self._functional(n, t) for n, t in zip(self.primals, primals, strict=True)]
             cotangents = [FunctionalTensor.to_functional(t) for t in tangents]

@@ -97,12 +97,13 @@ class Numbers:
     The tracer offers every number that comes up; only those are taken that no others make.
     """
 
-    def __init__(self, tracer: Any, env: ShapeEnv):
+    def __init__(self, tracer: Any, env: ShapeEnv, given: set[Any]):
         self.tracer, self.env = tracer, env
         self.thunks: dict[Any, Any] = {}  # of symbols
         self.nodes: dict[Any, Node] = {}
         for symbol, entry in tracer.sympy_expr_tracker.items():
-            self.thunks[symbol] = entry.proxy
+            if symbol in given:
+                self.thunks[symbol] = entry.proxy
 
     def _is_root(self, expr: Any) -> bool:
         """A symbol, or a truth value that the graph itself finds."""
@@ -162,11 +163,15 @@ def value_of(env: ShapeEnv, expr: Any) -> Any:
     return env.wrap(env.node(expr, kind, env.hint_of(expr)))
 
 
-def begin(env: Any) -> None:
-    """The graph that is being traced writes its numbers by these rules (torch's have torch's)."""
+def begin(env: Any, inputs: Iterable[Any]) -> None:
+    """The graph that is being traced writes its numbers by these rules (torch's have torch's).
+
+    ``inputs``: those which give symbols. A tangent does not: its size is that of a result.
+    """
     mode = get_proxy_mode()
     if isinstance(env, ShapeEnv) and mode is not None:
-        mode.tracer.symnode_tracker = Numbers(mode.tracer, env)  # type: ignore[assignment]
+        given = set().union(*map(symbols_of, inputs))
+        mode.tracer.symnode_tracker = Numbers(mode.tracer, env, given)  # type: ignore[assignment]
         mode.tracer.sympy_expr_tracker = {}
 
 

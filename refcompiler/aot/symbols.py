@@ -59,11 +59,12 @@ def observing(env: Any) -> Iterator[list[Any]]:
         return
     count, told, env.on_assertion = len(env.made), env.on_assertion, None
     try:
-        with env.ignore_fresh_unbacked_symbols():
+        with env.ignore_fresh_unbacked_symbols(), _any_operator(env):
             yield found
     finally:
         env.on_assertion = told
     found += env.made[count:]
+    env.forget(found)
 
 
 @contextlib.contextmanager
@@ -78,11 +79,22 @@ def repeating(env: Any, symbols: Sequence[Any]) -> Iterator[None]:
         return
     told, env.on_assertion = env.on_assertion, lambda made: _check(env, made)
     try:
-        with env.repeating(symbols):
+        with env.repeating(symbols), _any_operator(env):
             yield
     finally:
         env.on_assertion = told
         env.pending_fresh_unbacked_symbols.clear()
+
+
+@contextlib.contextmanager
+def _any_operator(env: ShapeEnv) -> Iterator[None]:
+    """Also those that a user wants no graph to have: one may be a part of what the graph has."""
+    before = env.allow_scalar_outputs, env.allow_dynamic_output_shape_ops
+    env.allow_scalar_outputs = env.allow_dynamic_output_shape_ops = True
+    try:
+        yield
+    finally:
+        env.allow_scalar_outputs, env.allow_dynamic_output_shape_ops = before
 
 
 def _check(env: ShapeEnv, made: Assertion) -> None:

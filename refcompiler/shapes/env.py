@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import sympy
@@ -140,6 +140,21 @@ class ShapeEnv:
             yield
         finally:
             self._repeated = []
+
+    def forget(self, symbols: Collection[sympy.Symbol]) -> None:
+        """Unlearn what is known of symbols that the program will give anew."""
+        gone = set(symbols)
+        self._replacements = {
+            s: value
+            for s, value in self._replacements.items()
+            if s not in gone and not value.free_symbols & gone
+        }
+        self._recorded = {c for c in self._recorded if not c.free_symbols & gone}
+        self._nodes = {k: node for k, node in self._nodes.items() if not k[0].free_symbols & gone}
+        self.knowledge.drop(gone)
+        self._memo.clear()
+        self._decided.clear()
+        self._replacements_version_counter += 1
 
     def _fresh(self, symbol: sympy.Symbol, pytype: type) -> Any:
         if not self._quiet:

@@ -151,6 +151,17 @@ class Knowledge:
         self._memo.clear()
         self._decided.clear()
 
+    def drop(self, symbols: set[sympy.Symbol]) -> None:
+        """Unlearn everything about ``symbols``."""
+        for symbol in symbols:
+            self.ranges.pop(symbol, None)
+            self._shifted.pop(symbol, None)
+        self.facts = {e: r for e, r in self.facts.items() if not e.free_symbols & symbols}
+        self.divisible = {
+            (a, b) for a, b in self.divisible if not (a.free_symbols | b.free_symbols) & symbols
+        }
+        self.forget()
+
     def bound(self, symbol: sympy.Symbol, range_: Range) -> None:
         known = self.ranges.get(symbol)
         new = range_ if known is None else known & range_
