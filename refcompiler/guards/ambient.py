@@ -55,6 +55,37 @@ class Ambient(NamedTuple):
         )
 
 
+#: How explanations call the fields, and what they call the two values of those that are flags.
+_SHOWN: dict[str, tuple[str, tuple[str, str]]] = {
+    "grad": ("grad mode", ("off", "on")),
+    "inference": ("inference mode", ("off", "on")),
+    "autocast": ("autocast", ("off", "on")),
+    "dtype": ("default dtype", ("", "")),
+    "deterministic": ("deterministic algorithms", ("off", "on")),
+    "function_modes": ("torch function modes", ("", "")),
+    "dispatch_modes": ("torch dispatch modes", ("", "")),
+    "functorch": ("function transformations", ("active", "none")),
+    "autocast_settings": ("autocast settings", ("", "")),
+    "default_devices": ("default devices", ("", "")),
+}
+
+
+def difference(want: Ambient, found: Ambient) -> tuple[str, str]:
+    """What of ``want`` is otherwise in ``found``, in words, and what it is there."""
+    names = [name for name in _SHOWN if getattr(want, name) != getattr(found, name)]
+    return tuple(", ".join([_shown(state, name) for name in names]) for state in (want, found))  # type: ignore[return-value]
+
+
+def _shown(state: Ambient, name: str) -> str:
+    title, flags = _SHOWN[name]
+    value = getattr(state, name)
+    if isinstance(value, bool):
+        value = flags[value]
+    elif isinstance(value, tuple):
+        value = " ".join(map(str, value)) or "none"
+    return f"{title} {value}"
+
+
 def default_devices() -> tuple:
     """The devices of the active ``with torch.device(...)``; None for a mode of another kind."""
     modes = [

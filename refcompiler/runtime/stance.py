@@ -123,8 +123,7 @@ class set_stance:
 
         @functools.wraps(function)
         def inside(*args: Any, **kwargs: Any) -> Any:
-            before = CURRENT.setting
-            CURRENT.set(setting)
+            before = _switch(setting)
             try:
                 return function(*args, **kwargs)
             finally:
@@ -133,7 +132,7 @@ class set_stance:
         return inside
 
     def __enter__(self) -> None:
-        CURRENT.set(self.setting)
+        _switch(self.setting)
 
     def __exit__(
         self,
@@ -144,7 +143,14 @@ class set_stance:
         CURRENT.set(self.before)
 
 
-@model(set_stance)
+def _switch(setting: Setting) -> Setting:
+    """Set the stance of a block or of a function; the one before is the answer."""
+    before = CURRENT.setting
+    CURRENT.set(setting)
+    return before
+
+
+@model(set_stance, _switch)
 def _set_inside(machine: Any, frame: Any, args: Any, kwargs: Any) -> Any:
     text = "set_stance is called inside a compiled function; call it outside of it"
     raise Failure(GraphBreakError(text), frame.code.co_qualname)

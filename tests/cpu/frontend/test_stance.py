@@ -190,6 +190,20 @@ def test_what_set_stance_refuses():
     compiled, _ = made(sets)
     with pytest.raises(GraphBreakError, match="set_stance is called inside a compiled function"):
         compiled(X)
+    stance = refcompiler.set_stance("default")
+
+    @stance
+    def decorated(x):
+        return x + 1
+
+    def enters(x):
+        with stance:
+            return x + 1
+
+    for fullgraph in (False, True):
+        for function in (lambda x: decorated(x), enters):
+            with pytest.raises(GraphBreakError, match="set_stance is called inside a compiled"):
+                refcompiler.compile(function, backend="eager", fullgraph=fullgraph)(X)
     with pytest.raises(ValueError, match="no stance is named 'eager'; there are default, force"):
         refcompiler.set_stance("eager")
     with pytest.raises(ValueError, match="force_backend goes with the default stance"):

@@ -234,3 +234,17 @@ def test_the_plan_used_last_is_tried_first() -> None:
         assert run(torch.ones(1), k).item() == k
         hits.append(refcompiler.counters()["cache_hits"] - before)
     assert hits == [1, 1, 2, 2, 3, 4]
+
+
+def test_a_state_of_torch_is_explained_by_what_differs() -> None:
+    run = refcompiler.compile(lambda x: x + 1, backend="eager")
+    x = torch.ones(1)
+    run(x)
+    with torch.no_grad():
+        run(x)
+    said = counters.reasons("recompiles")[0]
+    assert said.endswith(": ambient state: expected grad mode on, found grad mode off")
+    with torch.inference_mode():
+        run(x)
+    said = counters.reasons("recompiles")[1]
+    assert said.endswith("expected inference mode off, found inference mode on")
