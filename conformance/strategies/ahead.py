@@ -17,12 +17,14 @@ class Relation:
     """``setup``: statements that make the arguments ``p`` and ``q`` of the leaves ``x`` and ``y``.
 
     ``ordered``: whether their elements have an order; ``differentiable``: whether they take part
-    in autograd.
+    in autograd; ``plain``: whether their memory holds their values, and not the conjugates or the
+    negatives (of which torch's own operators on sizes in place make copies).
     """
 
     setup: str
     ordered: bool = True
     differentiable: bool = True
+    plain: bool = True
 
 
 #: What the two arguments are to each other. ``x`` and ``y`` are leaves of 4 elements.
@@ -51,9 +53,11 @@ RELATIONS = {
         "p = x.detach().clone()\nq = p.view(torch.int32)", differentiable=False
     ),
     "conjugates": Relation(
-        "p, q = torch.complex(x, y).conj(), torch.complex(y, x) * 1", ordered=False
+        "p, q = torch.complex(x, y).conj(), torch.complex(y, x) * 1", ordered=False, plain=False
     ),
-    "negatives": Relation("p, q = torch.complex(x, y).conj().imag, torch.complex(y, x).real"),
+    "negatives": Relation(
+        "p, q = torch.complex(x, y).conj().imag, torch.complex(y, x).real", plain=False
+    ),
 }
 
 MODES = ("grad", "no_grad", "inference_mode")
@@ -137,7 +141,8 @@ def programs(draw: st.DrawFn, relation: Relation) -> str:
     """A module that defines ``program(u, v)``, of 2 to 6 statements; it returns a tuple."""
     names: dict[str, list[str]] = {"a": ["u", "v"], "p": []}
     copies = [*_VIEWS, *_COPIES, *(_ORDERED_COPIES if relation.ordered else ())]
-    writes = [*_WRITES, *_METADATA, *(_ORDERED_WRITES if relation.ordered else ())]
+    writes = [*_WRITES, *(_ORDERED_WRITES if relation.ordered else ())]
+    writes += _METADATA if relation.plain else ()
     lines = []
 
     def fill(template: str) -> str:

@@ -54,12 +54,15 @@ class Base:
             return first.detach().as_strided(at.size, at.stride, at.offset)
 
 
-def bases_of(tensors: Sequence[torch.Tensor], written: Sequence[int]) -> tuple[Base, ...]:
+def bases_of(
+    tensors: Sequence[torch.Tensor], written: Sequence[int], saves: bool = False
+) -> tuple[Base, ...]:
     """The bases that ``tensors`` need, when those at ``written`` are written to.
 
+    ``saves``: some are saved for a backward.
     Raises :class:`Unsupported` where they overlap in a way that a base cannot express.
     """
-    return tuple([_base(tensors, places) for places in groups(tensors, written)])
+    return tuple([_base(tensors, places) for places in groups(tensors, written, saves)])
 
 
 def _base(tensors: Sequence[torch.Tensor], places: Sequence[int]) -> Base:
@@ -110,9 +113,11 @@ class Overlapping:
         uncompiled: Callable[..., Any],
         lifted: Sequence[torch.Tensor],
         written: Sequence[int],
+        saves: bool,
         compile: Callable[[Sequence[Any], tuple[Base, ...]], Callable[..., Any]],
     ):
         self.uncompiled, self.lifted, self.written = uncompiled, lifted, written
+        self.saves = saves
         self.compile = compile
         self.programs: dict[tuple[Base, ...], Callable[..., Any]] = {}
 
@@ -121,12 +126,16 @@ class Overlapping:
 
     def program(self, inputs: Sequence[Any]) -> Callable[..., Any]:
         try:
-            bases = bases_of([*inputs, *self.lifted], self.written)
+            bases = bases_of([*inputs, *self.lifted], self.written, self.saves)
         except Unsupported:
             return self.uncompiled
         found = self.programs.get(bases)
         if found is None:
             if len(self.programs) >= LIMIT:
                 return self.uncompiled
-            found = self.programs[bases] = self.compile(inputs, bases)
+            try:
+                found = self.compile(inputs, bases)
+            except Unsupported:
+                found = self.uncompiled
+            self.programs[bases] = found
         return found

@@ -94,7 +94,12 @@ def trace(
 
     given_values = (leaves, tangents) if training else (leaves,)
     # Without the Python dispatcher: its decompositions are not eager's (dropout, resizing).
-    with mode, _engine_in_this_thread(), _without_saving_hooks(), torch.set_grad_enabled(torch.is_grad_enabled()):
+    with (
+        mode,
+        _engine_in_this_thread(),
+        _without_saving_hooks(),
+        torch.set_grad_enabled(torch.is_grad_enabled()),
+    ):
         graph = make_fx(
             program if training else inference,
             decomposition_table=dict(decompositions),

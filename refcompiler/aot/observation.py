@@ -281,6 +281,8 @@ class _Observer:
             return Plain(t)
         if t.layout is not torch.strided:
             raise Unsupported("an output is not a strided tensor")
+        if t.is_inference() and not torch.is_inference_mode_enabled():
+            raise Unsupported("an output is made in inference mode, and the call is not")
         if id(t) in self.places:
             return Same(self.places[id(t)])
         if id(t) in earlier:

@@ -21,13 +21,16 @@ def span(t: torch.Tensor) -> int:
     return t.itemsize * (1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride())))
 
 
-def disjoint(examples: Sequence[torch.Tensor], written: Sequence[int]) -> Callable[..., bool]:
+def disjoint(
+    examples: Sequence[torch.Tensor], written: Sequence[int], saves: bool = False
+) -> Callable[..., bool]:
     """A test of inputs sized like ``examples``: no written one overlaps another.
 
-    Numbers among them are passed over.
-
-    Memory spans are compared, so interleaved views count as overlapping.
+    Numbers among them are passed over. Memory spans are compared, so interleaved views count as
+    overlapping. ``saves``: inputs are saved for a backward, which a write to another view of
+    their base would forbid: views of one base count too.
     """
+    viewed = list(written) if saves else []
     places = [n for n, t in enumerate(examples) if isinstance(t, torch.Tensor)]
     symbolic = any(examples[n]._has_symbolic_sizes_strides for n in places)
     spans = [] if symbolic else [span(examples[n]) for n in places]
@@ -36,6 +39,9 @@ def disjoint(examples: Sequence[torch.Tensor], written: Sequence[int]) -> Callab
 
     def check(*inputs: Any) -> bool:
         nonlocal last
+        for n in viewed:
+            if inputs[n]._is_view() and len(_neighbours(inputs, n)) > 1:
+                return False
         tensors = [inputs[n] for n in places] if len(places) < len(inputs) else inputs
         starts = [t.data_ptr() for t in tensors]
         lengths = [span(t) for t in tensors] if symbolic else spans
@@ -56,9 +62,27 @@ def disjoint(examples: Sequence[torch.Tensor], written: Sequence[int]) -> Callab
     return check
 
 
-def groups(tensors: Sequence[torch.Tensor], written: Sequence[int]) -> list[list[int]]:
-    """The places of ``tensors``, real or fake, that overlap each other and a written one."""
-    known = [n for n, t in enumerate(tensors) if 0 not in t.shape]
+def _neighbours(tensors: Sequence[Any], place: int) -> list[int]:
+    """The places of those that have the storage of the one at ``place``."""
+    own = tensors[place].untyped_storage()._cdata
+    numbered = [(n, t) for n, t in enumerate(tensors) if isinstance(t, torch.Tensor)]
+    return [n for n, t in numbered if t.untyped_storage()._cdata == own]
+
+
+def groups(
+    tensors: Sequence[torch.Tensor], written: Sequence[int], saves: bool = False
+) -> list[list[int]]:
+    """The places of ``tensors``, real or fake, that overlap each other and a written one.
+
+    ``saves``: as in :func:`disjoint`.
+    """
+    apart: list[list[int]] = []
+    for n in written if saves else ():
+        if tensors[n]._is_view() and not any(n in places for places in apart):
+            places = _neighbours(tensors, n)
+            apart += [places] if len(places) > 1 else []
+    gone = {n for places in apart for n in places}
+    known = [n for n, t in enumerate(tensors) if n not in gone and 0 not in t.shape]
     found: list[list[int]] = []
     end: tuple[int, int] | None = None
     for (memory, start), n in sorted([(_address(tensors[n]), n) for n in known]):
@@ -68,7 +92,9 @@ def groups(tensors: Sequence[torch.Tensor], written: Sequence[int]) -> list[list
         found[-1].append(n)
         end = max(end, (memory, start + span(tensors[n])))
     marks = set(written)
-    return [sorted(places) for places in found if len(places) > 1 and not marks.isdisjoint(places)]
+    return apart + [
+        sorted(places) for places in found if len(places) > 1 and not marks.isdisjoint(places)
+    ]
 
 
 def _address(t: torch.Tensor) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
 
 from refcompiler.aot.bases import Base
-from refcompiler.aot.function import Compiled, Program
+from refcompiler.aot.function import Program, apply
 from refcompiler.aot.inputs import resolved
 from refcompiler.aot.observation import (
     Again,
@@ -104,11 +104,12 @@ class Wrapper:
         return self._compile()
 
     def _refuse(self, uncompiled: Callable[..., Any]) -> None:
-        """Calls that run the graph as it is: forward-mode AD."""
+        """Calls that run the graph as it is: forward-mode AD, transformations of functions."""
         self.names["forward_ad"] = forward_ad
+        self.names["transformed"] = torch._C._are_functorch_transforms_active
         self.names["uncompiled"] = uncompiled
         self.lines += [
-            "if forward_ad._current_level >= 0:",
+            "if forward_ad._current_level >= 0 or transformed():",
             f"    return uncompiled({', '.join(self.parameters)})",
         ]
 
@@ -128,7 +129,7 @@ class Wrapper:
         arguments = ", ".join([self._taken(n) for n in self.taken])
         managers = []
         if isinstance(run, Program):
-            self.names.update(apply=Compiled.apply, program=run)
+            self.names.update(apply=apply, program=run)
             call = f"apply(program, {arguments})"
             if not grad_mode:
                 managers.append("enable_grad()")
