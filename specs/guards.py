@@ -162,7 +162,7 @@ GUARDS: Table[GuardKind] = Table(
             "RELATION",
             "a condition over symbols that a program decided by, and the sources of the symbols",
             "it holds for the values that the symbols have in this call",
-            "expected {expected}, found {found}",
+            "{source}: expected {expected}, found {found}",
             "sizes with which the program goes another way",
             hint="let fewer properties of sizes decide, or pad to some sizes",
         ),

@@ -74,6 +74,7 @@ class Sizes:
         self.policy = policy
         self.env: ShapeEnv | None = None
         self.sources: dict[sympy.Symbol, Source] = {}
+        self.places: dict[sympy.Symbol, tuple[str, int]] = {}  # the lines that they are read at
         self.inputs: dict[torch.fx.Node, tuple[sympy.Symbol, Any]] = {}  # by placeholder
         self.strict: dict[sympy.Symbol, Source] = {}  # the user allows no constant there
         self.refused = ""  # what the marks of the user's contradict
@@ -188,6 +189,7 @@ class Sizes:
         """Where the value of a symbol comes from, and its input of the graph."""
         symbol = made.node.expr
         self.sources[symbol] = source
+        self.places[symbol] = self.machine.place()
         node = self.machine.recorder.add_number(str(symbol), made)
         self.inputs[node] = symbol, made
 
@@ -393,12 +395,11 @@ class Sizes:
             return []
         self._check_marked()
         found = []
-        for symbol, source in self.sources.items():
-            range_ = self._limits(symbol)
-            for condition in range_:
-                found.append(self._guard(condition, ("", 0), source))
+        for symbol in self.sources:
+            for condition in self._limits(symbol):
+                found.append(self._guard(condition, self.places[symbol]))
         for relation in env.relations:
-            found.append(self._guard(relation.condition, relation.place, None))
+            found.append(self._guard(relation.condition, relation.place))
         for guard in found[len(found) - len(env.relations) + self._told :]:
             log.info("decided that %s at %s:%d", guard.expected, *guard.place)
         self._told = len(env.relations)
@@ -416,7 +417,7 @@ class Sizes:
             limits.append(sympy.Le(symbol, int(range_.high), evaluate=False))
         return limits
 
-    def _guard(self, condition: Any, place: tuple[str, int], source: Source | None) -> Guard:
+    def _guard(self, condition: Any, place: tuple[str, int]) -> Guard:
         symbols = {s: self.sources[s] for s in sorted(condition.free_symbols, key=str)}
         return Guard("RELATION", None, Relations(condition, symbols), place)
 

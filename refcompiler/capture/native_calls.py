@@ -18,6 +18,7 @@ from refcompiler.capture import arithmetic
 from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.arrays.calls import array_input, call_numpy
 from refcompiler.capture.contents import contents
+from refcompiler.capture.indexing import as_index
 from refcompiler.capture.lookup import find, is_heap, slot_of
 from refcompiler.capture.marking.marked import (
     is_allowed,
@@ -414,7 +415,7 @@ class NativeCalls(Operators):
             raise Break("c-function", "an operation of torch with an array of numpy's")
         if type(value) is FunctionType:
             raise Break("higher-order", f"function {value.__qualname__} is an operand")
-        if type(value) not in CONSTANT_TYPES and self.as_index(value) is not value:
+        if type(value) not in CONSTANT_TYPES and as_index(self, value) is not value:
             raise Break("c-function", f"torch asks a {type(value).__name__} for its number")
         return value
 

@@ -16,6 +16,7 @@ from refcompiler.capture import arithmetic, floats
 from refcompiler.capture.arrays.array import Array, ArrayMethod
 from refcompiler.capture.assignment import Assignment
 from refcompiler.capture.contents import contents
+from refcompiler.capture.indexing import tensor_index
 from refcompiler.capture.iterators import shadow_generator, view_of
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.models.printing import operand
@@ -333,7 +334,9 @@ class Operators(Assignment):
                 return found
         value, key = self.force(value), self.force(key)
         if issubclass(type(value), torch.Tensor):
-            return self.operate(operator.getitem, value, self.as_index(key))
+            chosen, key = tensor_index(self, value, key)
+            whole = key == () and chosen is not value
+            return chosen if whole else self.operate(operator.getitem, chosen, key)
         if issubclass(type(key), torch.Tensor):
             if type(value) in MAPPINGS:  # a key by identity
                 self.key(key)
@@ -361,20 +364,6 @@ class Operators(Assignment):
         if self.is_foreign(value):
             raise Break("external-object", f"an item of a {type(value).__name__}")
         return natively(self, operator.getitem, value, key)
-
-    def as_index(self, value: Any) -> Any:
-        """An operand of torch's, with objects that tell their number by Python code as that."""
-        kind = type(value)
-        if kind is tuple or kind is list or kind is slice:
-            given = (value.start, value.stop, value.step) if kind is slice else value
-            found = [self.as_index(item) for item in given]
-            if all(a is b for a, b in zip(found, given, strict=True)):
-                return value
-            return slice(*found) if kind is slice else kind(found)
-        if is_heap(kind) and not issubclass(kind, torch.Tensor):
-            if self.method_of(kind, "__index__") is not UNSET:
-                return self.force(self.call_special(value, "__index__"))
-        return value
 
     def dict_item(self, value: Any, key: Any) -> Any:
         """An item of an instance of a dict's subclass, with ``__missing__``."""
@@ -425,7 +414,7 @@ class Operators(Assignment):
         if not issubclass(type(value), torch.Tensor):
             key = self.sizes.plain(key)
         if issubclass(type(value), torch.Tensor):
-            self.operate(operator.setitem, value, self.as_index(key), new)
+            self.operate(operator.setitem, *tensor_index(self, value, key), new)
         elif type(key) in CONSTANT_TYPES:
             value[key] = new
         else:

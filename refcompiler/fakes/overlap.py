@@ -70,6 +70,10 @@ def _tensors(
                 yield name in names, t
 
 
+def _has_symbols(t: torch.Tensor) -> bool:
+    return any(type(n) is not int for n in (*t.shape, *t.stride(), t.storage_offset()))
+
+
 def _suspect(written: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
     if written.layout is not torch.strided:
         return False
@@ -83,7 +87,7 @@ def _ask(
     func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[torch.Tensor]
 ) -> None:
     """Run the kernel on real memory of the same layout; only its refusal comes out."""
-    if any(type(n) is not int for t in tensors for n in (*t.shape, *t.stride())):
+    if any(_has_symbols(t) for t in tensors):
         return
     storages = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors}
     if sum(storages.values()) > MOST_BYTES:

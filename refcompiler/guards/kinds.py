@@ -6,10 +6,11 @@ One entry per row of :data:`specs.guards.GUARDS`. The generated text is what run
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import CellType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -19,8 +20,8 @@ from refcompiler.guards.ambient import Ambient
 from refcompiler.guards.constants import equals_text, is_asked_once, keys_text, same_constant
 from refcompiler.guards.iterators import Ahead, apart, fed, shape
 from refcompiler.guards.sizes import (
+    Relations,
     relation_check,
-    relation_found,
     relation_text,
     sized_check,
     sized_text,
@@ -67,9 +68,14 @@ class Guard(NamedTuple):
         except Exception:  # it is of another kind altogether
             found = _short(value)
         expected = rule.show(self.expected)
+        if rule.difference is not None:
+            expected, found = rule.difference(self.expected, value)
         if found == expected:  # they differ in what does not show
             found += f" of class {type(value).__qualname__}"
-        text = GUARDS[self.kind].explain.format(source=self.source, expected=expected, found=found)
+        source: Any = self.source
+        if isinstance(self.expected, Relations):
+            source, found = self.expected.found(value)
+        text = GUARDS[self.kind].explain.format(source=source, expected=expected, found=found)
         return text + self.where
 
     def explain_unreadable(self, error: Exception) -> str:
@@ -111,15 +117,17 @@ class Kind:
     """``text(value, expected, constant)`` is the condition as Python over the value's name.
 
     ``fails`` is the text of its opposite, where ``not (...)`` is not as good. ``once``: the texts
-    name the value once only.
+    name the value once only. ``difference(expected, value)``: both in words, where ``show`` and
+    ``found`` would say much that is the same.
     """
 
     text: Text
     check: Callable[[Any, Any], bool]
-    show: Callable[[Any], str] = repr
+    show: Callable[[Any], str] = lambda value: _described(value, 3)
     found: Callable[[Any], str] = lambda value: _short(value)
     fails: Text | None = None
     once: bool = False
+    difference: Callable[[Any, Any], tuple[str, str]] | None = None
 
 
 def asks_once(guard: Guard) -> bool:
@@ -129,12 +137,38 @@ def asks_once(guard: Guard) -> bool:
     return KINDS[guard.kind].once
 
 
+#: What C alone describes, without asking an object of the user's for its text.
+_DESCRIBED = frozenset(
+    {int, float, complex, bool, str, bytes, type(None), range, torch.Size, torch.dtype}
+    | {torch.device, torch.layout, torch.memory_format, FunctionType, CodeType, ModuleType}
+)
+_BRACKETS: dict[type, str] = {list: "[]", tuple: "()", set: "{}", frozenset: "{}"}
+
+
 def _short(value: Any) -> str:
-    try:
-        text = repr(value)
-    except Exception:  # a repr of the user's may raise anything; the guard's report must not
-        text = object.__repr__(value)
+    """No code of the user's runs, which could print, count or raise."""
+    text = _described(value, 3)
     return text if len(text) < 120 else text[:117] + "..."
+
+
+def _described(value: Any, depth: int) -> str:
+    kind = type(value)
+    if kind in _DESCRIBED:
+        return repr(value)
+    if issubclass(kind, type):
+        return type.__repr__(value)
+    if issubclass(kind, enum.Enum):
+        return f"{kind.__name__}.{value._name_}"
+    if depth and kind in _BRACKETS:
+        first, last = _BRACKETS[kind]
+        comma = "," if kind is tuple and len(value) == 1 else ""
+        return f"{first}{', '.join([_described(v, depth - 1) for v in value])}{comma}{last}"
+    if depth and kind is dict:
+        pairs = [
+            f"{_described(k, depth - 1)}: {_described(v, depth - 1)}" for k, v in value.items()
+        ]
+        return f"{{{', '.join(pairs)}}}"
+    return object.__repr__(value)
 
 
 def _name(function: Any) -> str:
@@ -287,7 +321,7 @@ KINDS: dict[str, Kind] = {
             str(TensorMeta.of(value)) if isinstance(value, torch.Tensor) else _short(value)
         ),
     ),
-    "RELATION": Kind(relation_text, relation_check, show=str, found=relation_found),
+    "RELATION": Kind(relation_text, relation_check, show=str),
     "EMPTY": Kind(
         lambda v, want, c: f"is_empty({v})",
         lambda value, want: is_empty(value),
@@ -358,6 +392,7 @@ KINDS: dict[str, Kind] = {
         lambda value, want: Ambient.now() == want,
         show=str,
         found=lambda value: str(Ambient.now()),
+        difference=lambda want, value: ambient.difference(want, Ambient.now()),
     ),
 }
 

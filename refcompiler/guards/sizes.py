@@ -45,6 +45,16 @@ class Relations(NamedTuple):
     def __str__(self) -> str:
         return python(self.condition, lambda symbol: str(self.symbols[symbol]))
 
+    def found(self, value: Any) -> tuple[str, str]:
+        """What is read, and the numbers there, of which ``value`` has the symbols."""
+        if not isinstance(value, Relations):
+            return ", ".join(map(str, self.symbols.values())), "other sizes"
+        numbers = {str(self.symbols[s]): number for s, number in value.symbols.items()}
+        if len(numbers) == 1:
+            ((source, number),) = numbers.items()
+            return source, str(number)
+        return ", ".join(numbers), ", ".join(f"{name} = {n}" for name, n in numbers.items())
+
 
 def wanted(expected: Any, read: Callable[[Source], Any]) -> Any:
     """``expected`` with each symbol's source replaced by what ``read`` gives for it."""
@@ -92,10 +102,3 @@ def relation_text(v: str, want: Relations, constant: Callable[[Any], str]) -> st
 
 def relation_check(value: Any, want: Relations) -> bool:
     return bool(_values((want.condition,), want.symbols)[0])
-
-
-def relation_found(value: Any) -> str:
-    """``value`` is the wanted relation with its values."""
-    if not isinstance(value, Relations):
-        return "other sizes"
-    return ", ".join(f"{symbol} = {number}" for symbol, number in value.symbols.items())

@@ -130,9 +130,11 @@ def _warn(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Run | None:
     module = namespace.get("__name__") or "<string>"
     place = speaker.code.co_filename, speaker.line, module
     if m.speech.settled is None and not _is_watched(m):
-        if is_error(text, category, module, speaker.line):
+        asked = text, category, module, speaker.line
+        raises = is_error(*asked)
+        m.guard("STATE", None, (is_error, asked, raises))
+        if raises:
             raise Break("io", "a warning that is an error")
-        m.guard("STATE", None, (is_error, (text, category, module, speaker.line), False))
         m.deferred.append((functools.partial(_say, place, namespace, category), (message,)))
         return None
     return _answer(m, place, namespace, category, message, text)

@@ -54,6 +54,16 @@ def _written(x: Any) -> Any:
     return y
 
 
+def _indexed(x: Any, k: Any) -> Any:
+    n = x.shape[0]
+    rows = x[n - 1], x[-n, k], x[:, k], x[..., k], x[k, ..., None, k], x[None, :2, k], x[k, [0, 1]]
+    y = x.clone()
+    y[k] += 1
+    y[:, n // 2] = x[torch.tensor([0, 1]), k].sum()
+    y[None, k, 1] = 5
+    return rows, [row.stride() for row in rows], y
+
+
 def _matched(x: Any) -> list[Any]:
     found = []
     for value in (x.shape[0], x.shape[0] / 2, x.shape[0] > 1):
@@ -130,6 +140,10 @@ ONCE: dict[str, Callable[[Any], Any]] = {
     ),
     "patterns": _matched,
     "writes": _written,
+    "places": lambda x: _indexed(x, x.shape[0] // 2),
+    "parts of one element": lambda x: (
+        x[: x.shape[0] // 4], x.narrow(0, 1, x.shape[0] // 4), x.narrow(1, 0, x.shape[0] // 4).t(),
+    ),
     "checks": _checks,
     "torch's functions": lambda x: (
         torch.sym_max(x.shape[0], 5), torch.sym_min(x.shape[0], 5), torch.sym_int(x.shape[0] / 2),
