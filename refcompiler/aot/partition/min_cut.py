@@ -2,27 +2,31 @@
 
 Between what the backward reads and what must not be computed again (matrix products, convolutions,
 attention, draws, reductions) lie regions of cheap operators. In each, the tensors to save are a
-minimum cut of the region, weighted by bytes.
+minimum cut of the region, weighted by bytes. With less memory than that takes, dear operators are
+computed again too: those whose results are the largest for what they cost.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.utils.checkpoint import CheckpointPolicy
 
 from refcompiler.aot.draws import draws
 from refcompiler.aot.joint import WRITTEN
 from refcompiler.aot.numbers import ARITHMETIC
+from refcompiler.aot.partition.budget import worth_saving
 from refcompiler.aot.partition.split import Parts, is_number, split
 from refcompiler.shapes.known import usual
 
 _SOURCE, _SINK = "source", "sink"
 _LAST_RESORT = 1e18  # bytes
+_SAVED = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
 _aten = torch.ops.aten
 
 # Elementwise by their tag are pointwise; besides these are cheap, or move no data at all.
@@ -41,16 +45,61 @@ _CHEAP = {
 
 
 def min_cut_partition(
-    joint_module: GraphModule, joint_inputs: Sequence[Any], *, num_fwd_outputs: int, **_: Any
+    joint_module: GraphModule,
+    joint_inputs: Sequence[Any],
+    *,
+    num_fwd_outputs: int,
+    activation_memory_budget: float = 1.0,
+    **_: Any,
 ) -> tuple[GraphModule, GraphModule]:
-    """Forward and backward with the fewest saved bytes that cheap recomputation allows."""
+    """Forward and backward with the fewest saved bytes that cheap recomputation allows.
+
+    ``activation_memory_budget``: from 1 (that many bytes) down to 0 (as few as are possible when
+    everything but draws is computed again); in between, the share of the difference that may be
+    saved. A backend takes it by ``functools.partial(min_cut_partition, ...)``.
+    """
+    if not 0 <= activation_memory_budget <= 1:
+        raise ValueError(
+            f"activation_memory_budget is a share from 0 to 1, not {activation_memory_budget!r}"
+        )
     parts = Parts(joint_module, num_fwd_outputs)
-    return split(parts, sorted(_saved(parts), key=parts.order.__getitem__))
+    saved = saved_by(parts, is_cheap)
+    if activation_memory_budget < 1:
+        saved = _within(parts, saved, activation_memory_budget)
+    return split(parts, sorted(saved, key=parts.order.__getitem__))
+
+
+def _within(parts: Parts, usually: set[Node], budget: float) -> set[Node]:
+    least = saved_by(parts, may_repeat)
+    spare = budget * (sum(map(_size, usually)) - sum(map(_size, least)))
+    choice = [n for n in usually - least if n.op != "placeholder"]
+    kept = worth_saving(choice, [_size(n) for n in choice], spare, usually)
+    return saved_by(parts, lambda node: node not in kept and may_repeat(node))
+
+
+def may_repeat(node: Node) -> bool:
+    """Whether computing ``node`` again gives the same, whatever it costs."""
+    target = node.target
+    if is_cheap(node):
+        return True
+    if _policy(node) in _SAVED or not isinstance(target, torch._ops.OpOverload):
+        return False
+    if target.namespace not in ("aten", "prims") or target._schema.is_mutable:
+        return False
+    return torch.Tag.nondeterministic_seeded not in target.tags
+
+
+def _policy(node: Node) -> Any:
+    """What a selective checkpoint said of ``node``."""
+    return node.meta.get("recompute")
 
 
 def is_cheap(node: Node) -> bool:
-    """Whether computing ``node`` again costs little next to reading its result."""
-    if node.op != "call_function":
+    """Whether computing ``node`` again costs little next to reading its result.
+
+    What a selective checkpoint wants saved counts as dear.
+    """
+    if node.op != "call_function" or _policy(node) in _SAVED:
         return False
     target = node.target
     if target in (getattr, operator.getitem) or (is_number(node) and target in ARITHMETIC):
@@ -74,16 +123,17 @@ def _size(node: Node) -> float:
     return float(math.prod(map(usual, value.shape)) * value.itemsize) + 1.0
 
 
-def _saved(parts: Parts) -> set[Node]:
+def saved_by(parts: Parts, repeats: Callable[[Node], bool]) -> set[Node]:
+    """What to save where the backward may compute again what ``repeats``."""
     wanted = parts.wanted()
-    region: set[Node] = set()  # cheap operators that the backward may compute again
+    region: set[Node] = set()
     stack = list(wanted)
     fixed: set[Node] = set()  # what is there or must not be computed again
     while stack:
         node = stack.pop()
         if node in region or node in fixed or node.op == "get_attr":
             continue
-        if is_cheap(node):
+        if repeats(node):
             region.add(node)
             stack += node.all_input_nodes
         else:
