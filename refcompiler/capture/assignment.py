@@ -166,7 +166,7 @@ class Assignment(Attributes):
             object.__setattr__(value, name, new)
             return None
         if external is None or issubclass(type(value), type) or name in ("__dict__", "__class__"):
-            raise Break("external-object", f"assignment to {name} of {value!r:.80}")
+            raise Break("external-object", f"assignment to {name} of a {type(value).__name__}")
         writable = (
             namespace_of(value) is not None
             or type(found) is types.MemberDescriptorType

@@ -40,20 +40,34 @@ def effects(machine: Any) -> tuple:
     return overlay, tuple(containers), said
 
 
-def reachable(function: Any) -> tuple:
-    """The contents of the containers and cells that ``function`` can reach through its closure."""
+def reachable(function: Any, machine: Any = None) -> tuple:
+    """The contents of the containers and cells that ``function`` can reach through its closure.
+
+    With a ``machine``, what is from outside is as the program has made it.
+    """
     found: list[tuple] = []
     seen: set[int] = set()
     pending = [function]
+    written: dict[int, list[tuple]] = {}
+    if machine is not None:
+        for (owner, name), value in machine.overlay.items():
+            written.setdefault(owner, []).append((name, value))
     while pending:
         value = pending.pop()
         if id(value) in seen:
             continue
         seen.add(id(value))
+        if id(value) in written:
+            found.append((id(value), *[(name, id(new)) for name, new in written[id(value)]]))
+            pending += [new for _, new in written[id(value)]]
+        external = None if machine is None else machine.external.get(id(value))
+        if external is not None and external.shadow is not None and is_changed(external):
+            pending.append(external.shadow)
         if type(value) is MethodType:
             pending += [value.__func__, value.__self__]
         elif type(value) is FunctionType:
             for cell in value.__closure__ or ():
+                pending.append(cell)
                 try:
                     held = cell.cell_contents
                 except ValueError:

@@ -31,13 +31,23 @@ class Objects(Writing):
 
     def instance(self, value: Any, text: str) -> str:
         name = self.assign(value, text)
+        self.unfinished.add(id(value))
+        self.fill(value, name)
+        self.unfinished.discard(id(value))
+        return name
+
+    def fill(self, value: Any, name: str) -> None:
+        """Contents and attributes of an instance that was made empty."""
         if issubclass(type(value), dict):
             setter = "dict"
             if issubclass(type(value), collections.OrderedDict):
                 setter = self.writer.constant(collections.OrderedDict)
+            lines = self.lines
             for key, item in dict.items(value):
                 pair = f"{self.expression(key)}, {self.expression(item)}"
-                self.lines.append(f"{setter}.__setitem__({name}, {pair})")
+                if not self.is_hashable_yet(key):
+                    lines = self.late
+                lines.append(f"{setter}.__setitem__({name}, {pair})")
         elif issubclass(type(value), list):
             self.lines.append(f"list.extend({name}, [{self.many(list.__iter__(value))}])")
         elif issubclass(type(value), set):
@@ -53,7 +63,6 @@ class Objects(Writing):
                 continue
             setter = self.writer.constant(object.__setattr__)
             self.lines.append(f"{setter}({name}, {slot!r}, {self.expression(item)})")
-        return name
 
     def namespace(self, value: Any, name: str) -> str:
         """The ``__dict__`` of an object of that name, past a ``__getattribute__`` of the user's."""

@@ -165,6 +165,10 @@ class Rebuilder(Objects, Iterators):
             name = self.assign(value, "{}")
             self.entries(name, value)
             return name
+        if kind is set and not all(map(self.is_hashable_yet, value)):
+            name = self.assign(value, "set()")
+            self.late.append(f"{name}.update([{self.many(value)}])")
+            return name
         if kind in (set, frozenset):
             return self.assign(value, f"{kind.__name__}([{self.many(value)}])")
         if kind in (collections.OrderedDict, collections.defaultdict):
@@ -285,9 +289,12 @@ class Rebuilder(Objects, Iterators):
         return Restart(step, "c-function", f"a {type(value).__qualname__}, which is not made again")
 
     def entries(self, name: str, value: dict) -> None:
+        lines = self.lines
         for key, item in value.items():
             key_text, item_text = self.expression(key), self.expression(item)
-            self.lines.append(f"{name}[{key_text}] = {item_text}")
+            if not self.is_hashable_yet(key):
+                lines = self.late  # and all after it, which keep their order
+            lines.append(f"{name}[{key_text}] = {item_text}")
 
     # ---- functions and cells ----------------------------------------------------------------
 

@@ -28,6 +28,7 @@ class Writing:
         self.lines: list[str] = []
         self.late: list[str] = []  # to run after side effects are replayed
         self.last: list[str] = []  # to run after everything else
+        self.unfinished: set[int] = set()  # instances that lack attributes so far
         self._count = itertools.count()
 
     def assign(self, value: Any, text: str) -> str:
@@ -35,6 +36,12 @@ class Writing:
         self.lines.append(f"{name} = {text}")
         self.names[id(value)] = name
         return name
+
+    def is_hashable_yet(self, key: Any) -> bool:
+        """Not before the object has its attributes: those made again, and those written after."""
+        if type(key) in (tuple, frozenset):
+            return all(map(self.is_hashable_yet, key))
+        return id(key) not in self.unfinished and id(key) not in self.machine.changed
 
     def many(self, values: Any) -> str:
         return ", ".join([self.expression(v) for v in values])

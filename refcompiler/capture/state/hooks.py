@@ -44,7 +44,7 @@ class Hook:
         self.node: torch.fx.Node | None = None
         self.step = m.steps
         self.version = version_of(tensor)
-        self.reaches = reachable(function)
+        self.reaches = reachable(function, m)
         self.handle = object.__new__(RemovableHandle)
         self.removed = False
         m.recorder.keep.append(self.handle)
@@ -92,7 +92,7 @@ def _register_in_graph(m: Any, hook: Hook) -> None:
     with recorder.suspension(), torch.no_grad():
         gradient = torch.empty_like(hook.tensor)
         region.call(gradient)
-    if (effects(m), reachable(hook.function)) != before:
+    if (effects(m), reachable(hook.function, m)) != before:
         raise refusal(m, "a hook with side effects")
     if any(kind not in _FIXED for kind, *_ in m.guards.keys() - known):
         raise refusal(m, "a hook that reads what may change until the gradient is there")
@@ -176,7 +176,7 @@ def check_hooks(m: Any) -> None:
         if hook.node is None:
             changed = not hook.tensor.is_leaf and version_of(hook.tensor) != hook.version
         else:
-            changed = reachable(hook.function) != hook.reaches
+            changed = reachable(hook.function, m) != hook.reaches
         if changed:
             raise Restart(hook.step, "operation-not-modelled", f"{hook.name} before a change")
 
