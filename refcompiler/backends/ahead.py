@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.fx.graph import _BoxedCodeGen
 
 from refcompiler.backends.registry import register_backend
 
@@ -14,11 +15,26 @@ def _as_it_is(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..
     return graph.forward
 
 
+def _freeing(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """As it is; each tensor is freed after its last use, inputs too."""
+    graph.graph.set_codegen(_BoxedCodeGen())
+    graph.recompile()
+    forward = graph.forward
+
+    def run(arguments: list[Any]) -> Any:
+        return forward(arguments)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
 def _made(**options: Any) -> Callable[..., Any]:
     # Loaded when it is first asked for: functionalisation takes a while to import.
     from refcompiler.aot import aot_autograd
 
-    return aot_autograd(fw_compiler=_as_it_is, **options)
+    return aot_autograd(
+        fw_compiler=_as_it_is, bw_compiler=_freeing, inference_compiler=_as_it_is, **options
+    )
 
 
 @register_backend(name="aot_eager", tags=("debug",))
