@@ -20,7 +20,7 @@ from refcompiler.interpreter.signals import Signal
 from refcompiler.plan.build import MISS, Plan
 from refcompiler.plan.resume import Layout, describe
 from refcompiler.runtime.aliens import runs_natively
-from refcompiler.runtime.site import _LOCK, STATE, Native, Site, run_new
+from refcompiler.runtime.site import _LOCK, OVERTAKEN, STATE, Native, Site, run_new
 from refcompiler.runtime.stance import CURRENT
 
 
@@ -75,7 +75,7 @@ class Continuation(Site):
 
     def enter(self, values: Sequence[Any]) -> Any:
         """The answer of a plan that holds; MISS when the next instruction runs natively."""
-        while True:
+        for _ in range(OVERTAKEN):
             if self.stepped or self.native is not None or STATE.capturing:
                 return MISS
             version = self.version
@@ -97,7 +97,10 @@ class Continuation(Site):
                     self.reset()
                     self.stepped = True
                     return MISS
-            return run_new(plan, self, values)
+            found = run_new(plan, self, values)
+            if found is not MISS:
+                return found
+        return MISS
 
     def start(self, machine: Symbolic, values: Sequence[Any]) -> Frame:
         lazies: list[Any] = []

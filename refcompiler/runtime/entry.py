@@ -23,7 +23,16 @@ from refcompiler.logs import log_of, wanted
 from refcompiler.plan.build import MISS
 from refcompiler.runtime.drive import Driver
 from refcompiler.runtime.permanence import all_last
-from refcompiler.runtime.site import _LOCK, STATE, Allowance, FullGraphBreak, Native, Site, run_new
+from refcompiler.runtime.site import (
+    _LOCK,
+    OVERTAKEN,
+    STATE,
+    Allowance,
+    FullGraphBreak,
+    Native,
+    Site,
+    run_new,
+)
 from refcompiler.runtime.stance import CURRENT
 from specs.stances import Stance
 
@@ -113,7 +122,10 @@ class Entry(Site):
     def miss_all(self, allowance: Allowance | None, given: Sequence[Any], tried: int) -> Any:
         """No plan holds of those that there were at the version ``tried``."""
         function, *values = given
+        overtaken = 0
         while True:
+            if overtaken == OVERTAKEN:
+                return call_natively(function, values)
             if STATE.capturing or self.native is not None:
                 return call_natively(function, values)
             setting = CURRENT.setting
@@ -145,7 +157,10 @@ class Entry(Site):
                 except FullGraphBreak as stop:
                     error = stop
                     break
-            return run_new(plan, self, given)
+            found = run_new(plan, self, given)
+            if found is not MISS:
+                return found
+            overtaken += 1
         return self.refuse(function, values, error)
 
     def twin(self, backend: Callable) -> Entry:

@@ -57,6 +57,7 @@ class _State(threading.local):
 
 
 STATE = _State()
+OVERTAKEN = 3  # times a new plan misses because of other threads, until a call is run natively
 
 
 def _stack_level() -> int:
@@ -481,11 +482,16 @@ class FullGraphBreak(Exception):
 
 
 def run_new(plan: Plan, site: Site, values: Sequence[Any]) -> Any:
-    """The first run of a plan: its guards must hold, and its graph's outputs are looked at."""
+    """The first run of a plan: its guards must hold, and its graph's outputs are looked at.
+
+    MISS where another thread may have changed what the guards read since it was captured.
+    """
     namespace = plan.run.__globals__
     checked = namespace.get("__graph")
     found = plan.run(*values)
     if found is MISS:
+        if len(sys._current_frames()) > 1:
+            return MISS
         raise InternalError(f"guards of {site.title} fail at once: {site.explain(values)}")
     if isinstance(checked, Checked):
         namespace["__graph"] = checked.settled

@@ -214,3 +214,119 @@ def test_what_dies_while_its_guards_are_checked(eager_collector: None) -> None:
         holder = Holder(full(n))
         assert run(full(3), holder).tolist() == [3 * n] * 2
     assert refcompiler.counters()["captures"] == 1
+
+
+def test_a_parameter_that_changes_while_it_is_compiled_for() -> None:
+    """What was compiled misses at once; the call is captured anew."""
+    slow, model = Slow(), torch.nn.Linear(2, 2)
+    run = refcompiler.compile(model, backend=slow)
+    x = full(1)[None]
+    compiling = Work(lambda: run(x))
+    assert slow.begun.wait(LIMIT)
+    model.weight.data = model.weight.data.t()
+    slow.may_end.set()
+    torch.testing.assert_close(compiling.result(), model(x))
+    assert slow.graphs == 2 and refcompiler.counters()["captures"] == 2
+    torch.testing.assert_close(run(x), model(x))
+    assert slow.graphs == 2
+
+
+def test_a_parameter_that_changes_at_each_compilation() -> None:
+    """In the end the call runs natively, and so does what follows a break."""
+    model, graphs = torch.nn.Linear(2, 2), []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable:
+        graphs.append(graph)
+        model.weight.data = torch.zeros(2, 2)[:, :1].expand(2, 2 + len(graphs))[:, :2]
+        model.weight.data = torch.ones(2, 2 + len(graphs))[:, :2]  # strides that were not there
+        return graph.forward
+
+    def breaks(x: torch.Tensor) -> torch.Tensor:
+        x = x + 1
+        torch._dynamo.graph_break()
+        return model(x)
+
+    x = full(1)[None]
+    for run in (refcompiler.compile(model, backend=backend), compiled(breaks, backend)):
+        before = len(graphs)
+        found = Work(lambda run=run: run(x)).result()  # type: ignore[misc]
+        assert found.shape == (1, 2) and len(graphs) - before >= 3
+    assert refcompiler.counters()["fallbacks"] == 0
+
+
+def test_parameters_that_change_under_eight_threads() -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.ModuleList([torch.nn.Linear(2, 2) for _ in range(6)])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    net, x, states = Net(), full(1)[None], []
+    weight = net.layers[0].weight
+    for change in (lambda data: data.t(), lambda data: data.clone()):
+        for wanted in (True, False):
+            data = change(weight.data)
+            weight.data = data
+            weight.requires_grad_(wanted)
+            states.append((data, wanted, net(x).detach()))
+    run = refcompiler.compile(net, backend="eager")
+    done = threading.Event()
+
+    def calls() -> int:
+        count = 0
+        while not done.is_set():
+            found = run(x)
+            assert any(torch.allclose(found, answer) for _, _, answer in states)
+            count += 1
+        return count
+
+    for data, wanted, _ in states:
+        weight.data = data
+        weight.requires_grad_(wanted)
+        run(x)
+    works = [Work(calls) for _ in range(8)]
+    for step in range(200):
+        data, wanted, _ = states[step % len(states)]
+        weight.data = data
+        weight.requires_grad_(wanted)
+        done.wait(0.001)
+    done.set()
+    assert sum(work.result() for work in works) > 100
+    torch.testing.assert_close(run(x), net(x))
+
+
+def test_recursion_errors_and_generators_in_threads() -> None:
+    def factorial(x: torch.Tensor, n: int) -> torch.Tensor:
+        return x if n == 0 else times(x * n, n - 1)
+
+    def fails(x: torch.Tensor, n: int) -> torch.Tensor:
+        y = x + 1
+        torch._dynamo.graph_break()
+        if n % 3 == 0:
+            raise ValueError(str(n))
+        return y * n
+
+    times, failing, scaled = compiled(factorial), compiled(fails), compiled(lambda x, k: x * k)
+
+    def numbers(n: int) -> Iterator[torch.Tensor]:
+        for k in range(n):
+            yield scaled(full(1), k)
+
+    def calls(first: int) -> int:
+        for n in [(first + step) % 6 for step in range(6)]:
+            if n % 3 == 0:
+                with pytest.raises(ValueError, match=f"^{n}$"):
+                    failing(full(1), n)
+            else:
+                assert failing(full(1), n).tolist() == [2 * n] * 2
+            assert times(full(1), 4).tolist() == [24, 24]
+            assert [found[0].item() for found in numbers(3)] == [0, 1, 2]
+        return 6
+
+    works = [Work(lambda first=first: calls(first)) for first in range(4)]  # type: ignore[misc]
+    assert sum(work.result() for work in works) == 24
+    assert refcompiler.counters()["fallbacks"] == 0
