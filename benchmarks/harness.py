@@ -134,8 +134,9 @@ def machine() -> str:
 
     cores = len(os.sched_getaffinity(0))
     python = ".".join(map(str, sys.version_info[:3]))
+    device = f"{torch.cuda.get_device_name()}, " if torch.cuda.is_available() else ""
     return (
-        f"{processor()}, {cores} cores, load {os.getloadavg()[0]:.1f}, "
+        f"{device}{processor()}, {cores} cores, load {os.getloadavg()[0]:.1f}, "
         f"{torch.get_num_threads()} torch threads by default, "
         f"Python {python}, torch {torch.__version__}, {time.strftime('%Y-%m-%d')}"
     )
