@@ -121,9 +121,20 @@ AHEAD: Table[Rule] = Table(
             "uncompiled",
         ),
         Rule(
+            "transformations",
+            "vmap, grad and the other transformations of torch.func take any function.",
+            "A call inside one runs the graph as it is.",
+            "uncompiled",
+        ),
+        Rule(
             "saved-tensor hooks",
             "pack and unpack hooks see what autograd saves.",
             "They see what the compiled graph saves, which may be other tensors.",
+        ),
+        Rule(
+            "hooks while tracing",
+            "pack and unpack hooks are called where a tensor is saved and read, and nowhere else.",
+            "A graph that is compiled under a caller's hooks is traced without them.",
         ),
         Rule(
             "gradients off",
@@ -162,6 +173,24 @@ AHEAD: Table[Rule] = Table(
             "Inputs that overlap a written one are views of a common base, which the graph takes; "
             "for each way of overlapping it is compiled again. Without a common dtype, storage or, "
             "for autograd, base, the graph runs as it is.",
+        ),
+        Rule(
+            "views of one base",
+            "A saved tensor and a written one may be views of one base, and share its version.",
+            "Where tensors are saved, all views of the base of a written input are made views of "
+            "it in the graph, whether they overlap or not.",
+        ),
+        Rule(
+            "write over itself",
+            "A few operators write to a tensor whose elements share memory (an expanded one).",
+            "The graph runs as it is.",
+            "uncompiled",
+        ),
+        Rule(
+            "other memory",
+            "as_strided may reach what another tensor has; set_ gives a tensor other memory.",
+            "The graph runs as it is.",
+            "uncompiled",
         ),
         Rule(
             "conjugate bit",

@@ -154,6 +154,26 @@ def _without_inference_mode() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _plainly() -> Iterator[None]:
+    with _without_inference_mode(), _without_saving_hooks():
+        yield
+
+
+@contextlib.contextmanager
+def _without_saving_hooks() -> Iterator[None]:
+    """The caller's hooks are for what the compiled graph saves, not for fakes."""
+    hooks = []
+    while (top := torch._C._autograd._top_saved_tensors_default_hooks(True)) is not None:
+        hooks.append(top)
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for pack, unpack in reversed(hooks):
+            torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
+
+
 def _compile(
     gm: GraphModule,
     examples: Sequence[Any],
@@ -180,7 +200,7 @@ def _compile(
     autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
     leaves = [isinstance(t, torch.nn.Parameter) for t in (*examples, *lifted)]
     given = len(examples)
-    with _without_inference_mode(), torch._C._DisablePythonDispatcher():
+    with _plainly(), torch._C._DisablePythonDispatcher():
         every = [*shown, *lifted]
         fakes = fakes_of(mode, [*every, *[base.of(every) for base in bases]])
         share(mode, fakes, bases)
@@ -277,7 +297,7 @@ def _training(
             made = where(decided, values, _flat(made), plainly)
         return _boxed(made)
 
-    compiled = _owned(_flat(compilers.forward(forward, given[:inputs])), joint.views())
+    compiled = _flat(compilers.forward(forward, given[:inputs]))
     numbers = len(saved) - tensors
     return Program(
         compiled,

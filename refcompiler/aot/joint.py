@@ -97,7 +97,6 @@ def trace(
     with (
         mode,
         _engine_in_this_thread(),
-        _without_saving_hooks(),
         torch.set_grad_enabled(torch.is_grad_enabled()),
     ):
         graph = make_fx(
@@ -132,20 +131,6 @@ def _engine_in_this_thread() -> Iterator[None]:
     """Modes belong to threads, and the engine would use others for other devices."""
     with torch.autograd.set_multithreading_enabled(False):
         yield
-
-
-@contextlib.contextmanager
-def _without_saving_hooks() -> Iterator[None]:
-    """The caller's hooks are for what the compiled graph saves, not for what the trace does."""
-    hooks = []
-    while (top := torch._C._autograd._top_saved_tensors_default_hooks(True)) is not None:
-        hooks.append(top)
-        torch._C._autograd._pop_saved_tensors_default_hooks()
-    try:
-        yield
-    finally:
-        for pack, unpack in reversed(hooks):
-            torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
 
 
 class _Tracer:

@@ -16,6 +16,7 @@ from refcompiler.aot import backend, function, joint, observation, wrapper
 from refcompiler.aot.partition import default_partition, min_cut_partition
 from specs.ahead import AHEAD
 from tests.cpu.aot.programs import Make, compare
+from tests.cpu.aot.test_calls import CHECKS
 
 PARTITIONS = [default_partition, min_cut_partition]
 
@@ -29,7 +30,7 @@ class Case:
     program: Callable[..., Any]
     make: Make
     into: Callable[..., Sequence[Any]]
-    without: Callable[[pytest.MonkeyPatch], None] | None
+    without: Callable[[pytest.MonkeyPatch], None]
     traced: bool  # by torch.fx: the front end returns no tensor twice
 
 
@@ -40,7 +41,8 @@ def case(
     rule: str,
     make: Make,
     into: Callable[..., Sequence[Any]] = lambda *leaves: leaves,
-    without: Callable[[pytest.MonkeyPatch], None] | None = None,
+    *,
+    without: Callable[[pytest.MonkeyPatch], None],
     traced: bool = False,
 ) -> Callable[[Callable], Callable]:
     def add(program: Callable) -> Callable:
@@ -179,7 +181,21 @@ def _strides(x: Any, b: Any) -> Any:
     return x * 2, made
 
 
-@case("gradient flags", lambda: [T(4, 8), T(4, 8, grad=False)])
+def _all_differentiable(patch: pytest.MonkeyPatch) -> None:
+    real = function.Program.__post_init__
+
+    def without_constants(program: Any) -> None:
+        real(program)
+        program.constant = ()
+
+    patch.setattr(function.Program, "__post_init__", without_constants)
+
+
+@case(
+    "gradient flags",
+    lambda: [T(4, 8), T(4, 8, grad=False)],
+    without=_all_differentiable,
+)
 def _flags(x: Any, b: Any) -> Any:
     return x.sin(), b.cos(), (x > 0).long(), x.argmax(1)
 
@@ -205,12 +221,29 @@ def _zeros(graph: Any, missing: Any) -> Any:
     return graph
 
 
-@case("unused input", lambda: [T(4, 8), T(4, 8)])
+def _zeros_for_none(patch: pytest.MonkeyPatch) -> None:
+    real = joint._Tracer._backward
+
+    def backward(self: Any, found: Any, primals: Any, given: Any) -> Any:
+        gradients = real(self, found, primals, given)
+        pairs = zip(gradients, primals, strict=True)
+        return [torch.zeros_like(t) if g is None else g for g, t in pairs]
+
+    patch.setattr(joint._Tracer, "_backward", backward)
+
+
+@case("unused input", lambda: [T(4, 8), T(4, 8)], without=_zeros_for_none)
 def _unused(x: Any, w: Any) -> Any:
     return x.sin(), w.detach() * 2
 
 
-@case("gradients off", lambda: [T(4, 8, grad=False)])
+def _training(patch: pytest.MonkeyPatch) -> None:
+    """Whether anything requires a gradient is not asked."""
+    patch.setattr(observation.Observation, "requires_grad", True)
+    patch.setattr(backend, "_requires_grad", lambda t: True)
+
+
+@case("gradients off", lambda: [T(4, 8, grad=False)], without=_training)
 def _inference(x: Any) -> Any:
     x.mul_(2)
     return x[0], x + 1
@@ -243,7 +276,19 @@ class _Tripled(torch.autograd.Function):
         return grad * 3 * x
 
 
-@case("custom function", lambda: [T(4, 8)])
+def _forward_alone(patch: pytest.MonkeyPatch) -> None:
+    """A custom function is what its forward computes, and has that's gradient."""
+    real = joint.Runner.call_function
+
+    def call(self: Any, target: Any, args: Any, kwargs: Any) -> Any:
+        if getattr(target, "__name__", "") == "_Tripled":
+            return args[0](*args[2:])
+        return real(self, target, args, kwargs)
+
+    patch.setattr(joint.Runner, "call_function", call)
+
+
+@case("custom function", lambda: [T(4, 8)], without=_forward_alone)
 def _custom(x: Any) -> Any:
     return _Tripled.apply(x * 2) + 1
 
@@ -272,6 +317,10 @@ def _conjugate(x: Any, y: Any) -> Any:
 @pytest.mark.parametrize("partition", PARTITIONS)
 @pytest.mark.parametrize("rule", CASES)
 def test_rule(rule: str, partition: Callable) -> None:
+    _kept(rule, partition)
+
+
+def _kept(rule: str, partition: Callable) -> None:
     found = CASES[rule]
     compiler, seen = compare(found.program, found.make, partition, found.into, found.traced)
     assert compiler.reasons == [None]
@@ -284,28 +333,12 @@ def test_rule(rule: str, partition: Callable) -> None:
         assert len(compiler.forward) == wanted
 
 
-@pytest.mark.parametrize("rule", [name for name, found in CASES.items() if found.without])
+@pytest.mark.parametrize("rule", CASES)
 def test_without_what_keeps_it(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = CASES[rule]
-    assert found.without is not None
-    found.without(monkeypatch)
+    CASES[rule].without(monkeypatch)
     with pytest.raises((AssertionError, RuntimeError)):
-        compare(found.program, found.make, default_partition, found.into, found.traced)
-
-
-# Rules that need more than one call and one backward.
-APART = {
-    "strides of tangents",
-    "second backward",
-    "written after the call",
-    "double backward",
-    "forward-mode AD",
-    "saved-tensor hooks",
-    "autocast",
-    "checks of values",
-    "other tensors",
-}
+        _kept(rule, default_partition)
 
 
 def test_every_rule_has_a_test() -> None:
-    assert CASES.keys() | APART == set(AHEAD.names())
+    assert CASES.keys() | CHECKS.keys() == set(AHEAD.names())

@@ -1,0 +1,255 @@
+"""Rules of ``specs/ahead.py`` that need more than one call and one backward: kept, and broken once.
+
+The tests that need no breaking are in ``test_backward.py``; ``test_rules.py`` counts them all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+
+import refcompiler
+from refcompiler.aot import aot_autograd, backend, function, joint, observation, wrapper
+from refcompiler.aot.partition import split
+from tests.cpu.aot import test_backward
+from tests.cpu.aot.test_backward import compiled
+
+Without = Callable[[pytest.MonkeyPatch], None]
+
+
+@dataclass
+class Check:
+    run: Callable[[], None]
+    without: Without
+
+
+CHECKS: dict[str, Check] = {}
+
+
+def check(rule: str, without: Without) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    def add(run: Callable[[], None]) -> Callable[[], None]:
+        CHECKS[rule] = Check(run, without)
+        return run
+
+    return add
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    torch.manual_seed(0)
+    yield
+    refcompiler.reset()
+
+
+def raw(program: Callable[..., Any], *examples: Any) -> tuple[Any, list[Any]]:
+    """``program`` compiled without the front end, and the graphs that were compiled."""
+    graphs: list[Any] = []
+    made = aot_autograd(fw_compiler=lambda graph, inputs: graphs.append(graph) or graph.forward)
+    return made(torch.fx.symbolic_trace(program), list(examples)), graphs
+
+
+def _nothing(*_: Any) -> Any:
+    return contextlib.nullcontext()
+
+
+def _as_attributes(patch: pytest.MonkeyPatch) -> None:
+    """What the backward needs is kept by the node itself, unknown to autograd."""
+    real_forward, real_backward = function.Compiled.forward, function.Compiled.backward
+
+    class Context:
+        def __init__(self, ctx: Any):
+            object.__setattr__(self, "ctx", ctx)
+
+        def __getattr__(self, name: str) -> Any:
+            return self.ctx.kept if name == "saved_tensors" else getattr(self.ctx, name)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            setattr(self.ctx, name, value)
+
+        def save_for_backward(self, *tensors: Any) -> None:
+            self.ctx.kept = tuple([t.detach().clone() for t in tensors])
+
+    patch.setattr(
+        function.Compiled,
+        "forward",
+        staticmethod(lambda ctx, *inputs: real_forward(Context(ctx), *inputs)),
+    )
+    patch.setattr(
+        function.Compiled,
+        "backward",
+        staticmethod(lambda ctx, *given: real_backward(Context(ctx), *given)),
+    )
+
+
+def _unrefused(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(wrapper.Wrapper, "_refuse", lambda *_: None)
+
+
+check("strides of tangents", lambda p: p.setattr(function, "_laid_out", lambda t, layout: t))(
+    test_backward.test_tangents_of_other_strides
+)
+check("second backward", _as_attributes)(test_backward.test_a_second_backward_needs_what_was_saved)
+check("written after the call", _as_attributes)(
+    test_backward.test_a_saved_tensor_that_is_written_to
+)
+check("double backward", lambda p: p.setattr(function, "_once", list))(
+    test_backward.test_second_derivatives_are_refused_where_they_are_asked_for
+)
+check("saved-tensor hooks", _as_attributes)(
+    test_backward.test_hooks_of_saved_tensors_see_what_is_saved
+)
+check("checks of values", lambda p: p.setattr(split, "stays", lambda node: False))(
+    test_backward.test_checks_of_values_stay
+)
+
+
+@check("autocast", lambda patch: patch.setattr(joint, "_cached_casts", _nothing))
+def _autocast() -> None:
+    test_backward.test_autocast(test_backward.default_partition)
+
+
+@check("forward-mode AD", _unrefused)
+def _forward_mode() -> None:
+    call, graphs = raw(lambda x: (x * x).sin(), torch.ones(4, requires_grad=True))
+    assert len(graphs) == 1
+    x = torch.randn(4)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x.clone().requires_grad_(), torch.ones(4))
+        tangent = forward_ad.unpack_dual(call(dual)).tangent
+    assert tangent is not None
+    torch.testing.assert_close(tangent, 2 * x * (x * x).cos(), rtol=0, atol=1e-6)
+
+
+@check("transformations", _unrefused)
+def _transformations() -> None:
+    call, graphs = raw(lambda x: (x * x).sin().sum(), torch.ones(4, requires_grad=True))
+    assert len(graphs) == 1
+    x = torch.randn(3, 4)
+    assert torch.equal(torch.func.vmap(call)(x), torch.func.vmap(graphs_as_they_are)(x))
+    gradients = torch.func.vmap(torch.func.grad(call))(x)
+    assert torch.equal(gradients, torch.func.vmap(torch.func.grad(graphs_as_they_are))(x))
+
+
+def graphs_as_they_are(x: Any) -> Any:
+    return (x * x).sin().sum()
+
+
+@check(
+    "hooks while tracing", lambda patch: patch.setattr(backend, "_without_saving_hooks", _nothing)
+)
+def _hooks_while_tracing() -> None:
+    call, compiler = compiled(lambda x: x.sin() * 2)
+    x = torch.randn(4, requires_grad=True)
+    packed: list[Any] = []
+
+    def pack(t: Any) -> Any:
+        packed.append(type(t))
+        return t.clone()
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t + 1):
+        y = call(x)
+    assert packed == [torch.Tensor]  # the front end's own run and these are all there are
+    (found,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(found, 2 * (x + 1).cos())
+    (found,) = torch.autograd.grad(call(x).sum(), x)
+    assert torch.equal(found, 2 * x.cos()) and len(compiler.forward) == 1
+
+
+@check("other tensors", lambda patch: patch.setattr(backend, "check", lambda *_: None))
+def _other_tensors() -> None:
+    x = torch.randn(4).to_sparse()
+    call, graphs = raw(lambda x: x * 2, x)
+    assert torch.equal(call(x).to_dense(), x.to_dense() * 2)
+    assert call.fallback == "an input is not a strided tensor" and not graphs
+
+
+@check("other memory", lambda patch: patch.setattr(observation, "_Watching", _unwatched))
+def _other_memory() -> None:
+    def reach(x: Any) -> Any:
+        return x.as_strided((4,), (1,), 0) * 2
+
+    base = torch.arange(8.0)
+    call, graphs = raw(reach, base[2:4])
+    for x in (base[2:4], torch.arange(20.0)[10:12]):
+        assert torch.equal(call(x), reach(x))
+    assert call.fallback == "as_strided reaches memory that an input is not said to have"
+
+    def exchange(x: Any, y: Any) -> Any:
+        made = x * 1
+        made.set_(y)
+        return made.add_(1)
+
+    x, y = torch.zeros(2), torch.ones(2)
+    call, graphs = raw(exchange, x, y)
+    assert torch.equal(call(x, y), torch.full((2,), 2.0)) and torch.equal(y, call(x, y) - 0)
+    assert call.fallback == "set_ gives a tensor other memory"
+
+
+def _unwatched(gm: Any, lifted: Any, inputs: Any) -> Any:
+    return observation.Runner(gm, lifted, observation.OBSERVED)
+
+
+@check("write over itself", lambda patch: patch.setattr(joint, "_moving", lambda t: []))
+def _write_over_itself() -> None:
+    def write(x: Any) -> Any:
+        return x.masked_fill_(x > 0, 3) + 1
+
+    call, graphs = raw(write, torch.ones(1).expand(4))
+    with pytest.warns(UserWarning, match="expanded"):
+        assert torch.equal(call(torch.ones(1).expand(4)), torch.full((4,), 4.0))
+    assert call.fallback == "an input that is written to overlaps itself" and not graphs
+
+
+def _only_overlaps(patch: pytest.MonkeyPatch) -> None:
+    real, found = backend.disjoint, backend.bases_of
+    patch.setattr(backend, "disjoint", lambda t, written, saves: real(t, written))
+    patch.setattr(backend, "bases_of", lambda t, written, saves: found(t, written))
+
+
+@check("views of one base", _only_overlaps)
+def _views_of_one_base() -> None:
+    def program(u: Any, v: Any) -> Any:
+        v.add_(1)
+        return u.sin()
+
+    call, graphs = raw(program, torch.ones(4, requires_grad=True) * 1, torch.ones(4) * 1)
+    leaf = torch.randn(8, requires_grad=True)
+    base = leaf * 1
+    (found,) = torch.autograd.grad(call(base[:4], base[4:]).sum(), leaf)
+    assert torch.equal(found[:4], leaf[:4].cos()) and not found[4:].any()
+    assert torch.equal(base[4:], leaf[4:] + 1) and len(graphs) == 3  # one of them a backward
+
+
+@pytest.mark.parametrize("rule", CHECKS)
+def test_rule(rule: str) -> None:
+    CHECKS[rule].run()
+
+
+@pytest.mark.parametrize("rule", CHECKS)
+def test_without_what_keeps_it(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    CHECKS[rule].without(monkeypatch)
+    with pytest.raises((AssertionError, RuntimeError, pytest.fail.Exception)):
+        CHECKS[rule].run()
+
+
+def test_results_that_are_views_in_the_graph_are_written_to() -> None:
+    """A compiler may answer with a view of memory of its own; for autograd it is none."""
+    call = refcompiler.compile(
+        lambda x: (x * 2).unsqueeze_(0), backend=aot_autograd(fw_compiler=lambda g, i: g.forward)
+    )
+    x = torch.randn(4, requires_grad=True)
+    y = call(x)
+    y.mul_(3)
+    (found,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(found, torch.full((4,), 6.0))
+    with torch.no_grad():
+        y = call(x)
+    y.mul_(x)
+    (found,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(found, 2 * x.detach())
