@@ -106,8 +106,11 @@ def _compiled(
 
 def _launching(graph: torch.fx.GraphModule, report: Report, device: Device) -> Callable[..., Any]:
     from fastpath.ir.lower import Lowering
+    from fastpath.padding import pad_products
     from fastpath.wrapper import Wrapper
 
+    if not device.is_cpu:
+        pad_products(graph)
     lowering = Lowering(graph, device.target, device.device)
     program = lowering.run()
     written: Any = Wrapper(program, lowering.constants, report, device).write()

@@ -1,0 +1,107 @@
+"""Matrix products whose rows are not aligned, padded: the vendor's fast kernels want whole vectors.
+
+cuBLAS has kernels for the tensor cores' full speed only where each row of the operands and of the
+result begins at a multiple of 16 bytes. A dimension that lies in a row and does not fill it is
+padded with zeros, and the result is cut to size, which costs copies of the operands and the result
+unless what makes or reads them takes care of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+ALIGNMENT = 16  # bytes
+WORTH = 1 << 31  # multiplications; below, the copies cost more than the slower kernel
+_aten = torch.ops.aten
+_PRODUCTS = {_aten.mm.default: 0, _aten.addmm.default: 1, _aten.bmm.default: 0}
+
+
+def pad_products(graph: torch.fx.GraphModule) -> int:
+    """Rewrite the products of ``graph`` (functional ATen) that padding helps; returns how many."""
+    count = 0
+    for node in list(graph.graph.nodes):
+        first = _PRODUCTS.get(node.target)
+        if first is not None and _pad(graph.graph, node, first):
+            count += 1
+    return count
+
+
+def _pad(graph: torch.fx.Graph, node: torch.fx.Node, first: int) -> bool:
+    a, b = node.args[first], node.args[first + 1]
+    assert isinstance(a, torch.fx.Node) and isinstance(b, torch.fx.Node)
+    left, right, out = a.meta["val"], b.meta["val"], node.meta["val"]
+    if left.dtype not in (torch.float16, torch.bfloat16) or not _static(left, right):
+        return False
+    step = ALIGNMENT // left.itemsize
+    (m, k), n = left.shape[-2:], right.shape[-1]
+    if left.shape[:-2].numel() * m * n * k < WORTH:
+        return False
+    # Of each matrix the dimension that lies in a row: its size decides where rows begin.
+    wanted = {_inner(left, "m", "k"), _inner(right, "k", "n"), "n"}
+    short = {name: -size % step for name, size in zip("mnk", (m, n, k))}
+    missing = {name: short[name] if name in wanted else 0 for name in "mnk"}
+    if not any(missing.values()):
+        return False
+    with graph.inserting_before(node):
+        made = _Maker(graph)
+        operands = [
+            made.padded(a, missing["m"], missing["k"]),
+            made.padded(b, missing["k"], missing["n"]),
+        ]
+        others = list(node.args[:first])
+        if first:  # what is added spreads over the padded result
+            others[0] = made.spread(others[0], missing["m"], missing["n"])
+        product = made.call(node.target, (*others, *operands), dict(node.kwargs))
+        cut = product
+        if missing["m"]:
+            cut = made.call(_aten.slice.Tensor, (cut, out.dim() - 2, 0, m))
+        if missing["n"]:
+            cut = made.call(_aten.slice.Tensor, (cut, out.dim() - 1, 0, n))
+        whole = {"memory_format": torch.contiguous_format}
+        result = made.call(_aten.clone.default, (cut,), whole)
+    if result.meta["val"].stride() != out.stride():
+        graph.erase_node(result)
+        return False
+    node.replace_all_uses_with(result)
+    graph.erase_node(node)
+    return True
+
+
+def _static(*tensors: torch.Tensor) -> bool:
+    return all(type(n) is int for t in tensors for n in (*t.shape, *t.stride()))
+
+
+def _inner(t: torch.Tensor, rows: str, columns: str) -> str:
+    return rows if t.stride(-2) == 1 and t.stride(-1) != 1 else columns
+
+
+class _Maker:
+    """Adds calls to a graph, with the fake results that the others of its nodes carry."""
+
+    def __init__(self, graph: torch.fx.Graph):
+        self.graph = graph
+
+    def call(
+        self, target: Any, arguments: tuple[Any, ...], keywords: dict[str, Any] | None = None
+    ) -> torch.fx.Node:
+        keywords = keywords or {}
+        node = self.graph.call_function(target, arguments, keywords)
+        values = torch.fx.node.map_arg(arguments, lambda n: n.meta["val"])
+        node.meta["val"] = target(*values, **keywords)
+        return node
+
+    def padded(self, node: torch.fx.Node, rows: int, columns: int) -> torch.fx.Node:
+        if not (rows or columns):
+            return node
+        dim = node.meta["val"].dim()
+        amounts = [0, columns, 0, rows][: 2 * dim]
+        return self.call(_aten.constant_pad_nd.default, (node, amounts, 0))
+
+    def spread(self, node: Any, rows: int, columns: int) -> torch.fx.Node:
+        """``node``, which is added to each row or column, or to all, padded where it is not."""
+        shape = node.meta["val"].shape
+        high = shape[0] if len(shape) == 2 else 1
+        wide = shape[-1] if len(shape) else 1
+        return self.padded(node, rows if high > 1 else 0, columns if wide > 1 else 0)

@@ -1,0 +1,60 @@
+"""Products with rows that are not aligned are padded, and give what they gave before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from fastpath import padding
+from fastpath.padding import pad_products
+
+HALF = torch.bfloat16
+
+
+def numbers(*shape: int) -> torch.Tensor:
+    return torch.randint(-2, 3, shape).to(HALF)  # products and sums of which are exact
+
+
+def both(function: Callable[..., Any], *inputs: torch.Tensor) -> tuple[torch.fx.GraphModule, int]:
+    graph = make_fx(function, tracing_mode="fake")(*inputs)
+    count = pad_products(graph)
+    graph.recompile()
+    expected, got = function(*inputs), graph(*inputs)
+    assert torch.equal(got, expected) and got.stride() == expected.stride()
+    return graph, count
+
+
+CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], list[tuple[int, ...]]]] = {
+    # function, shapes of the inputs, shapes of the operands that the product has then
+    "columns": (torch.mm, [(8, 16), (16, 13)], [(8, 16), (16, 16)]),
+    "inner": (torch.mm, [(8, 13), (13, 16)], [(8, 16), (16, 16)]),
+    "head": (lambda x, w: x @ w.t(), [(8, 16), (13, 16)], [(8, 16), (16, 16)]),
+    "turned": (lambda x, y: x.t() @ y, [(16, 13), (16, 8)], [(16, 16), (16, 8)]),
+    "rows alone": (torch.mm, [(13, 16), (16, 8)], []),
+    "bias": (torch.addmm, [(13,), (8, 16), (16, 13)], [(16,), (8, 16), (16, 16)]),
+    "bias of one": (torch.addmm, [(1,), (8, 16), (16, 13)], [(1,), (8, 16), (16, 16)]),
+    "bias of rows": (torch.addmm, [(8, 1), (8, 16), (16, 13)], [(8, 1), (8, 16), (16, 16)]),
+    "batches": (torch.bmm, [(3, 8, 13), (3, 13, 5)], [(3, 8, 16), (3, 16, 8)]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_padded_product_is_the_product(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(padding, "WORTH", 0)
+    function, shapes, operands = CASES[name]
+    graph, count = both(function, *(numbers(*shape) for shape in shapes))
+    assert count == bool(operands)
+    if operands:
+        products = [n for n in graph.graph.nodes if n.target in padding._PRODUCTS]
+        (product,) = products
+        assert [tuple(a.meta["val"].shape) for a in product.args] == operands
+
+
+def test_small_products_and_other_dtypes_stay() -> None:
+    assert both(torch.mm, numbers(8, 16), numbers(16, 13))[1] == 0
+    wide = [torch.randint(-2, 3, (1300, 1300)).float() for _ in range(2)]
+    assert both(torch.mm, *wide)[1] == 0
