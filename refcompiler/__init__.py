@@ -20,7 +20,9 @@ from specs.version import VERSION as __version__
 #: command line start without torch.
 _PUBLIC = {
     "compile": "refcompiler.runtime.api",
+    "get_default_backend": "refcompiler.runtime.api",
     "reset": "refcompiler.runtime.api",
+    "set_default_backend": "refcompiler.runtime.api",
     "explain": "refcompiler.runtime.explain",
     **dict.fromkeys(
         (

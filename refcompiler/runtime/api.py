@@ -20,8 +20,24 @@ from refcompiler.runtime.drive import Driver
 from refcompiler.runtime.entry import Entry, wrap
 from refcompiler.runtime.module import call_module, wrap_module
 from refcompiler.runtime.permanence import lasts
+from refcompiler.runtime.trace import NOTHING, Asked
 
-DEFAULT_BACKEND = "fastpath"
+_DEFAULT: list[str | Callable] = ["fastpath"]
+
+
+def set_default_backend(backend: str | Callable | None) -> None:
+    """What :func:`compile` uses from now on where no backend is given; None: ``"fastpath"``.
+
+    What was compiled before stays as it is. Errors: as for the backend of :func:`compile`.
+    """
+    if backend is not None:
+        lookup_backend(backend)
+    _DEFAULT[0] = "fastpath" if backend is None else backend
+
+
+def get_default_backend() -> str | Callable:
+    """The name or the callable that :func:`compile` uses where no backend is given."""
+    return _DEFAULT[0]
 
 
 class Compiler:
@@ -40,7 +56,7 @@ class Compiler:
         limit: int | None = None,
         keep_guards: Callable | None = None,
         name: str | None = None,
-        traced: bool = False,
+        traced: Asked = NOTHING,
     ):
         self.backend = backend
         self.name = name  # what the user calls it
@@ -115,10 +131,8 @@ def _compiler(
     keep_guards = left.pop("guard_filter_fn", None)
     if keep_guards is not None and not callable(keep_guards):
         raise TypeError(f"compile: guard_filter_fn takes a function, not {keep_guards!r}")
-    traced = left.pop("trace.enabled", False)
-    if not isinstance(traced, bool):
-        raise TypeError(f"compile: trace.enabled takes True or False, not {traced!r}")
-    if traced and getattr(found, TRACES, False):
+    traced = Asked.of(left)
+    if traced.enabled and getattr(found, TRACES, False):
         left["trace.enabled"] = True
     given: dict[str, Any] = {}
     if left:
@@ -161,14 +175,16 @@ def compile(
     and compiled anew. Usable as a call, as ``@compile`` and as ``@compile(...)``.
 
     ``backend``: a name (see :func:`list_backends`) or a callable
-    ``(torch.fx.GraphModule, list of example tensors) -> callable``; default ``"fastpath"``.
+    ``(torch.fx.GraphModule, list of example tensors) -> callable``; default
+    :func:`get_default_backend`.
     ``fullgraph``: a graph break is an error that names the user's line, the reason and a hint.
     ``dynamic``: True makes the sizes of tensors and the numbers that a call is given symbols from
     the start (0 and 1 stay constants), False never; None makes those symbols that differ at a
     later compilation (``config.automatic_dynamic_shapes``). Marks on tensors count in each case.
     ``mode`` and ``options``: given to the backend as keywords of these names, if they say anything;
-    ``options["guard_filter_fn"]`` and ``options["trace.enabled"]`` are the front end's: see
-    :mod:`refcompiler.guards.filters` and :mod:`refcompiler.runtime.trace`.
+    ``options["guard_filter_fn"]``, ``options["trace.enabled"]`` and
+    ``options["trace.graph_diagram"]`` are the front end's: see :mod:`refcompiler.guards.filters`
+    and :mod:`refcompiler.runtime.trace`.
     ``disable``: give back ``model`` as it is.
     ``name``: what to call it in logs, warnings and counters, instead of its qualified name.
     ``recompile_limit``: instead of ``config.recompile_limit``.
@@ -180,7 +196,7 @@ def compile(
     if dynamic is not None and not isinstance(dynamic, bool):
         raise TypeError(f"compile: dynamic takes True, False or None, not {dynamic!r}")
     _check_types(fullgraph, disable, isolate_recompiles, mode, options, name, recompile_limit)
-    chosen = DEFAULT_BACKEND if backend is None else backend
+    chosen = get_default_backend() if backend is None else backend
     again = functools.partial(
         compile,
         backend=chosen,

@@ -22,6 +22,7 @@ from refcompiler.plan.resume import Layout, describe
 from refcompiler.runtime.aliens import runs_natively
 from refcompiler.runtime.site import _LOCK, OVERTAKEN, STATE, Native, Site, run_new
 from refcompiler.runtime.stance import CURRENT
+from refcompiler.runtime.trace import NOTHING, Asked
 
 
 class Pending:
@@ -135,7 +136,7 @@ class Driver:
         callee: Callable[[FunctionType], Callable] | None = None,
         watch: Callable[[Plan], None] | None = None,
         dynamic: bool | None = None,
-        traced: bool = False,
+        traced: Asked = NOTHING,
         limit: int | None = None,
         keep_guards: Callable | None = None,
     ):

@@ -43,7 +43,7 @@ from refcompiler.runtime.profile import history_of
 from refcompiler.runtime.runs import Checked
 from refcompiler.runtime.stance import CURRENT, Setting
 from refcompiler.runtime.stance import LOCK as _LOCK
-from refcompiler.runtime.trace import guard_text, timed, tracing
+from refcompiler.runtime.trace import NOTHING, guard_text, timed, tracing
 from specs.guards import GUARDS
 
 log = logging.getLogger("refcompiler")
@@ -121,7 +121,7 @@ class Site:
         self.learned: WeakSet[FunctionType | CodeType] = WeakSet()
         self.limit: int | None = None
         self.keep_guards: Callable | None = None
-        self.traced = False  # by an option
+        self.traced = NOTHING  # by an option
         self.missed: Counter[tuple[str, str]] = Counter()  # kind and source of guards that failed
         self.given: Sequence[Any] = ()  # what the capture that is going on was called with
         self.called = False  # by a call that was not to compile

@@ -2,7 +2,8 @@
 
 ``REFCOMPILER_TRACE=folder`` in the environment, ``config.trace = "folder"``, or
 ``options={"trace.enabled": True}`` for one call of ``compile`` (then :data:`DEFAULT`, unless one of
-the others names a folder). Each process writes below a folder of its own::
+the others names a folder); ``"trace.graph_diagram": True`` does that too, and adds a picture of
+each graph. Each process writes below a folder of its own::
 
     folder/run-<pid>/index.txt              a line per compilation
     folder/run-<pid>/0001-<function>/
@@ -12,6 +13,7 @@ the others names a folder). Each process writes below a folder of its own::
         plan.py                             checks, call of the graph, side effects, as they run
         break.txt                           why the graph ends where it does, and a hint
         timings.json                        seconds of capture, backend and plan
+        graph.svg                           a picture of the graph: ``trace.graph_diagram``
         error.txt                           what ended the compilation, if anything did
 
 Whatever is compiled meanwhile may add files: see :func:`current`.
@@ -30,10 +32,11 @@ import warnings
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from refcompiler.guards.kinds import KINDS, Guard
 from refcompiler.runtime.config import config
+from refcompiler.runtime.diagram import svg
 
 if TYPE_CHECKING:
     from refcompiler.plan.build import Plan
@@ -55,6 +58,27 @@ def current() -> Trace | None:
     return _CURRENT.trace
 
 
+class Asked(NamedTuple):
+    """What the options of a call of ``compile`` ask for."""
+
+    enabled: bool = False
+    diagram: bool = False
+
+    @classmethod
+    def of(cls, options: dict[str, Any]) -> Asked:
+        """Takes what is said of traces out of ``options``."""
+        found = []
+        for name in ("trace.enabled", "trace.graph_diagram"):
+            value = options.pop(name, False)
+            if not isinstance(value, bool):
+                raise TypeError(f"compile: {name} takes True or False, not {value!r}")
+            found.append(value)
+        return cls(any(found), found[1])
+
+
+NOTHING = Asked()
+
+
 def wanted_folder(asked: bool) -> str:
     """Where to write, or nothing. ``asked``: by an option of ``compile``."""
     chosen = config.trace or os.environ.get("REFCOMPILER_TRACE", "")
@@ -64,13 +88,14 @@ def wanted_folder(asked: bool) -> str:
 class Trace:
     """The folder of one compilation. What cannot be written is reported once, and left out."""
 
-    def __init__(self, run: Path, number: int, title: str, why: str):
+    def __init__(self, run: Path, number: int, title: str, why: str, diagram: bool):
         name = re.sub(r"\W+", "-", title).strip("-")[:60]
         self.run = run
         self.path = run / f"{number:04}-{name}"
         self.number = number
         self.title = title
         self.why = why
+        self.diagram = diagram
         self.seconds: dict[str, float] = {}
         self.began = time.perf_counter()
         with _reported(self.run):
@@ -116,6 +141,8 @@ class Trace:
     def _write_plan(self, plan: Plan) -> None:
         if plan.graph is not None:
             self.write("graph.py", plan.graph.print_readable(print_output=False))
+            if self.diagram:
+                self.write("graph.svg", svg(plan.graph.graph))
         self.write("guards.txt", "\n".join(map(guard_text, plan.guards)))
         self.write("plan.py", plan.source)
         if plan.reason is not None:
@@ -177,17 +204,17 @@ def _new_run(folder: Path) -> Path | None:
     return None
 
 
-def begin(title: str, why: str, asked: bool) -> Trace | None:
+def begin(title: str, why: str, asked: Asked) -> Trace | None:
     """The trace of a compilation that begins now, if somebody wants one."""
-    folder = wanted_folder(asked)
+    folder = wanted_folder(asked.enabled)
     if not folder:
         return None
     run, number = _RUNS.next(folder)
-    return None if run is None else Trace(run, number, title, why)
+    return None if run is None else Trace(run, number, title, why, asked.diagram)
 
 
 @contextlib.contextmanager
-def tracing(title: str, why: str, asked: bool) -> Iterator[list[Any]]:
+def tracing(title: str, why: str, asked: Asked) -> Iterator[list[Any]]:
     """Trace what is compiled inside; the plan that came of it is put into the list."""
     made: list[Any] = []
     trace = begin(title, why, asked)

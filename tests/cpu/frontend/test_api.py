@@ -415,3 +415,28 @@ def test_indices_of_all_forms_and_inputs_of_any_name_are_captured():
     compiled = refcompiler.compile(take, backend="eager", fullgraph=True)
     assert torch.equal(compiled(a, b), take(a, b))
     counts(graphs=1, breaks=0)
+
+
+def test_the_default_backend():
+    used = []
+
+    def backend(graph, inputs):
+        used.append(graph)
+        return graph.forward
+
+    assert refcompiler.get_default_backend() == "fastpath"
+    try:
+        refcompiler.set_default_backend(backend)
+        assert refcompiler.get_default_backend() is backend
+        before = refcompiler.compile(lambda x: x + 1)
+        refcompiler.set_default_backend("eager")
+        assert refcompiler.get_default_backend() == "eager"
+        with pytest.raises(refcompiler.errors.UnsupportedError, match="did you mean 'eager'"):
+            refcompiler.set_default_backend("eagre")
+        assert refcompiler.get_default_backend() == "eager"
+        refcompiler.compile(lambda x: x * 2)(torch.ones(2))
+        assert not used
+        assert before(torch.ones(2)).tolist() == [2, 2] and len(used) == 1
+    finally:
+        refcompiler.set_default_backend(None)
+    assert refcompiler.get_default_backend() == "fastpath"

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import warnings
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -100,8 +101,9 @@ def test_an_option_traces_what_one_compile_call_makes(tmp_path, monkeypatch):
     run(options={"trace.enabled": False})
     (found,) = runs(tmp_path / trace.DEFAULT)
     assert len((found / "index.txt").read_text().splitlines()) == 3
-    with pytest.raises(TypeError, match="trace.enabled takes True or False, not 1"):
-        refcompiler.compile(broken, options={"trace.enabled": 1})
+    for name in ("trace.enabled", "trace.graph_diagram"):
+        with pytest.raises(TypeError, match=f"{name} takes True or False, not 1"):
+            refcompiler.compile(broken, options={name: 1})
 
 
 def test_a_backend_with_a_trace_of_its_own_is_told_too(tmp_path, monkeypatch):
@@ -154,3 +156,25 @@ def test_a_folder_that_cannot_be_written_costs_a_warning(tmp_path):
     (warning,) = caught
     assert str(warning.message) == f"the trace folder {blocked} cannot be written: Not a directory"
     assert refcompiler.counters()["captures"] > 0 and blocked.read_text() == ""
+
+
+def test_a_picture_of_each_graph(tmp_path):
+    graphs = []
+
+    def watched(graph, inputs):
+        graphs.append(graph.graph)
+        return graph.forward
+
+    with config.patch(trace=str(tmp_path)):
+        run(how=watched, options={"trace.graph_diagram": True})
+        run()
+    drawn = sorted(tmp_path.glob("*/*/graph.svg"))
+    assert [path.parent.name[:4] for path in drawn] == ["0001", "0002", "0003"]
+    for path, graph in zip(drawn, graphs, strict=True):
+        root = ElementTree.fromstring(path.read_text())
+        boxes = [group[0].text for group in root.iter("{http://www.w3.org/2000/svg}g")]
+        lines = list(root.iter("{http://www.w3.org/2000/svg}path"))
+        assert len(boxes) == len(graph.nodes) >= 3
+        assert len(lines) == sum(len(node.all_input_nodes) for node in graph.nodes) >= 2
+        for node in graph.nodes:
+            assert any(f"%{node.name} " in box or node.op == "output" for box in boxes)
