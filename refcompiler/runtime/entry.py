@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dis
 import functools
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FunctionType
@@ -62,10 +63,13 @@ class Entry(Site):
             known = id(owner)
             self.serves[known] = weakref.ref(owner, lambda dead: self.left(known, dead))
 
-    def left(self, known: int, dead: weakref.ref) -> None:
+    def left(
+        self, known: int, dead: weakref.ref, ending: Callable[[], bool] = sys.is_finalizing
+    ) -> None:
+        """``ending`` is an argument since the globals are gone when Python ends."""
         if self.serves.get(known) is dead:
             del self.serves[known]
-            if not self.serves:
+            if not self.serves and not ending():
                 self.release()
 
     def release(self) -> None:
