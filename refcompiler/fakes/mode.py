@@ -16,7 +16,7 @@ from torch._higher_order_ops.utils import registered_hop_fake_fns
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from refcompiler.fakes.overlap import refuse_overlap, writes
+from refcompiler.fakes.overlap import refuse_cast, refuse_overlap, writes
 from refcompiler.fakes.results import ask, blank, keep, recall
 from refcompiler.fakes.rules import by_rule
 from refcompiler.fakes.symbolic import by_symbolic_rule
@@ -142,6 +142,7 @@ class EagerFakeMode(FakeTensorMode):
             _check_view(*args)
         if writes(func):
             refuse_overlap(func, args, kwargs or {})
+            refuse_cast(func, args)
         result = super().__torch_dispatch__(func, types, args, kwargs)
         name = _name(func)
         if name in _BATCH_NORMS and isinstance(result, tuple):

@@ -1,5 +1,7 @@
 """Writes that eager refuses because the written memory overlaps what is read, or itself.
 
+So are those whose result is of a greater kind than what is written to.
+
 Fake tensors have no memory, so that torch's own checks let everything pass on them, and which
 operators check is written down nowhere but in their kernels. What might be refused is rare, and is
 asked of the kernel itself, on real memory that is laid out in the same way.
@@ -31,6 +33,25 @@ def refuse_overlap(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         if is_written and _suspect(t, tensors[:place] + tensors[place + 1 :]):
             _ask(func, args, kwargs, tensors)
             return
+
+
+#: Arithmetic in place whose stand-ins in torch let a result be of a lesser kind than its operands.
+_UNCHECKED = frozenset(
+    {torch.ops.aten.mul_.Tensor, torch.ops.aten.addcmul_.default, torch.ops.aten.addcdiv_.default}
+)
+
+
+def refuse_cast(func: Any, args: Sequence[Any]) -> None:
+    """Raise eager's ``RuntimeError`` if the written tensor cannot hold a result of that kind."""
+    if func not in _UNCHECKED:
+        return
+    result = args[0]
+    for other in args[1:]:
+        found = torch.result_type(result, other)
+        if not torch.can_cast(found, result.dtype):
+            raise RuntimeError(
+                f"result type {found} can't be cast to the desired output type {result.dtype}"
+            )
 
 
 @functools.cache

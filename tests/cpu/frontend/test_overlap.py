@@ -130,3 +130,23 @@ def test_compiled_as_in_eager(function, backend):
         if function is not out_is_an_operand:  # eager warns, resizes, and then refuses
             torch.testing.assert_close(x, wanted, rtol=1e-6, atol=0)
         assert torch.equal(after, state)
+
+
+CASTS = [
+    (lambda i, f: i.mul_(f), True), (lambda i, f: i.mul_(2.5), True), (lambda i, f: f.mul_(1j), True),
+    (lambda i, f: i.addcmul_(f, f), True), (lambda i, f: i.addcdiv_(f, f), True),
+    (lambda i, f: f.mul_(i), False), (lambda i, f: i.mul_(2), False),
+    (lambda i, f: f.addcmul_(i, i), False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("write", "refused"), CASTS)
+def test_fakes_refuse_results_of_a_greater_kind(write, refused):
+    for mode in (torch.no_grad(), EagerFakeMode()):
+        with mode:
+            tensors = torch.ones(3, dtype=torch.int64), torch.ones(3)
+            if not refused:
+                write(*tensors)
+                continue
+            with pytest.raises(RuntimeError, match="can't be cast"):
+                write(*tensors)
