@@ -133,7 +133,8 @@ def test_compiled_as_in_eager(function, backend):
 
 
 CASTS = [
-    (lambda i, f: i.mul_(f), True), (lambda i, f: i.mul_(2.5), True), (lambda i, f: f.mul_(1j), True),
+    (lambda i, f: i.mul_(f), True), (lambda i, f: i.mul_(2.5), True),
+    (lambda i, f: f.mul_(1j), True),
     (lambda i, f: i.addcmul_(f, f), True), (lambda i, f: i.addcdiv_(f, f), True),
     (lambda i, f: f.mul_(i), False), (lambda i, f: i.mul_(2), False),
     (lambda i, f: f.addcmul_(i, i), False),
