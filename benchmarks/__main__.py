@@ -18,6 +18,7 @@ SECTIONS = (
     "kernels",
     "kernels_serial",
     "compile_time",
+    "aot",
 )
 ELSEWHERE = ("gpu",)  # of machines with a CUDA device: measured when named
 

@@ -34,6 +34,7 @@ class Row:
     against: str  # what `theirs` is
     goal: float | None = None  # the ratio to stay below; None: for information
     note: str = ""
+    unit: str = "s"  # or "B", bytes instead of seconds
 
 
 def compare(
@@ -160,6 +161,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / 1e-9:#.3g}".rstrip(".") + " ns"
 
 
+def amount(value: float, unit: str) -> str:
+    """Seconds as :func:`duration`; bytes in KB, of 1000."""
+    return duration(value) if unit == "s" else f"{value / 1000:,.1f} KB"
+
+
 def table(rows: Iterable[Row]) -> str:
     """The rows as a markdown table, with a column of notes where there are any."""
     rows = list(rows)
@@ -175,7 +181,8 @@ def table(rows: Iterable[Row]) -> str:
         else:
             goal = f"{row.goal:.2f}: {'met' if row.ratio <= row.goal else '**missed**'}"
         lines.append(
-            f"| {row.name} | {duration(row.ours)} | {duration(row.theirs)} | {row.against} "
+            f"| {row.name} | {amount(row.ours, row.unit)} | {amount(row.theirs, row.unit)} "
+            f"| {row.against} "
             f"| {row.ratio:.2f} ({row.low:.2f}-{row.high:.2f}) | {goal} | {row.rounds} |"
             + f" {row.note} |"
             * noted
