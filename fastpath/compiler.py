@@ -73,8 +73,8 @@ class _Kernels:
     def forward(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         if self.launches:  # for inputs that overlap
             self.report.overlapping.append(Report())
-            return _compiled(graph, inputs, self.report.overlapping[-1])
-        call = _compiled(graph, inputs, self.report)
+            return _compiled(graph, self.report.overlapping[-1])
+        call = _compiled(graph, self.report)
         self.launches = getattr(call, "source", graph.code)
         self.sources += getattr(call, "kernel_sources", ())
         return call
@@ -83,19 +83,22 @@ class _Kernels:
         report = Report()
         self.report.backwards.append(report)
         try:
-            return _compiled(graph, inputs, report)
+            return _compiled(graph, report, boxed=True)  # saved tensors are freed early
         except Unsupported as error:  # too late to run the program as it is
             return _as_it_is(graph, report, str(error))
 
 
 def _compiled(
-    graph: torch.fx.GraphModule, inputs: Sequence[Any], report: Report
+    graph: torch.fx.GraphModule, report: Report, boxed: bool = False
 ) -> Callable[..., Any]:
-    """The callable of one functional ATen graph, which takes and returns what the graph does."""
+    """The callable of one functional ATen graph, which takes and returns what the graph does.
+
+    ``boxed``: it takes its inputs in a list, which it empties.
+    """
     report.nodes = sum(n.op == "call_function" for n in graph.graph.nodes)
     device = device_of(graph)
     try:
-        return _launching(graph, report, device)
+        return _launching(graph, report, device, boxed)
     except Unsupported:
         raise
     except Exception as error:  # the program is right and ours is not: say so, but go on
@@ -104,7 +107,9 @@ def _compiled(
         return _as_it_is(graph, report, reason)
 
 
-def _launching(graph: torch.fx.GraphModule, report: Report, device: Device) -> Callable[..., Any]:
+def _launching(
+    graph: torch.fx.GraphModule, report: Report, device: Device, boxed: bool
+) -> Callable[..., Any]:
     from fastpath.ir.lower import Lowering
     from fastpath.padding import pad_products
     from fastpath.wrapper import Wrapper
@@ -113,7 +118,7 @@ def _launching(graph: torch.fx.GraphModule, report: Report, device: Device) -> C
         pad_products(graph)
     lowering = Lowering(graph, device.target, device.device)
     program = lowering.run()
-    written: Any = Wrapper(program, lowering.constants, report, device).write()
+    written: Any = Wrapper(program, lowering.constants, report, device, boxed).write()
     if wanted(_GRAPHS):
         _GRAPHS.info("ATen graph:\n%s", graph.print_readable(print_output=False))
     if wanted(_CODE):

@@ -55,9 +55,13 @@ class Device:
 def device_of(graph: torch.fx.GraphModule) -> Device:
     """The one device beside the CPU that the graph computes on, or the CPU.
 
-    Raises :class:`Unsupported` for a device without kernels, and for two of them in one graph.
+    Raises :class:`Unsupported` for a device without kernels, for two of them in one graph, and for
+    sizes that are no numbers yet.
     """
-    found = {t.device for node in graph.graph.nodes for t in _tensors(node.meta.get("val"))}
+    tensors = [t for node in graph.graph.nodes for t in _tensors(node.meta.get("val"))]
+    if any(isinstance(n, torch.SymInt) for t in tensors for n in t.shape):
+        raise Unsupported("sizes that depend on data")
+    found = {t.device for t in tensors}
     others = {device for device in found if device.type not in ("cpu", "meta")}
     for device in others:
         if device.type != "cuda":

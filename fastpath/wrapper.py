@@ -15,7 +15,17 @@ import torch
 
 from fastpath.bindings import function_of, method_of
 from fastpath.device import Device
-from fastpath.ir.program import Call, Computed, Input, Node, Program, Tensor, named, tensors_in
+from fastpath.ir.program import (
+    Call,
+    Computed,
+    Input,
+    Node,
+    Program,
+    Result,
+    Tensor,
+    named,
+    tensors_in,
+)
 from fastpath.ir.types import DTYPE
 from fastpath.report import Report
 from fastpath.schedule.cluster import Cluster, Fusion
@@ -33,7 +43,10 @@ def realigned(t: torch.Tensor) -> torch.Tensor:
 
 
 class Wrapper:
-    """Writes ``call(*inputs)`` and ``call.source``, for kernels that run on ``device``."""
+    """Writes ``call(*inputs)`` and ``call.source``, for kernels that run on ``device``.
+
+    ``boxed``: it is ``call(inputs)`` and empties the list.
+    """
 
     def __init__(
         self,
@@ -41,6 +54,7 @@ class Wrapper:
         constants: Sequence[torch.Tensor],
         report: Report,
         device: Device,
+        boxed: bool = False,
     ):
         self.program, self.report, self.device = program, report, device
         self.names: dict[str, Any] = {"torch": torch, "empty": torch.empty_strided}
@@ -48,11 +62,13 @@ class Wrapper:
         self.lines: list[str] = []
         self.kernels: list[str] = []  # sources
         self._variable: dict[Node, str] = {}
+        self._plain: dict[Node, str] = {}
         self._views: dict[int, tuple[Tensor, str]] = {}
         self._addresses: dict[str, str] = {}
         self._count = 0
         self.parameters: list[str] = []
-        given = len(program.inputs) - len(constants)
+        self.boxed = boxed
+        given = self.given = len(program.inputs) - len(constants)
         for node in program.inputs:
             self._variable[node] = node.name
             if node.place < given:
@@ -101,12 +117,16 @@ class Wrapper:
         returned = {t.node for t in tensors_in(self.program.outputs)}
         found: dict[int, list[Node]] = {}
         for node, place in last.items():
-            if isinstance(node, Input) or node in returned:
+            if node in returned or (isinstance(node, Input) and not self._owned(node)):
                 continue
             if isinstance(node, Computed) and node not in stored:
                 continue
             found.setdefault(place, []).append(node)
         return found
+
+    def _owned(self, node: Input) -> bool:
+        """Whether nobody else need hold the input: the list that it came in is emptied."""
+        return self.boxed and node.place < self.given
 
     def _release(self, nodes: Sequence[Node]) -> None:
         dead: list[str] = []
@@ -177,7 +197,7 @@ class Wrapper:
         self.report.kernels += 1
         for node in own:
             self._allocate(node)
-        by_name = {n.name: self._variable[n] for n in (*cluster.needs, *own) if n in self._variable}
+        by_name = {n.name: self._memory(n) for n in (*cluster.needs, *own) if n in self._variable}
         pointers = [self._address(by_name[b.name]) for b in kernel.buffers]
         for node in own:
             if node.name in kernel.streamed:
@@ -185,6 +205,17 @@ class Wrapper:
         self.names[f"k{number}"] = run
         made = ", ".join(n.name for n in cluster.members)
         self.lines.append(f"k{number}({', '.join(pointers)})  # {made}")
+
+    def _memory(self, node: Node) -> str:
+        """The variable whose memory is the node's values."""
+        name = self._variable[node]
+        if not (isinstance(node, Result) and node.bits):
+            return name
+        if node not in self._plain:
+            self._plain[node] = f"{name}_plain"
+            self.lines.append(f"{name}_plain = {name}.clone(memory_format=contiguous)")
+            self.names["contiguous"] = torch.contiguous_format
+        return self._plain[node]
 
     def _align(self, name: str) -> None:
         """Whole vectors go past the caches only to aligned addresses, as all of torch's are."""
@@ -208,6 +239,7 @@ class Wrapper:
         for place, result in zip(call.places, call.outputs):
             self._variable[result] = f"{name}_{place}"
             self.lines.append(f"{name}_{place} = {name}[{place}]")
+        self.lines.append(f"del {name}")
 
     def _operator(self, target: Any, arguments: Any, keywords: Any) -> str:
         name = named(target).replace(".", "_").replace("::", "_")
@@ -263,13 +295,17 @@ class Wrapper:
     # -- text ------------------------------------------------------------------------------------
 
     def _compile(self) -> Callable[..., Any]:
-        body = "".join(f"    {line}\n" for line in self.lines)
-        text = f"def call({', '.join(self.parameters)}):\n{body}"
+        lines, parameters = self.lines, ", ".join(self.parameters)
+        if self.boxed:
+            taken = [f"{parameters}, = inputs"] if parameters else []
+            lines, parameters = [*taken, "inputs.clear()", *lines], "inputs"
+        body = "".join(f"    {line}\n" for line in lines)
+        text = f"def call({parameters}):\n{body}"
         title = f"<fastpath {next(_NUMBERS)}>"
         linecache.cache[title] = (len(text), None, text.splitlines(True), title)
         scope = dict(self.names)
         exec(compile(text, title, "exec"), scope)
         call: Any = self.device.entered(scope["call"])
-        call.source = text
+        call.source, call._boxed_call = text, self.boxed
         call.kernel_sources = self.kernels
         return call

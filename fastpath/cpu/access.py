@@ -79,18 +79,50 @@ def load(dtype: str, scope: int) -> Any:
         def generate(context, builder, signature, args):
             got = builder.load(_address(builder, args[0], args[1], memory))
             declare_scope(builder.module, got, scope)
-            if dtype == "bool":
-                return builder.icmp_unsigned("!=", got, _I8(0))
-            if dtype == "bfloat16":
-                wide = builder.shl(builder.zext(got, _I32), _I32(16))
-                return builder.bitcast(wide, ir.FloatType())
-            if dtype == "float16":
-                return builder.fpext(got, ir.FloatType())
-            return got
+            return _widened(builder, got, dtype)
 
         return value(types.int64, types.int64), generate
 
     return load_element
+
+
+@functools.cache
+def load_guarded(dtype: str, scope: int) -> Any:
+    """``load_guarded(address, index, condition)``: the element, or 0 without touching memory."""
+    memory, value = _MEMORY[dtype], _NUMBA[dtype]
+
+    @intrinsic
+    def load_if(typing_context, address, index, condition):
+        def generate(context, builder, signature, args):
+            before = builder.block
+            inside = builder.append_basic_block("inside")
+            after = builder.append_basic_block("after")
+            builder.cbranch(args[2], inside, after)
+            builder.position_at_end(inside)
+            got = builder.load(_address(builder, args[0], args[1], memory))
+            declare_scope(builder.module, got, scope)
+            builder.branch(after)
+            builder.position_at_end(after)
+            chosen = builder.phi(memory)
+            chosen.add_incoming(got, inside)
+            chosen.add_incoming(ir.Constant(memory, None), before)
+            return _widened(builder, chosen, dtype)
+
+        return value(types.int64, types.int64, types.boolean), generate
+
+    return load_if
+
+
+def _widened(builder: Any, got: Any, dtype: str) -> Any:
+    """The register value of what memory holds."""
+    if dtype == "bool":
+        return builder.icmp_unsigned("!=", got, _I8(0))
+    if dtype == "bfloat16":
+        wide = builder.shl(builder.zext(got, _I32), _I32(16))
+        return builder.bitcast(wide, ir.FloatType())
+    if dtype == "float16":
+        return builder.fpext(got, ir.FloatType())
+    return got
 
 
 @functools.cache

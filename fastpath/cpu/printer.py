@@ -395,6 +395,9 @@ class Printer:
         if known is None:
             if e.op in ("load", "scratch"):
                 known = bool(e.args[1].axes() & inside)
+            elif e.op == "guarded":
+                moves = bool(e.args[1].axes() & inside)
+                known = moves or self._varies(e.args[2], inside, memo)
             elif e.op == "index":
                 known = bool(e.args[0].axes() & inside)
             elif e.op == "reduced":

@@ -48,7 +48,8 @@ class Scope:
         text = self._new(e)
         if self.rename:
             old, new = self.rename
-            text = _renamed(text, old, new) if e.op in ("load", "scratch", "index") else text
+            places = ("load", "guarded", "scratch", "index")
+            text = _renamed(text, old, new) if e.op in places else text
         named = self.name_all and not text.isidentifier()
         if named or self.uses.get(e, 0) > 1 or len(text) > 300:
             name = printer.fresh()
@@ -63,6 +64,10 @@ class Scope:
             name, index = e.args
             load = printer.memory("load", name)
             return f"{load}(p{printer.scope[name]}, {printer.index(index)})"
+        if e.op == "guarded":
+            name, index, guard = e.args
+            load = printer.memory("load_guarded", name)
+            return f"{load}(p{printer.scope[name]}, {printer.index(index)}, {self.text(guard)})"
         if e.op == "index":
             return f"int64({printer.index(e.args[0])})"
         if e.op == "reduced":

@@ -242,7 +242,7 @@ class Printer:
             shape = f"[{plan.x_block}, {plan.r_block}]"
             dtype = TRITON_TYPE[s.value.dtype]
             self.line(f"{running[s.reduction]} = tl.full({shape}, {start}, tl.{dtype})")
-        if any(e.args[0] in self._written() for e in stage.loads()):
+        if any(e.args[0] in self._written() for e in (*stage.loads(), *stage.guarded())):
             self.line("tl.debug_barrier()")  # other threads of the program stored it
         outside = dict(self.known)
         self.line(f"for r_first in range(0, {plan.r_points}, {plan.r_block}):")
@@ -318,6 +318,8 @@ class Printer:
         if found is None:
             if e.op == "load":
                 found = self._kinds(e.args[1])
+            elif e.op == "guarded":
+                found = self._kinds(e.args[1]) | self.varying(e.args[2])
             elif e.op == "index":
                 found = self._kinds(e.args[0])
             elif e.op == "reduced":
@@ -351,6 +353,8 @@ class Printer:
     def _new(self, e: Expr) -> str:
         if e.op == "load":
             return self._load(e.args[0], e.args[1])
+        if e.op == "guarded":
+            return self._load_guarded(e)
         if e.op == "tile":
             turned = self._turned(e)
             return self._load(turned.buffer, turned.index)
@@ -373,6 +377,17 @@ class Printer:
             return held
         text = f"tl.load({self._pointer(buffer, index)}{self._mask(self._kinds(index))})"
         dtype = self.dtype[buffer]
+        return f"{text}.to(tl.float32)" if dtype in REDUCED else text
+
+    def _load_guarded(self, e: Expr) -> str:
+        buffer, index, guard = e.args
+        condition, pointer = self.text(guard), self._pointer(buffer, index)
+        if not self.varying(guard) <= self._kinds(index):  # an address for each condition
+            pointer += f" + ({condition}).to(tl.int32) * 0"
+        mask = self._mask(self.varying(e)).removeprefix(", ")
+        both = f"{condition} & {mask}" if mask else condition
+        dtype = self.dtype[buffer]
+        text = f"tl.load({pointer}, {both}, other=0)"
         return f"{text}.to(tl.float32)" if dtype in REDUCED else text
 
     def _hoist(self, values: Iterable[Expr]) -> None:
@@ -407,7 +422,7 @@ class Printer:
     def _indices(self) -> Iterable[Index]:
         for stage in self.kernel.stages:
             yield from (s.index for s in stage.statements if isinstance(s, Store))
-            yield from (e.args[1] for e in stage.loads())
+            yield from (e.args[1] for e in (*stage.loads(), *stage.guarded()))
         yield from (t.index for t in self.kernel.transposed)
 
 

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 class Expr:
     """One scalar value.
 
-    ``op`` is ``read`` (``args = (node, index)``), ``const`` (``(value,)``), ``index``
-    (``(Index,)``, int64), ``cast`` (``(expr,)``), or the name of a row of
-    :data:`specs.scalars.SCALARS` over expressions. ``dtype`` is the value's, by torch's name.
+    ``op`` is ``read`` (``args = (node, index)``, or ``(node, index, guard)``: nothing is read, and
+    the value is 0, where the guard is false), ``const`` (``(value,)``), ``index`` (``(Index,)``,
+    int64), ``cast`` (``(expr,)``), or the name of a row of :data:`specs.scalars.SCALARS` over
+    expressions. ``dtype`` is the value's, by torch's name.
     """
 
     __slots__ = ("op", "args", "dtype", "_hash", "__weakref__")
@@ -41,12 +42,15 @@ class Expr:
         return self.args == other.args
 
     def operands(self) -> tuple[Expr, ...]:
-        return () if self.op in ("read", "const", "index") else self.args
+        if self.op == "read":
+            return self.args[2:]
+        return () if self.op in ("const", "index") else self.args
 
     def __repr__(self) -> str:
         if self.op == "read":
-            node, index = self.args
-            return f"{node.name}[{', '.join(map(repr, index))}]"
+            node, index, *guard = self.args
+            inside = f" if {guard[0]!r}" if guard else ""
+            return f"{node.name}[{', '.join(map(repr, index))}{inside}]"
         return f"{self.op}({', '.join(map(repr, self.args))}):{self.dtype}"
 
 
@@ -78,3 +82,24 @@ def read(node: Node, index: tuple[Index, ...]) -> Expr:
 
 def position(index: Index) -> Expr:
     return Expr("index", (index,), "int64")
+
+
+def guarded(value: Expr, guard: Expr) -> Expr:
+    """``value``, where it reads nothing unless ``guard`` (of positions alone) is true."""
+    memo: dict[Expr, Expr] = {}
+
+    def visit(e: Expr) -> Expr:
+        known = memo.get(e)
+        if known is None:
+            if e.op == "read":
+                node, index, *before = e.args
+                both = Expr("logical_and", (before[0], guard), "bool") if before else guard
+                known = Expr("read", (node, index, both), e.dtype)
+            elif e.operands():
+                known = Expr(e.op, tuple(visit(a) for a in e.args), e.dtype)
+            else:
+                known = e
+            memo[e] = known
+        return known
+
+    return visit(value)

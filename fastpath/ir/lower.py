@@ -38,7 +38,7 @@ from fastpath.ir.types import computable, name_of
 from fastpath.target import CPU, Target
 from refcompiler.aot.draws import draws
 from refcompiler.aot.effects import checks
-from refcompiler.aot.inputs import Unsupported
+from refcompiler.aot.inputs import Unsupported, has_bits
 from specs.operators import OPERATORS
 from specs.strides import viewable
 
@@ -240,14 +240,14 @@ class Lowering:
             if not isinstance(t, torch.Tensor):
                 results.append(None)
                 continue
-            result = Result(
-                self.fresh(node.name), call, tuple(t.shape), name_of(t.dtype), t.stride()
-            )
+            shape, strides, bits = tuple(t.shape), t.stride(), has_bits(t)
+            laid_out = contiguous_strides(shape) if bits else strides
+            result = Result(self.fresh(node.name), call, shape, name_of(t.dtype), laid_out, bits)
             call.outputs.append(result)
             if t.device != self.device:
                 self.elsewhere.add(result)
             call.places.append(place)
-            results.append(whole(result))
+            results.append(Tensor(result, shape, strides))
         return results[0] if call.single else tuple(results)
 
 
@@ -294,6 +294,14 @@ def bind(target: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> dic
 # functional form introduces.
 _RULE_OF: dict[str, str] = {
     "aten._reshape_alias.default": "view:view",
+    "aten._efficientzerotensor.default": "factory:0",  # eager's has no memory to read
+    "aten.copy.default": "copy:copy",
+    "aten.lift_fresh_copy.default": "copy:copy",
+    "aten.slice_backward.default": "copy:slice_backward",
+    "aten.select_backward.default": "copy:select_backward",
+    "aten.diagonal_backward.default": "copy:diagonal_backward",
+    "aten.slice_scatter.default": "copy:slice_scatter",
+    "aten.select_scatter.default": "copy:select_scatter",
     "aten.new_ones.default": "factory:1",
     "aten.new_zeros.default": "factory:0",
     "aten.new_full.default": "factory:fill_value",

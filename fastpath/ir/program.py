@@ -40,11 +40,22 @@ class Input(Node):
 
 
 class Result(Node):
-    """One output of an ATen call."""
+    """One output of an ATen call.
 
-    def __init__(self, name: str, call: Call, shape: Sequence[int], dtype: str, strides: Any):
+    ``bits``: it is a conjugate or negative, which kernels read from a contiguous copy.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        call: Call,
+        shape: Sequence[int],
+        dtype: str,
+        strides: Any,
+        bits: bool = False,
+    ):
         super().__init__(name, shape, dtype, strides)
-        self.call = call
+        self.call, self.bits = call, bits
 
 
 class Computed(Node):

@@ -269,7 +269,7 @@ class Fusion:
         def check(value: Expr, index: dict[Axis, Index]) -> None:
             nonlocal ok
             for e in own_cost(value)[1]:
-                node, position = e.args
+                node, position = e.args[:2]
                 if node in cluster.place and node is not step:
                     there = tuple(i.substitute(index) for i in position)
                     if not _same(node, there, cluster.place[node]):

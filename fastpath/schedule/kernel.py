@@ -8,6 +8,8 @@ block.
 Scalar expressions use, besides the scalar rows, ``const``, ``index`` and ``cast``:
 
 - ``load``: ``(buffer name, Index)``, an element of memory;
+- ``guarded``: ``(buffer name, Index, condition)``, the same, or 0 where the condition is false, and
+  then the memory is not touched;
 - ``reduced``: ``(reduction name,)``, the finished value of an earlier stage's accumulator
   (one per lane where there is a lane axis);
 - ``scratch``: ``(scratch name, Index)``, an element of the unit's own scratch row;
@@ -57,7 +59,14 @@ class Stage:
     statements: list[Statement]
 
     def loads(self) -> list[Expr]:
-        """The distinct elements of memory that it reads."""
+        """The distinct elements of memory that it reads without a condition."""
+        return self._reads("load")
+
+    def guarded(self) -> list[Expr]:
+        """Those that it reads on a condition."""
+        return self._reads("guarded")
+
+    def _reads(self, op: str) -> list[Expr]:
         found: dict[Expr, None] = {}
         seen: set[Expr] = set()
         stack = [s.value for s in self.statements]
@@ -65,13 +74,15 @@ class Stage:
             e = stack.pop()
             if e not in seen:
                 seen.add(e)
-                if e.op == "load":
+                if e.op == op:
                     found[e] = None
                 stack.extend(operands(e))
         return list(found)
 
 
 def operands(e: Expr) -> tuple[Expr, ...]:
+    if e.op == "guarded":
+        return e.args[2:]
     return () if e.op in ("const", "index", "load", "reduced", "scratch", "tile") else e.args
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable
 
-from fastpath.ir.expr import Expr
+from fastpath.ir.expr import Expr, guarded
 from fastpath.ir.index import Axis, Index, contiguous_strides, linear, variable
 from fastpath.ir.program import Computed, Node, Pointwise, Position, Reduction
 from fastpath.schedule.cluster import Cluster
@@ -143,7 +143,7 @@ class Builder:
             return e
         if e.op != "read":
             return Expr(e.op, tuple(self._resolve(a, stage) for a in e.args), e.dtype)
-        node, index = e.args
+        node, index, *guard = e.args
         if node in self.cluster.place:
             if isinstance(node, Reduction):
                 return Expr("reduced", (node.name,), node.dtype)
@@ -154,8 +154,12 @@ class Builder:
                     return self._load(node, index)
             return self._resolve(node.at(index), stage)
         if isinstance(node, Pointwise) and node not in self.roots:
-            return self._resolve(node.at(index), stage)
-        return self._load(node, index)
+            value = node.at(index)
+            return self._resolve(guarded(value, guard[0]) if guard else value, stage)
+        load = self._load(node, index)
+        if not guard:
+            return load
+        return Expr("guarded", (*load.args, self._resolve(guard[0], stage)), load.dtype)
 
     def _load(self, node: Node, index: Position) -> Expr:
         self._reads[node.name] = node.dtype
@@ -232,7 +236,7 @@ class Builder:
             seen: set[Expr] = set()
             while stack:
                 for e in own_cost(stack.pop())[1]:
-                    source, position = e.args
+                    source, position = e.args[:2]
                     if e in seen or source in self.cluster.place:
                         continue
                     seen.add(e)
@@ -313,7 +317,7 @@ def _indices(kernel: Kernel) -> Iterable[Index]:
                 if e in seen:
                     continue
                 seen.add(e)
-                if e.op in ("load", "scratch"):
+                if e.op in ("load", "guarded", "scratch"):
                     yield e.args[1]
                 elif e.op == "index":
                     yield e.args[0]
@@ -358,8 +362,10 @@ def _replace(e: Expr, values: dict[Expr, Expr]) -> Expr:
     """``e`` with expressions replaced; ``values`` doubles as the memo."""
     known = values.get(e)
     if known is None:
-        parts = operands(e)
-        known = Expr(e.op, tuple(_replace(a, values) for a in parts), e.dtype) if parts else e
+        parts = tuple(_replace(a, values) for a in operands(e))
+        if e.op == "guarded":
+            parts = (*e.args[:2], *parts)
+        known = Expr(e.op, parts, e.dtype) if parts else e
         values[e] = known
     return known
 
@@ -369,6 +375,10 @@ def _rewrite(e: Expr, values: dict[Axis, Index], memo: dict[Expr, Expr]) -> Expr
     if known is None:
         if e.op in ("load", "scratch"):
             known = Expr(e.op, (e.args[0], e.args[1].substitute(values)), e.dtype)
+        elif e.op == "guarded":
+            buffer, index, guard = e.args
+            moved = _rewrite(guard, values, memo)
+            known = Expr(e.op, (buffer, index.substitute(values), moved), e.dtype)
         elif e.op == "index":
             known = Expr(e.op, (e.args[0].substitute(values),), e.dtype)
         elif e.op in ("const", "reduced"):

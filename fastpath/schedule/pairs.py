@@ -31,7 +31,7 @@ def in_pairs(kernel: Kernel) -> bool:
         nests = [(s, s.axes[-1]) for s in looping]
     touched = 0
     for stage, axis in nests:
-        if axis.extent % 2:
+        if axis.extent % 2 or stage.guarded():  # a condition may differ within a pair
             return False
         for dtype, index in _accesses(kernel, stage):
             if axis not in index.axes():

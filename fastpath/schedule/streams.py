@@ -58,7 +58,7 @@ def streamed(
         for s in stage.statements:
             if isinstance(s, Store) and axis is not None and s.index.coefficient(axis) == 1:
                 found.add(s.buffer)
-    kept = {e.args[0] for stage in kernel.stages for e in stage.loads()}
+    kept = {e.args[0] for stage in kernel.stages for e in (*stage.loads(), *stage.guarded())}
     if touched <= cache:
         kept.update(soon)
     return frozenset(name for name in found - kept if sizes[name] >= LEAST)

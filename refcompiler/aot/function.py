@@ -13,6 +13,7 @@ from refcompiler.aot.inputs import has_bits
 from refcompiler.aot.missing import without
 from refcompiler.aot.observation import Layout
 
+_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _TWICE = (
     "a graph compiled ahead of time has no second derivative: its backward was compiled without "
     "one. Compute it uncompiled (torch.compiler.disable or backend='eager')"
@@ -77,6 +78,9 @@ class Compiled(torch.autograd.Function):
         outputs = tuple([t.detach() if t._is_view() else t for t in made])
         end = count + program.tensors
         ctx.save_for_backward(*results[count:end])
+        ctx.hooked = _hooks(False) is not None  # whose tensors may lie otherwise
+        if ctx.hooked:
+            ctx.saved_layouts = [Layout.of(t) for t in results[count:end]]
         ctx.numbers = results[end:]
         ctx.program = program
         if program.symbolic:
@@ -94,6 +98,11 @@ class Compiled(torch.autograd.Function):
         given: list[Any] = gradients[0] if _BOXED else list(gradients)
         program: Program = ctx.program
         arguments = [*ctx.numbers, *ctx.saved_tensors]
+        if ctx.hooked:
+            first = len(ctx.numbers)
+            for n, layout in enumerate(ctx.saved_layouts, first):
+                if arguments[n].stride() != layout.stride or has_bits(arguments[n]):
+                    arguments[n] = _laid_out(arguments[n], layout)
         ctx.maybe_clear_saved_tensors()  # unless they are needed again
         missing: tuple[int, ...] = ()
         layouts: Any = ctx.layouts if program.symbolic else program.layouts
@@ -101,7 +110,9 @@ class Compiled(torch.autograd.Function):
             tangent = given[place]
             if tangent is None:
                 missing += (n,)
-            elif tangent.stride() != layout.stride or has_bits(tangent):
+            elif (
+                tangent.stride() != layout.stride or has_bits(tangent) or tangent._is_zerotensor()
+            ):
                 tangent = _laid_out(tangent, layout)
             arguments.append(tangent)
         tangent = None
@@ -123,8 +134,10 @@ apply: Callable[..., Any] = super(torch.autograd.Function, Compiled).apply  # ty
 
 def _laid_out(t: torch.Tensor, layout: Layout) -> torch.Tensor:
     with torch.no_grad():
-        made = torch.empty_strided(layout.size, layout.stride, dtype=t.dtype, device=t.device)
-        return made.copy_(t)
+        for d, stride in enumerate(layout.stride):
+            t = t if stride else t.narrow(d, 0, min(t.shape[d], 1))  # what is expanded
+        made = torch.empty_strided(t.shape, layout.stride, dtype=t.dtype, device=t.device)
+        return made.copy_(t).expand(layout.size)
 
 
 def _once(gradients: Sequence[Any]) -> list[Any]:

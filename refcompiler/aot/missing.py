@@ -99,6 +99,7 @@ def _zeros(graph: Graph, node: Node, numbers: Given) -> Node:
     options = {"dtype": value.dtype, "device": value.device}
     size, stride = [numbers(n) for n in value.shape], [numbers(n) for n in value.stride()]
     empty = graph.call_function(_aten.empty_strided.default, (size, stride), options)
+    empty.meta = dict(node.meta)
     zeros = graph.call_function(_aten.fill.Scalar, (empty, 0))
     zeros.meta = dict(node.meta)
     return zeros

@@ -1,0 +1,216 @@
+"""Rules for operators that put a tensor together of pieces: cat, stack, pad, gradients of views.
+
+Which piece an element comes from is decided at its position, and the others are read with a guard:
+where it is false, no memory is touched. So pieces may be computed where they are read, and what is
+put together need not be stored.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from fastpath.ir import expr as E
+from fastpath.ir.elementwise import NotLowered, apply, broadcast_read
+from fastpath.ir.expr import Expr
+from fastpath.ir.index import Index
+from fastpath.ir.program import Position, Tensor
+from fastpath.ir.types import name_of
+from specs.dtypes import compute_dtype, fits
+
+Rule = Callable[[Any, Any, dict[str, Any]], Any]
+
+MOST_PIECES = 8  # each element asks for all of them; more are copied by ATen one after the other
+_TRUE, _FALSE = E.const(True, "bool"), E.const(False, "bool")
+
+
+def within(index: Index, low: int, high: int) -> Expr:
+    """Whether ``low <= index < high``, by no more comparisons than its bounds leave open."""
+    least, most = index.bounds()
+    if most < low or least >= high:
+        return _FALSE
+    above = below = _TRUE
+    if least < low:
+        above = apply("ge", E.position(index), E.const(low, "int64"))
+    if most >= high:
+        below = apply("lt", E.position(index), E.const(high, "int64"))
+    return _both(above, below)
+
+
+def _both(a: Expr, b: Expr) -> Expr:
+    if a is _TRUE or b is _FALSE:
+        return b
+    return a if b is _TRUE or a is _FALSE else apply("logical_and", a, b)
+
+
+def _where(condition: Expr, value: Callable[[], Expr], other: Expr) -> Expr:
+    """``value()`` where the condition holds, and reads nothing elsewhere."""
+    if condition is _FALSE:
+        return other
+    if condition is _TRUE:
+        return value()
+    return apply("where", condition, E.guarded(value(), condition), other)
+
+
+def _replaced(index: Position, dim: int, value: Index) -> Position:
+    return (*index[:dim], value, *index[dim + 1 :])
+
+
+def _without(index: Position, dim: int) -> Position:
+    return (*index[:dim], *index[dim + 1 :])
+
+
+def _cat(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
+    tensors = bound["tensors"]
+    if len(tensors) > MOST_PIECES:
+        raise NotLowered(f"more than {MOST_PIECES} pieces, which are copied one after the other")
+    dim, kept = bound.get("dim", 0) % len(val.shape), compute_dtype(name_of(val.dtype))
+    dtype = name_of(val.dtype)
+
+    def body(index: Position) -> Expr:
+        place, start = index[dim], 0
+        pieces = []
+        for t in tensors:
+            at = _replaced(index, dim, place + -start)
+            pieces.append((t, at, start, start + t.shape[dim]))
+            start += t.shape[dim]
+        value = E.const(0, kept)
+        for t, at, first, end in reversed(pieces):
+            read = functools.partial(_as, t, at, dtype, kept)
+            value = _where(within(place, first, end), read, value)
+        return value
+
+    return lowering.output(val, body, "cat")
+
+
+def _as(t: Tensor, at: Position, dtype: str, kept: str) -> Expr:
+    return E.cast(E.cast(t.read(at), dtype), kept)
+
+
+def _stack(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
+    tensors = bound["tensors"]
+    if len(tensors) > MOST_PIECES:
+        raise NotLowered(f"more than {MOST_PIECES} pieces, which are copied one after the other")
+    dim, dtype = bound.get("dim", 0) % len(val.shape), name_of(val.dtype)
+    kept = compute_dtype(dtype)
+
+    def body(index: Position) -> Expr:
+        value, at = E.const(0, kept), _without(index, dim)
+        for n, t in reversed(list(enumerate(tensors))):
+            read = functools.partial(_as, t, at, dtype, kept)
+            value = _where(within(index[dim], n, n + 1), read, value)
+        return value
+
+    return lowering.output(val, body, "stack")
+
+
+def _pad(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
+    t, pads, value = bound["self"], bound["pad"], bound.get("value", 0)
+    dtype = name_of(val.dtype)
+    if not isinstance(value, (bool, int, float)) or not fits(value, dtype):
+        raise NotLowered("a fill value that the dtype does not have")
+    kept, rank = compute_dtype(dtype), len(t.shape)
+    before = [0] * rank
+    for n in range(len(pads) // 2):
+        before[rank - 1 - n] = pads[2 * n]
+
+    def body(index: Position) -> Expr:
+        at = tuple(i + -skip for i, skip in zip(index, before))
+        inside = _TRUE
+        for i, n in zip(at, t.shape):
+            inside = _both(inside, within(i, 0, n))
+        fill = E.cast(E.const(value, dtype), kept)
+        return _where(inside, lambda: E.cast(t.read(at), kept), fill)
+
+    return lowering.output(val, body, "pad")
+
+
+def _in_slice(i: Index, start: int, end: int, step: int) -> tuple[Expr, Index]:
+    """Whether a place is one of a slice's, and which."""
+    inside, shifted = within(i, start, end), i + -start
+    if step == 1:
+        return inside, shifted
+    exact = within(shifted.mod(step), 0, 1)
+    return _both(inside, exact), shifted.floordiv(step)
+
+
+def _slice_into(
+    lowering: Any, val: Any, piece: Tensor, under: Tensor | None, bound: dict[str, Any]
+) -> Tensor:
+    """``piece`` where the slice is, and elsewhere ``under``, or zeros."""
+    shape, dtype = tuple(val.shape), name_of(val.dtype)
+    dim, kept = bound.get("dim", 0) % len(shape), compute_dtype(dtype)
+    step = bound.get("step", 1)
+    start, end, _ = slice(bound.get("start"), bound.get("end"), step).indices(shape[dim])
+
+    def body(index: Position) -> Expr:
+        inside, place = _in_slice(index[dim], start, end, step)
+        other = E.const(0, kept) if under is None else E.cast(under.read(index), kept)
+        at = _replaced(index, dim, place)
+        return _where(inside, lambda: E.cast(broadcast_read(piece, at), kept), other)
+
+    return lowering.output(val, body, "slice")
+
+
+def _select_into(
+    lowering: Any, val: Any, piece: Tensor, under: Tensor | None, bound: dict[str, Any]
+) -> Tensor:
+    """``piece`` at one place of a dimension, and elsewhere ``under``, or zeros."""
+    shape, dtype = tuple(val.shape), name_of(val.dtype)
+    dim, kept = bound["dim"] % len(shape), compute_dtype(dtype)
+    place = bound["index"] % shape[dim]
+
+    def body(index: Position) -> Expr:
+        inside = within(index[dim], place, place + 1)
+        other = E.const(0, kept) if under is None else E.cast(under.read(index), kept)
+        at = _without(index, dim)
+        return _where(inside, lambda: E.cast(piece.read(at), kept), other)
+
+    return lowering.output(val, body, "select")
+
+
+def _backward(
+    into: Callable[..., Tensor], lowering: Any, val: Any, bound: dict[str, Any]
+) -> Tensor:
+    return into(lowering, val, bound["grad_output"], None, bound)
+
+
+def _scatter(into: Callable[..., Tensor], lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
+    under = bound["self"]
+    if name_of(val.dtype) != under.dtype:
+        raise NotLowered("a result in another dtype")
+    return into(lowering, val, bound["src"], under, bound)
+
+
+def _diagonal_backward(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
+    grad, offset = bound["grad_output"], bound["offset"]
+    rank, kept = len(val.shape), compute_dtype(name_of(val.dtype))
+    row, column = bound["dim1"] % rank, bound["dim2"] % rank
+
+    def body(index: Position) -> Expr:
+        on = within(index[column] + index[row] * -1 + -offset, 0, 1)
+        rest = tuple(i for d, i in enumerate(index) if d not in (row, column))
+        along = index[row] if offset >= 0 else index[column]
+        return _where(on, lambda: E.cast(grad.read((*rest, along)), kept), E.const(0, kept))
+
+    return lowering.output(val, body, "diagonal")
+
+
+def _copy(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
+    source: Tensor = bound.get("src", bound["self"])
+    dtype = name_of(val.dtype)
+    return lowering.output(val, lambda i: E.cast(broadcast_read(source, i), dtype), "copy")
+
+
+RULES: dict[str, Rule] = {
+    "copy:cat": _cat,
+    "copy:stack": _stack,
+    "copy:pad": _pad,
+    "copy:copy": _copy,
+    "copy:slice_backward": functools.partial(_backward, _slice_into),
+    "copy:select_backward": functools.partial(_backward, _select_into),
+    "copy:slice_scatter": functools.partial(_scatter, _slice_into),
+    "copy:select_scatter": functools.partial(_scatter, _select_into),
+    "copy:diagonal_backward": _diagonal_backward,
+}
