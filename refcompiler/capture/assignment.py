@@ -167,6 +167,7 @@ class Assignment(Attributes):
             return None
         if external is None or issubclass(type(value), type) or name in ("__dict__", "__class__"):
             raise Break("external-object", f"assignment to {name} of a {type(value).__name__}")
+        self.check_plain(value, name)
         writable = (
             namespace_of(value) is not None
             or type(found) is types.MemberDescriptorType

@@ -20,7 +20,7 @@ from refcompiler.capture import arithmetic
 from refcompiler.capture.arithmetic import CLASSES
 from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.iterators import state_of
-from refcompiler.capture.lookup import Lookup, find, is_heap, namespace_of
+from refcompiler.capture.lookup import Lookup, find, is_heap, is_plain, namespace_of
 from refcompiler.capture.natively import QUIET, is_quiet
 from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES, is_alien
 from refcompiler.capture.signals import Break
@@ -96,7 +96,13 @@ class Attributes(Lookup):
         if type(value) is types.GeneratorType and name in _STATES:
             return state_of(self, value, name)
         if self.is_foreign(value) and not issubclass(type(value), IDENTITY_TYPES):
-            found = getattr(value, name)
+            try:
+                found = getattr(value, name)
+            except AttributeError:
+                if namespace_of(value) is None and is_plain(value):
+                    raise
+                why = f"{name}, which a {type(value).__name__} lacks now"
+                raise Break("external-object", why) from None
             if getattr(found, "__self__", None) is value:
                 return found  # a C method: whether it may be called is the caller's question
             raise Break("external-object", f"attribute {name} of a {type(value).__name__}")
@@ -267,6 +273,8 @@ class Attributes(Lookup):
         start, receiver = value.__thisclass__, value.__self__
         if receiver is None:
             return getattr(value, name)
+        if name == "__class__":  # of the object itself, not of the receiver
+            return super
         cls = value.__self_class__
         mro = cls.__mro__
         for base in mro[mro.index(start) + 1 :]:
@@ -292,7 +300,17 @@ class Attributes(Lookup):
         if type(getattribute) is FunctionType:
             self.from_class(source, getattribute)
             return self.with_fallback(value, name, getattribute)
+        if self.is_foreign(value):
+            self.check_plain(value, name)
         return self.plain_attribute(value, name)
+
+    def check_plain(self, value: Any, name: str) -> None:
+        """C may keep the attributes of an object from outside in its own way."""
+        plain = self.plain_kinds.get(type(value))
+        if plain is None:
+            plain = self.plain_kinds[type(value)] = is_plain(value)
+        if not plain:
+            raise Break("external-object", f"attribute {name} of a {type(value).__name__}")
 
     def with_fallback(self, value: Any, name: str, getattribute: FunctionType) -> Any:
         source, fallback = self.find_guarded(type(value), "__getattr__")

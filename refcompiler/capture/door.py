@@ -64,6 +64,14 @@ _INPLACE = frozenset(
 )
 #: fx prints arguments as Python, which it can for these only.
 _PRINTABLE = (*base_types, type, range, enum.Enum)
+#: How an instance of a subclass becomes the plain number or text that it is.
+_SCALARS: dict[type, Callable] = {
+    int: int.__pos__,
+    float: float.__pos__,
+    complex: complex.__pos__,
+    str: str.__str__,
+}
+_PLAIN = frozenset({*_SCALARS, bool, type(None)})
 _MODES = frozenset({"_set_grad_enabled"})
 #: Operations that give a Python value, which they do for constants too.
 _READ = frozenset(
@@ -244,7 +252,11 @@ class Recorder:
         if hasattr(kind, "dtype") and kind.__module__ == "numpy" and hasattr(value, "item"):
             return value.item()  # torch takes a numpy scalar as the Python number
         if kind is FunctionType or (callable(value) and not isinstance(value, type)):
-            raise Break("higher-order", f"a function is an argument of an operation: {value!r}")
+            raise Break("higher-order", f"a {kind.__name__} is an argument of an operation")
+        if kind not in _PLAIN and not issubclass(kind, enum.Enum):
+            for base, plain in _SCALARS.items():
+                if issubclass(kind, base):
+                    return plain(value)  # fx would print what the class makes of it
         if kind is complex and "-0.0" in (str(value.real), str(value.imag)):
             raise Break("operation-not-modelled", f"the constant {value!r}, which fx misprints")
         if value is not None and value is not ... and not isinstance(value, _PRINTABLE):

@@ -29,8 +29,11 @@ from refcompiler.capture.values import External, Run
 from refcompiler.guards.sources import Source
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
+from refcompiler.shapes.node import SYMBOLS
 
 _NUMBERS = frozenset({bool, int, float, complex})
+
+_NUMBERS: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 
 class Instances(NativeCalls):
@@ -39,6 +42,8 @@ class Instances(NativeCalls):
     # ---- classes ----------------------------------------------------------------------------
 
     def call_class(self, frame: Any, cls: type, args: Sequence, kwargs: Mapping) -> Any:
+        if cls in SYMBOLS:  # what C code takes the type of a number to be
+            return self.call(frame, _NUMBERS[cls], args, kwargs)
         meta_call = find(type(cls), "__call__")[1]
         if type(meta_call) is FunctionType:
             if issubclass(type(cls), enum.EnumMeta) and not _says_what_is_missing(cls):

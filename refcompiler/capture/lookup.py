@@ -62,6 +62,30 @@ def namespace_of(value: Any) -> dict | None:
         return None
 
 
+_NO_NAME = "no attribute has this name"
+
+
+def is_plain(value: Any) -> bool:
+    """Whether ``object``'s rules for attributes hold for ``value``; C may have others."""
+    try:
+        object.__delattr__(value, _NO_NAME)
+    except TypeError:
+        return False
+    except AttributeError:
+        pass
+    return True
+
+
+def described(error: BaseException) -> str:
+    """An exception in words, without asking code of the user's for them."""
+    kind = type(error)
+    if type(find(kind, "__str__")[1]) is FunctionType:
+        return kind.__name__
+    if any(is_heap(type(part)) for part in error.args):
+        return kind.__name__
+    return f"{kind.__name__}: {error}"
+
+
 def _registers(method: functools.singledispatchmethod, known: tuple[tuple[type, Any], ...]) -> bool:
     """Whether ``known`` are the classes that a method is registered for, and their functions."""
     registry = method.dispatcher.registry
@@ -110,7 +134,7 @@ class Lookup(Namespaces):
         """The bases of a class of the user's may be assigned to."""
         if is_heap(cls) and cls not in self.fixed and cls not in self.own_classes:
             self.fixed.add(cls)
-            if (cls.__module__ or "").partition(".")[0] not in QUIET:
+            if str(cls.__module__).partition(".")[0] not in QUIET:
                 source = self.member(self.sources.constant(cls, cls.__qualname__), "__mro__")
                 self.lazy(source, cls.__mro__)
                 self.guard("ID", source, cls.__mro__)
@@ -141,7 +165,7 @@ class Lookup(Namespaces):
             if heap or kind in (FunctionType, CACHE) or issubclass(kind, IDENTITY_TYPES):
                 self.guard("ID", source, value)
             # descriptors of the user's have a state of their own
-            own = heap and kind.__module__.partition(".")[0] not in QUIET
+            own = heap and str(kind.__module__).partition(".")[0] not in QUIET
             if kind is FunctionType or kind is CACHE or own:
                 if id(value) not in self.external:
                     self.external[id(value)] = External(value, source)

@@ -22,6 +22,7 @@ from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Door, Recorder
 from refcompiler.capture.dynamic import Policy, Sizes
 from refcompiler.capture.entering import catches, entering_ops
+from refcompiler.capture.lookup import described
 from refcompiler.capture.models import (
     classes,
     copying,
@@ -290,7 +291,7 @@ class Symbolic(Calls):
                 raise ends from error
             if not any(catches(frame, error) for frame in self._frames()):
                 self.surprise = error
-                context = f"{type(error).__name__}: {error}"
+                context = described(error)
                 if self.told is not None:  # what eager does instead may raise nothing
                     raise Restart(self.told, "exception-escapes", context) from error
                 if f is not self.frame:  # a return, whose instruction cannot run again

@@ -344,6 +344,7 @@ class NativeCalls(Operators):
                 kind is FunctionType
                 or (kind is MethodType and type(value.__func__) is FunctionType)
                 or kind is functools.partial
+                or value is type  # of a symbol it is int
                 or self.method_of(kind, "__call__") is not UNSET
                 or (issubclass(type(value), type) and is_heap(value))
             )

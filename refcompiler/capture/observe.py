@@ -112,6 +112,7 @@ class Observing(Machine):
         self.hashed: dict[int, Source] = {}  # inputs whose identity the program used as a key
         self.own_namespaces: dict[int, Any] = {}  # id of a __dict__ -> the frame's own instance
         self.handed_out: dict[int, Any] = {}  # id of a __dict__ that was read -> its instance
+        self.plain_kinds: dict[type, bool] = {}  # whether ``object``'s rules hold for attributes
         self.globals_written: set[int] = set()  # ids of the namespaces of modules
         self.dict_kinds: dict[type, str] = {}  # how the __dict__ of instances is reached
 

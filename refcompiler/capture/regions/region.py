@@ -16,6 +16,7 @@ import torch
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Scope, version_of
 from refcompiler.capture.effects import effects, reachable
+from refcompiler.capture.lookup import described
 from refcompiler.capture.natively import interpreting
 from refcompiler.capture.numbers import is_known
 from refcompiler.capture.observe import CONSTANT_TYPES
@@ -66,7 +67,7 @@ class Region:
         except Signal:
             raise
         except Exception as error:  # eager raises it too, in its own way
-            why = f"{type(error).__name__}: {error}"
+            why = described(error)
             raise refusal(machine, why, "fake-op-raised") from error
         finally:
             recorder.scope = scope.outer  # type: ignore[assignment]
