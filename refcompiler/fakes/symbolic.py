@@ -164,16 +164,22 @@ def _unsqueeze(tensor: Any, dim: int) -> Result | None:
 # ---- element by element -------------------------------------------------------------------------
 
 
-def _broadcast(tensors: Sequence[Any]) -> Any:
-    """The one operand that has the shape of the result; None if there is none."""
-    widest = max(tensors, key=lambda t: t.dim())
-    shape = widest.shape
+def _broadcast(tensors: Sequence[Any]) -> Sizes | None:
+    """The shape of the result; None where it is not plain that they go together."""
+    found: list[Any] = []
     for tensor in tensors:
-        own = tensor.shape
-        for n, m in zip(own[::-1], shape[::-1], strict=False):
-            if not _same(n, m) and not (type(n) is int and n == 1):
+        own = list(tensor.shape)
+        shorter, longer = sorted((found, own), key=len)
+        rest = len(longer) - len(shorter)
+        found = longer[:rest]
+        for n, m in zip(shorter, longer[rest:], strict=True):
+            if type(n) is int and n == 1:
+                found.append(m)
+            elif _same(n, m) or (type(m) is int and m == 1):
+                found.append(n)
+            else:
                 return None
-    return widest
+    return found
 
 
 def _elementwise(kinds: tuple[torch.dtype, ...], gives: torch.dtype | None) -> Callable:
@@ -186,8 +192,9 @@ def _elementwise(kinds: tuple[torch.dtype, ...], gives: torch.dtype | None) -> C
         allowed = (int, float) if dtype in _FLOATS else (int,)
         if any(kind not in allowed for kind in numbers) or not _plain(*tensors):
             return None
-        widest = _broadcast(tensors)
-        return None if widest is None else _result(_new(widest, widest.shape, gives))
+        # In C order, as all operands are: dimensions that one of them repeats change no order.
+        shape = _broadcast(tensors)
+        return None if shape is None else _result(_new(tensors[0], shape, gives))
 
     return rule
 
@@ -196,21 +203,33 @@ def _where(condition: Any, a: Any, b: Any) -> Result | None:
     if condition.dtype is not torch.bool or a.dtype is not b.dtype:
         return None
     tensors = (a, b, condition)
-    widest = _broadcast(tensors) if _plain(*tensors) else None
-    return None if widest is None else _result(_new(a, widest.shape))
+    shape = _broadcast(tensors) if _plain(*tensors) else None
+    return None if shape is None else _result(_new(a, shape))
 
 
 # ---- products, norms ----------------------------------------------------------------------------
 
 
+def _factors(*tensors: Any) -> bool:
+    """As :func:`_floats`, in whatever order their elements lie."""
+    dtype, device = tensors[0].dtype, tensors[0].fake_device
+    return dtype in _FLOATS and all(
+        t.dtype is dtype
+        and t.fake_device == device
+        and not (t.is_neg() or t.is_conj())
+        and _positive(t.shape)
+        for t in tensors
+    )
+
+
 def _mm(a: Any, b: Any) -> Result | None:
-    if (a.dim(), b.dim()) != (2, 2) or not _floats(a, b) or not _same(a.shape[1], b.shape[0]):
+    if (a.dim(), b.dim()) != (2, 2) or not _factors(a, b) or not _same(a.shape[1], b.shape[0]):
         return None
     return _result(_new(a, (a.shape[0], b.shape[1])))
 
 
 def _addmm(bias: Any, a: Any, b: Any, *rest: Any) -> Result | None:
-    if rest or bias.dim() != 1 or not _floats(bias, a, b) or a.dim() != 2 or b.dim() != 2:
+    if rest or bias.dim() != 1 or not _factors(bias, a, b) or a.dim() != 2 or b.dim() != 2:
         return None
     if not _same(a.shape[1], b.shape[0]) or not _same(bias.shape[0], b.shape[1]):
         return None
@@ -236,6 +255,19 @@ def _embedding(weight: Any, indices: Any, *rest: Any) -> Result | None:
     return _result(_new(weight, (*indices.shape, weight.shape[1])))
 
 
+def _index(x: Any, indices: Sequence[Any]) -> Result | None:
+    given = [t for t in indices if t is not None]
+    if not given or any(t.dtype not in (torch.int64, torch.int32) for t in given):
+        return None
+    chosen = _broadcast(given) if _plain(x, *given) else None
+    if chosen is None or len(indices) > x.dim():
+        return None
+    places = [i for i, t in enumerate(indices) if t is not None]
+    kept = [n for i, n in enumerate(x.shape) if i not in places]
+    first = places[0] if places[-1] - places[0] == len(places) - 1 else 0  # apart: they lead
+    return _result(_new(x, (*kept[:first], *chosen, *kept[first:])))
+
+
 def _cumsum(x: Any, dim: int) -> Result | None:
     if not x.dim() or not -x.dim() <= dim < x.dim() or not _plain(x):
         return None
@@ -246,6 +278,7 @@ def _cumsum(x: Any, dim: int) -> Result | None:
 _NUMBERS = (*_FLOATS, torch.int64)
 _RULES: dict[Any, Callable[..., Result | None]] = {
     _aten.view.default: _view,
+    _aten._unsafe_view.default: _view,
     _aten.transpose.int: _transpose,
     _aten.unsqueeze.default: _unsqueeze,
     _aten.where.self: _where,
@@ -253,9 +286,12 @@ _RULES: dict[Any, Callable[..., Result | None]] = {
     _aten.addmm.default: _addmm,
     _aten.native_layer_norm.default: _layer_norm,
     _aten.embedding.default: _embedding,
+    _aten.index.Tensor: _index,
     _aten.cumsum.default: _cumsum,
     _aten.bitwise_and.Tensor: _elementwise((torch.bool,), None),
     _aten.bitwise_or.Tensor: _elementwise((torch.bool,), None),
+    _aten.minimum.default: _elementwise(_NUMBERS, None),
+    _aten.maximum.default: _elementwise(_NUMBERS, None),
     _aten.div.Tensor: _elementwise(_FLOATS, None),
     _aten.pow.Tensor_Scalar: _elementwise(_FLOATS, None),
 }
