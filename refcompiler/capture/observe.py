@@ -321,8 +321,8 @@ class Observing(Machine):
         self.force(target).append(value)
 
     def _observe_identity(self, value: Any, source: Source) -> Any:
-        owner = bound_owner(value)
-        if type(value) in _BOUND and owner is not None:
+        owner = bound_owner(value) if type(value) in _BOUND else None
+        if owner is not None:
             # a method of an object in C: lists' append and the like
             self.guard("TYPE", source, type(value))
             receiver = self.observe(self.lazy(self.member(source, "__self__"), owner))

@@ -83,6 +83,19 @@ def python_method(cls: type, name: str) -> Any:
     return found if type(found) is FunctionType else UNSET
 
 
+#: What torch's operators take, also as instances of subclasses.
+_OPERANDS = (torch.Tensor, int, float, complex, list, tuple, str)
+
+
+def is_foreign_to_torch(kind: type) -> bool:
+    """A class of the user's whose instances no operation of torch takes."""
+    return (
+        is_heap(kind)
+        and not issubclass(kind, _OPERANDS)
+        and find(kind, "__torch_function__")[1] is UNSET
+    )
+
+
 class Operators(Assignment):
     """The operator hooks of the symbolic domain."""
 
@@ -248,6 +261,10 @@ class Operators(Assignment):
                 found = floats.arithmetic(self, function, a, b)
                 if found is not NotImplemented:
                     return found
+            if is_foreign_to_torch(type(a)) or is_foreign_to_torch(type(b)):
+                found = self._of_users(function, a, b)
+                if found is not NotImplemented:
+                    return found
             return self.operate(function, a, b)
         left, right = type(a), type(b)
         if left in CONSTANT_TYPES and right in CONSTANT_TYPES:
@@ -298,6 +315,19 @@ class Operators(Assignment):
         if function is operator.eq or function is operator.ne:
             return self.same(a, b) is (function is operator.eq)
         return self._unsupported(function, a, b)
+
+    def _of_users(self, function: Callable, a: Any, b: Any) -> Any:
+        """An operator of a tensor and an object that torch does not know, by the object's class."""
+        method, reflected, inplace = _DUNDERS[function]
+        pairs = [(a, inplace, b), (a, method, b), (b, reflected, a)]
+        for receiver, name, other in pairs:
+            if name is None or issubclass(type(receiver), torch.Tensor):
+                continue
+            if self.method_of(type(receiver), name) is not UNSET:
+                found = self.force(self.call_special(receiver, name, other))
+                if found is not NotImplemented:
+                    return found
+        return NotImplemented
 
     def _native_binary(self, function: Callable, a: Any, b: Any) -> Any:
         for value in (a, b):

@@ -16,7 +16,14 @@ from refcompiler.capture.arrays.array import Array, ArrayMethod
 from refcompiler.capture.entering import enter, enter_special, enters
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.observe import CONSTANT_TYPES
-from refcompiler.capture.operators import _DUNDERS, _JOINED, _OF_SEQUENCES, _ORDER, SIGNS
+from refcompiler.capture.operators import (
+    _DUNDERS,
+    _JOINED,
+    _OF_SEQUENCES,
+    _ORDER,
+    SIGNS,
+    is_foreign_to_torch,
+)
 from refcompiler.capture.values import Lazy, Run
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import CALLED, NULL, UNSET, Frame
@@ -200,7 +207,7 @@ def _candidates(m: Any, function: Callable, a: Any, b: Any) -> tuple | None:
     """The left operand's method and the right one's; None where there is more to it."""
     left, right = type(a), type(b)
     if issubclass(left, torch.Tensor) or issubclass(right, torch.Tensor):
-        return None
+        return _candidates_by_tensors(m, function, a, b)
     if function in _OF_SEQUENCES and (left in _JOINED or right in _JOINED):
         return None  # which say no in words of their own
     name, reflected, inplace = _DUNDERS[function]
@@ -217,6 +224,21 @@ def _candidates(m: Any, function: Callable, a: Any, b: Any) -> tuple | None:
     if method is None or other is None or method is other is UNSET:
         return None
     return method, other
+
+
+def _candidates_by_tensors(m: Any, function: Callable, a: Any, b: Any) -> tuple | None:
+    """The method of the operand that torch does not know; torch's own says no."""
+    name, reflected, inplace = _DUNDERS[function]
+    left, right = type(a), type(b)
+    if is_foreign_to_torch(left):
+        if inplace is not None and find(left, inplace)[1] is not UNSET:
+            return None
+        found = _method(m, left, name, right)
+        return (found, UNSET) if type(found) is FunctionType else None
+    if inplace is None and reflected is not None and is_foreign_to_torch(right):
+        found = _method(m, right, reflected, left)
+        return (UNSET, found) if type(found) is FunctionType else None
+    return None
 
 
 _COMPARED = frozenset(_DUNDERS[function][0] for function in (*_ORDER, operator.eq, operator.ne))
