@@ -33,7 +33,7 @@ from refcompiler.guards.tensors import TensorMeta
 from refcompiler.logs import log_of
 
 FEW = 5  # tensors are asked in less time than they are compared
-_KNOWN = 4  # as many tuples of tensors are remembered
+_KNOWN = 4  # as many tuples of objects are remembered
 _OFTEN = 256  # at the latest after so many changes the bytes are remembered again
 _HINTS = log_of("perf_hints")
 _joined = b"".join
@@ -42,7 +42,7 @@ Views = list[list[memoryview]]
 
 
 class Seen(NamedTuple):
-    """What tensors were like: what to read, in groups, and what was found there."""
+    """What objects were like: what to read, in groups, and what was found there."""
 
     addresses: bytes
     views: Views
@@ -50,34 +50,35 @@ class Seen(NamedTuple):
 
 
 class Unchanged:
-    """``unchanged(tensors)``: they are known, and as they were.
+    """``unchanged(objects)``: they are known, and as they were.
 
     If they are not, ``look`` says how they are now; when their guards hold then, ``keep`` takes
-    that for what is known, unless they have changed meanwhile.
+    that for what is known, unless they have changed meanwhile. ``items``: the offset of a tuple's
+    first item. ``seen(objects)``: their bytes, or :class:`Unknown` where these do not tell all.
     """
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        self._items = layout.items
+    def __init__(self, items: int, seen: Callable[[tuple], tuple[Views, list[bytes]]]):
+        self._items = items
+        self._seen = seen
         self._known: dict[bytes, tuple[Views, list[bytes]]] = {}
         self._changes: dict[bytes, int] = {}
 
-    def __call__(self, tensors: tuple[torch.Tensor, ...]) -> bool:
-        known = self._known.get(string_at(id(tensors) + self._items, WORD * len(tensors)))
+    def __call__(self, objects: tuple) -> bool:
+        known = self._known.get(string_at(id(objects) + self._items, WORD * len(objects)))
         return known is not None and all(map(eq, map(_joined, known[0]), known[1]))
 
-    def look(self, tensors: tuple[torch.Tensor, ...]) -> Seen | None:
+    def look(self, objects: tuple) -> Seen | None:
         """None where it is not worth the time, because they change all the time, or not known."""
-        addresses = string_at(id(tensors) + self._items, WORD * len(tensors))
+        addresses = string_at(id(objects) + self._items, WORD * len(objects))
         if not self._is_worth_it(addresses):
             return None
         try:
-            return Seen(addresses, *seen(self._layout, tensors))
+            return Seen(addresses, *self._seen(objects))
         except Unknown:
             return None
 
-    def keep(self, tensors: tuple[torch.Tensor, ...], looked: Seen | None) -> None:
-        """The guards of ``tensors`` were found to hold after ``looked``."""
+    def keep(self, objects: tuple, looked: Seen | None) -> None:
+        """The guards of ``objects`` were found to hold after ``looked``."""
         if looked is not None and all(map(eq, map(_joined, looked.views), looked.found)):
             known = dict(self._known)
             known.pop(looked.addresses, None)
@@ -93,6 +94,10 @@ class Unchanged:
             addresses = b""  # of all others together
         times = changes[addresses] = changes.get(addresses, 0) + 1
         return times & (times - 1) == 0 or times % _OFTEN == 0
+
+
+def of_tensors(layout: Layout) -> Unchanged:
+    return Unchanged(layout.items, lambda tensors: seen(layout, tensors))
 
 
 def seen(layout: Layout, tensors: tuple[torch.Tensor, ...]) -> tuple[Views, list[bytes]]:
@@ -199,7 +204,7 @@ def works(layout: Layout) -> None:
     for name, change in CHANGES.items():
         for make in (torch.Tensor.detach, torch.nn.Parameter, _once_wanted):
             tensors = tuple([make(torch.ones(2, 3, device="cpu")) for _ in range(5)])
-            unchanged = Unchanged(layout)
+            unchanged = of_tensors(layout)
             unchanged.keep(tensors, unchanged.look(tensors))
             tensors[2].detach().zero_()
             if not unchanged(tensors):
@@ -232,4 +237,4 @@ def _layout() -> Layout | None:
 def unchanged() -> Unchanged | None:
     """A new memory of tensors; None where this Python or torch is not one that can be read."""
     layout = _layout()
-    return None if layout is None else Unchanged(layout)
+    return None if layout is None else of_tensors(layout)

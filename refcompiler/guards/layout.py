@@ -3,8 +3,8 @@
 Nothing is taken from a header: objects with known properties are made, one property is changed at a
 time, and the bytes that follow it are the place. Reading stops at the last of them, so nothing is
 read that lies behind the object. :class:`Unknown` where anything is not as expected: then guards
-ask the tensors, which is slower. :mod:`refcompiler.guards.fingerprint` uses what is found here; no
-other module reads memory by its address.
+ask the tensors, which is slower. :mod:`refcompiler.guards.fingerprint` uses what is found here, and
+:mod:`refcompiler.guards.tags` does the same for dicts; no other module reads memory by its address.
 """
 
 from __future__ import annotations
@@ -62,17 +62,23 @@ def view(address: int, size: int) -> memoryview:
 
 def find() -> Layout:
     """The layout of this process; :class:`Unknown` says what is not as expected."""
-    if sys.implementation.name != "cpython" or sys.byteorder != "little" or sys.maxsize < 2**62:
-        raise Unknown("only CPython on 64-bit little-endian machines is known")
-    if not getattr(sys, "_is_gil_enabled", lambda: True)():
-        raise Unknown("without the global lock a tensor may go while it is looked at")
+    check_interpreter()
     kind, pointer = _object()
     first, end = _tensor()
     requires, function = _autograd(first)
-    return Layout(_items(), kind, pointer, first, end, requires, function)
+    return Layout(find_items(), kind, pointer, first, end, requires, function)
 
 
-def _items() -> int:
+def check_interpreter() -> None:
+    """:class:`Unknown` unless objects have addresses, and stay while the global lock is held."""
+    if sys.implementation.name != "cpython" or sys.byteorder != "little" or sys.maxsize < 2**62:
+        raise Unknown("only CPython on 64-bit little-endian machines is known")
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        raise Unknown("without the global lock an object may go while it is looked at")
+
+
+def find_items() -> int:
+    """The offset of a tuple's first item."""
     objects = [object() for _ in range(3)]
     found = tuple(objects)
     start = tuple.__basicsize__

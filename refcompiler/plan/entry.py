@@ -4,7 +4,8 @@ The printer reads each value once, where the first guard asks for it: into a var
 middle of the condition if nothing else needs it. Conditions that need no read between them share a
 line. What most often tells two plans of a function apart comes first: the arguments. Then come the
 settings of torch, what was read from namespaces (all of one together), and the parameters and
-buffers of modules, many in one loop, unless they are unchanged since it was last gone through.
+buffers of modules, many in one loop. What is unchanged since it was last asked is not asked again:
+see :mod:`refcompiler.guards.fingerprint`.
 """
 
 from __future__ import annotations
@@ -13,13 +14,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from refcompiler.guards.ambient import Ambient, modes_text, settings_text
-from refcompiler.guards.fingerprint import FEW, unchanged
+from refcompiler.guards.fingerprint import FEW, Unchanged, unchanged
 from refcompiler.guards.kinds import KINDS, Guard, asks_once
 from refcompiler.guards.sources import Source
+from refcompiler.guards.tags import unchanged_dicts
 from refcompiler.guards.tensors import common, common_text, is_registered
 
 _WIDTH = 160  # of a line of conditions
 _TOGETHER = 3  # as many registered tensors as are worth a loop
+_MANY = 30  # guards of dicts take longer to ask than their dicts to compare
+_OF_DICTS = frozenset({"ABSENT", "LACKS", "HAS", "KEYS", "LENGTH"})
+_MEMBERS = frozenset({"member", "item", "dict_item"})
+_UNCHANGEABLE = (int, float, bool, complex, str, bytes, type(None))
 _NAMESPACES = frozenset({"dict", "hidden_dict", "const"})
 
 
@@ -118,6 +124,29 @@ def _namespace(guard: Guard, uses: dict[Source, int]) -> Source | None:
     return None
 
 
+def in_dicts(guards: Sequence[Guard]) -> dict[Source, list[Guard]]:
+    """By dict those guards that hold as long as nothing in it is replaced, added or taken out.
+
+    Dicts are the ``__dict__`` of objects, and those that a guard says are no subclasses.
+    """
+    exact = {guard.source for guard in guards if guard.kind == "TYPE" and guard.expected is dict}
+    found: dict[Source, list[Guard]] = {}
+    for guard in guards:
+        source = guard.source
+        if source is not None and guard.kind not in _OF_DICTS:
+            source = source.parent if source.kind in _MEMBERS and _is_fixed(guard) else None
+        if source is not None and (source.kind == "dict" or source in exact):
+            found.setdefault(source, []).append(guard)
+    return found
+
+
+def _is_fixed(guard: Guard) -> bool:
+    """Whether it asks a value only which object, or which unchangeable one, it is."""
+    if guard.kind == "EQUALS":
+        return type(guard.expected) in _UNCHANGEABLE
+    return guard.kind in ("ID", "NONE", "NOT_NONE", "PRESENT")
+
+
 class _Printer:
     """``uses`` is how often the text names what is at a source."""
 
@@ -157,8 +186,7 @@ class _Printer:
             self.check(guard)
         if ambient is not None:
             self.condition(f"not ({settings_text(ambient, self.constant)})")
-        for guard in others:
-            self.check(guard)
+        self.others(others)
         self.tensors(looped)
         for source in self._entry.needed:
             self.read(source)
@@ -200,23 +228,47 @@ class _Printer:
         self._pending.append(fails)
         self._width += len(fails) + 4
 
+    def others(self, guards: Sequence[Guard]) -> None:
+        """Guards of dicts are asked only if these have changed since they were last."""
+        groups = in_dicts(guards)
+        covered = {id(guard) for group in groups.values() for guard in group}
+        known = unchanged_dicts() if len(covered) >= _MANY else None
+        if known is None:
+            covered = set()
+        for guard in guards:
+            if id(guard) not in covered:
+                self.check(guard)
+        if known is not None:
+            asked = [guard for guard in guards if id(guard) in covered]
+            names = [self.read(space) for space in groups]
+            self.unless(known, "__dicts", names, lambda: [*map(self.check, asked)])
+
     def tensors(self, looped: Sequence[Sequence[Guard]]) -> None:
         """Registered tensors, which are asked only if they have changed since they were last."""
         names = [self.read(g.source) for group in looped for g in group if g.source is not None]
-        self.flush()
         known = unchanged() if len(names) >= FEW else None
-        if known is None:
-            for guards in looped:
-                self.loop(guards)
+        if known is not None:
+            self.unless(known, "__tensors", names, lambda: [*map(self.loop, looped)])
             return
-        name = self.constant(known)
-        self.lines.append(f"__tensors = ({', '.join(names)})")
-        self.lines.append(f"if not {name}(__tensors):")
-        before, self.lines = self.lines, [f"__looked = {name}.look(__tensors)"]
+        self.flush()
         for guards in looped:
             self.loop(guards)
-        self.lines.append(f"{name}.keep(__tensors, __looked)")
+
+    def unless(
+        self, known: Unchanged, variable: str, names: Sequence[str], ask: Callable[[], Any]
+    ) -> None:
+        """What ``ask`` prints, if the objects are not as they were when it was last run."""
+        self.flush()
+        name = self.constant(known)
+        self.lines.append(f"{variable} = ({''.join([f'{text}, ' for text in names])})")
+        self.lines.append(f"if not {name}({variable}):")
+        before, read = self.lines, dict(self.known)
+        self.lines = [f"__looked = {name}.look({variable})"]
+        ask()
+        self.flush()
+        self.lines.append(f"{name}.keep({variable}, __looked)")
         self.lines = [*before, *["    " + line for line in self.lines]]
+        self.known = read  # what was read in between may not have been
 
     def loop(self, guards: Sequence[Guard]) -> None:
         """Tensors that differ in their sizes at most."""

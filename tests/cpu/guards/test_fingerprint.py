@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,9 +15,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 import refcompiler
-from refcompiler.guards import fingerprint
+from refcompiler.guards import fingerprint, tags
 from refcompiler.guards.fingerprint import CHANGES, Unchanged, unchanged, works
 from refcompiler.guards.layout import Layout, Unknown, find
+from refcompiler.guards.tags import unchanged_dicts
 from refcompiler.guards.tensors import TensorMeta
 
 MAKERS: dict[str, Callable[[], torch.Tensor]] = {
@@ -182,11 +184,12 @@ def test_training_does_not_change_parameters() -> None:
     known = unchanged()
     assert known is not None
     known.keep(tensors, known.look(tensors))
-    optimiser = torch.optim.AdamW(model.parameters())
     for _ in range(3):
-        optimiser.zero_grad()
+        model.zero_grad()
         model(torch.randn(5, 3)).sum().backward()
-        optimiser.step()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad
         assert known(tensors)
     model.load_state_dict({k: v.clone() for k, v in model.state_dict().items()})
     model.eval()
@@ -283,10 +286,10 @@ def test_a_compiled_module_asks_its_parameters_once(monkeypatch: pytest.MonkeyPa
     asked = []
     look = Unchanged.look
     monkeypatch.setattr(Unchanged, "look", lambda *args: asked.append(1) or look(*args))
-    model = refcompiler.compile(Net(), backend="eager")
+    model = refcompiler.compile(Net(10), backend="eager")
     for _ in range(5):
         model(torch.ones(2, 3)).sum().backward()
-    assert len(asked) == 1 and len(memories(model)) == 1
+    assert len(asked) == len(memories(model)) == 2  # the parameters, and the modules
     model.layers[2].weight.requires_grad_(False)
     out = model(torch.ones(2, 3))
     assert out.requires_grad and refcompiler.counters()["captures"] == 2
@@ -321,16 +324,149 @@ def test_without_a_known_layout_each_tensor_is_asked(
         raise Unknown("on purpose")
 
     monkeypatch.setattr(fingerprint, "find", unknown)
+    monkeypatch.setattr(tags, "find_tag", unknown)
     fingerprint._layout.cache_clear()
+    tags._tag.cache_clear()
     try:
         with caplog.at_level(logging.INFO, "refcompiler.perf_hints"):
-            model = refcompiler.compile(Net(), backend="eager")
+            model = refcompiler.compile(Net(10), backend="eager")
             for _ in range(3):
                 model(torch.ones(2, 3))
-        assert [r.message for r in caplog.records if "on purpose" in r.message]
+        assert len([r for r in caplog.records if "on purpose" in r.message]) == 2
         assert memories(model) == []
         model.layers[0].bias.requires_grad_(False)
         model(torch.ones(2, 3))
         assert refcompiler.counters()["captures"] == 2
     finally:
         fingerprint._layout.cache_clear()
+        tags._tag.cache_clear()
+
+
+# ---- dicts --------------------------------------------------------------------------------------
+
+KEYS = ["a", "b", "c", 1, (2,)]
+VALUES = [None, 1, "x", [], object(), 1.5]
+
+#: What changes a dict; the same value at the same key is no change.
+STEPS: dict[str, Callable[[dict, Any, Any], Any]] = {
+    "set": lambda d, k, v: d.__setitem__(k, v),
+    "delete": lambda d, k, v: d.__delitem__(k),
+    "pop": lambda d, k, v: d.pop(k, None),
+    "popitem": lambda d, k, v: d.popitem(),
+    "clear": lambda d, k, v: d.clear(),
+    "update": lambda d, k, v: d.update({k: v, "z": v}),
+    "setdefault": lambda d, k, v: d.setdefault(k, v),
+    "union": lambda d, k, v: d.__ior__({k: v}),
+    "to the end": lambda d, k, v: d.__setitem__(k, d.pop(k)),
+    "read": lambda d, k, v: (d.get(k), list(d.items()), d.copy()),
+    "many": lambda d, k, v: d.update(dict.fromkeys(range(40), v)),
+    "fewer": lambda d, k, v: [d.pop(i, None) for i in range(39)],
+}
+
+
+class Holder:
+    pass
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(
+    st.booleans(),
+    st.lists(
+        st.tuples(
+            st.sampled_from(sorted(STEPS)),
+            st.sampled_from(KEYS),
+            st.integers(0, len(VALUES) - 1),
+            st.booleans(),
+        ),
+        max_size=15,
+    ),
+)
+def check_dicts(of_object: bool, steps: list[tuple[str, Any, int, bool]]) -> None:
+    holder = Holder()
+    space: dict = holder.__dict__ if of_object else {}
+    dicts = (space, {"other": 1})
+    known = unchanged_dicts()
+    assert known is not None
+    remembered: list | None = None
+    for name, key, value, again in steps:
+        if again or remembered is None:
+            looked = known.look(dicts)
+            if looked is not None:
+                known.keep(dicts, looked)
+                remembered = [(k, id(v)) for k, v in space.items()]
+        try:
+            if of_object and name == "set" and isinstance(key, str):
+                setattr(holder, key, VALUES[value])
+            else:
+                STEPS[name](space, key, VALUES[value])
+        except KeyError:
+            pass
+        differs = remembered is None or remembered != [(k, id(v)) for k, v in space.items()]
+        assert not (differs and known(dicts)), (name, key, space)
+        COUNTED["changed" if differs else "same"] += 1
+        COUNTED["told"] += known(dicts)
+
+
+NUMBERED = pytest.mark.skipif(
+    sys.version_info >= (3, 13), reason="from 3.13 on CPython does not number dicts"
+)
+
+
+@NUMBERED
+def test_no_change_of_a_dict_is_missed() -> None:
+    COUNTED.update(changed=0, same=0, told=0)
+    check_dicts()
+    assert COUNTED["changed"] > 200 and COUNTED["same"] > 200 and COUNTED["told"] > 200
+
+
+@NUMBERED
+def test_a_place_that_is_no_number_of_the_state_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert tags.find_tag() > 0
+    monkeypatch.setitem(tags.CHANGES, "none", lambda space, holder: space.get("a"))
+    with pytest.raises(Unknown, match="no one number"):
+        tags.find_tag()
+
+
+class Shadowing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(3, 3) for _ in range(4)])
+        self.scale, self.name = 2.0, "s"
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x) * self.scale
+        return x if self.name == "s" else -x
+
+
+#: What happens to a module that was entered twice.
+AFTER: dict[str, Callable[[Any], Any]] = {
+    "constant": lambda net: setattr(net, "scale", 3.0),
+    "constant of another class": lambda net: setattr(net, "scale", 2),
+    "text": lambda net: net.__dict__.update(name="t"),
+    "shadowed method": lambda net: setattr(net.layers[1], "forward", lambda x: x),
+    "shadowed parameter": lambda net: net.layers[1].__dict__.update(bias=torch.ones(3)),
+    "hook": lambda net: net.layers[2].register_forward_hook(lambda m, a, out: out + 1),
+    "one layer more": lambda net: net.layers.append(nn.Linear(3, 3)),
+    "another layer": lambda net: net.layers.__setitem__(0, nn.Identity()),
+    "layers in another order": lambda net: net.layers._modules.update(
+        {"0": net.layers[3], "3": net.layers[0]}
+    ),
+    "another parameter": lambda net: setattr(net.layers[3], "bias", nn.Parameter(torch.ones(3))),
+    "no bias": lambda net: setattr(net.layers[3], "bias", None),
+    "other __dict__": lambda net: setattr(net, "__dict__", {**net.__dict__, "scale": 5.0}),
+}
+
+
+@pytest.mark.parametrize("name", AFTER)
+def test_what_changes_after_it_was_remembered(name: str) -> None:
+    net, x = Shadowing(), torch.ones(2, 3)
+    run = refcompiler.compile(net, backend="eager")
+    for _ in range(3):
+        run(x)
+    assert all(memory._known for memory in memories(run)) and memories(run)
+    assert refcompiler.counters()["captures"] == 1
+    AFTER[name](net)
+    torch.testing.assert_close(run(x), net(x))
