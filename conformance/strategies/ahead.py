@@ -120,9 +120,9 @@ gradients = []
 for _t in (*outs[-1], p, q):
     if isinstance(_t, torch.Tensor) and _t.grad_fn is not None:
         _ramp = torch.arange(1, _t.numel() + 1).cos().to(_t.dtype).reshape(_t.shape)
-        gradients.append(
-            torch.autograd.grad(_t, _leaves, _ramp, retain_graph=True, allow_unused=True)
-        )
+        _found = torch.autograd.grad(_t, _leaves, _ramp, retain_graph=True, allow_unused=True)
+        # How a gradient that nothing accumulates lies in memory is nobody's promise.
+        gradients.append([_g if _g is None else _g.resolve_neg().contiguous() for _g in _found])
 """.strip()
 
 #: What a caller does next with what it has.

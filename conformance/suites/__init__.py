@@ -1,6 +1,7 @@
 """The suites by name. Another one is another row here: nothing else knows how many there are."""
 
 from conformance.suites import (
+    ahead,
     breaks,
     guards,
     models,
@@ -40,6 +41,11 @@ SUITES: Table[Suite] = Table(
             "mutation",
             "writes, views, aliases, identity and metadata",
             mutation.families,
+        ),
+        Suite(
+            "ahead",
+            "generated training programs: related inputs, writes, views, gradients one by one",
+            ahead.families,
         ),
         Suite(
             "shapes",

@@ -231,8 +231,6 @@ class _Tracer:
             if place in self.tracked:
                 self.tangents.append(len(found))
                 self.cotangents.append(slots + list(self.tracked).index(place))
-            if any(step == 0 for step in _moving(t)):
-                raise Unsupported("an input that is written to overlaps itself")
             self.written.append(place)
             found.append(t)
         return [*map(self._laid_out, found, self._layouts()), *found[len(self.seen.slots) :]]
@@ -285,11 +283,6 @@ def _cached_casts() -> Iterator[None]:
 
 def _is_tensor(t: Any) -> bool:
     return isinstance(t, torch.Tensor)
-
-
-def _moving(t: Any) -> list[Any]:
-    """The strides of dimensions with more than one element."""
-    return [step for n, step in zip(t.shape, t.stride(), strict=True) if not same((n,), (1,))]
 
 
 def _nodes() -> Any:

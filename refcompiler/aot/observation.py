@@ -18,6 +18,7 @@ from refcompiler.aot.inputs import Runner, Unsupported, fake_like, has_bits
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import symbols_of, value_of
 from refcompiler.aot.regions import OBSERVED
+from refcompiler.fakes.overlap import overlaps_itself
 from refcompiler.shapes.known import same
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -210,8 +211,17 @@ class _Watching(Runner):
         name = getattr(n.target, "__name__", n.target)
         if name == "set_":
             raise Unsupported("set_ gives a tensor other memory")
-        if name not in ("as_strided", "as_strided_"):
-            return super().run_node(n)
+        given = [self.env[node] for node in n.all_input_nodes]
+        shared = [(t, t._version) for t in given if _shares_elements(t)]
+        if name in ("as_strided", "as_strided_"):
+            result = self._reach(n)
+        else:
+            result = super().run_node(n)
+        if any(t._version != version for t, version in shared):
+            raise Unsupported("a tensor that is written to overlaps itself")
+        return result
+
+    def _reach(self, n: torch.fx.Node) -> Any:
         (given, *_), _ = self.fetch_args_kwargs_from_env(n)
         before, gaps = Layout.of(given), _has_gaps_or_overlaps(given)
         t = super().run_node(n)
@@ -220,6 +230,15 @@ class _Watching(Runner):
         if t.untyped_storage()._cdata in self.storages and not inside:
             raise Unsupported("as_strided reaches memory that an input is not said to have")
         return t
+
+
+def _shares_elements(t: Any) -> bool:
+    """Whether two elements of ``t`` are one place of memory, as far as sizes are known."""
+    if not isinstance(t, torch.Tensor) or t.layout is not torch.strided:
+        return False
+    if t._has_symbolic_sizes_strides:
+        return any(isinstance(step, int) and step == 0 for step in t.stride())
+    return overlaps_itself(t)
 
 
 class _State:

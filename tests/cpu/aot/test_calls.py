@@ -195,7 +195,11 @@ def _unwatched(gm: Any, lifted: Any, inputs: Any) -> Any:
     return observation.Runner(gm, lifted, observation.OBSERVED)
 
 
-@check("write over itself", lambda patch: patch.setattr(joint, "_moving", lambda t: []))
+def _unseen(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(observation, "_shares_elements", lambda t: False)
+
+
+@check("write over itself", _unseen)
 def _write_over_itself() -> None:
     def write(x: Any) -> Any:
         return x.masked_fill_(x > 0, 3) + 1
@@ -203,7 +207,16 @@ def _write_over_itself() -> None:
     call, graphs = raw(write, torch.ones(1).expand(4))
     with pytest.warns(UserWarning, match="expanded"):
         assert torch.equal(call(torch.ones(1).expand(4)), torch.full((4,), 4.0))
-    assert call.fallback == "an input that is written to overlaps itself" and not graphs
+    assert call.fallback == "a tensor that is written to overlaps itself" and not graphs
+
+    def windows(x: Any) -> Any:
+        y = x + 1
+        y.as_strided((3, 3), (1, 1)).mul_(2)
+        return y
+
+    x = torch.arange(8.0)
+    call, graphs = raw(windows, x)
+    assert torch.equal(call(x), windows(x)) and not graphs
 
 
 def _only_overlaps(patch: pytest.MonkeyPatch) -> None:

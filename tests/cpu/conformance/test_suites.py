@@ -9,6 +9,7 @@ from conformance.compilers import Compiler, CompilerName, find
 from conformance.judge import judge
 from conformance.strategies.generate import examples
 from conformance.suites import SUITES
+from conformance.verdict import Kind
 from tests.cpu.conformance import broken
 
 
@@ -77,6 +78,23 @@ def test_generated_programs_about_sizes(frontend):
             assert found.comparisons > 20
             count += 1
     assert count == len(families)
+
+
+@pytest.mark.parametrize("frontend", ["refcompiler", "torch"])
+def test_generated_training_programs(frontend):
+    """A small sample; ``refcompiler conform --suite ahead`` draws more."""
+    compiler = find(CompilerName("aot_eager" if frontend == "refcompiler" else "eager", frontend))
+    families, compiled = list(SUITES["ahead"].families("cpu")), 0
+    families = families[:: 16 if frontend == "torch" else 4]
+    for family in families:
+        for case in examples(family.strategy, 1, f"sample/{family.subject}/{family.variant}"):
+            found = judge(case, compiler)
+            serious = [f for f in found.findings if not f.tolerated]
+            wrong = [f for f in serious if f.kind is not Kind.NOT_COMPILED]
+            assert not wrong, (case.id, wrong, case.program.source)
+            assert found.comparisons > 100
+            compiled += found.compiled.calls > found.compiled.eager_calls
+    assert frontend == "torch" or compiled > len(families) // 2
 
 
 def test_one_that_is_right_is_not():
