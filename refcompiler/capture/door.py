@@ -377,6 +377,13 @@ def _default_of(cls: type) -> Any:
     return torch.Tensor.__dict__["__torch_function__"].__get__(None, cls)
 
 
+_WARNINGS = vars(warnings)
+
+
+def _unheard(message: warnings.WarningMessage) -> None:
+    """What shows the warnings of an operation on fakes."""
+
+
 def _unwarned(name: str, function: Callable, args: tuple, kwargs: dict) -> Any:
     """A graph runs after the program's own filters of warnings, or before them."""
     with warnings.catch_warnings(record=True) as given:
@@ -443,8 +450,11 @@ class Door(TorchFunctionMode):
             raise Break("operation-not-modelled", name)
         if self.recorder.scope.outer is not None:
             self.recorder.lift((*args, *kwargs.values()))
+        shows = _WARNINGS["_showwarnmsg"]
         try:
+            _WARNINGS["_showwarnmsg"] = _unheard  # the graph's run says it
             if self.recorder.filtered:
+                _WARNINGS["_showwarnmsg"] = shows
                 result = _unwarned(name, func, args, kwargs)
             elif name == "__getitem__" and self.recorder.element_indices:
                 with indices_as_tensors():
@@ -462,6 +472,8 @@ class Door(TorchFunctionMode):
             raise Break(row, name) from error
         except Exception as error:
             raise Break("fake-op-raised", f"{name}: {error}".split("\n")[0]) from error
+        finally:
+            _WARNINGS["_showwarnmsg"] = shows
         if result is NotImplemented:
             return result
         if _holds_tensor((result,)) or _holds_tensor(args) or _holds_tensor(kwargs.values()):

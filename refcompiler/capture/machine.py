@@ -245,6 +245,8 @@ class Symbolic(Calls):
     def _domain(self) -> Iterator[None]:
         grad = torch.is_grad_enabled()
         quiet, _FAKE_LOG.disabled = _FAKE_LOG.disabled, True  # what eager raises is no news
+        always = torch.is_warn_always_enabled()
+        torch.set_warn_always(True)  # or what is said once only is said to nobody
         collects = gc.isenabled()
         gc.disable()  # capture makes many objects, nearly all of which live until its end
         try:
@@ -262,6 +264,7 @@ class Symbolic(Calls):
                 self.autocast.set()
                 torch.clear_autocast_cache()  # it holds fakes
             restore(self.switches)
+            torch.set_warn_always(always)
             _FAKE_LOG.disabled = quiet
             if collects:
                 gc.enable()
