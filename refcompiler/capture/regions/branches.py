@@ -19,10 +19,37 @@ from refcompiler.capture.regions.region import Region, alone, emit, refusal, sus
 from refcompiler.capture.regions.targets import tensors_of
 from refcompiler.capture.signals import Break
 
+_CARRIED = frozenset((int, torch.SymInt))  # besides tensors
+_DTYPES = {int: torch.int64, torch.SymInt: torch.int64, bool: torch.bool, torch.SymBool: torch.bool}
 
-def _pure(m: Calls, frame: Any, function: Any, args: Sequence) -> Region:
+
+class _Counting(Region):
+    """A function of a loop that carries ints at ``places``, as tensors of no dimension."""
+
+    def __init__(self, machine: Calls, frame: Any, function: Any, places: frozenset[int]):
+        super().__init__(machine, frame, function)
+        self.places = places
+
+    def run(self, args: Sequence, kwargs: Mapping) -> Any:
+        given = [a.item() if i in self.places else a for i, a in enumerate(args)]
+        value = self.machine.force(super().run(given, kwargs))
+        if type(value) in _DTYPES:
+            return _as_tensor(value)
+        if type(value) not in (tuple, list):
+            return value
+        found = [self.machine.force(item) for item in value]
+        return type(value)([_as_tensor(v) if type(v) in _DTYPES else v for v in found])
+
+
+def _as_tensor(number: Any) -> torch.Tensor:
+    return torch.scalar_tensor(number, dtype=_DTYPES[type(number)])
+
+
+def _pure(
+    m: Calls, frame: Any, function: Any, args: Sequence, places: frozenset[int] = frozenset()
+) -> Region:
     """The region of a function that has no effects besides its value."""
-    region = Region(m, frame, function)
+    region = _Counting(m, frame, function, places) if places else Region(m, frame, function)
     before = effects(m), reachable(function)
     region.call(*args)
     if (effects(m), reachable(function)) != before:
@@ -109,15 +136,19 @@ def _while_loop(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     given |= {k: m.force(v) for k, v in kwargs.items()}
     if set(given) != set(names) or not isinstance(given["carried_inputs"], (tuple, list)):
         raise Break("higher-order", "torch.while_loop with arguments that eager refuses")
-    carried = tuple(given["carried_inputs"])
-    if not all(isinstance(value, torch.Tensor) for value in carried):
-        raise Break("higher-order", "torch.while_loop carries a value that is no tensor")
+    carried = tuple(map(m.force, given["carried_inputs"]))
+    places = frozenset(i for i, value in enumerate(carried) if type(value) in _CARRIED)
+    if not all(isinstance(v, torch.Tensor) or i in places for i, v in enumerate(carried)):
+        raise Break("higher-order", "torch.while_loop carries a value that is no tensor or int")
+    if places and not m.recorder.captures_numbers:
+        raise Break("data-dependent-value", "torch.while_loop carries an int")
+    carried = tuple([_as_tensor(v) if i in places else v for i, v in enumerate(carried)])
     if len(_distinct(carried)) != len(carried):
         raise Break("higher-order", "torch.while_loop carries one tensor twice")
     with suspended(m):  # what is carried is soon another value than what it starts with
         steps = [t.detach().requires_grad_(t.requires_grad) for t in carried]
-    test = _pure(m, frame, given["cond_fn"], steps)
-    body = _pure(m, frame, given["body_fn"], steps)
+    test = _pure(m, frame, given["cond_fn"], steps, places)
+    body = _pure(m, frame, given["body_fn"], steps, places)
     outputs = body.form.fill(body.outputs)
     if not isinstance(outputs, (tuple, list)) or len(body.outputs) != len(carried):
         raise refusal(m, "the body of torch.while_loop gives another structure than it takes")
@@ -128,7 +159,7 @@ def _while_loop(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     results = _results(m, body.outputs, carried)
     arguments = [*modules, carried, tuple(shared[len(carried) :])]
     emit(m, torch.ops.higher_order.while_loop, arguments, results)
-    return results
+    return tuple([r.item() if i in places else r for i, r in enumerate(results)])
 
 
 def _distinct(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -62,7 +62,7 @@ class Region:
                 recorder.track(scope, scope.placeholder(f"argument_{i}"), tensor)
             versions = [version_of(tensor) for tensor in tensors]
             with interpreting():
-                value = machine.force(machine.invoke(self.frame, self.function, args, kwargs))
+                value = machine.force(self.run(args, kwargs))
             self._finish(scope, value)
         except Signal:
             raise
@@ -80,6 +80,10 @@ class Region:
         if self.changed and not self.may_change:
             raise refusal(machine, "the function changes a tensor in place")
         return value
+
+    def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Interpret the function."""
+        return self.machine.invoke(self.frame, self.function, args, kwargs)
 
     def _again(self, given: Any, tensors: list[torch.Tensor]) -> Any:
         """A transformation calls its function for each chunk of what it goes over."""

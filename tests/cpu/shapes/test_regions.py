@@ -57,6 +57,16 @@ def _gradient_and_number(x: Any) -> Any:
     return recomputed(lambda a: ((a @ WEIGHT).view(n * 4).relu() * n, n + 1), x)
 
 
+def _counted(x: Any) -> Any:
+    """It carries a size and an int, which decide when to stop and how large the result is."""
+    n, k, y = torch.while_loop(
+        lambda n, k, y: n > k,
+        lambda n, k, y: (n - 1, k + 2, y * k + n),
+        (x.shape[0], 0, x.detach()),
+    )
+    return torch.zeros(n), n * 2, y[:n], k
+
+
 def _looped(x: Any) -> Any:
     n = x.shape[0]
     start = torch.zeros((), dtype=torch.long)
@@ -88,6 +98,7 @@ REGIONS: dict[str, Callable[[Any], Any]] = {
         x.sum() > 0, lambda a: a * len(x), lambda a: a + len(x) + a.shape[0], (x,)
     ),
     "while_loop": _looped,
+    "while_loop over ints": _counted,
     "scan": lambda x: scan(lambda c, a: (c + a * len(x), c * len(x)), torch.zeros(4), x),
     "map": lambda x: (lambda n: map_over(lambda a, y: a * n + y.sum(), x, x.clone()))(len(x)),
     "vmap": lambda x: torch.vmap(lambda r, k: r * len(x) + k, in_dims=(0, None))(x, len(x)),
