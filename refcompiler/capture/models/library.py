@@ -47,6 +47,9 @@ def _expect_true(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
         return m.truth(condition)
     known, env = frame_locals(m, frame), condition.node.shape_env
     error, message = m.force(known["error_type"]), m.force(known["message"])
+    if (certain := env.knowledge.decide(condition.node.expr)) is not None:
+        return certain
+    argument = m.recorder.argument(condition)  # which is a constant once it is expected
     before = len(env.assertions)
     if not env.expect(condition.node):
         return False
@@ -54,7 +57,6 @@ def _expect_true(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
         raise Break("exception-escapes", f"a check that raises {error.__qualname__}")
     if len(env.assertions) > before:
         text = _UNEXPLAINED if message is None else m.force(m.invoke(frame, message, []))
-        argument = m.recorder.argument(condition)
         m.recorder.add("call_function", check, (argument, error.__name__, text), {}, None)
     return True
 

@@ -272,6 +272,20 @@ def test_values_of_tensors() -> None:
     compare(function, calls, dynamic=True, fullgraph=True)
 
 
+def test_checks_of_what_tensors_hold() -> None:
+    refcompiler.config.capture_scalar_outputs = True
+
+    def function(x: Any, y: Any) -> Any:
+        torch._check_tensor_all(x > -5, lambda: "too small")
+        torch._check_value((x < 5).all().item(), lambda: "too large")
+        torch._check_index(y.item() < 3)
+        return x * y.item()
+
+    calls = [(x * torch.ones(3), torch.tensor(k)) for x, k in ((1, 2), (2, 1), (-6, 1), (7, 1))]
+    assert compare(function, calls[:2], dynamic=True, fullgraph=True) == 1
+    compare(function, [*calls, (torch.ones(3), torch.tensor(3))], dynamic=True)
+
+
 def test_decisions_about_data_end_the_graph() -> None:
     refcompiler.config.capture_scalar_outputs = True
     calls = [(torch.ones(3), torch.tensor(k)) for k in (3, 5, 4)]
