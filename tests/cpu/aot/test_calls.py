@@ -266,3 +266,14 @@ def test_results_that_are_views_in_the_graph_are_written_to() -> None:
     y.mul_(x)
     (found,) = torch.autograd.grad(y.sum(), x)
     assert torch.equal(found, 2 * x.detach())
+
+
+def test_a_tensor_made_in_inference_mode_inside_is_one() -> None:
+    def program(x: Any) -> Any:
+        with torch.inference_mode():
+            return x * 2
+
+    call = refcompiler.compile(program, backend="aot_eager")
+    x = torch.randn(4)
+    for _ in range(2):
+        assert call(x).is_inference() and torch.equal(call(x), program(x))
