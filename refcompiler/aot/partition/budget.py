@@ -29,8 +29,8 @@ def worth_saving(
     best = [0.0] * (_STEPS + 1)  # work that is saved, by steps of memory that are used
     taken: list[list[bool]] = []
     weights = [math.ceil(size / step) for size in sizes]
-    for node, weight in zip(nodes, weights, strict=True):
-        value = work(node, there)
+    values = [work(node, there) for node in nodes]
+    for value, weight in zip(values, weights, strict=True):
         row = [False] * (_STEPS + 1)
         for used in range(_STEPS, weight - 1, -1):
             with_it = best[used - weight] + value
@@ -43,6 +43,12 @@ def worth_saving(
         if row[used]:
             kept.add(node)
             used -= weight
+    # Steps are rounded up: what still fits, the most valuable first.
+    left = memory - sum(size for node, size in zip(nodes, sizes, strict=True) if node in kept)
+    for _, size, node in sorted(zip(values, sizes, nodes), key=lambda entry: -entry[0]):
+        if node not in kept and size <= left:
+            kept.add(node)
+            left -= size
     return kept
 
 

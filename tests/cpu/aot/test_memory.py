@@ -1,0 +1,205 @@
+"""What a compiled training step keeps in memory, in bytes, and when it lets go of it."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import refcompiler
+from refcompiler.aot import aot_autograd
+from refcompiler.aot.partition import default_partition, min_cut_partition
+
+N = 64 * 64 * 4  # bytes of a square
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    torch.manual_seed(0)
+    yield
+    refcompiler.reset()
+
+
+def squares(count: int) -> list[torch.Tensor]:
+    return [torch.randn(64, 64).div_(8).requires_grad_() for _ in range(count)]
+
+
+def chain(x: Any, *weights: Any) -> Any:
+    for w in weights:
+        x = (x @ w).sin().exp().tanh()
+    return x.sum()
+
+
+def saved(call: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> int:
+    """Bytes of memory that a forward keeps besides its inputs."""
+    known = {t.untyped_storage()._cdata for t in inputs}
+    memory: dict[int, int] = {}
+
+    def pack(t: torch.Tensor) -> torch.Tensor:
+        storage = t.untyped_storage()
+        if storage._cdata not in known:
+            memory[storage._cdata] = storage.nbytes()
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        found = call(*inputs)
+    assert found.requires_grad
+    return sum(memory.values())
+
+
+def compiled(program: Callable[..., Any], partition: Any = default_partition) -> Any:
+    backend = aot_autograd(fw_compiler=lambda graph, _: graph.forward, partition_fn=partition)
+    return refcompiler.compile(program, backend=backend, fullgraph=True)
+
+
+def budget(share: float) -> Any:
+    return functools.partial(min_cut_partition, activation_memory_budget=share)
+
+
+def test_chains_of_cheap_operators_are_computed_again() -> None:
+    inputs = squares(4)
+    bytes_of = {}
+    for partition in (default_partition, min_cut_partition):
+        call = compiled(chain, partition)
+        call(*inputs)
+        bytes_of[partition] = saved(call, inputs)
+    assert bytes_of[default_partition] == saved(chain, inputs) == 9 * N
+    assert bytes_of[min_cut_partition] == 3 * N  # the products
+
+
+def test_a_budget_is_kept_and_changes_no_bit() -> None:
+    inputs = squares(7)
+    wanted = torch.autograd.grad(chain(*inputs), inputs)
+    found = {}
+    for share in (1.0, 0.75, 0.5, 0.25, 0.0):
+        call = compiled(chain, budget(share))
+        gradients = torch.autograd.grad(call(*inputs), inputs)
+        assert all(map(torch.equal, gradients, wanted)), share
+        found[share] = saved(call, inputs) / N
+    assert found == {1.0: 6, 0.75: 4, 0.5: 3, 0.25: 1, 0.0: 0}
+
+
+def test_a_budget_saves_what_costs_most_for_its_bytes() -> None:
+    def program(x: Any, w: Any) -> Any:
+        dear = (x @ w) @ w  # two products for one tensor
+        return (dear * (x + 1).sum(0, keepdim=True).expand(256, 256).cumsum(0)).sin().sum()
+
+    inputs = [torch.randn(256, 256, requires_grad=True) for _ in range(2)]
+    graphs = []
+
+    def partition(joint: Any, given: Any, **options: Any) -> Any:
+        graphs.append(min_cut_partition(joint, given, activation_memory_budget=0.5, **options))
+        return graphs[-1]
+
+    compiled(program, partition)(*inputs)
+    _, backward = graphs[0]
+    targets = [str(node.target) for node in backward.graph.nodes]
+    assert "aten.cumsum.default" in targets
+    assert targets.count("aten.mm.default") == 5  # four of gradients; of the forward only x @ w
+
+
+def test_draws_are_never_repeated() -> None:
+    def program(x: Any) -> Any:
+        for _ in range(3):
+            x = torch.nn.functional.dropout(x.sin(), 0.5)
+        return x.sum()
+
+    inputs = squares(1)
+    gradients = []
+    for call in (compiled(program, budget(0.0)), program):
+        torch.manual_seed(3)
+        gradients.append(torch.autograd.grad(call(*inputs), inputs)[0])
+    assert torch.equal(*gradients)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5])
+def test_a_budget_is_a_share(share: float) -> None:
+    call = compiled(chain, budget(share))
+    with pytest.raises(Exception, match="activation_memory_budget is a share from 0 to 1"):
+        call(*squares(2))
+
+
+def test_a_checkpoint_frees_what_is_in_it() -> None:
+    def program(x: Any, *weights: Any) -> Any:
+        for w in weights:
+            x = checkpoint(lambda a, w=w: (a @ w).sin().exp().tanh(), x, use_reentrant=False)
+        return x.sum()
+
+    inputs = squares(4)
+    call = compiled(program)
+    call(*inputs)
+    assert saved(call, inputs) == saved(program, inputs) == 2 * N  # what goes from one to the next
+
+
+def test_the_backward_is_compiled_when_it_runs() -> None:
+    made: list[str] = []
+
+    def compiler(name: str) -> Callable[..., Any]:
+        return lambda graph, _: made.append(name) or graph.forward
+
+    backend = aot_autograd(fw_compiler=compiler("forward"), bw_compiler=compiler("backward"))
+    call = refcompiler.compile(chain, backend=backend)
+    loss = call(*squares(2))
+    assert made == ["forward"]
+    loss.backward()
+    call(*squares(2)).backward()
+    assert made == ["forward", "backward"]
+
+
+@pytest.mark.parametrize("retain", [False, True])
+def test_saved_tensors_are_freed_while_the_backward_runs(retain: bool) -> None:
+    """A boxed backward empties its list; what it was given is then nobody else's.
+
+    Of two products' inputs, a sine, a product and a tangent, only the first are the caller's.
+    """
+    alive: list[list[bool]] = []
+    watched: list[weakref.ref] = []
+
+    def compile_backward(graph: Any, given: Any) -> Any:
+        def run(arguments: list[Any]) -> Any:
+            watched[:] = [weakref.ref(t.untyped_storage()) for t in arguments]
+            results = graph(*arguments)
+            arguments.clear()
+            alive.append([ref() is not None for ref in watched])
+            return results
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
+
+    def program(x: Any, w: Any) -> Any:
+        return (x @ w).sin() @ w
+
+    backend = aot_autograd(fw_compiler=lambda g, _: g.forward, bw_compiler=compile_backward)
+    call = refcompiler.compile(program, backend=backend)
+    inputs = squares(2)
+    call(*inputs).sum().backward(retain_graph=retain)
+    (found,) = alive
+    freed = found.count(False)
+    assert freed == (1 if retain else 3) and len(found) >= 4
+
+
+def test_aot_eager_frees_tensors_after_their_last_use() -> None:
+    """The most that a backward holds at a time, over what it was given."""
+    alive: list[int] = []
+    held: weakref.WeakSet = weakref.WeakSet()
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None):
+            found = func(*args, **(kwargs or {}))
+            if isinstance(found, torch.Tensor) and found.numel() == 64 * 64:
+                held.add(found.untyped_storage())
+            alive.append(len(held))
+            return found
+
+    call = refcompiler.compile(chain, backend="aot_eager")
+    inputs = squares(7)
+    call(*inputs).backward()
+    with torch.autograd.set_multithreading_enabled(False), Watch():
+        call(*inputs).backward()
+    forward = 6 * 4
+    assert max(alive) <= forward + 2  # what is saved goes while gradients come
