@@ -10,17 +10,39 @@ from torch.fx.node import has_side_effect
 from torch.utils import _pytree as pytree
 
 from refcompiler.aot.effects import checks
+from refcompiler.shapes.known import same, usual
+
+#: Eager draws in the order of memory; the operator that stands for the write in the order of
+#: dimensions. Those that stand for other draws keep the strides.
+_IN_MEMORY_ORDER = frozenset({torch.ops.aten.bernoulli_.float})
 
 
 class FunctionalMode(FunctionalTensorMode):
     """With checks, which have no result, as nodes like any other: torch's own mode has tokens."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _IN_MEMORY_ORDER:
+            order = _memory_order(plain(args[0]))
+            if order is not None:
+                with self:
+                    func(args[0].permute(order), *args[1:], **(kwargs or {}))
+                return args[0]
         if not checks(func):
             return super().__torch_dispatch__(func, types, args, kwargs)
         unwrapped = pytree.tree_map_only(FunctionalTensor, plain, (args, kwargs or {}))
         has_side_effect(func)  # or the graph that is traced loses it
         return func(*unwrapped[0], **unwrapped[1])
+
+
+def _memory_order(t: torch.Tensor) -> list[int] | None:
+    """The dimensions of a transposed tensor as they lie in memory, if it has no gaps."""
+    order = sorted(range(t.dim()), key=lambda d: (usual(t.stride(d)), usual(t.size(d))))[::-1]
+    expected: Any = 1
+    for d in reversed(order):
+        if not same((t.stride(d),), (expected,)):
+            return None
+        expected = expected * t.size(d)
+    return None if order == sorted(order) else order
 
 
 def plain(t: Any) -> torch.Tensor:

@@ -15,6 +15,7 @@ import torch
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
+from refcompiler.aot.inputs import Unsupported
 from refcompiler.aot.numbers import value_of
 from refcompiler.fakes.mode import EagerFakeMode
 from refcompiler.shapes.env import ShapeEnv
@@ -22,12 +23,21 @@ from refcompiler.shapes.node import SYMBOLS
 from refcompiler.shapes.relations import Assertion
 from refcompiler.shapes.text import compiled
 
+_VIEWED_IN_PLACE = frozenset(
+    "t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_ as_strided_ resize_ set_".split()
+)
+
 
 def with_symbols(gm: GraphModule, examples: Sequence[Any]) -> list[Any]:
-    """``examples`` with those for which symbols stand in the graph replaced by its own fakes."""
+    """``examples`` with those for which symbols stand in the graph replaced by its own fakes.
+
+    Raises :class:`Unsupported` if those may have other sizes by now: capture ran the graph on them.
+    """
     shown = list(examples)
     if not any(type(value) in SYMBOLS for value in examples):
         return shown
+    if any(str(node.target) in _VIEWED_IN_PLACE for node in gm.graph.nodes):
+        raise Unsupported("the graph changes the sizes of a tensor in place")
     for place, node in enumerate(gm.graph.find_nodes(op="placeholder")):
         fake = node.meta.get("example_value")
         if isinstance(fake, torch.Tensor) and fake._has_symbolic_sizes_strides:

@@ -45,6 +45,8 @@ class Compiler:
 
         return compile
 
+    takes_symbols = True
+
     def __call__(self, graph: GraphModule, inputs: list[Any]) -> Any:
         compiled = self.made(graph, inputs)
         self.reasons.append(compiled.fallback)
@@ -89,26 +91,29 @@ def compare(
     partition: Callable[..., Any] = default_partition,
     into: Callable[..., Sequence[Any]] = lambda *leaves: leaves,
     traced: bool = False,
+    others: Sequence[Make] = (),
     **options: Any,
 ) -> tuple[Compiler, Comparison]:
     """Two calls on other values, each compared with eager: bits, layouts, flags, aliasing, writes,
     gradients of one output at a time, the generator's state.
 
     ``make()`` gives leaves; ``into(*leaves)`` the arguments that are made of them. ``traced``: the
-    graph is ``torch.fx``'s instead of the front end's.
+    graph is ``torch.fx``'s instead of the front end's. ``others``: for calls with leaves of other
+    sizes, which are symbols then.
     """
     backend = Compiler(partition_fn=partition, **options)
     refcompiler.reset()
     if traced:
         compiled = backend(torch.fx.symbolic_trace(program), list(into(*make())))
     else:
-        compiled = refcompiler.compile(program, backend=backend, fullgraph=True, dynamic=False)
+        dynamic = bool(others)
+        compiled = refcompiler.compile(program, backend=backend, fullgraph=True, dynamic=dynamic)
     seen = Comparison()
-    for seed in (0, 1):
+    for seed, fresh in enumerate((make, *(others or [make]))):
         sides = []
         for call in (compiled, program):
             torch.manual_seed(seed)
-            leaves = make()
+            leaves = fresh()
             arguments = into(*leaves)
             result = call(*arguments)
             outputs = result if isinstance(result, tuple) else (result,)

@@ -173,13 +173,6 @@ def test_bad_arguments_say_what_they_should_be() -> None:
         refcompiler.compile(_squares, backend=backend)(torch.ones(3))
 
 
-def test_a_graph_whose_sizes_depend_on_data_runs_as_it_is() -> None:
-    graph = torch.fx.symbolic_trace(lambda x: x[x > 0] * 2)
-    call = aot_autograd(fw_compiler=lambda graph, inputs: graph.forward)(graph, [torch.ones(3)])
-    assert call.fallback is not None and "DynamicOutputShapeException" in call.fallback
-    assert torch.equal(call(torch.tensor([1.0, -1.0])), torch.tensor([2.0]))
-
-
 def test_checks_of_values_stay() -> None:
     call, backend = compiled(torch.linalg.inv)
     x = (torch.randn(3, 3) + 3 * torch.eye(3)).requires_grad_()

@@ -1,0 +1,265 @@
+"""One program for all sizes: symbols in forward, backward, partition and wrapper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import refcompiler
+from refcompiler.aot import aot_autograd
+from refcompiler.aot.numbers import ARITHMETIC
+from refcompiler.aot.partition import default_partition, min_cut_partition
+from tests.cpu.aot.programs import Compiler, compare
+
+PARTITIONS = [default_partition, min_cut_partition]
+SIZES = ((6, 5), (3, 7), (4, 4), (9, 3))
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    torch.manual_seed(0)
+    yield
+    refcompiler.reset()
+
+
+def _views(x: Any, w: Any) -> Any:
+    y = x.sin()
+    return y.t(), y[1:], y.view(-1), y.sum(0).expand(3, x.shape[1]), w.view(-1)[2:]
+
+
+def _sizes(x: Any, w: Any) -> Any:
+    n, m = x.shape
+    return (x * n + w.sum() / m).softmax(-1).reshape(-1)[: n // 2 + 1], x.mean(), n * m
+
+
+def _expanded(x: Any, w: Any) -> Any:
+    return (x.sum(1, keepdim=True) * torch.ones_like(w)).cumsum(0), x.sum().expand(x.shape[0])
+
+
+def _written(x: Any, w: Any) -> Any:
+    y = x * 2
+    y[:, 1:].add_(w[:, 1:])
+    with torch.no_grad():
+        w.add_(1)
+    return y
+
+
+def _padded(x: Any, w: Any) -> Any:
+    return F.pad(x[None], (1, 1), mode="circular"), torch.cat([x, w, x]), x @ w.t()
+
+
+def _drawn(x: Any, w: Any) -> Any:
+    return F.dropout(x, 0.5) * torch.rand(x.shape[0], 1), F.layer_norm(w, w.shape[1:])
+
+
+def _transposed(x: Any, w: Any) -> Any:
+    x.t_()
+    return x + 1, w
+
+
+PROGRAMS: list[Callable] = [_views, _sizes, _expanded, _written, _padded, _drawn]
+
+
+@pytest.mark.parametrize("partition", PARTITIONS)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_one_program_for_all_sizes(program: Callable, partition: Callable) -> None:
+    def make(n: int, m: int) -> Callable:
+        return lambda: [torch.randn(n, m).requires_grad_() for _ in range(2)]
+
+    first, *others = [make(*size) for size in SIZES]
+    backend, seen = compare(program, first, partition, others=others)
+    assert backend.reasons == [None] and len(backend.forward) == 1
+    assert seen.count > 80
+    assert refcompiler.counters()["captures"] == 1
+
+
+@pytest.mark.parametrize("program", [_sizes, _transposed])
+def test_inference(program: Callable) -> None:
+    """A graph that changes an input's sizes in place is compiled by size."""
+    makes = [lambda n=n, m=m: [torch.randn(n, m), torch.randn(n, m)] for n, m in SIZES]
+    backend, _ = compare(program, makes[0], others=makes[1:])
+    assert backend.reasons == [None] and not backend.forward
+    assert len(backend.inference) == (1 if program is _sizes else len(SIZES))
+
+
+def test_each_number_is_what_its_node_computes() -> None:
+    """Also the parts of a sum: nodes of one number are merged."""
+
+    def program(x: Any, w: Any) -> Any:
+        return F.pad(x, (w.shape[1], 3)).sin().reshape(-1)[: x.shape[0] + w.shape[1] + 3]
+
+    makes = [
+        lambda n=n, m=m: [torch.randn(n, m).requires_grad_(), torch.randn(m, n + 1)]
+        for n, m in SIZES
+    ]
+    backend, _ = compare(program, makes[0], others=makes[1:])
+    (graph,) = backend.forward
+    checked = 0
+    for node in graph.graph.nodes:
+        if node.target in ARITHMETIC:
+            operands = torch.fx.map_arg(node.args, lambda n: n.meta["val"])
+            assert node.target(*operands).node.expr == node.meta["val"].node.expr
+            checked += 1
+    assert checked >= 2
+
+
+def test_sizes_are_saved_as_numbers() -> None:
+    """The backward of a sum needs the input's size, and not the input."""
+    backend = Compiler()
+    call = refcompiler.compile(lambda x: (x * 2).sum(1), backend=backend, dynamic=True)
+    for n, m in SIZES:
+        x = torch.randn(n, m, requires_grad=True)
+        (found,) = torch.autograd.grad(call(x).sum(), x)
+        assert torch.equal(found, torch.full((n, m), 2.0))
+    (graph,) = backend.backward
+    values = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
+    kinds = [type(value) is torch.SymInt for value in values]
+    assert kinds == [True, True, False]
+
+
+def _transformer(layers: int, width: int) -> torch.nn.Module:
+    layer = torch.nn.TransformerEncoderLayer(width, 2, 2 * width, dropout=0.1, batch_first=True)
+    return torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_training_steps_over_lengths(dynamic: bool | None) -> None:
+    """Ten batches of other sizes take two compilations (one that knows none yet) or one."""
+    torch.manual_seed(0)
+    model = _transformer(2, 8)
+    backend = Compiler()
+    call = refcompiler.compile(model, backend=backend, dynamic=dynamic, fullgraph=True)
+    compared = 0
+    for n in range(10):
+        x = torch.randn(2 + n * 3 % 7, 3 + n * 5 % 11, 8)
+        found = []
+        for function in (call, model):
+            model.zero_grad()
+            torch.manual_seed(n)
+            loss = function(x).square().mean()
+            loss.backward()
+            found.append([loss.detach(), *[p.grad for p in model.parameters()]])
+        for ours, theirs in zip(*found, strict=True):
+            assert torch.equal(ours, theirs)
+            compared += 1
+    assert compared == 10 * 25
+    assert backend.reasons == [None] * (1 if dynamic else 2)
+    assert len(backend.forward) == len(backend.backward) == len(backend.reasons)
+
+
+def test_what_compilers_decide_is_guarded() -> None:
+    """A compiler of forwards decides in time for a guard; of backwards, for its own program."""
+    asked: list[str] = []
+
+    def forward(graph: Any, inputs: Any) -> Any:
+        size = next(value for value in inputs if type(value) is torch.SymInt)
+        asked.append(f"forward {bool(size > 4)}")
+        return graph.forward
+
+    def backward(graph: Any, inputs: Any) -> Any:
+        size = next(value for value in inputs if type(value) is torch.SymInt)
+        asked.append(f"backward {bool(size % 2 == 0)}")
+        return lambda *given: [None if g is None else g * 100 for g in graph(*given)]
+
+    backend = aot_autograd(fw_compiler=forward, bw_compiler=backward)
+    call = refcompiler.compile(lambda x: x.sum(0).sin(), backend=backend, dynamic=True)
+    factors = []
+    for n in (6, 8, 7, 3):
+        x = torch.randn(n, 3, requires_grad=True)
+        (found,) = torch.autograd.grad(call(x).sum(), x)
+        (wanted,) = torch.autograd.grad(x.sum(0).sin().sum(), x)
+        factors.append(round(float((found / wanted).mean())))
+    assert asked == ["forward True", "backward True", "forward False", "backward False"]
+    assert factors == [100, 100, 1, 100]  # 7 is odd: its backward runs as it is
+
+
+def test_a_compiler_that_takes_no_symbols() -> None:
+    graphs: list[Any] = []
+
+    def compiler(graph: Any, inputs: Any) -> Any:
+        assert not any(type(value) is torch.SymInt for value in inputs)
+        graphs.append(graph)
+        return graph.forward
+
+    compiler.takes_symbols = False  # type: ignore[attr-defined]
+    backend = aot_autograd(fw_compiler=compiler)
+    call = refcompiler.compile(lambda x: x * 2 + x.shape[0], backend=backend, dynamic=True)
+    for n in (3, 5, 3):
+        x = torch.randn(n, 2)
+        assert torch.equal(call(x), x * 2 + n)
+    assert len(graphs) == 2 and refcompiler.counters()["captures"] == 1
+
+
+def test_overlapping_inputs_are_compiled_by_size() -> None:
+    def write(a: Any, b: Any) -> Any:
+        a.add_(1)
+        return a * b
+
+    backend = Compiler()
+    call = refcompiler.compile(write, backend=backend, dynamic=True)
+    for n in (4, 6):
+        x, y = torch.randn(n), torch.randn(n)
+        other = x.clone()
+        assert torch.equal(call(x, y), write(other, y)) and torch.equal(x, other)
+        base = torch.randn(2 * n)
+        other = base.clone()
+        assert torch.equal(call(base[:n], base[2 : n + 2]), write(other[:n], other[2 : n + 2]))
+        assert torch.equal(base, other)
+    assert set(backend.reasons) == {None}
+
+
+# ---- sizes that depend on data ------------------------------------------------------------------
+
+
+def _masked(x: Any, w: Any) -> Any:
+    return x[x > 0] * 2, w
+
+
+def _counted(x: Any, w: Any) -> Any:
+    where = x.nonzero()
+    y = w[where[:, 0]] * x[x != 0].unsqueeze(1)
+    return y.sum(0), y, where.shape[0]
+
+
+def _filled(x: Any, w: Any) -> Any:
+    y = x.clone()
+    y[y > 0] = 3.0
+    return y * x, w.sum()
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+@pytest.mark.parametrize("program", [_masked, _counted, _filled])
+def test_sizes_that_depend_on_data(program: Callable, fixed: bool) -> None:
+    """Also in a graph whose inputs all have fixed sizes (a backend's own ``torch.fx`` graph)."""
+
+    def make(n: int) -> Callable:
+        return lambda: [torch.randn(n).relu().requires_grad_(), torch.randn(n, 3).requires_grad_()]
+
+    others = [] if fixed else [make(n) for n in (4, 9)]
+    backend, _ = compare(program, make(6), others=others)
+    assert backend.reasons == [None] and len(backend.forward) == 1
+    assert refcompiler.counters()["captures"] == 1
+
+
+def test_what_is_assumed_of_such_sizes_is_checked() -> None:
+    def program(x: Any) -> Any:
+        n = (x > 0).sum().item()
+        torch._check(n >= 0)
+        torch._check(n <= 12, lambda: "too many")
+        return torch.zeros(n) + x[x > 0]
+
+    backend = Compiler()
+    call = refcompiler.compile(program, backend=backend, dynamic=True, fullgraph=True)
+    for size in (6, 3):
+        x = (torch.arange(size * 2.0) - 3).requires_grad_()
+        found, wanted = call(x), program(x)
+        assert torch.equal(found, wanted)
+        gradients = [torch.autograd.grad(t.sum(), x)[0] for t in (found, wanted)]
+        assert torch.equal(*gradients)
+    assert backend.reasons == [None] and refcompiler.counters()["captures"] == 1
+    with pytest.raises(RuntimeError, match="too many"):
+        call(torch.ones(20, requires_grad=True))
