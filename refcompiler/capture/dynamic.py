@@ -29,6 +29,7 @@ log = logging.getLogger("refcompiler.dynamic")
 #: Places whose numbers may become symbols: what a program was given, not what holds it together.
 _PLACES = frozenset("arg item member dict_item attr slot cell default kwdefault local".split())
 _MARKED, _NAMED, _FROM_THE_START = "marked", "dynamic_sources", "dynamic=True"
+_VALUE, _NOT_KNOWN = "dynamic_values", "unbacked_sources"
 _FIXED_ATTRIBUTES = frozenset(("maxlen", "start", "stop", "step"))
 
 
@@ -54,6 +55,7 @@ class History:
 class Policy:
     """``dynamic`` as :func:`refcompiler.compile` takes it; ``sources`` are always dynamic.
 
+    So are numbers of ``values``, and ``unbacked`` sources, of which besides nothing is known.
     ``scalars`` and ``shapes``: whether a number read from a tensor, and a size that depends on
     data, are captured instead of ending the graph.
     """
@@ -63,7 +65,13 @@ class Policy:
     sources: str = ""
     scalars: bool = False
     shapes: bool = False
+    values: frozenset[int] = frozenset()
+    unbacked: str = ""
     history: History = field(default_factory=History)
+
+    def names_none(self) -> bool:
+        """Only marks make symbols."""
+        return self.dynamic is False and not (self.sources or self.values or self.unbacked)
 
 
 class Sizes:
@@ -111,7 +119,7 @@ class Sizes:
         if type(value) is int:
             if not -(2**63) <= value < 2**63:
                 return None
-            made = env.integer(value)
+            made = self._fresh() if why == _NOT_KNOWN else env.integer(value)
         else:
             made = env.floating(value)
         if type(made) is type(value):
@@ -124,13 +132,19 @@ class Sizes:
     def _wanted(self, source: Source, value: Any) -> str:
         """Why a number is to be a symbol; nothing if it is not."""
         policy = self.policy
-        if policy.dynamic is False and not policy.sources:
+        if policy.names_none():
             return ""
         if source.kind not in _PLACES or source.key in _FIXED_ATTRIBUTES:
             return ""
-        if self._named(source):
+        if self._named(policy.unbacked, source):
+            return _NOT_KNOWN
+        if self._named(policy.sources, source):
             return _NAMED
-        if policy.dynamic is False or self._owned_by_module(source):
+        if self._owned_by_module(source):
+            return ""
+        if type(value) is int and value in policy.values:
+            return _VALUE
+        if policy.dynamic is False:
             return ""
         if policy.dynamic:
             return _FROM_THE_START
@@ -139,15 +153,15 @@ class Sizes:
             return f"it was {policy.history.seen[path]} before"
         return ""
 
-    def _named(self, source: Source, d: int | None = None) -> bool:
-        """``dynamic_sources``: names as users or torch write them, or regular expressions.
+    def _named(self, sources: str, source: Source, d: int | None = None) -> bool:
+        """``sources``: names as users or torch write them, or regular expressions.
 
         ``d``: of a dimension; entries that end in ``:N`` are about dimension ``N`` only.
         """
-        if not self.policy.sources:
+        if not sources:
             return False
         name, torch_name = self._names(source)
-        for entry in self.policy.sources.split(","):
+        for entry in sources.split(","):
             pattern = entry.strip()
             chosen = re.fullmatch(r"(.*\S)\s*:\s*(\d+)", pattern)
             if chosen is not None:
@@ -206,11 +220,12 @@ class Sizes:
         """A fake with symbols among its sizes; None if all of them are constants."""
         marks = Marks.of(value)
         policy = self.policy
-        if policy.dynamic is False and not policy.sources and marks is None:
+        if policy.names_none() and marks is None:
             return None
         owned = type(value) is torch.nn.Parameter or self._owned_by_module(source)
-        if owned and marks is None and not self._named(source):
-            return None
+        if owned and marks is None:
+            if not any(self._named(names, source) for names in (policy.sources, policy.unbacked)):
+                return None
         dims = self._dims(value, source, marks)
         changing = self._changing_strides(value, source)
         if not dims or value.is_conj() or value.is_neg():
@@ -236,8 +251,12 @@ class Sizes:
                 found[d] = _MARKED
             elif marks is not None and d in marks.static:
                 continue
-            elif self._named(source, d):
+            elif self._named(policy.unbacked, source, d):
+                found[d] = _NOT_KNOWN
+            elif self._named(policy.sources, source, d):
                 found[d] = _NAMED
+            elif size in policy.values:
+                found[d] = _VALUE
             elif policy.dynamic:
                 found[d] = _FROM_THE_START
             elif changes and policy.automatic:
@@ -253,7 +272,9 @@ class Sizes:
         sizes: list[Any] = list(value.shape)
         for d, why in dims.items():
             place = self.machine.sources.make("item", shape, d, str(d))
-            if marks is None or d not in (marks.dynamic | marks.unbacked):
+            if why == _NOT_KNOWN:
+                sizes[d] = self._unbacked(sizes[d], place, marks or Marks.none(), d)
+            elif marks is None or d not in (marks.dynamic | marks.unbacked):
                 sizes[d] = self._size(sizes[d], place, why)
             elif d in marks.unbacked:
                 sizes[d] = self._unbacked(sizes[d], place, marks, d)
@@ -310,8 +331,7 @@ class Sizes:
                 self._refuse(f"{place} is {size} and {first} is {other}, though both are {name!r}")
             return made
         env = self.environment()
-        made = env.create_unbacked_symint()
-        env.pending_fresh_unbacked_symbols.clear()
+        made = self._fresh()
         symbol = made.node.expr
         env._constrain_range_for_size(symbol, int(low), None if high == INF else int(high))
         if d in marks.ranges:
@@ -323,6 +343,13 @@ class Sizes:
         self._hint(made, marks, d)
         self._define(made, place)
         self._say(place, "not to be known", made, _MARKED)
+        return made
+
+    def _fresh(self) -> Any:
+        """A whole number of which nothing is known, though it comes from outside."""
+        env = self.environment()
+        made = env.create_unbacked_symint()
+        env.pending_fresh_unbacked_symbols.clear()
         return made
 
     def _changing_strides(self, value: torch.Tensor, source: Source) -> set[int]:

@@ -32,6 +32,9 @@ class Config:
     commas, that are symbols from the start, whatever ``dynamic`` says (regular expressions, as
     ``x`` or torch's ``L['x']``; with ``:N`` only dimension ``N``); to begin with, what the
     environment has as ``REFCOMPILER_DYNAMIC_SOURCES`` or ``TORCH_COMPILE_DYNAMIC_SOURCES``.
+    ``unbacked_sources``: as that, and nothing may be decided by them, as by ``mark_unbacked``.
+    ``dynamic_values``: ints, joined by commas; what has such a value is a symbol from the start,
+    outside modules. Both have variables of the environment too.
     ``capture_scalar_outputs``: ``item()`` does not end a graph; nor does it under ``fullgraph``.
     ``capture_dynamic_output_shape_ops``: nor does an operator whose result's size depends on data,
     such as ``nonzero``; nor under ``fullgraph``.
@@ -49,6 +52,8 @@ class Config:
     capture_scalar_outputs: bool = False
     capture_dynamic_output_shape_ops: bool = False
     dynamic_sources: str = field(default_factory=lambda: _given("DYNAMIC_SOURCES"))
+    unbacked_sources: str = field(default_factory=lambda: _given("UNBACKED_SOURCES"))
+    dynamic_values: str = field(default_factory=lambda: _given("DYNAMIC_VALUES"))
     job_id: str = ""
     trace: str = ""
 
@@ -60,6 +65,8 @@ class Config:
             raise TypeError(f"config.{name} takes a positive int, not {value!r}")
         if known[name] != "int" and type(value).__name__ != known[name]:
             raise TypeError(f"config.{name} takes a {known[name]}, not {value!r}")
+        if name == "dynamic_values":
+            whole_numbers(value)
         object.__setattr__(self, name, value)
 
     def patch(
@@ -77,6 +84,14 @@ class Config:
         elif value:
             raise TypeError("config.patch takes a mapping, a name and a value, or keywords")
         return Patch(self, {**(changes or {}), **more})
+
+
+def whole_numbers(text: str) -> frozenset[int]:
+    """The ints that ``text`` has between commas. Errors: ``ValueError`` for anything else."""
+    try:
+        return frozenset(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise ValueError(f"config.dynamic_values takes ints and commas, not {text!r}") from None
 
 
 class Patch(contextlib.ContextDecorator):

@@ -35,7 +35,7 @@ from refcompiler.logs import log_of, wanted
 from refcompiler.plan.build import MISS, Plan, build
 from refcompiler.plan.failure import Recover, Unanswered
 from refcompiler.plan.writing import NotRebuilt
-from refcompiler.runtime.config import config
+from refcompiler.runtime.config import config, whole_numbers
 from refcompiler.runtime.counters import count
 from refcompiler.runtime.failing import failing, read
 from refcompiler.runtime.loose import loosened
@@ -332,6 +332,8 @@ class Site:
             config.dynamic_sources,
             config.capture_scalar_outputs or self.fullgraph,
             config.capture_dynamic_output_shape_ops or self.fullgraph,
+            whole_numbers(config.dynamic_values),
+            config.unbacked_sources,
             self.history,
         )
 

@@ -36,6 +36,10 @@ class Marks(NamedTuple):
     names: dict[int, Hashable]  # unbacked dimensions with one name are equal
 
     @staticmethod
+    def none() -> Marks:
+        return Marks(*[frozenset()] * 5, {}, {}, {})
+
+    @staticmethod
     def of(tensor: torch.Tensor) -> Marks | None:
         """The marks of ``tensor``; None if it has none."""
         found = tensor.__dict__ if hasattr(tensor, "__dict__") else {}

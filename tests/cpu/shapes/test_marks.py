@@ -281,3 +281,41 @@ def test_the_log_tells_decisions_and_what_changed(caplog: Any) -> None:
     assert "x.shape[0] becomes symbolic as s0 (6 here, it was 5 before) at" in caplog.text
     assert "decided that (x.shape[0] > 3) at" in caplog.text
     assert "test_marks.py:" in caplog.text
+
+
+def test_unbacked_sources(monkeypatch: Any) -> None:
+    monkeypatch.setattr(refcompiler.config, "unbacked_sources", "x:0, k")
+    calls = [(torch.ones(n, 4), k) for n, k in ((5, 3), (1, 0), (0, 1), (7, -2))]
+    found = refcompiler.compile(
+        lambda x, k: (x * 2 + k, x.shape), backend="eager", dynamic=False, fullgraph=True
+    )
+    for x, k in calls:
+        y, shape = found(x, k)
+        assert torch.equal(y, x * 2 + k) and shape == x.shape
+    assert counters.counters()["captures"] == 1
+    decides = refcompiler.compile(
+        lambda x: x + 1 if x.shape[0] > 3 else x, backend="eager", fullgraph=True
+    )
+    with pytest.raises(refcompiler.errors.GraphBreakError, match="data"):
+        decides(torch.ones(5, 4))
+
+
+@pytest.mark.parametrize("given, expected", [("111", 2), ("111, 5", 1), ("", 3)])
+def test_dynamic_values(given: str, expected: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr(refcompiler.config, "dynamic_values", given)
+
+    def function(x: Any, k: int) -> Any:
+        return x * k, x.shape
+
+    compiled = refcompiler.compile(function, backend="eager", dynamic=False)
+    calls = [(torch.ones(111, 4), 5), (torch.ones(9, 4), 5), (torch.ones(9, 4), 7)]
+    for call in calls:
+        wanted, found = function(*call), compiled(*call)
+        assert torch.equal(wanted[0], found[0]) and wanted[1] == found[1]
+    assert counters.counters()["captures"] == expected
+
+
+def test_dynamic_values_are_ints() -> None:
+    with pytest.raises(ValueError, match="dynamic_values takes ints and commas, not '1,x'"):
+        refcompiler.config.dynamic_values = "1,x"
+    assert refcompiler.config.dynamic_values == ""
