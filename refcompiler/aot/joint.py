@@ -76,6 +76,7 @@ def trace(
     """
     env = mode.shape_env
     tracer = _Tracer(gm, dict(replaced), given, seen, training, parameters, bases, env)
+    tracer.flagged = {n for n, t in enumerate(fakes) if _is_tensor(t) and t.requires_grad}
     primals = tracer.primals
     tangents = []
     if training:
@@ -153,6 +154,7 @@ class _Tracer:
         self.gm, self.replaced, self.given = gm, replaced, given
         self.seen, self.training = seen, training
         self.written: list[int] = []
+        self.flagged: set[int] = set()  # inputs that require gradients
         self.tangents = [n for n, slot in enumerate(seen.slots) if slot.requires_grad]
         self.cotangents = list(range(len(self.tangents)))  # of all that are given, those that count
         self.tracked = {
@@ -225,7 +227,7 @@ class _Tracer:
             write = writes.get(place)
             changed = torch._functionalize_has_data_mutation(t.elem)
             if changed and write is None:  # no version told of it (a batch norm's statistics)
-                write = self.seen.write(place, t.requires_grad)
+                write = self.seen.write(place, place in self.flagged)
             if not changed:
                 continue
             if place in self.tracked:

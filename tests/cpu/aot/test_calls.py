@@ -268,6 +268,19 @@ def test_results_that_are_views_in_the_graph_are_written_to() -> None:
     assert torch.equal(found, 2 * x.detach())
 
 
+def test_a_write_that_no_version_tells_of_leaves_gradients_alone() -> None:
+    x = torch.randn(4, requires_grad=True)
+    call, graphs = raw(_through_data, x * 1)
+    y = x * 1
+    (found,) = torch.autograd.grad(call(y).sum(), x)
+    assert torch.equal(found, torch.ones(4)) and torch.equal(y, x + 1) and len(graphs) == 1
+
+
+def _through_data(x: Any) -> Any:
+    x.data.add_(1)
+    return x.view(2, 2)
+
+
 def test_a_tensor_made_in_inference_mode_inside_is_one() -> None:
     def program(x: Any) -> Any:
         with torch.inference_mode():
