@@ -304,10 +304,14 @@ class Sizes:
             return hint
         env = self.environment()
         made = env.size(hint, int(low), high)
-        self.strict[made.node.expr] = place
+        symbol = made.node.expr
         self._hint(made, marks, d)
         self._define(made, place)
         self._say(place, hint, made, _MARKED)
+        # Each is decided at once, so that this program is for sizes with the same answers only.
+        met = [bool(condition(made)) for condition in marks.special.get(d, ())]
+        if not any(met):
+            self.strict[symbol] = place
         return made
 
     def _refuse(self, why: str) -> None:

@@ -7,7 +7,7 @@ Source of their meaning: the documentation of ``torch._dynamo.mark_dynamic`` and
 from __future__ import annotations
 
 import inspect
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -34,10 +34,11 @@ class Marks(NamedTuple):
     ranges: dict[int, tuple[int, float]]
     hints: dict[int, int]  # the sizes that backends are told to expect
     names: dict[int, Hashable]  # unbacked dimensions with one name are equal
+    special: dict[int, list[Callable[[Any], Any]]]  # conditions that have programs of their own
 
     @staticmethod
     def none() -> Marks:
-        return Marks(*[frozenset()] * 5, {}, {}, {})
+        return Marks(*[frozenset()] * 5, {}, {}, {}, {})
 
     @staticmethod
     def of(tensor: torch.Tensor) -> Marks | None:
@@ -68,6 +69,7 @@ class Marks(NamedTuple):
             ranges,
             by_dim("_dynamo_hint_overrides"),
             by_dim("_dynamo_shape_ids"),
+            by_dim("_specialize_on"),
         )
 
 
@@ -115,9 +117,12 @@ def mark_dynamic(
     hint_override: int | None = None,
     min: int | None = None,
     max: int | None = None,
+    specialize_on: Iterable[Callable[[int], Any]] | None = None,
 ) -> None:
     """The size of ``t`` at ``index`` is a symbol from the first compilation on.
 
+    ``specialize_on``: conditions on the size, as ``lambda n: n == 8`` or ``n % 16 == 0``, for which
+    a program of its own is compiled, which may make use of them, as soon as a call meets one.
     ``min`` and ``max`` are its limits, both included; sizes outside are compiled anew.
     ``hint_override``: the size that a backend of torch's is told to expect instead of this one's.
     Raises :class:`~refcompiler.errors.ConstraintViolationError` at the first call of a program that
@@ -132,6 +137,10 @@ def mark_dynamic(
     hints = _attribute(t, "_dynamo_hint_overrides", dict)
     if hint_override is not None:
         hints.update(dict.fromkeys(dims, hint_override))
+    conditions = list(specialize_on or ())
+    if not all(map(callable, conditions)):
+        raise TypeError(f"mark_dynamic: specialize_on takes functions, not {conditions!r}")
+    _attribute(t, "_specialize_on", dict).update((dim, conditions) for dim in dims)
 
 
 def maybe_mark_dynamic(t: torch.Tensor, index: int | Iterable[int]) -> None:

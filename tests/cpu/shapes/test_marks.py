@@ -283,6 +283,31 @@ def test_the_log_tells_decisions_and_what_changed(caplog: Any) -> None:
     assert "test_marks.py:" in caplog.text
 
 
+@BOTH
+def test_conditions_with_programs_of_their_own(marks: ModuleType) -> None:
+    graphs = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append([value for value in inputs if isinstance(value, torch.SymInt)])
+        return graph.forward
+
+    compiled = refcompiler.compile(lambda x: x.reshape(-1, 2, x.shape[1]) * 2, backend=backend)
+    counts = []
+    for n in (6, 8, 10, 8, 16, 32, 6, 48, 8):
+        x = torch.randn(n, 4)
+        special = [lambda n: n == 8, lambda n: n % 16 == 0]
+        marks.mark_dynamic(x, 0, specialize_on=special)
+        assert torch.equal(compiled(x), x.reshape(-1, 2, 4) * 2)
+        counts.append(len(graphs))
+    assert counts == [1, 2, 2, 2, 3, 3, 3, 3, 3]
+    assert [len(values) for values in graphs] == [1, 0, 1]  # 8 is a constant
+
+
+def test_conditions_are_functions() -> None:
+    with pytest.raises(TypeError, match=r"specialize_on takes functions, not \[8\]"):
+        refcompiler.mark_dynamic(torch.ones(8), 0, specialize_on=[8])  # type: ignore[list-item]
+
+
 def test_unbacked_sources(monkeypatch: Any) -> None:
     monkeypatch.setattr(refcompiler.config, "unbacked_sources", "x:0, k")
     calls = [(torch.ones(n, 4), k) for n, k in ((5, 3), (1, 0), (0, 1), (7, -2))]
