@@ -23,26 +23,38 @@ def table() -> dict[Any, Callable[..., Any]]:
 
 
 _FORWARD = (
+    "_fused_rms_norm",
+    "_prelu_kernel",
+    "_safe_softmax",
     "addcdiv",
     "addcmul",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "celu",
+    "deg2rad",
     "dist",
     "frobenius_norm",
     "glu",
+    "hardshrink",
     "huber_loss",
     "log_sigmoid_forward",
+    "logit",
     "mse_loss",
+    "rad2deg",
+    "sinc",
     "smooth_l1_loss",
     "soft_margin_loss",
+    "softshrink",
     "special_entr",
     "special_xlog1py",
+    "std_mean",
     "xlogy",
 )
 
 # What autograd's rules call.
 _BACKWARD = (
+    "_fused_rms_norm_backward",
+    "_prelu_kernel_backward",
     "binary_cross_entropy_backward",
     "elu_backward",
     "gelu_backward",
@@ -58,6 +70,7 @@ _BACKWARD = (
     "native_dropout_backward",
     "native_group_norm_backward",
     "native_layer_norm_backward",
+    "rrelu_with_noise_backward",
     "smooth_l1_loss_backward",
     "soft_margin_loss_backward",
     "softplus_backward",

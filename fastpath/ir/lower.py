@@ -205,7 +205,7 @@ class Lowering:
     ) -> Any:
         base, *rest = arguments
         val = node.meta["val"]
-        if rule in ("split", "unbind"):
+        if rule in ("split", "split_with_sizes", "unbind"):
             return self._pieces(val, target, base, arguments, keywords)
         if rule not in views.RULES:
             raise NotLowered(f"no view rule {rule!r}")
@@ -302,6 +302,8 @@ _RULE_OF: dict[str, str] = {
     "aten.diagonal_backward.default": "copy:diagonal_backward",
     "aten.slice_scatter.default": "copy:slice_scatter",
     "aten.select_scatter.default": "copy:select_scatter",
+    "aten.unsafe_split.Tensor": "view:split",
+    "aten.unsafe_split_with_sizes.default": "view:split_with_sizes",
     "aten.new_ones.default": "factory:1",
     "aten.new_zeros.default": "factory:0",
     "aten.new_full.default": "factory:fill_value",

@@ -422,6 +422,34 @@ def _count_nonzero(lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tenso
     return lowering.output(val, lambda i: raw.read(_kept(i, dims, rank, False)), "count")
 
 
+def _norm(lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tensor:
+    t: Tensor = bound["self"]
+    rank, order, dtype = len(t.shape), bound.get("ord", 2), compute_dtype(name_of(val.dtype))
+    dims, keepdim = _dims(bound.get("dim"), rank), bool(bound.get("keepdim", False))
+    if order not in (0, 1, 2, math.inf, -math.inf):
+        raise NotLowered("a norm whose order is none of 0, 1, 2 and the infinities")
+    if t.dtype.startswith("complex"):
+        raise NotLowered("a norm of complex numbers")
+    x = _reader(t, dtype)
+
+    def term(index: Position) -> Expr:
+        value = x(index)
+        if order == 2:
+            return apply("mul", value, value)
+        if order == 0:
+            return E.cast(apply("ne", value, E.const(0, dtype)), dtype)
+        return apply("abs", value)
+
+    kind = {math.inf: "max", -math.inf: "min"}.get(order, "sum")
+    raw = lowering.reduce(kind, t.shape, dims, dtype, term)
+
+    def finish(index: Position) -> Expr:
+        value = raw.read(_kept(index, dims, rank, keepdim))
+        return apply("sqrt", value) if order == 2 else value
+
+    return lowering.output(val, finish, "norm")
+
+
 def _softmax_backward(log: bool, lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tensor:
     grad, out = bound["grad_output"], bound["output"]
     dims, dtype = _dims(bound["dim"], len(out.shape)), compute_dtype(out.dtype)
@@ -460,6 +488,7 @@ RULES: dict[str, Rule] = {
     "reduce:std": _std,
     "reduce:var+mean": _var_mean,
     "reduce:count_nonzero": _count_nonzero,
+    "reduce:norm": _norm,
     "compose:logsumexp": _logsumexp,
     "compose:softmax": functools.partial(_softmax, False),
     "compose:log_softmax": functools.partial(_softmax, True),

@@ -61,7 +61,7 @@ def draws(target: Any) -> bool:
 
 
 def finish(graph: torch.fx.GraphModule) -> None:
-    """Second draws of checkpointed regions become :func:`draw_again`."""
+    """Second draws of checkpointed regions become :func:`draw_again`, before it is recompiled."""
     for node in graph.graph.nodes:
         paired = node.meta.pop(AGAIN, None)
         if paired is None:
@@ -69,4 +69,3 @@ def finish(graph: torch.fx.GraphModule) -> None:
         state, device = paired
         node.args = (node.target, device, state, *node.args)
         node.target = draw_again
-    graph.recompile()

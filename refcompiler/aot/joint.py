@@ -113,7 +113,8 @@ def trace(
     for n, node in enumerate(holders[len(primals) :]):
         if n not in counted:  # of an input of which only the metadata changes
             graph.graph.erase_node(node)
-    graph.recompile()
+    if training:  # else when what is dead is gone
+        graph.recompile()
     for place in tracer.written:
         owner, _ = tracer.members.get(place, (place, None))
         holders[primals.index(owner)].meta[WRITTEN] = True

@@ -1,0 +1,179 @@
+"""Training through generated kernels: gradients, draws, saved tensors, tangents of every kind."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import fastpath
+import refcompiler
+from fastpath.report import Report
+
+
+def graphs(function: Any) -> tuple[Any, list[Report]]:
+    """The function compiled by this project's front end, and a report for each graph to come."""
+    reports: list[Report] = []
+
+    def backend(gm: torch.fx.GraphModule, examples: Any) -> Any:
+        run = fastpath.compile_graph(gm, examples)
+        reports.append(run.report)
+        return run
+
+    refcompiler.reset()
+    return refcompiler.compile(function, backend=backend), reports
+
+
+def same_gradients(
+    function: Callable[..., Any],
+    inputs: Sequence[torch.Tensor],
+    tangents: Callable[[], Sequence[torch.Tensor | None]],
+) -> list[Report]:
+    """Compare values and gradients with eager's, one compiled program under the given tangents."""
+    leaves = [x for x in inputs if x.requires_grad]
+    compiled, reports = graphs(function)
+    found = []
+    for run in (function, compiled):
+        torch.manual_seed(3)
+        outputs = run(*inputs)
+        pairs = [(o, t) for o, t in zip(outputs, tangents(), strict=True) if t is not None]
+        results, given = zip(*pairs, strict=True)
+        gradients = torch.autograd.grad(results, leaves, given, allow_unused=True)
+        found.append(([*outputs, *gradients], torch.get_rng_state()))
+    (expected, state), (ours, our_state) = found
+    assert torch.equal(state, our_state) and len(expected) > len(leaves)
+    for a, b in zip(ours, expected, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            torch.testing.assert_close(a, b)
+    for report in reports:
+        assert all(part.fallback is None for part in (report, *report.backwards)), report
+    assert reports and all(report.backwards for report in reports)
+    return reports
+
+
+def test_a_network_with_dropout_and_norms() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Linear(16, 32), nn.LayerNorm(32), nn.GELU(), nn.Dropout(0.3), nn.Linear(32, 8)
+    )
+    other = copy.deepcopy(net)
+    compiled, reports = graphs(other)
+    x, labels = torch.randn(4, 16), torch.tensor([1, 2, 3, 4])
+    optimisers = [torch.optim.SGD(m.parameters(), 0.1, momentum=0.9) for m in (net, other)]
+    for _ in range(3):
+        losses = []
+        for model, optimiser in ((net, optimisers[0]), (compiled, optimisers[1])):
+            torch.manual_seed(1)
+            optimiser.zero_grad()
+            loss = F.cross_entropy(model(x), labels)
+            loss.backward()
+            optimiser.step()
+            losses.append(loss.detach())
+        torch.testing.assert_close(*losses)
+    for p, q in zip(net.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(p, q)
+    (report,) = reports
+    (backward,) = report.backwards
+    assert report.kernels >= 2 and backward.kernels >= 2
+    # Products and draws, and nothing else, are ATen's.
+    assert set(backward.aten_calls) == {"aten.mm.default"}
+    assert set(report.aten_calls) == {
+        "aten.addmm.default", "aten.bernoulli.p", "aten.empty_like.default"
+    }  # fmt: skip
+
+
+def two(w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return w * w, w.sin()
+
+
+TANGENTS: dict[str, Callable[[], torch.Tensor]] = {
+    "expanded": lambda: torch.ones(()).expand(4, 5),
+    "transposed": lambda: torch.arange(20.0).view(5, 4).t(),
+    "negative": lambda: torch._neg_view(torch.arange(20.0).view(4, 5)),
+    "without memory": lambda: torch._efficientzerotensor((4, 5)),
+}
+
+
+@pytest.mark.parametrize("name", TANGENTS)
+def test_tangents_of_every_kind(name: str) -> None:
+    w = torch.randn(4, 5, requires_grad=True)
+    same_gradients(two, [w], lambda: (TANGENTS[name](), torch.ones(4, 5)))
+
+
+def test_outputs_without_gradients_have_a_backward_of_their_own() -> None:
+    w = torch.randn(4, 5, requires_grad=True)
+    (report,) = same_gradients(two, [w], lambda: (None, torch.ones(4, 5)))
+    assert report.backwards[0].nodes < 4
+
+
+def test_hooks_may_lay_out_saved_tensors_otherwise() -> None:
+    x, w = torch.randn(5, 4), torch.randn(4, 3, requires_grad=True)
+
+    def program(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return ((x @ w).t().sin() * 2,)
+
+    def contiguous(t: torch.Tensor) -> torch.Tensor:
+        return torch.empty(t.shape).copy_(t)
+
+    t = torch.randn(3, 5)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, contiguous):
+        same_gradients(program, [x, w], lambda: (t,))
+
+
+def test_checkpointed_dropout_has_one_mask() -> None:
+    w = torch.randn(6, 6, requires_grad=True)
+
+    def program(w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        inner = checkpoint(lambda w: F.dropout(w * 2, 0.5).sin(), w, use_reentrant=False)
+        return inner + torch.rand_like(w), F.dropout(w, 0.5)
+
+    same_gradients(program, [w], lambda: (torch.ones(6, 6), torch.ones(6, 6)))
+
+
+def test_conjugate_and_negative_results_of_aten() -> None:
+    z = torch.randn(5, dtype=torch.complex64, requires_grad=True)
+
+    def program(z: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return z.conj().imag * 2 + 1, (z.conj() * z).imag.sin()
+
+    same_gradients(program, [z], lambda: (torch.ones(5), torch.ones(5)))
+
+
+@pytest.mark.parametrize("order", [0, 1, 2, float("inf"), float("-inf")])
+def test_norms(order: float) -> None:
+    x = torch.randn(5, 37)
+    x[1, 2], x[2, 3], x[3] = float("nan"), float("inf"), 0.0
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            torch.linalg.vector_norm(x, order, 1),
+            torch.linalg.vector_norm(x, order, dtype=torch.float64),
+            torch.linalg.vector_norm(x.bfloat16(), order, 0, keepdim=True),
+        )
+
+    compiled, reports = graphs(program)
+    for a, b in zip(compiled(x), program(x), strict=True):
+        torch.testing.assert_close(a, b, equal_nan=True)
+    assert reports[0].fallback is None and not reports[0].aten_calls
+
+
+def test_a_backward_empties_the_list_that_it_is_given() -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    from fastpath.compiler import _compiled
+
+    x, y = torch.randn(7), torch.randn(7)
+    graph = make_fx(lambda x, y: (x @ y, torch.sin(x) * 2), tracing_mode="fake")(x, y)
+    call: Any = _compiled(graph, Report(), boxed=True)
+    given = [x, y]
+    first, second = call(given)
+    assert given == []
+    torch.testing.assert_close((first, second), (x @ y, x.sin() * 2))
+    assert "del in1" in call.source
