@@ -225,7 +225,8 @@ def _compile(
     sources = sources_of(fakes[:given])
     wrapper = Wrapper(seen, joint.written, len(examples), lifted, bases, joint.inputs, sources)
     grows = grad_mode and any(map(_requires_grad, fakes))
-    apart = overlapping = None
+    apart: Callable[..., bool] | None = None
+    overlapping: Callable[..., Any] | None = None
     uncompiled = Uncompiled(gm)
     if joint.written and not bases:
         apart = disjoint(every, joint.written, training)
@@ -237,9 +238,10 @@ def _compile(
         if env is not None and by_sizes is not None:
             overlapping = Sized(by_sizes)
         else:
-            overlapping = Overlapping(uncompiled, lifted, joint.written, training, compile)
+            groups = Overlapping(uncompiled, lifted, joint.written, training, compile)
             if bases_of(every, joint.written, training):  # of the examples already
-                overlapping.program(examples)
+                groups.program(examples)
+            overlapping = groups
     mode_of_call = grad_mode if training else grows
     call: Any = wrapper.write(run, uncompiled, mode_of_call, autocast, apart, overlapping)
     call.fallback, call.uncompiled = None, uncompiled

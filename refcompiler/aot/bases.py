@@ -88,7 +88,7 @@ def _base(tensors: Sequence[torch.Tensor], places: Sequence[int]) -> Base:
 
 
 def _root(t: torch.Tensor) -> torch.Tensor:
-    return t._base if t._is_view() else t  # type: ignore[return-value]
+    return t._base if t._is_view() else t
 
 
 def share(mode: FakeTensorMode, fakes: list[torch.Tensor], bases: Sequence[Base]) -> None:

@@ -253,7 +253,7 @@ class _State:
 
 
 class _Observer:
-    def __init__(self, inputs: Sequence[torch.Tensor], before: Sequence[_State]):
+    def __init__(self, inputs: Sequence[Any], before: Sequence[_State | None]):
         self.inputs, self.before = inputs, before
         self.seen = Observation()
         self.places = {id(t): n for n, t in reversed(list(enumerate(inputs)))}
@@ -372,6 +372,7 @@ class _Observer:
 
     def _input(self, n: int) -> None:
         t, before = self.inputs[n], self.before[n]
+        assert before is not None
         storage = t.untyped_storage()._cdata
         layout = Layout.of(t)
         if storage != before.storage:
@@ -379,7 +380,6 @@ class _Observer:
         if t.requires_grad != before.requires_grad and t._version == before.version:
             raise Unsupported("the graph changes whether an input requires gradients")
         tracked = t.grad_fn is not before.function
-        assert before is not None
         other = layout if not layout.is_like(before.layout) else None
         # Some operators on several tensors leave the version of a fake alone.
         if t._version != before.version or tracked or other is not None:
