@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from conformance.rows import (
     python_classes,
     python_functions,
+    python_idioms,
     python_library,
     python_methods,
     python_protocols,
+    python_state,
+    python_statements,
+    python_tools,
     python_torch,
 )
 from conformance.suites.suite import Family
@@ -21,6 +25,10 @@ ROWS = (
     *python_methods.ROWS,
     *python_protocols.ROWS,
     *python_torch.ROWS,
+    *python_idioms.ROWS,
+    *python_state.ROWS,
+    *python_statements.ROWS,
+    *python_tools.ROWS,
 )
 
 
