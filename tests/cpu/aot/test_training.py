@@ -1,0 +1,94 @@
+"""Twenty steps of training, model and optimizer compiled ahead of time: eager's bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import refcompiler
+from refcompiler.backends.registry import lookup_backend
+
+STEPS = 20
+optim = torch.optim
+OPTIMIZERS: dict[str, tuple[Callable[..., optim.Optimizer], dict[str, Any]]] = {
+    "SGD": (optim.SGD, {"momentum": 0.9, "nesterov": True}),
+    "SGD, one by one": (optim.SGD, {"foreach": False, "weight_decay": 0.1}),
+    "Adam": (optim.Adam, {"amsgrad": True}),
+    "AdamW": (optim.AdamW, {"foreach": True}),
+    "AdamW, fused": (optim.AdamW, {"fused": True}),
+    "Adagrad": (optim.Adagrad, {}),
+    "NAdam": (optim.NAdam, {}),
+    "RMSprop": (optim.RMSprop, {"maximize": True}),
+}
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    yield
+    refcompiler.reset()
+
+
+class Counted:
+    def __init__(self) -> None:
+        self.made = lookup_backend("aot_eager")
+        self.compiled = self.uncompiled = 0
+
+    takes_symbols = True
+
+    def __call__(self, graph: Any, inputs: Any) -> Any:
+        found = self.made(graph, inputs)
+        if found.fallback is None:
+            self.compiled += 1
+        else:
+            self.uncompiled += 1
+        return found
+
+
+def train(name: str, backend: Counted | None) -> tuple[list[torch.Tensor], int]:
+    """Everything that the steps leave: losses, parameters, optimizer and scaler, generator."""
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(4, 8), torch.nn.Dropout(0.3), torch.nn.Tanh(), torch.nn.Linear(8, 3)
+    model: Any = torch.nn.Sequential(*layers)
+    kind, options = OPTIMIZERS[name]
+    optimizer = kind(model.parameters(), lr=0.01, **options)
+    schedule = optim.lr_scheduler.StepLR(optimizer, 5, 0.5)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=6)
+    call, step = model, optimizer.step
+    if backend is not None:
+        call = refcompiler.compile(model, backend=backend)
+        if name != "Adam":  # which the scaler calls
+            step = refcompiler.compile(optimizer.step, backend=backend)
+    x = torch.randn(16, 4)
+    losses = []
+    for _ in range(STEPS):
+        for part in x.chunk(2):
+            loss = call(part).square().mean()
+            (scaler.scale(loss) if name == "Adam" else loss).backward()
+            losses.append(loss.detach())
+        if name == "Adam":
+            scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        if name == "Adam":
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            step()
+        optimizer.zero_grad()
+        schedule.step()
+    state = [v for s in optimizer.state.values() for v in s.values() if torch.is_tensor(v)]
+    left = [*losses, *model.state_dict().values(), *state, torch.get_rng_state()]
+    return [*left, torch.tensor([*schedule.get_last_lr(), scaler.get_scale()])], len(losses)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps(name: str) -> None:
+    backend = Counted()
+    ours, steps = train(name, backend)
+    theirs, _ = train(name, None)
+    assert steps == 2 * STEPS and len(ours) == len(theirs) > steps + 4
+    assert all(map(torch.equal, ours, theirs))
+    assert backend.compiled >= (1 if name == "Adam" or "fused" in name else 2)
+    assert not backend.uncompiled or "fused" in name  # there are no fakes for fused steps
