@@ -71,6 +71,8 @@ class Instances(NativeCalls):
             raise Break("higher-order", f"{module}.{cls.__qualname__}")
         if cls.__dict__.get(DISABLED):
             raise Break("disabled-function", disabled_text(cls))
+        if type(find(cls, "__del__")[1]) is FunctionType:
+            raise Break("c-function", f"a {cls.__qualname__}, at whose end code of its own runs")
         new_source, new = self.find_guarded(cls, "__new__")
         base = getattr(new, "__self__", object)  # whose constructor in C it is
         if type(new) is types.BuiltinFunctionType and base is not object:

@@ -329,6 +329,22 @@ class Symbolic(Calls):
             rethrown.undo()
         # The graph keeps fakes and symbols, which must not keep what the call was given.
         self.recorder.fake_mode.converted.clear()
+        self.frame = None
+        for held in (  # what the program drops ends at once, not when garbage is collected
+            self.external,
+            self.lazies,
+            self.forced,
+            self.inputs,
+            self.overlay,
+            self.changed,
+            self.handed_out,
+            self.own_namespaces,
+            self.callbacks,
+            self.callback_of,
+            self.insides,
+            self.recorder.keep,
+        ):
+            held.clear()
         self.recorder.composites = None
         self.sizes.close()
 
