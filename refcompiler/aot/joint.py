@@ -25,6 +25,7 @@ from refcompiler.aot.inputs import Runner, Unsupported, resolved
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import begin
 from refcompiler.aot.observation import Observation
+from refcompiler.aot.recording import record
 from refcompiler.aot.regions import REGIONS
 from refcompiler.shapes.known import same
 
@@ -114,6 +115,7 @@ def trace(
         if n not in counted:  # of an input of which only the metadata changes
             graph.graph.erase_node(node)
     if training:  # else when what is dead is gone
+        record(graph)
         graph.recompile()
     for place in tracer.written:
         owner, _ = tracer.members.get(place, (place, None))

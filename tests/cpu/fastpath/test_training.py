@@ -146,6 +146,20 @@ def test_conjugate_and_negative_results_of_aten() -> None:
     same_gradients(program, [z], lambda: (torch.ones(5), torch.ones(5)))
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
+def test_a_recurrent_layer_keeps_what_its_backward_needs(backend: str) -> None:
+    refcompiler.reset()
+    layer, x = nn.LSTM(4, 5, num_layers=2), torch.randn(3, 2, 4)
+    found = []
+    for run in (layer, refcompiler.compile(layer, backend=backend)):
+        layer.zero_grad()
+        out, (hidden, cell) = run(x)
+        (out.sum() + hidden.square().sum() + cell.sin().sum()).backward()
+        found.append([out, *(p.grad for p in layer.parameters())])
+    torch.testing.assert_close(*found)
+    assert len(found[0]) == 9
+
+
 @pytest.mark.parametrize("order", [0, 1, 2, float("inf"), float("-inf")])
 def test_norms(order: float) -> None:
     x = torch.randn(5, 37)
