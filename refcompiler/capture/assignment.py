@@ -33,6 +33,22 @@ def _set_gradient(tensor: torch.Tensor, gradient: torch.Tensor | None) -> None:
     tensor.grad = gradient
 
 
+class _WithContents(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
+        return contents.detach()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
+        return gradient, None
+
+
+def with_contents(tensor: torch.Tensor, contents: torch.Tensor) -> torch.Tensor:
+    """What is in ``contents``, in the same memory; its gradient is that of ``tensor``."""
+    with torch.enable_grad():
+        return _WithContents.apply(tensor, contents)
+
+
 def _is_same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
     with torch._C.DisableTorchFunction():
         return (
@@ -96,9 +112,9 @@ class Assignment(Attributes):
     def set_data(self, value: torch.Tensor, real: torch.Tensor | None, new: torch.Tensor) -> None:
         """``value.data = new``: from here on the graph reads ``new`` instead.
 
-        Where a gradient belongs to the tensor itself there is no node for that, so that the graph
-        ends before the next operation on it. The contents of a tensor from outside are assigned
-        after the graph.
+        Where a gradient belongs to the tensor itself, a node computes what has the one's contents
+        and the other's gradient. The contents of a tensor from outside are assigned after the
+        graph.
         """
         if _is_same_memory(value, new):
             return
@@ -106,13 +122,14 @@ class Assignment(Attributes):
         if recorder.scope.outer is not None or new.requires_grad or value.dtype != new.dtype:
             raise Break("operation-not-modelled", "assignment to attribute data of a tensor")
         node = recorder.node_of(new if real is not None else new.data)
-        before = value.requires_grad
+        replaced = recorder.root.nodes.pop(id(value), None)
+        same = value.shape == new.shape and value.device == new.device
         with torch._C.DisableTorchFunction():
             value.data = new
-        if before or node is None:
-            recorder.root.nodes.pop(id(value), None)
-        else:
+        if node is not None and not value.requires_grad:
             recorder.root.nodes[id(value)] = node
+        elif node is not None and replaced is not None and same:
+            recorder.add("call_function", with_contents, (replaced, node), {}, value)
         if real is not None:
             self.write(External(real, self.fakes_of_inputs[id(value)]), "data", new)
 

@@ -491,6 +491,8 @@ class Attributes(Lookup):
     def tensor_attribute(self, value: torch.Tensor, name: str) -> Any:
         if name == "__class__":
             return self.type_of(value)
+        if name == "grad" and self.recorder.modes:
+            raise Break("ambient-state", "a TorchFunctionMode is asked for a gradient")
         if id(value) in self.classes and (own := attribute(self, value, name)) is not UNSET:
             return own
         real = self.real_of(value)
@@ -536,7 +538,7 @@ class Attributes(Lookup):
             )
         if type(found) is types.MethodDescriptorType:
             return found.__get__(value)  # past what fakes have of that name
-        if not self.recorder.kinds:
+        if not (self.recorder.kinds or self.recorder.modes):
             return getattr(value, name)
         self.recorder.asked = True
         try:

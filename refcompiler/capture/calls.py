@@ -337,5 +337,6 @@ class Calls(Instances):
     answers: dict[tuple, Any]  # of functions under lru_cache, by what they were given
     whole: list[tuple[Frame, int]]  # calls of torch's own that break as one, and their steps
     open_inference: list[Any]
+    function_modes: list[Any]  # TorchFunctionModes that the frame has entered
     switches: dict[Any, tuple]  # switches of torch that were set -> what they were before
     rethrown: dict[int, Rethrown]

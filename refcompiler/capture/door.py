@@ -21,6 +21,7 @@ from types import (
 from typing import Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -73,6 +74,8 @@ _SCALARS: dict[type, Callable] = {
 }
 _PLAIN = frozenset({*_SCALARS, bool, type(None)})
 _MODES = frozenset({"_set_grad_enabled"})
+#: Operations whose composition in C++ looks at values to check them, and the one in Python not.
+_COMPOSED_IN_PYTHON = frozenset({"istft"})
 #: Operations that give a Python value, which they do for constants too.
 _READ = frozenset(
     """
@@ -154,6 +157,7 @@ class Recorder:
         self.fake_mode = EagerFakeMode(allow_non_fake_inputs=True)
         self.inputs: dict[int, torch.fx.Node] = {}
         self.kinds: dict[int, type] = {}  # tensors whose operations ask their class
+        self.modes = 0  # of the program's that see its operations
         self.asked = False  # the next operation is the program's, not capture's own
         self.converting: type | None = None  # the class whose default is running
         self.override: Callable[[Callable, type, tuple, dict], Any]
@@ -423,6 +427,8 @@ class Door(TorchFunctionMode):
             if asks:
                 with self:  # which torch has left for the time of this method
                     return self.recorder.override(func, cls, args, kwargs)
+        elif self.recorder.modes:
+            self.recorder.asked = False
         if name in METADATA:
             if name in UNGUARDED:
                 return self.recorder.metadata(name, args[0])
@@ -458,6 +464,9 @@ class Door(TorchFunctionMode):
                 result = _unwarned(name, func, args, kwargs)
             elif name == "__getitem__" and self.recorder.element_indices:
                 with indices_as_tensors():
+                    result = func(*args, **kwargs)
+            elif name in _COMPOSED_IN_PYTHON:
+                with enable_python_dispatcher():
                     result = func(*args, **kwargs)
             else:
                 result = func(*args, **kwargs)

@@ -32,6 +32,7 @@ from refcompiler.capture.models import (
     python,
     serial,
     speaking,
+    storage,
     symbols,
     warned,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "python",
     "serial",
     "speaking",
+    "storage",
     "specials",
     "switches",
     "symbols",
@@ -163,6 +165,7 @@ class Symbolic(Calls):
         self.rethrown = {}
         self.open_inference = []
         self.open_devices = []
+        self.function_modes = []
         self.switches = {}
         self.views: dict[int, Any] = {}  # iterators from outside that were advanced
         self.activations: list[Activation] = []
@@ -232,6 +235,11 @@ class Symbolic(Calls):
         if self.open_devices:
             why = "a graph ends inside a block of a device"
             raise Restart(self.open_devices[0][1], "ambient-state", why)
+        if self.function_modes:
+            inner = captured.reason
+            because = f", for {inner.row}: {inner.context}" if inner is not None else ""
+            why = f"a graph ends inside a TorchFunctionMode{because}"
+            raise Restart(self.function_modes[0].step, "ambient-state", why)
         hooks.check_hooks(self)
         warned.check_logs(self)
         captured.grad = torch.is_grad_enabled()
@@ -256,6 +264,8 @@ class Symbolic(Calls):
                 finally:  # before the door, which lies below them on the stack of modes
                     while self.open_devices:
                         self.open_devices.pop()[0].__exit__(None, None, None)
+                    while self.function_modes:
+                        self.function_modes.pop().__exit__(None, None, None)
         finally:
             while self.open_inference:
                 self.open_inference.pop().guard.__exit__(None, None, None)

@@ -127,7 +127,7 @@ class NativeCalls(Operators):
         if module in ("torch", "torch._C") and name in STATE_READERS:
             return self.read_state(function, args, kwargs)
         if module == "torch._C" and name == "_set_grad_enabled":
-            return function(*map(self.force, args))
+            return self.operate(function, *map(self.force, args))
         if "autocast" in name and frame.code in AUTOCAST_METHODS:  # they are nodes as a whole
             return function(*map(self.force, args))
         if module.startswith("torch"):

@@ -241,6 +241,8 @@ class Observing(Machine):
             return slice(*parts)
         if kind in SEQUENCES or (issubclass(type(value), tuple) and hasattr(kind, "_fields")):
             return self._shadow_sequence(external)
+        if issubclass(type(value), tuple) and is_structseq(kind):
+            return self._shadow_sequence(external)
         if kind in MAPPINGS:
             return self._with_writes(value, self._shadow_mapping(external))
         if kind in SETS:
@@ -438,7 +440,10 @@ class Observing(Machine):
                 self.observe(self.lazy(self.item(source, i), item)) for i, item in enumerate(value)
             ]
             kind = type(value)
-            shadow = tuple(items) if kind is tuple else tuple.__new__(kind, items)
+            if is_structseq(kind):
+                shadow = kind(items)
+            else:
+                shadow = tuple(items) if kind is tuple else tuple.__new__(kind, items)
             return self._adopt(external, shadow, shadow)
         is_list = type(value) is list
         if not is_list:
@@ -553,6 +558,12 @@ class Observing(Machine):
         key = (id(external.value), name)
         self.overlay[key] = value
         self.changed[id(external.value)] = external
+
+
+def is_structseq(kind: type) -> bool:
+    """A class of named tuples in C, such as torch's results, without fields beside the items."""
+    fields = getattr(kind, "n_fields", None)
+    return type(fields) is int and fields == getattr(kind, "n_sequence_fields", None)
 
 
 def is_alien(value: torch.Tensor) -> bool:

@@ -246,7 +246,7 @@ class Operators(Assignment):
 
     def operate(self, function: Callable, *args: Any) -> Any:
         """An operation of the program's, some of whose operands are tensors."""
-        if not self.recorder.kinds:
+        if not (self.recorder.kinds or self.recorder.modes):
             return function(*args)
         self.recorder.asked = True
         try:

@@ -47,13 +47,15 @@ constant(None, torch._C._log_api_usage_once)
 )
 def _has_torch_function(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
     """Eager has no mode here, and fakes stand for plain tensors."""
+    if m.function_modes:
+        raise Break("ambient-state", "a function of torch's in Python is handed to a mode")
     return False
 
 
 # Capture's own modes are not the program's.
 @model(torch._C._len_torch_function_stack)
 def _function_modes(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> int:
-    return m.ambient.function_modes
+    return m.ambient.function_modes + len(m.function_modes)
 
 
 @model(torch._C._len_torch_dispatch_stack)
@@ -62,7 +64,11 @@ def _dispatch_modes(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> in
 
 
 constant(None, *named("_C._get_dispatch_mode"))
-constant(False, *named("_C._is_torch_function_mode_enabled"))
+
+
+@model(*named("_C._is_torch_function_mode_enabled"))
+def _has_function_modes(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
+    return bool(m.function_modes)
 
 
 # ---- builtins that read or write attributes ---------------------------------------------------
@@ -287,7 +293,7 @@ def _len(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     if issubclass(type(value), torch.Tensor):
         if value.dim() == 0:
             raise TypeError("len() of a 0-d tensor")
-        return value.shape[0]
+        return value.shape[0] if not m.recorder.modes else m.operate(len, value)
     if m.method_of(type(value), "__len__") is not UNSET:
         return m.run_special(value, "__len__")
     value = contents(m, value)

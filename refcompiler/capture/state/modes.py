@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.amp.autocast_mode import _enter_autocast, _exit_autocast, autocast
 from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from refcompiler.capture.calls import Calls
@@ -71,6 +72,47 @@ def leave_modes(scope: Any) -> None:
 
 
 # ---- modes that see operators or set the default device --------------------------------------
+
+
+class Interpreted(TorchFunctionMode):
+    """Stands on torch's stack for a mode of the program's, whose ``method`` is interpreted."""
+
+    def __init__(self, m: Calls, mode: Any, method: FunctionType):
+        super().__init__()
+        self.machine, self.mode, self.method = m, mode, method
+        self.step = m.steps
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        m, kwargs = self.machine, kwargs or {}
+        if not m.recorder.asked or m.recorder.suspended:  # capture's own
+            return func(*args, **kwargs)
+        m.recorder.asked = False
+        return m.force(m.invoke(m.frame, self.method, [self.mode, func, types, args, kwargs]))
+
+
+@model(torch._C._push_on_torch_function_stack)
+def _push(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> None:
+    mode = m.force(args[0])
+    source, method = m.find_guarded(type(mode), "__torch_function__")
+    if type(method) is not FunctionType or m.recorder.scope.outer is not None or m.recorder.kinds:
+        raise Break("ambient-state", f"a {type(mode).__name__} is entered")
+    m.from_class(source, method)
+    made = Interpreted(m, mode, method)
+    made.__enter__()
+    m.function_modes.append(made)
+    m.recorder.modes += 1
+
+
+@model(torch._C._pop_torch_function_stack)
+def _pop(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    depth = torch._C._len_torch_function_stack()
+    top: Any = torch._C._get_function_stack_at(depth - 1)
+    if not m.function_modes or top is not m.function_modes[-1]:
+        raise Break("ambient-state", "a TorchFunctionMode that was entered before is left")
+    made = m.function_modes.pop()
+    made.__exit__(None, None, None)
+    m.recorder.modes -= 1
+    return made.mode
 
 
 @model(TorchDispatchMode.__enter__, TorchDispatchMode.__exit__)

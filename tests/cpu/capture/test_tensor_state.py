@@ -125,6 +125,55 @@ def made_like_a_tensor():
     return f, [(t(3),)] * 2
 
 
+@cases()
+def contents_of_a_parameter():
+    m = nn.Linear(3, 2)
+
+    def f(x):
+        y = m(x)
+        m.weight.data = m.weight.data * 2
+        y = y + m(x)
+        m.weight.data = m.weight.data + x.sum()
+        m.weight.data.add_(1)
+        with torch.no_grad():
+            m.weight.mul_(0.5)
+        return y + m(x), m.weight, m.weight.is_leaf, m.weight.requires_grad
+
+    return f, [(torch.randn(2, 3),), (torch.randn(2, 3),)], [m]
+
+
+@cases()
+def contents_of_what_has_a_gradient():
+    def f(x, y):
+        before, doubled = x * 2, x * 3
+        x.data = y
+        doubled.data = y
+        y.mul_(3)
+        return before, x * 3, doubled * 2, x
+
+    return f, [(t(3), torch.randn(3)), (t(3), torch.randn(3))]
+
+
+@cases(graphs=0, breaks=1)
+def contents_of_another_shape():
+    def f(x, y):
+        x.data = y
+        return x * 3
+
+    return f, [(t(3), torch.randn(4)), (t(3), torch.randn(4))]
+
+
+@cases()
+def memory_of_another():
+    def f(x, y):
+        z = x + 1
+        same = z.set_(y)
+        z.add_(1)
+        return z, same is z, y * 2
+
+    return f, [(torch.randn(3), torch.randn(4)), (torch.randn(3), torch.randn(4))]
+
+
 @pytest.mark.parametrize("case", cases, ids=str)
 def test_captured_as_in_eager(case: Case):
     assert check(case) > 0
