@@ -39,7 +39,7 @@ class _WithContents(torch.autograd.Function):
         return contents.detach()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Any) -> Any:
         return gradient, None
 
 

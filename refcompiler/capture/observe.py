@@ -413,11 +413,19 @@ class Observing(Machine):
             found = metadata(real, name)
             self.guard("METADATA", self.fakes_of_inputs[id(fake)], (name, found))
             return found
-        if name in ("is_shared", "is_pinned", "is_inference"):
+        unknown = name in ("is_shared", "is_pinned")
+        if unknown or (name == "is_inference" and self._given_inference()):
             raise Break("operation-not-modelled", f"{name} of a result")
         for real, source, _ in list(self.inputs.values()):  # what a view inherits
             self.guard("METADATA", source, (name, metadata(real, name)))
         return metadata(fake, name)
+
+    def _given_inference(self) -> bool:
+        """Whether an input comes from inference mode; if none does, fakes answer for results."""
+        found = [(source, metadata(real, "is_inference")) for real, source, _ in self.inputs.values()]
+        for source, answer in found:
+            self.guard("METADATA", source, ("is_inference", answer))
+        return any(answer for _, answer in found)
 
     def real_of(self, fake: Any) -> torch.Tensor | None:
         """The real tensor of a fake that is a graph input."""

@@ -140,6 +140,8 @@ def _remove(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     if source is not None:
         if any(owner == id(handle) for owner, _ in m.overlay):
             raise Break("operation-not-modelled", "remove of a handle that was changed")
+        if any(id(hooks) in m.external for hooks in _dicts(handle)):  # a module's, in use here
+            return m.call_function(frame, RemovableHandle.remove, args, kwargs)
         m.after.append((source, "remove()"))
         m.handles.append((handle, m.steps))
         return None

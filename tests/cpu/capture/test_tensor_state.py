@@ -154,6 +154,17 @@ def contents_of_what_has_a_gradient():
     return f, [(t(3), torch.randn(3)), (t(3), torch.randn(3))]
 
 
+@cases(graphs=2, recompiles=1)
+def inference_of_results():
+    def f(x):
+        y = x * 2
+        with torch.inference_mode():
+            z = x * 3
+        return y.is_inference(), z.is_inference(), y
+
+    return f, [(t(3),), (t(4),)]
+
+
 @cases(graphs=0, breaks=1)
 def contents_of_another_shape():
     def f(x, y):
