@@ -229,7 +229,7 @@ def hook_dead_intermediate():
     return f, [(grad(3),), (grad(3),)]
 
 
-@cases(graphs=2, breaks=1, recompiles=1)
+@cases(graphs=2, recompiles=1)
 def data_assigned():
     def f(x):
         x.data = x.data * 2
@@ -407,7 +407,7 @@ def tolist():
     return f, [(t(3),), (t(3),)]
 
 
-@cases(graphs=2, breaks=1)
+@cases()
 def tolist_of_int():
     def f(x):
         n = torch.tensor([2, 3]).tolist()
