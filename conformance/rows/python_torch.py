@@ -96,4 +96,165 @@ ROWS = (
             HOLDER.kept = torch.nn.Buffer(x * 2)
             return x + HOLDER.kept, isinstance(HOLDER.kept, torch.nn.Buffer), list(HOLDER._buffers)
         ''', ("f(x)", "f(x2)")),
+    Row("sees each operation", "function modes", '''
+        class Names(torch.overrides.TorchFunctionMode):
+            def __init__(self):
+                super().__init__()
+                self.seen = []
+            def __torch_function__(self, func, types, args=(), kwargs=None):
+                self.seen.append(func.__name__)
+                return func(*args, **(kwargs or {}))
+        def program(x):
+            y = x * 2
+            with Names() as mode:
+                z = torch.relu(y) + y.shape[0]
+                z = z.clone().mul_(2)
+            return z - 1, mode.seen
+        ''', ("f(x)", "f(x2)", "f(long)")),
+    Row("replaces an operation", "function modes", '''
+        FACTOR = 2
+        class Scale(torch.overrides.TorchFunctionMode):
+            def __torch_function__(self, func, types, args=(), kwargs=None):
+                found = func(*args, **(kwargs or {}))
+                return found * FACTOR if func is torch.relu else found
+        def program(x):
+            with Scale(), Scale():
+                y = torch.relu(x)
+            return y, torch.relu(x)
+        ''', ("f(x)", "f(x2)", "FACTOR = 3", "f(x)")),
+    Row("raises", "function modes", '''
+        class Refuse(torch.overrides.TorchFunctionMode):
+            def __torch_function__(self, func, types, args=(), kwargs=None):
+                if func is torch.sin:
+                    raise ValueError("no sine")
+                return func(*args, **(kwargs or {}))
+        def program(x, name):
+            try:
+                with Refuse():
+                    return getattr(torch, name)(x)
+            except ValueError as error:
+                return x + 1, str(error)
+        ''', ("f(x, 'relu')", "f(x, 'sin')", "f(x2, 'relu')")),
+    Row("entered by the caller", "function modes", '''
+        class Count(torch.overrides.TorchFunctionMode):
+            calls = 0
+            def __torch_function__(self, func, types, args=(), kwargs=None):
+                Count.calls += 1
+                return func(*args, **(kwargs or {}))
+        MODE = Count()
+        def program(x):
+            return torch.relu(x) * 2 + 1
+        ''', ("f(x)", "MODE.__enter__()", "f(x2)", "MODE.__exit__(None, None, None)", "f(x)")),
+    Row("counts below autograd", "dispatch modes", '''
+        from torch.utils._python_dispatch import TorchDispatchMode
+        class Count(TorchDispatchMode):
+            def __init__(self):
+                super().__init__()
+                self.calls = 0
+            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+                self.calls += 1
+                return func(*args, **(kwargs or {}))
+        def program(x):
+            y = x * 2
+            with Count() as mode:
+                y = torch.relu(y) + 1
+            return y * 3, mode.calls
+        ''', ("f(x)", "f(x2)")),
+    Row("operators of its own", "subclasses", '''
+        from torch.utils._pytree import tree_map_only
+        class Pair(torch.Tensor):
+            @staticmethod
+            def __new__(cls, a, b):
+                return torch.Tensor._make_wrapper_subclass(cls, a.shape, dtype=a.dtype)
+            def __init__(self, a, b):
+                self.a, self.b = a, b
+            @classmethod
+            def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+                first = func(*tree_map_only(Pair, lambda p: p.a, args), **(kwargs or {}))
+                second = func(*tree_map_only(Pair, lambda p: p.b, args), **(kwargs or {}))
+                return Pair(first, second)
+        def program(x, y):
+            pair = Pair(x * 2, y)
+            pair = pair + 1
+            pair = pair * x.sum()
+            return pair.a - pair.b, type(pair).__name__
+        ''', ("f(x, x2)", "f(x2, x)")),
+    Row("a sparse matrix", "kinds of tensors", '''
+        LINKS = torch.tensor([[0.0, 1, 0, 2], [1, 0, 0, 0], [0, 0, 3, 0], [2, 0, 0, 1]]).to_sparse()
+        def spread(h, links):
+            return torch.relu(torch.sparse.mm(links, h) + h)
+        def program(x):
+            h = spread(x[:, None] * 2, LINKS)
+            links = LINKS * 2
+            links = links.coalesce()
+            return spread(h + 1, links), links.values()
+        ''', ("f(x)", "f(x2)", "LINKS = LINKS * 2", "f(x)")),
+    Row("contents of a parameter", "gradients of state", '''
+        P = torch.nn.Parameter(torch.ones(4))
+        def program(x):
+            before = (P * x).sum()
+            P.data = P.data + x
+            P.data.mul_(2)
+            after = (P * x).sum()
+            (before + after).backward()
+            found, P.grad = P.grad, None
+            return found, P.is_leaf
+        ''', ("f(x)", "f(x2)", "P.data.zero_()", "f(x)")),
+    Row("memory of another", "storages", '''
+        def program(x, y):
+            z = x + 1
+            same = z.set_(y)
+            z.add_(1)
+            return z * 2, same is z, y + 1
+        ''', ("f(x, x2)", "f(x, long)")),
+    Row("asked for their values", "constants", '''
+        def program(x, n):
+            places = torch.arange(n)
+            if (places == torch.tensor([0, 1, 2])).all() if n == 3 else False:
+                return x * places[2].item()
+            places[0] = 5
+            return x * places[0].item() + int(torch.tensor([n, 1]).max())
+        ''', ("f(x, 3)", "f(x, 4)", "f(x2, 3)")),
+    Row("of elements and numbers", "made tensors", '''
+        def program(x, i):
+            return (
+                torch.tensor([x[0], i[0]]),
+                torch.tensor([[x[1], 2], [i[1], 0.5]]),
+                torch.tensor([i[0], True]),
+                torch.tensor((x[0], 1), dtype=torch.float64),
+            )
+        ''', ("f(x, i)", "f(x2, i)", "f(long, i)")),
+    Row("results with names", "made tensors", '''
+        def program(found, x):
+            values, places = found
+            return found.values + x, found[1] + 1, values is found.values, len(found)
+        ''', ("f(torch.max(m, 0), m[0])", "f(torch.min(m2, 0), m[1])")),
+    Row("written in TorchScript", "functions", '''
+        @torch.jit.script
+        def larger(x):
+            if bool(x.sum() > 0):
+                return x * 2
+            return x
+        def program(x):
+            return larger(x + 1) * 3
+        ''', ("f(x)", "f(-x)", "f(x2)")),
+    Row("of gradients", "module hooks", '''
+        LINE, SEEN = torch.nn.Linear(4, 2), []
+        torch.nn.init.ones_(LINE.weight)
+        LINE.register_full_backward_hook(lambda module, given, got: SEEN.append(got[0].clone()))
+        LINE.register_full_backward_pre_hook(lambda module, got: (got[0] * 2,))
+        def program(w):
+            return LINE(w * 2).sum() + w.sum(), len(SEEN)
+        ''', ("f(w)", "f(w2)", "f(w)"), backward=True),
+    Row("averaged", "modules", '''
+        LINE = torch.nn.Linear(4, 1, bias=False)
+        torch.nn.init.ones_(LINE.weight)
+        MEAN = torch.optim.swa_utils.AveragedModel(LINE)
+        def program(x):
+            y = LINE(x)
+            with torch.no_grad():
+                LINE.weight.mul_(2)
+            MEAN.update_parameters(LINE)
+            return y, MEAN(x), MEAN.n_averaged.clone()
+        ''', ("f(x)", "f(x2)", "f(x)")),
 )  # fmt: skip
