@@ -31,7 +31,7 @@ from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
 from refcompiler.shapes.node import SYMBOLS
 
-_NUMBERS = frozenset({bool, int, float, complex})
+_OF_ELEMENTS = frozenset({bool, int, float, complex})
 
 _NUMBERS: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
@@ -130,7 +130,7 @@ class Instances(NativeCalls):
         if cls in CONSTANT_TYPES or issubclass(cls, BaseException):
             if args and issubclass(type(self.force(args[0])), torch.Tensor):
                 if not issubclass(cls, BaseException):
-                    if len(args) == 1 and not kwargs and cls in _NUMBERS:
+                    if len(args) == 1 and not kwargs and cls in _OF_ELEMENTS:
                         if known := self.recorder.known(cls, (self.force(args[0]),)):
                             return known[0]
                     raise Break("data-dependent-value", f"{cls.__name__}() of a tensor")

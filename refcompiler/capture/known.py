@@ -8,12 +8,14 @@ are run for real, once, so that a program may branch on what they give.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import BuiltinFunctionType
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 _LARGEST = 1 << 20  # elements: more than that is not computed to look at it
+_PURE = ("aten", "prims", "prim")  # other operators are anybody's
 _UNSET_MEMORY = ("aten::empty", "aten::new_empty", "aten::resize", "aten::set_")
 
 
@@ -25,7 +27,7 @@ class _Constants(TorchDispatchMode):
     """Refuses operators that do not give the same at each run."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        if torch.Tag.nondeterministic_seeded in func.tags or func.namespace not in _PURE:
             raise _NotKnown
         if func._schema.name.startswith(_UNSET_MEMORY):
             raise _NotKnown
@@ -65,11 +67,18 @@ def _ancestors(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
         each = left.pop()
         if each in found:
             continue
-        if each.op not in ("call_function", "call_method"):
+        if each.op not in ("call_function", "call_method") or not _is_torchs(each.target):
             raise _NotKnown
         found.add(each)
         left.extend(each.all_input_nodes)
     return (each for each in node.graph.nodes if each in found)
+
+
+def _is_torchs(target: Any) -> bool:
+    """Not a function of the user's that is a node as a whole."""
+    if type(target) is str or type(target) is BuiltinFunctionType:
+        return True
+    return (getattr(target, "__module__", None) or "").partition(".")[0] == "torch"
 
 
 def _run(recorder: Any, node: torch.fx.Node) -> Any:
