@@ -142,6 +142,9 @@ def _warn(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Run | None:
 
 def _is_watched(m: Calls) -> bool:
     """Whether warnings go to where the program may look before the graph has run."""
+    names = "showwarning", "_showwarnmsg_impl"
+    if any(m.written_global(vars(warnings), name) is not UNSET for name in names):
+        return True
     shown = warnings.showwarning is not _PLAINLY
     m.guard("STATE", None, (_is_replaced, (), shown))
     if shown:
