@@ -34,8 +34,10 @@ def disjoint(
     places = [n for n, t in enumerate(examples) if isinstance(t, torch.Tensor)]
     symbolic = any(examples[n]._has_symbolic_sizes_strides for n in places)
     spans = [] if symbolic else [span(examples[n]) for n in places]
-    marks = [n in set(written) for n in places]
-    last: Any = None  # addresses that passed; those of parameters and buffers seldom change
+    changed = set(written)
+    marks = [n in changed for n in places]
+    # Addresses and bytes that passed: those of parameters and buffers seldom change.
+    last: tuple[list[int], list[int]] = [], []
 
     def check(*inputs: Any) -> bool:
         nonlocal last
@@ -45,21 +47,52 @@ def disjoint(
         tensors = [inputs[n] for n in places] if len(places) < len(inputs) else inputs
         starts = [t.data_ptr() for t in tensors]
         lengths = [span(t) for t in tensors] if symbolic else spans
-        if (starts, lengths) == last:
+        if starts == last[0] and lengths == last[1]:
             return True
-        end = written_end = 0
-        for start, length, mark in sorted(zip(starts, lengths, marks)):
-            if length == 0:
-                continue
-            if start < (end if mark else written_end):
-                return False
-            end = max(end, start + length)
-            if mark:
-                written_end = max(written_end, end)
-        last = starts, lengths
-        return True
+        moved: Sequence[int] = range(len(starts))
+        if lengths == last[1]:
+            moved = [n for n, start in enumerate(last[0]) if start != starts[n]]
+        if len(moved) <= FEW:
+            apart = _apart(starts, lengths, marks, moved)
+        else:
+            apart = _all_apart(starts, lengths, marks)
+        if apart:
+            last = starts, lengths
+        return apart
 
     return check
+
+
+#: As many inputs are compared with each of the others; more are sorted.
+FEW = 6
+
+
+def _apart(
+    starts: Sequence[int], lengths: Sequence[int], marks: Sequence[bool], moved: Sequence[int]
+) -> bool:
+    """Whether those at ``moved`` overlap none, where that matters."""
+    for m in moved:
+        low, mark = starts[m], marks[m]
+        end = low + lengths[m]
+        n = 0
+        for start in starts:
+            if start < end and low < start + lengths[n] and n != m and (mark or marks[n]):
+                return False
+            n += 1
+    return True
+
+
+def _all_apart(starts: Sequence[int], lengths: Sequence[int], marks: Sequence[bool]) -> bool:
+    end = written_end = 0
+    for start, length, mark in sorted(zip(starts, lengths, marks)):
+        if length == 0:
+            continue
+        if start < (end if mark else written_end):
+            return False
+        end = max(end, start + length)
+        if mark:
+            written_end = max(written_end, end)
+    return True
 
 
 def _neighbours(tensors: Sequence[Any], place: int) -> list[int]:

@@ -6,6 +6,7 @@ The tests that need no breaking are in ``test_backward.py``; ``test_rules.py`` c
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from torch.autograd import forward_ad
 
 import refcompiler
 from refcompiler.aot import aot_autograd, backend, function, joint, observation, wrapper
+from refcompiler.aot.overlap import disjoint
 from refcompiler.aot.partition import split
 from tests.cpu.aot import test_backward
 from tests.cpu.aot.test_backward import compiled
@@ -290,3 +292,30 @@ def test_a_tensor_made_in_inference_mode_inside_is_one() -> None:
     x = torch.randn(4)
     for _ in range(2):
         assert call(x).is_inference() and torch.equal(call(x), program(x))
+
+
+def test_addresses_of_any_number_of_inputs() -> None:
+    """Few that moved are compared with all, many are sorted: the answer is that of all pairs."""
+    draw = random.Random(0)
+    memory, answers = torch.zeros(400), []
+
+    def views(sizes: list[int]) -> list[torch.Tensor]:
+        return [memory[(at := draw.randrange(380)) : at + size] for size in sizes]
+
+    def pairs(tensors: list[torch.Tensor], written: list[int]) -> bool:
+        spans = [range(t.storage_offset(), t.storage_offset() + t.numel()) for t in tensors]
+        others = range(len(spans))
+        return not any(set(spans[a]) & set(spans[b]) for a in written for b in others if a != b)
+
+    for _ in range(150):
+        sizes = [draw.choice([0, 1, 5, 20]) for _ in range(draw.randint(1, 12))]
+        written = [n for n in range(len(sizes)) if draw.random() < 0.4]
+        tensors = views(sizes)
+        check = disjoint(tensors, written)
+        for moved in (0, 1, 1, len(sizes)):
+            new = views(sizes)
+            for n in draw.sample(range(len(sizes)), moved):
+                tensors[n] = new[n]
+            answers.append(pairs(tensors, written))
+            assert check(*tensors) == answers[-1]
+    assert 100 < sum(answers) < 500
