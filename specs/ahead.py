@@ -163,6 +163,28 @@ AHEAD: Table[Rule] = Table(
             "generator that the forward kept.",
         ),
         Rule(
+            "selective checkpoint",
+            "What a checkpoint's policy says is saved, and the rest computed again.",
+            "The policy is asked while the region is traced; the backward reads what it saves.",
+        ),
+        Rule(
+            "write in a checkpoint",
+            "A recomputed region writes a second time: a batch norm's statistics count twice.",
+            "The graph runs as it is.",
+            "uncompiled",
+        ),
+        Rule(
+            "branches and loops",
+            "torch.cond runs one of two functions, and torch.while_loop one until a test fails.",
+            "They are operators over functional graphs; the gradient of a branch computes the "
+            "branch again.",
+        ),
+        Rule(
+            "early release",
+            "What the backward has used is freed while it runs, unless the graph is retained.",
+            "The backward takes its tensors in a list that nobody else holds.",
+        ),
+        Rule(
             "custom function",
             "A custom autograd.Function has the backward that its author wrote.",
             "The trace runs it under autograd, so its backward is what is traced.",

@@ -20,7 +20,9 @@ from torch.utils.checkpoint import (
 )
 
 import refcompiler
+from refcompiler.aot import joint
 from refcompiler.aot.partition import default_partition, min_cut_partition
+from refcompiler.aot.regions import checkpoint as region
 from tests.cpu.aot.programs import Compiler, compare
 
 PARTITIONS = [default_partition, min_cut_partition]
@@ -341,8 +343,6 @@ def test_as_eager(name: str) -> None:
 
 def test_draws_of_two_masks_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison fails where a recompute draws other masks."""
-    from refcompiler.aot.regions import checkpoint as region
-
     monkeypatch.setattr(region, "draws", lambda target: False)
     with pytest.raises(AssertionError):
         compare(*CASES["several"], default_partition)
@@ -474,3 +474,35 @@ def test_a_custom_function_inside_vmap_keeps_its_gradient() -> None:
         function(x).sum().backward()
         grads.append(x.grad)
     assert torch.equal(*grads)
+
+
+# ---- rules of ``specs/ahead.py``, broken once each ---------------------------------------------
+
+
+def _branches_are_compiled() -> None:
+    backend, _ = compare(*CASES["branches"], default_partition)
+    assert backend.reasons == [None]
+
+
+KEPT: dict[str, tuple[Callable[[], None], Callable[[pytest.MonkeyPatch], None]]] = {
+    "selective checkpoint": (
+        test_what_a_policy_saves_is_not_computed_again,
+        lambda patch: patch.setattr(region, "_SAVED", ()),
+    ),
+    "write in a checkpoint": (
+        test_statistics_that_are_counted_twice_run_as_they_are,
+        lambda patch: patch.setattr(joint, "any", lambda found: False, raising=False),
+    ),
+    "branches and loops": (
+        _branches_are_compiled,
+        lambda patch: patch.setattr(joint, "REGIONS", {}),
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", KEPT)
+def test_without_what_keeps_it(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, without = KEPT[rule]
+    without(monkeypatch)
+    with pytest.raises(AssertionError):
+        run()

@@ -12,7 +12,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import refcompiler
-from refcompiler.aot import aot_autograd
+from refcompiler.aot import aot_autograd, backend
 from refcompiler.aot.partition import default_partition, min_cut_partition
 
 N = 64 * 64 * 4  # bytes of a square
@@ -53,8 +53,8 @@ def saved(call: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> int:
 
 
 def compiled(program: Callable[..., Any], partition: Any = default_partition) -> Any:
-    backend = aot_autograd(fw_compiler=lambda graph, _: graph.forward, partition_fn=partition)
-    return refcompiler.compile(program, backend=backend, fullgraph=True)
+    made_by = aot_autograd(fw_compiler=lambda graph, _: graph.forward, partition_fn=partition)
+    return refcompiler.compile(program, backend=made_by, fullgraph=True)
 
 
 def budget(share: float) -> Any:
@@ -142,8 +142,8 @@ def test_the_backward_is_compiled_when_it_runs() -> None:
     def compiler(name: str) -> Callable[..., Any]:
         return lambda graph, _: made.append(name) or graph.forward
 
-    backend = aot_autograd(fw_compiler=compiler("forward"), bw_compiler=compiler("backward"))
-    call = refcompiler.compile(chain, backend=backend)
+    made_by = aot_autograd(fw_compiler=compiler("forward"), bw_compiler=compiler("backward"))
+    call = refcompiler.compile(chain, backend=made_by)
     loss = call(*squares(2))
     assert made == ["forward"]
     loss.backward()
@@ -174,13 +174,23 @@ def test_saved_tensors_are_freed_while_the_backward_runs(retain: bool) -> None:
     def program(x: Any, w: Any) -> Any:
         return (x @ w).sin() @ w
 
-    backend = aot_autograd(fw_compiler=lambda g, _: g.forward, bw_compiler=compile_backward)
-    call = refcompiler.compile(program, backend=backend)
+    made_by = aot_autograd(fw_compiler=lambda g, _: g.forward, bw_compiler=compile_backward)
+    call = refcompiler.compile(program, backend=made_by)
     inputs = squares(2)
     call(*inputs).sum().backward(retain_graph=retain)
     (found,) = alive
     freed = found.count(False)
     assert freed == (1 if retain else 3) and len(found) >= 4
+
+
+def test_without_a_list_of_its_own_nothing_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "_boxed", lambda run: lambda arguments: run(list(arguments)))
+    with pytest.raises(AssertionError):
+        test_saved_tensors_are_freed_while_the_backward_runs(False)
+
+
+#: Rules of ``specs/ahead.py`` that are tested here.
+KEPT = {"early release"}
 
 
 def test_aot_eager_frees_tensors_after_their_last_use() -> None:
