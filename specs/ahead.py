@@ -94,6 +94,24 @@ AHEAD: Table[Rule] = Table(
             "taken out that they alone reach.",
         ),
         Rule(
+            "zeros for a missing gradient",
+            "A function of several results gets zeros for those without a gradient, if one has one.",
+            "Zeros of the traced sizes stand for a missing value where a node reads another one "
+            "with a gradient; what reads missing ones alone is taken out.",
+        ),
+        Rule(
+            "sizes that change",
+            "A program runs with tensors of any sizes.",
+            "Sizes are symbols, which the graphs take and save as numbers; what was decided by "
+            "them is guarded.",
+        ),
+        Rule(
+            "sizes from data",
+            "nonzero, masks and item give sizes that depend on data, and bad ones raise.",
+            "They are symbols that the graph itself gives; what was assumed of them is a check in "
+            "the graph.",
+        ),
+        Rule(
             "unused input",
             "An input that no output depends on gets None.",
             "Its gradient is None in the joint graph too.",

@@ -8,6 +8,7 @@ Only a compiler of backwards, which is asked later, can decide something too lat
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -36,8 +37,12 @@ def with_symbols(gm: GraphModule, examples: Sequence[Any]) -> list[Any]:
     shown = list(examples)
     if not any(type(value) in SYMBOLS for value in examples):
         return shown
-    if any(str(node.target) in _VIEWED_IN_PLACE for node in gm.graph.nodes):
-        raise Unsupported("the graph changes the sizes of a tensor in place")
+    for node in gm.graph.nodes:
+        name = getattr(node.target, "__name__", node.target)
+        if name in _VIEWED_IN_PLACE:
+            raise Unsupported("the graph changes the sizes of a tensor in place")
+        if name == "lstm":
+            raise Unsupported("an lstm chooses its kernel by the sizes")
     for place, node in enumerate(gm.graph.find_nodes(op="placeholder")):
         fake = node.meta.get("example_value")
         if isinstance(fake, torch.Tensor) and fake._has_symbolic_sizes_strides:
@@ -69,7 +74,7 @@ def observing(env: Any) -> Iterator[list[Any]]:
         return
     count, told, env.on_assertion = len(env.made), env.on_assertion, None
     try:
-        with env.ignore_fresh_unbacked_symbols(), _any_operator(env):
+        with env.ignore_fresh_unbacked_symbols(), _any_operator(env), _quietly():
             yield found
     finally:
         env.on_assertion = told
@@ -89,11 +94,22 @@ def repeating(env: Any, symbols: Sequence[Any]) -> Iterator[None]:
         return
     told, env.on_assertion = env.on_assertion, lambda made: _check(env, made)
     try:
-        with env.repeating(symbols), _any_operator(env):
+        with env.repeating(symbols), _any_operator(env), _quietly():
             yield
     finally:
         env.on_assertion = told
         env.pending_fresh_unbacked_symbols.clear()
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Torch logs a stand-in that knows no symbols as an error; here the graph loses them then."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 @contextlib.contextmanager

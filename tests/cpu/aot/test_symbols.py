@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,9 +11,11 @@ import torch
 import torch.nn.functional as F
 
 import refcompiler
-from refcompiler.aot import aot_autograd
+from refcompiler.aot import aot_autograd, missing
+from refcompiler.aot import backend as aot
 from refcompiler.aot.numbers import ARITHMETIC
 from refcompiler.aot.partition import default_partition, min_cut_partition
+from refcompiler.shapes import ShapeEnv
 from tests.cpu.aot.programs import Compiler, compare
 
 PARTITIONS = [default_partition, min_cut_partition]
@@ -124,6 +127,16 @@ def test_sizes_are_saved_as_numbers() -> None:
 def _transformer(layers: int, width: int) -> torch.nn.Module:
     layer = torch.nn.TransformerEncoderLayer(width, 2, 2 * width, dropout=0.1, batch_first=True)
     return torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+
+
+def test_a_part_without_a_gradient_is_zeros() -> None:
+    def program(x: Any, w: Any) -> Any:
+        first, second = x.sin().split(2, 1)[:2]
+        return first * w[:, :2], second.cos()
+
+    makes = [lambda n=n: [torch.randn(n, 6).requires_grad_() for _ in range(2)] for n in (3, 5, 4)]
+    backend, _ = compare(program, makes[0], others=makes[1:])
+    assert backend.reasons == [None] and len(backend.backward) == 2
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
@@ -263,3 +276,38 @@ def test_what_is_assumed_of_such_sizes_is_checked() -> None:
     assert backend.reasons == [None] and refcompiler.counters()["captures"] == 1
     with pytest.raises(RuntimeError, match="too many"):
         call(torch.ones(20, requires_grad=True))
+
+
+# ---- rules, and what breaks without what keeps them -------------------------------------------
+
+
+def _ones(graph: Any, node: Any, numbers: Any) -> Any:
+    made = _zeros(graph, node, numbers)
+    made.args = (made.args[0], 1)
+    return made
+
+
+_zeros = missing._zeros
+
+KEPT: dict[str, tuple[Callable[[], None], Callable[[pytest.MonkeyPatch], None]]] = {
+    "zeros for a missing gradient": (
+        test_a_part_without_a_gradient_is_zeros,
+        lambda patch: patch.setattr(missing, "_zeros", _ones),
+    ),
+    "sizes that change": (
+        lambda: test_one_program_for_all_sizes(_sizes, default_partition),
+        lambda patch: patch.setattr(aot, "with_symbols", lambda graph, examples: list(examples)),
+    ),
+    "sizes from data": (
+        lambda: test_sizes_that_depend_on_data(_counted, True),
+        lambda patch: patch.setattr(ShapeEnv, "repeating", lambda *_: contextlib.nullcontext()),
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", KEPT)
+def test_without_what_keeps_it(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, without = KEPT[rule]
+    without(monkeypatch)
+    with pytest.raises((AssertionError, RuntimeError)):
+        run()
