@@ -422,7 +422,9 @@ class Observing(Machine):
 
     def _given_inference(self) -> bool:
         """Whether an input comes from inference mode; if none does, fakes answer for results."""
-        found = [(source, metadata(real, "is_inference")) for real, source, _ in self.inputs.values()]
+        found = [
+            (source, metadata(real, "is_inference")) for real, source, _ in self.inputs.values()
+        ]
         for source, answer in found:
             self.guard("METADATA", source, ("is_inference", answer))
         return any(answer for _, answer in found)
