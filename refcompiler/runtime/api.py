@@ -40,6 +40,9 @@ def get_default_backend() -> str | Callable:
     return _DEFAULT[0]
 
 
+_ROOM = 64  # sites that are kept before those that nothing else needs are looked for
+
+
 class Compiler:
     """Everything compiled under one backend and the same switches: a site per code object.
 
@@ -64,6 +67,7 @@ class Compiler:
         self.driver = Driver(backend, self.function, watch, dynamic, traced, limit, keep_guards)
         self.entries: weakref.WeakValueDictionary[Any, Entry] = weakref.WeakValueDictionary()
         self.kept: set[Entry] = set()
+        self.room = _ROOM
 
     def entry(self, code: CodeType, key: Any, title: str) -> Entry:
         found = self.entries.get(key)
@@ -73,8 +77,10 @@ class Compiler:
             found = self.entries[key] = Entry(code, title, driver, self.fullgraph)
             found.names.append(key)
             found.kept = self.kept
-            for other in [entry for entry in self.kept if not entry.serves]:
-                other.release()  # what lasted may have gone since
+            if len(self.kept) >= self.room:  # what lasted may have gone since
+                for other in [entry for entry in self.kept if not entry.serves]:
+                    other.release()
+                self.room = max(_ROOM, 2 * len(self.kept))
         self.kept.add(found)
         return found
 
