@@ -138,7 +138,7 @@ class _Roots(Mapping[Any, Any]):
     def __init__(self, numbers: Numbers):
         self.numbers = numbers
 
-    def get(self, expr: Any, default: Any = None) -> Any:  # type: ignore[override]
+    def get(self, expr: Any, default: Any = None) -> Any:
         found = self.numbers.nodes.get(expr)
         if found is None and expr in self.numbers.thunks:
             found = self.numbers.nodes[expr] = self.numbers.thunks[expr].force().node
@@ -171,7 +171,7 @@ def begin(env: Any, inputs: Iterable[Any]) -> None:
     mode = get_proxy_mode()
     if isinstance(env, ShapeEnv) and mode is not None:
         given = set().union(*map(symbols_of, inputs))
-        mode.tracer.symnode_tracker = Numbers(mode.tracer, env, given)  # type: ignore[assignment]
+        mode.tracer.symnode_tracker = Numbers(mode.tracer, env, given)
         mode.tracer.sympy_expr_tracker = {}
 
 

@@ -22,7 +22,7 @@ from refcompiler.fakes.mode import EagerFakeMode
 from refcompiler.shapes.env import ShapeEnv
 from refcompiler.shapes.node import SYMBOLS
 from refcompiler.shapes.relations import Assertion
-from refcompiler.shapes.text import compiled
+from refcompiler.shapes.text import NAMES, python
 
 _VIEWED_IN_PLACE = frozenset(
     "t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_ as_strided_ resize_ set_".split()
@@ -158,7 +158,8 @@ def _conditions(env: Any) -> list[Any]:
 @contextlib.contextmanager
 def deciding(env: Any) -> Iterator[list[Any]]:
     """Gives a list of what is decided by symbols until the end."""
-    before, found = len(_conditions(env)), []
+    before = len(_conditions(env))
+    found: list[Any] = []
     yield found
     found += _conditions(env)[before:]
 
@@ -171,25 +172,16 @@ def where(
 ) -> Callable[..., Any]:
     """``compiled_graph`` for calls in which ``conditions`` hold; ``graph`` as it is for others.
 
-    ``values``: what it was compiled with, in which the symbols of the conditions are.
+    ``values``: what it was compiled with, numbers with the symbols of the conditions among them.
     """
-    places: dict[Any, Callable[[Sequence[Any]], Any]] = {}
-    for n, value in enumerate(values):
-        if type(value) in SYMBOLS and value.node.expr.is_Symbol:
-            places.setdefault(value.node.expr, lambda given, n=n: given[n])
-        elif isinstance(value, torch.Tensor):
-            for d, size in enumerate(value.shape):
-                if type(size) in SYMBOLS and size.node.expr.is_Symbol:
-                    places.setdefault(size.node.expr, lambda given, n=n, d=d: given[n].size(d))
-    tests = []
-    for condition in conditions:
-        symbols = tuple(sorted(condition.free_symbols, key=str))
-        tests.append((compiled(condition, symbols), [places.get(s) for s in symbols]))
+    names = sources_of(values)
+    if any(not condition.free_symbols <= names.keys() for condition in conditions):
+        return graph
+    texts = [python(condition, names.__getitem__) for condition in conditions]
+    parameters = ", ".join([f"x{n}" for n in range(len(values))])
+    holds = eval(f"lambda {parameters}: {' and '.join(texts)}", dict(NAMES))
 
     def call(*given: Any) -> Any:
-        for test, readers in tests:
-            if None in readers or not test(*[read(given) for read in readers]):
-                return graph(*given)
-        return compiled_graph(*given)
+        return compiled_graph(*given) if holds(*given) else graph(*given)
 
     return call
