@@ -170,6 +170,7 @@ class Recorder:
         self.mutates = False
         self.switched = False  # the graph enters modes, which an error must not leave on
         self.suspended = False  # torch's own code runs around a region: nothing is recorded
+        self.is_heard: Callable[[], bool] = lambda: False  # whether the program sees warnings
         self.filtered = False  # the program has changed which warnings are shown
         self.element_indices = 0  # blocks in which tensors of one element index as tensors
         self.place: Callable[[], tuple[str, tuple]] = lambda: ("", ())
@@ -384,10 +385,6 @@ def _default_of(cls: type) -> Any:
 _WARNINGS = vars(warnings)
 
 
-def _unheard(message: warnings.WarningMessage) -> None:
-    """What shows the warnings of an operation on fakes."""
-
-
 def _unwarned(name: str, function: Callable, args: tuple, kwargs: dict) -> Any:
     """A graph runs after the program's own filters of warnings, or before them."""
     with warnings.catch_warnings(record=True) as given:
@@ -458,7 +455,8 @@ class Door(TorchFunctionMode):
             self.recorder.lift((*args, *kwargs.values()))
         shows = _WARNINGS["_showwarnmsg"]
         try:
-            _WARNINGS["_showwarnmsg"] = _unheard  # the graph's run says it
+            said: list[warnings.WarningMessage] = []  # by the graph's run again
+            _WARNINGS["_showwarnmsg"] = said.append
             if self.recorder.filtered:
                 _WARNINGS["_showwarnmsg"] = shows
                 result = _unwarned(name, func, args, kwargs)
@@ -483,6 +481,8 @@ class Door(TorchFunctionMode):
             raise Break("fake-op-raised", f"{name}: {error}".split("\n")[0]) from error
         finally:
             _WARNINGS["_showwarnmsg"] = shows
+        if said and self.recorder.is_heard():
+            raise Break("io", f"{name} warns where the program records warnings")
         if result is NotImplemented:
             return result
         if _holds_tensor((result,)) or _holds_tensor(args) or _holds_tensor(kwargs.values()):

@@ -161,6 +161,7 @@ class Symbolic(Calls):
         self.recorder.place = self.where
         self.recorder.step = lambda: self.steps
         self.recorder.metadata = self.read_metadata
+        self.recorder.is_heard = lambda: warned.is_watched(self)
         self.surprise: BaseException | None = None
         self.rethrown = {}
         self.open_inference = []

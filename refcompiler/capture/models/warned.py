@@ -102,7 +102,8 @@ def _mutated(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> None:
         m.deferred.append(_FORGET)
     rules = _now(m, "filters")
     known = m.external.get(id(rules))
-    m.recorder.filtered = known is None or is_changed(known)
+    now = known is not None and known.value is warnings.filters and not is_changed(known)
+    m.recorder.filtered = not now  # the graph runs under those that are there
 
 
 _FORGET = vars(warnings)["_filters_mutated"], ()
@@ -129,7 +130,7 @@ def _warn(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Run | None:
     namespace = speaker.globals
     module = namespace.get("__name__") or "<string>"
     place = speaker.code.co_filename, speaker.line, module
-    if m.speech.settled is None and not _is_watched(m):
+    if m.speech.settled is None and not is_watched(m):
         asked = text, category, module, speaker.line
         raises = is_error(*asked)
         m.guard("STATE", None, (is_error, asked, raises))
@@ -140,7 +141,7 @@ def _warn(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Run | None:
     return _answer(m, place, namespace, category, message, text)
 
 
-def _is_watched(m: Calls) -> bool:
+def is_watched(m: Calls) -> bool:
     """Whether warnings go to where the program may look before the graph has run."""
     names = "showwarning", "_showwarnmsg_impl"
     if any(m.written_global(vars(warnings), name) is not UNSET for name in names):
