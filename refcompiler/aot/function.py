@@ -110,9 +110,7 @@ class Compiled(torch.autograd.Function):
             tangent = given[place]
             if tangent is None:
                 missing += (n,)
-            elif (
-                tangent.stride() != layout.stride or has_bits(tangent) or tangent._is_zerotensor()
-            ):
+            elif tangent.stride() != layout.stride or has_bits(tangent) or tangent._is_zerotensor():
                 tangent = _laid_out(tangent, layout)
             arguments.append(tangent)
         tangent = None
@@ -129,7 +127,7 @@ class Compiled(torch.autograd.Function):
 
 
 #: Without the question in Python whether a transformation of ``torch.func`` is under way.
-apply: Callable[..., Any] = super(torch.autograd.Function, Compiled).apply  # type: ignore[misc]
+apply: Callable[..., Any] = super(torch.autograd.Function, Compiled).apply
 
 
 def _laid_out(t: torch.Tensor, layout: Layout) -> torch.Tensor:

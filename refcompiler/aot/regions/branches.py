@@ -149,7 +149,7 @@ def _traced(
 
 @contextlib.contextmanager
 def _alone(given: Sequence[torch.Tensor]) -> Iterator[None]:
-    mode = given[0].fake_mode  # type: ignore[attr-defined]
+    mode = given[0].fake_mode
     with _disable_current_modes(), mode:
         yield
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import random
 import sys
 import time
 import warnings
@@ -19,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy
 import torch
 from torch.utils import _pytree as pytree
 
@@ -80,6 +82,8 @@ class Backend:
 def train(model: torch.nn.Module, call: Callable, inputs: Any, optimizer: str, steps: int) -> Curve:
     """``steps`` steps of ``call``, which is ``model`` or what was compiled of it."""
     torch.manual_seed(1)
+    random.seed(1)
+    numpy.random.seed(1)  # masks of models of sound
     made = OPTIMIZERS[optimizer](model.parameters())
     losses = []
     for _ in range(steps):
