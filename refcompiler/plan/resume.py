@@ -154,4 +154,21 @@ def _describe(frame: Frame, waits: bool, values: list[Any]) -> FrameLayout:
     values += [frame.fast[i] for i in slots]
     values += [value for value in frame.stack if not is_mark(value)]
     values += extras_of(frame)
-    return FrameLayout(frame, slots, frame.ip)
+    return FrameLayout(frame, slots, frame.ip if waits else goes_on(frame))
+
+
+_JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD"})
+
+
+def goes_on(frame: Frame) -> int:
+    """The instruction at which the frame goes on: behind a jump, where a loop begins again.
+
+    The frame is the same on both sides of a jump, and so what comes from several of them, or from
+    above, is one continuation.
+    """
+    program, ip = frame.program, frame.ip
+    for _ in program.instructions:  # a loop of jumps alone has no other side
+        if program.instructions[ip].name not in _JUMPS:
+            return ip
+        ip = program.values[ip]
+    return frame.ip

@@ -138,6 +138,11 @@ def _exc_info(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     return (None, None, None) if error is None else (type(error), error, error.__traceback__)
 
 
+@model(sys.exception)
+def _exception(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    return m.exc
+
+
 # ---- builtins that ask about types ------------------------------------------------------------
 
 
