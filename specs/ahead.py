@@ -97,7 +97,7 @@ AHEAD: Table[Rule] = Table(
             "zeros for a missing gradient",
             "A function of several results gets zeros for those without a gradient, if one has one.",
             "Zeros of the traced sizes stand for a missing value where a node reads another one "
-            "with a gradient; what reads missing ones alone is taken out.",
+            "with a gradient. A derivative that asks which are there (qr, svd) may round otherwise.",
         ),
         Rule(
             "sizes that change",
