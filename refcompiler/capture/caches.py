@@ -48,9 +48,11 @@ class Known:
     def __init__(self, function: Any, args: Sequence, kwargs: Mapping):
         self.function = function
         parts = parts_of(self.function)
-        self.cache, mark = parts[-5], parts[-3]
+        self.cache: Any = parts[-5]
+        mark = parts[-3]
         assert type(self.cache) is dict
-        typed = getattr(function, "cache_parameters", dict)().get("typed", False)
+        told: Any = getattr(function, "cache_parameters", dict)()
+        typed = told.get("typed", False)
         key = tuple(args)
         if kwargs:
             key += (mark, *[part for pair in kwargs.items() for part in pair])

@@ -193,7 +193,7 @@ class Lookup(Namespaces):
         """Into the overlay; into the shadow of ``__dict__`` if the program holds that dict."""
         namespace = namespace_of(external.value)
         if issubclass(type(external.value), ModuleType):  # its functions read it as a global
-            self.write_global(namespace, name, new)
+            self.write_global(external.value.__dict__, name, new)
             return
         self.handed_out[id(namespace)] = external.value
         known = self.external.get(id(namespace))

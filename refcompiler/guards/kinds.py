@@ -142,7 +142,12 @@ _DESCRIBED = frozenset(
     {int, float, complex, bool, str, bytes, type(None), range, torch.Size, torch.dtype}
     | {torch.device, torch.layout, torch.memory_format, FunctionType, CodeType, ModuleType}
 )
-_BRACKETS: dict[type, str] = {list: "[]", tuple: "()", set: "{}", frozenset: "{}"}
+_BRACKETS: dict[type, tuple[str, str]] = {
+    list: ("[", "]"),
+    tuple: ("(", ")"),
+    set: ("{", "}"),
+    frozenset: ("{", "}"),
+}
 
 
 def _short(value: Any) -> str:

@@ -18,7 +18,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from refcompiler.capture.calls import Calls
 from refcompiler.capture.models.registry import model
 from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.signals import Break, Restart
@@ -80,20 +79,20 @@ def _say(place: Where, namespace: dict, category: Any, message: Any) -> None:
 def _say_as(action: str, place: Where, namespace: dict, category: Any, message: Any) -> None:
     """As the filters said that the program saw."""
     before = warnings.filters
-    warnings.filters = [(action, None, Warning, None, 0)]  # type: ignore[misc]
+    warnings.filters = [(action, None, Warning, None, 0)]
     try:
         _say(place, namespace, category, message)
     finally:
-        warnings.filters = before  # type: ignore[misc]
+        warnings.filters = before
 
 
-def _now(m: Calls, name: str) -> Any:
+def _now(m: Any, name: str) -> Any:
     """A global of the module ``warnings`` as the program sees it."""
     return m.force(m.load_global(_MODULE, name))
 
 
 @model(vars(warnings)["_filters_mutated"])
-def _mutated(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> None:
+def _mutated(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> None:
     speech = m.speech
     if speech.settled is None:
         speech.settled = len(m.deferred)
@@ -110,7 +109,7 @@ _FORGET = vars(warnings)["_filters_mutated"], ()
 
 
 @model(warnings.warn)
-def _warn(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Run | None:
+def _warn(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Run | None:
     given = dict(zip(("message", "category", "stacklevel", "source"), args, strict=False))
     given = {k: m.force(v) for k, v in (given | dict(kwargs)).items()}
     message: Any = given.get("message")
@@ -141,7 +140,7 @@ def _warn(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Run | None:
     return _answer(m, place, namespace, category, message, text)
 
 
-def is_watched(m: Calls) -> bool:
+def is_watched(m: Any) -> bool:
     """Whether warnings go to where the program may look before the graph has run."""
     names = "showwarning", "_showwarnmsg_impl"
     if any(m.written_global(vars(warnings), name) is not UNSET for name in names):
@@ -162,7 +161,7 @@ def is_watched(m: Calls) -> bool:
     return id(log) in m.external
 
 
-def check_logs(m: Calls) -> None:
+def check_logs(m: Any) -> None:
     """At the end of a capture: no warning was put off that belongs into a list it has read."""
     for log, step in m.speech.logs:
         if id(log) in m.external:
@@ -174,7 +173,7 @@ def _is_replaced() -> bool:
 
 
 def _answer(
-    m: Calls, place: Where, namespace: dict, category: Any, message: Any, text: str
+    m: Any, place: Where, namespace: dict, category: Any, message: Any, text: str
 ) -> Run | None:
     """By the filters as the program sees them."""
     file, line, module = place
@@ -210,11 +209,11 @@ def _answer(
 
 
 @model(_WRITES)
-def _write(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> None:
+def _write(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> None:
     m.deferred.append((_WRITES, tuple(map(m.force, args))))
 
 
-def _fixed_text(m: Calls, message: Warning) -> str:
+def _fixed_text(m: Any, message: Warning) -> str:
     kind = type(message)
     plain = m.method_of(kind, "__str__") is UNSET
     plain = plain and all(type(a) in CONSTANT_TYPES for a in message.args)
