@@ -95,9 +95,9 @@ AHEAD: Table[Rule] = Table(
         ),
         Rule(
             "zeros for a missing gradient",
-            "A function of several results gets zeros for those without a gradient, if one has one.",
+            "A function of several results gets zeros for those without a gradient.",
             "Zeros of the traced sizes stand for a missing value where a node reads another one "
-            "with a gradient. A derivative that asks which are there (qr, svd) may round otherwise.",
+            "with a gradient. A derivative that asks which are there (qr) may round otherwise.",
         ),
         Rule(
             "sizes that change",
