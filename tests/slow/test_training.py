@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from tests.slow.batteries.training import FAMILIES, OPTIMIZERS, run
 
+# Their caches are outputs without gradients: what is left of a sum in the backward lies as the sum
+# did, not as eager's one term, and a bias's gradient is summed in another order.
+ROUNDED = ("LED", "M2M100")
+
 
 def test_curves_are_eagers_bits() -> None:
-    names = [name for name in FAMILIES[::3] if name not in ("LED", "M2M100")]
+    names = [name for name in FAMILIES[::3] if name not in ROUNDED]
     results = run(names, "aot_eager", steps=20)
     trained = [r for r in results if not r.against.startswith("eager refuses")]
     assert len({r.family for r in trained}) >= 25
