@@ -38,7 +38,8 @@ class Marks(NamedTuple):
 
     @staticmethod
     def none() -> Marks:
-        return Marks(*[frozenset()] * 5, {}, {}, {}, {})
+        no: frozenset[int] = frozenset()
+        return Marks(no, no, no, no, no, {}, {}, {}, {})
 
     @staticmethod
     def of(tensor: torch.Tensor) -> Marks | None:
