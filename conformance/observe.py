@@ -162,7 +162,7 @@ class _Walk:
             self.leaves[path] = LeafSeen(type(value).__name__, _text(value))
         elif isinstance(value, _BY_NAME):
             # Compiling may wrap or copy code; a user sees what it is called.
-            name = getattr(value, "__qualname__", None)
+            name: Any = getattr(value, "__qualname__", None)
             if not isinstance(name, str):  # a module's own ``__getattr__`` answers anything
                 name = getattr(value, "__name__", "")
             self.leaves[path] = LeafSeen("code", name)
