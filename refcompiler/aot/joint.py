@@ -26,7 +26,7 @@ from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import begin
 from refcompiler.aot.observation import Observation
 from refcompiler.aot.recording import record
-from refcompiler.aot.regions import REGIONS
+from refcompiler.aot.regions.table import REGIONS
 from refcompiler.shapes.known import same
 
 FORWARD = "forward"  # the phase of nodes traced before autograd's engine ran

@@ -17,7 +17,7 @@ from refcompiler.aot.bases import Base
 from refcompiler.aot.inputs import Runner, Unsupported, fake_like, has_bits
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import symbols_of, value_of
-from refcompiler.aot.regions import OBSERVED
+from refcompiler.aot.regions.table import OBSERVED
 from refcompiler.fakes.overlap import overlaps_itself
 from refcompiler.shapes.known import same
 

@@ -2,30 +2,5 @@
 
 checkpoint   a part that is computed again in the backward
 branches     ``torch.cond`` and ``torch.while_loop``
+table        which of them stands for what
 """
-
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
-import torch
-
-from refcompiler.aot.regions import branches, checkpoint
-
-_operators = torch.ops.higher_order
-
-#: What stands for a node's target while a graph is traced, by ``target.region`` or the target:
-#: called with the runner, the target and the node's arguments.
-REGIONS: dict[Any, Callable[..., Any]] = {
-    "checkpoint": checkpoint.checkpointed,
-    _operators.tag_activation_checkpoint: checkpoint.tagged,
-    _operators.cond: branches.cond,
-    _operators.while_loop: branches.while_loop,
-}
-
-#: The same where a graph is only looked at: nothing is recorded.
-OBSERVED: dict[Any, Callable[..., Any]] = {
-    _operators.cond: branches.observed_cond,
-    _operators.while_loop: branches.observed_loop,
-}
