@@ -26,6 +26,7 @@ from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import begin
 from refcompiler.aot.observation import Observation
 from refcompiler.aot.recording import record
+from refcompiler.aot.regions.branches import DECOMPOSITIONS
 from refcompiler.aot.regions.table import REGIONS
 from refcompiler.shapes.known import same
 
@@ -95,18 +96,23 @@ def trace(
         return tracer.program(primals, [])
 
     given_values = (leaves, tangents) if training else (leaves,)
+    table = dict(decompositions)
+    known = DECOMPOSITIONS.set(table)
     # Without the Python dispatcher: its decompositions are not eager's (dropout, resizing).
     with (
         mode,
         _engine_in_this_thread(),
         torch.set_grad_enabled(torch.is_grad_enabled()),
     ):
-        graph = make_fx(
-            program if training else inference,
-            decomposition_table=dict(decompositions),
-            tracing_mode="real",
-            pre_dispatch=False,
-        )(*given_values)
+        try:
+            graph = make_fx(
+                program if training else inference,
+                decomposition_table=table,
+                tracing_mode="real",
+                pre_dispatch=False,
+            )(*given_values)
+        finally:
+            DECOMPOSITIONS.reset(known)
     graph.graph.set_codegen(torch.fx.graph.CodeGen())  # inputs one by one, not as lists
     finish(graph)
     holders = graph.graph.find_nodes(op="placeholder")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -21,6 +22,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 from refcompiler.aot.draws import draws
 from refcompiler.aot.functional import FunctionalMode, plain
 from refcompiler.aot.inputs import Runner, Unsupported
+
+#: Of the trace that is under way.
+DECOMPOSITIONS: ContextVar[dict[Any, Any]] = ContextVar("DECOMPOSITIONS")
 
 _operators = torch.ops.higher_order
 _PARTS = "part_"  # attributes of the traced module
@@ -137,11 +141,10 @@ def _traced(
             raise Unsupported("a branch returns a view of an operand")
         return tuple(results) if several else results[0]
 
-    around = get_proxy_mode()
-    assert around is not None
-    table = around.decomposition_table
     with _alone(given):
-        graph = make_fx(program, decomposition_table=table)(*[t.detach() for t in given])
+        graph = make_fx(program, decomposition_table=DECOMPOSITIONS.get())(
+            *[t.detach() for t in given]
+        )
     if any(node.op == "call_function" and draws(node.target) for node in graph.graph.nodes):
         raise Unsupported("a branch draws random numbers")
     return graph

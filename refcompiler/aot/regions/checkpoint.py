@@ -185,4 +185,4 @@ def _newest() -> Iterator[Node]:
     """The nodes of the graph that is being traced, the newest first."""
     mode = get_proxy_mode()
     assert mode is not None
-    return reversed(mode.tracer.graph.nodes)
+    return iter(reversed(mode.tracer.graph.nodes))

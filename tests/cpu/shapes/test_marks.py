@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -165,6 +166,9 @@ def test_what_torchs_compilers_are_told_to_expect(marks: ModuleType) -> None:
 
 @BOTH
 def test_limits_of_unbacked_sizes(marks: ModuleType) -> None:
+    if "min" not in inspect.signature(marks.mark_unbacked).parameters:
+        pytest.skip("torch 2.11 has no limits for unbacked sizes")
+
     def function(x: Any) -> Any:
         return (x * 2 if x.shape[0] > 1 else x), x.shape
 
