@@ -14,7 +14,7 @@ CPU = ["numba>=0.61"]
 
 EXTRAS = {
     "cpu": CPU,
-    "gpu": ["triton>=3.6; platform_system == 'Linux'"],
+    "gpu": ["triton>=3.6,<3.10; platform_system == 'Linux'"],
     "onnxrt": ["onnxruntime>=1.23", "onnx>=1.19", "onnxscript>=0.5"],
     "openvino": ["openvino>=2026.0"],
     "tvm": ["apache-tvm>=0.27"],

@@ -170,6 +170,7 @@ def test_the_comparison_notices(piece: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_gpu_asks_the_same_guards() -> None:
+    pytest.importorskip("triton")
     x, y = torch.empty(64, 96), torch.empty(64, 40)
     for function in (
         lambda a, b: torch.cat([a, b * 2], 1),
