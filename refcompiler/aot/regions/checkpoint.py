@@ -6,6 +6,7 @@ Draws of the second time start from the generator's state that the first time ke
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ from torch.utils.checkpoint import (
 from refcompiler.aot.draws import AGAIN, draws
 from refcompiler.aot.functional import plain
 from refcompiler.aot.inputs import Runner, Unsupported
+
+_TELLS = "op_output" in inspect.signature(SelectiveCheckpointContext).parameters
 
 _SAVED = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
 
@@ -111,7 +114,7 @@ class _First(_Turns):
         last = next(_newest())
         found = func(*args, **kwargs)
         if kept.policy is not None:
-            context = SelectiveCheckpointContext(is_recompute=False, op_output=found)
+            context = SelectiveCheckpointContext(is_recompute=False, **_output(found))
             policy = kept.policy(context, func, *args, **kwargs)
             if policy is True or policy in _SAVED:
                 for node in itertools.takewhile(lambda node: node is not last, _newest()):
@@ -179,6 +182,11 @@ def _device(args: Any, kwargs: Any) -> torch.device:
         if isinstance(value, torch.Tensor):
             return value.device
     return torch.device("cpu")
+
+
+def _output(found: Any) -> dict[str, Any]:
+    """What a policy is told of an operator's result, which torch 2.11 tells it nothing of."""
+    return {"op_output": found} if _TELLS else {}
 
 
 def _newest() -> Iterator[Node]:
