@@ -6,11 +6,12 @@ Aliasing of outputs with inputs and with each other, identity, changed inputs, g
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from refcompiler.aot.bases import Base
@@ -163,6 +164,9 @@ def observe(
                 inputs[place] = t if is_base else t.as_strided(at.size, at.stride, at.offset)
     before = [_State(t) if isinstance(t, torch.Tensor) else None for t in inputs]
     lifted = {key: inputs[place] for key, place in replaced.items()}
+    modes = {t.fake_mode for t in inputs if isinstance(t, FakeTensor)}
+    for mode in modes:
+        mode.ordered = False
     try:
         outputs = _Watching(gm, lifted, inputs).run(*inputs[:given])
         changed = torch.is_grad_enabled() != grad_mode
@@ -170,6 +174,8 @@ def observe(
         torch._C._set_grad_enabled(grad_mode)
     if changed:
         raise Unsupported("the graph leaves the gradient mode changed")
+    if any(getattr(mode, "ordered", False) for mode in modes):
+        raise Unsupported("a tensor that is written to partly overlaps one that is read")
     seen = _Observer(inputs, before).of(outputs)
     tensors = [n for n, t in enumerate(fakes) if isinstance(t, torch.Tensor)]
     seen.bits = frozenset([n for n in tensors if has_bits(fakes[n])])
@@ -213,15 +219,12 @@ class _Watching(Runner):
             raise Unsupported("set_ gives a tensor other memory")
         given = [self.env[node] for node in n.all_input_nodes]
         shared = [(t, t._version) for t in given if _shares_elements(t)]
-        pairs = [(t, t._version) for t, other in _beside(given) if _partly_the_same(t, other)]
         if name in ("as_strided", "as_strided_"):
             result = self._reach(n)
         else:
             result = super().run_node(n)
         if any(t._version != version for t, version in shared):
             raise Unsupported("a tensor that is written to overlaps itself")
-        if any(t._version != version for t, version in pairs):
-            raise Unsupported("a tensor that is written to partly overlaps one that is read")
         return result
 
     def _reach(self, n: torch.fx.Node) -> Any:
@@ -242,33 +245,6 @@ def _shares_elements(t: Any) -> bool:
     if t._has_symbolic_sizes_strides:
         return any(isinstance(step, int) and step == 0 for step in t.stride())
     return overlaps_itself(t)
-
-
-def _beside(values: Sequence[Any]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Pairs of different tensors in one storage."""
-    tensors = [t for t in values if isinstance(t, torch.Tensor) and t.layout is torch.strided]
-    if len(tensors) < 2:
-        return
-    storages = [t.untyped_storage()._cdata for t in tensors]
-    for n, t in enumerate(tensors):
-        for m in range(n):
-            if storages[m] == storages[n] and tensors[m] is not t:
-                yield tensors[m], t
-
-
-def _partly_the_same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether some elements of ``a`` may be other elements of ``b``: what an element-wise write to
-    one of them then reads of the other depends on the order in which eager's kernel goes.
-    """
-    if a._has_symbolic_sizes_strides or b._has_symbolic_sizes_strides or a.dtype != b.dtype:
-        return a.dtype != b.dtype
-    first, second = Layout.of(a), Layout.of(b)
-    if (first.size, first.stride, first.offset) == (second.size, second.stride, second.offset):
-        return False
-    if first.end <= second.offset or second.end <= first.offset or not (a.numel() and b.numel()):
-        return False
-    step = math.gcd(*(k for t in (a, b) for n, k in zip(t.shape, t.stride()) if n > 1))
-    return not step or (first.offset - second.offset) % step == 0
 
 
 class _State:

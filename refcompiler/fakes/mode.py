@@ -118,16 +118,20 @@ class EagerFakeMode(FakeTensorMode):
                 asked.results[asked.key] = ruled
                 known = recall(self, asked)
         if known is NotImplemented:
+            ordered, self.ordered = self.ordered, False
             # torch's own memory of results need not learn what is remembered here
             if self.shape_env is None:
                 known = self._uncached(func, types, args, kwargs)
             else:
                 with python_composites():  # stand-ins of C++ ask symbols for numbers
                     known = self._uncached(func, types, args, kwargs)
-            keep(self, asked, func, args, kwargs, known)
+            if not self.ordered:  # or it would not be seen the next time
+                keep(self, asked, func, args, kwargs, known)
+                self.ordered = ordered
         return known
 
     cache_enabled: bool
+    ordered = False  # whether the order of elements mattered to a write since this was set
 
     def _uncached(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Without torch's memory of results, which knows no symbols but those of torch's own."""
@@ -141,7 +145,7 @@ class EagerFakeMode(FakeTensorMode):
         if func is _VIEW:
             _check_view(*args)
         if writes(func):
-            refuse_overlap(func, args, kwargs or {})
+            self.ordered |= refuse_overlap(func, args, kwargs or {})
             refuse_cast(func, args)
         result = super().__torch_dispatch__(func, types, args, kwargs)
         name = _name(func)

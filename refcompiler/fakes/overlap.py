@@ -10,6 +10,7 @@ asked of the kernel itself, on real memory that is laid out in the same way.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,8 +22,11 @@ REFUSAL = "unsupported operation"  # how every message of the checks begins
 MOST_BYTES = 1 << 30
 
 
-def refuse_overlap(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def refuse_overlap(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Raise eager's ``RuntimeError`` if eager's kernel of ``func`` refuses these fake tensors.
+
+    True if it does not and yet the order of its elements may matter: it writes to elements that it
+    reads as others.
 
     Costs a look at the storages, unless a written tensor has stride 0 or shares its storage with
     another argument.
@@ -30,9 +34,11 @@ def refuse_overlap(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     given = list(_tensors(func, args, kwargs))
     tensors = [t for _, t in given]
     for place, (is_written, t) in enumerate(given):
-        if is_written and _suspect(t, tensors[:place] + tensors[place + 1 :]):
+        others = tensors[:place] + tensors[place + 1 :]
+        if is_written and _suspect(t, others):
             _ask(func, args, kwargs, tensors)
-            return
+            return any(_partly_the_same(t, other) for other in others)
+    return False
 
 
 #: Arithmetic in place whose stand-ins in torch let a result be of a lesser kind than its operands.
@@ -102,6 +108,28 @@ def _suspect(written: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
         return True
     storage = written.untyped_storage()._cdata
     return any(t.layout is torch.strided and t.untyped_storage()._cdata == storage for t in others)
+
+
+def _partly_the_same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether some elements of ``a`` may be other elements of ``b``."""
+    if a is b or b.layout is not torch.strided or _has_symbols(a) or _has_symbols(b):
+        return False
+    if a.untyped_storage()._cdata != b.untyped_storage()._cdata or not (a.numel() and b.numel()):
+        return False
+    places = [(t.storage_offset() * t.itemsize, _reach(t) * t.itemsize) for t in (a, b)]
+    if places[0][1] <= places[1][0] or places[1][1] <= places[0][0]:
+        return False
+    if a.itemsize != b.itemsize:
+        return True
+    if (a.shape, a.stride(), a.storage_offset()) == (b.shape, b.stride(), b.storage_offset()):
+        return False
+    step = math.gcd(*(k for t in (a, b) for n, k in zip(t.shape, t.stride()) if n > 1))
+    return not step or (a.storage_offset() - b.storage_offset()) % step == 0
+
+
+def _reach(t: torch.Tensor) -> int:
+    """Elements of the storage up to the last one of ``t``."""
+    return t.storage_offset() + 1 + sum((n - 1) * k for n, k in zip(t.shape, t.stride()))
 
 
 def _ask(
