@@ -35,7 +35,7 @@ class Oracle:
         self.case = case
         self._run = cache(self._observe)
 
-    def _observe(self, precision: Precision) -> Observation | None:
+    def _observe(self, precision: Precision | None) -> Observation | None:
         try:
             return run(self.case, Eager(), precision)
         except Exception:
@@ -44,7 +44,11 @@ class Oracle:
     def tensor(self, precision: Precision, step: int, like: TensorSeen, path: str):  # type: ignore[no-untyped-def]
         """The tensor at ``path`` in that precision; ``None`` if the run has no such tensor."""
         seen = self._run(precision)
-        if seen is None or any(s.error for s in seen.steps[: step + 1]):
+        if seen is None or seen.steps[step].error:
+            return None
+        failed = _failed(seen, step)
+        # A step that raises in every precision leaves the same tensors to those behind it.
+        if failed and ((plain := self._run(None)) is None or _failed(plain, step) != failed):
             return None
         found = seen.steps[step].snapshot.tensors.get(path)
         if found is None or found.shape != like.shape:
@@ -86,6 +90,11 @@ class Oracle:
                 evidence = {**close.evidence, "direction": f"less precise: as in {lower}"}
                 return Closeness(Kind.PRECISION, tolerated=False, evidence=evidence)
         return close
+
+
+def _failed(seen: Observation, step: int) -> list[int]:
+    """The steps up to ``step`` that raised."""
+    return [n for n, taken in enumerate(seen.steps[: step + 1]) if taken.error]
 
 
 def _is_exact(tensor: torch.Tensor) -> bool:

@@ -460,7 +460,7 @@ ROWS = (
             return [
                 which(v)
                 for v in (
-                    Pt(0, x),
+                    Pt(0, x * n),
                     Pt(n, x),
                     Pt(1, 2),
                     K(5, [1, 2, 3]),

@@ -349,7 +349,7 @@ ROWS = (
         def take(a, /, b, *c, d=4, **e):
             return a, b, c, d, e
         def program(x, n):
-            t = (x, *range(n))
+            t = (x + n, *range(n))
             d = {"d": 9, "q": x}
             a, (b, *c), *rest = 1, [2, 3, 4], 5, 6
             first, *_ = "héllo"
