@@ -289,7 +289,8 @@ def test_a_compiled_module_asks_its_parameters_once(monkeypatch: pytest.MonkeyPa
     model = refcompiler.compile(Net(10), backend="eager")
     for _ in range(5):
         model(torch.ones(2, 3)).sum().backward()
-    assert len(asked) == len(memories(model)) == 2  # the parameters, and the modules
+    # The parameters, and the modules: dicts have no numbers to compare on Python 3.13.
+    assert len(asked) == len(memories(model)) == (2 if sys.version_info < (3, 13) else 1)
     model.layers[2].weight.requires_grad_(False)
     out = model(torch.ones(2, 3))
     assert out.requires_grad and refcompiler.counters()["captures"] == 2
