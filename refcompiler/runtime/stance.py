@@ -79,9 +79,9 @@ class set_stance:
     ``force_backend``: a backend that compiles everything instead of those that were given; for the
     default stance only.
 
-    Errors: ``ValueError`` for an unknown stance or a backend beside another stance, ``TypeError``
-    for other types, :class:`UnsupportedError` for an unknown backend; inside a compiled function it
-    is an error of the call that compiles.
+    Errors: ``ValueError`` for an unknown stance, ``RuntimeError`` (torch's) for a backend beside
+    another one than the default, ``TypeError`` for other types, :class:`UnsupportedError` for an
+    unknown backend; inside a compiled function it is an error of the call that compiles.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class set_stance:
         backend = None
         if force_backend is not None:
             if stance != "default":
-                raise ValueError(
+                raise RuntimeError(
                     f"set_stance: force_backend goes with the default stance, not with {stance!r}"
                 )
             backend = lookup_backend(force_backend)
