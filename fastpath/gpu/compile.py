@@ -58,17 +58,23 @@ def module_of(printed: Printed) -> ModuleType:
 
 
 def machine_code(
-    printed: Printed, dtypes: tuple[str, ...], capability: int, aligned: bool = True
+    printed: Printed,
+    dtypes: tuple[str, ...],
+    capability: int,
+    aligned: bool = True,
+    *,
+    device: int = 0,
 ) -> Any:
     """Triton's compiled kernel for buffers of ``dtypes`` and a GPU of ``capability`` (90 is 9.0).
 
-    ``aligned``: every buffer begins at a multiple of :data:`ALIGNMENT` bytes.
+    ``aligned``: every buffer begins at a multiple of :data:`ALIGNMENT` bytes. Each ``device`` has
+    its own: a kernel is loaded into one of them when it is first asked for its launch.
     """
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    key = (printed.source, dtypes, capability, aligned, printed.warps)
+    key = (printed.source, dtypes, capability, aligned, printed.warps, device)
     found = _compiled.get(key)
     if found is None:
         function = getattr(module_of(printed), printed.name)
@@ -88,13 +94,14 @@ def compile_kernel(kernel: Kernel, device: int) -> tuple[Callable[..., None], st
     """A callable of the addresses of ``kernel.buffers``, in order, and the kernel's source.
 
     It launches on the current stream of the CUDA device numbered ``device``, which has to be the
-    current device.
+    current device when it is called.
     """
     printed = print_kernel(kernel)
     major, minor = torch.cuda.get_device_capability(device)
     dtypes = tuple(b.dtype for b in kernel.buffers)
-    make = functools.partial(machine_code, printed, dtypes, 10 * major + minor)
-    return launch(make, len(dtypes), printed.programs, device), printed.source
+    make = functools.partial(machine_code, printed, dtypes, 10 * major + minor, device=device)
+    with torch.cuda.device(device):  # into which it is loaded
+        return launch(make, len(dtypes), printed.programs, device), printed.source
 
 
 def launch(

@@ -81,6 +81,13 @@ def _flat(case: Any) -> tuple[Any, ...]:
     return (case[0], *case[1])
 
 
+def test_each_gpu_has_a_loaded_kernel_of_its_own() -> None:
+    (kernel,) = kernels(lambda x: x + 1, torch.empty(64))
+    printed, dtypes = print_kernel(kernel), tuple(b.dtype for b in kernel.buffers)
+    first, again, other = (machine_code(printed, dtypes, 90, device=n) for n in (0, 0, 1))
+    assert first is again and first is not other
+
+
 def test_only_the_last_program_of_an_odd_size_is_masked() -> None:
     (kernel,) = kernels(lambda x: x + 1, torch.empty(100_001))
     text = print_kernel(kernel).source
