@@ -25,6 +25,7 @@ from fastpath.schedule.kernel import (
     Transposed,
     operands,
 )
+from fastpath.schedule.text import Lines, index_text
 from specs.dtypes import compute_dtype, int_range, is_float
 from specs.scalars import NUMBA_SUFFIX
 
@@ -43,11 +44,10 @@ class Printed:
     names: dict[str, tuple[object, ...]] = field(default_factory=dict)
 
 
-class Printer:
+class Printer(Lines):
     def __init__(self, kernel: Kernel):
+        super().__init__()
         self.kernel = kernel
-        self.lines: list[str] = []
-        self.depth = 1
         self.names: dict[str, tuple[object, ...]] = {}
         self.scope = {b.name: n for n, b in enumerate(kernel.buffers)}
         self.dtype = {b.name: b.dtype for b in kernel.buffers}
@@ -57,16 +57,8 @@ class Printer:
         self.range: dict[str, tuple[str, str]] = {}  # of the lane and the tile axis in a unit
         self.payloads = Payloads(kernel)
         self._pairwise = kernel.pairs and sys.byteorder == "little"
-        self._fresh = 0
 
     # -- text ------------------------------------------------------------------------------------
-
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
-
-    def fresh(self) -> str:
-        self._fresh += 1
-        return f"t{self._fresh}"
 
     def axis(self, axis: Axis) -> str:
         """Axes are numbered by first use, so that equal kernels have equal texts."""
@@ -87,17 +79,7 @@ class Printer:
         return self.name_of(f"c{count}_{suffix}", "const", suffix, value)
 
     def index(self, index: Index) -> str:
-        parts = []
-        for atom, c in index.terms.items():
-            if isinstance(atom, Axis):
-                text = self.axis(atom)
-            else:
-                symbol = "%" if atom.remainder else "//"
-                text = f"({self.index(atom.dividend)} {symbol} {atom.divisor})"
-            parts.append(text if c == 1 else f"{text} * {c}")
-        if index.const or not parts:
-            parts.append(str(index.const))
-        return f"({' + '.join(parts)})" if len(parts) > 1 else parts[0]
+        return index_text(index, self.axis, self.index)
 
     # -- the function ----------------------------------------------------------------------------
 

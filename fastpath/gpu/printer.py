@@ -24,6 +24,7 @@ from fastpath.schedule.kernel import (
     Transposed,
     operands,
 )
+from fastpath.schedule.text import Lines, index_text
 from specs.dtypes import REDUCED, int_range, is_float
 from specs.scalars import SCALARS, TRITON_TYPE, cast_text
 
@@ -67,11 +68,10 @@ class Printed:
     warps: int
 
 
-class Printer:
+class Printer(Lines):
     def __init__(self, kernel: Kernel, plan: Tiling):
+        super().__init__()
         self.kernel, self.plan = kernel, plan
-        self.lines: list[str] = []
-        self.depth = 1
         self.place = {b.name: n for n, b in enumerate(kernel.buffers)}
         self.dtype = {b.name: b.dtype for b in kernel.buffers}
         self.masked = True  # whether the points of x may be outside
@@ -92,31 +92,13 @@ class Printer:
         self._varying: dict[Expr, frozenset[str]] = {}
         self._uses: dict[Expr, int] = {}
         self.constants: dict[str, str] = {}  # text -> name
-        self._fresh = 0
 
     # -- text ------------------------------------------------------------------------------------
-
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
-
-    def fresh(self) -> str:
-        self._fresh += 1
-        return f"t{self._fresh}"
 
     def index(self, index: Index) -> str:
         for axes, flat in self.flattened:
             index = _flatten(index, axes, flat)
-        parts = []
-        for atom, c in index.terms.items():
-            if isinstance(atom, Axis):
-                text = self.axes[atom]
-            else:
-                symbol = "%" if atom.remainder else "//"
-                text = f"({self.index(atom.dividend)} {symbol} {atom.divisor})"
-            parts.append(text if c == 1 else f"{text} * {c}")
-        if index.const or not parts:
-            parts.append(str(index.const))
-        return f"({' + '.join(parts)})" if len(parts) > 1 else parts[0]
+        return index_text(index, self.axes.__getitem__, self.index)
 
     def constant(self, value: bool | int | float, dtype: str) -> str:
         text = f"tl.full([], {_literal(value)}, tl.{TRITON_TYPE[dtype]})"
