@@ -27,8 +27,7 @@ class Guarded:
     the next call may compile; one of the second kind cannot matter, so it must not. ``setup``: what
     ``value`` needs. ``steady``: a call that follows a call compiles nothing. ``backward``: send
     cotangents back after each call. ``undo``: statements that take back what outlives the program.
-    ``deletable``: ``v`` itself is deleted by a change, which not every place can do. ``function``:
-    it is one, so that in a class it is a method, and another one there is another method.
+    ``deletable``: ``v`` itself is deleted by a change, which not every place can do.
     """
 
     name: str
@@ -41,7 +40,6 @@ class Guarded:
     backward: bool = False
     undo: str = ""
     deletable: bool = False
-    function: bool = False
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,6 @@ ROWS = (
          "documentation": "v.__doc__ = 'text'",
          "annotations": "v.__annotations__ = {'x': int}", "another global": "Q = 5",
          "equal closure": "v = made(3)"},
-        function=True,
         setup=_FUNCTION,
     ),
     Guarded(
@@ -54,7 +53,6 @@ ROWS = (
         "nested closures", "outer(2)", "return v()(x)",
         {"cell": "v.__closure__[0].cell_contents = 5", "another": "v = outer(7)"},
         {"an equal one": "v = outer(2)"},
-        function=True,
         setup="""
             def outer(k):
                 def middle():

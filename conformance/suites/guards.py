@@ -52,6 +52,5 @@ def _cases(row: Guarded, place: Place) -> Iterator[Case]:
             continue
         yield case(row, place, name, place.at(text), Compiles.ANY)
     for name, text in row.harmless.items():
-        replaced = row.function and place.name == "class" and text.startswith("v = ")
-        compiles = Compiles.ANY if place.seen_whole or replaced else Compiles.NO
+        compiles = Compiles.ANY if place.seen_whole else Compiles.NO
         yield case(row, place, name, place.at(text), compiles)

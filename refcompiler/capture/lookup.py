@@ -16,7 +16,7 @@ import torch
 
 from refcompiler.capture.namespaces import Namespaces
 from refcompiler.capture.natively import QUIET
-from refcompiler.capture.observe import IDENTITY_TYPES
+from refcompiler.capture.observe import IDENTITY_TYPES, is_made
 from refcompiler.capture.values import DELETED, External, Lazy
 from refcompiler.guards.sources import Source
 from refcompiler.interpreter.frame import UNSET
@@ -26,6 +26,8 @@ CACHE: type = functools._lru_cache_wrapper
 _PLAIN_METACLASSES = (type, ABCMeta)
 #: The assignments of these mean more.
 _NOT_WRITTEN = (torch.Tensor, torch.autograd.Function, Enum)
+#: Descriptors that do nothing but call a function.
+_WRAPPERS = (staticmethod, classmethod, property)
 _IMMUTABLE_TYPE = 1 << 8
 _HEAP_TYPE = 1 << 9
 
@@ -158,11 +160,17 @@ class Lookup(Namespaces):
         names.add(name)
 
     def from_class(self, source: Source | None, value: Any) -> Any:
-        """A function or descriptor found on a class: guarded by identity."""
+        """A function found on a class, guarded as anywhere else; a descriptor by identity."""
         if source is not None:
             kind = type(value)
             heap = is_heap(kind)
-            if heap or kind in (FunctionType, CACHE) or issubclass(kind, IDENTITY_TYPES):
+            if kind is FunctionType:
+                known = self.external.get(id(value))
+                if known is None or known.source is source:
+                    self.observe_function(value, source)
+                else:
+                    self.guard("SAME", source, known.source)
+            elif heap or kind is CACHE or issubclass(kind, IDENTITY_TYPES):
                 self.guard("ID", source, value)
             # descriptors of the user's have a state of their own
             own = heap and str(kind.__module__).partition(".")[0] not in QUIET
@@ -170,17 +178,22 @@ class Lookup(Namespaces):
                 if id(value) not in self.external:
                     self.external[id(value)] = External(value, source)
             if kind is functools.singledispatchmethod:
-                known = tuple(value.dispatcher.registry.items())
-                self.guard("STATE", None, (_registers, (value, known), True))
+                registered = tuple(value.dispatcher.registry.items())
+                self.guard("STATE", None, (_registers, (value, registered), True))
         return value
 
     def wrapped(self, source: Source | None, descriptor: Any, name: str) -> Any:
         """The function inside a staticmethod, classmethod or property of a class."""
-        self.from_class(source, descriptor)
         function = getattr(descriptor, name)
-        if source is not None and id(function) not in self.external:
-            inner = self.member(source, name)
-            self.lazy(inner, function)
+        if source is None:
+            return function
+        inner = self.member(source, name)
+        self.lazy(inner, function)
+        if is_made(function) and type(descriptor) in _WRAPPERS:
+            self.guard("TYPE", source, type(descriptor))
+            return self.from_class(inner, function)
+        self.from_class(source, descriptor)
+        if id(function) not in self.external:
             self.external[id(function)] = External(function, inner)
         return function
 

@@ -220,7 +220,7 @@ class Observing(Machine):
     def _observe_object(self, external: External, kind: type) -> Any:
         value, source = external.value, external.source
         if kind is FunctionType:
-            self._observe_function(value, source)
+            self.observe_function(value, source)
             return value
         self.guard("TYPE", source, kind)
         if kind is MethodType:
@@ -339,8 +339,9 @@ class Observing(Machine):
         self.external.setdefault(id(value), External(value, source))
         return value
 
-    def _observe_function(self, value: FunctionType, source: Source) -> None:
-        if value.__closure__ or "<locals>" in value.__qualname__:
+    def observe_function(self, value: FunctionType, source: Source) -> None:
+        """One that is made again and again is known by what it does."""
+        if is_made(value):
             self.guard("TYPE", source, FunctionType)
             self.guard("CODE", source, (value.__code__, value.__globals__))
         else:
@@ -568,6 +569,13 @@ class Observing(Machine):
         key = (id(external.value), name)
         self.overlay[key] = value
         self.changed[id(external.value)] = external
+
+
+def is_made(value: Any) -> bool:
+    """Whether it is a function that another one has made, or may have."""
+    return type(value) is FunctionType and (
+        bool(value.__closure__) or "<locals>" in value.__qualname__
+    )
 
 
 def is_structseq(kind: type) -> bool:
