@@ -21,14 +21,16 @@ _PRODUCTS = {_aten.mm.default: 0, _aten.addmm.default: 1, _aten.bmm.default: 0}
 def pad_products(graph: torch.fx.GraphModule) -> int:
     """Rewrite the products of ``graph`` (functional ATen) that padding helps; returns how many."""
     count = 0
+    made = _Maker(graph.graph)
     for node in list(graph.graph.nodes):
         first = _PRODUCTS.get(node.target)
-        if first is not None and _pad(graph.graph, node, first):
+        if first is not None and _pad(made, node, first):
             count += 1
     return count
 
 
-def _pad(graph: torch.fx.Graph, node: torch.fx.Node, first: int) -> bool:
+def _pad(made: _Maker, node: torch.fx.Node, first: int) -> bool:
+    graph = made.graph
     a, b = node.args[first], node.args[first + 1]
     assert isinstance(a, torch.fx.Node) and isinstance(b, torch.fx.Node)
     left, right, out = a.meta["val"], b.meta["val"], node.meta["val"]
@@ -47,7 +49,6 @@ def _pad(graph: torch.fx.Graph, node: torch.fx.Node, first: int) -> bool:
     if not any(missing.values()):
         return False
     with graph.inserting_before(node):
-        made = _Maker(graph)
         operands = [
             made.padded(a, missing["m"], missing["k"]),
             made.padded(b, missing["k"], missing["n"]),
@@ -77,10 +78,14 @@ def _inner(t: torch.Tensor, rows: str, columns: str) -> str:
 
 
 class _Maker:
-    """Adds calls to a graph, with the fake results that the others of its nodes carry."""
+    """Adds calls to a graph, with the fake results that the others of its nodes carry.
+
+    What several products need padded alike, a gradient for example, is padded once.
+    """
 
     def __init__(self, graph: torch.fx.Graph):
         self.graph = graph
+        self.made: dict[tuple[torch.fx.Node, tuple[int, ...]], torch.fx.Node] = {}
 
     def call(
         self, target: Any, arguments: tuple[Any, ...], keywords: dict[str, Any] | None = None
@@ -92,11 +97,29 @@ class _Maker:
         return node
 
     def padded(self, node: torch.fx.Node, rows: int, columns: int) -> torch.fx.Node:
+        """``node``, padded, its rows in memory where they were: a transposed one stays one."""
         if not (rows or columns):
             return node
-        dim = node.meta["val"].dim()
+        value = node.meta["val"]
+        dim = value.dim()
+        if dim > 1 and _inner(value, "rows", "columns") == "rows":
+            return self.turned(self.padded(self.turned(node), columns, rows))
         amounts = [0, columns, 0, rows][: 2 * dim]
-        return self.call(_aten.constant_pad_nd.default, (node, amounts, 0))
+        key = (node, tuple(amounts))
+        found = self.made.get(key)
+        if found is None:
+            found = self.call(_aten.constant_pad_nd.default, (node, amounts, 0))
+            self.made[key] = found
+        return found
+
+    def turned(self, node: torch.fx.Node) -> torch.fx.Node:
+        """The transposed matrices: of one that was turned already, the one it was made of."""
+        dim = node.meta["val"].dim()
+        if node.target is _aten.t.default:
+            before = node.args[0]
+            assert isinstance(before, torch.fx.Node)
+            return before
+        return self.call(_aten.transpose.int, (node, dim - 2, dim - 1))
 
     def spread(self, node: Any, rows: int, columns: int) -> torch.fx.Node:
         """``node``, which is added to each row or column, or to all, padded where it is not."""

@@ -58,3 +58,21 @@ def test_small_products_and_other_dtypes_stay() -> None:
     assert both(torch.mm, numbers(8, 16), numbers(16, 13))[1] == 0
     wide = [torch.randint(-2, 3, (1300, 1300)).float() for _ in range(2)]
     assert both(torch.mm, *wide)[1] == 0
+
+
+def test_what_two_products_need_is_padded_once_and_where_it_lies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(padding, "WORTH", 0)
+    x, w = numbers(8, 16), numbers(13, 16)
+    gradient = numbers(8, 13)
+
+    def backward(g: Any, x: Any, w: Any) -> Any:
+        return torch.cat([(g @ w).flatten(), (g.t() @ x).flatten()])
+
+    graph, count = both(backward, gradient, x, w)
+    assert count == 2
+    pads = [n for n in graph.graph.nodes if n.target is torch.ops.aten.constant_pad_nd.default]
+    assert sorted(tuple(n.meta["val"].shape) for n in pads) == [(8, 16), (16, 16)]
+    assert all(n.meta["val"].is_contiguous() for n in pads)
+    assert all(n.args[0].op == "placeholder" for n in pads)
