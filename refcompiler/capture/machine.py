@@ -29,6 +29,7 @@ from refcompiler.capture.models import (
     library,
     optimizers,
     ordering,
+    parallel,
     python,
     serial,
     speaking,
@@ -66,6 +67,7 @@ __all__ = [
     "modes",
     "optimizers",
     "ordering",
+    "parallel",
     "python",
     "serial",
     "speaking",
@@ -145,8 +147,8 @@ class Symbolic(Calls):
         self.reentry = Reentry(self, learned)
         self.lost: Restart | None = None
         self.sizes = Sizes(self, policy or Policy())
-        self.steps = 0
-        self.nested = 0
+        self.steps = self.nested = 0
+        self.acted = -1
         self.ambient = Ambient.now()
         self.autocast = Autocast.now()
         self.class_lookups = {}
@@ -219,7 +221,7 @@ class Symbolic(Calls):
                 for body, step in natively:
                     if body in frames:  # the class, or the module, is made natively
                         raise Restart(step, signal.row, signal.context) from signal
-                if self.recorder.last_step == self.steps:  # a part of the instruction is recorded
+                if self.steps in (self.recorder.last_step, self.acted):  # a part of it was done
                     raise Restart(self.steps, signal.row, signal.context) from signal
                 reason = self.reason(signal.row, signal.context)
                 frames[-1].ip -= 1

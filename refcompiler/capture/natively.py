@@ -105,6 +105,7 @@ def natively(machine: Any, function: Callable, *args: Any, **kwargs: Any) -> Any
             return function(*args)
     if sys.getprofile() is not None:  # this one already, or one of the user's
         return function(*args, **kwargs)
+    machine.acted = machine.steps
     collects = gc.isenabled()
     gc.disable()  # its callbacks are not the program's
     reentry = _WATCHED.reentry = machine.reentry

@@ -100,6 +100,7 @@ class Operators(Assignment):
     """The operator hooks of the symbolic domain."""
 
     nested: int  # how many calls run within the instruction
+    acted: int  # the step whose instruction has done a part of its work already
     handed_over: list[Delegate]
     told: int | None  # the step at which the program heard that it is compiled
     insides: dict[int, Any]  # what stands for the contents of objects from outside
@@ -532,10 +533,13 @@ class Operators(Assignment):
             except StopIteration:
                 return UNSET
         if self.is_foreign(iterator):
-            return view_of(self, iterator).next(self)
-        if type(iterator) in _CALLING:
-            return natively(self, next, iterator, UNSET)
-        return super().next(iterator)
+            found = view_of(self, iterator).next(self)
+        elif type(iterator) in _CALLING:
+            found = natively(self, next, iterator, UNSET)
+        else:
+            found = super().next(iterator)
+        self.acted = self.steps
+        return found
 
     def shadow_generator(self, external: External) -> Any:
         return shadow_generator(self, external)
