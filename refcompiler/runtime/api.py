@@ -14,12 +14,12 @@ import torch
 from refcompiler.backends.registry import TRACES, lookup_backend
 from refcompiler.capture.marking.marked import DISABLED
 from refcompiler.errors import UnsupportedError
+from refcompiler.guards.permanence import lasts
 from refcompiler.logs import from_environment
 from refcompiler.runtime import counters
 from refcompiler.runtime.drive import Driver
 from refcompiler.runtime.entry import Entry, wrap
 from refcompiler.runtime.module import call_module, wrap_module
-from refcompiler.runtime.permanence import lasts
 from refcompiler.runtime.trace import NOTHING, Asked
 
 _DEFAULT: list[str | Callable] = ["fastpath"]

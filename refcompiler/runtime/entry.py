@@ -17,13 +17,13 @@ from refcompiler.capture.machine import Symbolic
 from refcompiler.capture.values import External
 from refcompiler.errors import GraphBreakError, UnsupportedError
 from refcompiler.guards.kinds import Ambient
+from refcompiler.guards.permanence import all_last
 from refcompiler.interpreter.binding import ASYNCHRONOUS, GENERATOR, VARARGS, VARKEYWORDS
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.registry import program_of
 from refcompiler.logs import log_of, wanted
 from refcompiler.plan.build import MISS
 from refcompiler.runtime.drive import Driver
-from refcompiler.runtime.permanence import all_last
 from refcompiler.runtime.site import (
     _LOCK,
     OVERTAKEN,
