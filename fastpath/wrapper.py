@@ -6,6 +6,8 @@ their last use, and a dead one of the same size and layout is used again.
 
 from __future__ import annotations
 
+import builtins
+import ctypes
 import itertools
 import linecache
 from collections.abc import Callable, Sequence
@@ -15,6 +17,7 @@ import torch
 
 from fastpath.bindings import function_of, method_of
 from fastpath.device import Device
+from fastpath.ir.expr import Bounds
 from fastpath.ir.program import (
     Call,
     Computed,
@@ -40,6 +43,13 @@ def realigned(t: torch.Tensor) -> torch.Tensor:
     more = torch.empty(t.numel() + STREAM_ALIGNMENT // t.itemsize, dtype=t.dtype)
     offset = -more.data_ptr() % STREAM_ALIGNMENT // t.itemsize
     return torch.as_strided(more, t.size(), t.stride(), offset)
+
+
+def reject(outside: Any, bounds: Sequence[Bounds]) -> None:
+    """Raise as eager does for the position that a kernel met and that does not exist."""
+    number, value = outside
+    found = bounds[number - 1]
+    raise getattr(builtins, found.error)(found.message.replace("{value}", str(value)))
 
 
 class Wrapper:
@@ -204,7 +214,21 @@ class Wrapper:
                 self._align(by_name[node.name])
         self.names[f"k{number}"] = run
         made = ", ".join(n.name for n in cluster.members)
+        checked = kernel.bounds() if self.device.is_cpu else []  # elsewhere kernels assert
+        if checked:
+            self._watch()
+            pointers.append("outside_p")
         self.lines.append(f"k{number}({', '.join(pointers)})  # {made}")
+        if checked:
+            self.names[f"k{number}_bounds"] = checked
+            self.lines.append(f"if outside[0]: reject(outside, k{number}_bounds)")
+
+    def _watch(self) -> None:
+        """Memory of this call alone, for what a kernel says of a position that there is not."""
+        if "outside" not in self._addresses:
+            self._addresses["outside"] = "outside_p"
+            self.names.update(Outside=ctypes.c_int64 * 2, addressof=ctypes.addressof, reject=reject)
+            self.lines.append("outside = Outside(); outside_p = addressof(outside)")
 
     def _memory(self, node: Node) -> str:
         """The variable whose memory is the node's values."""

@@ -19,6 +19,7 @@ from fastpath.schedule.streams import STREAM_ALIGNMENT
 MOST_SCOPES = 64
 STREAMED = "streamed"
 TABLES = MOST_SCOPES - 1  # the scope of constant tables, which no buffer shares
+OUTSIDE = MOST_SCOPES - 2  # that of the words that say which position is none
 
 _I8, _I16, _I32, _I64 = (ir.IntType(n) for n in (8, 16, 32, 64))
 _HIGH = _I32(0xFFFF0000)  # a bfloat16 among the bits of a float32
@@ -29,6 +30,7 @@ _NUMBA = {
     "int16": types.int16,
     "int32": types.int32,
     "int64": types.int64,
+    "uint32": types.uint32,  # of a generator's state
     "float16": types.float32,
     "bfloat16": types.float32,
     "float32": types.float32,
@@ -41,6 +43,7 @@ _MEMORY = {
     "int16": _I16,
     "int32": _I32,
     "int64": _I64,
+    "uint32": _I32,
     "float16": ir.HalfType(),
     "bfloat16": _I16,
     "float32": ir.FloatType(),
@@ -111,6 +114,35 @@ def load_guarded(dtype: str, scope: int) -> Any:
         return value(types.int64, types.int64, types.boolean), generate
 
     return load_if
+
+
+@intrinsic
+def bounded(typing_context, value, extent, wrapped, asked, outside, number):
+    """The position ``value``, or ``value + wrapped`` if it is negative, of ``0 .. extent - 1``.
+
+    Where it is none, 0; then, if ``asked``, the words at the address ``outside`` become ``number``
+    and ``value``.
+    """
+
+    def generate(context, builder, signature, args):
+        given, most, more, condition, place, own = args
+        negative = builder.icmp_signed("<", given, _I64(0))
+        moved = builder.select(negative, builder.add(given, more), given)
+        inside = builder.icmp_unsigned("<", moved, most)
+        rejected = builder.append_basic_block("rejected")
+        after = builder.append_basic_block("position")
+        bad = builder.and_(builder.not_(inside), condition)
+        builder.cbranch(bad, rejected, after)
+        builder.position_at_end(rejected)
+        for n, word in enumerate((own, given)):
+            done = builder.store(word, _address(builder, place, _I64(n), _I64))
+            declare_scope(builder.module, done, OUTSIDE)
+        builder.branch(after)
+        builder.position_at_end(after)
+        return builder.select(inside, moved, _I64(0))
+
+    word = types.int64
+    return word(word, word, word, types.boolean, word, word), generate
 
 
 def _widened(builder: Any, got: Any, dtype: str) -> Any:

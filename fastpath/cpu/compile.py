@@ -21,10 +21,15 @@ def threads_for(kernel: Kernel) -> int:
 
 
 def compile_kernel(kernel: Kernel) -> tuple[Callable[..., None], str]:
-    """A callable of the addresses of ``kernel.buffers``, in order, and the kernel's source."""
+    """A callable of the addresses of ``kernel.buffers``, in order, and the kernel's source.
+
+    A kernel with positions that are data takes one address more, of two words of 64 bits: of what
+    the first says is wrong (a number of ``kernel.bounds()``, from 1 on), and the second's value.
+    """
     printed = print_kernel(kernel)
     function = machine_code(printed)
-    run = bind(function.address, kernel.units, threads_for(kernel), len(kernel.buffers))
+    addresses = len(kernel.buffers) + bool(kernel.bounds())
+    run = bind(function.address, kernel.units, threads_for(kernel), addresses)
     return run, printed.source
 
 
@@ -38,7 +43,7 @@ def machine_code(printed: Printed) -> Any:
 
 
 @functools.cache
-def _signature() -> Any:
+def signature() -> Any:
     from numba import types
 
     return types.void(types.int64, types.int64, types.int64)
@@ -50,7 +55,7 @@ def _compile(printed: Printed) -> Any:
     code = compile(printed.source, "<fastpath kernel>", "exec")
     scope = _environment(printed)
     exec(code, scope)
-    return compile_callback(scope["kernel"], _signature())
+    return compile_callback(scope["kernel"], signature())
 
 
 def _environment(printed: Printed) -> dict[str, Any]:
@@ -74,6 +79,7 @@ def _environment(printed: Printed) -> dict[str, Any]:
         "address": access.address,
         "aligned_address": access.aligned_address,
         "drain": access.drain,
+        "bounded": access.bounded,
         "add_reordered": access.add_reordered,
         "mul_reordered": access.mul_reordered,
     }

@@ -23,9 +23,8 @@ from fastpath.schedule.kernel import (
     Statement,
     Store,
     Transposed,
-    operands,
 )
-from fastpath.schedule.text import Lines, index_text
+from fastpath.schedule.text import Lines
 from specs.dtypes import compute_dtype, int_range, is_float
 from specs.scalars import NUMBA_SUFFIX
 
@@ -57,6 +56,7 @@ class Printer(Lines):
         self.range: dict[str, tuple[str, str]] = {}  # of the lane and the tile axis in a unit
         self.payloads = Payloads(kernel)
         self._pairwise = kernel.pairs and sys.byteorder == "little"
+        self.bounds = kernel.bounds()
 
     # -- text ------------------------------------------------------------------------------------
 
@@ -79,7 +79,7 @@ class Printer(Lines):
         return self.name_of(f"c{count}_{suffix}", "const", suffix, value)
 
     def index(self, index: Index) -> str:
-        return index_text(index, self.axis, self.index)
+        return Scope(self, ()).index(index)
 
     # -- the function ----------------------------------------------------------------------------
 
@@ -88,6 +88,8 @@ class Printer(Lines):
         for n in range(len(kernel.buffers)):
             get = "aligned_address" if kernel.buffers[n].name in kernel.streamed else "address"
             self.line(f"p{n} = {get}(addresses, {n})")
+        if self.bounds:
+            self.line(f"outside = address(addresses, {len(kernel.buffers)})")
         for name, (dtype, count) in kernel.scratch.items():
             self._scratch(name, dtype, count)
         for turned in kernel.transposed:
@@ -375,19 +377,15 @@ class Printer(Lines):
     def _varies(self, e: Expr, inside: set[Axis], memo: dict[Expr, bool]) -> bool:
         known = memo.get(e)
         if known is None:
-            if e.op in ("load", "scratch"):
-                known = bool(e.args[1].axes() & inside)
-            elif e.op == "guarded":
-                moves = bool(e.args[1].axes() & inside)
-                known = moves or self._varies(e.args[2], inside, memo)
-            elif e.op == "index":
-                known = bool(e.args[0].axes() & inside)
-            elif e.op == "reduced":
+            if e.op == "reduced":
                 known = self.kernel.lane is not None
             elif e.op == "tile":
                 known = True
             else:
-                known = any(self._varies(a, inside, memo) for a in operands(e))
+                places = [a for a in e.args if isinstance(a, Index)]
+                known = any(i.axes() & inside for i in places) or any(
+                    self._varies(a, inside, memo) for a in e.operands()
+                )
             memo[e] = known
         return known
 
@@ -405,7 +403,7 @@ class Printer(Lines):
                 if e.op != "const" and e not in self.unit_values:
                     found.append(e)
                 return
-            for a in operands(e):
+            for a in e.operands():
                 visit(a)
 
         for value in values:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fastpath.ir.expr import Expr
-from fastpath.ir.index import Axis, variable
-from fastpath.schedule.kernel import operands
+from fastpath.ir.index import Axis, Index, variable
+from fastpath.schedule.text import index_text
 from specs.dtypes import is_float
 from specs.scalars import NUMBA_SUFFIX, SCALARS, cast_text
 
@@ -34,9 +34,12 @@ class Scope:
             if e in seen:
                 continue
             seen.add(e)
-            for a in operands(e):
+            for a in e.operands():
                 self.uses[a] = self.uses.get(a, 0) + 1
                 stack.append(a)
+
+    def index(self, index: Index) -> str:
+        return index_text(index, self.printer.axis, self.index, self.text)
 
     def text(self, e: Expr) -> str:
         printer = self.printer
@@ -48,7 +51,7 @@ class Scope:
         text = self._new(e)
         if self.rename:
             old, new = self.rename
-            places = ("load", "guarded", "scratch", "index")
+            places = ("load", "guarded", "scratch", "index", "bounded")
             text = _renamed(text, old, new) if e.op in places else text
         named = self.name_all and not text.isidentifier()
         if named or self.uses.get(e, 0) > 1 or len(text) > 300:
@@ -63,13 +66,19 @@ class Scope:
         if e.op in ("load", "scratch"):
             name, index = e.args
             load = printer.memory("load", name)
-            return f"{load}(p{printer.scope[name]}, {printer.index(index)})"
+            return f"{load}(p{printer.scope[name]}, {self.index(index)})"
         if e.op == "guarded":
             name, index, guard = e.args
             load = printer.memory("load_guarded", name)
-            return f"{load}(p{printer.scope[name]}, {printer.index(index)}, {self.text(guard)})"
+            return f"{load}(p{printer.scope[name]}, {self.index(index)}, {self.text(guard)})"
         if e.op == "index":
-            return f"int64({printer.index(e.args[0])})"
+            return f"int64({self.index(e.args[0])})"
+        if e.op == "bounded":
+            value, bounds, *guard = e.args
+            number = 1 + printer.bounds.index(bounds)
+            asked = self.text(guard[0]) if guard else "True"
+            wrapped = bounds.extent if bounds.wraps else 0
+            return f"bounded({self.text(value)}, {bounds.extent}, {wrapped}, {asked}, outside, {number})"
         if e.op == "reduced":
             if printer.kernel.lane is None:
                 return f"acc_{printer.scope_name(e.args[0])}"
@@ -108,13 +117,13 @@ class HalfScope(Scope):
         if e.op == "load" and self.axis in e.args[1].axes():
             name, index = e.args
             load = printer.memory("load_high" if self.odd else "load_low", name)
-            return f"{load}(p{printer.scope[name]}, {printer.index(index)})"
+            return f"{load}(p{printer.scope[name]}, {self.index(index)})"
         if e.op == "scratch":
             (name, _) = e.args
             return f"{printer.memory('load', name)}(p{printer.scope[name]}, {self.place()})"
         if e.op == "index" and self.odd:
             beside = e.args[0].substitute({self.axis: variable(self.axis) + 1})
-            return f"int64({printer.index(beside)})"
+            return f"int64({self.index(beside)})"
         return super()._new(e)
 
     def place(self) -> str:

@@ -22,7 +22,6 @@ from fastpath.schedule.kernel import (
     Statement,
     Store,
     Transposed,
-    operands,
 )
 from fastpath.schedule.text import Lines, index_text
 from specs.dtypes import REDUCED, int_range, is_float
@@ -98,7 +97,7 @@ class Printer(Lines):
     def index(self, index: Index) -> str:
         for axes, flat in self.flattened:
             index = _flatten(index, axes, flat)
-        return index_text(index, self.axes.__getitem__, self.index)
+        return index_text(index, self.axes.__getitem__, self.index, self.text)
 
     def constant(self, value: bool | int | float, dtype: str) -> str:
         text = f"tl.full([], {_literal(value)}, tl.{TRITON_TYPE[dtype]})"
@@ -282,7 +281,8 @@ class Printer(Lines):
         return f"p{self.place[buffer]} + {self.index(index)}"
 
     def _kinds(self, index: Index) -> frozenset[str]:
-        return frozenset(self.kinds[a] for a in index.axes() if a in self.kinds)
+        found = frozenset(self.kinds[a] for a in index.steady().axes() if a in self.kinds)
+        return found.union(*(self.varying(value) for value in index.lookups()))
 
     def _mask(self, kinds: Iterable[str]) -> str:
         plan, parts = self.plan, []
@@ -309,7 +309,7 @@ class Printer(Lines):
             elif e.op == "tile":
                 found = self._kinds(self._turned(e).index)
             else:
-                found = _NOTHING.union(*(self.varying(a) for a in operands(e)))
+                found = _NOTHING.union(*(self.varying(a) for a in e.operands()))
             self._varying[e] = found
         return found
 
@@ -337,6 +337,8 @@ class Printer(Lines):
             return self._load(e.args[0], e.args[1])
         if e.op == "guarded":
             return self._load_guarded(e)
+        if e.op == "bounded":
+            return self._bounded(e)
         if e.op == "tile":
             turned = self._turned(e)
             return self._load(turned.buffer, turned.index)
@@ -372,6 +374,22 @@ class Printer(Lines):
         text = f"tl.load({pointer}, {both}, other=0)"
         return f"{text}.to(tl.float32)" if dtype in REDUCED else text
 
+    def _bounded(self, e: Expr) -> str:
+        """A position that is data, and an assertion about the points that exist."""
+        value, bounds, *guard = e.args
+        name, inside = self.fresh(), self.fresh()
+        text = self.text(value)
+        if bounds.wraps:
+            text = f"tl.where({text} < 0, {text} + {bounds.extent}, {text})"
+        self.line(f"{name} = {text}")
+        self.line(f"{inside} = ({name} >= 0) & ({name} < {bounds.extent})")
+        asked = [self.text(g) for g in guard]
+        asked += [part for part in (self._mask(self.varying(e)).removeprefix(", "),) if part]
+        unasked = "".join(f" | (({part}) == 0)" for part in asked)
+        message = bounds.message.replace("{value}", "(a value)")
+        self.line(f"tl.device_assert({inside}{unasked}, {message!r})")
+        return f"tl.where({inside}, {name}, 0)"
+
     def _hoist(self, values: Iterable[Expr]) -> None:
         """Compute before a loop what does not change in it."""
         seen: set[Expr] = set()
@@ -382,7 +400,7 @@ class Printer(Lines):
                 continue
             seen.add(e)
             if "r" in self.varying(e):
-                stack.extend(operands(e))
+                stack.extend(e.operands())
             elif not self.text(e).isidentifier():
                 name = self.fresh()
                 self.line(f"{name} = {self.known[e]}")
@@ -397,7 +415,7 @@ class Printer(Lines):
             e = stack.pop()
             if e not in seen:
                 seen.add(e)
-                for a in operands(e):
+                for a in e.operands():
                     self._uses[a] = self._uses.get(a, 0) + 1
                     stack.append(a)
 

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fastpath.ir.index import Index
+from fastpath.ir.index import Axis, Index, Lookup, constant
 from specs.dtypes import int_range
 
 if TYPE_CHECKING:
     from fastpath.ir.program import Node
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Which integers are positions of a dimension, and what is raised for others.
+
+    With ``wraps`` negative ones count from the end. ``error`` names a builtin exception;
+    ``{value}`` in ``message`` stands for the integer.
+    """
+
+    extent: int
+    wraps: bool
+    error: str
+    message: str
 
 
 class Expr:
@@ -16,8 +32,10 @@ class Expr:
 
     ``op`` is ``read`` (``args = (node, index)``, or ``(node, index, guard)``: nothing is read, and
     the value is 0, where the guard is false), ``const`` (``(value,)``), ``index`` (``(Index,)``,
-    int64), ``cast`` (``(expr,)``), or the name of a row of :data:`specs.scalars.SCALARS` over
-    expressions. ``dtype`` is the value's, by torch's name.
+    int64), ``cast`` (``(expr,)``), ``bounded`` (``(expr, Bounds)`` or ``(expr, Bounds, guard)``,
+    int64: the position that the integer means; where it means none, the kernel's caller raises,
+    unless the guard is false, and the value is 0), or the name of a row of
+    :data:`specs.scalars.SCALARS` over expressions. ``dtype`` is the value's, by torch's name.
     """
 
     __slots__ = ("op", "args", "dtype", "_hash", "__weakref__")
@@ -42,9 +60,63 @@ class Expr:
         return self.args == other.args
 
     def operands(self) -> tuple[Expr, ...]:
-        if self.op == "read":
-            return self.args[2:]
-        return () if self.op in ("const", "index") else self.args
+        """The expressions that its value is made of, those in its positions included."""
+        found: tuple[Expr, ...] = ()
+        for a in self.args:
+            if isinstance(a, Expr):
+                found += (a,)
+            elif isinstance(a, Index):
+                found += a.lookups()
+            elif isinstance(a, tuple):
+                for index in a:
+                    found += index.lookups()
+        return found
+
+    def mapped(
+        self, change: Callable[[Expr], Expr], move: Callable[[Index], Index] | None = None
+    ) -> Expr:
+        """The same of changed operands; ``move`` changes positions, and what is data in them."""
+
+        def changed(a: Any) -> Any:
+            if isinstance(a, Expr):
+                return change(a)
+            if isinstance(a, Index):
+                return a.mapped(change) if move is None else move(a)
+            return tuple(map(changed, a)) if isinstance(a, tuple) else a
+
+        return Expr(self.op, tuple(map(changed, self.args)), self.dtype)
+
+    def substitute(self, values: Mapping[Axis, Index]) -> Expr:
+        """The value at other positions."""
+        memo: dict[Expr, Expr] = {}
+
+        def visit(e: Expr) -> Expr:
+            known = memo.get(e)
+            if known is None:
+                known = memo[e] = e.mapped(visit, lambda index: index.substitute(values))
+            return known
+
+        return visit(self)
+
+    def axes(self) -> set[Axis]:
+        """The axes of loops that the value may change with."""
+        found: set[Axis] = set()
+        seen: set[Expr] = set()
+        stack = [self]
+        while stack:
+            e = stack.pop()
+            if e in seen:
+                continue
+            seen.add(e)
+            for a in e.args:
+                if isinstance(a, Expr):
+                    stack.append(a)
+                elif isinstance(a, Index):
+                    found |= a.axes()
+                elif isinstance(a, tuple):
+                    for index in a:
+                        found |= index.axes()
+        return found
 
     def __repr__(self) -> str:
         if self.op == "read":
@@ -84,21 +156,32 @@ def position(index: Index) -> Expr:
     return Expr("index", (index,), "int64")
 
 
+def bounded(value: Expr, bounds: Bounds) -> Index:
+    """The position that the integer ``value`` means, to read at."""
+    if value.op == "const":
+        return bounded(position(constant(value.args[0])), bounds)
+    if value.op == "index":  # a position already: perhaps one that needs no look
+        (place,) = value.args
+        low, high = place.bounds()
+        if bounds.wraps and high < 0:
+            place, low, high = place + bounds.extent, low + bounds.extent, high + bounds.extent
+        if low >= 0 and high < bounds.extent:
+            return place
+    return Index({Lookup(Expr("bounded", (value, bounds), "int64"), bounds.extent): 1})
+
+
 def guarded(value: Expr, guard: Expr) -> Expr:
-    """``value``, where it reads nothing unless ``guard`` (of positions alone) is true."""
+    """``value``, where it reads and rejects nothing unless ``guard`` is true."""
     memo: dict[Expr, Expr] = {}
 
     def visit(e: Expr) -> Expr:
         known = memo.get(e)
         if known is None:
-            if e.op == "read":
-                node, index, *before = e.args
+            known = e.mapped(visit) if e.operands() else e
+            if e.op in ("read", "bounded"):
+                what, how, *before = known.args
                 both = Expr("logical_and", (before[0], guard), "bool") if before else guard
-                known = Expr("read", (node, index, both), e.dtype)
-            elif e.operands():
-                known = Expr(e.op, tuple(visit(a) for a in e.args), e.dtype)
-            else:
-                known = e
+                known = Expr(e.op, (what, how, both), e.dtype)
             memo[e] = known
         return known
 

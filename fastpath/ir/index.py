@@ -1,13 +1,18 @@
 """Integer index arithmetic over loop axes: sums of ``coefficient * atom`` plus a constant.
 
-An atom is an :class:`Axis` or an opaque floor division or remainder. All axes run from 0 to
-``extent - 1``, which is what lets ``(a * 8 + b) // 8`` become ``a`` when ``b`` runs below 8.
+An atom is an :class:`Axis`, a :class:`Lookup` (a position that is data), or an opaque floor
+division or remainder. All axes run from 0 to ``extent - 1``, which is what lets ``(a * 8 + b) // 8``
+become ``a`` when ``b`` runs below 8.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fastpath.ir.expr import Expr
 
 _serial = itertools.count()
 
@@ -44,7 +49,30 @@ class Division:
         return f"(({self.dividend}) {'%' if self.remainder else '//'} {self.divisor})"
 
 
-Atom = Axis | Division
+class Lookup:
+    """The number that ``value``, an expression of int64, gives: one of ``0 .. extent - 1``.
+
+    Whoever makes one sees to it that it is; :func:`fastpath.ir.expr.bounded` is for that.
+    """
+
+    __slots__ = ("value", "extent")
+
+    def __init__(self, value: Expr, extent: int):
+        self.value, self.extent = value, extent
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Lookup) and self.extent == other.extent and self.value == other.value
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.value, self.extent))
+
+    def __repr__(self) -> str:
+        return f"<{self.value!r}>"
+
+
+Atom = Axis | Division | Lookup
 
 
 class Index:
@@ -85,7 +113,7 @@ class Index:
         """The least and the greatest value, both included (bounds, not always attained)."""
         low = high = self.const
         for atom, c in self.terms.items():
-            if isinstance(atom, Axis):
+            if isinstance(atom, (Axis, Lookup)):
                 first, last = 0, max(atom.extent - 1, 0)
             elif atom.remainder:
                 first, last = 0, min(atom.divisor - 1, atom.dividend.bounds()[1])
@@ -150,6 +178,9 @@ class Index:
             if isinstance(atom, Axis):
                 value = values.get(atom)
                 result = result + (Index({atom: 1}) if value is None else value) * c
+            elif isinstance(atom, Lookup):
+                moved = Lookup(atom.value.substitute(values), atom.extent)
+                result = result + Index({moved: c})
             else:
                 inner = atom.dividend.substitute(values)
                 part = inner.mod(atom.divisor) if atom.remainder else inner.floordiv(atom.divisor)
@@ -162,13 +193,40 @@ class Index:
             if isinstance(atom, Axis):
                 found.add(atom)
             else:
-                found |= atom.dividend.axes()
+                found |= (atom.value if isinstance(atom, Lookup) else atom.dividend).axes()
         return found
+
+    def lookups(self) -> tuple[Expr, ...]:
+        """The values of the positions in it that are data."""
+        found: tuple[Expr, ...] = ()
+        for atom in self.terms:
+            if isinstance(atom, Lookup):
+                found += (atom.value,)
+            elif isinstance(atom, Division):
+                found += atom.dividend.lookups()
+        return found
+
+    def mapped(self, change: Callable[[Expr], Expr]) -> Index:
+        """The same, with ``change`` made to the values of positions that are data."""
+        if not self.lookups():
+            return self
+        result = Index({}, self.const)
+        for atom, c in self.terms.items():
+            if isinstance(atom, Lookup):
+                atom = Lookup(change(atom.value), atom.extent)
+            elif isinstance(atom, Division):
+                atom = Division(atom.dividend.mapped(change), atom.divisor, atom.remainder)
+            result = result + Index({atom: c})
+        return result
+
+    def steady(self) -> Index:
+        """What of it does not depend on data."""
+        return Index({a: c for a, c in self.terms.items() if not isinstance(a, Lookup)}, self.const)
 
     def coefficient(self, axis: Axis) -> int | None:
         """The stride along ``axis``; None where a division makes it no constant."""
         for atom in self.terms:
-            if isinstance(atom, Division) and axis in atom.dividend.axes():
+            if not isinstance(atom, Axis) and axis in Index({atom: 1}).axes():
                 return None
         return self.terms.get(axis, 0)
 

@@ -10,6 +10,8 @@ Scalar expressions use, besides the scalar rows, ``const``, ``index`` and ``cast
 - ``load``: ``(buffer name, Index)``, an element of memory;
 - ``guarded``: ``(buffer name, Index, condition)``, the same, or 0 where the condition is false, and
   then the memory is not touched;
+- ``bounded``: ``(integer, Bounds)`` or ``(integer, Bounds, condition)``, a position that is data
+  (see :class:`fastpath.ir.expr.Expr`);
 - ``reduced``: ``(reduction name,)``, the finished value of an earlier stage's accumulator
   (one per lane where there is a lane axis);
 - ``scratch``: ``(scratch name, Index)``, an element of the unit's own scratch row;
@@ -21,7 +23,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from fastpath.ir.expr import Expr
+from fastpath.ir.expr import Bounds, Expr
 from fastpath.ir.index import Axis, Index
 
 
@@ -76,14 +78,8 @@ class Stage:
                 seen.add(e)
                 if e.op == op:
                     found[e] = None
-                stack.extend(operands(e))
+                stack.extend(e.operands())
         return list(found)
-
-
-def operands(e: Expr) -> tuple[Expr, ...]:
-    if e.op == "guarded":
-        return e.args[2:]
-    return () if e.op in ("const", "index", "load", "reduced", "scratch", "tile") else e.args
 
 
 @dataclass(frozen=True)
@@ -124,6 +120,20 @@ class Kernel:
     transposed: list[Transposed] = field(default_factory=list)
     streamed: frozenset[str] = frozenset()  # buffers written past the caches: see streams.py
     pairs: bool = False  # the innermost loops may take two elements at a time: see pairs.py
+
+    def bounds(self) -> list[Bounds]:
+        """What its positions that are data are held against, each once."""
+        found: dict[Bounds, None] = {}
+        seen: set[Expr] = set()
+        stack = [s.value for stage in self.stages for s in stage.statements]
+        while stack:
+            e = stack.pop()
+            if e not in seen:
+                seen.add(e)
+                if e.op == "bounded":
+                    found[e.args[1]] = None
+                stack.extend(e.operands())
+        return list(found)
 
     @property
     def blocks(self) -> int:

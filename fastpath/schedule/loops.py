@@ -24,7 +24,6 @@ from fastpath.schedule.kernel import (
     Statement,
     Store,
     Transposed,
-    operands,
 )
 from fastpath.schedule.pairs import in_pairs
 from fastpath.schedule.streams import streamed
@@ -139,10 +138,8 @@ class Builder:
         return known
 
     def _resolve_new(self, e: Expr, stage: int) -> Expr:
-        if e.op in ("const", "index"):
-            return e
         if e.op != "read":
-            return Expr(e.op, tuple(self._resolve(a, stage) for a in e.args), e.dtype)
+            return e.mapped(lambda a: self._resolve(a, stage))
         node, index, *guard = e.args
         if node in self.cluster.place:
             if isinstance(node, Reduction):
@@ -151,20 +148,21 @@ class Builder:
                 if node in self._scratched:
                     return Expr("scratch", (node.name, self._scratch_index()), node.dtype)
                 if node in self.stored and self._cost(node) > CHEAP:
-                    return self._load(node, index)
+                    return self._load(node, index, stage)
             return self._resolve(node.at(index), stage)
         if isinstance(node, Pointwise) and node not in self.roots:
             value = node.at(index)
             return self._resolve(guarded(value, guard[0]) if guard else value, stage)
-        load = self._load(node, index)
+        load = self._load(node, index, stage)
         if not guard:
             return load
         return Expr("guarded", (*load.args, self._resolve(guard[0], stage)), load.dtype)
 
-    def _load(self, node: Node, index: Position) -> Expr:
+    def _load(self, node: Node, index: Position, stage: int) -> Expr:
         self._reads[node.name] = node.dtype
         self._bytes[node.name] = _bytes(node)
-        return Expr("load", (node.name, linear(index, node.strides)), node.dtype)
+        place = linear(index, node.strides).mapped(lambda e: self._resolve(e, stage))
+        return Expr("load", (node.name, place), node.dtype)
 
     def _write(self, node: Node) -> None:
         self._written[node.name] = node.dtype
@@ -318,10 +316,10 @@ def _indices(kernel: Kernel) -> Iterable[Index]:
                     continue
                 seen.add(e)
                 if e.op in ("load", "guarded", "scratch"):
-                    yield e.args[1]
+                    yield e.args[1].steady()  # what is data has indices of its own
                 elif e.op == "index":
-                    yield e.args[0]
-                stack.extend(operands(e))
+                    yield e.args[0].steady()
+                stack.extend(e.operands())
 
 
 def transpose_tiles(kernel: Kernel, side: int) -> Kernel:
@@ -332,7 +330,7 @@ def transpose_tiles(kernel: Kernel, side: int) -> Kernel:
     across: dict[Axis, list[Expr]] = {}
     for e in kernel.stages[0].loads():
         step = e.args[1].coefficient(lane)
-        if step in (0, 1, None):
+        if step in (0, 1, None) or e.args[1].lookups():
             continue
         for axis in kernel.outer:
             if e.args[1].coefficient(axis) == 1 and axis.extent >= side // 4:
@@ -362,10 +360,7 @@ def _replace(e: Expr, values: dict[Expr, Expr]) -> Expr:
     """``e`` with expressions replaced; ``values`` doubles as the memo."""
     known = values.get(e)
     if known is None:
-        parts = tuple(_replace(a, values) for a in operands(e))
-        if e.op == "guarded":
-            parts = (*e.args[:2], *parts)
-        known = Expr(e.op, parts, e.dtype) if parts else e
+        known = e.mapped(lambda a: _replace(a, values)) if e.operands() else e
         values[e] = known
     return known
 
@@ -373,19 +368,11 @@ def _replace(e: Expr, values: dict[Expr, Expr]) -> Expr:
 def _rewrite(e: Expr, values: dict[Axis, Index], memo: dict[Expr, Expr]) -> Expr:
     known = memo.get(e)
     if known is None:
-        if e.op in ("load", "scratch"):
-            known = Expr(e.op, (e.args[0], e.args[1].substitute(values)), e.dtype)
-        elif e.op == "guarded":
-            buffer, index, guard = e.args
-            moved = _rewrite(guard, values, memo)
-            known = Expr(e.op, (buffer, index.substitute(values), moved), e.dtype)
-        elif e.op == "index":
-            known = Expr(e.op, (e.args[0].substitute(values),), e.dtype)
-        elif e.op in ("const", "reduced"):
-            known = e
-        else:
-            known = Expr(e.op, tuple(_rewrite(a, values, memo) for a in e.args), e.dtype)
-        memo[e] = known
+
+        def change(a: Expr) -> Expr:
+            return _rewrite(a, values, memo)
+
+        known = memo[e] = e.mapped(change, lambda index: index.substitute(values))
     return known
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fastpath.ir.index import Axis, Index
+from fastpath.ir.expr import Expr
+from fastpath.ir.index import Axis, Index, Lookup
 
 
 class Lines:
@@ -24,12 +25,20 @@ class Lines:
         return f"t{self._fresh}"
 
 
-def index_text(index: Index, axis: Callable[[Axis], str], inner: Callable[[Index], str]) -> str:
-    """``index`` as an expression; ``axis`` names an axis, ``inner`` prints what is divided."""
+def index_text(
+    index: Index,
+    axis: Callable[[Axis], str],
+    inner: Callable[[Index], str],
+    data: Callable[[Expr], str],
+) -> str:
+    """``index`` as an expression; ``axis`` names an axis, ``inner`` prints what is divided, and
+    ``data`` a position that is a value."""
     parts = []
     for atom, c in index.terms.items():
         if isinstance(atom, Axis):
             text = axis(atom)
+        elif isinstance(atom, Lookup):
+            text = data(atom.value)
         else:
             symbol = "%" if atom.remainder else "//"
             text = f"({inner(atom.dividend)} {symbol} {atom.divisor})"
