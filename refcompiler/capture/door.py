@@ -168,6 +168,7 @@ class Recorder:
         self.keep: list[Any] = []  # the side tables know fakes by id
         self.operations = 0
         self.mutates = False
+        self.buckets: tuple[int, ...] = ()  # of the gradients that are sent while it goes backward
         self.switched = False  # the graph enters modes, which an error must not leave on
         self.suspended = False  # torch's own code runs around a region: nothing is recorded
         self.is_heard: Callable[[], bool] = lambda: False  # whether the program sees warnings

@@ -162,7 +162,12 @@ WHOLE_MODULES = (INTERPRETED_MODULES - {"torch._dynamo.external_utils"}) | {
 WHOLE_PACKAGES = ("torch.ao", "torch.masked", "torch.nested", "torch.sparse")
 
 #: And these functions of them.
-INTERPRETED_FUNCTIONS = ("torch.random.fork_rng",)
+_DDP = "torch.nn.parallel.distributed.DistributedDataParallel"
+INTERPRETED_FUNCTIONS = (
+    "torch.random.fork_rng",
+    f"{_DDP}.forward",  # what it does before and after the module's own call, it does natively
+    f"{_DDP}._run_ddp_forward",
+)
 
 #: So are these methods of modules, and the update of all parameters by a rule of ``torch.optim``.
 WHOLE_METHODS = frozenset(

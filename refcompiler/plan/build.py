@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import free_symbols
 
+from refcompiler.capture.door import version_of
 from refcompiler.capture.iterators import guard_views
 from refcompiler.capture.machine import Captured
 from refcompiler.capture.signals import Reason
@@ -108,6 +109,7 @@ def build(
         leave_switches(recorder.root.graph, captured.settings)
         graph_module, inputs, names = _graph(machine, rebuilder, writer)
         graph_module.meta["refcompiler_writes"] = recorder.mutates
+        graph_module.meta["refcompiler_buckets"] = recorder.buckets
         writer.namespace["__graph"] = compile_graph(graph_module, inputs)
         guards += machine.sizes.guards()[len(relations) :]  # what the backend decided by
         call = f"__graph({', '.join(names)})"
@@ -195,7 +197,8 @@ def _guard_presence(machine: Any) -> None:
 
 def _changes(machine: Any, fake: torch.Tensor) -> bool:
     """Whether the graph writes into this input, or a view of it."""
-    return machine.recorder.mutates if fake.is_inference() else fake._version > 0
+    version = version_of(fake)
+    return machine.recorder.mutates if version < 0 else version > 0
 
 
 def _guard_tensors(machine: Any) -> None:

@@ -15,6 +15,9 @@ def _given(name: str) -> str:
     return os.environ.get(f"TORCH_COMPILE_{name}", "") if own is None else own
 
 
+DDP_MODES = ("ddp_optimizer", "no_optimization")
+
+
 @dataclass
 class Config:
     """``recompile_limit``: plans of one code object before it runs natively, with a warning.
@@ -40,6 +43,10 @@ class Config:
     such as ``nonzero``; nor under ``fullgraph``.
     ``job_id``: the job under which such decisions are kept on disk, instead of the environment's
     ``REFCOMPILER_JOB_ID`` or ``TORCH_COMPILE_JOB_ID``; see :mod:`refcompiler.runtime.profile`.
+    ``optimize_ddp``: under DistributedDataParallel a graph is compiled in parts, one for each
+    bucket of gradients, so that these are sent while the backward goes on; True or torch's name for
+    it, ``"ddp_optimizer"``. False or ``"no_optimization"``: whole, and the gradients come at the
+    end of its backward. torch's ways with a reducer in Python need compiled autograd: an error.
     ``trace``: the folder that each compilation writes to, instead of the environment's
     ``REFCOMPILER_TRACE``; see :mod:`refcompiler.runtime.trace`.
     """
@@ -55,6 +62,7 @@ class Config:
     unbacked_sources: str = field(default_factory=lambda: _given("UNBACKED_SOURCES"))
     dynamic_values: str = field(default_factory=lambda: _given("DYNAMIC_VALUES"))
     job_id: str = ""
+    optimize_ddp: bool | str = True
     trace: str = ""
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -63,7 +71,11 @@ class Config:
             raise AttributeError(f"config has no setting {name!r}; it has {', '.join(known)}")
         if known[name] == "int" and (type(value) is not int or value < 1):
             raise TypeError(f"config.{name} takes a positive int, not {value!r}")
-        if known[name] != "int" and type(value).__name__ != known[name]:
+        if name == "optimize_ddp":
+            if type(value) is not bool and value not in DDP_MODES:
+                modes = " or ".join(map(repr, DDP_MODES))
+                raise TypeError(f"config.optimize_ddp takes a bool, {modes}, not {value!r}")
+        elif known[name] != "int" and type(value).__name__ != known[name]:
             raise TypeError(f"config.{name} takes a {known[name]}, not {value!r}")
         if name == "dynamic_values":
             whole_numbers(value)

@@ -16,9 +16,11 @@ from weakref import WeakSet
 import torch
 
 from refcompiler.ambient import kept
+from refcompiler.backends.buckets import compile_parts
 from refcompiler.backends.registry import compile_graph
 from refcompiler.capture.dynamic import History, Policy
 from refcompiler.capture.machine import Captured, Symbolic
+from refcompiler.capture.models.parallel import limits_now
 from refcompiler.capture.signals import Again, Prepare, Restart
 from refcompiler.errors import (
     BackendError,
@@ -447,7 +449,7 @@ class Site:
         name = getattr(self.backend, "__name__", type(self.backend).__name__)
         try:
             with kept(), timed("backend"):
-                compiled = compile_graph(self.backend, graph, inputs)
+                compiled = self.by_buckets(graph, inputs)
         except Exception as error:
             raise BackendError(
                 f"backend {name} failed to compile a graph of {operations} operations of "
@@ -460,6 +462,14 @@ class Site:
             )
         writes = graph.meta.get("refcompiler_writes", False)
         return Checked(compiled, len(outputs), name, self.title, writes)
+
+    def by_buckets(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable:
+        """Compiled in parts where gradients are sent while the backward goes on."""
+        backend = functools.partial(compile_graph, self.backend)
+        limits = graph.meta["refcompiler_buckets"] or limits_now()
+        if not limits or config.optimize_ddp in (False, "no_optimization"):
+            return backend(graph, inputs)
+        return compile_parts(backend, graph, inputs, limits)
 
     # ---- explanations -----------------------------------------------------------------------
 
