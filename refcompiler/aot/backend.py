@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx import GraphModule
 
+from refcompiler.aot.again import Then, backward_like, signatures
 from refcompiler.aot.bases import Base, Overlapping, bases_of, share
 from refcompiler.aot.function import Program
 from refcompiler.aot.inputs import (
@@ -208,10 +209,14 @@ def _compile(
             with mode, observing(env) as found:
                 seen = observe(gm, fakes, replaced, given, bases)
             training = seen.requires_grad and any(map(_requires_grad, fakes))
-            with repeating(env, found):
-                joint = trace(
-                    gm, mode, fakes, replaced, given, seen, training, decompositions, leaves, bases
-                )
+            then = Then()
+
+            def traced(missing: Sequence[int] = ()) -> Joint:
+                known = replaced, given, seen, training, decompositions, leaves, bases
+                with torch._C._DisablePythonDispatcher(), repeating(env, found):
+                    return trace(gm, mode, fakes, *known, missing)
+
+            joint = traced()
         except Unsupported:
             raise
         except (DynamicOutputShapeException, DataDependentOutputException) as error:
@@ -220,6 +225,9 @@ def _compile(
             raise Unsupported(f"{type(error).__name__}: {error}") from error
         if training:
             run: Any = _training(joint, mode, compilers, partition_fn, seen, fakes)
+            if len(joint.tangents) > 1 and (env is None or isinstance(env, ShapeEnv)):
+                run.uneven = joint.uneven
+                run.traced_for = _again(joint, run, then, traced, env)
         else:
             run = _inference(joint, mode, compilers, fakes)
     sources = sources_of(fakes[:given])
@@ -313,6 +321,32 @@ def _training(
         compile_backward,
         len(seen.numbers),
     )
+
+
+def _again(
+    joint: Joint, program: Program, then: Then, traced: Callable[..., Joint], env: Any
+) -> Callable[..., Any]:
+    """The program's backward for a set of missing tangents, traced again and compiled."""
+    first = signatures(joint)
+
+    def traced_for(missing: tuple[int, ...], otherwise: GraphModule) -> Callable | None:
+        """``otherwise`` is the graph for calls with sizes that the trace is not for."""
+        try:
+            with deciding(env) as decided:
+                again = then.run(lambda: traced(missing))
+        except Exception as error:
+            _HINTS.info("a backward without some gradients may round otherwise: %s", error)
+            return None
+        graph = backward_like(again, first, program.backward)
+        if graph is None:
+            return None
+        made = program.compile_backward(graph)
+        if not decided:
+            return made
+        values = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
+        return _boxed(where(decided, values, _flat(made), otherwise.forward))
+
+    return traced_for
 
 
 def _requires_grad(t: Any) -> bool:

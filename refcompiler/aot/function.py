@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from torch.fx import GraphModule
 
 from refcompiler.aot.inputs import has_bits
-from refcompiler.aot.missing import without
+from refcompiler.aot.missing import is_even, without
 from refcompiler.aot.observation import Layout
 
 _hooks = torch._C._autograd._top_saved_tensors_default_hooks
@@ -29,6 +29,8 @@ class Program:
     lie as ``layouts`` says (None: as the result itself, whose sizes are symbols). ``backward`` is
     compiled by ``compile_backward`` when it first runs, for each set of outputs without gradients.
     What that gives takes a list of numbers, saved tensors and tangents, which it may empty.
+    ``uneven``: what autograd's functions of several results are reached by; where some of them are
+    without a gradient, ``traced_for`` gives the backward for such a set instead, if it can.
     """
 
     forward: Callable[..., Any]
@@ -41,6 +43,8 @@ class Program:
     backward: GraphModule
     compile_backward: Callable[[GraphModule], Callable[[list[Any]], Any]]
     counted: int = 0  # numbers among the results, the last of them
+    uneven: Collection[tuple[int, ...]] = ()
+    traced_for: Callable[..., Any] = lambda missing, otherwise: None
     compiled: dict[tuple[int, ...], Callable[[list[Any]], Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -56,8 +60,10 @@ class Program:
             if missing:
                 names = [n.target for n in graph.graph.find_nodes(op="placeholder")]
                 tangents = names[self.numbers + self.tensors :]
-                graph = without(graph, {str(tangents[n]) for n in missing})
-            found = self.compiled[missing] = self.compile_backward(graph)
+                graph, simply = without(graph, {str(tangents[n]) for n in missing})
+                if not simply or not is_even(self.uneven, missing):
+                    found = self.traced_for(missing, graph)
+            found = self.compiled[missing] = found or self.compile_backward(graph)
         return found
 
 

@@ -36,7 +36,8 @@ class FunctionalMode(FunctionalTensorMode):
 
 def _memory_order(t: torch.Tensor) -> list[int] | None:
     """The dimensions of a transposed tensor as they lie in memory, if it has no gaps."""
-    order = sorted(range(t.dim()), key=lambda d: (usual(t.stride(d)), usual(t.size(d))))[::-1]
+    # Those of equal strides stay as they are, or what is permuted would be permuted again.
+    order = sorted(range(t.dim()), key=lambda d: (-usual(t.stride(d)), -usual(t.size(d))))
     expected: Any = 1
     for d in reversed(order):
         if not same((t.stride(d),), (expected,)):

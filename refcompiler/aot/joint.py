@@ -8,7 +8,7 @@ phases it belongs to.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,7 @@ from refcompiler.aot.functional import FunctionalMode, plain
 from refcompiler.aot.inputs import Runner, Unsupported, resolved
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import begin
+from refcompiler.aot.missing import uneven
 from refcompiler.aot.observation import Observation
 from refcompiler.aot.recording import record
 from refcompiler.aot.regions.branches import DECOMPOSITIONS
@@ -51,6 +52,7 @@ class Joint:
     outputs: int  # slots, written inputs, and numbers
     tangents: list[int] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
+    uneven: set[tuple[int, ...]] = field(default_factory=set)  # see :func:`uneven`
 
     def views(self) -> list[int]:
         """Outputs that the graph makes as views of what it does not return."""
@@ -70,14 +72,17 @@ def trace(
     decompositions: Decompositions,
     parameters: Sequence[bool],
     bases: Sequence[Base] = (),
+    missing: Collection[int] = (),
 ) -> Joint:
     """The joint graph of ``gm``; without ``training`` it has no tangents and no gradients.
 
     ``parameters``: which inputs are leaves of autograd in eager. ``bases``: the last of ``fakes``,
-    whose members are no inputs of the graph, but views of these.
+    whose members are no inputs of the graph, but views of these. ``missing``: which of the tangents
+    autograd is not given, though the graph takes them.
     """
     env = mode.shape_env
     tracer = _Tracer(gm, dict(replaced), given, seen, training, parameters, bases, env)
+    tracer.missing = missing
     tracer.flagged = {n for n, t in enumerate(fakes) if _is_tensor(t) and t.requires_grad}
     primals = tracer.primals
     tangents = []
@@ -127,7 +132,7 @@ def trace(
         owner, _ = tracer.members.get(place, (place, None))
         holders[primals.index(owner)].meta[WRITTEN] = True
     outputs = len(seen.slots) + len(tracer.written) + len(seen.numbers)
-    return Joint(graph, primals, outputs, tracer.tangents, tracer.written)
+    return Joint(graph, primals, outputs, tracer.tangents, tracer.written, tracer.uneven)
 
 
 def _leaf(t: Any, training: bool) -> Any:
@@ -164,6 +169,8 @@ class _Tracer:
         self.seen, self.training = seen, training
         self.written: list[int] = []
         self.flagged: set[int] = set()  # inputs that require gradients
+        self.missing: Collection[int] = ()  # tangents that autograd is not given
+        self.uneven: set[tuple[int, ...]] = set()
         self.tangents = [n for n, slot in enumerate(seen.slots) if slot.requires_grad]
         self.cotangents = list(range(len(self.tangents)))  # of all that are given, those that count
         self.tracked = {
@@ -265,11 +272,14 @@ class _Tracer:
 
     def _backward(self, found: Sequence[Any], primals: Sequence[Any], given: Sequence[Any]) -> Any:
         wanted = [n for n, t in enumerate(primals) if _is_tensor(t) and t.requires_grad]
+        there = [n for n in range(len(self.tangents)) if n not in self.missing]
+        outputs = [found[self.tangents[n]] for n in there]
+        self.uneven = uneven(outputs)
         with torch.amp.autocast("cpu", enabled=False), torch.no_grad():
             gradients = torch.autograd.grad(
-                [found[n] for n in self.tangents],
+                outputs,
                 [primals[n] for n in wanted],
-                [given[n] for n in self.cotangents],
+                [given[self.cotangents[n]] for n in there],
                 allow_unused=True,
             )
         result: list[Any] = [None] * len(primals)

@@ -2,11 +2,17 @@
 
 A backward is linear in its tangents. Eager does not run what only missing tangents would reach, and
 inputs that only they reach get no gradient: ``None`` instead of zeros, and no ``0 * inf``.
+
+Taking that out of the graph is all there is to it, except where a function of several results has
+gradients of some (its derivative may ask which), or where the term of a sum that is left lies
+otherwise than the sum. There the backward is traced again (:mod:`refcompiler.aot.again`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import functools
+import operator
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -18,10 +24,58 @@ from refcompiler.shapes.known import same
 _aten = torch.ops.aten
 
 
-def without(backward: GraphModule, missing: Collection[str]) -> GraphModule:
+def uneven(outputs: Sequence[torch.Tensor]) -> set[tuple[int, ...]]:
+    """Of each function of several results, which of ``outputs`` reach each of its results.
+
+    Each is a number whose bit ``n`` says that output ``n`` does. Functions of which all results are
+    reached alike are left out.
+    """
+    if len(outputs) < 2:
+        return set()
+    reached: dict[Any, dict[int, int]] = {}
+    for n, t in enumerate(outputs):
+        if t.grad_fn is not None:
+            results = reached.setdefault(t.grad_fn, {})
+            results[t.output_nr] = results.get(t.output_nr, 0) | 1 << n
+    for function in _users_first(list(reached)):
+        mask = functools.reduce(operator.or_, reached[function].values())
+        for following, n in function.next_functions:
+            if following is not None:
+                results = reached.setdefault(following, {})
+                results[n] = results.get(n, 0) | mask
+    kinds = [tuple(set(results.values())) for results in reached.values() if len(results) > 1]
+    return {kind for kind in kinds if len(kind) > 1}
+
+
+def _users_first(roots: Sequence[Any]) -> list[Any]:
+    """Autograd's functions that ``roots`` lead to, each before those that it leads to."""
+    order: list[Any] = []
+    seen: set[Any] = set()
+    for root in roots:
+        stack = [] if root in seen else [(root, iter(root.next_functions))]
+        seen.add(root)
+        while stack:
+            function, following = stack[-1]
+            other = next((f for f, _ in following if f is not None and f not in seen), None)
+            if other is None:
+                order.append(function)
+                stack.pop()
+            else:
+                seen.add(other)
+                stack.append((other, iter(other.next_functions)))
+    return order[::-1]
+
+
+def is_even(kinds: Collection[tuple[int, ...]], missing: Collection[int]) -> bool:
+    """Whether no function of several results has gradients of some of them alone."""
+    gone = sum(1 << n for n in missing)
+    return all(len({bool(mask & ~gone) for mask in kind}) == 1 for kind in kinds)
+
+
+def without(backward: GraphModule, missing: Collection[str]) -> tuple[GraphModule, bool]:
     """``backward`` for calls that give None for the placeholders named in ``missing``.
 
-    It takes the same inputs. What a node computes of missing values alone is missing; a sum with
+    And whether it needs no zeros in the place of a missing value. It takes the same inputs. What a node computes of missing values alone is missing; a sum with
     a missing term is the other one; elsewhere a missing value is zeros, as in eager, which gives
     zeros to what takes several gradients (the parts of a split) when one of them is there.
     """
@@ -65,7 +119,7 @@ def without(backward: GraphModule, missing: Collection[str]) -> GraphModule:
         made[node] = graph.node_copy(node, made.__getitem__)
         numbers.learn(made[node])
     graph.eliminate_dead_code()
-    return GraphModule(backward, graph, "backward")
+    return GraphModule(backward, graph, "backward"), not zeros
 
 
 def _sum(graph: Graph, node: Node, gone: set[Node], made: dict[Node, Node]) -> Node | None:

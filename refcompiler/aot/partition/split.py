@@ -133,6 +133,18 @@ def _backward(parts: Parts, saved: Sequence[Node]) -> GraphModule:
     for n in (*saved, *parts.tangents):
         made[n] = graph.placeholder(n.name)
         made[n].meta = dict(n.meta)
+    return finished(parts, graph, made)
+
+
+class Unsaved(Exception):
+    """The backward needs what it is not given and cannot compute."""
+
+
+def finished(parts: Parts, graph: Graph, made: dict[Node, Node]) -> GraphModule:
+    """The backward graph whose placeholders are there: ``made`` says for which nodes.
+
+    Raises :class:`Unsaved` where they are too few.
+    """
 
     def make(n: Node) -> None:
         """What is computed again comes just before its first use."""
@@ -144,6 +156,8 @@ def _backward(parts: Parts, saved: Sequence[Node]) -> GraphModule:
                 stack.pop()
             elif missing:
                 stack += reversed(missing)
+            elif top not in parts.late and (top.op == "placeholder" or stays(top)):
+                raise Unsaved(top.name)
             else:
                 made[top] = graph.node_copy(top, made.__getitem__)
                 stack.pop()

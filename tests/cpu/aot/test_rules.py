@@ -219,7 +219,7 @@ def _zeros(graph: Any, missing: Any) -> Any:
                 zeros = graph.graph.call_function(torch.zeros, (tuple(value.shape),))
             node.replace_all_uses_with(zeros)
     graph.recompile()
-    return graph
+    return graph, True
 
 
 def _zeros_for_none(patch: pytest.MonkeyPatch) -> None:
