@@ -96,9 +96,9 @@ AHEAD: Table[Rule] = Table(
         Rule(
             "zeros for a missing gradient",
             "A function of several results gets zeros for those without a gradient.",
-            "For such a set of outputs autograd's part is traced again, with the gradients that are "
-            "there. Where its forward is not what ran, zeros stand for a missing value that a node "
-            "reads beside another one.",
+            "For such a set of outputs autograd's part is traced again, with the gradients that "
+            "are there. Where its forward is not what ran, zeros stand for a missing value that a "
+            "node reads beside another one.",
         ),
         Rule(
             "sizes that change",

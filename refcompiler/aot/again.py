@@ -1,4 +1,4 @@
-"""The backward traced again, where some outputs have no gradient: as autograd's engine runs it then.
+"""The backward where some outputs have no gradient, traced again: as autograd's engine runs it.
 
 The forward has run by then, and what it saved is all there is: the second trace's forward has to be
 the first one's, node for node. Its backward is compiled for those saved values.

@@ -23,8 +23,8 @@ from refcompiler.aot.draws import finish
 from refcompiler.aot.functional import FunctionalMode, plain
 from refcompiler.aot.inputs import Runner, Unsupported, resolved
 from refcompiler.aot.layout import Layout
-from refcompiler.aot.numbers import begin
 from refcompiler.aot.missing import uneven
+from refcompiler.aot.numbers import begin
 from refcompiler.aot.observation import Observation
 from refcompiler.aot.recording import record
 from refcompiler.aot.regions.branches import DECOMPOSITIONS

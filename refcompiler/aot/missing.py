@@ -75,9 +75,10 @@ def is_even(kinds: Collection[tuple[int, ...]], missing: Collection[int]) -> boo
 def without(backward: GraphModule, missing: Collection[str]) -> tuple[GraphModule, bool]:
     """``backward`` for calls that give None for the placeholders named in ``missing``.
 
-    And whether it needs no zeros in the place of a missing value. It takes the same inputs. What a node computes of missing values alone is missing; a sum with
-    a missing term is the other one; elsewhere a missing value is zeros, as in eager, which gives
-    zeros to what takes several gradients (the parts of a split) when one of them is there.
+    And whether it needs no zeros in the place of a missing value. It takes the same inputs. What a
+    node computes of missing values alone is missing; a sum with a missing term is the other one;
+    elsewhere a missing value is zeros, as in eager, which gives zeros to what takes several
+    gradients (the parts of a split) when one of them is there.
     """
     graph = Graph()
     made: dict[Node, Node] = {}
