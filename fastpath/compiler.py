@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
 
 from fastpath.decompositions import table
 from fastpath.device import Device, device_of
+from fastpath.options import Options, options_of
 from fastpath.report import Report, remember
 from refcompiler.aot import aot_autograd
 from refcompiler.aot.inputs import Unsupported
@@ -32,14 +35,15 @@ def compile_graph(
     what allocates and launches the forward's kernels) and ``kernel_sources``.
 
     A graph that cannot be compiled is run as it is, and ``report.fallback`` says why. Raises
-    ``TypeError`` for an unknown option.
+    ``TypeError`` for an unknown option and ``ValueError`` for a wrong one: see
+    :class:`fastpath.options.Options`.
     """
-    for name in (*options.pop("options", ()), *options):
-        raise TypeError(f"fastpath has no option {name!r}; it takes none")
+    chosen = options_of({**options.pop("options", {}), **options})
     numbers = number_inputs(example_inputs)
     if numbers:
-        return compile_for_sizes(gm, example_inputs, numbers, compile_graph, _crowded)
-    kernels = _Kernels()
+        compile = functools.partial(compile_graph, options=asdict(chosen))
+        return compile_for_sizes(gm, example_inputs, numbers, compile, _crowded)
+    kernels = _Kernels(chosen)
     report = kernels.report
     backend = aot_autograd(
         fw_compiler=kernels.forward,
@@ -65,7 +69,8 @@ def _crowded(call: Any, why: str) -> None:
 class _Kernels:
     """Compiles the ATen graphs of one program."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: Options) -> None:
+        self.options = options
         self.report = Report()
         self.launches = ""  # the source of what launches the forward's kernels
         self.sources: list[str] = []
@@ -73,8 +78,8 @@ class _Kernels:
     def forward(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         if self.launches:  # for inputs that overlap
             self.report.overlapping.append(Report())
-            return _compiled(graph, self.report.overlapping[-1])
-        call = _compiled(graph, self.report)
+            return _compiled(graph, self.report.overlapping[-1], self.options)
+        call = _compiled(graph, self.report, self.options)
         self.launches = getattr(call, "source", graph.code)
         self.sources += getattr(call, "kernel_sources", ())
         return call
@@ -83,13 +88,13 @@ class _Kernels:
         report = Report()
         self.report.backwards.append(report)
         try:
-            return _compiled(graph, report, boxed=True)  # saved tensors are freed early
+            return _compiled(graph, report, self.options, boxed=True)  # saved tensors are freed early
         except Unsupported as error:  # too late to run the program as it is
             return _as_it_is(graph, report, str(error))
 
 
 def _compiled(
-    graph: torch.fx.GraphModule, report: Report, boxed: bool = False
+    graph: torch.fx.GraphModule, report: Report, options: Options, boxed: bool = False
 ) -> Callable[..., Any]:
     """The callable of one functional ATen graph, which takes and returns what the graph does.
 
@@ -98,7 +103,7 @@ def _compiled(
     report.nodes = sum(n.op == "call_function" for n in graph.graph.nodes)
     device = device_of(graph)
     try:
-        return _launching(graph, report, device, boxed)
+        return _launching(graph, report, device, options, boxed)
     except Unsupported:
         raise
     except Exception as error:  # the program is right and ours is not: say so, but go on
@@ -108,7 +113,7 @@ def _compiled(
 
 
 def _launching(
-    graph: torch.fx.GraphModule, report: Report, device: Device, boxed: bool
+    graph: torch.fx.GraphModule, report: Report, device: Device, options: Options, boxed: bool
 ) -> Callable[..., Any]:
     from fastpath.ir.lower import Lowering
     from fastpath.padding import pad_products
@@ -116,7 +121,7 @@ def _launching(
 
     if not device.is_cpu:
         pad_products(graph)
-    lowering = Lowering(graph, device.target, device.device)
+    lowering = Lowering(graph, device.target, device.device, options)
     program = lowering.run()
     written: Any = Wrapper(program, lowering.constants, report, device, boxed).write()
     if wanted(_GRAPHS):

@@ -10,7 +10,7 @@ from typing import Any
 @dataclass
 class Report:
     """``kernels`` is the number of generated kernels (launches per call); ``aten_calls`` counts
-    operators left to ATen, ``reasons`` says why; ``nodes`` is the number of ATen nodes captured.
+    operators left to ATen, ``reasons`` says why; ``draws`` counts kernels that draw random numbers; ``nodes`` is the number of ATen nodes captured.
     ``fallback`` is why the whole graph runs uncompiled, or None. Of a graph that is trained,
     all this is said of the forward; ``backwards`` has one more report for each compiled backward,
     which are compiled when they first run, and ``overlapping`` one for each way in which inputs
@@ -18,6 +18,7 @@ class Report:
 
     kernels: int = 0
     aten_calls: dict[str, int] = field(default_factory=Counter)
+    draws: dict[str, int] = field(default_factory=Counter)
     reasons: dict[str, str] = field(default_factory=dict)
     nodes: int = 0
     fallback: str | None = None
@@ -35,6 +36,7 @@ class Report:
         if self.fallback:
             return f"not compiled: {self.fallback}"
         lines = [f"{self.kernels} kernels for {self.nodes} ATen nodes"]
+        lines += [f"{count:5d} x {name}: drawn by a kernel" for name, count in self.draws.items()]
         for name, count in sorted(self.aten_calls.items(), key=lambda pair: -pair[1]):
             lines.append(f"{count:5d} x {name}: {self.reasons.get(name, '')}")
         for what in ("overlapping", "backwards"):

@@ -248,8 +248,10 @@ class Wrapper:
         self.lines.append(f"if {name}_p % {STREAM_ALIGNMENT}: {move}")
 
     def _call(self, call: Call) -> None:
-        self.report.aten_calls[call.name] = self.report.aten_calls.get(call.name, 0) + 1
-        self.report.reasons[call.name] = call.reason
+        counts = self.report.draws if call.kernel else self.report.aten_calls
+        counts[call.name] = counts.get(call.name, 0) + 1
+        if not call.kernel:
+            self.report.reasons[call.name] = call.reason
         text = self._operator(call.target, call.arguments, call.keywords)
         if not call.outputs:
             self.lines.append(text)

@@ -30,13 +30,15 @@ from fastpath.ir.program import (
     Reduction,
     Replay,
     Result,
+    Scan,
     Tensor,
     tensors_in,
     whole,
 )
 from fastpath.ir.types import computable, name_of
+from fastpath.options import DEFAULT, Options
 from fastpath.target import CPU, Target
-from refcompiler.aot.draws import draws
+from refcompiler.aot.draws import draw_again, draws
 from refcompiler.aot.effects import checks
 from refcompiler.aot.inputs import Unsupported, has_bits
 from specs.operators import OPERATORS
@@ -53,8 +55,10 @@ class Lowering:
         graph: torch.fx.GraphModule,
         target: Target = CPU,
         device: torch.device | None = None,
+        options: Options = DEFAULT,
     ):
         self.graph, self.target, self.device = graph, target, device or torch.device("cpu")
+        self.options = options
         self.elsewhere: set[Node] = set()  # nodes on another device, which no kernel reads
         self.values: dict[torch.fx.Node, Any] = {}
         self.inputs: list[Input] = []
@@ -127,6 +131,13 @@ class Lowering:
         self.steps.append(node)
         return whole(node)
 
+    def scan(self, kind: str, space: Sequence[int], dim: int, dtype: str, body: Any) -> Tensor:
+        if space[dim] == 1:
+            return self.pointwise(space, dtype, body, kind)
+        node = Scan(self.fresh(kind), kind, space, dim, dtype, body)
+        self.steps.append(node)
+        return whole(node)
+
     def output(self, val: torch.Tensor, body: Callable[[Position], Expr], stem: str) -> Tensor:
         """A pointwise node with the shape, dtype and strides of the fake ``val``."""
         dtype = name_of(val.dtype)
@@ -153,7 +164,11 @@ class Lowering:
 
     def _lower(self, node: torch.fx.Node, target: Any, arguments: Any, keywords: Any) -> Any:
         from fastpath.ir.rules import RULES
+        from fastpath.random.lowering import drawn
 
+        state = None
+        if target is draw_again:
+            target, _, state, *arguments = arguments
         if not isinstance(target, torch._ops.OpOverload):
             raise NotLowered("not an ATen overload")
         name = str(target)
@@ -167,6 +182,8 @@ class Lowering:
                 raise NotLowered(f"an output that is not a strided tensor on {self.device}")
         if any(t.node in self.elsewhere for t in tensors_in((arguments, keywords))):
             raise NotLowered(f"an operand that is not on {self.device}")
+        if draws(target):
+            return drawn(self, target, val, bind(target, arguments, keywords), state)
         if row is not None and row.lowering is None:
             raise NotLowered(row.reasons.get("lowering", "no lowering"))
         rule = _RULE_OF.get(name) if row is None else row.lowering

@@ -9,7 +9,7 @@ from types import FunctionType
 from typing import Any
 
 from fastpath.ir.expr import Expr, read
-from fastpath.ir.index import Axis, Index, axes_for, variable
+from fastpath.ir.index import Axis, Index, axes_for, contiguous_strides, variable
 
 Position = tuple[Index, ...]
 
@@ -135,6 +135,30 @@ class Reduction(Computed):
         return self.body(index)
 
 
+class Scan(Computed):
+    """``kind`` (``sum``, ``prod``, ``max``, ``min``) of ``body`` up to each position along ``dim``.
+
+    The positions are taken in order, each by one operation that rounds for itself.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        space: Sequence[int],
+        dim: int,
+        dtype: str,
+        body: Callable[[Position], Expr],
+    ):
+        super().__init__(name, space, dtype, contiguous_strides(space))
+        self.space = tuple(space)
+        self.kind, self.dim = kind, dim
+        self.body = body
+
+    def at(self, index: Position) -> Expr:
+        return self.body(index)
+
+
 def named(target: Any) -> str:
     """An operator's name, or a Python function's."""
     return target.__name__ if isinstance(target, FunctionType) else str(target)
@@ -142,7 +166,10 @@ def named(target: Any) -> str:
 
 @dataclass(eq=False)
 class Call:
-    """One ATen call. ``arguments`` holds :class:`Tensor` wherever the operator takes a tensor."""
+    """One ATen call. ``arguments`` holds :class:`Tensor` wherever the operator takes a tensor.
+
+    ``kernel``: the target is a function of ours, which runs a compiled kernel by itself.
+    """
 
     target: Any
     arguments: tuple[Any, ...]
@@ -152,6 +179,7 @@ class Call:
     impure: bool = False  # draws random numbers or has effects: keeps its place among its kind
     single: bool = True  # returns one tensor rather than a tuple
     places: list[int] = field(default_factory=list)  # of the outputs in that tuple
+    kernel: bool = False
 
     @property
     def name(self) -> str:

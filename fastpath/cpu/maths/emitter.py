@@ -259,10 +259,15 @@ def function(name: str, operands: Sequence[str], result: str, emit: Emit) -> Any
         def typing(typingctx: Any, x: Any, y: Any) -> Any:  # type: ignore[misc]
             return type_and_lower((x, y))
 
-    else:
+    elif len(operands) == 3:
 
         def typing(typingctx: Any, x: Any, y: Any, z: Any) -> Any:  # type: ignore[misc]
             return type_and_lower((x, y, z))
+
+    else:
+
+        def typing(typingctx: Any, x: Any, y: Any, z: Any, w: Any) -> Any:  # type: ignore[misc]
+            return type_and_lower((x, y, z, w))
 
     typing.__name__ = name
     typing.__doc__ = emit.__doc__

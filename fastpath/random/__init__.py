@@ -1,0 +1,1 @@
+"""Eager's random numbers: the generators' streams, and the distributions made of them."""

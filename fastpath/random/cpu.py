@@ -1,0 +1,126 @@
+"""Drawing on the CPU: from torch's own generators, whose state is read, advanced and put back.
+
+The state of a CPU generator is a tensor of 5056 bytes. As 32-bit words it holds, from word 2, how
+many of the generation's words are left plus one, from word 4 the place of the next one, and from
+word 6 the words themselves, each followed by an empty one. Behind them are numbers that eager's
+normal distribution keeps when it draws fewer than 16 elements, and which are left alone here.
+
+Whether all this is so on a machine is tried once per process and distribution: numbers and state
+have to be those of eager. Eager draws otherwise on some processors (by a vendor's library).
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from fastpath.ir.types import DTYPE
+from fastpath.random.kernels import PERMUTATION, Distribution, address_of
+from refcompiler.logs import log_of
+
+_HINTS = log_of("perf_hints")
+_STATE_BYTES = 5056
+_SIZES = (16, 17, 700, 4099)  # of a trial: part of a generation, several, groups that are not full
+_lock = threading.Lock()  # between reading a state and putting it back
+
+Draw = Callable[..., torch.Tensor]
+
+
+@functools.cache
+def drawing(d: Distribution) -> Draw:
+    """``draw(shape, strides, p, q)``: a fresh tensor, dense in memory, of the default generator's
+    next numbers, which fill it in the order of memory; with ``generator`` or ``state``, of those
+    of another generator, or from a kept state (which stays as it is, as do all generators)."""
+    fill, dtype = _filling(d), DTYPE[d.dtype]
+    empty, default = torch.empty_strided, torch.default_generator
+
+    def draw(
+        shape: Sequence[int],
+        strides: Sequence[int],
+        p: Any = 0,
+        q: Any = 0,
+        state: torch.Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> torch.Tensor:
+        out = empty(shape, strides, dtype=dtype)
+        if state is not None:
+            fill(state.clone().data_ptr(), out, p, q)
+            return out
+        owner = default if generator is None else generator
+        with _lock:
+            now = owner.get_state()
+            fill(now.data_ptr(), out, p, q)
+            owner.set_state(now)
+        return out
+
+    draw.__name__ = f"draw_{d.name}_{d.dtype}"
+    return draw
+
+
+def _filling(d: Distribution) -> Callable[[int, torch.Tensor, Any, Any], None]:
+    """``fill(address of a state, out, p, q)``."""
+    from fastpath.cpu.launcher import bind
+
+    run = bind(address_of(d), 1, 1, 6)
+
+    def fill(state: int, out: torch.Tensor, p: Any, q: Any) -> None:
+        count, address = out.numel(), out.data_ptr()
+        if not d.integers:
+            p, q = struct.unpack("<qq", struct.pack("<dd", p, q))
+        rest = count % d.elements
+        run(state, address, count - rest, 0, p, q)
+        if rest:
+            # Eager draws the last group anew, over what the one before made; of a float32 or
+            # float64 tensor, it has drawn words for the elements that are left over before.
+            skipped = 0 if d.dtype in ("float16", "bfloat16") else rest * d.words // d.elements
+            last = address + (count - d.elements) * out.itemsize
+            run(state, last, d.elements, skipped, p, q)
+
+    return fill
+
+
+_EAGER: dict[str, tuple[Callable[..., Any], Any, Any]] = {
+    "uniform": (lambda t, p, q, g: t.uniform_(p, q, generator=g), 0.25, 1.75),
+    "below": (lambda t, p, q, g: t.bernoulli_(p, generator=g), 0.375, 0.0),
+    "normal": (lambda t, p, q, g: t.normal_(p, q, generator=g), 0.5, 1.5),
+    "exponential": (lambda t, p, q, g: t.exponential_(p, generator=g), 1.5, 0.0),
+    "integers": (lambda t, p, q, g: t.random_(q, q + p, generator=g), 97, 3),
+    "integers64": (lambda t, p, q, g: t.random_(q, q + p, generator=g), (1 << 40) + 1, 3),
+    PERMUTATION.name: (
+        lambda t, p, q, g: torch.randperm(t.numel(), generator=g, out=t),
+        0,
+        0,
+    ),
+}
+
+
+@functools.cache
+def matches(d: Distribution) -> bool:
+    """Whether kernels draw what eager draws on this machine, and leave the generator as it does."""
+    eager, p, q = _EAGER[d.name]
+    generator = torch.Generator()
+    generator.manual_seed(20)
+    with torch.no_grad():
+        found = generator.get_state().numel() == _STATE_BYTES and all(
+            _same(d, eager, p, q, generator, n) for n in _SIZES
+        )
+    if not found:
+        _HINTS.info("%s of %s is left to ATen: eager draws otherwise here", d.name, d.dtype)
+    return found
+
+
+def _same(
+    d: Distribution, eager: Any, p: Any, q: Any, generator: torch.Generator, count: int
+) -> bool:
+    before = generator.get_state()
+    expected = torch.empty(count, dtype=DTYPE[d.dtype])
+    eager(expected, p, q, generator)
+    after = generator.get_state()
+    generator.set_state(before)
+    drawn = drawing(d)((count,), (1,), p, q, generator=generator)
+    return torch.equal(drawn, expected) and torch.equal(generator.get_state(), after)
