@@ -209,7 +209,7 @@ class Printer(Lines):
         if (
             lane is not None
             and stage.axes
-            and all(isinstance(s, Accumulate) for s in stage.statements)
+            and all(isinstance(s, Accumulate) and not s.running for s in stage.statements)
         ):
             self._columns(stage, inside)
             return
@@ -307,14 +307,14 @@ class Printer(Lines):
 
     def _add(self, s: Accumulate, value: str) -> None:
         name = f"acc_{self.scope_name(s.reduction)}"
-        self.line(f"{name} = {combine(s.kind, s.value.dtype, name, value)}")
+        self.line(f"{name} = {combine(s.kind, s.value.dtype, name, value, s.running)}")
 
     def _add_lane(self, s: Accumulate, value: str) -> None:
         row = row_of(s.reduction)
         p = f"p{self.scope[row]}"
         lane = self.lane_place()
         old = f"{self.memory('load', row)}({p}, {lane})"
-        new = combine(s.kind, s.value.dtype, old, value)
+        new = combine(s.kind, s.value.dtype, old, value, s.running)
         self.line(f"{self.memory('store', row)}({p}, {lane}, {new})")
 
     def lane_place(self) -> str:
@@ -379,7 +379,7 @@ class Printer(Lines):
         if known is None:
             if e.op == "reduced":
                 known = self.kernel.lane is not None
-            elif e.op == "tile":
+            elif e.op in ("tile", "running"):
                 known = True
             else:
                 places = [a for a in e.args if isinstance(a, Index)]

@@ -10,7 +10,7 @@ from fastpath.ir.expr import Expr
 from fastpath.ir.index import Axis, Index, variable
 from fastpath.schedule.text import index_text
 from specs.dtypes import is_float
-from specs.scalars import NUMBA_SUFFIX, SCALARS, cast_text
+from specs.scalars import SCALARS, cast_text
 
 if TYPE_CHECKING:
     from fastpath.cpu.printer import Printer
@@ -79,7 +79,7 @@ class Scope:
             asked = self.text(guard[0]) if guard else "True"
             wrapped = bounds.extent if bounds.wraps else 0
             return f"bounded({self.text(value)}, {bounds.extent}, {wrapped}, {asked}, outside, {number})"
-        if e.op == "reduced":
+        if e.op in ("reduced", "running"):
             if printer.kernel.lane is None:
                 return f"acc_{printer.scope_name(e.args[0])}"
             row = row_of(e.args[0])
@@ -140,10 +140,11 @@ def _renamed(text: str, old: str, new: str) -> str:
     return re.sub(rf"\b{old}\b", new, text)
 
 
-def combine(kind: str, dtype: str, accumulator: str, value: str) -> str:
-    """The text of one step of a reduction."""
-    suffix = NUMBA_SUFFIX[dtype]
-    if kind in ("sum", "prod") and is_float(dtype):
+def combine(
+    kind: str, dtype: str, accumulator: str, value: str, in_order: bool = False
+) -> str:
+    """The text of one step of a reduction, or, ``in_order``, of a scan."""
+    if kind in ("sum", "prod") and is_float(dtype) and not in_order:
         return f"{'add' if kind == 'sum' else 'mul'}_reordered({accumulator}, {value})"
     row = {
         "sum": "add",
@@ -153,5 +154,4 @@ def combine(kind: str, dtype: str, accumulator: str, value: str) -> str:
         "any": "logical_or",
         "all": "logical_and",
     }[kind]
-    del suffix
     return SCALARS[row].text("numba", dtype, accumulator, value)

@@ -24,6 +24,7 @@ from fastpath.ir.program import (
     Program,
     Reduction,
     Result,
+    Scan,
 )
 from fastpath.schedule.cost import own_cost
 from fastpath.schedule.roots import Roots
@@ -193,6 +194,8 @@ class Fusion:
         trial.members = cluster.members
         if not self._place(trial, step) or not self._passes(trial, step):
             return False
+        if not self._in_one_pass(trial, step):
+            return False
         cluster.axes, cluster.reduced = trial.axes, trial.reduced
         cluster.place, cluster.inner = trial.place, trial.inner
         cluster.members.append(step)
@@ -209,15 +212,14 @@ class Fusion:
         if not cluster.members:
             cluster.axes = [a for a in step.axes if a.extent != 1]
             cluster.place[step] = tuple(variable(a) for a in step.axes)
-            if isinstance(step, Reduction):
-                cluster.reduced = {step.axes[d] for d in step.reduced if step.space[d] != 1}
+            cluster.reduced = {step.axes[d] for d in _walked(step) if step.space[d] != 1}
             cluster.inner.add(step)
             return True
-        if isinstance(step, Reduction):
+        if isinstance(step, (Reduction, Scan)):
             if not self._lay(cluster, step, dims, list(cluster.axes)):
                 return False
             reduced = set()
-            for d in step.reduced:
+            for d in _walked(step):
                 reduced |= cluster.place[step][d].axes()
             if cluster.reduced and reduced != cluster.reduced:
                 return False
@@ -279,6 +281,25 @@ class Fusion:
 
         check(step.value, own)
         return ok
+
+
+    def _in_one_pass(self, cluster: Cluster, step: Computed) -> bool:
+        """Whether what a scan gives is read in the very loop that makes it, the only one there is.
+
+        So in a cluster with a scan nobody waits for a reduction.
+        """
+        members = [*cluster.members, step]
+        if not any(isinstance(m, Scan) for m in members):
+            return True
+        finished = {m for m in members if isinstance(m, Reduction)}
+        return not any(self.roots.needs[m] & finished for m in members)
+
+
+def _walked(step: Computed) -> frozenset[int]:
+    """The dimensions along which an accumulator is carried."""
+    if isinstance(step, Scan):
+        return frozenset({step.dim})
+    return step.reduced if isinstance(step, Reduction) else frozenset()
 
 
 def _same(node: Node, there: Position, made: Position) -> bool:

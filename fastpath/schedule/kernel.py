@@ -14,6 +14,7 @@ Scalar expressions use, besides the scalar rows, ``const``, ``index`` and ``cast
   (see :class:`fastpath.ir.expr.Expr`);
 - ``reduced``: ``(reduction name,)``, the finished value of an earlier stage's accumulator
   (one per lane where there is a lane axis);
+- ``running``: ``(scan name,)``, the accumulator of this stage as it is at this point of its loop;
 - ``scratch``: ``(scratch name, Index)``, an element of the unit's own scratch row;
 - ``tile``: ``(name of a Transposed,)``, the element of a transposed tile at the lane and tile axis.
 """
@@ -45,11 +46,16 @@ class Keep:
 
 @dataclass(frozen=True)
 class Accumulate:
-    """``accumulator = kind(accumulator, value)``; the dtype is the value's."""
+    """``accumulator = kind(accumulator, value)``; the dtype is the value's.
+
+    ``running``: the statements behind it read the accumulator as it is then, so that the order of
+    the loop's values counts.
+    """
 
     reduction: str
     kind: str
     value: Expr
+    running: bool = False
 
 
 Statement = Store | Keep | Accumulate
@@ -120,6 +126,12 @@ class Kernel:
     transposed: list[Transposed] = field(default_factory=list)
     streamed: frozenset[str] = frozenset()  # buffers written past the caches: see streams.py
     pairs: bool = False  # the innermost loops may take two elements at a time: see pairs.py
+
+    def running(self) -> bool:
+        """Whether a stage reads an accumulator within its loop."""
+        return any(
+            isinstance(s, Accumulate) and s.running for g in self.stages for s in g.statements
+        )
 
     def bounds(self) -> list[Bounds]:
         """What its positions that are data are held against, each once."""

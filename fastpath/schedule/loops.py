@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from fastpath.ir.expr import Expr, guarded
 from fastpath.ir.index import Axis, Index, contiguous_strides, linear, variable
-from fastpath.ir.program import Computed, Node, Pointwise, Position, Reduction
+from fastpath.ir.program import Computed, Node, Pointwise, Position, Reduction, Scan
 from fastpath.schedule.cluster import Cluster
 from fastpath.schedule.cost import CHEAP, own_cost
 from fastpath.schedule.kernel import (
@@ -90,6 +91,9 @@ class Builder:
                     self._write(node)
                     pending[at + 1].append((node, Store(node.name, offset, done)))
                 continue
+            if isinstance(node, Scan):
+                pending[at].append((node, Accumulate(node.name, node.kind, value, running=True)))
+                value = Expr("running", (node.name,), node.dtype)
             if node in self.stored:
                 self._write(node)
                 offset = linear(index, node.strides)
@@ -144,6 +148,8 @@ class Builder:
         if node in self.cluster.place:
             if isinstance(node, Reduction):
                 return Expr("reduced", (node.name,), node.dtype)
+            if isinstance(node, Scan):
+                return Expr("running", (node.name,), node.dtype)
             if self.stage_of[node] < stage and node in self.cluster.inner:
                 if node in self._scratched:
                     return Expr("scratch", (node.name, self._scratch_index()), node.dtype)
@@ -277,6 +283,8 @@ class Builder:
             lane = None
         if cluster.reduced:
             inner = self._ordered(cluster.reduced)
+            if any(isinstance(node, Scan) for node in cluster.members):
+                inner = self._inner_axes()  # in the order of what is added up
             outer = self._ordered(a for a in cluster.kept() if a is not lane)
         else:
             inner = []
@@ -387,7 +395,7 @@ def substitute(kernel: Kernel, values: dict[Axis, Index]) -> None:
             elif isinstance(s, Keep):
                 changed.append(Keep(s.scratch, s.index.substitute(values), value))
             else:
-                changed.append(Accumulate(s.reduction, s.kind, value))
+                changed.append(replace(s, value=value))
         stage.statements = changed
 
 

@@ -19,6 +19,8 @@ HALF = "bfloat16"
 
 def in_pairs(kernel: Kernel) -> bool:
     """Whether the innermost loops may run over pairs, and have anything to gain from it."""
+    if kernel.running():  # one element after the other
+        return False
     looping = [s for s in kernel.stages if s.axes]
     if kernel.lane is not None:
         # Accumulators of lanes and transposed tiles lie in memory of their own layout.

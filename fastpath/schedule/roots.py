@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from fastpath.ir.program import Call, Computed, Node, Pointwise, Program, Reduction, tensors_in
+from fastpath.ir.program import (
+    Call,
+    Computed,
+    Node,
+    Pointwise,
+    Program,
+    Reduction,
+    Scan,
+    tensors_in,
+)
 from fastpath.schedule.cost import CHEAP, MOST_READS, own_cost
 
 
@@ -63,7 +72,7 @@ class Roots:
                 self.needs[step] = found
 
     def _is_root(self, node: Computed, cost: int, leaves: int) -> bool:
-        if isinstance(node, Reduction) or node in self.stored:
+        if isinstance(node, (Reduction, Scan)) or node in self.stored:
             return True
         users = self._users[node]
         if not users:

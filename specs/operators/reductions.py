@@ -242,11 +242,10 @@ for _name in ("cummax", "cummin"):
         f"torch.{_name}",
         "scan",
         (SELF, _DIM),
-        None,
+        f"scan:{_name[3:]}+arg{_name[3:]}",
         "value_and_index",
         "sorted_pair",
         ALL,
-        reasons={"lowering": "a scan of pairs, which the loop IR does not have yet"},
     )
 
 # -- softmax and normalisation --------------------------------------------------------------------
