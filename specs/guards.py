@@ -159,6 +159,15 @@ GUARDS: Table[GuardKind] = Table(
             hint="let fewer properties of sizes decide, or pad to some sizes",
         ),
         GuardKind(
+            "WRAPPER",
+            "as TENSOR for a tensor made of others and for those, and what else it says of itself "
+            "(``__tensor_flatten__``)",
+            "all equal; what it says by ``__metadata_guard__``, if the class has one",
+            "tensor {source}: expected {expected}, found {found}",
+            "a tensor with another context",
+            hint="keep what its class says of itself, such as a scale, in a tensor",
+        ),
+        GuardKind(
             "RELATION",
             "a condition over symbols that a program decided by, and the sources of the symbols",
             "it holds for the values that the symbols have in this call",

@@ -13,6 +13,7 @@ from refcompiler.capture.lookup import namespace_of
 from refcompiler.capture.signals import Break
 from refcompiler.capture.subclasses import find_own
 from refcompiler.capture.values import DELETED, External, Rethrown, Run
+from refcompiler.capture.wrappers import is_wrapper
 from refcompiler.interpreter.frame import UNSET
 
 _module_setattr = torch.nn.Module.__setattr__
@@ -88,7 +89,9 @@ class Assignment(Attributes):
     def set_on_tensor(self, value: torch.Tensor, name: str, new: Any) -> None:
         """The gradient, or an attribute that tensors do not have, of a tensor from outside."""
         real = self.real_of(value)
-        if id(value) in self.classes and find_own(self.classes[id(value)], name) is not UNSET:
+        cls = self.classes.get(id(value))
+        held = is_wrapper(type(value)) and name in value.__dict__
+        if cls is not None and (held or find_own(cls, name) is not UNSET):
             raise Break("tensor-kind", f"assignment to attribute {name} of a subclass's")
         if name == "data" and issubclass(type(new), torch.Tensor):
             self.set_data(value, real, new)

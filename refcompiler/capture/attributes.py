@@ -26,6 +26,7 @@ from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES, is_alien
 from refcompiler.capture.signals import Break
 from refcompiler.capture.subclasses import attribute
 from refcompiler.capture.values import DELETED, External, Lazy, LazyMethod, Rethrown, Run
+from refcompiler.capture.wrappers import is_wrapper, part
 from refcompiler.guards.sources import Source, filled_slots
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import UNSET
@@ -494,6 +495,8 @@ class Attributes(Lookup):
         if name == "grad" and self.recorder.modes:
             raise Break("ambient-state", "a TorchFunctionMode is asked for a gradient")
         if id(value) in self.classes and (own := attribute(self, value, name)) is not UNSET:
+            return own
+        if is_wrapper(type(value)) and (own := part(self, value, name)) is not UNSET:
             return own
         real = self.real_of(value)
         if real is None:

@@ -41,6 +41,7 @@ from refcompiler.capture.policy import (
     operation_name,
 )
 from refcompiler.capture.signals import Break
+from refcompiler.capture.wrappers import is_fake, is_wrapper
 from refcompiler.fakes.mode import EagerFakeMode
 from refcompiler.guards.kinds import METADATA as UNGUARDED
 from refcompiler.guards.kinds import metadata
@@ -156,6 +157,7 @@ class Recorder:
         self.root = self.scope = Scope()
         self.fake_mode = EagerFakeMode(allow_non_fake_inputs=True)
         self.inputs: dict[int, torch.fx.Node] = {}
+        self.classes: dict[int, type] = {}  # tensors that are of a subclass in eager
         self.kinds: dict[int, type] = {}  # tensors whose operations ask their class
         self.modes = 0  # of the program's that see its operations
         self.asked = False  # the next operation is the program's, not capture's own
@@ -204,6 +206,8 @@ class Recorder:
         node.meta["example_value"] = fake
         scope.nodes[id(fake)] = node
         self.keep.append(fake)
+        if type(fake) is not FakeTensor and is_wrapper(type(fake)):
+            self.classes[id(fake)] = type(fake)
 
     def node_of(self, fake: Any) -> torch.fx.Node | None:
         """The node of ``fake`` in the whole graph."""
@@ -319,8 +323,9 @@ class Recorder:
     def check(self, name: str, result: Any) -> None:
         """The graph can hold what an operation gives."""
         if isinstance(result, torch.Tensor):
-            strided = result.layout is torch.strided and not result.is_quantized
-            if not isinstance(innermost(result), FakeTensor) or not strided:
+            with torch._C.DisableTorchFunctionSubclass():
+                strided = result.layout is torch.strided and not result.is_quantized
+            if not is_fake(innermost(result)) or not strided:
                 raise Break("tensor-kind", f"{name} gives {type(result).__name__}")
         elif isinstance(result, (tuple, list)):
             for item in result:

@@ -26,6 +26,7 @@ from refcompiler.capture.policy import (
 )
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import External, Run
+from refcompiler.capture.wrappers import construct, is_wrapper
 from refcompiler.guards.sources import Source
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
@@ -57,6 +58,8 @@ class Instances(NativeCalls):
         """``type.__call__``: ``__new__``, then ``__init__``."""
         if not is_heap(cls):
             return self.call_builtin_class(frame, cls, args, kwargs)
+        if is_wrapper(cls):
+            return construct(self, cls, args, kwargs)
         if issubclass(cls, torch.Tensor) or issubclass(cls, torch.autograd.Function):
             raise Break("tensor-kind", f"construction of a {cls.__name__}")
         module = cls.__module__

@@ -107,7 +107,7 @@ class Observing(Machine):
         self.fakes_of_inputs: dict[int, Source] = {}
         self.overlay: dict[tuple[int, str], Any] = {}
         self.changed: dict[int, External] = {}
-        self.classes: dict[int, type] = {}  # fakes that stand for tensors of subclasses
+        self.classes = recorder.classes
         self.retained: set[int] = set()  # inputs that the program made keep their gradient
         self.hashed: dict[int, Source] = {}  # inputs whose identity the program used as a key
         self.own_namespaces: dict[int, Any] = {}  # id of a __dict__ -> the frame's own instance
@@ -376,6 +376,10 @@ class Observing(Machine):
 
     def subclass_input(self, value: torch.Tensor, source: Source) -> Any:
         raise NotImplementedError
+
+    @staticmethod
+    def input_name(source: Source) -> str:
+        return _input_name(source)
 
     def plain_input(self, value: torch.Tensor, source: Source) -> Any:
         """A tensor whose operations are torch's own."""

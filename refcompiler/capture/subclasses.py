@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from refcompiler.capture.models.registry import operation
 from refcompiler.capture.signals import Break
+from refcompiler.capture.wrappers import is_wrapper, wrapper_input
 from refcompiler.guards.sources import Source, plain_tensor
 from refcompiler.interpreter.frame import UNSET
 
@@ -71,6 +72,8 @@ def dispatches(cls: type) -> bool:
 def subclass_input(m: Any, value: torch.Tensor, source: Source) -> Any:
     """The fake of a tensor from outside that is of a subclass."""
     cls = type(value)
+    if is_wrapper(cls):
+        return wrapper_input(m, value, source)
     if not is_captured(cls):
         raise Break("tensor-kind", f"{source} is a {cls.__name__}")
     m.guard("TYPE", source, cls)
@@ -124,10 +127,10 @@ def override(m: Any, function: Callable, cls: type, args: tuple, kwargs: dict) -
 def _default(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
     """``Tensor.__torch_function__``, which a user's calls for the default."""
     cls, called, _, *rest = [m.force(a) for a in (*args, *kwargs.values())]
-    given = rest[0] if rest else ()
-    named = rest[1] if len(rest) > 1 and rest[1] is not None else {}
     if not issubclass(type(cls), type):
         return NotImplemented
+    given = rest[0] if rest else ()
+    named = rest[1] if len(rest) > 1 and rest[1] is not None else {}
     outer, m.recorder.converting = m.recorder.converting, cls
     try:
         return called(*given, **named)

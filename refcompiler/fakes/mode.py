@@ -80,6 +80,12 @@ class EagerFakeMode(FakeTensorMode):
         self.converted.append((tensor, fake))
         return fake
 
+    def learn(self, *tensors: torch.Tensor) -> None:
+        """The tensors are parts of one that torch's converter takes apart."""
+        self._teach()
+        for tensor in tensors:
+            self.storages.add(tensor.untyped_storage()._cdata)
+
     def _teach(self) -> None:
         """Torch's converter, which keeps views and shared memory, learns what it has not seen."""
         converter = self.fake_tensor_converter

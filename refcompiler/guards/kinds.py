@@ -46,6 +46,7 @@ from refcompiler.guards.tensors import (
     tensor_check,
     tensor_text,
 )
+from refcompiler.guards.wrappers import WrapperMeta, wrapper_check
 from refcompiler.interpreter.continued import suspension
 from refcompiler.interpreter.generators import activation_of
 from refcompiler.shapes.text import NAMES
@@ -326,6 +327,15 @@ KINDS: dict[str, Kind] = {
             str(TensorMeta.of(value)) if isinstance(value, torch.Tensor) else _short(value)
         ),
     ),
+    "WRAPPER": Kind(
+        lambda v, want, c: f"wrapper_check({v}, {c(want)})",
+        wrapper_check,
+        show=str,
+        found=lambda value: (
+            str(WrapperMeta.of(value)) if hasattr(value, "__tensor_flatten__") else _short(value)
+        ),
+        once=True,
+    ),
     "RELATION": Kind(relation_text, relation_check, show=str),
     "EMPTY": Kind(
         lambda v, want, c: f"is_empty({v})",
@@ -419,6 +429,7 @@ NAMESPACE: dict[str, Any] = {
     "dict_getitem": dict.__getitem__,
     "array_tensor": array_tensor,
     "separate": separate,
+    "wrapper_check": wrapper_check,
     "default_of": default_of,
     "plain_tensor": plain_tensor,
     "namespace_of": namespace_of,

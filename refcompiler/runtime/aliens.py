@@ -15,6 +15,7 @@ import torch
 
 from refcompiler.capture.observe import is_alien
 from refcompiler.capture.subclasses import is_captured
+from refcompiler.capture.wrappers import is_wrapper
 from refcompiler.interpreter.frame import Frame
 
 _METHODS = frozenset({MethodType, BuiltinMethodType, MethodWrapperType})
@@ -31,7 +32,7 @@ def is_in_no_graph(value: Any) -> bool:
         kind = type(value)
     if kind is torch.Tensor or kind is torch.nn.Parameter:
         return is_alien(value)
-    return issubclass(kind, torch.Tensor) and not is_captured(kind)
+    return issubclass(kind, torch.Tensor) and not (is_captured(kind) or is_wrapper(kind))
 
 
 def runs_natively(frame: Frame | None) -> bool:

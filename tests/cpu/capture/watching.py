@@ -176,6 +176,7 @@ def is_of_the_tests(file: str) -> bool:
 ALLOWED = {
     "fake implementation": "a custom operator's: torch calls it to learn the result's shape",
     "cached": "under functools.lru_cache, and found to be without side effects just before",
+    "wrapper": "of a wrapper subclass: torch calls it on the fakes that its tensors are made of",
     "marked": "the user asked for it: allow_in_graph, assume_constant_result, disable",
 }
 
@@ -242,11 +243,23 @@ class Outside:
             sys.settrace(before)
 
 
+_OF_WRAPPERS = ("__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__")
+
+
+def _is_of_a_wrapper(frame: types.FrameType) -> bool:
+    name = frame.f_code.co_name
+    if name == "__torch_function__":
+        return hasattr(frame.f_locals.get("cls"), "__tensor_flatten__")
+    return name in _OF_WRAPPERS
+
+
 def _allowed(frame: types.FrameType) -> str | None:
     """A key of :data:`ALLOWED`, by what stands between the frame and the capture."""
-    back = frame.f_back
+    back: Any = frame
     while back is not None:
         file = back.f_code.co_filename
+        if _is_of_a_wrapper(back) or file.endswith("capture/wrappers.py"):
+            return "wrapper"
         if file.endswith(("torch/_library/fake_impl.py", "torch/_library/custom_ops.py")):
             return "fake implementation"
         if back.f_code.co_name == "call_cached":

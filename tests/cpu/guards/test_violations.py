@@ -279,6 +279,38 @@ def _relation() -> tuple:
     return lambda x: x * 2 if len(x) > 4 else x, (_marked(3, 4),), (_marked(5, 4),)
 
 
+class _Scaled(torch.Tensor):
+    """A tensor and a number that it is multiplied by."""
+
+    @staticmethod
+    def __new__(cls, data: torch.Tensor, scale: float) -> Any:
+        return torch.Tensor._make_wrapper_subclass(cls, data.size())
+
+    def __init__(self, data: torch.Tensor, scale: float):
+        self.values_, self.scale = data, scale
+
+    def tolist(self) -> Any:
+        return self.values_.tolist()
+
+    def __tensor_flatten__(self) -> tuple:
+        return ["values_"], self.scale
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict, scale: float, size: Any, stride: Any) -> Any:
+        return _Scaled(inner["values_"], scale)
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.detach.default:
+            return _Scaled(args[0].values_, args[0].scale)
+        return func(*[a.values_ * a.scale if isinstance(a, _Scaled) else a for a in args])
+
+
+@violates("WRAPPER")
+def _wrapper() -> tuple:
+    return _double, (_Scaled(_x(), 2.0),), lambda: (_Scaled(_x(), 3.0),)
+
+
 def _kinds() -> set[str]:
     """The kinds of all guards of all plans."""
     return {
