@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -20,6 +20,7 @@ from refcompiler.aot.partition import min_cut_partition
 from refcompiler.aot.sizes import compile_for_sizes, number_inputs
 from refcompiler.logs import log_of, wanted
 
+MOST_PROGRAMS = 4  # of one graph, for sizes that the first is not made for
 _GRAPHS, _CODE, _HINTS = map(log_of, ("aot_graphs", "output_code", "perf_hints"))
 
 
@@ -39,10 +40,13 @@ def compile_graph(
     :class:`fastpath.options.Options`.
     """
     chosen = options_of({**options.pop("options", {}), **options})
-    numbers = number_inputs(example_inputs)
-    if numbers:
-        compile = functools.partial(compile_graph, options=asdict(chosen))
-        return compile_for_sizes(gm, example_inputs, numbers, compile, _crowded)
+    again = functools.partial(compile_graph, options=asdict(chosen))
+
+    def by_sizes(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        return compile_for_sizes(gm, inputs, number_inputs(inputs), again, _crowded)
+
+    if number_inputs(example_inputs) and _on_gpu(example_inputs):
+        return by_sizes(gm, example_inputs)
     kernels = _Kernels(chosen)
     report = kernels.report
     backend = aot_autograd(
@@ -50,8 +54,11 @@ def compile_graph(
         bw_compiler=kernels.backward,
         decompositions=table(),
         partition_fn=min_cut_partition,
+        without_symbols=by_sizes,
     )
     call: Any = backend(gm, example_inputs)
+    if hasattr(call, "report"):  # of the program for these sizes
+        return call
     if call.fallback is not None:
         report.nodes, report.fallback = len(gm.graph.nodes), call.fallback
     report.guarded = getattr(call, "uncompiled", None)
@@ -59,6 +66,10 @@ def compile_graph(
     call.launches = kernels.launches
     call.kernel_sources = kernels.sources
     return call
+
+
+def _on_gpu(inputs: Sequence[Any]) -> bool:
+    return any(isinstance(t, torch.Tensor) and t.is_cuda for t in inputs)
 
 
 def _crowded(call: Any, why: str) -> None:
@@ -88,7 +99,9 @@ class _Kernels:
         report = Report()
         self.report.backwards.append(report)
         try:
-            return _compiled(graph, report, self.options, boxed=True)  # saved tensors are freed early
+            return _compiled(
+                graph, report, self.options, boxed=True
+            )  # saved tensors are freed early
         except Unsupported as error:  # too late to run the program as it is
             return _as_it_is(graph, report, str(error))
 
@@ -113,17 +126,28 @@ def _compiled(
 
 
 def _launching(
-    graph: torch.fx.GraphModule, report: Report, device: Device, options: Options, boxed: bool
+    graph: torch.fx.GraphModule,
+    report: Report,
+    device: Device,
+    options: Options,
+    boxed: bool,
+    values: Mapping[Any, int] | None = None,
+    more: int = MOST_PROGRAMS,
 ) -> Callable[..., Any]:
+    """``values`` are what the symbols stand for, if not their hints; ``more``: how many programs
+    may still be made for sizes that this one is not for."""
+    from fastpath.ir.described import Sizes
     from fastpath.ir.lower import Lowering
     from fastpath.padding import pad_products
     from fastpath.wrapper import Wrapper
 
     if not device.is_cpu:
         pad_products(graph)
-    lowering = Lowering(graph, device.target, device.device, options)
+    sizes = Sizes(values)
+    lowering = Lowering(graph, device.target, device.device, options, sizes)
     program = lowering.run()
-    written: Any = Wrapper(program, lowering.constants, report, device, boxed).write()
+    otherwise = _Otherwise(graph, report, device, options, boxed, sizes, more)
+    written: Any = Wrapper(program, lowering.constants, report, device, boxed, otherwise).write()
     if wanted(_GRAPHS):
         _GRAPHS.info("ATen graph:\n%s", graph.print_readable(print_output=False))
     if wanted(_CODE):
@@ -132,6 +156,46 @@ def _launching(
     if report.aten_calls:
         _HINTS.info("left to ATen:\n%s", report)
     return written
+
+
+class _Otherwise:
+    """Calls whose sizes a program is not made for: another one is, at the first of them."""
+
+    def __init__(
+        self,
+        graph: torch.fx.GraphModule,
+        report: Report,
+        device: Device,
+        options: Options,
+        boxed: bool,
+        sizes: Any,
+        more: int,
+    ):
+        self.graph, self.report, self.device, self.boxed = graph, report, device, boxed
+        self.options = options
+        self.sizes, self.more = sizes, more
+        self.program: Callable[..., Any] | None = None
+
+    def __call__(self, values: tuple[int, ...], *inputs: Any) -> Any:
+        if self.program is None:
+            self.program = self._make(dict(zip(self.sizes.symbols(), values, strict=True)))
+        return self.program(*inputs)
+
+    def _make(self, values: dict[Any, int]) -> Callable[..., Any]:
+        if self.more:
+            with torch.no_grad():
+                return _launching(
+                    self.graph,
+                    self.report,
+                    self.device,
+                    self.options,
+                    self.boxed,
+                    values,
+                    self.more - 1,
+                )
+        self.report.crowded += 1
+        plainly = self.graph.forward
+        return (lambda inputs: plainly(*inputs)) if self.boxed else plainly
 
 
 def _as_it_is(graph: torch.fx.GraphModule, report: Report, reason: str) -> Callable[..., Any]:

@@ -59,7 +59,8 @@ def device_of(graph: torch.fx.GraphModule) -> Device:
     sizes that are no numbers yet.
     """
     tensors = [t for node in graph.graph.nodes for t in _tensors(node.meta.get("val"))]
-    if any(isinstance(n, torch.SymInt) for t in tensors for n in t.shape):
+    sizes = [n for t in tensors for n in t.shape if isinstance(n, torch.SymInt)]
+    if not all(n.node.has_hint() for n in sizes):
         raise Unsupported("sizes that depend on data")
     found = {t.device for t in tensors}
     others = {device for device in found if device.type not in ("cpu", "meta")}

@@ -10,6 +10,7 @@ import builtins
 import ctypes
 import itertools
 import linecache
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,15 +26,19 @@ from fastpath.ir.program import (
     Node,
     Program,
     Result,
+    Scalar,
     Tensor,
     named,
     tensors_in,
 )
+from fastpath.ir.size import Number, Size, Unknown, text_of
 from fastpath.ir.types import DTYPE
 from fastpath.report import Report
 from fastpath.schedule.cluster import Cluster, Fusion
 from fastpath.schedule.loops import Builder
 from fastpath.schedule.streams import STREAM_ALIGNMENT
+from refcompiler.aot.inputs import Unsupported
+from refcompiler.shapes.text import NAMES, python
 
 _NUMBERS = itertools.count()
 
@@ -45,17 +50,20 @@ def realigned(t: torch.Tensor) -> torch.Tensor:
     return torch.as_strided(more, t.size(), t.stride(), offset)
 
 
-def reject(outside: Any, bounds: Sequence[Bounds]) -> None:
+def reject(outside: Any, bounds: Sequence[Bounds], extents: Sequence[int]) -> None:
     """Raise as eager does for the position that a kernel met and that does not exist."""
     number, value = outside
-    found = bounds[number - 1]
-    raise getattr(builtins, found.error)(found.message.replace("{value}", str(value)))
+    found, extent = bounds[number - 1], extents[number - 1]
+    message = found.message.replace("{value}", str(value)).replace("{extent}", str(extent))
+    raise getattr(builtins, found.error)(message)
 
 
 class Wrapper:
     """Writes ``call(*inputs)`` and ``call.source``, for kernels that run on ``device``.
 
-    ``boxed``: it is ``call(inputs)`` and empties the list.
+    ``boxed``: it is ``call(inputs)`` and empties the list. ``otherwise(values, *inputs)`` is what
+    answers calls that do not meet the conditions in ``program.sizes``, given what their unknowns
+    are, in order.
     """
 
     def __init__(
@@ -65,6 +73,7 @@ class Wrapper:
         report: Report,
         device: Device,
         boxed: bool = False,
+        otherwise: Callable[..., Any] | None = None,
     ):
         self.program, self.report, self.device = program, report, device
         self.names: dict[str, Any] = {"torch": torch, "empty": torch.empty_strided}
@@ -76,14 +85,14 @@ class Wrapper:
         self._views: dict[int, tuple[Tensor, str]] = {}
         self._addresses: dict[str, str] = {}
         self._count = 0
-        self.parameters: list[str] = []
-        self.boxed = boxed
+        self.prologue: list[str] = []  # what is computed of sizes, once in each call
+        self._numbers: dict[str, str] = {}  # text -> variable
+        self.parameters = program.parameters
+        self.boxed, self.otherwise = boxed, otherwise
         given = self.given = len(program.inputs) - len(constants)
         for node in program.inputs:
             self._variable[node] = node.name
-            if node.place < given:
-                self.parameters.append(node.name)
-            else:
+            if node.place >= given:
                 self.names[node.name] = constants[node.place - given]
 
     def write(self) -> Callable[..., Any]:
@@ -169,11 +178,55 @@ class Wrapper:
         name = f"b{self._count}"
         self._count += 1
         place = "" if self.device.is_cpu else f", device={self._device()}"
+        shape, strides = self._tuple(node.shape), self._tuple(node.strides)
         self.lines.append(
-            f"{name} = empty({node.shape}, {node.strides}, dtype={self._dtype(node.dtype)}{place})"
+            f"{name} = empty({shape}, {strides}, dtype={self._dtype(node.dtype)}{place})"
         )
         self._variable[node] = name
         return name
+
+    # -- sizes -----------------------------------------------------------------------------------
+
+    def number(self, value: Number) -> str:
+        """A literal, or the variable that has a size's value in the call."""
+        return (
+            str(value)
+            if isinstance(value, int)
+            else self._variable_of(text_of(value, self._unknown))
+        )
+
+    def _variable_of(self, text: str) -> str:
+        """The variable for a number that is computed as the call begins."""
+        if text.isidentifier() or text.isdigit():
+            return text
+        if text not in self._numbers:
+            name = self._numbers[text] = f"z{len(self._numbers)}"
+            self.prologue.append(f"{name} = {text}")
+        return self._numbers[text]
+
+    def _unknown(self, unknown: Unknown) -> str:
+        source = self.program.sizes.sources.get(unknown)
+        if source is not None:
+            return self._variable_of(source)
+        if unknown.definition is None:
+            raise Unsupported(f"the size {unknown}, which no input has")
+        expr, parts = unknown.definition
+        self.names.update(NAMES)
+        return self._variable_of(python(expr, lambda symbol: self._unknown(parts[symbol])))
+
+    def _tuple(self, numbers: Sequence[Number]) -> str:
+        return f"({''.join(f'{self.number(n)}, ' for n in numbers)})"
+
+    def _checked(self) -> list[str]:
+        """Lines that leave calls which the program is not made for to what is."""
+        sizes = self.program.sizes
+        if not sizes.conditions:
+            return []
+        self.names["otherwise"] = self.otherwise
+        holds = " and ".join(dict.fromkeys(c.text(self.number) for c in sizes.conditions))
+        values = "".join(f"{self._unknown(u)}, " for u in sizes.sources)
+        given = "inputs" if self.boxed else ", ".join(self.parameters)
+        return [f"if not ({holds}): return otherwise(({values}), {given})"]
 
     def _dtype(self, name: str) -> str:
         self.names[name] = DTYPE[name]
@@ -201,7 +254,8 @@ class Wrapper:
         number = len(self.kernels)
         roots = fusion.roots.roots
         name, target = f"kernel_{number}", self.device.target
-        kernel = Builder(cluster, name, roots, stored, self.read, target).build()
+        sizes = self.program.sizes
+        kernel = Builder(cluster, name, roots, stored, self.read, target, sizes).build()
         run, source = self.device.compile_kernel(kernel)
         self.kernels.append(source)
         self.report.kernels += 1
@@ -218,10 +272,15 @@ class Wrapper:
         if checked:
             self._watch()
             pointers.append("outside_p")
+        if kernel.sized:
+            units = self._variable_of(kernel.units_text(self.number))
+            pointers = [self.number(kernel.work), units, *pointers]
+            pointers += [self.number(n) for n in kernel.sizes]
         self.lines.append(f"k{number}({', '.join(pointers)})  # {made}")
         if checked:
             self.names[f"k{number}_bounds"] = checked
-            self.lines.append(f"if outside[0]: reject(outside, k{number}_bounds)")
+            extents = self._tuple([b.extent for b in checked])
+            self.lines.append(f"if outside[0]: reject(outside, k{number}_bounds, {extents})")
 
     def _watch(self) -> None:
         """Memory of this call alone, for what a kernel says of a position that there is not."""
@@ -280,6 +339,13 @@ class Wrapper:
     def _literal(self, value: Any) -> str:
         if isinstance(value, Tensor):
             return self._real(value)
+        if isinstance(value, Size):
+            return self.number(value)
+        if isinstance(value, Scalar):
+            if value.target is None:
+                return value.arguments[0]
+            texts = [self._literal(a) for a in value.arguments]
+            return f"{self._constant(value.target)}({', '.join(texts)})"
         if isinstance(value, (tuple, list)):
             items = ", ".join(self._literal(v) for v in value)
             return f"[{items}]"
@@ -287,6 +353,9 @@ class Wrapper:
             return f"float('{value}')"
         if value is None or isinstance(value, (bool, int, float, str)):
             return repr(value)
+        return self._constant(value)
+
+    def _constant(self, value: Any) -> str:
         name = f"constant_{len(self.names)}"
         for known, other in self.names.items():
             if other is value and known.startswith("constant_"):
@@ -322,16 +391,22 @@ class Wrapper:
 
     def _compile(self) -> Callable[..., Any]:
         lines, parameters = self.lines, ", ".join(self.parameters)
+        checked = self._checked()
+        lines = [*self.prologue, *checked, *lines]
         if self.boxed:
             taken = [f"{parameters}, = inputs"] if parameters else []
-            lines, parameters = [*taken, "inputs.clear()", *lines], "inputs"
+            first = len(self.prologue) + len(checked)
+            lines = [*taken, *lines[:first], "inputs.clear()", *lines[first:]]
+            parameters = "inputs"
         body = "".join(f"    {line}\n" for line in lines)
         text = f"def call({parameters}):\n{body}"
         title = f"<fastpath {next(_NUMBERS)}>"
         linecache.cache[title] = (len(text), None, text.splitlines(True), title)
         scope = dict(self.names)
         exec(compile(text, title, "exec"), scope)
-        call: Any = self.device.entered(scope["call"])
+        made = scope.pop("call")
+        weakref.finalize(made, linecache.cache.pop, title, None)
+        call: Any = self.device.entered(made)
         call.source, call._boxed_call = text, self.boxed
         call.kernel_sources = self.kernels
         return call

@@ -6,17 +6,16 @@ import functools
 from collections.abc import Callable
 from typing import Any, cast
 
-from fastpath.cpu.launcher import bind
+from fastpath.cpu.launcher import WORK_PER_THREAD, bind, bind_sized
 from fastpath.cpu.printer import Printed, print_kernel
 from fastpath.schedule.kernel import Kernel
-
-WORK_PER_THREAD = 60_000  # element operations that are worth waking a thread
 
 _compiled: dict[tuple[str, str], Any] = {}
 
 
 def threads_for(kernel: Kernel) -> int:
     """The most threads that the kernel's work is worth, torch's own limit aside."""
+    assert isinstance(kernel.units, int) and isinstance(kernel.work, int)
     return max(1, min(kernel.units, kernel.work // WORK_PER_THREAD))
 
 
@@ -25,10 +24,17 @@ def compile_kernel(kernel: Kernel) -> tuple[Callable[..., None], str]:
 
     A kernel with positions that are data takes one address more, of two words of 64 bits: of what
     the first says is wrong (a number of ``kernel.bounds()``, from 1 on), and the second's value.
+    One whose sizes each call chooses (``kernel.sized``) takes its work and its units before them,
+    and the values of ``kernel.sizes``, which this sets, behind them.
     """
     printed = print_kernel(kernel)
     function = machine_code(printed)
     addresses = len(kernel.buffers) + bool(kernel.bounds())
+    kernel.sizes = printed.sizes
+    if kernel.sized:
+        run = bind_sized(function.address, addresses + len(printed.sizes))
+        return run, printed.source
+    assert isinstance(kernel.units, int)
     run = bind(function.address, kernel.units, threads_for(kernel), addresses)
     return run, printed.source
 

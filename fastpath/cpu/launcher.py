@@ -16,6 +16,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+WORK_PER_THREAD = 60_000  # element operations that are worth waking a thread
+
 _IR = """
 declare i64 @PyLong_AsLongLong(ptr)
 declare ptr @PyErr_Occurred()
@@ -26,7 +28,8 @@ declare void @PyEval_RestoreThread(ptr)
 @arity = private constant [34 x i8] c"kernel: wrong number of addresses\\00"
 {declarations}
 
-; a record holds: kernel, units, most threads, number of addresses
+; a record holds: kernel, units, most threads, number of arguments, and how many of those come
+; before the addresses: none, or the work and the units of the call (which it then does not hold)
 
 define internal void @region(ptr %shared) {{
   %kernel.at = getelementptr i64, ptr %shared, i64 0
@@ -53,11 +56,13 @@ entry:
   %record = inttoptr i64 %self.value to ptr
   %kernel = load ptr, ptr %record
   %units.at = getelementptr i64, ptr %record, i64 1
-  %units = load i64, ptr %units.at
+  %units.known = load i64, ptr %units.at
   %most.at = getelementptr i64, ptr %record, i64 2
-  %most = load i64, ptr %most.at
+  %most.known = load i64, ptr %most.at
   %expected.at = getelementptr i64, ptr %record, i64 3
   %expected = load i64, ptr %expected.at
+  %skip.at = getelementptr i64, ptr %record, i64 4
+  %skip = load i64, ptr %skip.at
   %fits = icmp eq i64 %expected, %given
   br i1 %fits, label %unpack, label %refuse
 refuse:
@@ -67,7 +72,10 @@ refuse:
 unpack:
   %words = add i64 %given, 2
   %shared = alloca i64, i64 %words
-  %addresses = getelementptr i64, ptr %shared, i64 2
+  %slots = getelementptr i64, ptr %shared, i64 2
+  %second = getelementptr i64, ptr %shared, i64 1
+  store i64 0, ptr %shared
+  store i64 %units.known, ptr %second
   %some = icmp sgt i64 %given, 0
   br i1 %some, label %loop, label %ready
 loop:
@@ -75,7 +83,7 @@ loop:
   %arg.at = getelementptr ptr, ptr %args, i64 %i
   %arg = load ptr, ptr %arg.at
   %value = call i64 @PyLong_AsLongLong(ptr %arg)
-  %slot = getelementptr i64, ptr %addresses, i64 %i
+  %slot = getelementptr i64, ptr %slots, i64 %i
   store i64 %value, ptr %slot
   %i.next = add i64 %i, 1
   %more = icmp slt i64 %i.next, %given
@@ -87,6 +95,16 @@ check:
 fail:
   ret ptr null
 ready:
+  %base = getelementptr i64, ptr %shared, i64 %skip
+  %addresses = getelementptr i64, ptr %base, i64 2
+  %units.slot = getelementptr i64, ptr %base, i64 1
+  %units = load i64, ptr %units.slot
+  %work = load i64, ptr %base
+  %worth = sdiv i64 %work, {work}
+  %less = icmp slt i64 %worth, %units
+  %most.now = select i1 %less, i64 %worth, i64 %units
+  %chosen = icmp sgt i64 %skip, 0
+  %most = select i1 %chosen, i64 %most.now, i64 %most.known
   %small = icmp sle i64 %most, 1
   br i1 %small, label %serial, label %wide
 wide:
@@ -101,9 +119,7 @@ alone:
   call void %kernel(ptr %addresses, i64 0, i64 %units)
   br label %joined
 parallel:
-  store ptr %kernel, ptr %shared
-  %units.slot = getelementptr i64, ptr %shared, i64 1
-  store i64 %units, ptr %units.slot
+  store ptr %kernel, ptr %base
   %threads.32 = trunc i64 %threads to i32
   {parallel}
   br label %joined
@@ -130,14 +146,14 @@ _OPENMP = {
     "thread": "call i32 @omp_get_thread_num()",
     "threads": "call i32 @omp_get_num_threads()",
     "available": "call i32 @omp_get_max_threads()",
-    "parallel": ("call void @GOMP_parallel(ptr @region, ptr %shared, i32 %threads.32, i32 0)"),
+    "parallel": ("call void @GOMP_parallel(ptr @region, ptr %base, i32 %threads.32, i32 0)"),
 }
 _SERIAL = {
     "declarations": "",
     "thread": "add i32 0, 0",
     "threads": "add i32 1, 0",
     "available": "add i32 1, 0",
-    "parallel": "call void @region(ptr %shared)",
+    "parallel": "call void @region(ptr %base)",
 }
 _SYMBOLS = ("omp_get_thread_num", "omp_get_num_threads", "omp_get_max_threads", "GOMP_parallel")
 
@@ -184,7 +200,12 @@ def _method() -> _MethodDef:
     for name, address in (symbols or {}).items():
         llvm.add_symbol(name, address)
     # External data symbols are out of the code model's reach, so two objects go in by address.
-    text = _IR.format(**(_OPENMP if symbols else _SERIAL), none=id(None), type_error=id(TypeError))
+    text = _IR.format(
+        **(_OPENMP if symbols else _SERIAL),
+        work=WORK_PER_THREAD,
+        none=id(None),
+        type_error=id(TypeError),
+    )
     module = llvm.parse_assembly(text)
     module.verify()
     machine = llvm.Target.from_default_triple().create_target_machine(opt=2)
@@ -208,7 +229,17 @@ def bind(kernel: int, units: int, threads: int, addresses: int) -> Callable[...,
     ``threads`` is the most threads that the amount of work is worth; the call uses fewer when
     torch has fewer. Raises ``TypeError`` for a wrong number of addresses.
     """
-    record = (ctypes.c_int64 * 4)(kernel, units, threads, addresses)
+    return _bound(kernel, units, threads, addresses, 0)
+
+
+def bind_sized(kernel: int, numbers: int) -> Callable[..., None]:
+    """The same for units that each call chooses: of ``work, units`` (of element operations and of
+    work), and ``numbers`` addresses and sizes."""
+    return _bound(kernel, 0, 0, numbers + 2, 2)
+
+
+def _bound(*values: int) -> Callable[..., None]:
+    record = (ctypes.c_int64 * 5)(*values)
     _alive.append(record)
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype = ctypes.py_object

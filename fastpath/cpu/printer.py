@@ -15,6 +15,7 @@ from fastpath.cpu.payloads import Payloads
 from fastpath.cpu.scopes import HalfScope, Scope, combine, row_of
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Axis, Index
+from fastpath.ir.size import Number, Size, divides
 from fastpath.schedule.kernel import (
     Accumulate,
     Keep,
@@ -37,10 +38,12 @@ _LIMITS = {"sum": "0", "prod": "1", "any": "False", "all": "True"}
 @dataclass
 class Printed:
     """``source`` of the function ``kernel``, and what its free names stand for: ``names`` maps
-    a name to ``(kind, ...)``: load, store, scratch, square, const."""
+    a name to ``(kind, ...)``: load, store, scratch, square, const. ``sizes`` are given to it behind
+    the addresses."""
 
     source: str
     names: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    sizes: list[Size] = field(default_factory=list)
 
 
 class Printer(Lines):
@@ -57,12 +60,21 @@ class Printer(Lines):
         self.payloads = Payloads(kernel)
         self._pairwise = kernel.pairs and sys.byteorder == "little"
         self.bounds = kernel.bounds()
+        self.sizes: list[Size] = []
 
     # -- text ------------------------------------------------------------------------------------
 
     def axis(self, axis: Axis) -> str:
         """Axes are numbered by first use, so that equal kernels have equal texts."""
         return f"a{self.axes.setdefault(axis, len(self.axes))}"
+
+    def number(self, value: Number) -> str:
+        """A literal, or the name of what each call chooses."""
+        if isinstance(value, int):
+            return str(value)
+        if value not in self.sizes:
+            self.sizes.append(value)
+        return f"n{self.sizes.index(value)}"
 
     def name_of(self, name: str, *what: object) -> str:
         self.names[name] = what
@@ -99,7 +111,7 @@ class Printer(Lines):
                 if isinstance(s, Accumulate):
                     self.accumulators[s.reduction] = s.value.dtype
                     if kernel.lane is not None:
-                        lanes = min(kernel.block, kernel.lane.extent)
+                        lanes = self._most_lanes(kernel.lane)
                         self._scratch(row_of(s.reduction), s.value.dtype, lanes)
         self.line("for unit in range(begin, end):")
         self.depth += 1
@@ -109,8 +121,15 @@ class Printer(Lines):
         if kernel.streamed:
             self.depth = 1
             self.line("drain()")
-        body = "\n".join(self.lines)
-        return Printed(f"def kernel(addresses, begin, end):\n{body}\n", self.names)
+        first = len(kernel.buffers) + bool(self.bounds)
+        given = [f"    n{n} = address(addresses, {first + n})" for n in range(len(self.sizes))]
+        body = "\n".join([*given, *self.lines])
+        text = f"def kernel(addresses, begin, end):\n{body}\n"
+        return Printed(text, self.names, self.sizes)
+
+    def _most_lanes(self, lane: Axis) -> int:
+        block, extent = self.kernel.block, lane.extent
+        return min(block, extent) if isinstance(extent, int) else block
 
     def _scratch(self, name: str, dtype: str, count: int, raw: bool = False) -> None:
         """A row on the stack; ``raw`` holds memory's format, else reduced floats are widened."""
@@ -130,30 +149,35 @@ class Printer(Lines):
         if kernel.tile is not None:
             rest = self._block("tile", kernel.tile, kernel.tile_blocks, rest, bool(kernel.outer))
         for place, axis in reversed(list(enumerate(kernel.outer))):
+            extent = self.number(axis.extent)
             if axis.extent == 1:
                 self.line(f"{self.axis(axis)} = 0")
             elif place == 0:
                 self.line(f"{self.axis(axis)} = {rest}")
             else:
-                self.line(f"{self.axis(axis)} = {rest} % {axis.extent}")
-                self.line(f"rest_{self.axis(axis)} = {rest} // {axis.extent}")
+                self.line(f"{self.axis(axis)} = {rest} % {extent}")
+                self.line(f"rest_{self.axis(axis)} = {rest} // {extent}")
                 rest = f"rest_{self.axis(axis)}"
         for turned in kernel.transposed:
             self._turn(turned)
 
-    def _block(self, what: str, axis: Axis, blocks: int, rest: str, outside: bool) -> str:
+    def _block(self, what: str, axis: Axis, count: int | None, rest: str, outside: bool) -> str:
         """The range of a blocked axis in this unit; returns the name of the unit's other part."""
-        block = self.kernel.block
-        if blocks == 1:
-            self.range[what] = ("0", str(axis.extent))
+        block, extent = self.kernel.block, self.number(axis.extent)
+        if count == 1:
+            self.range[what] = ("0", extent)
             return rest
+        blocks = str(count)
+        if count is None and outside:
+            blocks = f"{what}_blocks"
+            self.line(f"{blocks} = ({extent} + {block - 1}) // {block}")
         start = rest
         if outside:
             start = f"{rest} % {blocks}"
         self.line(f"{what}_first = {start} * {block}")
         end = f"{what}_first + {block}"
-        if axis.extent % block:
-            end = f"min({end}, {axis.extent})"
+        if count is None or axis.extent % block:
+            end = f"min({end}, {extent})"
         self.line(f"{what}_last = {end}")
         if outside:
             self.line(f"{what}_rest = {rest} // {blocks}")
@@ -179,7 +203,7 @@ class Printer(Lines):
         place = f"({tile} - {tile_first}) * {kernel.block} + {lane} - {lane_first}"
         load, store = self.memory("load", turned.buffer), self.memory("store", turned.name)
         index = self.index(turned.index)
-        step, block = turned.step, kernel.block
+        step, block = self.number(turned.step), kernel.block
         self.line(f"lane_squares = {lane_first} + ({lane_last} - {lane_first}) // {side} * {side}")
         self.line(f"tile_squares = {tile_first} + ({tile_last} - {tile_first}) // {side} * {side}")
         self.line(f"for {lane} in range({lane_first}, lane_squares, {side}):")
@@ -234,7 +258,7 @@ class Printer(Lines):
             self._statement(s, scope)
 
     def _loop(self, axis: Axis) -> None:
-        self.line(f"for {self.axis(axis)} in range({axis.extent}):")
+        self.line(f"for {self.axis(axis)} in range({self.number(axis.extent)}):")
         self.depth += 1
 
     def _pairs(self, stage: Stage, values: list[Expr]) -> None:
@@ -247,7 +271,7 @@ class Printer(Lines):
             for slow in stage.axes[:-1]:
                 self._loop(slow)
             axis = stage.axes[-1]
-            self.line(f"for pair in range({axis.extent // 2}):")
+            self.line(f"for pair in range({self.number(axis.extent // 2)}):")
         self.depth += 1
         self.line(f"{self.axis(axis)} = pair * 2")
         halves = [HalfScope(self, values, axis, odd) for odd in (False, True)]
@@ -271,7 +295,7 @@ class Printer(Lines):
         if self.kernel.lane is None:
             self.line(f"acc_{self.scope_name(s.reduction)} = {initial}")
             return
-        lanes = min(self.kernel.block, self.kernel.lane.extent)
+        lanes = self._most_lanes(self.kernel.lane)
         store = self.memory("store", row_of(s.reduction))
         place = self.scope[row_of(s.reduction)]
         self.line(f"for lane in range({lanes}):")
@@ -330,10 +354,12 @@ class Printer(Lines):
         depth = self.depth
         *slow, row = stage.axes
         for axis in slow:
-            self.line(f"for {self.axis(axis)} in range({axis.extent}):")
-            self.depth += 1
-        whole = row.extent // UNROLL
-        if whole:
+            self._loop(axis)
+        extent = self.number(row.extent)
+        fixed = isinstance(row.extent, int)
+        whole = str(row.extent // UNROLL) if fixed else f"({extent} // {UNROLL})"
+        done = str(row.extent // UNROLL * UNROLL) if fixed else f"{whole} * {UNROLL}"
+        if whole != "0":
             self.line(f"for quad in range({whole}):")
             self.depth += 1
             for k in range(UNROLL):
@@ -354,8 +380,8 @@ class Printer(Lines):
                     ]
                 self._add_lane(s, values[0])
             self.depth -= 2
-        if row.extent % UNROLL:
-            self.line(f"for {self.axis(row)} in range({whole * UNROLL}, {row.extent}):")
+        if not divides(UNROLL, row.extent):
+            self.line(f"for {self.axis(row)} in range({done}, {extent}):")
             self.depth += 1
             self.line(f"for {self.axis(lane)} in range({self._range('lane')}):")
             self.depth += 1

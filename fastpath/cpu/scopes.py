@@ -39,7 +39,8 @@ class Scope:
                 stack.append(a)
 
     def index(self, index: Index) -> str:
-        return index_text(index, self.printer.axis, self.index, self.text)
+        printer = self.printer
+        return index_text(index, printer.axis, self.index, self.text, printer.number)
 
     def text(self, e: Expr) -> str:
         printer = self.printer
@@ -77,8 +78,9 @@ class Scope:
             value, bounds, *guard = e.args
             number = 1 + printer.bounds.index(bounds)
             asked = self.text(guard[0]) if guard else "True"
-            wrapped = bounds.extent if bounds.wraps else 0
-            return f"bounded({self.text(value)}, {bounds.extent}, {wrapped}, {asked}, outside, {number})"
+            extent = printer.number(bounds.extent)
+            wrapped = extent if bounds.wraps else "0"
+            return f"bounded({self.text(value)}, {extent}, {wrapped}, {asked}, outside, {number})"
         if e.op in ("reduced", "running"):
             if printer.kernel.lane is None:
                 return f"acc_{printer.scope_name(e.args[0])}"
@@ -128,7 +130,8 @@ class HalfScope(Scope):
 
     def place(self) -> str:
         """Where in a scratch row this element is; the loop is the only one of its stage."""
-        return f"pair + {self.axis.extent // 2}" if self.odd else "pair"
+        half = self.printer.number(self.axis.extent // 2)
+        return f"pair + {half}" if self.odd else "pair"
 
 
 def row_of(reduction: str) -> str:

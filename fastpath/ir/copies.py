@@ -11,6 +11,7 @@ from fastpath.ir.elementwise import NotLowered, apply
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Index, constant
 from fastpath.ir.program import Position, Tensor
+from fastpath.ir.size import Size
 from fastpath.ir.types import name_of
 from specs.dtypes import fits, is_float
 
@@ -30,13 +31,13 @@ def _filled(argument: str | int, lowering: Any, val: Any, bound: dict[str, Any])
 def _arange(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
     start, step, dtype = bound.get("start", 0), bound.get("step", 1), name_of(val.dtype)
     if not is_float(dtype):  # eager truncates both before it counts
-        start, step = int(start), int(step)
+        start, step = (n if isinstance(n, Size) else int(n) for n in (start, step))
 
     def body(index: Position) -> Expr:
         if is_float(dtype):
             place = E.cast(E.position(index[0]), "float64")
-            scaled = apply("mul", place, E.const(step, "float64"))
-            return apply("add", E.const(start, "float64"), scaled)
+            scaled = apply("mul", place, E.number(step, "float64"))
+            return apply("add", E.number(start, "float64"), scaled)
         return E.position(index[0] * step + start)
 
     return lowering.output(val, body, "arange")

@@ -11,8 +11,9 @@ import torch
 
 from fastpath.ir import expr as E
 from fastpath.ir.expr import Expr
-from fastpath.ir.index import ZERO
-from fastpath.ir.program import Position, Tensor
+from fastpath.ir.index import ZERO, constant
+from fastpath.ir.program import Position, Scalar, Tensor
+from fastpath.ir.size import Size, hint
 from fastpath.ir.types import name_of
 from specs.dtypes import Computation, TensorType, compute_dtype, is_float, is_int
 from specs.operators import Operator
@@ -72,6 +73,9 @@ class Elementwise:
     def __init__(self, row: Operator, arguments: Mapping[str, Any]):
         if row.lowering is None:
             raise NotLowered(row.reasons.get("lowering", "no lowering"))
+        for name, value in arguments.items():
+            if isinstance(value, (Size, Scalar)):
+                self._check_number(row, name, value)
         self.row = row
         self.arguments = row.complete({k: _plain(v) for k, v in arguments.items()})
         types = {k: _typed(v) for k, v in self.arguments.items()}
@@ -81,8 +85,18 @@ class Elementwise:
             raise NotLowered(str(error)) from None
         self.result = self.computation.result
         self._promoting = {a.name for a in row.args if a.promotes}
+        small = self.computation.common not in ("int64", "float32", "float64")
+        if small and any(isinstance(v, Size) for v in self.arguments.values()):
+            raise NotLowered("a number that may be too large for the others")
         if not row.lowers(types):
             raise NotLowered("not for these arguments: " + (row.when or "a number overflows"))
+
+    @staticmethod
+    def _check_number(row: Operator, name: str, value: Size | Scalar) -> None:
+        """A number that each call chooses may be an operand if nothing goes by its value."""
+        operand = any(a.name == name and a.promotes for a in row.args)
+        if isinstance(value, Scalar) or not operand or row.when or "plain" in (row.lowering or ""):
+            raise NotLowered("a number that is another one in each call")
 
     def body(self, index: Position) -> Expr:
         value = eval(_code(self.row.lowering or ""), self._names(index))
@@ -119,6 +133,9 @@ class Elementwise:
                 if name in self._promoting:
                     element = E.cast(E.cast(element, c.common), c.compute)
                 names[name] = element
+            elif isinstance(value, Size):
+                place = E.cast(E.position(constant(value)), c.scalars)
+                names[name] = E.cast(place, c.compute)
             elif name in self._promoting and isinstance(value, (bool, int, float)):
                 names[name] = E.cast(E.const(_round(value, c.scalars), c.scalars), c.compute)
             else:
@@ -138,6 +155,8 @@ def _plain(value: Any) -> Any:
 
 
 def _typed(value: Any) -> Any:
+    if isinstance(value, Size):
+        return hint(value)
     return TensorType(value.dtype, value.shape) if isinstance(value, Tensor) else value
 
 

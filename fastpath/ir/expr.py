@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastpath.ir.index import Axis, Index, Lookup, constant
+from fastpath.ir.size import Number, Size
 from specs.dtypes import int_range
 
 if TYPE_CHECKING:
@@ -18,10 +19,10 @@ class Bounds:
     """Which integers are positions of a dimension, and what is raised for others.
 
     With ``wraps`` negative ones count from the end. ``error`` names a builtin exception;
-    ``{value}`` in ``message`` stands for the integer.
+    ``{value}`` in ``message`` stands for the integer, and ``{extent}`` for the extent.
     """
 
-    extent: int
+    extent: Number
     wraps: bool
     error: str
     message: str
@@ -156,16 +157,22 @@ def position(index: Index) -> Expr:
     return Expr("index", (index,), "int64")
 
 
+def number(value: bool | int | float | Size, dtype: str) -> Expr:
+    """The same as :func:`const` of a number that may be a size."""
+    if isinstance(value, Size):
+        return cast(position(constant(value)), dtype)
+    return const(value, dtype)
+
+
 def bounded(value: Expr, bounds: Bounds) -> Index:
     """The position that the integer ``value`` means, to read at."""
     if value.op == "const":
         return bounded(position(constant(value.args[0])), bounds)
     if value.op == "index":  # a position already: perhaps one that needs no look
         (place,) = value.args
-        low, high = place.bounds()
-        if bounds.wraps and high < 0:
-            place, low, high = place + bounds.extent, low + bounds.extent, high + bounds.extent
-        if low >= 0 and high < bounds.extent:
+        if bounds.wraps and place.within(-bounds.extent, 0):
+            place = place + bounds.extent
+        if place.within(0, bounds.extent):
             return place
     return Index({Lookup(Expr("bounded", (value, bounds), "int64"), bounds.extent): 1})
 

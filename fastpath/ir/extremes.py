@@ -39,7 +39,7 @@ def _extremum(
     count = 1
     for n in sizes:
         count *= n
-    places = "int32" if count <= int_range("int32")[1] else "int64"
+    places = "int32" if lowering.sizes.at_most(count, int_range("int32")[1]) else "int64"
     beyond = E.const(int_range(places)[1], places)
 
     def x(index: Position) -> Expr:

@@ -22,8 +22,8 @@ Rule = Callable[[Any, Any, dict[str, Any]], Any]
 IN_SELF = "IndexError", "index out of range in self"
 
 
-def out_of_bounds(error: str, dim: int, extent: int) -> tuple[str, str]:
-    return error, f"index {{value}} is out of bounds for dimension {dim} with size {extent}"
+def out_of_bounds(error: str, dim: int) -> tuple[str, str]:
+    return error, f"index {{value}} is out of bounds for dimension {dim} with size {{extent}}"
 
 
 def integers(t: Tensor) -> None:
@@ -82,7 +82,7 @@ def _index_select(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
     seen(t, [dim])
     error = IN_SELF
     if dim or len(t.shape) == 1:
-        message = f"INDICES element is out of DATA bounds, id={{value}} axis_dim={t.shape[dim]}"
+        message = "INDICES element is out of DATA bounds, id={value} axis_dim={extent}"
         error = ("RuntimeError", message) if len(t.shape) > 1 else IN_SELF
     place = _placed(t, dim, False, error)
 
@@ -100,7 +100,7 @@ def _gather(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
         raise NotLowered("a gather of a single number")
     dim = bound["dim"] % len(t.shape)
     seen(t, [dim])
-    place = _placed(t, dim, False, out_of_bounds("RuntimeError", dim, t.shape[dim]))
+    place = _placed(t, dim, False, out_of_bounds("RuntimeError", dim))
 
     def body(index: Position) -> Expr:
         return t.read((*index[:dim], place(integer(indices, index)), *index[dim + 1 :]))
@@ -128,9 +128,7 @@ def placed_by(
     first = 0 if apart else dims[0]
     rest = [d for d in range(len(t.shape)) if d not in given]
     whole = [t.shape[d] for d in rest]
-    places = {
-        d: _placed(t, d, True, out_of_bounds("IndexError", d, t.shape[d])) for d in dims
-    }
+    places = {d: _placed(t, d, True, out_of_bounds("IndexError", d)) for d in dims}
 
     def moved(index: Position) -> Position:
         at = index[first : first + len(shape)]
@@ -165,7 +163,7 @@ def _take(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
     if count == 1 or 1 in t.shape:
         raise NotLowered("positions in a dimension of a single one")
     seen(t, range(len(t.shape)))
-    message = f"out of range: tried to access index {{value}} on a tensor of {count} elements."
+    message = "out of range: tried to access index {value} on a tensor of {extent} elements."
     bounds = Bounds(count, True, "IndexError", message)
 
     def body(index: Position) -> Expr:

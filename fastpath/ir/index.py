@@ -1,15 +1,19 @@
 """Integer index arithmetic over loop axes: sums of ``coefficient * atom`` plus a constant.
 
 An atom is an :class:`Axis`, a :class:`Lookup` (a position that is data), or an opaque floor
-division or remainder. All axes run from 0 to ``extent - 1``, which is what lets ``(a * 8 + b) // 8``
-become ``a`` when ``b`` runs below 8.
+division or remainder. All axes run from 0 to ``extent - 1``, which is what lets
+``(a * 8 + b) // 8`` become ``a`` when ``b`` runs below 8.
+
+Extents, coefficients and constants are ints or sizes that the caller chooses (``Number``).
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from fastpath.ir.size import Number, Size, Undecided, hint, parts, surely
 
 if TYPE_CHECKING:
     from fastpath.ir.expr import Expr
@@ -21,8 +25,9 @@ class Axis:
     """One loop: the integers ``0 .. extent - 1``. Compared by identity."""
 
     __slots__ = ("extent", "serial")
+    extent: Any
 
-    def __init__(self, extent: int):
+    def __init__(self, extent: Number):
         self.extent = extent
         self.serial = next(_serial)
 
@@ -35,7 +40,9 @@ class Division:
 
     __slots__ = ("dividend", "divisor", "remainder", "_key")
 
-    def __init__(self, dividend: Index, divisor: int, remainder: bool):
+    divisor: Any
+
+    def __init__(self, dividend: Index, divisor: Number, remainder: bool):
         self.dividend, self.divisor, self.remainder = dividend, divisor, remainder
         self._key = (dividend, divisor, remainder)
 
@@ -56,8 +63,9 @@ class Lookup:
     """
 
     __slots__ = ("value", "extent")
+    extent: Any
 
-    def __init__(self, value: Expr, extent: int):
+    def __init__(self, value: Expr, extent: Number):
         self.value, self.extent = value, extent
 
     def __eq__(self, other: object) -> bool:
@@ -80,8 +88,10 @@ class Index:
 
     __slots__ = ("terms", "const", "_hash")
 
-    def __init__(self, terms: Mapping[Atom, int], const: int = 0):
-        self.terms: dict[Atom, int] = {atom: c for atom, c in terms.items() if c}
+    const: Any
+
+    def __init__(self, terms: Mapping[Atom, Any], const: Number = 0):
+        self.terms: dict[Atom, Any] = {atom: c for atom, c in terms.items() if c}
         self.const = const
         self._hash = hash((frozenset(self.terms.items()), const))
 
@@ -96,57 +106,82 @@ class Index:
     def __hash__(self) -> int:
         return self._hash
 
-    def __add__(self, other: Index | int) -> Index:
-        if isinstance(other, int):
+    def __add__(self, other: Index | Number) -> Index:
+        if not isinstance(other, Index):
             return Index(self.terms, self.const + other) if other else self
         terms = dict(self.terms)
         for atom, c in other.terms.items():
             terms[atom] = terms.get(atom, 0) + c
         return Index(terms, self.const + other.const)
 
-    def __mul__(self, factor: int) -> Index:
+    def __mul__(self, factor: Number) -> Index:
         if factor == 1:
             return self
         return Index({a: c * factor for a, c in self.terms.items()}, self.const * factor)
 
-    def bounds(self) -> tuple[int, int]:
-        """The least and the greatest value, both included (bounds, not always attained)."""
+    def bounds(self) -> tuple[Any, Any]:
+        """The least and the greatest value, both included (bounds, not always attained).
+
+        Raises :class:`fastpath.ir.size.Undecided` where a size may be positive or negative.
+        """
         low = high = self.const
         for atom, c in self.terms.items():
             if isinstance(atom, (Axis, Lookup)):
-                first, last = 0, max(atom.extent - 1, 0)
+                extent = atom.extent
+                first, last = 0, extent - 1 if isinstance(extent, Size) else max(extent - 1, 0)
             elif atom.remainder:
-                first, last = 0, min(atom.divisor - 1, atom.dividend.bounds()[1])
+                first, last = 0, atom.divisor - 1
+                most = atom.dividend.bounds()[1]
+                if surely(most, last):
+                    last = most
             else:
-                first, last = (bound // atom.divisor for bound in atom.dividend.bounds())
-            low += min(c * first, c * last)
-            high += max(c * first, c * last)
+                first, last = _divided(*atom.dividend.bounds(), atom.divisor)
+            ends = (c * first, c * last)
+            if c < 0:
+                ends = ends[::-1]
+            low += ends[0]
+            high += ends[1]
         return low, high
 
-    def _split(self, divisor: int) -> tuple[Index, Index]:
-        """``self == divisor * first + second``; ``second`` is as small as can be told."""
-        whole = {a: c // divisor for a, c in self.terms.items() if c % divisor == 0}
-        rest = {a: c for a, c in self.terms.items() if c % divisor}
-        return Index(whole, self.const // divisor), Index(rest, self.const % divisor)
+    def within(self, low: Number, high: Number) -> bool:
+        """Whether it is surely at least ``low`` and below ``high``."""
+        try:
+            least, most = self.bounds()
+        except Undecided:
+            return False
+        return surely(low - 1, least) and surely(most, high)
 
-    def floordiv(self, divisor: int) -> Index:
+    def _split(self, divisor: Number) -> tuple[Index, Index]:
+        """``self == divisor * first + second``; ``second`` is as small as can be told."""
+        whole: dict[Atom, Any] = {}
+        rest: dict[Atom, Any] = {}
+        for atom, c in self.terms.items():
+            if isinstance(c, int) and isinstance(divisor, int):
+                if c % divisor:
+                    rest[atom] = c
+                else:
+                    whole[atom] = c // divisor
+            else:
+                whole[atom], rest[atom] = parts(c, divisor)
+        first, second = parts(self.const, divisor)
+        return Index(whole, first), Index(rest, second)
+
+    def floordiv(self, divisor: Number) -> Index:
         if divisor == 1:
             return self
         whole, rest = self._split(divisor)
-        low, high = rest.bounds()
-        if low >= 0 and high < divisor:
+        if rest.within(0, divisor):
             return whole
         inner = rest._only_quotient()
         if inner is not None:  # (x // a) // b is x // (a * b)
             return whole + inner.dividend.floordiv(inner.divisor * divisor)
         return whole + Index({Division(rest, divisor, False): 1})
 
-    def mod(self, divisor: int) -> Index:
+    def mod(self, divisor: Number) -> Index:
         if divisor == 1:
             return ZERO
         rest = self._split(divisor)[1]
-        low, high = rest.bounds()
-        if low >= 0 and high < divisor:
+        if rest.within(0, divisor):
             return rest
         return Index({Division(rest, divisor, True): 1})
 
@@ -223,8 +258,8 @@ class Index:
         """What of it does not depend on data."""
         return Index({a: c for a, c in self.terms.items() if not isinstance(a, Lookup)}, self.const)
 
-    def coefficient(self, axis: Axis) -> int | None:
-        """The stride along ``axis``; None where a division makes it no constant."""
+    def coefficient(self, axis: Axis) -> Any:
+        """The stride along ``axis``, a number; None where a division makes it no constant."""
         for atom in self.terms:
             if not isinstance(atom, Axis) and axis in Index({atom: 1}).axes():
                 return None
@@ -240,20 +275,30 @@ class Index:
 ZERO = Index({})
 
 
-def constant(value: int) -> Index:
+def constant(value: Number) -> Index:
     return Index({}, value)
 
 
 def variable(axis: Axis) -> Index:
     """The axis as an index; an axis with a single value is that value."""
-    return Index({axis: 1}) if axis.extent > 1 else ZERO
+    extent = axis.extent
+    return Index({axis: 1}) if isinstance(extent, Size) or extent > 1 else ZERO
 
 
-def axes_for(shape: Sequence[int]) -> tuple[Axis, ...]:
+def axes_for(shape: Sequence[Number]) -> tuple[Axis, ...]:
     return tuple(Axis(n) for n in shape)
 
 
-def linear(index: Sequence[Index], strides: Sequence[int], offset: int = 0) -> Index:
+def _divided(low: Number, high: Number, divisor: Number) -> tuple[Any, Any]:
+    """Bounds of the quotients of numbers with those bounds."""
+    if isinstance(low, int) and isinstance(high, int) and isinstance(divisor, int):
+        return low // divisor, high // divisor
+    if surely(-1, low):
+        return 0, high
+    raise Undecided(f"the quotients of {low} .. {high} and {divisor}")
+
+
+def linear(index: Sequence[Index], strides: Sequence[Number], offset: Number = 0) -> Index:
     result = Index({}, offset)
     for i, stride in zip(index, strides):
         if stride:
@@ -261,15 +306,16 @@ def linear(index: Sequence[Index], strides: Sequence[int], offset: int = 0) -> I
     return result.simplified()
 
 
-def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    strides, step = [], 1
+def contiguous_strides(shape: Sequence[Number]) -> tuple[Any, ...]:
+    strides: list[Number] = []
+    step: Number = 1
     for n in reversed(shape):
         strides.append(step)
-        step *= max(n, 1)
+        step *= n if isinstance(n, Size) else max(n, 1)  # of no elements, any strides are right
     return tuple(reversed(strides))
 
 
-def delinearize(flat: Index, shape: Sequence[int]) -> tuple[Index, ...]:
+def delinearize(flat: Index, shape: Sequence[Number]) -> tuple[Index, ...]:
     """The position in ``shape`` (row-major) of the flat position."""
     result = []
     strides = contiguous_strides(shape)
@@ -281,7 +327,7 @@ def delinearize(flat: Index, shape: Sequence[int]) -> tuple[Index, ...]:
 
 
 def regroup(
-    index: Sequence[Index], source: Sequence[int], target: Sequence[int]
+    index: Sequence[Index], source: Sequence[Number], target: Sequence[Number]
 ) -> tuple[Index, ...]:
     """The position in ``target`` of the element at ``index`` of ``source`` (equal numel).
 
@@ -292,18 +338,20 @@ def regroup(
     i = j = 0
     while i < len(source) or j < len(target):
         first_i, first_j = i, j
-        product_i = product_j = 1
+        product_i: Number = 1
+        product_j: Number = 1
         if i < len(source):
             product_i, i = source[i], i + 1
         if j < len(target):
             product_j, j = target[j], j + 1
         while product_i != product_j:
-            if product_i < product_j and i < len(source):
+            # Which side goes on is a matter of taste: it ends where the products are the same.
+            if i < len(source) and (hint(product_i) < hint(product_j) or j == len(target)):
                 product_i, i = product_i * source[i], i + 1
             elif j < len(target):
                 product_j, j = product_j * target[j], j + 1
             else:
-                product_i, i = product_i * source[i], i + 1
+                break
         part = source[first_i:i]
         if tuple(part) == tuple(target[first_j:j]):
             result += index[first_i:i]

@@ -16,9 +16,10 @@ import torch
 
 from fastpath.ir import expr as E
 from fastpath.ir import views
+from fastpath.ir.described import Described, Sizes, described
 from fastpath.ir.elementwise import NotLowered, elementwise
 from fastpath.ir.expr import Expr
-from fastpath.ir.index import contiguous_strides
+from fastpath.ir.index import Number, contiguous_strides
 from fastpath.ir.program import (
     Call,
     Computed,
@@ -30,11 +31,13 @@ from fastpath.ir.program import (
     Reduction,
     Replay,
     Result,
+    Scalar,
     Scan,
     Tensor,
     tensors_in,
     whole,
 )
+from fastpath.ir.size import Size, Undecided, known
 from fastpath.ir.types import computable, name_of
 from fastpath.options import DEFAULT, Options
 from fastpath.target import CPU, Target
@@ -56,7 +59,10 @@ class Lowering:
         target: Target = CPU,
         device: torch.device | None = None,
         options: Options = DEFAULT,
+        sizes: Sizes | None = None,
     ):
+        self.sizes = sizes or Sizes()
+        self.parameters: list[str] = []
         self.graph, self.target, self.device = graph, target, device or torch.device("cpu")
         self.options = options
         self.elsewhere: set[Node] = set()  # nodes on another device, which no kernel reads
@@ -70,7 +76,7 @@ class Lowering:
         outputs: list[Any] = []
         for node in self.graph.graph.nodes:
             if node.op == "placeholder":
-                self.values[node] = self._input(node.meta["val"])
+                self.values[node] = self._given(node)
             elif node.op == "get_attr":
                 constant = getattr(self.graph, node.target)
                 self.constants.append(constant)
@@ -79,14 +85,33 @@ class Lowering:
                 outputs = list(self._arguments(node.args[0]))
             else:
                 self.values[node] = self._call(node)
-        return Program(self.inputs, self.steps, outputs)
+        return Program(self.inputs, self.steps, outputs, self.parameters, self.sizes)
+
+    def _given(self, node: torch.fx.Node) -> Any:
+        val = node.meta["val"]
+        if isinstance(val, torch.Tensor):
+            t = self._input(val)
+            self.parameters.append(t.node.name)
+            return t
+        name = f"n{len(self.parameters)}"
+        self.parameters.append(name)
+        if isinstance(val, (torch.SymFloat, torch.SymBool)):
+            return Scalar(None, (name,))
+        number = self.sizes.of(val)
+        if isinstance(number, Size):
+            self.sizes.give(number, name)
+        return number
 
     def _input(self, t: Any) -> Tensor:
         if not isinstance(t, torch.Tensor):
             raise Unsupported(f"an input of the ATen graph is a {type(t).__name__}")
         n = len(self.inputs)
-        node = Input(f"in{n}", n, tuple(t.shape), name_of(t.dtype), t.stride())
+        seen = Described(t, self.sizes)
+        node = Input(f"in{n}", n, seen.shape, name_of(t.dtype), seen.stride())
         self.inputs.append(node)
+        for d, size in enumerate(seen.shape):
+            if isinstance(size, Size):
+                self.sizes.give(size, f"{node.name}.size({d})")
         if t.device != self.device:
             self.elsewhere.add(node)
         return whole(node)
@@ -99,11 +124,11 @@ class Lowering:
 
     def pointwise(
         self,
-        shape: Sequence[int],
+        shape: Sequence[Number],
         dtype: str,
         body: Callable[[Position], Expr],
         stem: str = "value",
-        strides: Sequence[int] | None = None,
+        strides: Sequence[Number] | None = None,
     ) -> Tensor:
         if strides is None:
             strides = contiguous_strides(shape)
@@ -114,7 +139,7 @@ class Lowering:
     def reduce(
         self,
         kind: str,
-        space: Sequence[int],
+        space: Sequence[Number],
         dims: Sequence[int],
         dtype: str,
         body: Callable[[Position], Expr],
@@ -131,14 +156,14 @@ class Lowering:
         self.steps.append(node)
         return whole(node)
 
-    def scan(self, kind: str, space: Sequence[int], dim: int, dtype: str, body: Any) -> Tensor:
+    def scan(self, kind: str, space: Sequence[Number], dim: int, dtype: str, body: Any) -> Tensor:
         if space[dim] == 1:
             return self.pointwise(space, dtype, body, kind)
         node = Scan(self.fresh(kind), kind, space, dim, dtype, body)
         self.steps.append(node)
         return whole(node)
 
-    def output(self, val: torch.Tensor, body: Callable[[Position], Expr], stem: str) -> Tensor:
+    def output(self, val: Described, body: Callable[[Position], Expr], stem: str) -> Tensor:
         """A pointwise node with the shape, dtype and strides of the fake ``val``."""
         dtype = name_of(val.dtype)
         return self.pointwise(
@@ -157,9 +182,14 @@ class Lowering:
         target: Any = node.target
         if target is operator.getitem and isinstance(arguments[0], tuple):
             return arguments[0][arguments[1]]
+        val = node.meta.get("val")
+        if isinstance(val, torch.SymInt):
+            return self.sizes.of(val)
+        if isinstance(val, (torch.SymFloat, torch.SymBool)):
+            return Scalar(target, arguments)
         try:
             return self._lower(node, target, arguments, keywords)
-        except NotLowered as error:
+        except (NotLowered, Undecided) as error:
             return self._aten(node, target, arguments, keywords, str(error))
 
     def _lower(self, node: torch.fx.Node, target: Any, arguments: Any, keywords: Any) -> Any:
@@ -173,35 +203,45 @@ class Lowering:
             raise NotLowered("not an ATen overload")
         name = str(target)
         row = OPERATORS.get(name)
-        val = node.meta["val"]
-        tensors = val if isinstance(val, (tuple, list)) else (val,)
+        val = described(node.meta["val"], self.sizes)
+        tensors = val if isinstance(val, tuple) else (val,)
         for t in tensors:
-            if not isinstance(t, torch.Tensor) or not computable(t.dtype):
+            if not isinstance(t, Described) or not computable(t.dtype):
                 raise NotLowered("an output that no kernel computes")
             if t.device != self.device or t.layout is not torch.strided:
                 raise NotLowered(f"an output that is not a strided tensor on {self.device}")
         if any(t.node in self.elsewhere for t in tensors_in((arguments, keywords))):
             raise NotLowered(f"an operand that is not on {self.device}")
         if draws(target):
+            if any(isinstance(a, (Size, Scalar)) for a in (*arguments, *keywords.values())):
+                raise NotLowered("a draw by a number that is another one in each call")
             return drawn(self, target, val, bind(target, arguments, keywords), state)
         if row is not None and row.lowering is None:
             raise NotLowered(row.reasons.get("lowering", "no lowering"))
         rule = _RULE_OF.get(name) if row is None else row.lowering
         if row is not None and row.kind in ("pointwise", "cast"):
-            return self._elementwise(node, row, target, arguments, keywords)
+            return self._elementwise(node, val, row, target, arguments, keywords)
         if rule is None:
             raise NotLowered("no row in the operator table")
         if rule.startswith("view:"):
-            return self._view(node, rule.removeprefix("view:"), target, arguments, keywords)
+            return self._view(val, rule.removeprefix("view:"), target, arguments, keywords)
         if tensors[0].numel() == 0 or _empty(arguments):
             raise NotLowered("a tensor without elements")
+        if any(isinstance(a, Scalar) for a in (*arguments, *keywords.values())):
+            raise NotLowered("a number that is another one in each call")
         if rule not in RULES:
             raise NotLowered(f"no rule {rule!r} in the loop IR")
         bound = bind(target, arguments, keywords)
         return RULES[rule](self, val, bound)
 
     def _elementwise(
-        self, node: torch.fx.Node, row: Any, target: Any, arguments: Any, keywords: Any
+        self,
+        node: torch.fx.Node,
+        val: Described,
+        row: Any,
+        target: Any,
+        arguments: Any,
+        keywords: Any,
     ) -> Tensor:
         bound = bind(target, arguments, keywords)
         known = {a.name for a in row.args}
@@ -211,30 +251,29 @@ class Lowering:
                 given[name] = value
             elif value is not None and name not in _IGNORED:
                 raise NotLowered(f"its argument {name} has no part in the row")
-        val = node.meta["val"]
         result, body = elementwise(row, given)
         if result != name_of(val.dtype):
             raise NotLowered(f"the row's dtype rule gives {result}, ATen {val.dtype}")
-        return self.pointwise(tuple(val.shape), result, body, node.name, tuple(val.stride()))
+        return self.pointwise(val.shape, result, body, node.name, val.stride())
 
-    def _view(
-        self, node: torch.fx.Node, rule: str, target: Any, arguments: Any, keywords: Any
-    ) -> Any:
+    def _view(self, val: Any, rule: str, target: Any, arguments: Any, keywords: Any) -> Any:
         base, *rest = arguments
-        val = node.meta["val"]
         if rule in ("split", "split_with_sizes", "unbind"):
             return self._pieces(val, target, base, arguments, keywords)
         if rule not in views.RULES:
             raise NotLowered(f"no view rule {rule!r}")
-        if str(target) == "aten.view.default" and not viewable(
-            base.shape, base.strides, tuple(val.shape)
+        numbers = (*base.shape, *base.strides, *val.shape)
+        if (
+            str(target) == "aten.view.default"
+            and known(*numbers)  # of others, the front end has asked for what makes it right
+            and not viewable(base.shape, base.strides, val.shape)
         ):
             raise Unsupported("a view that the strides do not allow, which eager rejects")
-        index = views.RULES[rule](base.shape, tuple(val.shape), *rest, **keywords)
+        index = views.RULES[rule](base.shape, val.shape, *rest, **keywords)
         return _through(base, val, index, Replay(target, arguments, keywords))
 
     def _pieces(
-        self, vals: Sequence[torch.Tensor], target: Any, base: Tensor, args: Any, keywords: Any
+        self, vals: Sequence[Described], target: Any, base: Tensor, args: Any, keywords: Any
     ) -> tuple[Tensor, ...]:
         bound = bind(target, args, keywords)
         dim, drop = bound.get("dim", 0) or 0, "unbind" in str(target)
@@ -257,7 +296,8 @@ class Lowering:
             if not isinstance(t, torch.Tensor):
                 results.append(None)
                 continue
-            shape, strides, bits = tuple(t.shape), t.stride(), has_bits(t)
+            seen = Described(t, self.sizes)
+            shape, strides, bits = seen.shape, seen.stride(), has_bits(t)
             laid_out = contiguous_strides(shape) if bits else strides
             result = Result(self.fresh(node.name), call, shape, name_of(t.dtype), laid_out, bits)
             call.outputs.append(result)
@@ -281,7 +321,7 @@ def _empty(value: Any) -> bool:
     return isinstance(value, (tuple, list)) and any(_empty(v) for v in value)
 
 
-def _through(base: Tensor, val: torch.Tensor, index: Any, replay: Replay) -> Tensor:
+def _through(base: Tensor, val: Described, index: Any, replay: Replay) -> Tensor:
     composed = index
     if base.index is not None:
         outer = base.index
@@ -289,9 +329,7 @@ def _through(base: Tensor, val: torch.Tensor, index: Any, replay: Replay) -> Ten
         def composed(i: Position) -> Position:
             return outer(index(i))
 
-    return Tensor(
-        base.node, tuple(val.shape), tuple(val.stride()), val.storage_offset(), composed, replay
-    )
+    return Tensor(base.node, val.shape, val.stride(), val.storage_offset(), composed, replay)
 
 
 def bind(target: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> dict[str, Any]:

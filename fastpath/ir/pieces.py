@@ -16,7 +16,9 @@ from fastpath.ir.elementwise import NotLowered, apply, broadcast_read
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Index
 from fastpath.ir.program import Position, Tensor
+from fastpath.ir.size import Number, Undecided, surely
 from fastpath.ir.types import name_of
+from fastpath.ir.views import first_of
 from specs.dtypes import compute_dtype, fits
 
 Rule = Callable[[Any, Any, dict[str, Any]], Any]
@@ -25,16 +27,21 @@ MOST_PIECES = 8  # each element asks for all of them; more are copied by ATen on
 _TRUE, _FALSE = E.const(True, "bool"), E.const(False, "bool")
 
 
-def within(index: Index, low: int, high: int) -> Expr:
+def within(index: Index, low: Number, high: Number) -> Expr:
     """Whether ``low <= index < high``, by no more comparisons than its bounds leave open."""
-    least, most = index.bounds()
-    if most < low or least >= high:
-        return _FALSE
     above = below = _TRUE
-    if least < low:
-        above = apply("ge", E.position(index), E.const(low, "int64"))
-    if most >= high:
-        below = apply("lt", E.position(index), E.const(high, "int64"))
+    try:
+        least, most = index.bounds()
+    except Undecided:
+        above = apply("ge", E.position(index), E.number(low, "int64"))
+        below = apply("lt", E.position(index), E.number(high, "int64"))
+        return _both(above, below)
+    if surely(most, low) or surely(high - 1, least):
+        return _FALSE
+    if not surely(low - 1, least):
+        above = apply("ge", E.position(index), E.number(low, "int64"))
+    if not surely(most, high):
+        below = apply("lt", E.position(index), E.number(high, "int64"))
     return _both(above, below)
 
 
@@ -142,7 +149,8 @@ def _slice_into(
     shape, dtype = tuple(val.shape), name_of(val.dtype)
     dim, kept = bound.get("dim", 0) % len(shape), compute_dtype(dtype)
     step = bound.get("step", 1)
-    start, end, _ = slice(bound.get("start"), bound.get("end"), step).indices(shape[dim])
+    start = first_of(bound.get("start"), shape[dim])
+    end = start + (piece.shape[dim] - 1) * step + 1
 
     def body(index: Position) -> Expr:
         inside, place = _in_slice(index[dim], start, end, step)

@@ -9,7 +9,8 @@ from types import FunctionType
 from typing import Any
 
 from fastpath.ir.expr import Expr, read
-from fastpath.ir.index import Axis, Index, axes_for, contiguous_strides, variable
+from fastpath.ir.index import Axis, Index, Number, axes_for, contiguous_strides, variable
+from fastpath.ir.size import Assumptions
 
 Position = tuple[Index, ...]
 
@@ -17,14 +18,17 @@ Position = tuple[Index, ...]
 class Node:
     """A tensor by name, shape, dtype (torch's name) and the strides it has once in memory."""
 
-    def __init__(self, name: str, shape: Sequence[int], dtype: str, strides: Sequence[int]):
+    shape: tuple[Any, ...]
+    strides: tuple[Any, ...]
+
+    def __init__(self, name: str, shape: Sequence[Number], dtype: str, strides: Sequence[Number]):
         self.name = name
         self.shape = tuple(shape)
         self.dtype = dtype
         self.strides = tuple(strides)
 
     @property
-    def numel(self) -> int:
+    def numel(self) -> Any:
         return math.prod(self.shape)
 
     def __repr__(self) -> str:
@@ -34,7 +38,7 @@ class Node:
 class Input(Node):
     """An input of the graph (argument ``place`` of the call)."""
 
-    def __init__(self, name: str, place: int, shape: Sequence[int], dtype: str, strides: Any):
+    def __init__(self, name: str, place: int, shape: Sequence[Number], dtype: str, strides: Any):
         super().__init__(name, shape, dtype, strides)
         self.place = place
 
@@ -49,7 +53,7 @@ class Result(Node):
         self,
         name: str,
         call: Call,
-        shape: Sequence[int],
+        shape: Sequence[Number],
         dtype: str,
         strides: Any,
         bits: bool = False,
@@ -61,9 +65,9 @@ class Result(Node):
 class Computed(Node):
     """A node that a kernel computes; ``axes`` run over ``space``, ``value`` is per point of it."""
 
-    space: tuple[int, ...]
+    space: tuple[Any, ...]
 
-    def __init__(self, name: str, shape: Sequence[int], dtype: str, strides: Sequence[int]):
+    def __init__(self, name: str, shape: Sequence[Number], dtype: str, strides: Sequence[Number]):
         super().__init__(name, shape, dtype, strides)
         self._axes: tuple[Axis, ...] | None = None
         self._value: Expr | None = None
@@ -90,9 +94,9 @@ class Pointwise(Computed):
     def __init__(
         self,
         name: str,
-        shape: Sequence[int],
+        shape: Sequence[Number],
         dtype: str,
-        strides: Sequence[int],
+        strides: Sequence[Number],
         body: Callable[[Position], Expr],
     ):
         super().__init__(name, shape, dtype, strides)
@@ -115,18 +119,14 @@ class Reduction(Computed):
         self,
         name: str,
         kind: str,
-        space: Sequence[int],
+        space: Sequence[Number],
         reduced: Sequence[int],
         dtype: str,
         body: Callable[[Position], Expr],
     ):
         self.reduced = frozenset(reduced)
         shape = [1 if d in self.reduced else n for d, n in enumerate(space)]
-        strides, step = [], 1
-        for n in reversed(shape):
-            strides.append(step)
-            step *= max(n, 1)
-        super().__init__(name, shape, dtype, strides[::-1])
+        super().__init__(name, shape, dtype, contiguous_strides(shape))
         self.space = tuple(space)
         self.kind = kind
         self.body = body
@@ -197,13 +197,24 @@ class Replay:
 
 
 @dataclass(frozen=True, eq=False)
+class Scalar:
+    """A number that the wrapper computes in each call, and that is no integer.
+
+    Without a ``target`` it is the parameter that its only argument names.
+    """
+
+    target: Any
+    arguments: tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Tensor:
     """A node seen through views: ``index`` maps a position of the view to one of the node."""
 
     node: Node
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int = 0
+    shape: tuple[Any, ...]
+    strides: tuple[Any, ...]
+    offset: Number = 0
     index: Callable[[Position], Position] | None = None
     replay: Replay | None = None
 
@@ -239,9 +250,12 @@ def tensors_in(value: object) -> Iterable[Tensor]:
 class Program:
     """``steps`` in graph order (:class:`Computed` nodes and :class:`Call`), and what is returned.
 
-    ``outputs`` are :class:`Tensor` or plain Python values.
+    ``outputs`` are :class:`Tensor` or plain Python values. ``parameters`` names what is given, in
+    order: inputs and numbers, which ``sizes`` knows.
     """
 
     inputs: list[Input]
     steps: list[Computed | Call]
     outputs: list[Any]
+    parameters: list[str] = field(default_factory=list)
+    sizes: Assumptions = field(default_factory=Assumptions)

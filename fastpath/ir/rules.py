@@ -70,7 +70,7 @@ def _reduction(kind: str, lowering: Lowering, val: Any, bound: dict[str, Any]) -
     def finish(index: Position) -> Expr:
         value = raw.read(_kept(index, dims, rank, keepdim))
         if kind == "mean":
-            value = apply("truediv", value, E.const(count, compute))
+            value = apply("truediv", value, E.number(count, compute))
         return value
 
     return lowering.output(val, finish, kind)
@@ -101,7 +101,7 @@ def _moments(
     mean = lowering.pointwise(
         total.shape,
         dtype,
-        lambda i: apply("truediv", total.read(i), E.const(count, dtype)),
+        lambda i: apply("truediv", total.read(i), E.number(count, dtype)),
         "mean",
     )
 
@@ -134,7 +134,7 @@ def _variance(lowering: Lowering, bound: dict[str, Any], dtype: str) -> Callable
     correction = 1 if correction is None else correction
     _, squares, count = _moments(lowering, t, dims, dtype)
     keepdim = bool(bound.get("keepdim", False))
-    divisor = E.const(max(count - correction, 0), dtype)
+    divisor = E.number(max(count - correction, 0), dtype)
 
     def value(index: Position) -> Expr:
         return apply("truediv", squares.read(_kept(index, dims, rank, keepdim)), divisor)
@@ -192,7 +192,7 @@ def _reciprocal_deviation(
     lowering: Lowering, squares: Tensor, count: int, eps: float, dtype: str
 ) -> Tensor:
     def body(index: Position) -> Expr:
-        variance = apply("truediv", squares.read(index), E.const(count, dtype))
+        variance = apply("truediv", squares.read(index), E.number(count, dtype))
         return apply("rsqrt", apply("add", variance, E.const(eps, dtype)))
 
     return lowering.pointwise(squares.shape, dtype, body, "rstd")
@@ -307,7 +307,7 @@ def _batch_norm_training(lowering: Lowering, vals: Any, bound: dict[str, Any]) -
         return body
 
     def variance(index: Position) -> Expr:
-        return apply("truediv", squares.read(channel(index)), E.const(count - 1, dtype))
+        return apply("truediv", squares.read(channel(index)), E.number(count - 1, dtype))
 
     out = lowering.output(vals[0], normalised, "batch_norm")
     saved = lowering.output(vals[1], lambda i: mean.read(channel(i)), "saved_mean")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import ZERO
 from fastpath.ir.program import Position, Tensor
+from fastpath.ir.size import Number, hint
 
 if TYPE_CHECKING:
     from fastpath.ir.lower import Lowering
@@ -19,21 +20,22 @@ Body = Callable[[Position], Expr]
 def reduce(
     lowering: Lowering,
     kind: str,
-    space: tuple[int, ...],
+    space: tuple[Number, ...],
     dims: tuple[int, ...],
     dtype: str,
     body: Body,
 ) -> Tensor:
     """``kind`` of ``body`` over ``dims`` of ``space``, with size 1 there."""
-    length = math.prod(space[d] for d in dims)
-    results = math.prod(space) // max(length, 1)
-    pieces = lowering.target.pieces(length, results, dims[-1] == len(space) - 1) if dims else 1
-    cut = _cut([space[d] for d in dims], pieces) if pieces > 1 else None
+    length = math.prod(hint(space[d]) for d in dims)
+    results = math.prod(map(hint, space)) // max(length, 1)
+    wanted = lowering.target.pieces(length, results, dims[-1] == len(space) - 1) if dims else 1
+    cut = _cut([space[d] for d in dims], wanted) if wanted > 1 else None
     if cut is None:
         return lowering.add_reduction(kind, space, dims, dtype, body)
     axis, pieces = dims[cut[0]], cut[1]
     # The dimension to cut becomes two; dimensions before it and its first part are kept at first.
-    fine = (*space[:axis], pieces, space[axis] // pieces, *space[axis + 1 :])
+    rest = 1 if pieces is None else space[axis] // pieces
+    fine = (*space[:axis], space[axis] if pieces is None else pieces, rest, *space[axis + 1 :])
 
     def moved(d: int) -> int:
         return d + 1 if d > axis else d
@@ -55,16 +57,23 @@ def reduce(
     return lowering.pointwise(shape, dtype, spread, kind)
 
 
-def _cut(order: list[int], wanted: int) -> tuple[int, int] | None:
+def _cut(order: list[Number], wanted: int) -> tuple[int, int | None] | None:
     """Which dimension to cut in how many pieces, so that there are about ``wanted`` in all.
 
-    Dimensions before the cut stay whole, so indices stay free of divisions.
+    A size that the caller chooses has as many as elements (None). Dimensions before the cut stay
+    whole, so indices stay free of divisions.
     """
-    found: list[tuple[float, int, int]] = []
+    found: list[tuple[float, int, int | None]] = []
     before = 1
     for place, n in enumerate(order):
-        for d in range(1, min(n, 8 * wanted) + 1):
-            if n % d == 0 and 1 < before * d <= 8 * wanted:
-                found.append((abs(math.log(before * d / wanted)), place, d))
-        before *= n
-    return min(found)[1:] if found else None
+        if isinstance(n, int):
+            cuts: dict[int, int | None] = {
+                d: d for d in range(1, min(n, 8 * wanted) + 1) if n % d == 0
+            }
+        else:
+            cuts = {hint(n): None}
+        for d, pieces in cuts.items():
+            if 1 < before * d <= 8 * wanted:
+                found.append((abs(math.log(before * d / wanted)), place, pieces))
+        before *= hint(n)
+    return min(found, key=lambda each: each[:2])[1:] if found else None

@@ -66,8 +66,18 @@ def slice_(
     step: int = 1,
 ) -> Map:
     axis = _axis(dim, len(base))
-    first = slice(start, end, step).indices(base[axis])[0]
+    first = first_of(start, base[axis])
     return lambda index: (*index[:axis], index[axis] * step + first, *index[axis + 1 :])
+
+
+def first_of(start: Any, extent: Any) -> Any:
+    """Where a slice that starts at ``start`` begins, if it has any elements."""
+    if start is None:
+        return 0
+    if start < 0:
+        start = start + extent
+        return 0 if start < 0 else start
+    return start
 
 
 def unsqueeze(base: Shape, shape: Shape, dim: int) -> Map:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any, cast
 
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Axis, Index, variable
@@ -26,6 +27,7 @@ from fastpath.ir.program import (
     Result,
     Scan,
 )
+from fastpath.ir.size import Number, divides
 from fastpath.schedule.cost import own_cost
 from fastpath.schedule.roots import Roots
 
@@ -48,10 +50,10 @@ class Cluster:
     def kept(self) -> list[Axis]:
         return [a for a in self.axes if a not in self.reduced]
 
-    def split(self, axis: Axis, extents: Sequence[int]) -> None:
+    def split(self, axis: Axis, extents: Sequence[Number]) -> None:
         """Replace an axis by several whose extents multiply to its own."""
         parts = [Axis(n) for n in extents]
-        value, step = Index({}), 1
+        value, step = Index({}), cast(Any, 1)
         for part in reversed(parts):
             value = value + variable(part) * step
             step *= part.extent
@@ -66,19 +68,22 @@ class Cluster:
         }
 
 
-def match(shape: Sequence[int], axes: Sequence[Axis]) -> list[list[int]] | None:
+def match(shape: Sequence[Number], axes: Sequence[Axis]) -> list[list[Any]] | None:
     """How both sides split so that they agree: per axis the extents it splits into, or None.
 
     ``shape`` is free of ones. The refined extents of both sides, in order, are equal, so that the
     caller can split its axes and then walk along both.
     """
-    splits: list[list[int]] = [[] for _ in axes]
+    splits: list[list[Any]] = [[] for _ in axes]
     i, j = len(shape) - 1, len(axes) - 1
-    left = shape[i] if i >= 0 else 1
-    right = axes[j].extent if j >= 0 else 1
+    left: Any = shape[i] if i >= 0 else 1
+    right: Any = axes[j].extent if j >= 0 else 1
     while i >= 0 and j >= 0:
-        step = min(left, right)
-        if left % step or right % step:
+        if divides(right, left):
+            step = right
+        elif divides(left, right):
+            step = left
+        else:
             return None
         splits[j].insert(0, step)
         left //= step
@@ -250,8 +255,8 @@ class Fusion:
         place: list[Index] = []
         at = len(walk) - 1
         for n in reversed(step.space):
-            value, step_size = Index({}), 1
-            while step_size < n:
+            value, step_size = Index({}), cast(Any, 1)
+            while step_size != n:
                 value = value + variable(walk[at]) * step_size
                 step_size *= walk[at].extent
                 at -= 1

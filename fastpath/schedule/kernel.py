@@ -22,10 +22,12 @@ Scalar expressions use, besides the scalar rows, ``const``, ``index`` and ``cast
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fastpath.ir.expr import Bounds, Expr
 from fastpath.ir.index import Axis, Index
+from fastpath.ir.size import Number, Size
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class Transposed:
     buffer: str
     dtype: str
     index: Index
-    step: int
+    step: Number
 
 
 @dataclass
@@ -121,11 +123,18 @@ class Kernel:
     stages: list[Stage]
     buffers: list[Buffer]
     scratch: dict[str, tuple[str, int]] = field(default_factory=dict)  # name -> dtype, elements
-    work: int = 0  # element operations, about: what threads are worth
+    work: Number = 0  # element operations, about: what threads are worth
     tile: Axis | None = None  # runs in blocks of ``block`` too; its loop is outside the lanes'
     transposed: list[Transposed] = field(default_factory=list)
     streamed: frozenset[str] = frozenset()  # buffers written past the caches: see streams.py
     pairs: bool = False  # the innermost loops may take two elements at a time: see pairs.py
+
+    sizes: list[Size] = field(default_factory=list)  # that the printed kernel is given
+
+    @property
+    def sized(self) -> bool:
+        """Whether each call chooses the extents of its loops, or the places of elements."""
+        return bool(self.sizes) or self.units is None or isinstance(self.work, Size)
 
     def running(self) -> bool:
         """Whether a stage reads an accumulator within its loop."""
@@ -148,13 +157,30 @@ class Kernel:
         return list(found)
 
     @property
-    def blocks(self) -> int:
-        return -(-self.lane.extent // self.block) if self.lane is not None else 1
+    def blocks(self) -> int | None:
+        """Of lanes; None where each call has another number."""
+        return self._blocks(self.lane)
 
     @property
-    def tile_blocks(self) -> int:
-        return -(-self.tile.extent // self.block) if self.tile is not None else 1
+    def tile_blocks(self) -> int | None:
+        return self._blocks(self.tile)
+
+    def _blocks(self, axis: Axis | None) -> int | None:
+        if axis is None:
+            return 1
+        return -(-axis.extent // self.block) if isinstance(axis.extent, int) else None
 
     @property
-    def units(self) -> int:
-        return math.prod(a.extent for a in self.outer) * self.tile_blocks * self.blocks
+    def units(self) -> int | None:
+        """How many there are; None where each call has another number: see :meth:`units_text`."""
+        parts = [*(a.extent for a in self.outer), self.tile_blocks, self.blocks]
+        return math.prod(parts) if all(isinstance(n, int) for n in parts) else None
+
+    def units_text(self, number: Callable[[Number], str]) -> str:
+        """The number of units as Python; ``number`` prints sizes."""
+        factors = [number(a.extent) for a in self.outer]
+        for axis, count in ((self.tile, self.tile_blocks), (self.lane, self.blocks)):
+            if axis is not None and count != 1:
+                blocks = f"(-(-{number(axis.extent)} // {self.block}))"
+                factors.append(blocks if count is None else str(count))
+        return " * ".join(factors) or "1"

@@ -14,6 +14,7 @@ from dataclasses import replace
 from fastpath.ir.expr import Expr, guarded
 from fastpath.ir.index import Axis, Index, contiguous_strides, linear, variable
 from fastpath.ir.program import Computed, Node, Pointwise, Position, Reduction, Scan
+from fastpath.ir.size import Assumptions, hint, known
 from fastpath.schedule.cluster import Cluster
 from fastpath.schedule.cost import CHEAP, own_cost
 from fastpath.schedule.kernel import (
@@ -30,6 +31,7 @@ from fastpath.schedule.pairs import in_pairs
 from fastpath.schedule.streams import streamed
 from fastpath.target import CPU, Target
 
+SYMBOLIC_ROWS = 3  # scratch rows whose length each call chooses, if a unit has that many
 ITEMSIZE = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2}
 
 
@@ -38,8 +40,8 @@ def itemsize(dtype: str) -> int:
 
 
 def _bytes(node: Node) -> int:
-    """Of its elements in memory, those of an expanded dimension once."""
-    counts = (n for n, stride in zip(node.shape, node.strides) if stride)
+    """About: of its elements in memory, those of an expanded dimension once."""
+    counts = (hint(n) for n, stride in zip(node.shape, node.strides) if stride)
     return math.prod(counts) * itemsize(node.dtype)
 
 
@@ -55,7 +57,9 @@ class Builder:
         stored: set[Node],
         soon: Collection[str] = (),
         target: Target = CPU,
+        sizes: Assumptions | None = None,
     ):
+        self.sizes = sizes or Assumptions()
         self.cluster, self.name, self.target = cluster, name, target
         self.roots, self.stored, self.soon = roots, stored, soon
         self.stage_of: dict[Node, int] = {}
@@ -213,14 +217,16 @@ class Builder:
                     and self._cost(source) > CHEAP
                     and source not in self._scratched
                     and source not in self.stored  # then it is read back from there
-                    and width * 4 <= budget
+                    and hint(width) * 4 <= budget
                 ):
                     kept = "float32" if source.dtype in ("bfloat16", "float16") else source.dtype
-                    if itemsize(kept) * width > budget:
+                    room = budget if known(width) else self.target.scratch_bytes // SYMBOLIC_ROWS
+                    if room > budget or not self.sizes.at_most(width, room // itemsize(kept)):
                         continue
-                    budget -= itemsize(kept) * width
+                    length = width if isinstance(width, int) else room // itemsize(kept)
+                    budget -= itemsize(kept) * length
                     self._scratched.add(source)
-                    self.scratch[source.name] = (source.dtype, width)
+                    self.scratch[source.name] = (source.dtype, length)
 
     # -- loops -----------------------------------------------------------------------------------
 
@@ -257,7 +263,7 @@ class Builder:
         for axis in self.cluster.axes:
             score = sum(w for i, w in self._accesses if i.coefficient(axis) == 1)
             # Ties go to the later axis, and short axes make poor lanes.
-            score = score * min(axis.extent, 16)
+            score = score * min(hint(axis.extent), 16)
             if score >= best_score and score > 0:
                 best, best_score = axis, score
         return best if best is not None else (self.cluster.axes[-1] if self.cluster.axes else None)
@@ -271,7 +277,7 @@ class Builder:
             for index, _ in sorted(self._accesses, key=lambda pair: -pair[1]):
                 c = index.coefficient(axis)
                 if c:
-                    return (-abs(c), place[axis])
+                    return (-abs(hint(c)), place[axis])
             return (0, place[axis])
 
         return sorted(axes, key=stride)
@@ -333,7 +339,9 @@ def _indices(kernel: Kernel) -> Iterable[Index]:
 def transpose_tiles(kernel: Kernel, side: int) -> Kernel:
     """Read what is contiguous along another axis than the lanes through tiles of ``side``."""
     lane = kernel.lane
-    if lane is None or len(kernel.stages) != 1 or kernel.stages[0].axes or lane.extent < side:
+    if lane is None or len(kernel.stages) != 1 or kernel.stages[0].axes:
+        return kernel
+    if hint(lane.extent) < side:
         return kernel
     across: dict[Axis, list[Expr]] = {}
     for e in kernel.stages[0].loads():
@@ -341,7 +349,7 @@ def transpose_tiles(kernel: Kernel, side: int) -> Kernel:
         if step in (0, 1, None) or e.args[1].lookups():
             continue
         for axis in kernel.outer:
-            if e.args[1].coefficient(axis) == 1 and axis.extent >= side // 4:
+            if e.args[1].coefficient(axis) == 1 and hint(axis.extent) >= side // 4:
                 across.setdefault(axis, []).append(e)
     if not across:
         return kernel

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fastpath.ir.index import Index
+from fastpath.ir.size import divides
 from fastpath.schedule.kernel import Kernel, Stage, Store
 
 HALF = "bfloat16"
@@ -33,7 +34,7 @@ def in_pairs(kernel: Kernel) -> bool:
         nests = [(s, s.axes[-1]) for s in looping]
     touched = 0
     for stage, axis in nests:
-        if axis.extent % 2 or stage.guarded():  # a condition may differ within a pair
+        if not divides(2, axis.extent) or stage.guarded():  # a condition may differ within a pair
             return False
         for dtype, index in _accesses(kernel, stage):
             if axis not in index.axes():

@@ -19,6 +19,7 @@ from fastpath.ir.program import (
     Scan,
     tensors_in,
 )
+from fastpath.ir.size import hint
 from fastpath.schedule.cost import CHEAP, MOST_READS, own_cost
 
 
@@ -42,7 +43,7 @@ class Roots:
                 self._cost[step], self._reads[step] = own_cost(step.value)
                 points = 1
                 for n in step.space:
-                    points *= n
+                    points *= hint(n)
                 for e in self._reads[step]:
                     self._users[e.args[0]].add(step)
                     self._widest[e.args[0]] = max(self._widest[e.args[0]], points)
@@ -79,7 +80,7 @@ class Roots:
             return True
         if cost > CHEAP and len(users) > 1:
             return True
-        if cost > CHEAP and self._widest[node] > 2 * node.numel:
+        if cost > CHEAP and self._widest[node] > 2 * hint(node.numel):
             return True
         return leaves > MOST_READS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fastpath.ir.expr import Expr
-from fastpath.ir.index import Axis, Index, Lookup
+from fastpath.ir.index import Axis, Index, Lookup, Number
 
 
 class Lines:
@@ -30,9 +30,10 @@ def index_text(
     axis: Callable[[Axis], str],
     inner: Callable[[Index], str],
     data: Callable[[Expr], str],
+    number: Callable[[Number], str] = str,
 ) -> str:
     """``index`` as an expression; ``axis`` names an axis, ``inner`` prints what is divided, and
-    ``data`` a position that is a value."""
+    ``data`` a position that is a value; ``number`` prints coefficients and the like."""
     parts = []
     for atom, c in index.terms.items():
         if isinstance(atom, Axis):
@@ -41,8 +42,8 @@ def index_text(
             text = data(atom.value)
         else:
             symbol = "%" if atom.remainder else "//"
-            text = f"({inner(atom.dividend)} {symbol} {atom.divisor})"
-        parts.append(text if c == 1 else f"{text} * {c}")
+            text = f"({inner(atom.dividend)} {symbol} {number(atom.divisor)})"
+        parts.append(text if c == 1 else f"{text} * {number(c)}")
     if index.const or not parts:
-        parts.append(str(index.const))
+        parts.append(number(index.const))
     return f"({' + '.join(parts)})" if len(parts) > 1 else parts[0]

@@ -60,6 +60,7 @@ def aot_autograd(
     inference_compiler: Compiler | None = None,
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
     partition_fn: Callable[..., tuple[GraphModule, GraphModule]] = default_partition,
+    without_symbols: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
     """A backend ``(graph, example_inputs) -> callable`` that compiles ahead of time.
 
@@ -71,7 +72,9 @@ def aot_autograd(
     ``torch._decomp.get_decompositions`` gives them. Where sizes are symbols, the graphs take some
     as numbers (``torch.SymInt`` among the example inputs); a compiler with an attribute
     ``takes_symbols = False`` is given a graph for each combination of sizes instead.
-    ``partition_fn``: how forward and backward part (``default_partition`` saves what eager saves).
+    ``without_symbols(graph, example_inputs)`` compiles graphs that cannot have them (default: this
+    backend, for each combination of sizes). ``partition_fn``: how forward and backward part
+    (``default_partition`` saves what eager saves).
 
     The rule of each step is a row of ``docs/specs/aot.md``. Where a graph cannot be compiled it
     runs as it is, and ``callable.fallback`` says why (else None). Where one call cannot be served
@@ -91,6 +94,8 @@ def aot_autograd(
         numbers = number_inputs(example_inputs)
 
         def by_sizes(inputs: Sequence[Any]) -> Callable[..., Any]:
+            if without_symbols is not None:
+                return without_symbols(gm, inputs)
             return compile_for_sizes(gm, inputs, numbers, backend)
 
         if numbers and not compilers.take_symbols:
