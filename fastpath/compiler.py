@@ -99,9 +99,8 @@ class _Kernels:
         report = Report()
         self.report.backwards.append(report)
         try:
-            return _compiled(
-                graph, report, self.options, boxed=True
-            )  # saved tensors are freed early
+            # Boxed, so that saved tensors are freed early.
+            return _compiled(graph, report, self.options, boxed=True)
         except Unsupported as error:  # too late to run the program as it is
             return _as_it_is(graph, report, str(error))
 

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from fastpath.ir.types import DTYPE
-from fastpath.random.kernels import PERMUTATION, Distribution, address_of
+from fastpath.random.kernels import Distribution, address_of
 from refcompiler.logs import log_of
 
 _HINTS = log_of("perf_hints")
@@ -49,12 +49,12 @@ def drawing(d: Distribution) -> Draw:
     ) -> torch.Tensor:
         out = empty(shape, strides, dtype=dtype)
         if state is not None:
-            fill(state.clone().data_ptr(), out, p, q)
+            fill(state.clone(), out, p, q)
             return out
         owner = default if generator is None else generator
         with _lock:
             now = owner.get_state()
-            fill(now.data_ptr(), out, p, q)
+            fill(now, out, p, q)
             owner.set_state(now)
         return out
 
@@ -62,65 +62,98 @@ def drawing(d: Distribution) -> Draw:
     return draw
 
 
-def _filling(d: Distribution) -> Callable[[int, torch.Tensor, Any, Any], None]:
-    """``fill(address of a state, out, p, q)``."""
+def _filling(d: Distribution) -> Callable[[torch.Tensor, torch.Tensor, Any, Any], None]:
+    """``fill(state, out, p, q)``, which advances the state."""
     from fastpath.cpu.launcher import bind
 
     run = bind(address_of(d), 1, 1, 6)
 
-    def fill(state: int, out: torch.Tensor, p: Any, q: Any) -> None:
-        count, address = out.numel(), out.data_ptr()
+    def fill(state: torch.Tensor, out: torch.Tensor, p: Any, q: Any) -> None:
+        start, count, address = state.data_ptr(), out.numel(), out.data_ptr()
         if not d.integers:
             p, q = struct.unpack("<qq", struct.pack("<dd", p, q))
         rest = count % d.elements
-        run(state, address, count - rest, 0, p, q)
+        run(start, address, count - rest, 0, p, q)
         if rest:
             # Eager draws the last group anew, over what the one before made; of a float32 or
             # float64 tensor, it has drawn words for the elements that are left over before.
             skipped = 0 if d.dtype in ("float16", "bfloat16") else rest * d.words // d.elements
             last = address + (count - d.elements) * out.itemsize
-            run(state, last, d.elements, skipped, p, q)
+            run(start, last, d.elements, skipped, p, q)
 
     return fill
 
 
-_EAGER: dict[str, tuple[Callable[..., Any], Any, Any]] = {
+@functools.cache
+def drawing_each(d: Distribution) -> Draw:
+    """``draw(probabilities)``: a fresh tensor with the layout of ``probabilities``, whose memory is
+    dense: for each, whether the default generator's next number is below it.
+
+    A probability that is none is eager's to refuse.
+    """
+    from fastpath.cpu.launcher import bind
+
+    run = bind(address_of(d), 1, 1, 6)
+
+    def draw(
+        probabilities: torch.Tensor,
+        state: torch.Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> torch.Tensor:
+        out = torch.empty_like(probabilities, dtype=torch.bool)
+        wrong = torch.zeros(1, dtype=torch.int64)
+        owner = torch.default_generator if generator is None else generator
+        with _lock:
+            now = owner.get_state() if state is None else state.clone()
+            places = (probabilities.data_ptr(), wrong.data_ptr())
+            run(now.data_ptr(), out.data_ptr(), out.numel(), 0, *places)
+            if wrong.item():
+                return torch.bernoulli(probabilities, generator=generator).to(torch.bool)
+            if state is None:
+                owner.set_state(now)
+        return out
+
+    draw.__name__ = f"draw_{d.name}_{d.dtype}"
+    return draw
+
+
+# What eager does with a tensor, two parameters and a generator; and parameters to try it with.
+_EAGER: dict[str, tuple[Callable[..., torch.Tensor], Any, Any]] = {
     "uniform": (lambda t, p, q, g: t.uniform_(p, q, generator=g), 0.25, 1.75),
     "below": (lambda t, p, q, g: t.bernoulli_(p, generator=g), 0.375, 0.0),
     "normal": (lambda t, p, q, g: t.normal_(p, q, generator=g), 0.5, 1.5),
     "exponential": (lambda t, p, q, g: t.exponential_(p, generator=g), 1.5, 0.0),
     "integers": (lambda t, p, q, g: t.random_(q, q + p, generator=g), 97, 3),
     "integers64": (lambda t, p, q, g: t.random_(q, q + p, generator=g), (1 << 40) + 1, 3),
-    PERMUTATION.name: (
-        lambda t, p, q, g: torch.randperm(t.numel(), generator=g, out=t),
-        0,
-        0,
-    ),
+    "permutation": (lambda t, p, q, g: torch.randperm(len(t), generator=g, out=t), 0, 0),
 }
 
 
 @functools.cache
 def matches(d: Distribution) -> bool:
     """Whether kernels draw what eager draws on this machine, and leave the generator as it does."""
-    eager, p, q = _EAGER[d.name]
     generator = torch.Generator()
     generator.manual_seed(20)
     with torch.no_grad():
         found = generator.get_state().numel() == _STATE_BYTES and all(
-            _same(d, eager, p, q, generator, n) for n in _SIZES
+            _same(d, generator, n) for n in _SIZES
         )
     if not found:
         _HINTS.info("%s of %s is left to ATen: eager draws otherwise here", d.name, d.dtype)
     return found
 
 
-def _same(
-    d: Distribution, eager: Any, p: Any, q: Any, generator: torch.Generator, count: int
-) -> bool:
+def _same(d: Distribution, generator: torch.Generator, count: int) -> bool:
     before = generator.get_state()
-    expected = torch.empty(count, dtype=DTYPE[d.dtype])
-    eager(expected, p, q, generator)
+    if d.given:
+        chances = torch.linspace(0, 1, count, dtype=DTYPE[d.given])
+        expected = torch.bernoulli(chances, generator=generator).to(torch.bool)
+        draw = functools.partial(drawing_each(d), chances)
+    else:
+        eager, p, q = _EAGER[d.name]
+        expected = eager(torch.empty(count, dtype=DTYPE[d.dtype]), p, q, generator)
+        draw = functools.partial(drawing(d), (count,), (1,), p, q)
     after = generator.get_state()
     generator.set_state(before)
-    drawn = drawing(d)((count,), (1,), p, q, generator=generator)
+    drawn = draw(generator=generator)
     return torch.equal(drawn, expected) and torch.equal(generator.get_state(), after)

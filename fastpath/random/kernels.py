@@ -25,6 +25,9 @@ class Distribution:
     and ``second``, whose members lie half a group apart. The texts are over the words ``a`` and
     ``b`` (where ``pairs64``, float64 numbers of two words each) and the parameters ``p`` and ``q``,
     which are float64, or int64 where ``integers``. They are of kind ``kind``.
+
+    ``given``: the dtype of a tensor whose elements the texts call ``c``. Then p is its address, and
+    q that of an int64 that becomes 1 if one of them is no probability.
     """
 
     name: str
@@ -36,6 +39,7 @@ class Distribution:
     second: str = ""
     pairs64: bool = False
     integers: bool = False
+    given: str = ""
 
     @property
     def in_groups(self) -> bool:
@@ -53,6 +57,15 @@ def uniform(dtype: str) -> Distribution:
 def below(dtype: str) -> Distribution:
     """Whether a uniform number of 53 bits is below p."""
     return Distribution("below", dtype, 2, 1, "bool", "below(a, b, p)")
+
+
+def below_each(given: str) -> Distribution:
+    """Whether a uniform number is below each element of a tensor of dtype ``given``."""
+    if given == "float64":
+        text, words = "less_f64(unit64(a, b), c)", 2
+    else:
+        text, words = "less_f32(unit32(a), c)", 1
+    return Distribution("below_each", "bool", words, 1, "bool", text, integers=True, given=given)
 
 
 def normal(dtype: str) -> Distribution:
@@ -128,6 +141,11 @@ _ELEMENTS = """
 _ONE_BY_ONE = """for i in range(groups):
             a, b = load_w(w, first + i * {words}), load_w(w, first + i * {words} + {words} - 1)
             store_out(out, done + i, {text})"""
+_EACH = """for i in range(groups):
+            a, b = load_w(w, first + i * {words}), load_w(w, first + i * {words} + {words} - 1)
+            c = load_c(p, done + i)
+            wrong = wrong | not_within_{kind}(c)
+            store_out(out, done + i, {text})"""
 _IN_GROUPS = """for group in range(groups):
             for i in range({half}):
                 a = {a}
@@ -163,11 +181,17 @@ def source(d: Distribution) -> str:
         middle = _ELEMENTS.format(
             words=d.words, elements=d.elements, round=_ROUND.rstrip(), body=_body(d)
         )
-    return _BEGIN.format(parameters=", ".join(given)) + middle.strip("\n") + _END
+    first, last = "", ""
+    if d.given:
+        first, last = "    wrong = false\n", "    store_flag(q, 0, int64(wrong))\n"
+    begin = _BEGIN.format(parameters=", ".join(given)) + first
+    return begin + middle.strip("\n") + _END + last
 
 
 def _body(d: Distribution) -> str:
     text, second = (_converted(text, d.kind, d.dtype) for text in (d.text, d.second))
+    if d.given:
+        return _EACH.format(words=d.words, text=text, kind=NUMBA_SUFFIX[d.given])
     if not d.in_groups:
         return _ONE_BY_ONE.format(words=d.words, text=text)
     half, each = d.elements // 2, 2 if d.pairs64 else 1
@@ -193,6 +217,8 @@ def _converted(text: str, kind: str, dtype: str) -> str:
 @functools.cache
 def address_of(d: Distribution) -> int:
     """The compiled kernel's address."""
+    import numba
+
     from fastpath.cpu import access, maths
     from fastpath.cpu.codegen import compile_callback
     from fastpath.cpu.compile import signature
@@ -203,13 +229,22 @@ def address_of(d: Distribution) -> int:
     for n, (name, dtype) in enumerate(
         {"given": "uint32", "out": d.dtype, "s": "uint32", "w": "uint32"}.items()
     ):
-        scope[f"load_{name}"], scope[f"store_{name}"] = access.load(dtype, n), access.store(dtype, n)
+        scope[f"load_{name}"], scope[f"store_{name}"] = (
+            access.load(dtype, n),
+            access.store(dtype, n),
+        )
+    scope["load_c"], scope["store_flag"] = (
+        access.load(d.given or "bool", 4),
+        access.store("int64", 5),
+    )
+    scope["false"], scope["int64"] = False, numba.int64
     scope["state_row"] = access.scratch(WORDS, "uint32")
     scope["word_row"] = access.scratch(WORDS + d.words, "uint32")
     exec(compile(source(d), f"<fastpath {d.name}>", "exec"), scope)
     callback = compile_callback(scope["kernel"], signature())
     _alive.append(callback)
-    return int(callback.address)
+    address: Any = callback.address
+    return int(address)
 
 
 _alive: list[Any] = []

@@ -19,7 +19,7 @@ from fastpath.ir.elementwise import NotLowered, apply
 from fastpath.ir.program import Call, Result, Tensor, whole
 from fastpath.ir.types import name_of
 from fastpath.random import kernels as K
-from fastpath.random.cpu import drawing, matches
+from fastpath.random.cpu import drawing, drawing_each, matches
 from specs.dtypes import compute_dtype, int_range, is_float, is_int
 
 LEAST = 1024  # elements; below, ATen's call costs less than reading and writing a state
@@ -35,9 +35,7 @@ class Drawer:
     state: Any = None
     generator: Any = None
 
-    def draw(
-        self, val: torch.Tensor, d: K.Distribution, p: Any = 0.0, q: Any = 0.0
-    ) -> Tensor:
+    def draw(self, val: torch.Tensor, d: K.Distribution, p: Any = 0.0, q: Any = 0.0) -> Tensor:
         """The step that draws ``val``'s elements, in the order of its memory."""
         shape, strides = tuple(val.shape), tuple(val.stride())
         if not all(isinstance(n, int) for n in shape):
@@ -48,9 +46,9 @@ class Drawer:
             raise NotLowered("a draw into memory with gaps")
         if not matches(d):
             raise NotLowered("eager draws otherwise on this machine")
-        call = Call(
-            drawing(d), (shape, strides, p, q), {}, "", impure=self.state is None, kernel=True
-        )
+        draw = drawing_each(d) if d.given else drawing(d)
+        arguments = (p,) if d.given else (shape, strides, p, q)
+        call = Call(draw, arguments, {}, "", impure=self.state is None, kernel=True)
         for name in ("state", "generator"):
             if getattr(self, name) is not None:
                 call.keywords[name] = getattr(self, name)
@@ -107,10 +105,18 @@ def _floating(val: torch.Tensor) -> str:
 
 
 def _bernoulli(drawer: Drawer, val: Any, bound: dict[str, Any]) -> Tensor:
-    p, dtype = float(bound["p"]), name_of(val.dtype)
+    p = float(bound["p"])
     if not 0 <= p <= 1:
         raise NotLowered("a probability that eager refuses")
     drawn = drawer.draw(val, K.below("bool"), p)
+    return drawer.lowering.output(val, drawn.read, "bernoulli")
+
+
+def _bernoulli_each(drawer: Drawer, val: Any, bound: dict[str, Any]) -> Tensor:
+    chances, dtype = bound["self"], _floating(val)
+    if chances.is_view or chances.strides != tuple(val.stride()):
+        raise NotLowered("probabilities that lie otherwise than the result")
+    drawn = drawer.draw(val, K.below_each(dtype), chances)
     return drawer.lowering.output(val, drawn.read, "bernoulli")
 
 
@@ -160,6 +166,7 @@ _CPU: dict[str, Rule] = {
     "normal_functional.default": _normal,
     "exponential.default": _exponential,
     "bernoulli.p": _bernoulli,
+    "bernoulli.default": _bernoulli_each,
     "randint.default": _integers,
     "randint.low": _integers,
     "randint.generator": _integers,

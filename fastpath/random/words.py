@@ -203,6 +203,11 @@ _KINDS: dict[str, tuple[Any, str, str]] = {
     "uniform32_f16": (functools.partial(_uniform32, rounded="f16"), "u32 f64 f64", "f32"),
     "uniform64": (_uniform64, "u32 u32 f64 f64", "f64"),
     "below": (_below, "u32 u32 f64", "b1"),
+    **{f"less_{kind}": (lambda x, y: x < y, f"{kind} {kind}", "b1") for kind in ("f32", "f64")},
+    **{
+        f"not_within_{kind}": (lambda x: ~((x >= 0.0) & (x <= 1.0)), kind, "b1")
+        for kind in ("f32", "f64")
+    },
     "within32": (_within32, "u32 i64 i64", "i64"),
     "within64": (_within64, "u32 u32 i64 i64", "i64"),
     "normal_cosine": (functools.partial(_normal, True), "u32 u32 f64 f64", "f32"),
