@@ -101,6 +101,12 @@ AHEAD: Table[Rule] = Table(
             "node reads beside another one.",
         ),
         Rule(
+            "checks of gradients",
+            "A loss that depends on a complex eigenvector's phase is an error in the backward.",
+            "Graphs with complex eigenvectors or singular vectors that train run as they are.",
+            "uncompiled",
+        ),
+        Rule(
             "sizes that change",
             "A program runs with tensors of any sizes.",
             "Sizes are symbols, which the graphs take and save as numbers; what was decided by "

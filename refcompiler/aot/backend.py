@@ -30,6 +30,7 @@ from refcompiler.aot.numbers import environment
 from refcompiler.aot.observation import Observation, observe
 from refcompiler.aot.overlap import disjoint
 from refcompiler.aot.partition import default_partition
+from refcompiler.aot.partition.private import private_count
 from refcompiler.aot.sizes import Sized, compile_for_sizes, number_inputs
 from refcompiler.aot.symbols import (
     deciding,
@@ -312,13 +313,14 @@ def _training(
             made = where(decided, values, _flat(made), plainly)
         return _boxed(made)
 
-    compiled = _flat(compilers.forward(forward, given[:inputs]))
-    numbers = len(saved) - tensors
+    compiled = compilers.forward(forward, given[:inputs])
     return Program(
         compiled,
+        _is_boxed(compiled),
         joint.outputs,
         tensors,
-        numbers,
+        private_count(forward, joint.outputs, tensors),
+        len(saved) - tensors,
         inputs,
         joint.tangents,
         layouts,
@@ -349,7 +351,7 @@ def _again(
         if not decided:
             return made
         values = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
-        return _boxed(where(decided, values, _flat(made), otherwise.forward))
+        return _boxed(where(decided, values, lambda *given: made(list(given)), otherwise.forward))
 
     return traced_for
 

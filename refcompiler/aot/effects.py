@@ -16,6 +16,26 @@ def checks(target: Any) -> bool:
     return not target._schema.returns and not target._schema.is_mutable
 
 
+#: Whose derivatives, of complex results, refuse a loss that depends on a vector's phase.
+_OF_VECTORS = frozenset(
+    {
+        torch.ops.aten.linalg_eig.default,
+        torch.ops.aten._linalg_eigh.default,
+        torch.ops.aten._linalg_svd.default,
+    }
+)
+
+
+def derivative_checks(node: torch.fx.Node) -> bool:
+    """Whether the derivative of a node's target looks at gradients, and raises if they are wrong.
+
+    Autograd leaves such checks out where it is traced.
+    """
+    if node.target not in _OF_VECTORS:
+        return False
+    return any(t.is_complex() for t in node.meta["val"] if isinstance(t, torch.Tensor))
+
+
 def stays(node: torch.fx.Node) -> bool:
     """Whether a node stays though nothing reads its results."""
     return node.op == "call_function" and (draws(node.target) or checks(node.target))

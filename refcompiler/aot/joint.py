@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from refcompiler.aot.bases import Base
 from refcompiler.aot.draws import finish
+from refcompiler.aot.effects import derivative_checks
 from refcompiler.aot.functional import FunctionalMode, plain
 from refcompiler.aot.inputs import Runner, Unsupported, resolved
 from refcompiler.aot.layout import Layout
@@ -126,6 +127,8 @@ def trace(
         if n not in counted:  # of an input of which only the metadata changes
             graph.graph.erase_node(node)
     if training:  # else when what is dead is gone
+        for node in filter(derivative_checks, graph.graph.nodes):
+            raise Unsupported(f"the derivative of {node.target} checks the gradients' values")
         record(graph)
         graph.recompile()
     for place in tracer.written:

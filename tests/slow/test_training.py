@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.slow.batteries.training import FAMILIES, OPTIMIZERS, run
 
-# Their caches are outputs without gradients: what is left of a sum in the backward lies as the sum
-# did, not as eager's one term, and a bias's gradient is summed in another order.
-ROUNDED = ("LED", "M2M100")
+# It breaks between its layers, which all read the encoder's result: eager adds up the gradients of
+# all reads one by one, a compiled graph those of its own first.
+ROUNDED = ("M2M100",)
 
 
 def test_curves_are_eagers_bits() -> None:

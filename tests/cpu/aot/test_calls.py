@@ -241,6 +241,18 @@ def _views_of_one_base() -> None:
     assert torch.equal(base[4:], leaf[4:] + 1) and len(graphs) == 3  # one of them a backward
 
 
+@check("checks of gradients", lambda patch: patch.setattr(joint, "derivative_checks", lambda n: 0))
+def _checks_of_gradients() -> None:
+    def program(x: Any) -> Any:
+        return torch.linalg.eig(x).eigenvectors
+
+    x = torch.randn(3, 3, requires_grad=True)
+    call, graphs = raw(program, x)
+    assert not graphs and "linalg_eig" in call.fallback
+    with pytest.raises(RuntimeError, match="up to multiplication by e"):
+        call(x).imag.sum().backward()
+
+
 @pytest.mark.parametrize("rule", CHECKS)
 def test_rule(rule: str) -> None:
     CHECKS[rule].run()

@@ -148,6 +148,9 @@ def test_parts_without_gradients() -> None:
 
     compare(asks, lambda: [torch.randn(*n).requires_grad_() for n in ((3, 6, 5), (6,), (6,))])
 
+    makes = [lambda n=n: [torch.randn(n, n + 1).requires_grad_()] for n in (3, 5, 4)]
+    compare(lambda x: torch.lu_unpack(*torch.linalg.lu_factor(x)), makes[0], others=makes[1:])
+
     def terms(x: Any, w: Any) -> Any:
         """The sum of two gradients lies as the first, and one of them alone as itself."""
         hidden = x.sin()
