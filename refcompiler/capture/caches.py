@@ -1,9 +1,10 @@
 """Functions under ``functools.lru_cache``: what they know is read without asking them.
 
-A call with constant arguments is answered from the cache, or computed by the interpreter where the
-cache lacks it, and guarded by the cache still knowing that answer, or none. After the graph the
-function is called once for each call of the program, so that it counts its hits and misses, orders
-its entries and fills itself as in eager. What ``cache_info`` tells is then CPython's own.
+A call with constants, or with objects that are keys by their identity, is answered from the cache,
+or computed by the interpreter where the cache lacks it, and guarded by the cache still knowing that
+answer, or none. After the graph the function is called once for each call of the program, so that
+it counts its hits and misses, orders its entries and fills itself as in eager. What ``cache_info``
+tells is then CPython's own.
 
 Source of the rules: the documentation of ``functools.lru_cache``.
 """
@@ -102,6 +103,13 @@ def _identity(value: Any) -> tuple:
     return (type(value), value) if type(value) in CONSTANT_TYPES else (id(value),)
 
 
+def _is_key(m: Any, value: Any) -> bool:
+    """An object from outside that is the same key as itself alone, whatever is in it."""
+    cls = type(value)
+    plain = cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__
+    return plain and m.is_foreign(value)
+
+
 def call_cached(m: Any, frame: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
     """A call of a wrapper that ``functools.lru_cache`` has made."""
     source = m.source_of(function)
@@ -111,10 +119,13 @@ def call_cached(m: Any, frame: Any, function: Any, args: Sequence, kwargs: Mappi
         return m.call_pure(function, forced, named)
     given = [*map(_identity, forced), *[(k, _identity(v)) for k, v in named.items()]]
     asked = id(function), *given
-    if not all(type(v) in CONSTANT_TYPES for v in (*forced, *named.values())):
+    objects = [v for v in (*forced, *named.values()) if type(v) not in CONSTANT_TYPES]
+    if not all(_is_key(m, value) for value in objects):
         if asked not in m.answers:
             m.answers[asked] = _compute(m, frame, function, source, forced, named)
         return m.answers[asked]
+    for value in objects:
+        m.guard("ID", m.source_of(value), value)  # which the cache keeps alive too
     made = False
     if asked not in m.answers:
         found = _answer(m, frame, function, source, forced, named)
@@ -141,6 +152,9 @@ def _answer(
             return (value,)
         del m.deferred[said:]  # calls of other such functions, which this one makes again
         if type(value) not in CONSTANT_TYPES:  # the object that the cache keeps
+            _, _, most, size = function.cache_info()
+            if most is not None and size >= most:
+                raise Restart(m.steps, "c-function", "a function under a full lru_cache")
             value, needed, made = function(*args, **kwargs), True, True
     if not is_data(value):
         return (_compute(m, frame, function, source, args, kwargs),)

@@ -162,7 +162,7 @@ def cache_of_the_frame():
     return f
 
 
-@cases(graphs=2, breaks=2)
+@cases(graphs=1, breaks=1)  # the second time the cache answers
 def cached_method_with_effects():
     log = []
 
@@ -174,6 +174,31 @@ def cached_method_with_effects():
 
     counter = Counter()
     return (lambda x: x * counter.go(2) + counter.go(2)), [(t(2),)] * 2, [log]
+
+
+@cases(graphs=2, recompiles=1)
+def cached_method_of_an_object_that_changes():
+    class Table:
+        @functools.lru_cache
+        def go(self, n):
+            return n * self.k
+
+    table = Table()
+
+    def f(x, k):
+        table.k = k
+        return x * table.go(2)  # what it was the first time
+
+    return f, [(t(2), 2), (t(2), 3), (t(2), 4)], [table]
+
+
+@cases(graphs=1, breaks=4, recompiles=1)
+def full_cache():
+    @functools.lru_cache(2)
+    def listed(n):
+        return [n, n]
+
+    return lambda x: x * sum(listed(1) + listed(2) + listed(3)), [(t(2),), (t(2),)]
 
 
 # ---- comparisons by functions -----------------------------------------------------------------
