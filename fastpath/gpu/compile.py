@@ -18,7 +18,8 @@ from typing import Any
 
 import torch
 
-from fastpath.gpu.printer import HEADER, Printed, print_kernel
+from fastpath.gpu.printer import HEADER, Printed
+from fastpath.gpu.vectors import print_kernel
 from fastpath.schedule.kernel import Kernel
 
 POINTER = {"bool": "i1", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32"}
@@ -99,7 +100,11 @@ def compile_kernel(kernel: Kernel, device: int) -> tuple[Callable[..., None], st
     printed = print_kernel(kernel)
     major, minor = torch.cuda.get_device_capability(device)
     dtypes = tuple(b.dtype for b in kernel.buffers)
-    make = functools.partial(machine_code, printed, dtypes, 10 * major + minor, device=device)
+
+    def make(aligned: bool) -> Any:
+        text = printed if aligned else print_kernel(kernel, aligned=False)
+        return machine_code(text, dtypes, 10 * major + minor, aligned, device=device)
+
     with torch.cuda.device(device):  # into which it is loaded
         return launch(make, len(dtypes), printed.programs, device), printed.source
 

@@ -8,11 +8,14 @@ masked, and reductions take their neutral element.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from fastpath.gpu.tiling import Tiling, tiling
+from fastpath.gpu.online import Online, online
+from fastpath.gpu.rows import VECTOR, flatten
+from fastpath.gpu.tiling import Tiling
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Axis, Index
 from fastpath.schedule.kernel import (
@@ -23,6 +26,7 @@ from fastpath.schedule.kernel import (
     Store,
     Transposed,
 )
+from fastpath.schedule.loops import itemsize
 from fastpath.schedule.text import Lines, index_text
 from specs.dtypes import REDUCED, int_range, is_float
 from specs.scalars import SCALARS, TRITON_TYPE, cast_text
@@ -96,7 +100,7 @@ class Printer(Lines):
 
     def index(self, index: Index) -> str:
         for axes, flat in self.flattened:
-            index = _flatten(index, axes, flat)
+            index = flatten(index, axes, flat)
         return index_text(index, self.axes.__getitem__, self.index, self.text)
 
     def constant(self, value: bool | int | float, dtype: str) -> str:
@@ -165,6 +169,7 @@ class Printer(Lines):
         if self.masked:
             self.line(f"x_in = x < {plan.x_points}")
         self._decode(plan.x, "x")
+        self._rows()
         if plan.y is not None:
             block = plan.y_block
             self.line(f"y = (y_number * {block} + tl.arange(0, {block}))[:, None]")
@@ -172,16 +177,39 @@ class Printer(Lines):
             if plan.y.extent % block:
                 self.line(f"y_in = y < {plan.y.extent}")
         if plan.r and plan.persistent:
-            self.line(f"r = tl.arange(0, {plan.r_block})[None, :]")
-            self._reduced_points()
-        for stage in self.kernel.stages:
-            self._stage(stage)
+            self._points("")
+        stages = list(self.kernel.stages)
+        while stages:
+            found = online(*stages[:2]) if len(stages) > 1 and self._one_row() else None
+            if found is not None:
+                self._online(found)
+                del stages[:2]
+            else:
+                self._stage(stages.pop(0))
 
-    def _reduced_points(self) -> None:
+    def _one_row(self) -> bool:
+        """Whether a program goes through a single row, in blocks."""
+        return not self.plan.persistent and self.plan.x_block == 1
+
+    def _rows(self) -> None:
+        """What a program has to know of its rows before their points."""
+
+    def _points(self, first: str) -> None:
+        """The block of reduced points that begins at ``first``, or at the first of all."""
         plan = self.plan
-        if plan.r_points % plan.r_block:
+        block = f"tl.arange(0, {plan.r_block})[None, :]"
+        self.line(f"r = {first} + {block}" if first else f"r = {block}")
+        if self._some_outside():
             self.line(f"r_in = r < {plan.r_points}")
         self._decode(plan.r, "r")
+
+    def _span(self) -> int:
+        """How many points the blocks of a loop over the reduced points cover, at least."""
+        return self.plan.r_points
+
+    def _some_outside(self) -> bool:
+        """Whether reduced points of a block may lie outside."""
+        return bool(self.plan.r_points % self.plan.r_block)
 
     def _decode(self, axes: tuple[Axis, ...], flat: str) -> None:
         """The values of several axes that were flattened into ``flat``."""
@@ -225,23 +253,61 @@ class Printer(Lines):
             self.line(f"{running[s.reduction]} = tl.full({shape}, {start}, tl.{dtype})")
         if any(e.args[0] in self._written() for e in (*stage.loads(), *stage.guarded())):
             self.line("tl.debug_barrier()")  # other threads of the program stored it
+        with self._blocks():
+            for each in stage.statements:
+                if isinstance(each, Accumulate):
+                    name, value = running[each.reduction], self._inside(each.kind, each.value)
+                    row = SCALARS[_COMBINE[each.kind]]
+                    self.line(f"{name} = {row.text('triton', each.value.dtype, name, value)}")
+                else:
+                    self._statement(each)
+        for s in adding:
+            self._reduce(s, running[s.reduction])
+
+    @contextlib.contextmanager
+    def _blocks(self) -> Iterator[None]:
+        """The loop over the blocks of reduced points; what it computes is not known behind it."""
         outside = dict(self.known)
-        self.line(f"for r_first in range(0, {plan.r_points}, {plan.r_block}):")
+        self.line(f"for r_first in range(0, {self._span()}, {self.plan.r_block}):")
         self.depth += 1
-        self.line(f"r = r_first + tl.arange(0, {plan.r_block})[None, :]")
-        self._reduced_points()
-        for each in stage.statements:
-            if isinstance(each, Accumulate):
-                name, value = running[each.reduction], self._inside(each.kind, each.value)
-                row = SCALARS[_COMBINE[each.kind]]
-                self.line(f"{name} = {row.text('triton', each.value.dtype, name, value)}")
-            else:
-                self._statement(each)
+        self._points("r_first")
+        yield
         self.depth -= 1
         self.known = outside
         self.stored = {}
-        for s in adding:
-            self._reduce(s, running[s.reduction])
+
+    def _online(self, found: Online) -> None:
+        """Both reductions in one loop: see :mod:`fastpath.gpu.online`."""
+        self._hoist([found.value])
+        vector = max(1, VECTOR // min(itemsize(d) for d in self.dtype.values()))
+        groups = self.plan.r_block // vector
+        top, total, new, base, points = (self.fresh() for _ in range(5))
+
+        def exp(text: str) -> str:
+            return SCALARS["exp"].text("triton", "float32", text)
+
+        def finite(text: str) -> str:
+            return f'tl.where(tl.abs({text}) == float("inf"), 0.0, {text})'
+
+        self.line(f'{top} = tl.full([{groups}], float("-inf"), tl.float32)')
+        self.line(f"{total} = tl.zeros([{groups}], tl.float32)")
+        with self._blocks():
+            value = self._inside("max", found.value)
+            self.line(f"{points} = tl.reshape({value}, [{groups}, {vector}])")
+            self.line(f"{new} = largest({top}, tl.reduce({points}, 1, largest))")
+            self.line(f"{base} = {finite(new)}")
+            added = f"tl.sum({exp(f'({points} - {base}[:, None])')}, 1)"
+            self.line(f"{total} = {total} * {exp(f'({top} - {base})')} + {added}")
+            self.line(f"{top} = {new}")
+        whole, sums = self.fresh(), self.fresh()
+        self.line(f"{whole} = tl.reduce({top}[None, :], 1, largest)[:, None]")
+        self.line(f"{base} = {finite(whole)}")
+        scale = exp(f"({top}[None, :] - {base})")
+        self.line(f"{sums} = tl.sum({total}[None, :] * {scale}, 1)[:, None]")
+        if not found.finite:
+            infinite = f'tl.abs({whole}) == float("inf")'
+            self.line(f'{sums} = tl.where({infinite}, float("nan"), {sums})')
+        self.sums |= {found.maximum: whole, found.total: sums}
 
     def _written(self) -> set[str]:
         return {b.name for b in self.kernel.buffers if b.written}
@@ -251,7 +317,7 @@ class Printer(Lines):
         plan, text = self.plan, self.text(value)
         if self.varying(value) != {"x", "r"}:
             text = f"tl.broadcast_to({text}, [{plan.x_block}, {plan.r_block}])"
-        if not plan.r_points % plan.r_block:
+        if not self._some_outside():
             return text
         return f"tl.where(r_in, {text}, {self.constant(neutral(kind, value.dtype), value.dtype)})"
 
@@ -270,15 +336,19 @@ class Printer(Lines):
         assert isinstance(s, Store), "a unit of the GPU has no scratch rows"
         value = self.text(s.value)
         self.stored[(s.buffer, s.index)] = value
-        kinds, pointer = self._kinds(s.index), self._pointer(s.buffer, s.index)
-        if not kinds and self.varying(s.value):
+        pointer, mask = self._place(s.buffer, s.index, store=True)
+        if not self._kinds(s.index) and self.varying(s.value):
             pointer += " + x"  # of a single result: a block of one address for a block of one value
-        self.line(f"tl.store({pointer}, {value}{self._mask(kinds)})")
+        self.line(f"tl.store({pointer}, {value}{mask})")
 
     # -- values ----------------------------------------------------------------------------------
 
     def _pointer(self, buffer: str, index: Index) -> str:
         return f"p{self.place[buffer]} + {self.index(index)}"
+
+    def _place(self, buffer: str, index: Index, store: bool) -> tuple[str, str]:
+        """The addresses of the points and, behind a comma, which of them are there, if not all."""
+        return self._pointer(buffer, index), self._mask(self._kinds(index))
 
     def _kinds(self, index: Index) -> frozenset[str]:
         found = frozenset(self.kinds[a] for a in index.steady().axes() if a in self.kinds)
@@ -290,7 +360,7 @@ class Printer(Lines):
             parts.append("x_in")
         if "y" in kinds and plan.y is not None and plan.y.extent % plan.y_block:
             parts.append("y_in")
-        if "r" in kinds and plan.r_points % plan.r_block:
+        if "r" in kinds and self._some_outside():
             parts.append("r_in")
         return f", {' & '.join(parts)}" if parts else ""
 
@@ -359,7 +429,8 @@ class Printer(Lines):
         held = self.stored.get((buffer, index))
         if held is not None:
             return held
-        text = f"tl.load({self._pointer(buffer, index)}{self._mask(self._kinds(index))})"
+        pointer, mask = self._place(buffer, index, store=False)
+        text = f"tl.load({pointer}{mask})"
         dtype = self.dtype[buffer]
         return f"{text}.to(tl.float32)" if dtype in REDUCED else text
 
@@ -440,22 +511,3 @@ def neutral(kind: str, dtype: str) -> bool | int | float:
     if is_float(dtype):
         return float("-inf" if kind == "max" else "inf")
     return kind == "min" if dtype == "bool" else int_range(dtype)[0 if kind == "max" else 1]
-
-
-def _flatten(index: Index, axes: tuple[Axis, ...], flat: Axis) -> Index:
-    """``index`` over ``flat`` where it steps through all the axes as through one."""
-    step = index.coefficient(axes[-1])
-    if not step:
-        return index
-    rest, stride = index, step
-    for axis in reversed(axes):
-        if index.coefficient(axis) != stride:
-            return index
-        rest = rest + Index({axis: -stride})
-        stride *= axis.extent
-    return rest + Index({flat: step})
-
-
-def print_kernel(kernel: Kernel) -> Printed:
-    """``kernel``, scheduled for :data:`fastpath.target.GPU`, as Triton's source."""
-    return Printer(kernel, tiling(kernel)).print()

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fastpath.ir.index import Axis
+from fastpath.gpu.rows import common_beginning
+from fastpath.ir.index import Axis, Index
 from fastpath.schedule.kernel import Kernel
 from fastpath.schedule.loops import itemsize
 
@@ -23,6 +24,7 @@ LINE = 2048  # bytes of a row that a program of column sums takes
 ROWS = 16  # that it adds up at a time
 A_THREAD = 32  # points of a thread that reduces rows
 MOST_WARPS = 16
+LONG = 512  # points of a row from which on it is laid by vectors
 SQUARE = 64  # side of a tile that is transposed
 
 
@@ -32,6 +34,8 @@ class Tiling:
     ``outer``: axes of which a program has one value each.
 
     ``x_block``, ``y_block`` and ``r_block`` are powers of two; 1 where there is nothing to block.
+    ``start`` and ``group``: where a row begins by which its vectors are laid, and the elements of
+    the largest one, where rows do not begin or end with vectors (:mod:`fastpath.gpu.vectors`).
     """
 
     x: tuple[Axis, ...]
@@ -43,6 +47,8 @@ class Tiling:
     persistent: bool
     warps: int
     outer: tuple[Axis, ...] = ()
+    start: Index | None = None
+    group: int = 1
 
     @property
     def x_points(self) -> int:
@@ -79,7 +85,7 @@ def tiling(kernel: Kernel) -> Tiling:
     if not nests:
         return _pointwise(kernel, x)
     (r,) = nests
-    return _columns(kernel, x, r) if _keeps_lanes(kernel) else _rows(x, r)
+    return _columns(kernel, x, r) if _keeps_lanes(kernel) else _rows(kernel, x, r)
 
 
 def _keeps_lanes(kernel: Kernel) -> bool:
@@ -108,15 +114,17 @@ def _square(kernel: Kernel) -> Tiling:
     return Tiling((lane,), tile, (), x_block, y_block, 1, True, warps, kernel.outer)
 
 
-def _rows(x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
+def _rows(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
     """Neighbours in memory are reduced together: a program takes whole rows, short ones several."""
     width, rows = math.prod(a.extent for a in r), math.prod(a.extent for a in x)
+    common = common_beginning(kernel, r) if width >= LONG and rows > 1 else None
+    start, group = common or (None, 1)
     if width > PERSISTENT:
-        return Tiling(x, None, r, 1, 1, 4096, False, MOST_WARPS)
-    r_block = power_above(width)
-    x_block = min(max(1, A_THREAD * LANES // r_block), power_above(rows))
+        return Tiling(x, None, r, 1, 1, 4096, False, MOST_WARPS, (), start, group)
+    r_block = power_above(width + group - 1)
+    x_block = min(max(1, A_THREAD * LANES // r_block), power_above(rows)) if start is None else 1
     warps = max(1, min(MOST_WARPS, x_block * r_block // (A_THREAD * LANES)))
-    return Tiling(x, None, r, x_block, 1, r_block, True, warps)
+    return Tiling(x, None, r, x_block, 1, r_block, True, warps, (), start, group)
 
 
 def _columns(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:

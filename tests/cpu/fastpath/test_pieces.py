@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 import fastpath
 from fastpath.gpu.compile import machine_code
-from fastpath.gpu.printer import print_kernel
+from fastpath.gpu.vectors import print_kernel
 from fastpath.ir import pieces
 from tests.cpu.fastpath.triton_kernels import kernels_of, program_of
 

@@ -19,11 +19,13 @@ import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional as F
 
 from fastpath.decompositions import table
 from fastpath.gpu.compile import launch, machine_code, module_of
-from fastpath.gpu.printer import Printed, Printer
+from fastpath.gpu.printer import Printed
 from fastpath.gpu.tiling import Tiling, tiling
+from fastpath.gpu.vectors import printer_of
 from fastpath.ir.lower import Lowering
 from fastpath.ir.program import Call, Computed, Program, Tensor
 from fastpath.ir.types import DTYPE
@@ -69,7 +71,7 @@ def kernels_of(program: Program) -> tuple[list[Kernel], set[Any]]:
 def small_blocks(kernel: Kernel) -> Tiling:
     """A tiling whose blocks are small, so that small tensors fill many and reductions are loops."""
     plan = tiling(kernel)
-    r_block = min(plan.r_block, 4)
+    r_block = min(plan.r_block, 64 if plan.r_points > 500 else 4)
     return dataclasses.replace(
         plan,
         x_block=min(plan.x_block, 8),
@@ -95,7 +97,11 @@ def execute(
             node.shape, node.strides, dtype=DTYPE[node.dtype], device=device
         )
     for kernel in kernels:
-        run(kernel, Printer(kernel, plan(kernel)).print(), [memory[b.name] for b in kernel.buffers])
+        run(
+            kernel,
+            printer_of(kernel, plan(kernel)).print(),
+            [memory[b.name] for b in kernel.buffers],
+        )
     results = []
     for t in program.outputs:
         assert isinstance(t, Tensor)
@@ -205,6 +211,32 @@ def chosen(device: str) -> Iterator[tuple[str, Callable[..., Any], list[torch.Te
                 yield f"{name} of {dtype} {shape}", function, [x.to(device)]
                 if len(shape) == 2:
                     yield f"{name} of {dtype} {shape}, turned", function, [x.to(device).t()]
+        if dtype.is_floating_point:
+            for name, function, inputs in rows_of(dtype):
+                yield name, function, [x.to(device) for x in inputs]
+
+
+def rows_of(dtype: torch.dtype) -> Iterator[tuple[str, Callable[..., Any], list[torch.Tensor]]]:
+    """Rows long enough that their vectors count, of odd and even lengths, also behind an offset."""
+    softmax = {
+        "softmax": lambda x: [torch.softmax(x, -1)],
+        "float softmax": lambda x: [torch.softmax(x.float(), -1), x.abs().amax(-1)],
+        "logsumexp": lambda x: [torch.logsumexp(x.float(), -1)],
+    }
+    for width in (601, 520):
+        x = numbers((2, width), dtype)
+        weight = numbers((width,), dtype)
+        for name, function in softmax.items():
+            yield f"{name} of {dtype} rows of {width}", function, [x]
+            yield f"{name} of {dtype} rows within {width}", function, [x[:, 3 : width - 2]]
+        norm = lambda x, w: [F.layer_norm(x, x.shape[-1:], w), x * x.sum(-1, True)]  # noqa: E731
+        yield f"norm of {dtype} rows of {width}", norm, [x[1:], weight]
+        yield f"norm of {dtype} rows of {width} in place", (lambda x: [x - x.mean(-1, True)]), [x]
+    ends = torch.full((4, 530), -math.inf, dtype=dtype)
+    ends[1], ends[2] = torch.finfo(dtype).min, 1.0
+    ends[2, 7], ends[2, 300], ends[3, 528] = -math.inf, 3.0, math.inf
+    for name, function in softmax.items():
+        yield f"{name} of {dtype} without finite numbers", function, [ends]
 
 
 def main(first: str, last: str, device: str = "cpu") -> None:
@@ -213,20 +245,22 @@ def main(first: str, last: str, device: str = "cpu") -> None:
     run = interpreted if device == "cpu" else on_cuda
     todo = list(chosen(device)) if first == "0" else []
     if device == "cpu":
-        todo = todo[::6]
+        rows = [case for case in todo if "rows" in case[0] and "bfloat16" in case[0]]
+        todo = rows + todo[::6]
         np.seterr(all="ignore")  # infinities and nan are among the operands
     for seed in range(int(first), int(last)):
         source, function, inputs = program(seed)
         todo.append((f"seed {seed}\n{source}", function, [x.to(device) for x in inputs]))
     ran = compared = refused = 0
     for place, (name, function, inputs) in enumerate(todo):
+        long = any(x.dim() and x.shape[-1] > 500 for x in inputs)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             eager = function(*inputs)
             exact = function(*[x.double() if x.is_floating_point() else x for x in inputs])
         for plan in (tiling, small_blocks):
-            small = max(x.numel() for x in (*inputs, *eager)) < 1500
-            if device == "cpu" and not (small and (plan is tiling or place % 3 == 0)):
+            small = max(x.numel() for x in (*inputs, *eager)) < 2500
+            if device == "cpu" and not (small and (plan is tiling or place % 3 == 0 or long)):
                 continue  # the interpreter takes its time for every block
             try:
                 got, kernels = execute(function, inputs, run, plan)
