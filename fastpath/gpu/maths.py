@@ -85,3 +85,14 @@ def pow_uint(x, y):
         base = (base * base).to(x.dtype)
         left = (left >> 1).to(x.dtype)
     return result
+
+
+@triton.jit
+def philox(seed, counter, place):
+    """Word ``place % 4`` of the generator's four at ``counter`` and index ``place // 4``."""
+    index = (place >> 2).to(tl.uint32)
+    low, high = counter.to(tl.uint32), (counter >> 32).to(tl.uint32)
+    nothing = index * 0
+    a, b, c, d = tl.philox(seed, low + nothing, high + nothing, index, nothing)
+    even, odd = tl.where((place & 2) == 0, a, c), tl.where((place & 2) == 0, b, d)
+    return tl.where((place & 1) == 0, even, odd).to(tl.int64)

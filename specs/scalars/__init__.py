@@ -4,7 +4,7 @@ In: nothing. Out: :data:`SCALARS`, a table of :class:`Scalar` rows, and :func:`c
 prints a cast (its text depends on two dtypes).
 """
 
-from specs.scalars import arithmetic, elementary, logic  # noqa: F401  (each adds its rows)
+from specs.scalars import arithmetic, elementary, logic, random  # noqa: F401  (each adds rows)
 from specs.scalars.logic import cast_text
 from specs.scalars.row import NUMBA_SUFFIX, SCALARS, TRITON_TYPE, Scalar
 

@@ -1,0 +1,135 @@
+"""Eager's random numbers on CUDA: Philox words as expressions of an element's place.
+
+Eager's kernels draw with a grid of threads, and a thread's words follow from the generator's seed,
+its offset and the thread's number; so any element's number can be computed anywhere, if one knows
+how many threads eager has. Sources: torch's ``ATen/native/cuda/DistributionTemplates.h``,
+``Dropout.cu`` and ``ATen/core/TransformationHelper.h``, and recorded streams.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fastpath.ir import expr as E
+from fastpath.ir.elementwise import apply
+from fastpath.ir.expr import Expr
+from fastpath.ir.index import Index
+
+BLOCK = 256  # threads of eager's blocks
+UNROLL = 4  # words that a thread takes at once
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The threads that eager draws ``count`` elements with; ``resident`` is how many of them the
+    GPU holds at once."""
+
+    count: int
+    resident: int
+
+    @property
+    def threads(self) -> int:
+        return BLOCK * min(self.resident // BLOCK, math.ceil(self.count / BLOCK))
+
+    @property
+    def advance(self) -> int:
+        """By how much the generator's offset grows."""
+        return ((self.count - 1) // (self.threads * UNROLL) + 1) * UNROLL
+
+
+def resident(device: torch.device) -> int:
+    """How many threads the GPU holds at once."""
+    properties = torch.cuda.get_device_properties(device)
+    return properties.multi_processor_count * properties.max_threads_per_multi_processor
+
+
+def reserving(device: torch.device) -> Callable[[int], tuple[int, int]]:
+    """``reserve(advance)``: the default generator's seed, as an int64, and a quarter of its offset,
+    which then has grown by ``advance``."""
+    index = torch.cuda.current_device() if device.index is None else device.index
+
+    def reserve_philox(advance: int) -> tuple[int, int]:
+        generator = torch.cuda.default_generators[index]
+        seed, offset = generator.initial_seed(), generator.get_offset()
+        generator.set_offset(offset + advance)
+        return seed - (1 << 64) if seed >> 63 else seed, offset // 4
+
+    return reserve_philox
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What a draw reserved: expressions of its seed and of a quarter of its offset."""
+
+    seed: Expr
+    counter: Expr
+    grid: Grid
+
+    def _word(self, counter: Index, index: Index, word: Index) -> Expr:
+        at = apply("add", self.counter, E.position(counter))
+        return apply("philox", self.seed, at, E.position(index * 4 + word))
+
+    def strided(self, place: Index) -> Expr:
+        """The word of the element at ``place`` in memory: threads take elements a grid apart."""
+        thread, turn = place.mod(self.grid.threads), place.floordiv(self.grid.threads)
+        return self._word(turn.floordiv(UNROLL), thread, turn.mod(UNROLL))
+
+    def vectorised(self, place: Index, width: int) -> Expr:
+        """The same where a thread takes ``width`` elements side by side, as dropout does."""
+        if width == 1:
+            return self.strided(place)
+        group, within = place.floordiv(width), place.mod(width)
+        thread, turn = group.mod(self.grid.threads), group.floordiv(self.grid.threads)
+        if width > UNROLL:
+            turn = turn * (width // UNROLL) + within.floordiv(UNROLL)
+        return self._word(turn, thread, within.mod(UNROLL))
+
+
+def unit(word: Expr) -> Expr:
+    """In (0, 1], in float32."""
+    scaled = apply("mul", E.cast(word, "float32"), E.const(2.0**-32, "float32"))
+    return apply("add", scaled, E.const(2.0**-33, "float32"))
+
+
+def uniform(word: Expr, low: float, high: float, dtype: str) -> Expr:
+    """In [low, high), as ``dtype``, whose upper bound eager moves to the lower one."""
+    u = unit(word)
+    one = E.const(1.0, "float32")
+    u = apply("where", apply("eq", u, one), E.const(0.0, "float32"), u)
+    if (low, high) != (0.0, 1.0):
+        span = torch.tensor(high).sub(torch.tensor(low)).item()  # in float32, as eager's
+        scaled = apply("mul", u, E.const(span, "float32"))
+        u = apply("add", scaled, E.const(low, "float32"))
+    value, bounds = E.cast(E.cast(u, dtype), "float32"), (low, high)
+    first, last = (E.cast(E.cast(E.const(b, "float32"), dtype), "float32") for b in bounds)
+    return apply("where", apply("eq", value, last), first, value)
+
+
+def below(word: Expr, p: float) -> Expr:
+    """Whether the number is below ``p``, which eager rounds to float32."""
+    return apply("lt", unit(word), E.const(torch.tensor(p).item(), "float32"))
+
+
+def within(word: Expr, count: int, low: int) -> Expr:
+    """``low + word % count``."""
+    return apply("add", apply("remainder", word, E.const(count, "int64")), E.const(low, "int64"))
+
+
+def dropout_width(itemsize: int, count: int, alignment: int) -> int:
+    """How many elements a thread of eager's dropout takes at once; ``alignment`` in bytes."""
+    width = max(1, min(16, alignment) // itemsize)
+    while count % width:
+        width //= 2
+    return width
+
+
+def place_in_memory(index: tuple[Any, ...], strides: tuple[int, ...]) -> Index:
+    """The number of an element in the order of memory, where the tensor is dense."""
+    from fastpath.ir.index import linear
+
+    return linear(index, strides)
