@@ -126,7 +126,8 @@ AHEAD: Table[Rule] = Table(
         Rule(
             "second backward",
             "A second backward without retain_graph is an error, with retain_graph it is not.",
-            "Tensors are saved by save_for_backward, which sees to both.",
+            "Tensors are saved by save_for_backward, which sees to both; what nobody else has, no "
+            "input, output or view of one, is a plain attribute that the last backward takes away.",
         ),
         Rule(
             "written after the call",

@@ -24,8 +24,9 @@ _TWICE = (
 class Program:
     """What one compiled training graph runs.
 
-    ``forward`` takes the inputs and returns ``outputs`` results, then ``tensors`` tensors to
-    save, then numbers. ``differentiable``: the places of the results that have a tangent, which
+    ``forward`` takes the inputs, in a list if it is ``boxed``, and returns ``outputs`` results,
+    then ``tensors`` tensors to save, the last ``private`` of which nobody else has, then
+    ``numbers`` numbers. ``differentiable``: the places of the results that have a tangent, which
     lie as ``layouts`` says (None: as the result itself, whose sizes are symbols). ``backward`` is
     compiled by ``compile_backward`` when it first runs, for each set of outputs without gradients.
     What that gives takes a list of numbers, saved tensors and tangents, which it may empty.
@@ -34,8 +35,10 @@ class Program:
     """
 
     forward: Callable[..., Any]
+    boxed: bool
     outputs: int
     tensors: int
+    private: int
     numbers: int
     inputs: int
     differentiable: Sequence[int]
@@ -51,6 +54,7 @@ class Program:
         differentiable = set(self.differentiable)
         self.symbolic = None in self.layouts
         tensors = self.outputs - self.counted
+        self.end = self.outputs + self.tensors
         self.constant = tuple(n for n in range(tensors) if n not in differentiable)
 
     def backward_for(self, missing: tuple[int, ...]) -> Callable[[list[Any]], Any]:
@@ -67,6 +71,8 @@ class Program:
         return found
 
 
+#: Whether the backward that runs now may run again.
+_keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 _BOXED = hasattr(torch.autograd.Function, "boxed_grads_call")  # torch 2.11 has not
 
 
@@ -77,16 +83,20 @@ class Compiled(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, program: Program, *inputs: Any) -> Any:
-        results = program.forward(*inputs)
-        count = program.outputs
+        results = program.forward([*inputs]) if program.boxed else program.forward(*inputs)
+        count, end = program.outputs, program.end
         # A view of what the graph made could not be written to, as eager's result can.
         made = results[: count - program.counted]
         outputs = tuple([t.detach() if t._is_view() else t for t in made])
-        end = count + program.tensors
-        ctx.save_for_backward(*results[count:end])
         ctx.hooked = _hooks(False) is not None  # whose tensors may lie otherwise
         if ctx.hooked:
             ctx.saved_layouts = [Layout.of(t) for t in results[count:end]]
+            ctx.save_for_backward(*results[count:end])
+            ctx.kept = ()
+        else:
+            shared = end - program.private
+            ctx.save_for_backward(*results[count:shared])
+            ctx.kept = results[shared:end]
         ctx.numbers = results[end:]
         ctx.program = program
         if program.symbolic:
@@ -103,13 +113,15 @@ class Compiled(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         given: list[Any] = gradients[0] if _BOXED else list(gradients)
         program: Program = ctx.program
-        arguments = [*ctx.numbers, *ctx.saved_tensors]
+        arguments = [*ctx.numbers, *ctx.saved_tensors, *ctx.kept]
         if ctx.hooked:
             first = len(ctx.numbers)
             for n, layout in enumerate(ctx.saved_layouts, first):
                 if arguments[n].stride() != layout.stride or has_bits(arguments[n]):
                     arguments[n] = _laid_out(arguments[n], layout)
         ctx.maybe_clear_saved_tensors()  # unless they are needed again
+        if program.private and not _keeps_graph():
+            ctx.kept = ()
         missing: tuple[int, ...] = ()
         layouts: Any = ctx.layouts if program.symbolic else program.layouts
         for n, (place, layout) in enumerate(zip(program.differentiable, layouts)):

@@ -11,6 +11,7 @@ from refcompiler.aot.effects import checks, stays
 from refcompiler.aot.joint import FORWARD, PHASE
 from refcompiler.aot.numbers import ARITHMETIC, symbols_of
 from refcompiler.aot.numbers import is_number as number
+from refcompiler.aot.partition.private import private_last
 
 
 class Parts:
@@ -108,7 +109,8 @@ def is_number(node: Node) -> bool:
 
 def split(parts: Parts, saved: Collection[Node]) -> tuple[GraphModule, GraphModule]:
     """The two graphs. What the backward reads and is not among ``saved`` it computes again."""
-    tensors = [n for n in saved if not is_number(n)]
+    shown = [*parts.inputs, *parts.outputs]
+    tensors = private_last([n for n in saved if not is_number(n)], shown)
     numbers = [n for n in saved if is_number(n)]
     return _forward(parts, [*tensors, *numbers]), _backward(parts, [*numbers, *tensors])
 

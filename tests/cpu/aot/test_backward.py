@@ -56,6 +56,38 @@ def test_a_second_backward_needs_what_was_saved() -> None:
     assert len(backend.backward) == 1
 
 
+def test_what_nobody_else_has_is_freed_by_the_last_backward() -> None:
+    call, backend = compiled(lambda x: (x + 1).sin())
+    x = torch.randn(4, requires_grad=True)
+    y = call(x)
+    kept = y.grad_fn.kept
+    assert [type(t) for t in kept] == [torch.Tensor] and not y.grad_fn.saved_tensors
+    (first,) = torch.autograd.grad(y.sum(), x, retain_graph=True)
+    assert y.grad_fn.kept is kept
+    (second,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(first, second) and y.grad_fn.kept == ()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        torch.autograd.grad(y.sum(), x)
+
+
+def test_what_shares_memory_with_inputs_or_outputs_is_saved() -> None:
+    """Whoever writes to them is told so by the backward."""
+
+    def program(x: torch.Tensor, w: torch.Tensor) -> Any:
+        y = x.exp()
+        return (x * w.view(2, 2).t()).sum(), y, (y[0] * x).sum()
+
+    call = refcompiler.compile(program, backend="aot_eager")
+    x, w = torch.randn(2, 2, requires_grad=True), torch.randn(4)
+    for written in range(2):
+        total, y, other = call(x, w)
+        assert not total.grad_fn.kept
+        with torch.no_grad():
+            (w, y)[written].add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            (total + other).backward()
+
+
 def test_a_saved_tensor_that_is_written_to() -> None:
     call, _ = compiled(lambda x, w: x * w)
     x, w = torch.randn(4, requires_grad=True), torch.randn(4)

@@ -69,14 +69,15 @@ def _as_attributes(patch: pytest.MonkeyPatch) -> None:
             object.__setattr__(self, "ctx", ctx)
 
         def __getattr__(self, name: str) -> Any:
-            return self.ctx.kept if name == "saved_tensors" else getattr(self.ctx, name)
+            return self.ctx.own if name == "saved_tensors" else getattr(self.ctx, name)
 
         def __setattr__(self, name: str, value: Any) -> None:
             setattr(self.ctx, name, value)
 
         def save_for_backward(self, *tensors: Any) -> None:
-            self.ctx.kept = tuple([t.detach().clone() for t in tensors])
+            self.ctx.own = tuple([t.detach().clone() for t in tensors])
 
+    patch.setattr(function, "_keeps_graph", lambda: True)
     patch.setattr(
         function.Compiled,
         "forward",

@@ -1,0 +1,36 @@
+"""What a forward saves that nobody else has: no input, no output, nor a view of one.
+
+Nobody can write to it, so that it needs no check by its version, and costs nothing to keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch.fx import GraphModule, Node
+
+
+def private_last(tensors: Iterable[Node], shown: Iterable[object]) -> list[Node]:
+    """``tensors``, in the end those that share no memory with ``shown``; else in their order."""
+    memory = _memory(shown)
+    return sorted(tensors, key=lambda n: _memory([n]).isdisjoint(memory))
+
+
+def private_count(forward: GraphModule, outputs: int, tensors: int) -> int:
+    """How many of a forward's saved tensors, which follow its outputs, are private: the last."""
+    (output,) = forward.graph.find_nodes(op="output")
+    results: Sequence[Node] = output.args[0]
+    memory = _memory([*forward.graph.find_nodes(op="placeholder"), *results[:outputs]])
+    count = 0
+    for node in reversed(results[outputs : outputs + tensors]):
+        own = _memory([node])
+        if not own or not own.isdisjoint(memory):
+            break
+        count += 1
+    return count
+
+
+def _memory(nodes: Iterable[object]) -> set[int]:
+    values = [node.meta.get("val") for node in nodes if isinstance(node, Node)]
+    return {v.untyped_storage()._cdata for v in values if isinstance(v, torch.Tensor)}
