@@ -27,6 +27,7 @@ from refcompiler.capture.signals import Break
 from refcompiler.capture.subclasses import attribute
 from refcompiler.capture.values import DELETED, External, Lazy, LazyMethod, Rethrown, Run
 from refcompiler.capture.wrappers import is_wrapper, part
+from refcompiler.guards.permanence import lasts
 from refcompiler.guards.sources import Source, filled_slots
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import UNSET
@@ -153,15 +154,14 @@ class Attributes(Lookup):
     def module_attribute(self, value: ModuleType, name: str) -> Any:
         namespace = value.__dict__
         if name == "__dict__":
-            return self.lazy(self.sources.constant(namespace, value.__name__), namespace)
+            return self.lazy(self.module_space(value), namespace)
         found = self.written_global(namespace, name)
         if found is DELETED and name in namespace:
             text = f"module '{value.__name__}' has no attribute '{name}'"
             raise AttributeError(text, name=name, obj=value)
         if found is not UNSET and found is not DELETED:
             return found
-        source = self.sources.constant(namespace, value.__name__)
-        self.lazy(source, namespace)
+        source = self.module_space(value)
         self.fix_class(value)
         if type(value) is not ModuleType:
             owner, described = self.find_in(type(value), name)
@@ -179,6 +179,15 @@ class Attributes(Lookup):
             fallback = self.item(source, "__getattr__", "member", "__getattr__")
             return Run(self.lazy(fallback, namespace["__getattr__"]), [name])
         return self.lazy(self.item(source, name, "member", name), namespace[name])
+
+    def module_space(self, module: ModuleType) -> Source:
+        """The namespace of a module: of one that may go as the module's attribute."""
+        namespace, known = module.__dict__, self.source_of(module)
+        if known is not None and id(namespace) not in self.homes and not lasts(module):
+            self.sources.reached.setdefault(id(namespace), self.sources.make("dict", known))
+        source = self.sources.constant(namespace, module.__name__)
+        self.lazy(source, namespace)
+        return source
 
     def import_name(self, frame: Any, name: str, names: Any, level: int) -> Any:
         module = super().import_name(frame, name, names, level)

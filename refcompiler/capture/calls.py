@@ -263,6 +263,7 @@ class Calls(Instances):
         source = self.source_of(function)
         if source is not None and not is_quiet(function):
             self.guard("CODE", source, (code, None))
+            self.reach_globals(function, source)
         program = program_of(code)
         fast = self.bind_function(function, source, args, kwargs)
         if function.__closure__ and source is not None:

@@ -483,6 +483,6 @@ def _path(source: Source) -> tuple:
     found: list[Any] = []
     step: Source | None = source
     while step is not None:
-        found.append((step.kind, step.label if step.kind == "const" else step.key))
+        found.append((step.kind, step.label if step.kind in ("const", "space") else step.key))
         step = step.parent
     return tuple(map(str, found))

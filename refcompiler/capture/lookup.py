@@ -18,6 +18,7 @@ from refcompiler.capture.namespaces import Namespaces
 from refcompiler.capture.natively import QUIET
 from refcompiler.capture.observe import IDENTITY_TYPES, is_made
 from refcompiler.capture.values import DELETED, External, Lazy
+from refcompiler.guards.permanence import lasts
 from refcompiler.guards.sources import Source
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.shapes.node import SYMBOLS
@@ -145,9 +146,8 @@ class Lookup(Namespaces):
         """The source of a class's namespace; each ``__dict__`` of a class is a new proxy."""
         source = self.namespaces.get(cls)
         if source is None:
-            proxy = cls.__dict__
-            source = self.namespaces[cls] = self.sources.constant(proxy, cls.__qualname__)
-            self.lazy(source, proxy)
+            source = self.namespaces[cls] = self.sources.space(cls)
+            self.lazy(source, source.fixed)
         return source
 
     def class_lacks(self, cls: type, name: str) -> None:
@@ -156,7 +156,7 @@ class Lookup(Namespaces):
         names = self.lacking.get(namespace)
         if names is None:
             names = self.lacking[namespace] = set()
-            self.guard("WITHOUT", namespace, (namespace.key, names))
+            self.guard("WITHOUT", namespace, (len(namespace.fixed), names))
         names.add(name)
 
     def from_class(self, source: Source | None, value: Any) -> Any:
@@ -189,7 +189,8 @@ class Lookup(Namespaces):
             return function
         inner = self.member(source, name)
         self.lazy(inner, function)
-        if is_made(function) and type(descriptor) in _WRAPPERS:
+        changes = is_made(function) or not lasts(function)
+        if changes and type(descriptor) in _WRAPPERS:
             self.guard("TYPE", source, type(descriptor))
             return self.from_class(inner, function)
         self.from_class(source, descriptor)

@@ -81,6 +81,9 @@ __all__ = [
     "wrapping",
 ]
 
+#: What tells of a module's namespace whose it is, and where its source stands.
+_OF_MODULES = ("__name__", "__file__", "__loader__", "__builtins__")
+
 
 @dataclass
 class Captured:
@@ -201,9 +204,16 @@ class Symbolic(Calls):
         places = []
         while frame is not None:
             if not frame.program.hidden:
-                places.append(Place(frame.program, frame.ip, frame.globals, frame.mapping))
+                space = self.described_globals(frame.globals)
+                places.append(Place(frame.program, frame.ip, space, frame.mapping))
             frame = frame.back
         return text, tuple(reversed(places))
+
+    def described_globals(self, space: dict[str, Any]) -> dict[str, Any]:
+        """The globals of a frame in a traceback that may be asked for after they have died."""
+        if id(space) not in self.sources.reached:
+            return space
+        return {name: space[name] for name in _OF_MODULES if name in space}
 
     def capture(self, frame: Frame) -> Captured:
         """Run ``frame`` (the innermost of the frames alive) as far as one graph reaches."""

@@ -22,6 +22,7 @@ from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import DELETED, External, Lazy
 from refcompiler.guards.kinds import Guard, TensorMeta, metadata, separate
+from refcompiler.guards.permanence import lasts
 from refcompiler.guards.sources import Source, Sources
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.interpreter.machine import Machine
@@ -98,6 +99,7 @@ class Observing(Machine):
         self.recorder = recorder
         self.arrays: list[tuple[Source, Any, Any]] = []  # of numpy, from outside; and their fakes
         self.sources = Sources()
+        self.homes: set[int] = set()  # ids of the globals that live as long as the plan's site
         self.guards: dict[tuple, Guard] = {}
         self.lazies: dict[Source, Lazy] = {}
         self.forced: dict[Source, Any] = {}
@@ -343,9 +345,22 @@ class Observing(Machine):
         """One that is made again and again is known by what it does."""
         if is_made(value):
             self.guard("TYPE", source, FunctionType)
-            self.guard("CODE", source, (value.__code__, value.__globals__))
+            space = None if self.reach_globals(value, source) else value.__globals__
+            self.guard("CODE", source, (value.__code__, space))
         else:
             self.guard("ID", source, value)
+
+    def reach_globals(self, function: FunctionType, source: Source) -> bool:
+        """Globals that may go are read from the function; whether these are."""
+        space = function.__globals__
+        if id(space) in self.homes or lasts(space):
+            return False
+        own = self.member(source, "__globals__")
+        known = self.sources.reached.setdefault(id(space), own)
+        self.lazy(own, space)
+        if known is not own:
+            self.guard("SAME", own, known)
+        return True
 
     def member(self, source: Source, name: str) -> Source:
         return self.sources.make("attr", source, name)

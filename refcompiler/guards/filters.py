@@ -141,6 +141,8 @@ def _entry(guard: Guard, read: Callable[[Source], Any]) -> GuardFilterEntry:
 
 def _is_global(source: Source | None) -> bool:
     while source is not None and source.parent is not None:
+        if source.kind == "attr" and source.key == "__globals__":
+            return True
         source = source.parent
     return source is not None and source.kind == "const" and source.label == "globals"
 

@@ -43,7 +43,7 @@ def _is_found(value: type | FunctionType) -> bool:
     name = value.__module__
     if not isinstance(name, str):
         return False
-    if name.partition(".")[0] in _LASTING:
+    if is_of_library(name):
         return True
     found: Any = sys.modules.get(name)
     for part in value.__qualname__.split("."):
@@ -57,6 +57,11 @@ def _is_found(value: type | FunctionType) -> bool:
         space = getattr(found, "__dict__", {})
         found = space.get("__wrapped__") or getattr(found, "__func__", None) or _getter(found)
     return found is value
+
+
+def is_of_library(module: Any) -> bool:
+    """Whether what a module of that name has made stays."""
+    return isinstance(module, str) and module.partition(".")[0] in _LASTING
 
 
 def _getter(found: Any) -> Any:

@@ -15,6 +15,7 @@ import torch
 FORMS: dict[str, tuple[str, str]] = {
     "arg": ("{k}", "{k}"),
     "const": ("{k}", "{n}"),
+    "space": ("{k}", "{n}"),  # the namespace of a class
     "attr": ("{p}.{k}", "{p}.{k}"),
     "dict": ("{p}.__dict__", "{p}"),
     # past a ``__getattribute__`` of the user's, which runs as often as in eager mode
@@ -56,18 +57,22 @@ NOT_SET: Any = type("NotSet", (), {"__repr__": lambda self: "not set", "__slots_
 class Source:
     """How to reach a value. Interned by :class:`Sources`, so identity is equality."""
 
-    __slots__ = ("kind", "parent", "key", "label", "_text")
+    __slots__ = ("kind", "parent", "key", "label", "fixed", "_text")
 
     def __init__(self, kind: str, parent: Source | None, key: Any, label: str):
         self.kind = kind
         self.parent = parent
         self.key = key
         self.label = label
+        #: What its text names: each ``__dict__`` of a class is a new proxy.
+        self.fixed: Any = None
         self._text = ""
 
     def expression(self, parent: str, constant: Callable[[Any], str]) -> str:
         """Python text that reads the value, given the text of the parent."""
         form = FORMS[self.kind][0]
+        if self.kind == "space":
+            return f"{constant(self.key)}.__dict__" if self.fixed is None else constant(self.fixed)
         if self.kind in ("arg", "attr"):
             return form.format(p=parent, k=self.key)
         return form.format(p=parent, k=constant(self.key) if "{k}" in form else "")
@@ -93,6 +98,8 @@ class Sources:
     def __init__(self) -> None:
         self._known: dict[tuple, Source] = {}
         self._constants: dict[int, Source] = {}
+        self._spaces: dict[int, Source] = {}
+        self.reached: dict[int, Source] = {}  # namespaces that are read from what holds them
 
     def make(self, kind: str, parent: Source | None, key: Any = None, label: str = "") -> Source:
         known = (kind, parent, type(key), key)
@@ -101,9 +108,17 @@ class Sources:
             found = self._known[known] = Source(kind, parent, key, label)
         return found
 
+    def space(self, cls: type) -> Source:
+        """The namespace of a class that the guards of its parents already fix."""
+        found = self._spaces.get(id(cls))
+        if found is None:
+            found = self._spaces[id(cls)] = Source("space", None, cls, cls.__qualname__)
+            found.fixed = cls.__dict__
+        return found
+
     def constant(self, value: Any, label: str) -> Source:
-        """An object that the guards of its parents already fix, such as a class's namespace."""
-        found = self._constants.get(id(value))
+        """An object that the guards of its parents already fix, such as a module's namespace."""
+        found = self.reached.get(id(value)) or self._constants.get(id(value))
         if found is None:
             found = self._constants[id(value)] = Source("const", None, value, label)
         return found

@@ -26,12 +26,13 @@ from refcompiler.interpreter.resumption import may_finalise
 from refcompiler.plan.effects import replay, set_contexts, shadows
 from refcompiler.plan.entry import Entry
 from refcompiler.plan.failure import OnError, Recover
+from refcompiler.plan.holding import weaken
 from refcompiler.plan.rebuild import Rebuilder
-from refcompiler.plan.resume import Layout, describe
+from refcompiler.plan.resume import Layout, Space, describe
 from refcompiler.plan.writer import Writer
 
 
-@dataclass
+@dataclass(eq=False)
 class Plan:
     """``run`` is the generated function; it answers ``MISS`` when a guard fails.
 
@@ -61,11 +62,27 @@ class Plan:
     def guards(self) -> Sequence[Guard]:
         return self.entry.guards
 
+    @property
+    def is_dead(self) -> bool:
+        """Something that it names has died, so that it never holds again."""
+        return any(held() is None for held in self.writer.held.values())
+
+    def weaken(self) -> bool:
+        """Let go of what has been replaced in its module since; whether ``run`` is a new one."""
+        before = len(self.writer.held)
+        self.entry = weaken(self.entry, self.writer)
+        if len(self.writer.held) == before:
+            return False
+        self.__dict__.pop("run", None)
+        return True
+
     def checking(self, guards: Sequence[Guard]) -> Callable:
         """The function with these guards only; all such functions share their globals."""
         checks = self.entry._replace(guards=guards).lines(self.writer.name, self.writer.constant)
         entry = ["    " + line for line in checks] or ["    pass"]
         lines = ["try:", *entry, "except Exception:", "    return __MISS", *self.body]
+        holding = self.writer.holding(lines)
+        lines = ["try:", *["    " + line for line in holding], *lines[1:]]
         return self.writer.function(self.parameters, lines, self.title)
 
 
@@ -142,7 +159,7 @@ def build(
     lines += [*rebuilder.last, f"return {result}"]
     still = captured.reason is not None and machine.steps == 1 and not recorder.operations
     return Plan(
-        Entry(guards, list(writer.needed)),
+        weaken(Entry(guards, list(writer.needed)), writer),
         lines,
         parameters,
         title,
@@ -236,7 +253,9 @@ def _guard_containers(machine: Any) -> None:
     for lazy in machine.lazies.values():
         source = lazy.source
         owner = source.parent.kind if source.parent is not None else ""
-        if source.kind in ("const", "dict", "hidden_dict"):
+        if source.kind in ("const", "space", "dict", "hidden_dict"):
+            continue
+        if id(lazy.value) in machine.sources.reached:
             continue
         if owner in ("dict", "hidden_dict") and source.key in _MODULE_STATE:
             continue
@@ -255,8 +274,11 @@ def _result(
     machine = captured.machine
     if captured.frames is None:
         return rebuilder.expression(captured.value), None
-    layout, values = describe(captured.frames)
-    texts = [rebuilder.expression(value) for value in values]
+    layout, values = describe(captured.frames, Space)
+    texts = [
+        rebuilder.globals(value.of) if type(value) is Space else rebuilder.expression(value)
+        for value in values
+    ]
     error = "None" if machine.exc is None else rebuilder.expression(machine.exc)
     writer.namespace["__pending"] = pending
     layout_name = writer.constant(layout)

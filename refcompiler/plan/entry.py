@@ -26,7 +26,7 @@ _MANY = 30  # guards of dicts take longer to ask than their dicts to compare
 _OF_DICTS = frozenset({"ABSENT", "LACKS", "HAS", "KEYS", "LENGTH"})
 _MEMBERS = frozenset({"member", "item", "dict_item"})
 _UNCHANGEABLE = (int, float, bool, complex, str, bytes, type(None))
-_NAMESPACES = frozenset({"dict", "hidden_dict", "const"})
+_NAMESPACES = frozenset({"dict", "hidden_dict", "const", "space"})
 
 
 class Entry(NamedTuple):
@@ -200,7 +200,7 @@ class _Printer:
             return known
         parent = self.read(source.parent) if source.parent is not None else ""
         text = source.expression(parent, self.constant)
-        if source.kind not in ("arg", "const"):
+        if source.kind not in ("arg", "const", "space"):
             if self.uses[source] == 1:
                 return text
             self.flush()

@@ -309,7 +309,7 @@ class Rebuilder(Objects, Iterators):
         name = self.assign(
             value,
             f"{constant(FunctionType)}({constant(value.__code__)}, "
-            f"{constant(value.__globals__)}, {value.__name__!r}, {defaults}, {closure})",
+            f"{self.globals(value.__globals__)}, {value.__name__!r}, {defaults}, {closure})",
         )
         if value.__kwdefaults__:
             self.lines.append(f"{name}.__kwdefaults__ = {self.expression(value.__kwdefaults__)}")
@@ -323,6 +323,11 @@ class Rebuilder(Objects, Iterators):
         for key, item in value.__dict__.items():
             self.lines.append(f"{name}.__dict__[{key!r}] = {self.expression(item)}")
         return name
+
+    def globals(self, space: dict[str, Any]) -> str:
+        """A module's namespace."""
+        source = self.machine.sources.reached.get(id(space))
+        return self.writer.constant(space) if source is None else self.writer.read(source)
 
     def cell(self, value: CellType) -> str:
         name = self.assign(value, f"{self.writer.constant(CellType)}()")

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import GeneratorType
-from typing import Any
+from typing import Any, NamedTuple
 
 from refcompiler.bytecode.decode import Program, slot_names
 from refcompiler.bytecode.liveness import live_at
 from refcompiler.capture.values import Lazy
+from refcompiler.guards.permanence import lasts
 from refcompiler.interpreter.frame import UNSET, Frame, is_mark
 from refcompiler.interpreter.resumption import finalises, may_finalise
 
+GLOBALS = "the globals"  # among the labels
+
+
+class Space(NamedTuple):
+    """The globals of a frame among the values that complete its layout."""
+
+    of: dict[str, Any]
+
 
 class FrameLayout:
-    """The fixed part of one frame: where it stands, and which slots hold a value."""
+    """The fixed part of one frame: where it stands, and which slots hold a value.
+
+    ``globals`` is None where a value completes it, since the globals may die before the layout.
+    """
 
     __slots__ = (
         "program",
@@ -29,9 +41,9 @@ class FrameLayout:
         "key",
     )
 
-    def __init__(self, frame: Frame, slots: tuple[int, ...], ip: int):
+    def __init__(self, frame: Frame, slots: tuple[int, ...], ip: int, globals_: Any):
         self.program: Program = frame.program
-        self.globals = frame.globals
+        self.globals: dict[str, Any] | None = globals_
         self.builtins = frame.builtins
         self.ip = ip
         self.on_return = frame.on_return
@@ -59,7 +71,9 @@ class Layout:
     def __init__(self, frames: list[FrameLayout]):
         self.frames = frames
         self.key = tuple(frame.key for frame in frames)
-        self.size = sum(len(f.slots) + f.stack.count(None) + f.extra for f in frames)
+        self.size = sum(
+            len(f.slots) + f.stack.count(None) + f.extra + (f.globals is None) for f in frames
+        )
 
     @property
     def title(self) -> str:
@@ -76,6 +90,8 @@ class Layout:
             found += [f"{names[slot]}{of}" for slot in frame.slots]
             unnamed = frame.stack.count(None) + frame.extra
             found += [f"value {i} in {code.co_qualname}" for i in range(unnamed)]
+            if frame.globals is None:
+                found.append(GLOBALS)
         return found
 
     def frames_of(self, values: Sequence[Any]) -> Frame:
@@ -83,13 +99,15 @@ class Layout:
         given = iter(values)
         back: Frame | None = None
         for layout in self.frames:
-            frame = Frame(layout.program, layout.globals, layout.builtins, back)
+            frame = Frame(layout.program, layout.globals or {}, layout.builtins, back)
             for slot in layout.slots:
                 frame.fast[slot] = next(given)
             frame.stack = [next(given) if mark is None else mark for mark in layout.stack]
             if layout.extra:
                 extra = tuple([next(given) for _ in range(layout.extra)])
                 frame.extra = extra[0] if layout.on_return in SINGLE else extra
+            if layout.globals is None:
+                frame.globals = next(given)
             frame.ip = layout.ip
             frame.on_return = layout.on_return
             frame.kwnames = layout.kwnames
@@ -99,15 +117,23 @@ class Layout:
         return back
 
 
-def describe(frames: list[Frame]) -> tuple[Layout, list[Any]]:
+def describe(
+    frames: list[Frame], space: Callable[[dict[str, Any]], Any] = lambda found: found
+) -> tuple[Layout, list[Any]]:
     """The layout of ``frames`` (root first) and the values that complete it.
 
-    A local variable that nothing will read is left out.
+    A local variable that nothing will read is left out. Globals that may die are among the values,
+    as ``space`` of them, unless they are those of the first frame, for which all is compiled.
     """
     layouts: list[FrameLayout] = []
     values: list[Any] = []
+    home = frames[0].globals
     for frame in frames:
-        layout = _describe(frame, frame is not frames[-1], values)
+        kept: Any = frame.globals
+        given = kept is not home and not lasts(kept)
+        layout = _describe(frame, frame is not frames[-1], values, None if given else kept)
+        if given:
+            values.append(space(kept))
         layouts.append(layout)
     return Layout(layouts), values
 
@@ -116,7 +142,7 @@ def describe_suspended(frame: Frame | None) -> tuple[Layout, list[Any]]:
     """As :func:`describe`, for the frame of a generator that has not ended."""
     assert frame is not None
     values: list[Any] = []
-    return Layout([_describe(frame, frame.ip > 0, values)]), values
+    return Layout([_describe(frame, frame.ip > 0, values, frame.globals)]), values
 
 
 _KEPT = frozenset({GeneratorType, Lazy})
@@ -140,7 +166,7 @@ def extras_of(frame: Frame) -> tuple[Any, ...]:
     return (frame.extra,) if frame.on_return in SINGLE else frame.extra
 
 
-def _describe(frame: Frame, waits: bool, values: list[Any]) -> FrameLayout:
+def _describe(frame: Frame, waits: bool, values: list[Any], globals_: Any) -> FrameLayout:
     # What waits may raise, or jump, from the instruction that called or yielded: one before.
     live = live_at(frame.program, frame.ip - waits)
     # A generator that nobody will read is closed when the frame drops it, not before.
@@ -154,7 +180,7 @@ def _describe(frame: Frame, waits: bool, values: list[Any]) -> FrameLayout:
     values += [frame.fast[i] for i in slots]
     values += [value for value in frame.stack if not is_mark(value)]
     values += extras_of(frame)
-    return FrameLayout(frame, slots, frame.ip if waits else goes_on(frame))
+    return FrameLayout(frame, slots, frame.ip if waits else goes_on(frame), globals_)
 
 
 _JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD"})

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import re
 from collections.abc import Callable
 from typing import Any
 
+from refcompiler.guards.held import Gone, Held
 from refcompiler.guards.kinds import NAMESPACE
 from refcompiler.guards.sources import Source
 
+_NAME = re.compile(r"__c\d+_\w+")
 _LITERALS = (int, bool, type(None), str)
 _numbers = itertools.count()
 
@@ -23,8 +26,11 @@ class Writer:
     def __init__(self) -> None:
         self.namespace: dict[str, Any] = dict(NAMESPACE)
         self.needed: dict[Source, None] = {}
+        self.gone = Gone()
+        self.held: dict[str, Held] = {}  # the names of what may die
         self._constants: dict[int, str] = {}
         self._names: dict[Source, str] = {}
+        self._count = itertools.count()
 
     def constant(self, value: Any) -> str:
         """A literal, or the name of a global of the generated function."""
@@ -33,13 +39,38 @@ class Writer:
             if len(text) < 200:
                 return text
         name = self._constants.get(id(value))
+        if name is None and self.held:
+            name = next((name for name, held in self.held.items() if held() is value), None)
         if name is None:
             stem = getattr(value, "__name__", type(value).__name__)
             stem = "".join(c if c.isalnum() else "_" for c in str(stem))[:24]
-            name = f"__c{len(self._constants)}_{stem}"
+            name = f"__c{next(self._count)}_{stem}"
             self._constants[id(value)] = name
             self.namespace[name] = value
         return name
+
+    def hold(self, value: Any) -> Held:
+        """From now on functions that are printed know ``value`` by a weak reference."""
+        for held in self.held.values():
+            if held() is value:
+                return held
+        name = self.constant(value)
+        del self._constants[id(value)]
+        held = self.held[name] = Held(value, self.gone)
+        self._constants[id(held)] = name
+        # functions that were printed before may be running
+        self.namespace = {**self.namespace, f"{name}_": held.reference}
+        del self.namespace[name]
+        return held
+
+    def holding(self, lines: list[str]) -> list[str]:
+        """The statements before ``lines`` by which a call holds what they name."""
+        used = set(_NAME.findall("\n".join(lines))).intersection(self.held)
+        names = [name for name in self.held if name in used]
+        if not names:
+            return []
+        gone = " or ".join([f"{name} is None" for name in names])
+        return [*[f"{name} = {name}_()" for name in names], f"if {gone}: return __MISS"]
 
     def name(self, source: Source) -> str:
         """The variable of the value at ``source``."""
@@ -50,7 +81,7 @@ class Writer:
 
     def read(self, source: Source) -> str:
         """The text of the value at ``source``, which the function reads at its entry."""
-        if source.kind in ("arg", "const"):
+        if source.kind in ("arg", "const", "space"):
             return source.expression("", self.constant)
         self.needed[source] = None
         return self.name(source)

@@ -18,7 +18,7 @@ from refcompiler.interpreter.machine import Machine
 from refcompiler.interpreter.resumption import generator_frames, host, take_over
 from refcompiler.interpreter.signals import Signal
 from refcompiler.plan.build import MISS, Plan
-from refcompiler.plan.resume import Layout, describe
+from refcompiler.plan.resume import GLOBALS, Layout, describe
 from refcompiler.runtime.aliens import runs_natively
 from refcompiler.runtime.site import _LOCK, OVERTAKEN, STATE, Native, Site, run_new
 from refcompiler.runtime.stance import CURRENT
@@ -105,12 +105,16 @@ class Continuation(Site):
 
     def start(self, machine: Symbolic, values: Sequence[Any]) -> Frame:
         lazies: list[Any] = []
+        machine.homes |= {id(frame.globals) for frame in self.layout.frames if frame.globals}
         labels = [*self.layout.labels(), "the exception"]
         for name, label, value in zip(self.parameters, labels, values, strict=True):
             source = machine.sources.make("arg", None, name, label)
             lazy: Any = machine.lazy(source, value)
             if type(value) is CellType:
                 machine.external[id(value)] = External(value, source)
+                lazy = value
+            elif label == GLOBALS:
+                machine.sources.reached[id(value)] = source
                 lazy = value
             elif name == "__exc":
                 if value is not None:

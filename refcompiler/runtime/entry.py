@@ -201,6 +201,7 @@ class Entry(Site):
         machine.lazy(source, function)
         machine.external[id(function)] = External(function, source)
         program = program_of(function.__code__)
+        machine.homes.add(id(function.__globals__))
         if function.__closure__:
             machine.adopt_cells(function, source)
         frame = machine.enter(program, function, [])

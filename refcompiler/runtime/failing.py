@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from refcompiler.guards.held import named
 from refcompiler.guards.kinds import KINDS, NAMESPACE, Guard
 from refcompiler.guards.sources import Source
 from refcompiler.plan.build import Plan
@@ -20,7 +21,7 @@ def failing(plan: Plan, arguments: dict[str, Any]) -> tuple[Guard, str] | None:
     for guard in plan.guards:
         try:
             value = None if guard.source is None else read(guard.source, arguments)
-            wanted = guard.wanted(lambda source: read(source, arguments))
+            wanted = named(guard.wanted(lambda source: read(source, arguments)))
             if KINDS[guard.kind].check(value, wanted):
                 continue
             value = wanted if guard.source is None else value
@@ -35,7 +36,9 @@ def read(source: Source, arguments: dict[str, Any]) -> Any:
     if source.kind == "arg":
         return arguments[source.key]
     if source.kind == "const":
-        return source.key
+        return named(source.key)
+    if source.kind == "space":
+        return named(source.key).__dict__
     parent = read(source.parent, arguments) if source.parent is not None else None
     return eval(
         source.expression("p", lambda key: "k"), {**NAMESPACE, "p": parent, "k": source.key}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from refcompiler.guards.held import named
 from refcompiler.guards.kinds import Guard
 from refcompiler.plan.build import Plan
 
@@ -26,9 +27,10 @@ def _own(plan: Plan, plans: Sequence[Plan]) -> list[Guard]:
 def _same(a: Guard, b: Guard) -> bool:
     if a.kind != b.kind or str(a.source) != str(b.source):
         return False
-    if a.expected is b.expected:
+    first, second = named(a.expected), named(b.expected)
+    if first is second:
         return True
     try:
-        return type(a.expected) is type(b.expected) and bool(a.expected == b.expected)
+        return type(first) is type(second) and bool(first == second)
     except Exception:  # what cannot be compared may differ
         return False

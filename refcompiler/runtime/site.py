@@ -7,6 +7,7 @@ import logging
 import sys
 import threading
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType
@@ -73,6 +74,13 @@ def _stack_level() -> int:
     return level
 
 
+def _sweep(reference: weakref.ref[Site], ending: Callable[[], bool] = sys.is_finalizing) -> None:
+    """``ending`` is an argument since the globals are gone when Python ends."""
+    site = reference()
+    if site is not None and not ending():
+        site.sweep()
+
+
 def always_miss(*args: Any) -> Any:
     return MISS
 
@@ -128,6 +136,7 @@ class Site:
         self.given: Sequence[Any] = ()  # what the capture that is going on was called with
         self.called = False  # by a call that was not to compile
         self.blocked = False
+        self.charged: dict[int, Allowance] = {}  # id of a plan -> whose limit it has used
         self.loose: tuple[int, list[Callable]] = (-1, [])  # of which version, and the plans
         CURRENT.add(self)
 
@@ -150,11 +159,43 @@ class Site:
         self.version += 1
         self.entries[:] = [always_miss]
         self.plans.clear()
+        self.charged.clear()
         if self.history is not None:
             self.history.clear()
         self.native = None
         self.called = False
         self.missed.clear()
+
+    # ---- plans that outlive what they name --------------------------------------------------
+
+    def weaken(self) -> None:
+        """The plans let go of what the program has replaced, and go with it."""
+        self.sweep()
+        for plan in self.plans:
+            old = plan.run
+            if plan.weaken():
+                self.version += 1
+                self.entries[:] = [plan.run if entry is old else entry for entry in self.entries]
+
+    def sweep(self) -> None:
+        """Drop plans that name what has died; another thread that compiles will do it."""
+        if not _LOCK.acquire(blocking=False):
+            return
+        try:
+            dead = [plan for plan in self.plans if plan.is_dead]
+            if not dead:
+                return
+            self.version += 1
+            self.plans[:] = [plan for plan in self.plans if plan not in dead]
+            runs = [plan.run for plan in dead]
+            left = [entry for entry in self.entries if entry not in runs]
+            self.entries[:] = left or [always_miss]
+            for plan in dead:
+                allowance = self.charged.pop(id(plan), None)
+                if allowance is not None:
+                    allowance.made -= 1
+        finally:
+            _LOCK.release()
 
     # ---- a call whose first entry missed ----------------------------------------------------
 
@@ -213,6 +254,7 @@ class Site:
 
         The limit holds for ``allowance``, or else for the site.
         """
+        self.weaken()
         why = self.explain(values) if self.plans else ""
         if CURRENT.setting.stance.miss == "fail":
             why = why and f"; the guard that failed: {why}"
@@ -237,8 +279,10 @@ class Site:
             raise self.give_up(str(error)) from None
         finally:
             self.given = ()
+        plan.writer.gone.to = functools.partial(_sweep, weakref.ref(self))
         self.plans.append(plan)
         if allowance is not None:
+            self.charged[id(plan)] = allowance
             allowance.made += 1
         self.version += 1
         if self.blocked or self.entries == [always_miss]:

@@ -34,6 +34,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from refcompiler.guards.held import named
 from refcompiler.guards.kinds import KINDS, Guard
 from refcompiler.runtime.config import config
 from refcompiler.runtime.diagram import svg
@@ -164,9 +165,9 @@ def guard_text(guard: Guard) -> str:
     """A guard in a line: its kind, what it reads, what is expected, and the line that asked."""
     source = "" if guard.source is None else f" {guard.source}"
     try:
-        expected = KINDS[guard.kind].show(guard.expected)
+        expected = KINDS[guard.kind].show(named(guard.expected))
     except Exception:  # a value of the user's that cannot be printed
-        expected = type(guard.expected).__name__
+        expected = type(named(guard.expected)).__name__
     place = f"  # {guard.place[0]}:{guard.place[1]}" if guard.place[0] else ""
     return f"    {guard.kind}{source}: {' '.join(expected.split())[:200]}{place}"
 

@@ -256,7 +256,8 @@ def test_names_that_a_class_lacks() -> None:
             def last(self) -> None: ...
 
         namespace = Owner.__dict__
-        guard = Guard("WITHOUT", Sources().constant(namespace, "Owner"), (namespace, names), PLACE)
+        want = (len(namespace), names)
+        guard = Guard("WITHOUT", Sources().constant(namespace, "Owner"), want, PLACE)
         fast = compiled(guard, ["x"])
 
         def both(guard: Guard = guard, fast: Callable = fast) -> bool:
@@ -739,7 +740,7 @@ def test_sources_read_alike() -> None:
         (s.make("stacked", s.make("activation", x), 0), generator),
     ]
     function.__kwdefaults__["b"] = box
-    made_anew = {"ahead", "array", "plain", "keys", "values", "filled"}
+    made_anew = {"ahead", "array", "plain", "keys", "values", "filled", "space"}
     assert {source.kind for source, _ in cases} | made_anew == set(FORMS)
     for source, value in cases:
         found = read(source, {"x": value})
