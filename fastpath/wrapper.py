@@ -35,6 +35,7 @@ from fastpath.ir.size import Number, Size, Unknown, text_of
 from fastpath.ir.types import DTYPE
 from fastpath.report import Report
 from fastpath.schedule.cluster import Cluster, Fusion
+from fastpath.schedule.kernel import Kernel
 from fastpath.schedule.loops import Builder
 from fastpath.schedule.streams import STREAM_ALIGNMENT
 from refcompiler.aot.inputs import Unsupported
@@ -50,10 +51,17 @@ def realigned(t: torch.Tensor) -> torch.Tensor:
     return torch.as_strided(more, t.size(), t.stride(), offset)
 
 
-def reject(outside: Any, bounds: Sequence[Bounds], extents: Sequence[int]) -> None:
-    """Raise as eager does for the position that a kernel met and that does not exist."""
+def reject(kernel: Kernel, extents: Sequence[int], outside: Any, *addresses: int) -> None:
+    """Raise as eager does for the position that a kernel met and that does not exist.
+
+    ``addresses`` are the kernel's arguments: it runs again, and says which position it is.
+    ``extents`` are those of its bounds in this call.
+    """
+    from fastpath.cpu.compile import finder
+
+    finder(kernel)(*addresses)
     number, value = outside
-    found, extent = bounds[number - 1], extents[number - 1]
+    found, extent = kernel.bounds()[number - 1], extents[number - 1]
     message = found.message.replace("{value}", str(value)).replace("{extent}", str(extent))
     raise getattr(builtins, found.error)(message)
 
@@ -268,7 +276,7 @@ class Wrapper:
                 self._align(by_name[node.name])
         self.names[f"k{number}"] = run
         made = ", ".join(n.name for n in cluster.members)
-        checked = kernel.bounds() if self.device.is_cpu else []  # elsewhere kernels assert
+        checked: list[Bounds] = kernel.bounds() if self.device.is_cpu else []
         if checked:
             self._watch()
             pointers.append("outside_p")
@@ -278,9 +286,12 @@ class Wrapper:
             pointers += [self.number(n) for n in kernel.sizes]
         self.lines.append(f"k{number}({', '.join(pointers)})  # {made}")
         if checked:
-            self.names[f"k{number}_bounds"] = checked
+            self.names[f"k{number}_kernel"] = kernel
             extents = self._tuple([b.extent for b in checked])
-            self.lines.append(f"if outside[0]: reject(outside, k{number}_bounds, {extents})")
+            if kernel.sized:
+                pointers[0] = "0"  # work, for which no thread is woken
+            again = f"reject(k{number}_kernel, {extents}, outside, {', '.join(pointers)})"
+            self.lines.append(f"if outside[0]: {again}")
 
     def _watch(self) -> None:
         """Memory of this call alone, for what a kernel says of a position that there is not."""

@@ -116,33 +116,47 @@ def load_guarded(dtype: str, scope: int) -> Any:
     return load_if
 
 
-@intrinsic
-def bounded(typing_context, value, extent, wrapped, asked, outside, number):
-    """The position ``value``, or ``value + wrapped`` if it is negative, of ``0 .. extent - 1``.
+def _moved(builder: Any, value: Any, wrapped: Any) -> Any:
+    negative = builder.icmp_signed("<", value, _I64(0))
+    return builder.select(negative, builder.add(value, wrapped), value)
 
-    Where it is none, 0; then, if ``asked``, the words at the address ``outside`` become ``number``
-    and ``value``.
-    """
+
+@intrinsic
+def place(typing_context, value, extent, wrapped):
+    """The position ``value``, or ``value + wrapped`` if it is negative, of ``0 .. extent - 1``, and
+    0 where it is none."""
 
     def generate(context, builder, signature, args):
-        given, most, more, condition, place, own = args
-        negative = builder.icmp_signed("<", given, _I64(0))
-        moved = builder.select(negative, builder.add(given, more), given)
-        inside = builder.icmp_unsigned("<", moved, most)
-        rejected = builder.append_basic_block("rejected")
-        after = builder.append_basic_block("position")
-        bad = builder.and_(builder.not_(inside), condition)
-        builder.cbranch(bad, rejected, after)
-        builder.position_at_end(rejected)
-        for n, word in enumerate((own, given)):
-            done = builder.store(word, _address(builder, place, _I64(n), _I64))
-            declare_scope(builder.module, done, OUTSIDE)
-        builder.branch(after)
-        builder.position_at_end(after)
+        moved = _moved(builder, args[0], args[2])
+        inside = builder.icmp_unsigned("<", moved, args[1])
         return builder.select(inside, moved, _I64(0))
 
-    word = types.int64
-    return word(word, word, word, types.boolean, word, word), generate
+    return types.int64(types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def no_place(typing_context, value, extent, wrapped, asked):
+    """1 where :func:`place` is asked for a position that there is not, else 0."""
+
+    def generate(context, builder, signature, args):
+        moved = _moved(builder, args[0], args[2])
+        beyond = builder.icmp_unsigned(">=", moved, args[1])
+        return builder.zext(builder.and_(beyond, args[3]), _I64)
+
+    return types.int64(types.int64, types.int64, types.int64, types.boolean), generate
+
+
+@intrinsic
+def report(typing_context, outside, number, value):
+    """Leave word of a position that there is not: which bounds it is beyond, and which it is."""
+
+    def generate(context, builder, signature, args):
+        for n, word in enumerate(args[1:]):
+            done = builder.store(word, _address(builder, args[0], _I64(n), _I64))
+            declare_scope(builder.module, done, OUTSIDE)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
 
 
 def _widened(builder: Any, got: Any, dtype: str) -> Any:

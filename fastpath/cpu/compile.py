@@ -22,8 +22,9 @@ def threads_for(kernel: Kernel) -> int:
 def compile_kernel(kernel: Kernel) -> tuple[Callable[..., None], str]:
     """A callable of the addresses of ``kernel.buffers``, in order, and the kernel's source.
 
-    A kernel with positions that are data takes one address more, of two words of 64 bits: of what
-    the first says is wrong (a number of ``kernel.bounds()``, from 1 on), and the second's value.
+    A kernel with positions that are data takes one address more, of two words of 64 bits. The first
+    is not 0 afterwards if a position was none. Then the kernel of :func:`finder` puts there which
+    of ``kernel.bounds()`` it is beyond, from 1 on, and which integer it is.
     One whose sizes each call chooses (``kernel.sized``) takes its work and its units before them,
     and the values of ``kernel.sizes``, which this sets, behind them.
     """
@@ -37,6 +38,17 @@ def compile_kernel(kernel: Kernel) -> tuple[Callable[..., None], str]:
     assert isinstance(kernel.units, int)
     run = bind(function.address, kernel.units, threads_for(kernel), addresses)
     return run, printed.source
+
+
+def finder(kernel: Kernel) -> Callable[..., None]:
+    """The kernel as it leaves word of a position that there is not; it is slower."""
+    printed = print_kernel(kernel, finding=True)
+    function, addresses = machine_code(printed), len(kernel.buffers) + 1
+    if kernel.sized:
+        assert printed.sizes == kernel.sizes
+        return bind_sized(function.address, addresses + len(printed.sizes))
+    assert isinstance(kernel.units, int)
+    return bind(function.address, kernel.units, 1, addresses)
 
 
 def machine_code(printed: Printed) -> Any:
@@ -85,7 +97,9 @@ def _environment(printed: Printed) -> dict[str, Any]:
         "address": access.address,
         "aligned_address": access.aligned_address,
         "drain": access.drain,
-        "bounded": access.bounded,
+        "place": access.place,
+        "no_place": access.no_place,
+        "report": access.report,
         "add_reordered": access.add_reordered,
         "mul_reordered": access.mul_reordered,
     }

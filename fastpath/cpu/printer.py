@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from fastpath.cpu.payloads import Payloads
 from fastpath.cpu.scopes import HalfScope, Scope, combine, row_of
-from fastpath.ir.expr import Expr
+from fastpath.ir.expr import Bounds, Expr
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.size import Number, Size, divides
 from fastpath.schedule.kernel import (
@@ -47,8 +47,10 @@ class Printed:
 
 
 class Printer(Lines):
-    def __init__(self, kernel: Kernel):
+    def __init__(self, kernel: Kernel, finding: bool = False):
+        """``finding``: it leaves word which position is none; else only whether there is one."""
         super().__init__()
+        self.finding = finding
         self.kernel = kernel
         self.names: dict[str, tuple[object, ...]] = {}
         self.scope = {b.name: n for n, b in enumerate(kernel.buffers)}
@@ -102,6 +104,7 @@ class Printer(Lines):
             self.line(f"p{n} = {get}(addresses, {n})")
         if self.bounds:
             self.line(f"outside = address(addresses, {len(kernel.buffers)})")
+            self.line("missed = 0")
         for name, (dtype, count) in kernel.scratch.items():
             self._scratch(name, dtype, count)
         for turned in kernel.transposed:
@@ -118,8 +121,11 @@ class Printer(Lines):
         self._unit()
         for stage in kernel.stages:
             self._stage(stage)
+        self.depth = 1
+        if self.bounds and not self.finding:
+            self.line("if missed:")
+            self.line("    report(outside, missed, 0)")
         if kernel.streamed:
-            self.depth = 1
             self.line("drain()")
         first = len(kernel.buffers) + bool(self.bounds)
         given = [f"    n{n} = address(addresses, {first + n})" for n in range(len(self.sizes))]
@@ -392,6 +398,14 @@ class Printer(Lines):
 
     # -- values ----------------------------------------------------------------------------------
 
+    def watch(self, bounds: Bounds, missed: str, value: str) -> None:
+        """Remember that a position is none: by no branch, so that loops become vectors."""
+        if self.finding:
+            self.line(f"if {missed}:")
+            self.line(f"    report(outside, {1 + self.bounds.index(bounds)}, {value})")
+        else:
+            self.line(f"missed |= {missed}")
+
     def _store(self, buffer: str, kind: str = "") -> str:
         streamed = "_streamed" if buffer in self.kernel.streamed else ""
         return self.memory(f"store{kind}{streamed}", buffer)
@@ -441,5 +455,5 @@ class Printer(Lines):
             self.unit_values.update(scope.known)
 
 
-def print_kernel(kernel: Kernel) -> Printed:
-    return Printer(kernel).print()
+def print_kernel(kernel: Kernel, finding: bool = False) -> Printed:
+    return Printer(kernel, finding).print()

@@ -38,6 +38,14 @@ class Scope:
                 self.uses[a] = self.uses.get(a, 0) + 1
                 stack.append(a)
 
+    def named(self, e: Expr) -> str:
+        """The value's text, which is a name or a constant."""
+        text = self.text(e)
+        if not text.isidentifier():
+            self.known[e] = self.printer.fresh()
+            self.printer.line(f"{self.known[e]} = {text}")
+        return self.known.get(e, text)
+
     def index(self, index: Index) -> str:
         printer = self.printer
         return index_text(index, printer.axis, self.index, self.text, printer.number)
@@ -52,7 +60,7 @@ class Scope:
         text = self._new(e)
         if self.rename:
             old, new = self.rename
-            places = ("load", "guarded", "scratch", "index", "bounded")
+            places = ("load", "guarded", "scratch", "index")
             text = _renamed(text, old, new) if e.op in places else text
         named = self.name_all and not text.isidentifier()
         if named or self.uses.get(e, 0) > 1 or len(text) > 300:
@@ -76,11 +84,13 @@ class Scope:
             return f"int64({self.index(e.args[0])})"
         if e.op == "bounded":
             value, bounds, *guard = e.args
-            number = 1 + printer.bounds.index(bounds)
             asked = self.text(guard[0]) if guard else "True"
             extent = printer.number(bounds.extent)
-            wrapped = extent if bounds.wraps else "0"
-            return f"bounded({self.text(value)}, {extent}, {wrapped}, {asked}, outside, {number})"
+            position = f"{self.named(value)}, {extent}, {extent if bounds.wraps else 0}"
+            if self.rename:
+                position, asked = (_renamed(text, *self.rename) for text in (position, asked))
+            printer.watch(bounds, f"no_place({position}, {asked})", self.named(value))
+            return f"place({position})"
         if e.op in ("reduced", "running"):
             if printer.kernel.lane is None:
                 return f"acc_{printer.scope_name(e.args[0])}"

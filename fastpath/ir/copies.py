@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
 from fastpath.ir import expr as E
 from fastpath.ir.elementwise import NotLowered, apply
 from fastpath.ir.expr import Expr
-from fastpath.ir.index import Index, constant
+from fastpath.ir.index import Index, constant, contiguous_strides, delinearize, linear
 from fastpath.ir.program import Position, Tensor
 from fastpath.ir.size import Size
 from fastpath.ir.types import name_of
@@ -95,7 +96,14 @@ def _repeat(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
 def _roll(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
     t, dims = bound["self"], bound.get("dims") or ()
     if not dims:
-        raise NotLowered("a roll of the flattened tensor")
+        count = math.prod(t.shape)
+        by = bound["shifts"][0] % count
+
+        def rolled(index: Position) -> Expr:
+            flat = linear(index, contiguous_strides(t.shape))
+            return t.read(delinearize((flat + (count - by)).mod(count) if by else flat, t.shape))
+
+        return lowering.output(val, rolled, "roll")
     shift = dict.fromkeys(range(len(t.shape)), 0)
     for d, by in zip(dims, bound["shifts"]):
         shift[d % len(t.shape)] += by
@@ -110,7 +118,52 @@ def _roll(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
     return lowering.output(val, body, "roll")
 
 
+def _rot90(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
+    t: Tensor = bound["self"]
+    a, b = (d % len(t.shape) for d in bound.get("dims", (0, 1)))
+    turns = bound.get("k", 1) % 4
+
+    def body(index: Position) -> Expr:
+        at = list(index)
+        i, j = at[a], at[b]
+        if turns == 1:
+            at[a], at[b] = j, constant(t.shape[b] - 1) + i * -1
+        elif turns == 2:
+            at[a] = constant(t.shape[a] - 1) + i * -1
+            at[b] = constant(t.shape[b] - 1) + j * -1
+        elif turns == 3:
+            at[a], at[b] = constant(t.shape[a] - 1) + j * -1, i
+        return t.read(tuple(at))
+
+    return lowering.output(val, body, "rot90")
+
+
+def _pixel_shuffle(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
+    t, r = bound["self"], bound["upscale_factor"]
+
+    def body(index: Position) -> Expr:
+        *before, c, h, w = index
+        channel = c * (r * r) + h.mod(r) * r + w.mod(r)
+        return t.read((*before, channel, h.floordiv(r), w.floordiv(r)))
+
+    return lowering.output(val, body, "pixel_shuffle")
+
+
+def _pixel_unshuffle(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
+    t, r = bound["self"], bound["downscale_factor"]
+
+    def body(index: Position) -> Expr:
+        *before, c, h, w = index
+        row, column = h * r + c.mod(r * r).floordiv(r), w * r + c.mod(r)
+        return t.read((*before, c.floordiv(r * r), row, column))
+
+    return lowering.output(val, body, "pixel_unshuffle")
+
+
 RULES: dict[str, Rule] = {
+    "copy:rot90": _rot90,
+    "copy:pixel_shuffle": _pixel_shuffle,
+    "copy:pixel_unshuffle": _pixel_unshuffle,
     "factory:0": functools.partial(_filled, 0),
     "factory:1": functools.partial(_filled, 1),
     "factory:fill_value": functools.partial(_filled, "fill_value"),

@@ -79,6 +79,11 @@ def _with_arg(kind: str, lowering: Any, vals: Any, bound: dict[str, Any]) -> tup
     )
 
 
+def _both_extrema(lowering: Any, vals: Any, bound: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    low, high = (_extremum(kind, lowering, bound)[0] for kind in ("min", "max"))
+    return lowering.output(vals[0], low, "min"), lowering.output(vals[1], high, "max")
+
+
 # -- scans ------------------------------------------------------------------------------------------
 
 
@@ -130,6 +135,7 @@ RULES: dict[str, Rule] = {
     "reduce:argmin": functools.partial(_arg, "min"),
     "reduce:amax+argmax": functools.partial(_with_arg, "max"),
     "reduce:amin+argmin": functools.partial(_with_arg, "min"),
+    "reduce:aminmax": _both_extrema,
     "scan:add": functools.partial(_cumulative, "sum"),
     "scan:mul": functools.partial(_cumulative, "prod"),
     "scan:max+argmax": functools.partial(_running_extremum, "max"),

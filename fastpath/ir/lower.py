@@ -358,6 +358,47 @@ _RULE_OF: dict[str, str] = {
     "aten.slice_scatter.default": "copy:slice_scatter",
     "aten.select_scatter.default": "copy:select_scatter",
     "aten.take.default": "gather:take",
+    "aten.aminmax.default": "reduce:aminmax",
+    "aten.pixel_shuffle.default": "copy:pixel_shuffle",
+    "aten.pixel_unshuffle.default": "copy:pixel_unshuffle",
+    "aten.rot90.default": "copy:rot90",
+    "aten.im2col.default": "window:im2col",
+    **{
+        f"aten.{name}.default": f"window:{rule}"
+        for name, rule in {
+            "max_pool3d_with_indices": "max_pool3d",
+            "max_pool2d_with_indices_backward": "max_pool_backward2d",
+            "max_pool3d_with_indices_backward": "max_pool_backward3d",
+            "avg_pool3d": "avg_pool3d",
+            "avg_pool2d_backward": "avg_pool_backward2d",
+            "avg_pool3d_backward": "avg_pool_backward3d",
+            "_adaptive_avg_pool3d": "adaptive_avg_pool3d",
+            "_adaptive_avg_pool2d_backward": "adaptive_avg_pool_backward2d",
+            "_adaptive_avg_pool3d_backward": "adaptive_avg_pool_backward3d",
+            "adaptive_max_pool2d": "adaptive_max_pool2d",
+            "adaptive_max_pool3d": "adaptive_max_pool3d",
+        }.items()
+    },
+    **{
+        f"aten.{name}.default": f"resize:{rule}"
+        for name, rule in {
+            "upsample_linear1d": "linear1d",
+            "upsample_bilinear2d": "linear2d",
+            "upsample_trilinear3d": "linear3d",
+            **{f"upsample_nearest{n}d": f"nearest{n}d" for n in (1, 3)},
+            **{f"upsample_nearest{n}d_backward": f"nearest{n}d_backward" for n in (1, 2, 3)},
+            **{f"_upsample_nearest_exact{n}d": f"nearest_exact{n}d" for n in (1, 2, 3)},
+            **{
+                f"_upsample_nearest_exact{n}d_backward": f"nearest_exact{n}d_backward"
+                for n in (1, 2, 3)
+            },
+        }.items()
+    },
+    **{
+        f"aten.{kind}ion_pad{n}d.default": f"border:{rule}{n}d"
+        for kind, rule in (("reflect", "reflect"), ("replicat", "replicate"))
+        for n in (1, 2, 3)
+    },
     "aten.nll_loss_forward.default": "compose:nll_loss",
     "aten.nll_loss2d_forward.default": "compose:nll_loss",
     "aten.nll_loss_backward.default": "compose:nll_loss_backward",

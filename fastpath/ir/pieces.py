@@ -24,38 +24,38 @@ from specs.dtypes import compute_dtype, fits
 Rule = Callable[[Any, Any, dict[str, Any]], Any]
 
 MOST_PIECES = 8  # each element asks for all of them; more are copied by ATen one after the other
-_TRUE, _FALSE = E.const(True, "bool"), E.const(False, "bool")
+TRUE, FALSE = E.const(True, "bool"), E.const(False, "bool")
 
 
 def within(index: Index, low: Number, high: Number) -> Expr:
     """Whether ``low <= index < high``, by no more comparisons than its bounds leave open."""
-    above = below = _TRUE
+    above = below = TRUE
     try:
         least, most = index.bounds()
     except Undecided:
         above = apply("ge", E.position(index), E.number(low, "int64"))
         below = apply("lt", E.position(index), E.number(high, "int64"))
-        return _both(above, below)
+        return both(above, below)
     if surely(most, low) or surely(high - 1, least):
-        return _FALSE
+        return FALSE
     if not surely(low - 1, least):
         above = apply("ge", E.position(index), E.number(low, "int64"))
     if not surely(most, high):
         below = apply("lt", E.position(index), E.number(high, "int64"))
-    return _both(above, below)
+    return both(above, below)
 
 
-def _both(a: Expr, b: Expr) -> Expr:
-    if a is _TRUE or b is _FALSE:
+def both(a: Expr, b: Expr) -> Expr:
+    if a is TRUE or b is FALSE:
         return b
-    return a if b is _TRUE or a is _FALSE else apply("logical_and", a, b)
+    return a if b is TRUE or a is FALSE else apply("logical_and", a, b)
 
 
-def _where(condition: Expr, value: Callable[[], Expr], other: Expr) -> Expr:
+def where_true(condition: Expr, value: Callable[[], Expr], other: Expr) -> Expr:
     """``value()`` where the condition holds, and reads nothing elsewhere."""
-    if condition is _FALSE:
+    if condition is FALSE:
         return other
-    if condition is _TRUE:
+    if condition is TRUE:
         return value()
     return apply("where", condition, E.guarded(value(), condition), other)
 
@@ -85,7 +85,7 @@ def _cat(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
         value = E.const(0, kept)
         for t, at, first, end in reversed(pieces):
             read = functools.partial(_as, t, at, dtype, kept)
-            value = _where(within(place, first, end), read, value)
+            value = where_true(within(place, first, end), read, value)
         return value
 
     return lowering.output(val, body, "cat")
@@ -106,7 +106,7 @@ def _stack(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
         value, at = E.const(0, kept), _without(index, dim)
         for n, t in reversed(list(enumerate(tensors))):
             read = functools.partial(_as, t, at, dtype, kept)
-            value = _where(within(index[dim], n, n + 1), read, value)
+            value = where_true(within(index[dim], n, n + 1), read, value)
         return value
 
     return lowering.output(val, body, "stack")
@@ -124,11 +124,11 @@ def _pad(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
 
     def body(index: Position) -> Expr:
         at = tuple(i + -skip for i, skip in zip(index, before))
-        inside = _TRUE
+        inside = TRUE
         for i, n in zip(at, t.shape):
-            inside = _both(inside, within(i, 0, n))
+            inside = both(inside, within(i, 0, n))
         fill = E.cast(E.const(value, dtype), kept)
-        return _where(inside, lambda: E.cast(t.read(at), kept), fill)
+        return where_true(inside, lambda: E.cast(t.read(at), kept), fill)
 
     return lowering.output(val, body, "pad")
 
@@ -139,7 +139,7 @@ def _in_slice(i: Index, start: int, end: int, step: int) -> tuple[Expr, Index]:
     if step == 1:
         return inside, shifted
     exact = within(shifted.mod(step), 0, 1)
-    return _both(inside, exact), shifted.floordiv(step)
+    return both(inside, exact), shifted.floordiv(step)
 
 
 def _slice_into(
@@ -156,7 +156,7 @@ def _slice_into(
         inside, place = _in_slice(index[dim], start, end, step)
         other = E.const(0, kept) if under is None else E.cast(under.read(index), kept)
         at = _replaced(index, dim, place)
-        return _where(inside, lambda: E.cast(broadcast_read(piece, at), kept), other)
+        return where_true(inside, lambda: E.cast(broadcast_read(piece, at), kept), other)
 
     return lowering.output(val, body, "slice")
 
@@ -173,7 +173,7 @@ def _select_into(
         inside = within(index[dim], place, place + 1)
         other = E.const(0, kept) if under is None else E.cast(under.read(index), kept)
         at = _without(index, dim)
-        return _where(inside, lambda: E.cast(piece.read(at), kept), other)
+        return where_true(inside, lambda: E.cast(piece.read(at), kept), other)
 
     return lowering.output(val, body, "select")
 
@@ -200,7 +200,7 @@ def _diagonal_backward(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor
         on = within(index[column] + index[row] * -1 + -offset, 0, 1)
         rest = tuple(i for d, i in enumerate(index) if d not in (row, column))
         along = index[row] if offset >= 0 else index[column]
-        return _where(on, lambda: E.cast(grad.read((*rest, along)), kept), E.const(0, kept))
+        return where_true(on, lambda: E.cast(grad.read((*rest, along)), kept), E.const(0, kept))
 
     return lowering.output(val, body, "diagonal")
 

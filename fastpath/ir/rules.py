@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fastpath.ir import copies, extremes, gathers, pieces
+from fastpath.ir import copies, extremes, gathers, pieces, resizing, windows
 from fastpath.ir import expr as E
 from fastpath.ir.elementwise import NotLowered, apply
 from fastpath.ir.expr import Expr
@@ -499,6 +499,8 @@ RULES: dict[str, Rule] = {
     "compose:batch_norm": _batch_norm_inference,
     "compose:batch_norm_training": _batch_norm_training,
     **copies.RULES,
+    **resizing.RULES,
+    **windows.RULES,
     **extremes.RULES,
     **gathers.RULES,
     **pieces.RULES,

@@ -104,7 +104,19 @@ def diagonal(base: Shape, shape: Shape, offset: int = 0, dim1: int = 0, dim2: in
     return index_map
 
 
+def unfold(base: Shape, shape: Shape, dim: int, size: int, step: int) -> Map:
+    axis = _axis(dim, len(base))
+    if not base:
+        return lambda index: ()
+    return lambda index: (
+        *index[:axis],
+        index[axis] * step + index[-1],
+        *index[axis + 1 : -1],
+    )
+
+
 RULES: dict[str, Callable[..., Map]] = {
+    "unfold": unfold,
     "permute": permute,
     "transpose": transpose,
     "t": t,

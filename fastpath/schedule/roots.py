@@ -7,7 +7,7 @@ same kernel take the value from a register.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from fastpath.ir.program import (
     Call,
@@ -44,9 +44,10 @@ class Roots:
                 points = 1
                 for n in step.space:
                     points *= hint(n)
-                for e in self._reads[step]:
-                    self._users[e.args[0]].add(step)
-                    self._widest[e.args[0]] = max(self._widest[e.args[0]], points)
+                times = Counter(e.args[0] for e in self._reads[step])
+                for node, count in times.items():
+                    self._users[node].add(step)
+                    self._widest[node] = max(self._widest[node], points * count)
         self.roots: set[Node] = set()
         total: dict[Node, int] = {}
         leaves: dict[Node, frozenset[Node]] = {}

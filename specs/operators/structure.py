@@ -501,53 +501,47 @@ _WINDOW = (
 )
 _CEIL = Arg("ceil_mode", "bool", optional=True, default=False)
 _PLANE = Arg("self", promotes=True, min_rank=4, max_rank=4, nonempty=True, min_length=3)
-_WINDOWS = {"lowering": "reductions over overlapping windows; ATen pools"}
 add(
     "max_pool2d_with_indices.default",
     f"{_ATEN}.max_pool2d_with_indices",
     "pooling",
     (_PLANE, *_WINDOW, Arg("dilation", "ints", "spatial", values=(1, 1), optional=True, default=1),
      _CEIL),
-    None,
+    "window:max_pool2d",
     "value_and_index",
     "pool_pair",
     FLOATS,
-    reasons=_WINDOWS,
 )  # fmt: skip
 add(
     "avg_pool2d.default",
     f"{_ATEN}.avg_pool2d",
     "pooling",
     (_PLANE, *_WINDOW, _CEIL, Arg("count_include_pad", "bool", optional=True, default=True)),
-    None,
+    "window:avg_pool2d",
     "same_floating",
     "pool",
     FLOATS,
     tolerance=SUMMED,
-    reasons=_WINDOWS,
 )
 add(
     "_adaptive_avg_pool2d.default",
     f"{_ATEN}._adaptive_avg_pool2d",
     "pooling",
     (_PLANE, Arg("output_size", "ints", "spatial", values=(1, 4))),
-    None,
+    "window:adaptive_avg_pool2d",
     "same_floating",
     "adaptive_pool",
     FLOATS,
     tolerance=SUMMED,
-    reasons=_WINDOWS,
 )
-_RESIZE = {"lowering": "a gather with rounded positions; ATen resizes"}
 add(
     "upsample_nearest2d.default",
     f"{_ATEN}.upsample_nearest2d",
     "pooling",
     (_PLANE, Arg("output_size", "ints", "spatial", values=(1, 8))),
-    None,
+    "resize:nearest2d",
     "same_floating",
     "upsample",
     FLOATS,
     tolerance=tolerance(0, 0, 0),
-    reasons=_RESIZE,
 )

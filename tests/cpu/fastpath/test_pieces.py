@@ -161,7 +161,7 @@ def test_gradients_of_slices_are_kernels() -> None:
 )
 def test_the_comparison_notices(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if piece == "guard":
-        monkeypatch.setattr(pieces, "within", lambda index, low, high: pieces._TRUE)
+        monkeypatch.setattr(pieces, "within", lambda index, low, high: pieces.TRUE)
     else:
         monkeypatch.setattr(pieces, "_replaced", lambda index, dim, value: index)
     x = values(torch.float32, 5, 3)
