@@ -271,6 +271,7 @@ class Wrapper:
             self._allocate(node)
         by_name = {n.name: self._memory(n) for n in (*cluster.needs, *own) if n in self._variable}
         pointers = [self._address(by_name[b.name]) for b in kernel.buffers]
+        pointers += [by_name[name] for name in kernel.arguments]
         for node in own:
             if node.name in kernel.streamed:
                 self._align(by_name[node.name])

@@ -80,6 +80,7 @@ def machine_code(
     if found is None:
         function = getattr(module_of(printed), printed.name)
         signature = {f"p{n}": f"*{POINTER[dtype]}" for n, dtype in enumerate(dtypes)}
+        signature |= {f"s{n}": "i64" for n in range(len(printed.arguments))}
         hint: Any = [["tt.divisibility", ALIGNMENT]]
         attributes = {(n,): hint for n in range(len(dtypes))} if aligned else {}
         found = _compiled[key] = triton.compile(
@@ -94,10 +95,12 @@ def machine_code(
 def compile_kernel(kernel: Kernel, device: int) -> tuple[Callable[..., None], str]:
     """A callable of the addresses of ``kernel.buffers``, in order, and the kernel's source.
 
-    It launches on the current stream of the CUDA device numbered ``device``, which has to be the
+    Behind the addresses it takes the numbers called ``kernel.arguments``, which this sets. It
+    launches on the current stream of the CUDA device numbered ``device``, which has to be the
     current device when it is called.
     """
     printed = print_kernel(kernel)
+    kernel.arguments = list(printed.arguments)
     major, minor = torch.cuda.get_device_capability(device)
     dtypes = tuple(b.dtype for b in kernel.buffers)
 
@@ -106,24 +109,26 @@ def compile_kernel(kernel: Kernel, device: int) -> tuple[Callable[..., None], st
         return machine_code(text, dtypes, 10 * major + minor, aligned, device=device)
 
     with torch.cuda.device(device):  # into which it is loaded
-        return launch(make, len(dtypes), printed.programs, device), printed.source
+        run = launch(make, len(dtypes), printed.programs, device, len(printed.arguments))
+    return run, printed.source
 
 
 def launch(
-    make: Callable[[bool], Any], buffers: int, programs: int, device: int
+    make: Callable[[bool], Any], buffers: int, programs: int, device: int, numbers: int = 0
 ) -> Callable[..., None]:
     """The launch of the kernel that ``make(aligned)`` compiles; the one for addresses that are not
     aligned is compiled when such a call comes."""
     names = [f"p{n}" for n in range(buffers)]
+    given = ", ".join([*names, *(f"s{n}" for n in range(numbers))])
     scope: dict[str, Any] = {
         "stream_of": torch._C._cuda_getCurrentRawStream,
         "aligned": _prepared(make(True)),
         "unaligned": lambda *arguments: _prepared_later(make, scope)(*arguments),
     }
     text = (
-        f"def run({', '.join(names)}):\n"
+        f"def run({given}):\n"
         f"    launch = unaligned if ({' | '.join(names)}) & {ALIGNMENT - 1} else aligned\n"
-        f"    launch({programs}, stream_of({device}), {', '.join(names)})\n"
+        f"    launch({programs}, stream_of({device}), {given})\n"
     )
     exec(compile(text, "<fastpath launch>", "exec"), scope)
     run: Callable[..., None] = scope["run"]

@@ -63,12 +63,14 @@ ALIGNED = 16  # elements; a mask whose edge is a multiple of it does not break u
 @dataclass(frozen=True)
 class Printed:
     """``source`` is a module's text (behind :data:`HEADER`) with the function ``name``, whose
-    arguments are the kernel's buffers in order; it runs as ``programs`` programs of ``warps``."""
+    arguments are the kernel's buffers in order and the numbers called ``arguments``; it runs as
+    ``programs`` programs of ``warps``."""
 
     name: str
     source: str
     programs: int
     warps: int
+    arguments: tuple[str, ...] = ()
 
 
 class Printer(Lines):
@@ -95,6 +97,7 @@ class Printer(Lines):
         self._varying: dict[Expr, frozenset[str]] = {}
         self._uses: dict[Expr, int] = {}
         self.constants: dict[str, str] = {}  # text -> name
+        self.arguments: dict[str, str] = {}  # a number's name in the program -> in the kernel
 
     # -- text ------------------------------------------------------------------------------------
 
@@ -107,12 +110,14 @@ class Printer(Lines):
         text = f"tl.full([], {_literal(value)}, tl.{TRITON_TYPE[dtype]})"
         return self.constants.setdefault(text, f"c{len(self.constants)}")
 
+    def _argument(self, name: str) -> str:
+        return self.arguments.setdefault(name, f"s{len(self.arguments)}")
+
     # -- the function ----------------------------------------------------------------------------
 
     def print(self) -> Printed:
         kernel, plan = self.kernel, self.plan
         name = kernel.name
-        arguments = ", ".join(f"p{n}" for n in range(len(kernel.buffers)))
         self._count_uses()
         wide = any(index.bounds()[1] > _WIDE for index in self._indices())
         kind = ".to(tl.int64)" if wide else ""
@@ -130,8 +135,9 @@ class Printer(Lines):
             self._body()
         constants = [f"    {name} = {text}" for text, name in self.constants.items()]
         text = "\n".join([*constants, *self.lines])
-        source = f"\n\n@triton.jit\ndef {name}({arguments}):\n{text}\n"
-        return Printed(name, source, plan.programs, plan.warps)
+        arguments = [*(f"p{n}" for n in range(len(kernel.buffers))), *self.arguments.values()]
+        source = f"\n\n@triton.jit\ndef {name}({', '.join(arguments)}):\n{text}\n"
+        return Printed(name, source, plan.programs, plan.warps, tuple(self.arguments))
 
     def _branch(self, masked: bool) -> None:
         self.depth += 1
@@ -392,6 +398,8 @@ class Printer(Lines):
             return known
         if e.op == "const":
             return self.constant(e.args[0], e.dtype)
+        if e.op == "argument":
+            return f"{self._argument(e.args[0])}.to(tl.int64)"
         if e.op == "reduced":
             return self.sums[e.args[0]]
         text = self._new(e)

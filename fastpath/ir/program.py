@@ -46,7 +46,8 @@ class Input(Node):
 class Result(Node):
     """One output of an ATen call.
 
-    ``bits``: it is a conjugate or negative, which kernels read from a contiguous copy.
+    ``bits``: it is a conjugate or negative, which kernels read from a contiguous copy. ``number``:
+    it is no tensor but an integer, which kernels are given as an argument.
     """
 
     def __init__(
@@ -57,9 +58,10 @@ class Result(Node):
         dtype: str,
         strides: Any,
         bits: bool = False,
+        number: bool = False,
     ):
         super().__init__(name, shape, dtype, strides)
-        self.call, self.bits = call, bits
+        self.call, self.bits, self.number = call, bits, number
 
 
 class Computed(Node):

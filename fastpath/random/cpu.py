@@ -36,7 +36,7 @@ def drawing(d: Distribution) -> Draw:
     """``draw(shape, strides, p, q)``: a fresh tensor, dense in memory, of the default generator's
     next numbers, which fill it in the order of memory; with ``generator`` or ``state``, of those
     of another generator, or from a kept state (which stays as it is, as do all generators)."""
-    fill, dtype = _filling(d), DTYPE[d.dtype]
+    fill, alone, dtype = _filling(d), _alone(d), DTYPE[d.dtype]
     empty, default = torch.empty_strided, torch.default_generator
 
     def draw(
@@ -48,6 +48,8 @@ def drawing(d: Distribution) -> Draw:
         generator: torch.Generator | None = None,
     ) -> torch.Tensor:
         out = empty(shape, strides, dtype=dtype)
+        if out.numel() < d.elements:  # of a size that only the call knows
+            return alone(out, p, q, state, generator)
         if state is not None:
             fill(state.clone(), out, p, q)
             return out
@@ -59,6 +61,21 @@ def drawing(d: Distribution) -> Draw:
         return out
 
     draw.__name__ = f"draw_{d.name}_{d.dtype}"
+    return draw
+
+
+def _alone(d: Distribution) -> Draw:
+    """Eager's own draw of a few elements, which has an algorithm of its own."""
+    eager = _EAGER[d.name][0]
+
+    def draw(
+        out: torch.Tensor, p: Any, q: Any, state: torch.Tensor | None, generator: Any
+    ) -> torch.Tensor:
+        if state is not None:
+            generator = torch.Generator()
+            generator.set_state(state)
+        return eager(out, p, q, generator)
+
     return draw
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -89,6 +88,25 @@ class Stream:
             turn = turn * (width // UNROLL) + within.floordiv(UNROLL)
         return self._word(turn, thread, within.mod(UNROLL))
 
+    def shifted(self, place: Index, shift: Expr) -> Expr:
+        """The same for a width that is known by its binary logarithm, in each call."""
+        at = E.position(place)
+        group = apply("rshift", at, shift)
+        within = apply("sub", at, apply("lshift", group, shift))
+        turn = _of("truncdiv", group, self.grid.threads)
+        thread = apply("sub", group, _of("mul", turn, self.grid.threads))
+        single = apply("eq", shift, E.const(0, "int64"))
+        twice = _of("maximum", _of("sub", shift, 2), 0)
+        several = apply("add", apply("lshift", turn, twice), _of("rshift", within, 2))
+        counter = apply("where", single, _of("rshift", turn, 2), several)
+        word = _of("bitwise_and", apply("where", single, turn, within), 3)
+        at = apply("add", self.counter, counter)
+        return apply("philox", self.seed, at, apply("add", _of("lshift", thread, 2), word))
+
+
+def _of(op: str, x: Expr, number: int) -> Expr:
+    return apply(op, x, E.const(number, "int64"))
+
 
 def unit(word: Expr) -> Expr:
     """In (0, 1], in float32."""
@@ -128,8 +146,20 @@ def dropout_width(itemsize: int, count: int, alignment: int) -> int:
     return width
 
 
-def place_in_memory(index: tuple[Any, ...], strides: tuple[int, ...]) -> Index:
-    """The number of an element in the order of memory, where the tensor is dense."""
-    from fastpath.ir.index import linear
+def dropout_scale(p: float) -> float:
+    """What eager multiplies by: of float32, like the probability that it is the inverse of."""
+    kept = torch.tensor(1.0 - p, dtype=torch.float32)
+    return (1.0 / kept).item()
 
-    return linear(index, strides)
+
+def reserving_for_dropout(device: torch.device) -> Callable[..., tuple[int, int, int]]:
+    """``reserve(advance, count, input)``: as :func:`reserving`, and the binary logarithm of how
+    many of ``count`` elements a thread takes at once, which depends on the input's address."""
+    reserve = reserving(device)
+
+    def reserve_dropout(advance: int, count: int, given: torch.Tensor) -> tuple[int, int, int]:
+        address = given.data_ptr()
+        width = dropout_width(given.itemsize, count, address & -address)
+        return (*reserve(advance), width.bit_length() - 1)
+
+    return reserve_dropout

@@ -7,6 +7,7 @@ block.
 
 Scalar expressions use, besides the scalar rows, ``const``, ``index`` and ``cast``:
 
+- ``argument``: ``(name,)``, an int64 that the kernel is given;
 - ``load``: ``(buffer name, Index)``, an element of memory;
 - ``guarded``: ``(buffer name, Index, condition)``, the same, or 0 where the condition is false, and
   then the memory is not touched;
@@ -130,6 +131,7 @@ class Kernel:
     pairs: bool = False  # the innermost loops may take two elements at a time: see pairs.py
 
     sizes: list[Size] = field(default_factory=list)  # that the printed kernel is given
+    arguments: list[str] = field(default_factory=list)  # names of numbers, behind the buffers
 
     @property
     def sized(self) -> bool:

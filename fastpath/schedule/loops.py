@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from fastpath.ir.expr import Expr, guarded
 from fastpath.ir.index import Axis, Index, contiguous_strides, linear, variable
-from fastpath.ir.program import Computed, Node, Pointwise, Position, Reduction, Scan
+from fastpath.ir.program import Computed, Node, Pointwise, Position, Reduction, Result, Scan
 from fastpath.ir.size import Assumptions, hint, known
 from fastpath.schedule.cluster import Cluster
 from fastpath.schedule.cost import CHEAP, own_cost
@@ -169,6 +169,8 @@ class Builder:
         return Expr("guarded", (*load.args, self._resolve(guard[0], stage)), load.dtype)
 
     def _load(self, node: Node, index: Position, stage: int) -> Expr:
+        if isinstance(node, Result) and node.number:
+            return Expr("argument", (node.name,), node.dtype)
         self._reads[node.name] = node.dtype
         self._bytes[node.name] = _bytes(node)
         place = linear(index, node.strides).mapped(lambda e: self._resolve(e, stage))

@@ -1,0 +1,67 @@
+"""CUDA's random numbers in kernels: their values in Triton's interpreter, and machine code."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from fastpath.random import philox
+
+pytest.importorskip("triton")
+ROOT = Path(__file__).parents[3]
+
+
+def test_kernels_draw_what_eagers_threads_draw() -> None:
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("philox_kernels.py"))],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)},
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout.split()[-1]) > 100_000
+
+
+def test_a_draw_is_part_of_the_kernel_that_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dropout and residual: one kernel, which is given the seed and the offset, and compiles."""
+    from fastpath.gpu.compile import machine_code
+    from fastpath.gpu.vectors import print_kernel
+    from fastpath.schedule.cluster import Fusion
+    from fastpath.schedule.loops import Builder
+    from fastpath.target import GPU
+    from tests.cpu.fastpath.triton_kernels import program_of
+
+    monkeypatch.setattr(philox, "resident", lambda device: 132 * 2048)
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.native_dropout(torch.relu(x), 0.1, True)[0] + y
+
+    given = [torch.empty(4096, 512, dtype=torch.bfloat16) for _ in range(2)]
+    fusion = Fusion(program_of(program, given))
+    kernels = [cluster for cluster in fusion.result if cluster.call is None]
+    assert len(kernels) == 1
+    roots = fusion.roots.roots
+    kernel = Builder(kernels[0], "kernel", roots, set(fusion.roots.stored), (), GPU).build()
+    printed = print_kernel(kernel)
+    assert len(printed.arguments) == 2 and "philox" in printed.source
+    compiled = machine_code(printed, tuple(b.dtype for b in kernel.buffers), 90)
+    assert compiled.asm["cubin"]
+
+
+def test_a_graphs_threads() -> None:
+    """What eager has of them on a GPU of 132 multiprocessors, and by how much offsets grow."""
+    resident = 132 * 2048
+    for count, threads, advance in (
+        (1, 256, 4),
+        (257, 512, 4),
+        (1 << 20, 132 * 2048, 4),
+        (1 << 24, 132 * 2048, 64),
+    ):
+        grid = philox.Grid(count, resident)
+        assert (grid.threads, grid.advance) == (threads, advance)
