@@ -10,6 +10,7 @@ from torch.fx.node import has_side_effect
 from torch.utils import _pytree as pytree
 
 from refcompiler.aot.effects import checks
+from refcompiler.fakes.fused import TWINS, write_twins_results
 from refcompiler.shapes.known import same, usual
 
 #: Eager draws in the order of memory; the operator that stands for the write in the order of
@@ -27,6 +28,9 @@ class FunctionalMode(FunctionalTensorMode):
                 with self:
                     func(args[0].permute(order), *args[1:], **(kwargs or {}))
                 return args[0]
+        if func in TWINS:
+            with self:
+                return write_twins_results(func, args, kwargs or {})
         if not checks(func):
             return super().__torch_dispatch__(func, types, args, kwargs)
         unwrapped = pytree.tree_map_only(FunctionalTensor, plain, (args, kwargs or {}))

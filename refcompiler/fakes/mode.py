@@ -16,6 +16,7 @@ from torch._higher_order_ops.utils import registered_hop_fake_fns
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from refcompiler.fakes.fused import FUSED, fake_fused
 from refcompiler.fakes.overlap import refuse_cast, refuse_overlap, writes
 from refcompiler.fakes.results import ask, blank, keep, recall
 from refcompiler.fakes.rules import by_rule
@@ -150,6 +151,9 @@ class EagerFakeMode(FakeTensorMode):
     def _dispatched(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func is _VIEW:
             _check_view(*args)
+        if func in FUSED:
+            with self:
+                return fake_fused(func, args, kwargs or {})
         if writes(func):
             self.ordered |= refuse_overlap(func, args, kwargs or {})
             refuse_cast(func, args)
