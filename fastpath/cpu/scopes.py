@@ -153,9 +153,7 @@ def _renamed(text: str, old: str, new: str) -> str:
     return re.sub(rf"\b{old}\b", new, text)
 
 
-def combine(
-    kind: str, dtype: str, accumulator: str, value: str, in_order: bool = False
-) -> str:
+def combine(kind: str, dtype: str, accumulator: str, value: str, in_order: bool = False) -> str:
     """The text of one step of a reduction, or, ``in_order``, of a scan."""
     if kind in ("sum", "prod") and is_float(dtype) and not in_order:
         return f"{'add' if kind == 'sum' else 'mul'}_reordered({accumulator}, {value})"

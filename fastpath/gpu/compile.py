@@ -78,6 +78,9 @@ def machine_code(
     key = (printed.source, dtypes, capability, aligned, printed.warps, device)
     found = _compiled.get(key)
     if found is None:
+        # Triton drops assertions otherwise; of integers that overflow nothing is asserted.
+        asserts = "tl.device_assert(" in printed.source
+        asserting = {"debug": True, "sanitize_overflow": False} if asserts else {}
         function = getattr(module_of(printed), printed.name)
         signature = {f"p{n}": f"*{POINTER[dtype]}" for n, dtype in enumerate(dtypes)}
         signature |= {f"s{n}": "i64" for n in range(len(printed.arguments))}
@@ -87,7 +90,7 @@ def machine_code(
             ASTSource(function, signature, {}, attributes),
             target=GPUTarget("cuda", capability, 32),
             # Each operation rounds for itself, as it does when eager runs them one by one.
-            options={"num_warps": printed.warps, "enable_fp_fusion": False},
+            options={"num_warps": printed.warps, "enable_fp_fusion": False} | asserting,
         )
     return found
 

@@ -49,12 +49,18 @@ def smallest(a, b):
 
 
 @triton.jit
+def total(a, b):
+    return a + b
+
+
+@triton.jit
 def product(a, b):
     return a * b
 """
 _COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 _COMBINE |= {"any": "logical_or", "all": "logical_and"}
-_REDUCE = {"prod": "product", "max": "largest", "min": "smallest"}
+_REDUCE = {"sum": "total", "prod": "product", "max": "largest", "min": "smallest"}
+_REDUCE |= {"any": "largest", "all": "smallest"}
 _WIDE = 2**31 - 1
 _NOTHING: frozenset[str] = frozenset()
 ALIGNED = 16  # elements; a mask whose edge is a multiple of it does not break up vectors
@@ -238,6 +244,8 @@ class Printer(Lines):
         if not stage.axes:
             for s in stage.statements:
                 self._statement(s)
+        elif any(isinstance(s, Accumulate) and s.running for s in stage.statements):
+            self._scan(stage)
         elif self.plan.persistent:
             for s in stage.statements:
                 if isinstance(s, Accumulate):
@@ -246,6 +254,52 @@ class Printer(Lines):
                     self._statement(s)
         else:
             self._loop(stage)
+
+    def _scan(self, stage: Stage) -> None:
+        """Blocks one after the other in the order of their points; a carry goes from each on."""
+        plan, whole = self.plan, self.plan.persistent
+        adding = [s for s in stage.statements if isinstance(s, Accumulate)]
+        carries = {s.reduction: self.fresh() for s in adding}
+        if not whole:
+            self._hoist(s.value for s in stage.statements)
+            for s in adding:
+                start, dtype = _literal(neutral(s.kind, s.value.dtype)), TRITON_TYPE[s.value.dtype]
+                shape = f"[{plan.x_block}, 1]"
+                self.line(f"{carries[s.reduction]} = tl.full({shape}, {start}, tl.{dtype})")
+            outside = dict(self.known)
+            self.line(f"for r_first in range(0, {plan.r_points}, {plan.r_block}):")
+            self.depth += 1
+            self._points("r_first")
+        for each in stage.statements:
+            if isinstance(each, Accumulate):
+                self._carry(each, carries[each.reduction])
+            else:
+                self._statement(each)
+        if not whole:
+            self.depth -= 1
+            self.known, self.stored = outside, {}
+        for s in adding:
+            if not s.running and not whole:
+                self.sums[s.reduction] = carries[s.reduction]
+
+    def _carry(self, s: Accumulate, carry: str) -> None:
+        """The block's part of a scan, or of a reduction beside it."""
+        dtype, values = s.value.dtype, self.fresh()
+        narrow = "" if dtype != "bool" else " != 0"
+        wide = "" if dtype != "bool" else ".to(tl.int32)"
+        function, row = _REDUCE[s.kind], SCALARS[_COMBINE[s.kind]]
+        self.line(f"{values} = ({self._inside(s.kind, s.value)}){wide}")
+        name = self.fresh()
+        if s.running:
+            self.line(f"{name} = tl.associative_scan({values}, 1, {function}){narrow}")
+            if not self.plan.persistent:
+                self.line(f"{name} = {row.text('triton', dtype, carry, name)}")
+        if not s.running or not self.plan.persistent:
+            block = self.fresh()
+            self.line(f"{block} = (tl.reduce({values}, 1, {function}){narrow})[:, None]")
+            joined = row.text("triton", dtype, carry, block)
+            self.line(f"{carry} = {block if self.plan.persistent else joined}")
+        self.sums[s.reduction] = name if s.running else carry
 
     def _loop(self, stage: Stage) -> None:
         plan = self.plan
@@ -382,6 +436,8 @@ class Printer(Lines):
                 found = self._kinds(e.args[0])
             elif e.op == "reduced":
                 found = frozenset("x")
+            elif e.op == "running":
+                found = frozenset("xr")
             elif e.op == "tile":
                 found = self._kinds(self._turned(e).index)
             else:
@@ -400,7 +456,7 @@ class Printer(Lines):
             return self.constant(e.args[0], e.dtype)
         if e.op == "argument":
             return f"{self._argument(e.args[0])}.to(tl.int64)"
-        if e.op == "reduced":
+        if e.op in ("reduced", "running"):
             return self.sums[e.args[0]]
         text = self._new(e)
         if not text.isidentifier() and (self._uses.get(e, 0) > 1 or len(text) > 80):

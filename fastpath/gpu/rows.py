@@ -47,6 +47,8 @@ def same_place(a: Index, b: Index, group: int) -> bool:
 def common_beginning(kernel: Kernel, r: tuple[Axis, ...]) -> tuple[Index, int] | None:
     """The beginning that vectors are laid by, and the elements of the largest vector, where rows
     of at least one buffer do not begin or end at multiples of one."""
+    if kernel.running():  # its points are taken in order, from the first on
+        return None
     size = {b.name: itemsize(b.dtype) for b in kernel.buffers}
     found: Counter[tuple[Index, int]] = Counter()
     for stage in kernel.stages:

@@ -85,9 +85,7 @@ def _upsample_nearest(
     t: Tensor = bound["self"]
     old, new = t.shape[-rank:], tuple(val.shape)[-rank:]
     _fixed(*old, *new)
-    maps = [
-        _nearest(a, b, scale, middle) for a, b, scale in zip(old, new, _scales(bound, rank))
-    ]
+    maps = [_nearest(a, b, scale, middle) for a, b, scale in zip(old, new, _scales(bound, rank))]
 
     def body(index: Position) -> Expr:
         moved = [m(i) for m, i in zip(maps, index[-rank:])]
@@ -162,8 +160,7 @@ def _upsample_linear(rank: int, lowering: Any, val: Any, bound: dict[str, Any]) 
     if not is_float(dtype):
         raise NotLowered("weighted integers")
     sides = [
-        _linear(a, b, scale, aligned, dtype)
-        for a, b, scale in zip(old, new, _scales(bound, rank))
+        _linear(a, b, scale, aligned, dtype) for a, b, scale in zip(old, new, _scales(bound, rank))
     ]
 
     def body(index: Position) -> Expr:

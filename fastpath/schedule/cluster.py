@@ -287,7 +287,6 @@ class Fusion:
         check(step.value, own)
         return ok
 
-
     def _in_one_pass(self, cluster: Cluster, step: Computed) -> bool:
         """Whether what a scan gives is read in the very loop that makes it, the only one there is.
 
