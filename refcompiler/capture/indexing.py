@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.lookup import is_heap
 from refcompiler.interpreter.frame import UNSET
 
@@ -22,6 +23,8 @@ def as_index(m: Any, value: Any) -> Any:
         if all(a is b for a, b in zip(found, given, strict=True)):
             return value
         return slice(*found) if kind is slice else kind(found)
+    if kind is Array:
+        return value._tensor
     if is_heap(kind) and not issubclass(kind, torch.Tensor):
         if m.method_of(kind, "__index__") is not UNSET:
             return m.force(m.call_special(value, "__index__"))

@@ -233,7 +233,7 @@ class NativeCalls(Operators):
         if name == "__enter__":
             self.open_devices.append((device, self.steps))
             return device.__enter__()
-        if not self.open_devices:
+        if not self.open_devices or type(self.open_devices[-1][0]) is not torch.device:
             raise Break("ambient-state", "a block of a device that was entered before is left")
         self.open_devices.pop()
         return device.__exit__(*map(self.force, args))
@@ -448,6 +448,6 @@ class NativeCalls(Operators):
     contexts: Contexts
     made: dict[type, int]  # of what classes objects were made, and at which step the first
     steps: int
-    open_devices: list[tuple[torch.device, int]]  # blocks that were entered, and at which step
+    open_devices: list[tuple[Any, int]]  # blocks that were entered, and at which step
     callbacks: dict[int, tuple[Any, Any]]
     callback_of: dict[int, Any]

@@ -366,7 +366,7 @@ class Operators(Assignment):
         value, key = self.force(value), self.force(key)
         if issubclass(type(value), torch.Tensor):
             chosen, key = tensor_index(self, value, key)
-            whole = key == () and chosen is not value
+            whole = chosen is not value and type(key) is tuple and not key
             return chosen if whole else self.operate(operator.getitem, chosen, key)
         if issubclass(type(key), torch.Tensor):
             if type(value) in MAPPINGS:  # a key by identity

@@ -158,13 +158,14 @@ WHOLE_MODULES = (INTERPRETED_MODULES - {"torch._dynamo.external_utils"}) | {
     "torch.utils.module_tracker",
 }
 
-#: As are calls of functions in these packages, whose tensors no graph holds.
-WHOLE_PACKAGES = ("torch.ao", "torch.masked", "torch.nested", "torch.sparse")
+#: As are calls of functions in these packages: no graph holds their tensors, or what they set.
+WHOLE_PACKAGES = ("torch.ao", "torch.backends", "torch.masked", "torch.nested", "torch.sparse")
 
 #: And these functions of them.
 _DDP = "torch.nn.parallel.distributed.DistributedDataParallel"
 INTERPRETED_FUNCTIONS = (
     "torch.random.fork_rng",
+    "torch.autograd.graph.disable_saved_tensors_hooks",
     f"{_DDP}.forward",  # what it does before and after the module's own call, it does natively
     f"{_DDP}._run_ddp_forward",
 )

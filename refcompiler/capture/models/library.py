@@ -121,6 +121,13 @@ def _training_of_compiled(m: Calls, frame: Any, args: Sequence, kwargs: Mapping)
     return m.setattr(original, "training", args[1])
 
 
+@model(torch.nn.Buffer)
+def _make_buffer(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """A plain tensor with two attributes."""
+    new: Any = torch.nn.Buffer.__new__
+    return m.call_function(frame, new, (torch.nn.Buffer, *args), kwargs)
+
+
 @model(torch.is_storage)
 def _is_storage(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
     return type(m.force(args[0])) in torch._storage_classes

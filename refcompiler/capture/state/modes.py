@@ -15,6 +15,7 @@ import torch
 from torch.amp.autocast_mode import _enter_autocast, _exit_autocast, autocast
 from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 from torch.overrides import TorchFunctionMode
+from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from refcompiler.capture.calls import Calls
@@ -123,8 +124,22 @@ def _dispatching(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 
 @model(torch.set_default_device)
 def _device(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
-    """Of the whole thread: a mode of its own on the stack of modes."""
-    raise Break("ambient-state", "the default device")
+    """Of the whole thread: a mode of its own on the stack of modes.
+
+    Set and unset in one graph it is a block of that device.
+    """
+    device = m.force(args[0] if args else kwargs["device"])
+    kept = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)  # type: ignore[attr-defined]
+    if kept is not None or m.function_modes or m.recorder.scope.outer is not None:
+        raise Break("ambient-state", "the default device")
+    if m.open_devices and type(m.open_devices[-1][0]) is DeviceContext:
+        m.open_devices.pop()[0].__exit__(None, None, None)
+    elif m.open_devices or device is None:
+        raise Break("ambient-state", "the default device in the block of another")
+    if device is not None:
+        block = DeviceContext(device)
+        block.__enter__()
+        m.open_devices.append((block, m.steps))
 
 
 # ---- inference mode ---------------------------------------------------------------------------

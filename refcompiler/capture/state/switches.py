@@ -48,6 +48,18 @@ def set_deterministic(mode: bool, warn_only: bool) -> None:
     torch._C._set_deterministic_algorithms(mode, warn_only=warn_only)
 
 
+def saving_refused() -> str | None:
+    """What is said to who wants hooks on saved tensors; None where they may be had."""
+    return torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()
+
+
+def refuse_saving(message: str | None) -> None:
+    if message is None:
+        torch._C._autograd._saved_tensors_hooks_enable()
+    else:
+        torch._C._autograd._saved_tensors_hooks_disable(message)
+
+
 def _set(m: Calls, switch: Switch, values: tuple) -> None:
     if m.recorder.scope.outer is not None:
         raise Break("ambient-state", f"{switch.set.__name__} inside a region")
@@ -110,6 +122,20 @@ _switch(
     Switch(_C._set_default_dtype, (torch.get_default_dtype,)),
     lambda dtype: (dtype,),
 )
+
+
+_switch(
+    torch.set_anomaly_enabled,
+    Switch(
+        torch.set_anomaly_enabled, (torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled)
+    ),
+    lambda mode, check_nan=True: (mode, check_nan),
+)
+_SAVING = Switch(refuse_saving, (saving_refused,))
+_saving: Any = torch._C._autograd
+_switch(_saving._saved_tensors_hooks_disable, _SAVING, lambda message: (message,))
+model(_saving._saved_tensors_hooks_enable)(lambda m, frame, args, kwargs: _set(m, _SAVING, (None,)))
+model(_saving._saved_tensors_hooks_get_disabled_error_message)(_reader(_SAVING, saving_refused))
 
 
 # ---- what a capture does at its end -----------------------------------------------------------

@@ -164,7 +164,48 @@ def checks():
     return f, [(t(3),)] * 2
 
 
-@cases(graphs=2, breaks=2)
+@cases()
+def anomalies_looked_for():
+    def f(x):
+        with torch.autograd.set_detect_anomaly(True):
+            y = x.sin()
+        return y * 2, torch.is_anomaly_enabled()
+
+    return f, [(t(3).requires_grad_(),), (t(3).requires_grad_(),)]
+
+
+@cases(graphs=1, breaks=2)
+def flags_of_a_library():
+    def f(x):
+        with torch.backends.mkldnn.flags(enabled=False):
+            return x.sin()
+
+    return f, [(t(3),), (t(3),)]
+
+
+@cases()
+def hooks_on_saved_tensors_refused():
+    def f(x):
+        with torch.autograd.graph.disable_saved_tensors_hooks("not here"):
+            y = x.sin()
+        return y * 2
+
+    return f, [(t(3).requires_grad_(),), (t(3).requires_grad_(),)]
+
+
+@cases(graphs=1, breaks=1)
+def default_device_that_stays():
+    def f(x):
+        torch.set_default_device("meta")
+        return x + 1, torch.ones(3).device
+
+    def leave():
+        torch.set_default_device(None)
+
+    return f, [(t(3),), leave, (t(3),), leave]
+
+
+@cases()
 def default_device_for_a_while():
     def f(x):
         torch.set_default_device("meta")
