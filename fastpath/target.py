@@ -71,9 +71,9 @@ GPU = Target(
     streams=False,
     pairs=False,
     long=32_768,
-    tall=1024,
+    tall=512,
     workers=256,
-    piece=256,
+    piece=32,
     neighbours=128,
-    enough=2048,
+    enough=528,
 )

@@ -18,6 +18,7 @@ import torch
 
 from fastpath.bindings import function_of, method_of
 from fastpath.device import Device
+from fastpath.handles import one_step, unchanged
 from fastpath.ir.expr import Bounds
 from fastpath.ir.program import (
     Call,
@@ -91,6 +92,7 @@ class Wrapper:
         self._variable: dict[Node, str] = {}
         self._plain: dict[Node, str] = {}
         self._views: dict[int, tuple[Tensor, str]] = {}
+        self._returning = False  # whether what is returned is being made
         self._addresses: dict[str, str] = {}
         self._count = 0
         self.prologue: list[str] = []  # what is computed of sizes, once in each call
@@ -377,17 +379,24 @@ class Wrapper:
 
     def _real(self, t: Tensor) -> str:
         """The variable that holds a real tensor; views are made by ATen's own view operators."""
+        if not self._returning:
+            t = unchanged(t)
         if t.replay is None:
             return self._variable[t.node]
         known = self._views.get(id(t))
         if known is not None:
             return known[1]
         replay = t.replay
-        text = self._operator(replay.target, replay.arguments, replay.keywords)
+        if not self._returning and one_step(t):
+            places = (t.shape, t.strides, *([t.offset] if t.offset else []))
+            geometry = [self._literal(part) for part in places]
+            text = f"as_strided({', '.join((self._variable[t.node], *geometry))})"
+        else:
+            text = self._operator(replay.target, replay.arguments, replay.keywords)
+            if replay.place is not None:
+                text = f"{text}[{replay.place}]"
         name = f"v{self._count}"
         self._count += 1
-        if replay.place is not None:
-            text = f"{text}[{replay.place}]"
         self.lines.append(f"{name} = {text}")
         self._views[id(t)] = (t, name)
         return name
@@ -396,6 +405,8 @@ class Wrapper:
 
     def _finish(self) -> None:
         """What is returned is of the graph's own nodes: what lies together there does so here."""
+        self._returning = True
+        self._views.clear()
         texts = [self._literal(value) for value in self.program.outputs]
         self.lines.append(f"return ({''.join(f'{text}, ' for text in texts)})")
 

@@ -8,9 +8,8 @@ masked, and reductions take their neutral element.
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fastpath.gpu.online import Online, online
@@ -86,6 +85,7 @@ class Printer(Lines):
         self.place = {b.name: n for n, b in enumerate(kernel.buffers)}
         self.dtype = {b.name: b.dtype for b in kernel.buffers}
         self.masked = True  # whether the points of x may be outside
+        self.whole = False  # whether all of a block of r is known to be inside
         self.axes: dict[Axis, str] = {}
         # Several axes in a row are one number already: what steps through all of them uses it.
         self.flattened = [
@@ -221,7 +221,7 @@ class Printer(Lines):
 
     def _some_outside(self) -> bool:
         """Whether reduced points of a block may lie outside."""
-        return bool(self.plan.r_points % self.plan.r_block)
+        return not self.whole and bool(self.plan.r_points % self.plan.r_block)
 
     def _decode(self, axes: tuple[Axis, ...], flat: str) -> None:
         """The values of several axes that were flattened into ``flat``."""
@@ -313,7 +313,8 @@ class Printer(Lines):
             self.line(f"{running[s.reduction]} = tl.full({shape}, {start}, tl.{dtype})")
         if any(e.args[0] in self._written() for e in (*stage.loads(), *stage.guarded())):
             self.line("tl.debug_barrier()")  # other threads of the program stored it
-        with self._blocks():
+
+        def body() -> None:
             for each in stage.statements:
                 if isinstance(each, Accumulate):
                     name, value = running[each.reduction], self._inside(each.kind, each.value)
@@ -321,20 +322,38 @@ class Printer(Lines):
                     self.line(f"{name} = {row.text('triton', each.value.dtype, name, value)}")
                 else:
                     self._statement(each)
+
+        self._blocks(body)
         for s in adding:
             self._reduce(s, running[s.reduction])
 
-    @contextlib.contextmanager
-    def _blocks(self) -> Iterator[None]:
-        """The loop over the blocks of reduced points; what it computes is not known behind it."""
-        outside = dict(self.known)
-        self.line(f"for r_first in range(0, {self._span()}, {self.plan.r_block}):")
-        self.depth += 1
-        self._points("r_first")
-        yield
-        self.depth -= 1
-        self.known = outside
-        self.stored = {}
+    def _blocks(self, body: Callable[[], None]) -> None:
+        """``body`` in a loop over the blocks of reduced points, and what it computes forgotten.
+
+        A long row is two loops: the blocks in which some points lie outside, and the others, which
+        then need not ask each point.
+        """
+        step, outside = self.plan.r_block, dict(self.known)
+        first, last = self._whole_blocks()
+        loops = [(f"0, {self._span()}, {step}", False)]
+        if self._one_row() and self._some_outside() and last - first >= 3 * step:
+            ends = f"0, {last + 1}, {last}" if first else f"{last}, {last + 1}, {step}"
+            loops = [(ends, False), (f"{first}, {last}, {step}", True)]
+        for span, whole in loops:
+            self.line(f"for r_first in range({span}):")
+            self.depth += 1
+            self.whole = whole
+            self._points("r_first")
+            body()
+            self.whole = False
+            self.depth -= 1
+            self.known = dict(outside)
+            self.stored = {}
+
+    def _whole_blocks(self) -> tuple[int, int]:
+        """From which point to which all blocks are of points inside; one block lies behind."""
+        step = self.plan.r_block
+        return 0, (self.plan.r_points - 1) // step * step
 
     def _online(self, found: Online) -> None:
         """Both reductions in one loop: see :mod:`fastpath.gpu.online`."""
@@ -344,14 +363,16 @@ class Printer(Lines):
         top, total, new, base, points = (self.fresh() for _ in range(5))
 
         def exp(text: str) -> str:
-            return SCALARS["exp"].text("triton", "float32", text)
+            # Its error grows with how far the number is below 0, and what it adds to a sum shrinks.
+            return f"tl.exp({text})"
 
         def finite(text: str) -> str:
             return f'tl.where(tl.abs({text}) == float("inf"), 0.0, {text})'
 
         self.line(f'{top} = tl.full([{groups}], float("-inf"), tl.float32)')
         self.line(f"{total} = tl.zeros([{groups}], tl.float32)")
-        with self._blocks():
+
+        def body() -> None:
             value = self._inside("max", found.value)
             self.line(f"{points} = tl.reshape({value}, [{groups}, {vector}])")
             self.line(f"{new} = largest({top}, tl.reduce({points}, 1, largest))")
@@ -359,6 +380,8 @@ class Printer(Lines):
             added = f"tl.sum({exp(f'({points} - {base}[:, None])')}, 1)"
             self.line(f"{total} = {total} * {exp(f'({top} - {base})')} + {added}")
             self.line(f"{top} = {new}")
+
+        self._blocks(body)
         whole, sums = self.fresh(), self.fresh()
         self.line(f"{whole} = tl.reduce({top}[None, :], 1, largest)[:, None]")
         self.line(f"{base} = {finite(whole)}")

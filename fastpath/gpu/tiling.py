@@ -20,8 +20,9 @@ from fastpath.schedule.loops import itemsize
 LANES = 32  # threads of a warp
 PERSISTENT = 16_384  # reduced points that one program may hold in its registers
 VECTORS = 32  # bytes that a thread of a kernel without reductions loads from each buffer
-LINE = 2048  # bytes of a row that a program of column sums takes
-ROWS = 16  # that it adds up at a time
+LINE = 128  # bytes of a row that a program of column sums takes
+ROWS = 32  # that it adds up at a time
+FEW = 264  # programs that are too few: two for each multiprocessor
 A_THREAD = 32  # points of a thread that reduces rows
 MOST_WARPS = 16
 LONG = 512  # points of a row from which on it is laid by vectors
@@ -130,7 +131,11 @@ def _rows(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
 def _columns(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
     """Neighbours in memory are different results: rows of blocks are added up one on another."""
     width, results = math.prod(a.extent for a in r), math.prod(a.extent for a in x)
-    x_block = min(power_above(results), LINE // _least(kernel))
-    r_block = min(power_above(width), ROWS)
-    warps = max(1, min(8, x_block * r_block // (A_THREAD * LANES)))
+    x_block = min(power_above(results), LINE // min(4, _least(kernel)))
+    if results <= FEW * x_block and x_block > LANES:
+        x_block = LANES
+    # What is added up in a few programs only waits for memory: more of it at a time.
+    rows = ROWS if results > FEW * x_block else 4 * ROWS
+    r_block = min(power_above(width), rows)
+    warps = max(1, min(8, x_block * r_block // (8 * LANES)))
     return Tiling(x, None, r, x_block, 1, r_block, width <= r_block, warps)

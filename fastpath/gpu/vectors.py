@@ -82,11 +82,17 @@ class VectorPrinter(Printer):
         block = f"tl.arange(0, {self.plan.r_block})[None, :]"
         self.line(f"a = {first} + {block}" if first else f"a = {block}")
         self.line("r = a - shift")
-        self.line(f"r_in = (r >= 0) & (r < {self.plan.r_points})")
+        if self._some_outside():
+            self.line(f"r_in = (r >= 0) & (r < {self.plan.r_points})")
         self._decode(self.plan.r, "r")
 
     def _some_outside(self) -> bool:
-        return not self.at_ends
+        return not (self.at_ends or self.whole)
+
+    def _whole_blocks(self) -> tuple[int, int]:
+        step = self.plan.r_block
+        last = (self._span() - 1) // step * step
+        return (step, last) if last <= self.plan.r_points else (0, 0)
 
     # -- memory ----------------------------------------------------------------------------------
 
@@ -99,6 +105,8 @@ class VectorPrinter(Printer):
         if self.at_ends:
             outside = f", (e + shift < {inner}) | (e + shift >= {outer})"
             return f"{base} + (e + shift)", outside if store else ""
+        if self.whole:
+            return f"{base} + a", ""
         if store:
             return f"{base} + a", f", (a >= {inner}) & (a < {outer})"
         return f"{base} + a", f", a < {self.edges['upper', size]}"

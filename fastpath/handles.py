@@ -1,0 +1,66 @@
+"""Which tensors stand for views where ATen is called: as few Python calls as there can be.
+
+A view of a view of a view is three calls, each of which costs as much as launching a kernel. What
+ATen reads is only sizes, strides and an offset, which are known: it takes the node itself where the
+view changes nothing, and one view of the node where several would be made. What is returned to the
+caller is made as the program makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from fastpath.ir.program import Computed, Result, Tensor
+
+_aten = torch.ops.aten
+_GEOMETRY = {
+    _aten.detach.default,
+    _aten.alias.default,
+    _aten.view.default,
+    _aten._unsafe_view.default,
+    _aten.expand.default,
+    _aten.permute.default,
+    _aten.transpose.int,
+    _aten.t.default,
+    _aten.squeeze.default,
+    _aten.squeeze.dim,
+    _aten.squeeze.dims,
+    _aten.unsqueeze.default,
+    _aten.select.int,
+    _aten.slice.Tensor,
+}
+
+
+def unchanged(t: Tensor) -> Tensor:
+    """The tensor that ``t`` is the same part of, in the same order, nearest to the node."""
+    nearest = t
+    for base in _bases(t):
+        if (base.shape, base.strides, base.offset) == (t.shape, t.strides, t.offset):
+            nearest = base
+    return nearest
+
+
+def one_step(t: Tensor) -> bool:
+    """Whether ``t``, made by several views, can be made of its node by one.
+
+    Its place in the node's memory has to be known, or to be the node's own: where an input begins
+    in its memory is the caller's affair.
+    """
+    bases, node = list(_bases(t)), t.node
+    if len(bases) < 2 or bases[-1].replay is not None:
+        return False
+    if isinstance(node, Result):
+        return node.call.single and not node.bits
+    return isinstance(node, Computed) or t.offset == bases[-1].offset
+
+
+def _bases(t: Tensor) -> Iterator[Tensor]:
+    """What ``t`` is a view of, one after the other, while views only change where points lie."""
+    while t.replay is not None and t.replay.target in _GEOMETRY:
+        base = t.replay.arguments[0]
+        if not isinstance(base, Tensor):
+            return
+        yield base
+        t = base

@@ -1,0 +1,73 @@
+"""What ATen is given instead of views of views, and that it is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import fastpath
+import refcompiler
+from fastpath import wrapper
+
+
+def heads(x: Any, w: Any) -> Any:
+    mixed = torch.mm(x.flatten(0, 1), w.t()).view(2, 3, 2, 4).permute(2, 0, 1, 3)
+    return torch.bmm(mixed[0], mixed[1].mT)
+
+
+def of_an_input(x: Any, w: Any) -> Any:
+    return torch.mm(x[1].t().t().view(3, 4), w.t()[:, 1:5])
+
+
+def turned_input(x: Any, w: Any) -> Any:
+    return torch.mm(w, x.flatten(0, 1).t())
+
+
+def returned(x: Any, w: Any) -> Any:
+    product = torch.mm(x.flatten(0, 1), w.t())
+    return product.t(), product.view(2, 3, 8).mT[1], torch.mm(product.t(), product)
+
+
+CASES: dict[str, tuple[Callable[..., Any], int, int]] = {
+    # function, views that ATen is given, how many of them by one step from a node
+    "heads": (heads, 4, 2),
+    "of an input": (of_an_input, 3, 0),  # where it begins is not known
+    "turned input": (turned_input, 1, 1),
+    "returned": (returned, 3, 0),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("offset", [0, 5])
+def test_views_for_aten(name: str, offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, views, steps = CASES[name]
+    sources = []
+    write = wrapper.Wrapper._compile
+
+    def seen(self: wrapper.Wrapper) -> Any:
+        made: Any = write(self)
+        sources.append(made.source)
+        return made
+
+    monkeypatch.setattr(wrapper.Wrapper, "_compile", seen)
+    memory = torch.randn(100)
+    x, w = memory[offset : offset + 24].view(2, 3, 4), torch.randn(8, 4)
+    compiled = refcompiler.compile(function, backend="fastpath", fullgraph=True, dynamic=False)
+    for _ in range(2):
+        with torch.no_grad():
+            found, wanted = compiled(x, w), function(x, w)
+        found = found if isinstance(found, tuple) else (found,)
+        wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+        for a, b in zip(found, wanted, strict=True):
+            torch.testing.assert_close(a, b)
+            assert a.stride() == b.stride()
+        memory += 1
+    (source,) = sources
+    made = [line for line in source.splitlines() if line.lstrip().startswith("v")]
+    if not offset:  # else where the inputs begin is not known
+        assert (len(made), sum("as_strided" in line for line in made)) == (views, steps), source
+    report = fastpath.last_report()
+    assert report is not None and report.fallback is None and not report.runtime_fallbacks
