@@ -129,7 +129,7 @@ def _device(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     Set and unset in one graph it is a block of that device.
     """
     device = m.force(args[0] if args else kwargs["device"])
-    kept = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)  # type: ignore[attr-defined]
+    kept = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
     if kept is not None or m.function_modes or m.recorder.scope.outer is not None:
         raise Break("ambient-state", "the default device")
     if m.open_devices and type(m.open_devices[-1][0]) is DeviceContext:
