@@ -22,9 +22,9 @@ AGAINST = "`torch.compile` (inductor)"
 
 SCRIPT = """
 import time
-from benchmarks.models import perceptron
+from benchmarks.models import many_kernels, perceptron
 import torch
-model, inputs = perceptron()
+model, inputs = {build}
 with torch.no_grad():
     expected = model(**inputs)
     start = time.perf_counter()
@@ -56,11 +56,20 @@ def rows() -> list[Row]:
     ]
 
 
-def first_compile(compiler: str, folder: Path) -> float:
+def cold(name: str, build: str, goal: float) -> Row:
+    """One pair of first calls, with empty caches, of the model that ``build`` makes."""
+    taken = []
+    for compiler in (OURS, THEIRS):
+        with tempfile.TemporaryDirectory() as folder:
+            taken.append(first_compile(compiler, Path(folder), build))
+    return summary(name, [(taken[0], taken[1])], goal)
+
+
+def first_compile(compiler: str, folder: Path, build: str = "perceptron()") -> float:
     """Seconds of the first compile in a fresh process whose caches all lie in ``folder``."""
     environment = {**os.environ, **{name: str(folder / name.lower()) for name in CACHES}}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(compiler=compiler)],
+        [sys.executable, "-c", SCRIPT.format(compiler=compiler, build=build)],
         cwd=Path(__file__).parent.parent,
         env=environment,
         capture_output=True,

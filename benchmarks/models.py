@@ -45,6 +45,17 @@ def bert(layers: int = 4) -> tuple[torch.nn.Module, Mapping[str, torch.Tensor]]:
     return BertModel(config).eval(), inputs
 
 
+def many_kernels() -> tuple[torch.nn.Module, Mapping[str, torch.Tensor]]:
+    """A chain of products with 50 different kernels between them: no width comes twice."""
+    torch.manual_seed(0)
+    layers: list[torch.nn.Module] = []
+    for n in range(25):
+        width = 32 + 4 * n
+        layers += [torch.nn.LayerNorm(width), torch.nn.Linear(width, width), torch.nn.GELU()]
+        layers += [torch.nn.Linear(width, width + 4)]
+    return torch.nn.Sequential(*layers).eval(), {"input": torch.randn(16, 32)}
+
+
 def perceptron() -> tuple[torch.nn.Module, Mapping[str, torch.Tensor]]:
     """Two linear layers with GELU, layer norm and softmax between and after them."""
     torch.manual_seed(0)

@@ -1,0 +1,220 @@
+"""How the rows of the section are taken."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import statistics
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+import fastpath
+import refcompiler
+from benchmarks.cpu.cases import cases
+from benchmarks.cpu.models import MODELS, made, result
+from benchmarks.harness import Row, calls_to_fill, compare, one_thread, time_of
+
+AGAINST = "inductor"
+KERNELS, FEW = 0.60, 1.05  # the geometric mean that is aimed at, and the worst
+GOALS = {"inference": 0.85, "training": 0.90}
+SHARE = 0.85  # of a copy
+Clock = Callable[[], float]
+
+
+def every(
+    parts: Sequence[str] = (),
+    *,
+    only: Collection[str] = (),
+    serial: bool = True,
+    rounds: int = 15,
+) -> list[Row]:
+    clock = time.thread_time if serial else time.perf_counter
+    found: list[Row] = []
+    for part in parts or PARTS:
+        with one_thread() if serial else contextlib.nullcontext():
+            rows = []
+            for row in PARTS[part](clock, rounds, only):
+                print(f"{row.name}: {row.ratio:.2f} {row.note}", flush=True)
+                rows.append(row)
+        if len(rows) > 1 and part in MEANS:
+            rows.insert(0, whole(f"{part}: geometric mean (best and worst)", rows, MEANS[part]))
+        found += rows
+    return found
+
+
+def whole(name: str, rows: Sequence[Row], goal: float) -> Row:
+    ratios = [row.ratio for row in rows]
+    mean = math.exp(statistics.fmean(map(math.log, ratios)))
+    ours, theirs = sum(row.ours for row in rows), sum(row.theirs for row in rows)
+    first = replace(rows[0], name=name, ours=ours, theirs=theirs, ratio=mean, goal=goal, note="")
+    return replace(first, low=min(ratios), high=max(ratios))
+
+
+def both(function: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    refcompiler.reset()
+    torch.compiler.reset()
+    ours = refcompiler.compile(function, backend="fastpath", dynamic=False)
+    return ours, torch.compile(function, dynamic=False)
+
+
+# -- kernels -----------------------------------------------------------------------------------
+
+
+def kernels(clock: Clock, rounds: int, only: Collection[str]) -> Iterator[Row]:
+    for name, (function, inputs) in cases().items():
+        if not only or name in only:
+            with torch.no_grad():
+                yield _kernel(name, function, inputs, clock, rounds)
+
+
+def _kernel(
+    name: str, function: Callable[..., Any], inputs: Sequence[Any], clock: Clock, rounds: int
+) -> Row:
+    ours, theirs = both(function)
+    found = ours(*inputs)
+    low = any(t.dtype is torch.bfloat16 for t in inputs)
+    tolerance = 2e-2 if low else 1e-4
+    torch.testing.assert_close(found, function(*inputs), rtol=tolerance, atol=tolerance)
+    report = fastpath.last_report()
+    row = compare(
+        name,
+        lambda: ours(*inputs),
+        lambda: theirs(*inputs),
+        against=AGAINST,
+        goal=FEW,
+        rounds=rounds,
+        clock=clock,
+    )
+    results = found if isinstance(found, tuple) else (found,)
+    moved = sum(t.numel() * t.element_size() for t in (*inputs, *results))
+    copied = _copy(moved, clock)
+    calls = sum(report.aten_calls.values())
+    note = f"{copied / row.ours:.2f} of a copy's speed; {report.kernels} kernels"
+    return replace(row, note=note + (f", {calls} ATen calls" if calls else ""))
+
+
+def _copy(moved: int, clock: Clock) -> float:
+    """Seconds in which a copy into fresh memory reads and writes so many bytes."""
+    source = torch.randn(max(1, moved // 8))
+    number = calls_to_fill(source.clone, 0.01, clock)
+    return statistics.median(time_of(source.clone, number, clock) for _ in range(9))
+
+
+# -- models ------------------------------------------------------------------------------------
+
+
+def _step(
+    model: torch.nn.Module, call: Callable[..., Any], inputs: dict[str, torch.Tensor]
+) -> Callable[[], object]:
+    def step() -> None:
+        result(call(**inputs)).square().mean().backward()
+        model.zero_grad(set_to_none=True)
+
+    return step
+
+
+def inference(clock: Clock, rounds: int, only: Collection[str]) -> Iterator[Row]:
+    for name in MODELS:
+        if only and name not in only:
+            continue
+        model, inputs = made(name)
+        model.eval()
+        ours, theirs = both(model)
+        with torch.no_grad():
+            expected = result(model(**inputs))
+            torch.testing.assert_close(result(ours(**inputs)), expected, rtol=1e-3, atol=1e-3)
+            ways = functools.partial(ours, **inputs), functools.partial(theirs, **inputs)
+            yield _model(name, "inference", *ways, clock)
+
+
+def training(clock: Clock, rounds: int, only: Collection[str]) -> Iterator[Row]:
+    for name in MODELS:
+        if only and name not in only:
+            continue
+        model, inputs = made(name)
+        ours, theirs = both(model)
+        yield _model(
+            name, "training", _step(model, ours, inputs), _step(model, theirs, inputs), clock
+        )
+
+
+def _model(
+    name: str, part: str, ours: Callable[[], object], theirs: Callable[[], object], clock: Clock
+) -> Row:
+    ours()
+    report = fastpath.last_report()
+    row = compare(
+        f"{name}, {part}",
+        ours,
+        theirs,
+        against=AGAINST,
+        goal=GOALS[part],
+        rounds=9,
+        sample=0.05,
+        clock=clock,
+    )
+    made = [report, *report.backwards]
+    count, calls = sum(r.kernels for r in made), sum(sum(r.aten_calls.values()) for r in made)
+    return replace(row, note=f"{count} kernels, {calls} ATen calls")
+
+
+# -- memory ------------------------------------------------------------------------------------
+
+
+def memory(clock: Clock, rounds: int, only: Collection[str]) -> Iterator[Row]:
+    for name in MODELS:
+        if only and name not in only:
+            continue
+        model, inputs = made(name)
+        ours, theirs = both(model)
+        steps = [_step(model, call, inputs) for call in (ours, theirs)]
+        a, b = (peak(step) for step in steps)
+        yield Row(
+            f"{name}, peak of a training step", a, b, a / b, a / b, a / b, 1, AGAINST, 1.0, unit="B"
+        )
+
+
+def peak(step: Callable[[], object]) -> float:
+    """The most bytes that a warm step has allocated at once, through torch's allocator."""
+    for _ in range(2):
+        step()
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
+        step()
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    most = held = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        held += event.nbytes()
+        most = max(most, held)
+    return float(most)
+
+
+# -- compiling ---------------------------------------------------------------------------------
+
+
+def first(clock: Clock, rounds: int, only: Collection[str]) -> Iterator[Row]:
+    """First calls in processes of their own, with empty caches."""
+    from benchmarks import compile_time
+
+    for name, build, goal in (
+        ("small model", "perceptron()", 1 / 6),
+        ("50 kernels", "many_kernels()", 1 / 4),
+    ):
+        if not only or name in only:
+            yield compile_time.cold(f"first call, cold: {name}", build, goal)
+
+
+PARTS: dict[str, Callable[[Clock, int, Collection[str]], Iterator[Row]]] = {
+    "kernels": kernels,
+    "inference": inference,
+    "training": training,
+    "memory": memory,
+    "first": first,
+}
+MEANS = {"kernels": KERNELS, **GOALS, "memory": 1.0}
