@@ -17,7 +17,13 @@ AGAIN = "draws_again"  # in a node's meta: the node with the state to draw from
 _CPU_BYTES, _GPU_BYTES = 5056, 16
 
 _LIBRARY = torch.library.Library("refcompiler", "FRAGMENT")
-_LIBRARY.define("rng_state(Device device) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,))
+_SEEDED = (torch.Tag.nondeterministic_seeded,)
+_LIBRARY.define("rng_state(Device device) -> Tensor", tags=_SEEDED)
+_LIBRARY.define(
+    "normal_strided(SymInt[] size, SymInt[] stride, float mean, float std, *, ScalarType dtype, "
+    "Device device, Generator? generator=None) -> Tensor",
+    tags=_SEEDED,
+)
 
 
 def _state(device: torch.device) -> torch.Tensor:
@@ -34,6 +40,50 @@ def _fake_state(device: torch.device) -> torch.Tensor:
 _LIBRARY.impl("rng_state", _state, "CompositeExplicitAutograd")
 torch.library.register_fake("refcompiler::rng_state", _fake_state, lib=_LIBRARY)
 _KEEPS = torch.ops.refcompiler.rng_state.default
+
+
+def _normal_strided(
+    size: Any,
+    stride: Any,
+    mean: float,
+    std: float,
+    *,
+    dtype: Any,
+    device: Any,
+    generator: Any = None,
+) -> torch.Tensor:
+    made = torch.empty_strided(size, stride, dtype=dtype, device=device)
+    return made.normal_(mean, std, generator=generator)
+
+
+def _fake_normal(
+    size: Any,
+    stride: Any,
+    mean: float,
+    std: float,
+    *,
+    dtype: Any,
+    device: Any,
+    generator: Any = None,
+) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype, device=device)
+
+
+_LIBRARY.impl("normal_strided", _normal_strided, "CompositeExplicitAutograd")
+torch.library.register_fake("refcompiler::normal_strided", _fake_normal, lib=_LIBRARY)
+
+
+def normal_in_gaps(
+    t: torch.Tensor, mean: float = 0, std: float = 1, *, generator: Any = None
+) -> Any:
+    """What ``t.normal_`` writes where ``t`` has gaps in its memory.
+
+    The CPU draws for contiguous tensors of 16 elements or more in another way than for others, and
+    the operator that stands for the write draws for a contiguous copy.
+    """
+    return torch.ops.refcompiler.normal_strided(
+        t.size(), t.stride(), mean, std, dtype=t.dtype, device=t.device, generator=generator
+    )
 
 
 def draw_again(

@@ -9,6 +9,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTens
 from torch.fx.node import has_side_effect
 from torch.utils import _pytree as pytree
 
+from refcompiler.aot.draws import normal_in_gaps
 from refcompiler.aot.effects import checks
 from refcompiler.fakes.fused import TWINS, write_twins_results
 from refcompiler.shapes.known import same, usual
@@ -16,6 +17,8 @@ from refcompiler.shapes.known import same, usual
 #: Eager draws in the order of memory; the operator that stands for the write in the order of
 #: dimensions. Those that stand for other draws keep the strides.
 _IN_MEMORY_ORDER = frozenset({torch.ops.aten.bernoulli_.float})
+
+_NORMAL = torch.ops.aten.normal_.default
 
 
 class FunctionalMode(FunctionalTensorMode):
@@ -28,6 +31,10 @@ class FunctionalMode(FunctionalTensorMode):
                 with self:
                     func(args[0].permute(order), *args[1:], **(kwargs or {}))
                 return args[0]
+        if func is _NORMAL and _has_gaps(plain(args[0])):
+            with self:
+                args[0].copy_(normal_in_gaps(*args, **(kwargs or {})))
+            return args[0]
         if func in TWINS:
             with self:
                 return write_twins_results(func, args, kwargs or {})
@@ -48,6 +55,11 @@ def _memory_order(t: torch.Tensor) -> list[int] | None:
             return None
         expected = expected * t.size(d)
     return None if order == sorted(order) else order
+
+
+def _has_gaps(t: torch.Tensor) -> bool:
+    """Whether a tensor's elements are not next to each other, in any order of dimensions."""
+    return t.device.type == "cpu" and not t.is_contiguous() and _memory_order(t) is None
 
 
 def plain(t: Any) -> torch.Tensor:

@@ -75,15 +75,17 @@ def is_even(kinds: Collection[tuple[int, ...]], missing: Collection[int]) -> boo
 def without(backward: GraphModule, missing: Collection[str]) -> tuple[GraphModule, bool]:
     """``backward`` for calls that give None for the placeholders named in ``missing``.
 
-    And whether it needs no zeros in the place of a missing value. It takes the same inputs. What a
-    node computes of missing values alone is missing; a sum with a missing term is the other one;
-    elsewhere a missing value is zeros, as in eager, which gives zeros to what takes several
-    gradients (the parts of a split) when one of them is there.
+    And whether that is all there is to it: no zeros are in the place of a missing value, and no
+    gradient is a constant, which eager gives only where there is something to give it for. It takes
+    the same inputs. What a node computes of missing values alone is missing; a sum with a missing
+    term is the other one; elsewhere a missing value is zeros, as in eager, which gives zeros to
+    what takes several gradients (the parts of a split) when one of them is there.
     """
     graph = Graph()
     made: dict[Node, Node] = {}
     gone: set[Node] = set()  # missing values
     zeros: dict[Node, Node] = {}
+    constant = False  # whether a gradient is no function of tangents: some must be there for it
     tangential: set[Node] = set()  # computed of tangents
     numbers = Given(graph)
     for node in backward.graph.nodes:
@@ -92,6 +94,7 @@ def without(backward: GraphModule, missing: Collection[str]) -> tuple[GraphModul
                 None if v in gone else made[v] if v is not None else None for v in node.args[0]
             ]
             graph.output(tuple(results))
+            constant = any(v is not None and v not in tangential for v in node.args[0])
             continue
         given = node.all_input_nodes
         if node.op == "placeholder":
@@ -120,7 +123,7 @@ def without(backward: GraphModule, missing: Collection[str]) -> tuple[GraphModul
         made[node] = graph.node_copy(node, made.__getitem__)
         numbers.learn(made[node])
     graph.eliminate_dead_code()
-    return GraphModule(backward, graph, "backward"), not zeros
+    return GraphModule(backward, graph, "backward"), not zeros and not constant
 
 
 def _sum(graph: Graph, node: Node, gone: set[Node], made: dict[Node, Node]) -> Node | None:
