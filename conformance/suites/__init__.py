@@ -9,6 +9,7 @@ from conformance.suites import (
     operators,
     programs,
     python,
+    random,
     shapes,
 )
 from conformance.suites.suite import Family, Suite
@@ -46,6 +47,11 @@ SUITES: Table[Suite] = Table(
             "ahead",
             "generated training programs: related inputs, writes, views, gradients one by one",
             ahead.families,
+        ),
+        Suite(
+            "random",
+            "generated training programs that draw random numbers in every way",
+            random.families,
         ),
         Suite(
             "shapes",

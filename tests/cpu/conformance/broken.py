@@ -52,6 +52,14 @@ draws_random = _changed(lambda out, args: out + 0 * torch.rand(()))
 prints = _changed(lambda out, args: print("surplus") or out)
 
 
+def drops_what_is_unused(gm, inputs):
+    for node in reversed(gm.graph.nodes):
+        if node.op == "call_function" and not node.users:
+            gm.graph.erase_node(node)
+    gm.recompile()
+    return Node(gm)
+
+
 def mutates_input(gm, inputs):
     inner = Node(gm)
 

@@ -99,6 +99,30 @@ def test_generated_training_programs(frontend):
     assert frontend == "torch" or compiled > len(families) // 2
 
 
+def test_generated_programs_that_draw():
+    """A small sample; ``refcompiler conform --suite random`` draws more."""
+    compiler, comparisons = find(CompilerName("aot_eager")), 0
+    families = [f for f in SUITES["random"].families("cpu") if f.variant == "grad"]
+    for family in families:
+        (case,) = examples(family.strategy, 1, f"sample/{family.subject}/{family.variant}")
+        found = judge(case, compiler)
+        serious = [f for f in found.findings if not f.tolerated]
+        wrong = [f for f in serious if f.kind is not Kind.NOT_COMPILED]
+        assert not wrong, (case.id, wrong, case.program.source)
+        comparisons += found.comparisons
+    assert len(families) == 6 and comparisons > 500 * len(families)
+
+
+def test_a_draw_that_is_left_out_is_caught():
+    (drawn,) = examples(next(SUITES["random"].families("cpu")).strategy, 1, "seed")
+    text = "import torch\n\n\ndef program(u, v, g):\n    torch.rand(3)\n    return u + v,\n"
+    case = replace(drawn, program=Program(text))
+    right = find(CompilerName("aot_eager"))
+    assert judge(case, right).conforms
+    found = judge(case, replace(right, backend=broken.drops_what_is_unused))
+    assert "rng state" in aspects(found)
+
+
 def test_one_that_is_right_is_not():
     names = ("scopes/global read", "closures/counter", "text/printed in order")
     cases = [*rows("python", *names), *rows("mutation", "views/of an input", "inputs/added to")]
