@@ -111,8 +111,9 @@ BREAKS: Table[BreakReason] = Table(
         ),
         BreakReason(
             "coroutine",
-            "Coroutines and asynchronous generators run natively.",
-            "Compile the synchronous functions that they call.",
+            "A coroutine that nothing awaits, one that was made outside, or an asynchronous "
+            "generator that is alive where a graph ends, runs natively.",
+            "Await it in the function that makes it, and break outside the loop over it.",
         ),
         BreakReason(
             "not-rebuilt",

@@ -30,14 +30,19 @@ from refcompiler.capture.wrappers import is_wrapper, part
 from refcompiler.guards.permanence import lasts
 from refcompiler.guards.sources import Source, filled_slots
 from refcompiler.interpreter import helpers
+from refcompiler.interpreter.driven import DRIVEN
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.shapes.node import SYMBOLS
 
 #: What tells the state of a generator.
-_STATES = frozenset({"gi_running", "gi_suspended", "gi_yieldfrom"})
+_STATES = frozenset(
+    {"gi_running", "gi_suspended", "gi_yieldfrom", "cr_running", "cr_suspended", "cr_await"}
+)
 _MODULE_DICTS = ("_parameters", "_buffers", "_modules")
 _module_getattr = torch.nn.Module.__getattr__
 _NAMES_OF_CLASSES = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})
+#: What an object shows of its class, which a fake's is not.
+_OF_CLASSES = frozenset({"__module__", "__doc__"})
 _DICT_READS = frozenset({"get", "__contains__", "__getitem__"})
 _SLOT_TYPES = (
     types.WrapperDescriptorType,
@@ -95,7 +100,7 @@ class Attributes(Lookup):
                 return getattr(value, name)
             if type(value) is MethodType:
                 return self.getattr(value.__func__, name)
-        if type(value) is types.GeneratorType and name in _STATES:
+        if type(value) in DRIVEN and name in _STATES:
             return state_of(self, value, name)
         if self.is_foreign(value) and not issubclass(type(value), IDENTITY_TYPES):
             try:
@@ -501,6 +506,8 @@ class Attributes(Lookup):
     def tensor_attribute(self, value: torch.Tensor, name: str) -> Any:
         if name == "__class__":
             return self.type_of(value)
+        if name in _OF_CLASSES:
+            return getattr(self.type_of(value), name)
         if name == "grad" and self.recorder.modes:
             raise Break("ambient-state", "a TorchFunctionMode is asked for a gradient")
         if id(value) in self.classes and (own := attribute(self, value, name)) is not UNSET:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import operator
+import sys
 import types
 import weakref
 from collections.abc import Mapping, Sequence
@@ -43,8 +44,8 @@ from refcompiler.guards.kinds import Ambient
 from refcompiler.guards.sources import Source
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.binding import (
-    ASYNCHRONOUS,
-    GENERATOR,
+    ASYNC_GENERATOR,
+    SUSPENDS,
     bind,
     raise_binding_error,
 )
@@ -258,8 +259,8 @@ class Calls(Instances):
                 original = self.function_attribute(function, name)
                 return self.call(frame, original, args, kwargs)
         flags = code.co_flags
-        if flags & ASYNCHRONOUS:
-            raise Break("coroutine", function.__qualname__)
+        if flags & ASYNC_GENERATOR and any(sys.get_asyncgen_hooks()):
+            raise Break("coroutine", f"{function.__qualname__}, of which an event loop is told")
         source = self.source_of(function)
         if source is not None and not is_quiet(function):
             self.guard("CODE", source, (code, None))
@@ -269,7 +270,7 @@ class Calls(Instances):
         if function.__closure__ and source is not None:
             self.adopt_cells(function, source)
         new = self.enter(program, function, fast)
-        if flags & GENERATOR:
+        if flags & SUSPENDS:
             return self.make_generator(new)
         self.push(frame, new)
         first = fast[0] if fast else None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from types import FunctionType, GeneratorType, GetSetDescriptorType, MethodType
+from types import FunctionType, GetSetDescriptorType, MethodType
 from typing import Any
 
 import torch
 
 from refcompiler.capture.lookup import is_heap
 from refcompiler.capture.values import Asked, is_changed
+from refcompiler.interpreter.driven import DRIVEN
 
 
 def effects(machine: Any) -> tuple:
@@ -25,7 +26,7 @@ def effects(machine: Any) -> tuple:
         shadow = external.shadow
         if shadow is external.original or external.original is None:  # or it is being filled
             continue
-        if type(shadow) is GeneratorType:
+        if type(shadow) in DRIVEN:
             containers.append((id(external), external.original.runs))
         elif issubclass(type(shadow), dict):
             if is_changed(external):

@@ -15,9 +15,12 @@ import torch
 from refcompiler.bytecode.decode import Program
 from refcompiler.capture.arithmetic import CLASSES
 from refcompiler.capture.lookup import find, is_heap
+from refcompiler.capture.natively import natively
+from refcompiler.capture.signals import Break
 from refcompiler.capture.values import Resume
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import CALLED, NULL, UNSET, Frame
+from refcompiler.interpreter.handlers_generators import Answer
 from refcompiler.interpreter.loop import LEAVES
 from refcompiler.interpreter.machine import RETURNS
 from refcompiler.interpreter.registry import HANDLERS
@@ -278,6 +281,38 @@ def enter_generator(m: Any, frame: Frame, asked: Resume) -> None:
         resume(m, frame, generator, sent, NEXT if default is UNSET else NEXT_OR, default)
 
 
+def _asking(name: str, method: str, kept: int) -> None:
+    """An instruction that asks an object for what is awaited or iterated over next."""
+    otherwise = HANDLERS[name]
+
+    @enters(name)
+    def handler(m: Any, f: Frame, arg: Any) -> None:
+        s = f.stack
+        s[-1] = value = m.force(s[-1])
+        kind = type(value)
+        if m.method_of(kind, method) is not UNSET:
+            enter_special(m, f, value, method, [], 1 - kept, name)
+        elif m.is_foreign(value) or issubclass(kind, torch.Tensor):
+            raise Break("coroutine", f"a {m.type_of(value).__name__} from outside")
+        else:
+            m.acted = m.steps  # in C
+            otherwise(m, f, arg)
+
+    def judged(machine: Any, frame: Frame, value: Any, extra: Any) -> None:
+        """CPython judges the answer of the user's method."""
+        frame.stack.append(Answer(machine.force(value)))
+        otherwise(machine, frame, frame.program.values[frame.ip - 1])
+        if kept:
+            del frame.stack[-2]
+
+    RETURNS[name] = judged
+
+
+_asking("GET_AWAITABLE", "__await__", 0)
+_asking("GET_AITER", "__aiter__", 0)
+_asking("GET_ANEXT", "__anext__", 1)
+
+
 _send = HANDLERS["SEND"]
 
 
@@ -303,6 +338,8 @@ def _delegate_to(m: Any, f: Frame, iterator: Any, sent: Any) -> None:
             value = m.invoke(f, m.getattr(iterator, "send"), [sent])
         elif m.method_of(type(iterator), "__next__") is not UNSET:
             value = m.call_special(iterator, "__next__")
+        elif hasattr(type(iterator), "send") and not m.is_foreign(iterator):
+            value = natively(m, type(iterator).__next__, iterator)  # its end has a value
         else:
             value = m.next(iterator)
         value = m.force(value)

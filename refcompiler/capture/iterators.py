@@ -16,8 +16,9 @@ from refcompiler.capture.signals import Break, Restart
 from refcompiler.capture.values import External
 from refcompiler.guards.iterators import COMPOSITES, Ahead, account, fed, is_over, nested, shape
 from refcompiler.interpreter.continued import Continued, continued, continues, suspension
+from refcompiler.interpreter.driven import DELEGATES, delegate_of, driven_by, is_driven
 from refcompiler.interpreter.frame import UNSET, Frame, is_mark
-from refcompiler.interpreter.generators import activation_of, is_driver, make_generator
+from refcompiler.interpreter.generators import make_generator
 
 
 class View:
@@ -171,13 +172,13 @@ def shadow_generator(machine: Any, external: External) -> Any:
     if activation.exc is not None:
         handled = machine.observe(machine.lazy(machine.member(place, "exc"), activation.exc))
     if activation.delegates:
-        switch = machine.member(source, "gi_yieldfrom")
-        machine.lazy(switch, value.gi_yieldfrom)
+        switch = machine.member(source, DELEGATES[type(value)])
+        machine.lazy(switch, delegate_of(value))
         inner = machine.member(switch, "inner")
-        delegate = machine.delegate(machine.lazy(inner, value.gi_yieldfrom.inner))
+        delegate = machine.delegate(machine.lazy(inner, delegate_of(value).inner))
     made = continued(machine, frame, handled, delegate, (value.__name__, value.__qualname__))
-    external.original = activation_of(made.gi_frame)
-    machine.activations.append(external.original)
+    external.original = driven_by(made)
+    machine.drive(made, external.original)
     external.shadow = made
     machine.external[id(made)] = external
     return made
@@ -196,7 +197,7 @@ def adopt_running(machine: Any, frame: Frame) -> None:
     external.shadow, external.original = made, activation
     machine.external[id(value)] = machine.external[id(made)] = external
     machine.forced[source] = made
-    machine.activations.append(activation)
+    machine.drive(made, activation)
     machine.is_none(saved)
     frame.extra = (made, machine.force(saved), *rest)
 
@@ -204,11 +205,12 @@ def adopt_running(machine: Any, frame: Frame) -> None:
 def state_of(machine: Any, generator: Any, name: str) -> Any:
     """``gi_running`` and its like, of a generator that the symbolic domain runs."""
     found = getattr(generator, name)
-    if generator.gi_frame is not None and is_driver(generator.gi_frame):
-        activation = activation_of(generator.gi_frame)
+    if is_driven(generator):
+        activation = driven_by(generator)
+        asked = name == DELEGATES[type(generator)]
         if isinstance(activation, Continued) and activation.running:
-            return True if name == "gi_running" else None if name == "gi_yieldfrom" else False
-        if name == "gi_yieldfrom":
+            return None if asked else name.endswith("_running")
+        if asked:
             return machine.delegate_of(found)
     return found
 

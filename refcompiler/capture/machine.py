@@ -8,8 +8,9 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import GeneratorType
+from types import CoroutineType
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
@@ -47,10 +48,13 @@ from refcompiler.capture.state.switches import Setting, restore, settings
 from refcompiler.capture.values import Place
 from refcompiler.guards.kinds import Ambient
 from refcompiler.interpreter.continued import Continued
+from refcompiler.interpreter.driven import DRIVEN
 from refcompiler.interpreter.frame import Frame
-from refcompiler.interpreter.generators import Activation, make_generator
+from refcompiler.interpreter.generators import make_generator
 from refcompiler.interpreter.signals import Signal
 
+#: The references to an object that an attribute alone holds, when they are counted.
+_ALONE = 3  # that, a variable and the question
 _FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 
 __all__ = [
@@ -108,6 +112,14 @@ def _no_saving_hooks() -> Any:
     if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
         return contextlib.nullcontext()
     return torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t)
+
+
+def _is_dropped(activation: Any) -> bool:
+    """Whether the program has dropped a coroutine that it never awaited, which warns."""
+    held = activation.unawaited
+    if held is None or held.cr_frame is None:  # which somebody has closed
+        return False
+    return sys.getrefcount(held) == _ALONE
 
 
 class Finalised(Continued):
@@ -174,7 +186,8 @@ class Symbolic(Calls):
         self.function_modes = []
         self.switches = {}
         self.views: dict[int, Any] = {}  # iterators from outside that were advanced
-        self.activations: list[Activation] = []
+        self.activations: list[Any] = []
+        self.coroutines: WeakSet[CoroutineType] = WeakSet()
         self.handed_over = []
         self.told = None
         self.contexts = Contexts(self)
@@ -253,6 +266,10 @@ class Symbolic(Calls):
             because = f", for {inner.row}: {inner.context}" if inner is not None else ""
             why = f"a graph ends inside a TorchFunctionMode{because}"
             raise Restart(self.function_modes[0].step, "ambient-state", why)
+        for made in self.activations:
+            if _is_dropped(made):
+                name = made.unawaited.__qualname__
+                raise Restart(made.step, "coroutine", f"{name}, which nothing awaits")
         hooks.check_hooks(self)
         warned.check_logs(self)
         captured.grad = torch.is_grad_enabled()
@@ -327,8 +344,18 @@ class Symbolic(Calls):
 
     def make_generator(self, frame: Frame) -> Any:
         activation = Finalised(self, frame)
+        made = make_generator(activation)
+        self.drive(made, activation)
+        if type(made) is CoroutineType:
+            activation.unawaited = made
+        self.made.setdefault(type(made), self.steps)
+        return made
+
+    def drive(self, made: Any, activation: Continued) -> None:
+        """``made``, a generator or coroutine, is another one when the capture is over."""
         self.activations.append(activation)
-        return make_generator(activation)
+        if type(made) is CoroutineType:
+            self.coroutines.add(made)
 
     def lose(self, signal: Restart) -> None:
         """A break where nobody can hear of it: the instruction goes on to its end first."""
@@ -340,11 +367,16 @@ class Symbolic(Calls):
         """Capture is over: generators left in the middle must not run on when collected."""
         for activation in self.activations:
             activation.discard()
+        for made in self.coroutines:
+            if made.cr_frame is not None and not made.cr_suspended:
+                made.close()  # its driver has not begun, which it would complain about
+        for activation in self.activations:
+            activation.begin()
         self.lost = None  # its traceback holds frames
         self.reentry.close()
         found: list[Any] = [*self.lazies.values(), *self.external.values()]
         for known in found:
-            if type(known.value) is GeneratorType:  # it ends as soon as the program drops it
+            if type(known.value) in DRIVEN:  # it ends as soon as the program drops it
                 known.value = None
         for delegate in self.handed_over:
             delegate.iterator = None  # which the generator's end would close

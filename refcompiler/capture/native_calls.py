@@ -7,7 +7,7 @@ import enum
 import functools
 import types
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -49,6 +49,7 @@ from refcompiler.capture.subclasses import subclass_input
 from refcompiler.capture.values import External, LazyMethod, Resume, Run
 from refcompiler.guards.sources import Source
 from refcompiler.interpreter import helpers
+from refcompiler.interpreter.driven import DRIVEN, is_suspended
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.interpreter.resumption import can_throw, resumable
 
@@ -162,12 +163,14 @@ class NativeCalls(Operators):
         """A C method of an object."""
         if type(owner) is ContextVar:
             return self.contexts.call(owner, name, args, kwargs)
+        if type(owner) is Context:
+            return self.contexts.method(owner, name, args, kwargs)
         if args and name in _CONSUMING_METHODS and self.runs_code(given := self.force(args[-1])):
             if name == "extend":
                 return self.run_helper(helpers.extend, True, given, owner)
             rest = tuple(args[:-1]), kwargs
             return self.run_helper(helpers.consume, name == "join", given, function, *rest)
-        if type(owner) is types.GeneratorType and not kwargs and args:
+        if type(owner) in DRIVEN and not kwargs and args:
             asked = self.resumption(owner, name, args)
             if asked is not None:
                 return asked
@@ -212,7 +215,7 @@ class NativeCalls(Operators):
         """``generator.send`` or ``generator.throw``, if its frame can be pushed."""
         if name == "send" and len(args) == 1 and resumable(generator):
             sent = self.force(args[0])
-            if sent is None or generator.gi_suspended:
+            if sent is None or is_suspended(generator):
                 return Resume(generator, sent)
         elif name == "throw":
             kind, *rest = [self.force(value) for value in args]
@@ -328,7 +331,7 @@ class NativeCalls(Operators):
             found, forced, named = arithmetic.call(self, function, forced, named)
         if found is None:
             found = natively(self, function, *forced, **named)
-        if type(found) is not types.GeneratorType:  # which ends when the program drops it
+        if type(found) not in DRIVEN:  # which end when the program drops it
             self.recorder.keep.append(found)  # identity tables must not see its id again
             self.made.setdefault(type(found), self.steps)
         return found
@@ -350,6 +353,8 @@ class NativeCalls(Operators):
             )
         ):
             return self.callback(value)
+        if kind is Context and self.contexts.is_own(value):
+            raise Break("c-function", "C code is given a Context")
         if hasattr(kind, "__next__") and self.is_foreign(value):
             if iterates and type(value) is not reversed:
                 return Pulled(self, value)
@@ -447,7 +452,6 @@ class NativeCalls(Operators):
     # filled by the machine
     contexts: Contexts
     made: dict[type, int]  # of what classes objects were made, and at which step the first
-    steps: int
     open_devices: list[tuple[Any, int]]  # blocks that were entered, and at which step
     callbacks: dict[int, tuple[Any, Any]]
     callback_of: dict[int, Any]

@@ -24,6 +24,7 @@ from refcompiler.capture.values import DELETED, External, Lazy
 from refcompiler.guards.kinds import Guard, TensorMeta, metadata, separate
 from refcompiler.guards.permanence import lasts
 from refcompiler.guards.sources import Source, Sources
+from refcompiler.interpreter.driven import DRIVEN
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.interpreter.machine import Machine
 
@@ -253,7 +254,7 @@ class Observing(Machine):
             return self._shadow_proxy(external)
         if kind.__module__ == "functools" and kind.__name__ == "partial":
             return self._shadow_partial(external)
-        if kind is types.GeneratorType:
+        if kind in DRIVEN:
             return self.shadow_generator(external)
         if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
             return self.shadow_array(external)

@@ -7,7 +7,8 @@ import functools
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from types import FunctionType, GeneratorType, MethodType
+from contextvars import Context
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -23,10 +24,12 @@ from refcompiler.capture.models.printing import operand
 from refcompiler.capture.natively import called_back, is_quiet, natively
 from refcompiler.capture.observe import CONSTANT_TYPES, MAPPINGS, SEQUENCES, SETS
 from refcompiler.capture.signals import Break
+from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.stepping import COMPOSED, step
 from refcompiler.capture.values import External, Lazy, Run
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.continued import Switch
+from refcompiler.interpreter.driven import DRIVEN
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.interpreter.resumption import resumable
 from refcompiler.shapes.node import SYMBOLS
@@ -100,9 +103,11 @@ class Operators(Assignment):
     """The operator hooks of the symbolic domain."""
 
     nested: int  # how many calls run within the instruction
+    steps: int
     acted: int  # the step whose instruction has done a part of its work already
     handed_over: list[Delegate]
     told: int | None  # the step at which the program heard that it is compiled
+    contexts: Contexts
     insides: dict[int, Any]  # what stands for the contents of objects from outside
 
     def method_of(self, cls: type, name: str) -> Any:
@@ -391,6 +396,8 @@ class Operators(Assignment):
                 found = self.force(self.invoke(self.frame, value.default_factory, []))
                 natively(self, dict.__setitem__, value, key, found)
             return value[key] if found is UNSET else found
+        if type(value) is Context:
+            return self.contexts.method(value, "__getitem__", [key], {})
         value = contents(self, value)
         if self.is_foreign(value):
             raise Break("external-object", f"an item of a {type(value).__name__}")
@@ -490,6 +497,8 @@ class Operators(Assignment):
                 if self.same(item, other) or self.truth(self.binary(operator.eq, item, other)):
                     return True
             return False
+        if type(container) is Context:
+            return self.contexts.method(container, "__contains__", [item], {})
         container = contents(self, container)
         if self.is_foreign(container) and not issubclass(type(container), type):
             raise Break("external-object", f"membership in a {type(container).__name__}")
@@ -509,6 +518,8 @@ class Operators(Assignment):
         if is_heap(kind) and find(kind, "__iter__")[1] is UNSET:
             if self.method_of(kind, "__getitem__") is not UNSET:
                 return self.iterate_items(value)
+        if kind is Context:
+            raise Break("external-object", "iteration over a Context")
         value = contents(self, value)
         if self.is_foreign(value):
             if hasattr(kind, "__next__"):
@@ -546,14 +557,14 @@ class Operators(Assignment):
 
     def is_interpreted(self, value: Any) -> bool:
         """A generator that was made here."""
-        return type(value) is GeneratorType and not self.is_foreign(value)
+        return type(value) in DRIVEN and not self.is_foreign(value)
 
     def runs_code(self, value: Any) -> bool:
         """Whether iterating over ``value`` runs Python code in frames that can be pushed."""
         if self.nested:
             return False
         kind = type(value)
-        if kind is GeneratorType:
+        if kind in DRIVEN:
             return resumable(value)
         if kind in COMPOSED:
             return self.stepping(value) is not None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import GeneratorType, MappingProxyType
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from refcompiler.bytecode.decode import Program
 from refcompiler.guards.sources import Source
+from refcompiler.interpreter.driven import DRIVEN
 from refcompiler.interpreter.frame import UNSET
 
 
@@ -52,9 +53,9 @@ class Run(NamedTuple):
 
 
 class Resume(NamedTuple):
-    """The same for ``next(generator)``, ``generator.send`` and ``generator.throw``."""
+    """The same for ``next(generator)``, and ``send`` and ``throw`` of one or of a coroutine."""
 
-    generator: GeneratorType
+    generator: Any
     sent: Any = None
     default: Any = UNSET
     error: BaseException | None = None
@@ -104,7 +105,7 @@ def is_changed(external: External) -> bool:
     shadow, original = external.shadow, external.original
     if shadow is original:
         return False
-    if type(shadow) is GeneratorType:
+    if type(shadow) in DRIVEN:
         return original.runs > 0
     if isinstance(shadow, (tuple, frozenset, MappingProxyType)):
         return False

@@ -49,7 +49,7 @@ from refcompiler.guards.tensors import (
 )
 from refcompiler.guards.wrappers import WrapperMeta, wrapper_check
 from refcompiler.interpreter.continued import suspension
-from refcompiler.interpreter.generators import activation_of
+from refcompiler.interpreter.driven import driven_by
 from refcompiler.shapes.text import NAMES
 from specs.guards import GUARDS
 
@@ -425,7 +425,7 @@ NAMESPACE: dict[str, Any] = {
     "apart": apart,
     "fed": fed,
     "shape": shape,
-    "activation_of": activation_of,
+    "driven_by": driven_by,
     "suspension": suspension,
     "NOT_SET": NOT_SET,
     "dict_getitem": dict.__getitem__,

@@ -31,10 +31,11 @@ FORMS: dict[str, tuple[str, str]] = {
     "ahead": ("Ahead({p})", "{p}"),  # the items that an iterator will give
     "part": ("{p}.__reduce__()[1][{k}]", "{p}.parts[{k}]"),  # of an iterator over others
     "fed": ("fed({p})", "{p}.parts[0]"),
-    "activation": ("activation_of({p}.gi_frame)", "{p}"),  # of a generator
+    "activation": ("driven_by({p})", "{p}"),  # of a generator or coroutine
     "local": ("{p}.frame.fast[{k}]", "{p}.{n}"),
     "stacked": ("{p}.frame.stack[{k}]", "{p}.stack[{k}]"),
     "context": ("{p}.get(NOT_SET)", "{p}"),
+    "in_context": ("{p}.get({k}, NOT_SET)", "{p}[{n}]"),
     "context_default": ("default_of({p})", "{p}"),
     "start": ("{p}.__reduce__()[1][1]", "{p}.count"),  # of an enumeration
     "plain": ("plain_tensor({p})", "{p}"),  # of a tensor of a subclass

@@ -1,4 +1,4 @@
-"""Generators that go on where another one, or a snapshot of one, stood.
+"""Generators and coroutines that go on where another one, or a snapshot of one, stood.
 
 CPython cannot make a suspended generator. A new driver is brought to the place instead: its first
 resumption does nothing but suspend it, in a yield or in a delegation to a :class:`Switch`, which
@@ -11,13 +11,15 @@ from collections.abc import Callable
 from types import GeneratorType
 from typing import Any
 
-from refcompiler.interpreter.frame import NULL, UNSET, Frame
-from refcompiler.interpreter.generators import (
-    Activation,
-    activation_of,
-    is_driver,
-    make_generator,
+from refcompiler.interpreter.driven import (
+    advance,
+    delegate_of,
+    driven_by,
+    is_driven,
+    is_running,
 )
+from refcompiler.interpreter.frame import NULL, UNSET, Frame
+from refcompiler.interpreter.generators import Activation, make_generator
 from refcompiler.interpreter.machine import Machine
 from refcompiler.own_builtins import BUILTINS
 
@@ -43,7 +45,7 @@ class Switch:
             return None
         if self.leaving:
             raise StopIteration
-        return next(self.inner)
+        return next(self.inner) if hasattr(self.inner, "__next__") else self.inner.send(None)
 
     def send(self, value: Any) -> Any:
         return next(self) if value is None else self.inner.send(value)
@@ -63,13 +65,14 @@ class Switch:
 class Continued(Activation):
     """``runs`` counts how often the frame was resumed; ``running``: it is on a stack of frames."""
 
-    __slots__ = ("moving", "runs", "running", "host")
+    __slots__ = ("moving", "runs", "running", "host", "unawaited")
 
     def __init__(self, machine: Any, frame: Frame):
         super().__init__(machine, frame)
         self.moving = False
         self.runs = 0
         self.running = False
+        self.unawaited: Any = None  # a coroutine that is kept until something awaits it
         #: What goes on below the driver's frame while the generator's frame is on a stack.
         self.host: Callable[[], None] | None = None
 
@@ -87,7 +90,12 @@ class Continued(Activation):
         if self.running and self.frame is not None:
             raise ValueError("generator already executing")
         self.runs += 1
+        self.begin()
         return super().resume()
+
+    def begin(self) -> None:
+        """Its frame is resumed."""
+        self.unawaited = None
 
 
 class _Native(Machine):
@@ -106,8 +114,8 @@ class _Native(Machine):
 
 def continued(
     machine: Any, frame: Frame, handled: BaseException | None, delegate: Any, names: tuple[str, str]
-) -> GeneratorType:
-    """A generator that goes on with ``frame``; ``delegate`` is UNSET unless it delegates."""
+) -> Any:
+    """One that goes on with ``frame``; ``delegate`` is UNSET unless it delegates."""
     activation = Continued(machine, frame)
     made = make_generator(activation)
     made.__name__, made.__qualname__ = names
@@ -116,12 +124,28 @@ def continued(
     return made
 
 
-def generator_of(layout: Any, name: str, qualname: str) -> GeneratorType:
-    """A generator for a frame of ``layout``, which :func:`replace` completes."""
+def generator_of(layout: Any, name: str, qualname: str) -> Any:
+    """A generator or coroutine for a frame of ``layout``, which :func:`replace` completes."""
     activation = Continued(_Native(), layout.frames_of([None] * layout.size))
     made = make_generator(activation)
     made.__name__, made.__qualname__ = name, qualname
     return made
+
+
+def ended(kind: type, name: str, qualname: str) -> Any:
+    """A generator or coroutine whose body has ended."""
+    made: Any = (_generator if kind is GeneratorType else _coroutine)()
+    made.close()
+    made.__name__, made.__qualname__ = name, qualname
+    return made
+
+
+def _generator() -> Any:
+    yield
+
+
+async def _coroutine() -> None:
+    pass
 
 
 def move(
@@ -135,17 +159,17 @@ def move(
     activation.value = None
     if activation.delegates:
         activation.value = Switch(delegate)
-    if generator.gi_running:  # it is suspended when what it hosts returns
+    if is_running(generator):  # it is suspended when what it hosts returns
         activation.moving = False
     else:
-        next(generator)
+        advance(generator)
 
 
 def replace(
     generator: Any, layout: Any, values: Any, handled: BaseException | None, delegate: Any
 ) -> None:
     """Let ``generator`` go on with another frame."""
-    activation = activation_of(generator.gi_frame)
+    activation = driven_by(generator)
     assert type(activation) is Continued
     activation.frame = frame = layout.frames_of(values)
     activation.running = False
@@ -155,29 +179,27 @@ def replace(
 
 def finish(generator: Any) -> None:
     """The generator's frame has ended elsewhere: so does the generator."""
-    activation = activation_of(generator.gi_frame)
+    activation = driven_by(generator)
     activation.discard()  # so that what follows ends the driver
-    if not generator.gi_running:
+    if not is_running(generator):
         leave_delegation(generator)
-        next(generator, None)
+        advance(generator)
 
 
 def leave_delegation(generator: Any) -> None:
     """The next resumption of ``generator`` goes on behind the delegation that it is in."""
-    switch = generator.gi_yieldfrom
+    switch = delegate_of(generator)
     if type(switch) is Switch:
         switch.leaving = True
 
 
 def continues(value: Any) -> Continued | None:
     """What drives ``value``, if that is a generator which can be continued elsewhere."""
-    if type(value) is not GeneratorType or value.gi_frame is None or value.gi_running:
+    if not is_driven(value) or is_running(value):
         return None
-    if not is_driver(value.gi_frame):
-        return None
-    activation = activation_of(value.gi_frame)
+    activation = driven_by(value)
     if type(activation) is not Continued or activation.delegates != (
-        type(value.gi_yieldfrom) is Switch
+        type(delegate_of(value)) is Switch
     ):
         return None
     return activation

@@ -26,6 +26,7 @@ from refcompiler.bytecode.decode import Program
 from refcompiler.interpreter.binding import ASYNC_GENERATOR, COROUTINE, ITERABLE_COROUTINE
 from refcompiler.interpreter.callers import call_below
 from refcompiler.interpreter.frame import Frame
+from refcompiler.interpreter.handling import Links, links_of, restore
 from refcompiler.interpreter.signals import Signal
 from refcompiler.interpreter.tracebacks import DRIVERS, chain, user_part
 from refcompiler.own_builtins import BUILTINS
@@ -52,7 +53,7 @@ class Activation:
         self.error: BaseException | None = None  # to be raised where it is suspended
         self.delegates = False
         self.exc: BaseException | None = None  # what it was handling when it was suspended
-        self.kept: tuple[Any, ...] = ()  # what handling that natively must not change
+        self.kept: Links | None = None  # what handling that natively must not change
         self.step = getattr(machine, "steps", 0)
 
     def resume(self) -> bool:
@@ -60,6 +61,8 @@ class Activation:
         frame, machine = self.frame, self.machine
         delegated, self.delegates = self.delegates, False
         if frame is None:  # discarded
+            if isinstance(self.error, GeneratorExit):  # which an asynchronous one must not end
+                raise self.error
             return False
         if machine.thread != get_ident():
             machine = machine.in_this_thread()
@@ -120,20 +123,13 @@ class Activation:
         """
         error = self.exc
         assert error is not None
-        link, seen = _handled(), set()
-        while link is not None and link.__context__ is not error and id(link) not in seen:
-            seen.add(id(link))
-            link = link.__context__
-        if link is error or link is not None and link.__context__ is not error:
-            link = None
-        self.kept = error, error.__traceback__, error.__context__, link
+        self.kept = links_of(error)
         raise error
 
     def handles(self) -> None:
-        (error, traceback, context, link), self.kept = self.kept, ()
-        error.__traceback__, error.__context__ = traceback, context
-        if link is not None:
-            link.__context__ = error
+        kept, self.kept = self.kept, None
+        assert kept is not None
+        restore(kept)
 
     def clean(self) -> None:
         """An error leaves the generator: its traceback is the user's alone."""

@@ -91,7 +91,7 @@ ATTRIBUTES.update(dict.fromkeys(INNER, load_inner))
 # ---- asynchronous code -----------------------------------------------------------------------
 
 
-class _Answer:
+class Answer:
     """Lets CPython judge what an interpreted ``__await__`` or its like has answered."""
 
     __slots__ = ("value",)
@@ -113,7 +113,7 @@ def _asked(m: Machine, f: Frame, value: Any, name: str) -> Any:
     """``value``, or the answer of its method ``name`` if that is to be interpreted."""
     if type(lookup_special(type(value), name)) is not FunctionType:
         return value
-    return _Answer(m.invoke(f, m.special(value, name), ()))
+    return Answer(m.invoke(f, m.special(value, name), ()))
 
 
 #: By argument: what is awaited, which only the complaint tells.
@@ -139,7 +139,7 @@ def get_anext(m: Machine, f: Frame, arg: Any) -> None:
 
 @op("END_ASYNC_FOR")
 def end_async_for(m: Machine, f: Frame, arg: Any) -> None:
-    error = f.stack[-1]
+    error = m.own(f.stack[-1])
     if not isinstance(error, StopAsyncIteration):
         raise_again(m, error)
     del f.stack[-2:]

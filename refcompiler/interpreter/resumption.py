@@ -1,4 +1,4 @@
-"""Generators whose frames lie on the stack of frames of whoever resumed them.
+"""Generators and coroutines whose frames lie on the stack of frames of whoever resumed them.
 
 Natively a generator's frame runs in its driver (:mod:`refcompiler.interpreter.generators`), below C
 code, where nobody can take a snapshot of the stack. Here the frame is pushed like a callee's, so
@@ -14,7 +14,7 @@ its end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import GeneratorType
+from types import CoroutineType
 from typing import Any
 
 from refcompiler.interpreter.continued import (
@@ -24,8 +24,16 @@ from refcompiler.interpreter.continued import (
     leave_delegation,
     move,
 )
+from refcompiler.interpreter.driven import (
+    DRIVEN,
+    advance,
+    delegate_of,
+    driven_by,
+    is_driven,
+    is_running,
+    is_suspended,
+)
 from refcompiler.interpreter.frame import UNSET, Frame
-from refcompiler.interpreter.generators import activation_of, is_driver
 from refcompiler.interpreter.helpers import throw
 from refcompiler.interpreter.loop import LEAVES
 from refcompiler.interpreter.machine import RETURNS
@@ -43,13 +51,11 @@ WAYS = frozenset({ITERATED, NEXT, NEXT_OR, DELEGATED})
 
 def resumable(generator: Any) -> bool:
     """Whether ``generator`` is one of ours that is suspended where a frame can be pushed."""
-    if type(generator) is not GeneratorType or generator.gi_frame is None or generator.gi_running:
+    if not is_driven(generator) or is_running(generator):
         return False
-    if not is_driver(generator.gi_frame):
-        return False
-    activation = activation_of(generator.gi_frame)
+    activation = driven_by(generator)
     return isinstance(activation, Continued) and activation.delegates == (
-        type(generator.gi_yieldfrom) is Switch
+        type(delegate_of(generator)) is Switch
     )
 
 
@@ -61,7 +67,7 @@ def resume(
     frame: Any = activation.frame
     if activation.delegates:  # the instruction runs again, as in CPython's loop
         activation.delegates = False
-        frame.stack += [generator.gi_yieldfrom.inner, sent]
+        frame.stack += [delegate_of(generator).inner, sent]
         frame.ip -= 1
     elif frame.ip:
         frame.stack.append(sent)
@@ -75,7 +81,7 @@ def throw_into(
     frame: Any = activation.frame
     if activation.delegates:
         activation.delegates = False
-        throw_into(machine, frame, generator.gi_yieldfrom.inner, error, DELEGATED)
+        throw_into(machine, frame, delegate_of(generator).inner, error, DELEGATED)
         return
     frame.stack.append(None)
     chain(error, machine.exc)
@@ -88,18 +94,18 @@ def can_throw(generator: Any, error: BaseException) -> bool:
     if isinstance(error, GeneratorExit):
         return False
     while resumable(generator):
-        activation = activation_of(generator.gi_frame)
+        activation = driven_by(generator)
         frame = activation.frame
         if frame is None or not frame.ip:
             return False
         if not activation.delegates:
             return True
-        generator = generator.gi_yieldfrom.inner
+        generator = delegate_of(generator).inner
     return False
 
 
 def _entered(machine: Any, consumer: Frame, generator: Any, way: str, default: Any) -> Continued:
-    activation = activation_of(generator.gi_frame)
+    activation = driven_by(generator)
     assert isinstance(activation, Continued)
     if activation.running:
         raise ValueError("generator already executing")
@@ -107,6 +113,7 @@ def _entered(machine: Any, consumer: Frame, generator: Any, way: str, default: A
     machine.push(consumer, frame)
     activation.running = True
     activation.runs += 1
+    activation.begin()
     saved = machine.exc
     frame.on_return = way
     frame.extra = (generator, saved, default) if way == NEXT_OR else (generator, saved)
@@ -120,7 +127,7 @@ def suspend(machine: Any, frame: Frame, value: Any, delegate: Any = UNSET) -> No
     consumer: Any = frame.back
     way, extra = frame.on_return, frame.extra
     generator = extra[0]
-    activation = activation_of(generator.gi_frame)
+    activation = driven_by(generator)
     assert isinstance(activation, Continued)
     frame.back, frame.on_return, frame.extra = None, "push", None
     activation.running = False
@@ -128,9 +135,9 @@ def suspend(machine: Any, frame: Frame, value: Any, delegate: Any = UNSET) -> No
     handled, machine.exc = machine.exc, extra[1]
     machine.outer_excs.pop()
     machine.frame = consumer
-    switch = generator.gi_yieldfrom
+    switch = delegate_of(generator)
     inner = switch.inner if type(switch) is Switch else UNSET
-    if inner is delegate and generator.gi_suspended:  # its driver is where it should be
+    if inner is delegate and is_suspended(generator):  # its driver is where it should be
         activation.exc, activation.delegates = handled, delegate is not UNSET
     else:
         move(generator, activation, handled, delegate)
@@ -143,7 +150,7 @@ def suspend(machine: Any, frame: Frame, value: Any, delegate: Any = UNSET) -> No
 def end(machine: Any, extra: Any) -> None:
     """The frame of a generator has ended, and so has the generator."""
     generator = extra[0]
-    activation_of(generator.gi_frame).running = False  # type: ignore[attr-defined]
+    driven_by(generator).running = False  # type: ignore[attr-defined]
     finish(generator)
     machine.exc = extra[1]
     machine.outer_excs.pop()
@@ -189,7 +196,8 @@ def _left(machine: Any, frame: Frame, error: BaseException) -> BaseException:
     end(machine, frame.extra)
     if not isinstance(error, StopIteration):
         return error
-    found = RuntimeError("generator raised StopIteration")
+    kind = "coroutine" if type(frame.extra[0]) is CoroutineType else "generator"
+    found = RuntimeError(f"{kind} raised StopIteration")
     found.__cause__ = found.__context__ = error
     return found
 
@@ -213,19 +221,19 @@ def delegate_to(machine: Any, frame: Frame, iterator: Any, sent: Any) -> None:
 
 def finalises(value: Any) -> bool:
     """Whether ``value`` is a generator that runs code of its own when it is closed."""
-    if type(value) is not GeneratorType or not value.gi_suspended:
+    if type(value) not in DRIVEN or not is_suspended(value):
         return False
-    if not is_driver(value.gi_frame):
+    if not is_driven(value):
         return True
-    frame = activation_of(value.gi_frame).frame
+    frame = driven_by(value).frame
     return frame is not None and frame.program.handler_at(frame.ip - 1) is not None
 
 
 def may_finalise(value: Any) -> bool:
     """Whether ``value`` is a generator of ours that may do so, now or further on."""
-    if type(value) is not GeneratorType or value.gi_frame is None or not is_driver(value.gi_frame):
+    if not is_driven(value):
         return False
-    frame = activation_of(value.gi_frame).frame
+    frame = driven_by(value).frame
     return frame is not None and bool(frame.program.handlers)
 
 
@@ -244,11 +252,11 @@ def host(generator: Any, run: Callable[[], None]) -> None:
 
     When it returns the driver is suspended as the generator's frame is then, or ends with it.
     """
-    activation = activation_of(generator.gi_frame)
+    activation = driven_by(generator)
     assert isinstance(activation, Continued)
     activation.host = run
     leave_delegation(generator)
-    next(generator, None)
+    advance(generator)
 
 
 def take_over(machine: Any) -> None:
@@ -256,7 +264,7 @@ def take_over(machine: Any) -> None:
     machine.outer_excs.clear()
     for frame in generator_frames(machine.frame):
         generator, saved = frame.extra[:2]
-        activation = activation_of(generator.gi_frame)
+        activation = driven_by(generator)
         assert isinstance(activation, Continued)
         activation.frame = frame
         activation.running = True

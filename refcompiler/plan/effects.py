@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from types import CellType, GeneratorType
+from types import CellType
 from typing import Any
 
 from refcompiler.capture.contents import base_of
@@ -13,6 +13,7 @@ from refcompiler.capture.lookup import is_heap
 from refcompiler.capture.values import DELETED, External, Rethrown, is_changed
 from refcompiler.guards.iterators import advance, count_on
 from refcompiler.interpreter.continued import finish, replace
+from refcompiler.interpreter.driven import DRIVEN
 from refcompiler.interpreter.tracebacks import new_entries, with_entries, without_values
 from refcompiler.plan.rebuild import Rebuilder
 from refcompiler.plan.writer import Writer
@@ -62,12 +63,23 @@ def _said(deferred: Sequence[tuple], rebuilder: Rebuilder, writer: Writer) -> li
 
 def set_contexts(machine: Any, rebuilder: Rebuilder, writer: Writer) -> None:
     """Sets and resets of context variables, whose tokens may be used further on."""
-    for resets, token in machine.contexts.changes():
+    contexts = machine.contexts
+    changes = contexts.changes()
+    if changes:
+        for made, scope in contexts.scopes.values():
+            if scope.own:  # a copy of what was before
+                rebuilder.expression(made)
+    for scope, resets, token in changes:
         var = writer.read(machine.source_of(token.var))
-        if resets:
-            rebuilder.lines.append(f"{var}.reset({rebuilder.expression(token)})")
+        call = f"{var}.reset, " if resets else f"{var}.set, "
+        if scope.below is None:
+            call = call[:-2] + "("
         else:
-            rebuilder.assign(token, f"{var}.set({rebuilder.expression(token.value)})")
+            call = f"{writer.read(scope.below)}.run({call}"
+        if resets:
+            rebuilder.lines.append(f"{call}{rebuilder.expression(token)})")
+        else:
+            rebuilder.assign(token, f"{call}{rebuilder.expression(token.value)})")
 
 
 def _advance(view: Any, writer: Writer) -> list[str]:
@@ -133,7 +145,7 @@ def _container_effect(external: External, rebuilder: Rebuilder, writer: Writer) 
     shadow, original = external.shadow, external.original
     if not is_changed(external):
         return []
-    if type(shadow) is GeneratorType:
+    if type(shadow) in DRIVEN:
         target = writer.read(external.source)
         if original.running:  # it is on the stack of frames that goes on
             return []

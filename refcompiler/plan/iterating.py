@@ -22,6 +22,7 @@ from refcompiler.guards.iterators import (
 )
 from refcompiler.interpreter.binding import VARARGS, VARKEYWORDS
 from refcompiler.interpreter.continued import Continued, Switch, generator_of, replace
+from refcompiler.interpreter.driven import delegate_of
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.interpreter.generators import Activation
 from refcompiler.plan.resume import describe_suspended
@@ -81,7 +82,7 @@ class Iterators(Writing):
         handled = "None" if activation.exc is None else self.expression(activation.exc)
         delegate = UNSET
         if activation.delegates:
-            delegate = value.gi_yieldfrom
+            delegate = delegate_of(value)
             if type(delegate) is Switch:
                 delegate = delegate.inner
         listed = "".join([f"{self.expression(item)}, " for item in values])

@@ -14,7 +14,7 @@ import operator
 import sys
 import types
 import weakref
-from contextvars import Token
+from contextvars import Context, Token, copy_context
 from types import CellType, FunctionType, MethodType
 from typing import Any
 
@@ -29,8 +29,9 @@ from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.signals import Restart
 from refcompiler.capture.state.hooks import check_handle
 from refcompiler.capture.values import External, Lazy, LazyMethod
+from refcompiler.interpreter.continued import ended
+from refcompiler.interpreter.driven import DRIVEN, driven_by, frame_of, is_driven
 from refcompiler.interpreter.frame import NULL, UNSET
-from refcompiler.interpreter.generators import activation_of, is_driver
 from refcompiler.interpreter.tracebacks import without_values
 from refcompiler.plan.iterating import ITERATORS, Iterators
 from refcompiler.plan.objects import Objects
@@ -213,11 +214,12 @@ class Rebuilder(Objects, Iterators):
             return self.assign(value, f"{mapping}.{_VIEWS[kind]}()")
         if issubclass(type(value), ITERATORS):
             return self.iterator(value)
-        if kind is types.GeneratorType:
-            if value.gi_frame is None:
-                return self.assign(value, "(_ for _ in ())")
-            if is_driver(value.gi_frame):
-                return self.generator(value, activation_of(value.gi_frame))
+        if kind in DRIVEN:
+            if is_driven(value):
+                return self.generator(value, driven_by(value))
+            if frame_of(value) is None:
+                names = f"{value.__name__!r}, {value.__qualname__!r}"
+                return self.assign(value, f"{constant(ended)}({constant(kind)}, {names})")
         if kind is Pulled or kind is Delegate:
             return self.expression(value.iterator)
         if kind in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
@@ -244,6 +246,8 @@ class Rebuilder(Objects, Iterators):
             function, *of = [part for part in gc.get_referents(value) if part is not _KEY]
             name = f"{constant(functools.cmp_to_key)}({self.expression(function)})"
             return self.assign(value, f"{name}({self.many(of)})" if of else name)
+        if kind is Context and self.machine.contexts.is_own(value):
+            return self.context(value)
         if kind is type(Token.MISSING):
             return constant(value)
         if kind is CACHE and not value.cache_info().currsize:
@@ -286,7 +290,26 @@ class Rebuilder(Objects, Iterators):
         kept = issubclass(type(value), weakref.ref)  # a capture keeps what it refers to
         if step is None or kept:
             return NotRebuilt(type(value).__qualname__)
-        return Restart(step, "c-function", f"a {type(value).__qualname__}, which is not made again")
+        asynchronous = any(hasattr(type(value), name) for name in ("__await__", "__anext__"))
+        row = "coroutine" if asynchronous else "c-function"
+        return Restart(step, row, f"a {type(value).__qualname__}, which is not made again")
+
+    def context(self, value: Context) -> str:
+        """One that the frame has made: a copy of what lies below it, and what was set in it."""
+        scope = self.machine.contexts.scope_of(value)
+        if scope.below is UNSET:
+            made = f"{self.writer.constant(Context)}()"
+        elif scope.below is None:
+            made = f"{self.writer.constant(copy_context)}()"
+        else:
+            made = f"{self.writer.read(scope.below)}.copy()"
+        name = self.assign(value, made)
+        for var, item in scope.now.items():
+            if item is not Token.MISSING:
+                self.lines.append(
+                    f"{name}.run({self.expression(var)}.set, {self.expression(item)})"
+                )
+        return name
 
     def entries(self, name: str, value: dict) -> None:
         lines = self.lines

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import GeneratorType
 from typing import Any, NamedTuple
 
 from refcompiler.bytecode.decode import Program, slot_names
 from refcompiler.bytecode.liveness import live_at
 from refcompiler.capture.values import Lazy
 from refcompiler.guards.permanence import lasts
+from refcompiler.interpreter.driven import DRIVEN
 from refcompiler.interpreter.frame import UNSET, Frame, is_mark
 from refcompiler.interpreter.resumption import finalises, may_finalise
 
@@ -145,7 +145,7 @@ def describe_suspended(frame: Frame | None) -> tuple[Layout, list[Any]]:
     return Layout([_describe(frame, frame.ip > 0, values, frame.globals)]), values
 
 
-_KEPT = frozenset({GeneratorType, Lazy})
+_KEPT = DRIVEN | {Lazy}
 
 
 def _finalises(value: Any) -> bool:

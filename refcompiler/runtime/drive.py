@@ -14,6 +14,7 @@ from refcompiler.capture.marking.marks import ACTIVE
 from refcompiler.capture.values import External
 from refcompiler.guards.kinds import Ambient
 from refcompiler.interpreter.frame import Frame
+from refcompiler.interpreter.handling import under
 from refcompiler.interpreter.machine import Machine
 from refcompiler.interpreter.resumption import generator_frames, host, take_over
 from refcompiler.interpreter.signals import Signal
@@ -47,14 +48,22 @@ class Stepper(Machine):
         assert frame is not None
         i = frame.ip
         frame.ip = i + 1
+        handled = self.handled()
         try:
-            frame.ops[i](self, frame, frame.values[i])
+            if handled is None:
+                frame.ops[i](self, frame, frame.values[i])
+            else:
+                under(handled, frame.ops[i], self, frame, frame.values[i])
             return
         except Signal:
             raise
         except BaseException as exc:
             error = exc
         self.unwind(error)
+
+    def finish(self) -> None:
+        while self.frame is not None:
+            self.step()
 
 
 class Continuation(Site):
@@ -277,7 +286,7 @@ class Drive:
         else:
             self.broke = False
             if self.native and not stepwise:
-                stepper.loop()
+                stepper.finish()
             else:
                 stepper.step()
             if stepper.frame is None:

@@ -328,6 +328,8 @@ def _next(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
         if len(args) == 1:
             return run
         return Run(helpers.next_or, [run.function, tuple(run.args), args[1]])
+    if hasattr(type(iterator), "send") and not m.is_foreign(iterator):
+        return natively(m, next, iterator, *args[1:])  # its end has a value
     found = m.next(iterator)
     if found is not UNSET:
         return found

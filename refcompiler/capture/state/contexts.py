@@ -1,62 +1,85 @@
-"""Context variables: read through guards, set after the graph.
+"""Context variables and contexts: read through guards, set after the graph.
 
+A capture has an overlay for each context that it meets: for the one in which it runs, for those
+from outside that the program enters, and for those that the frame has made, by copying or new.
 Source of the rules: the documentation of ``contextvars`` and PEP 567.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextvars import Context, ContextVar, Token
+from contextvars import Context, ContextVar, Token, copy_context
 from typing import Any
 
-from refcompiler.capture.signals import Break
+from refcompiler.capture.models.registry import model
+from refcompiler.capture.signals import Break, Restart
 from refcompiler.guards.sources import NOT_SET
 from refcompiler.interpreter.frame import UNSET
 
 
 class Set:
-    """The token of a ``set`` that the frame has made; ``value`` is what it set."""
+    """The token of a ``set`` that the frame has made; ``value`` is what it set, in ``scope``."""
 
-    __slots__ = ("var", "old_value", "value", "used")
+    __slots__ = ("var", "old_value", "value", "used", "scope")
 
-    def __init__(self, var: ContextVar, old_value: Any, value: Any):
+    def __init__(self, var: ContextVar, old_value: Any, value: Any, scope: Scope):
         self.var = var
         self.old_value = old_value
         self.value = value
         self.used = False
+        self.scope = scope
+
+
+class Scope:
+    """One context. ``now`` is what the capture has set in it.
+
+    What it has not set is ``below``: the source of a context from outside, None for the one in
+    which the plan runs, UNSET for nothing.
+    """
+
+    __slots__ = ("below", "now", "own", "entered")
+
+    def __init__(self, below: Any, now: Mapping[ContextVar, Any] = {}, own: bool = True):
+        self.below = below
+        self.now = dict(now)
+        self.own = own  # the frame has made it
+        self.entered = False
 
 
 class Contexts:
-    """The context variables that one capture has met. ``now`` is what it has set."""
+    """The context variables and contexts that one capture has met."""
 
     def __init__(self, machine: Any):
         self.machine = machine
-        self.now: dict[ContextVar, Any] = {}
-        self.log: list[tuple[bool, Set | Token]] = []  # whether it is a reset, and of what
+        self.current = Scope(None, own=False)
+        self.current.entered = True
+        self.scopes: dict[int, tuple[Context, Scope]] = {}  # by the ids of contexts
+        #: Sets and resets in contexts from outside: where, whether it is a reset, and of what.
+        self.log: list[tuple[Scope, bool, Set | Token]] = []
+
+    # ---- variables --------------------------------------------------------------------------
 
     def call(self, var: ContextVar, name: str, args: Sequence, kwargs: Mapping) -> Any:
         """A method of ``var``."""
-        machine = self.machine
-        source = machine.source_of(var)
-        machine.guard("ID", source, var)
+        machine, scope = self.machine, self.current
         if kwargs or name not in ("get", "set", "reset") or len(args) > 1:
             raise Break("c-function", f"ContextVar.{name}")
         if name == "get":
-            found = self.read(var, source)
+            found = self.read(var, scope)
             if found is not Token.MISSING:
                 return found
             if args:
                 return args[0]
             default = Context().run(var.get)  # or the LookupError
-            return machine.lazy(machine.sources.make("context_default", source), default)
+            source = machine.sources.make("context_default", machine.source_of(var))
+            return machine.lazy(source, default)
         if name == "set":
-            made = Set(var, self.read(var, source), machine.force(args[0]))
-            self.now[var] = made.value
-            self.log.append((False, made))
+            made = Set(var, self.read(var, scope), machine.force(args[0]), scope)
+            self.put(False, made, var, made.value)
             return made
         token = machine.force(args[0])
         if type(token) is Token:
-            self.reset_to(token, var, source)
+            self.reset_to(token, var)
             return None
         if type(token) is not Set:
             raise TypeError(f"expected an instance of Token, got {token!r}")
@@ -64,34 +87,58 @@ class Contexts:
             raise RuntimeError(f"{token!r} has already been used once")
         if token.var is not var:
             raise ValueError(f"{token!r} was created by a different ContextVar")
+        if token.scope is not scope:
+            raise ValueError(f"{token!r} was created in a different Context")
         token.used = True
-        self.now[var] = token.old_value
-        self.log.append((True, token))
+        self.put(True, token, var, token.old_value)
         return None
 
-    def reset_to(self, token: Token, var: ContextVar, source: Any) -> None:
+    def put(self, resets: bool, token: Set | Token, var: ContextVar, value: Any) -> None:
+        self.current.now[var] = value
+        if not self.current.own:
+            self.log.append((self.current, resets, token))
+
+    def reset_to(self, token: Token, var: ContextVar) -> None:
         """Undo a ``set`` that was made before the graph."""
-        if token.var is not var or repr(token).startswith("<Token used"):
+        if (
+            token.var is not var
+            or repr(token).startswith("<Token used")
+            or self.current.own
+            or self.current.below is not None
+        ):
             raise Break("c-function", "ContextVar.reset to a token that it refuses")
         machine = self.machine
         given = machine.source_of(token)
-        machine.guard("SAME", machine.member(given, "var"), source)
+        machine.guard("SAME", machine.member(given, "var"), self.known(var))
         old = machine.member(given, "old_value")
-        self.now[var] = token.old_value
+        value = machine.lazy(old, token.old_value)
         if token.old_value is Token.MISSING:
             machine.guard("ID", old, Token.MISSING)
-        else:
-            self.now[var] = machine.lazy(old, token.old_value)
-        self.log.append((True, token))
+            value = token.old_value
+        self.put(True, token, var, value)
 
-    def read(self, var: ContextVar, source: Any) -> Any:
-        """The value of ``var``, or ``Token.MISSING``."""
-        machine = self.machine
-        found = self.now.get(var, UNSET)
+    def known(self, var: ContextVar) -> Any:
+        """The source of ``var``, which is no other one."""
+        source = self.machine.source_of(var)
+        if source is None:
+            raise Break("c-function", "a ContextVar that the frame has made")
+        self.machine.guard("ID", source, var)
+        return source
+
+    def read(self, var: ContextVar, scope: Scope) -> Any:
+        """The value of ``var`` in ``scope``, or ``Token.MISSING``."""
+        machine, source = self.machine, self.known(var)
+        found = scope.now.get(var, UNSET)
         if found is not UNSET:
             return found
-        place = machine.sources.make("context", source)
-        value = var.get(NOT_SET)
+        if scope.below is UNSET:
+            return Token.MISSING
+        if scope.below is None:
+            place = machine.sources.make("context", source)
+            value = var.get(NOT_SET)
+        else:
+            place = machine.sources.make("in_context", scope.below, var, var.name)
+            value = self.real(scope).get(var, NOT_SET)
         lazy = machine.lazy(place, value)
         if value is NOT_SET:
             machine.guard("ID", place, NOT_SET)
@@ -100,7 +147,80 @@ class Contexts:
         machine.guard("DISTINCT", place, nothing)  # also where the value only passes through
         return lazy
 
-    def changes(self) -> list[tuple[bool, Set | Token]]:
+    def real(self, scope: Scope) -> Context:
+        """The context from outside that lies below ``scope``."""
+        return self.machine.lazies[scope.below].value
+
+    # ---- contexts ---------------------------------------------------------------------------
+
+    def make(self, scope: Scope) -> Context:
+        """A context of the frame's own, which stands for ``scope`` while capturing."""
+        made = Context()
+        self.scopes[id(made)] = made, scope
+        return made
+
+    def scope_of(self, context: Context) -> Scope:
+        known = self.scopes.get(id(context))
+        if known is None:
+            source = self.machine.source_of(context)
+            known = self.scopes[id(context)] = context, Scope(source, own=False)
+        return known[1]
+
+    def is_own(self, context: Any) -> bool:
+        known = self.scopes.get(id(context))
+        return known is not None and known[1].own
+
+    def method(self, context: Context, name: str, args: Sequence, kwargs: Mapping) -> Any:
+        """A method of ``context``."""
+        machine, scope = self.machine, self.scope_of(context)
+        if name == "run" and args:
+            return self.run(context, scope, args, kwargs)
+        if name == "copy" and not args:
+            return self.make(Scope(scope.below, scope.now))
+        if name not in ("get", "__getitem__", "__contains__") or not args or kwargs:
+            raise Break("c-function", f"Context.{name}")
+        var = machine.force(args[0])
+        if type(var) is not ContextVar:
+            raise TypeError(f"a ContextVar key was expected, got {var!r}")
+        found = self.read(var, scope)
+        if name == "__contains__":
+            return found is not Token.MISSING
+        if found is not Token.MISSING:
+            return found
+        if name == "__getitem__":
+            raise KeyError(var)
+        return args[1] if len(args) > 1 else None
+
+    def run(self, context: Context, scope: Scope, args: Sequence, kwargs: Mapping) -> Any:
+        """A break inside is one before the call, which then enters the real context."""
+        machine = self.machine
+        if scope.entered:
+            raise RuntimeError(f"cannot enter context: {context!r} is already entered")
+        if not scope.own and self.real(scope) is not context:
+            raise Break("c-function", "Context.run of a context that is another one now")
+        outer, step = self.current, machine.steps
+        self.current, scope.entered = scope, True
+        try:
+            return machine.force(machine.invoke(machine.frame, args[0], list(args[1:]), kwargs))
+        except Break as signal:
+            raise Restart(step, signal.row, signal.context) from signal
+        finally:
+            self.current, scope.entered = outer, False
+
+    def changes(self) -> list[tuple[Scope, bool, Set | Token]]:
         """What to replay: nothing where each ``set`` was followed by its ``reset``."""
-        undone = all(type(token) is Set and token.used for _, token in self.log)
+        undone = all(type(token) is Set and token.used for _, _, token in self.log)
         return [] if undone else self.log
+
+
+@model(copy_context)
+def _copy_context(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    current = m.contexts.current
+    return m.contexts.make(Scope(current.below, current.now))
+
+
+@model(Context)
+def _context(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    if args or kwargs:
+        raise Break("c-function", "Context with arguments")  # CPython's complaint
+    return m.contexts.make(Scope(UNSET))

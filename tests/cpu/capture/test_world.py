@@ -119,7 +119,7 @@ def identities():
     return f
 
 
-@cases(breaks=2)
+@cases()
 def coroutine_function():
     async def inner(x):
         return x + 1

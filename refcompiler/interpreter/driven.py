@@ -1,0 +1,66 @@
+"""Generators and coroutines alike: CPython's objects whose bodies the interpreter may run.
+
+The two have the same states under other names; one step of either is one resumption of its driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from operator import attrgetter
+from types import CoroutineType, GeneratorType
+from typing import Any
+
+from refcompiler.interpreter.generators import Activation, activation_of, is_driver
+from refcompiler.own_builtins import BUILTINS
+
+__builtins__ = BUILTINS
+
+#: How their attributes begin.
+PREFIXES: dict[type, str] = {GeneratorType: "gi", CoroutineType: "cr"}
+#: The attribute that tells to what one delegates.
+DELEGATES: dict[type, str] = {GeneratorType: "gi_yieldfrom", CoroutineType: "cr_await"}
+DRIVEN = frozenset(PREFIXES)
+
+
+def _getters(name: str) -> dict[type, Any]:
+    return {kind: attrgetter(f"{prefix}_{name}") for kind, prefix in PREFIXES.items()}
+
+
+_FRAMES, _RUNNING, _SUSPENDED = _getters("frame"), _getters("running"), _getters("suspended")
+_DELEGATE = {kind: attrgetter(name) for kind, name in DELEGATES.items()}
+
+
+def frame_of(value: Any) -> Any:
+    """The native frame; None at the end."""
+    return _FRAMES[type(value)](value)
+
+
+def is_running(value: Any) -> bool:
+    return _RUNNING[type(value)](value)
+
+
+def is_suspended(value: Any) -> bool:
+    return _SUSPENDED[type(value)](value)
+
+
+def delegate_of(value: Any) -> Any:
+    return _DELEGATE[type(value)](value)
+
+
+def driven_by(value: Any) -> Activation:
+    """What a generator or coroutine of the interpreter's drives, which has not ended."""
+    return activation_of(frame_of(value))
+
+
+def is_driven(value: Any) -> bool:
+    """Whether ``value`` is one of the interpreter's that has not ended."""
+    if type(value) not in DRIVEN:
+        return False
+    frame = frame_of(value)
+    return frame is not None and is_driver(frame)
+
+
+def advance(value: Any) -> None:
+    """Resume the driver, whatever it yields, and be it to its end."""
+    with contextlib.suppress(StopIteration):
+        value.send(None)
