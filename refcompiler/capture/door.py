@@ -337,6 +337,8 @@ class Recorder:
         node_kwargs = {k: self.argument(v) for k, v in kwargs.items()}
         if function is torch.as_tensor and len(node_args) == 1:
             node_kwargs.setdefault("dtype", result.dtype)  # torch._numpy has a default of its own
+        if function is torch.Tensor.new and len(args) == 2 and type(args[1]) is torch.Size:
+            function, name = torch.Tensor.new_empty, "new_empty"  # a graph's sizes are tuples: data
         kind = type(function)
         target: Any = function
         op = "call_function"

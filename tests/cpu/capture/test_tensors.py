@@ -764,6 +764,11 @@ def partial_compiled():
 
 
 @cases()
+def new_of_a_size():
+    return lambda x: (x.new(x.shape).fill_(2), x.new((4.0, 6.0))), [(t(2, 3),)] * 2
+
+
+@cases()
 def keyword_call():
     return lambda x, *, scale: x * scale, [Call(t(3), scale=2), Call(x=t(3), scale=2)]
 
