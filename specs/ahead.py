@@ -235,8 +235,16 @@ AHEAD: Table[Rule] = Table(
             "uncompiled",
         ),
         Rule(
+            "input given other memory",
+            "After x.set_(y) or x.data = y the input has the memory of y, old views have its old "
+            "one, and its version tells of set_ alone.",
+            "The trace goes on with the new memory, which leaves the graph behind the caller's "
+            "outputs; the epilogue's last lines give it to the input in the same way.",
+        ),
+        Rule(
             "other memory",
-            "as_strided may reach what another tensor has; set_ gives a tensor other memory.",
+            "as_strided may reach what another tensor has; set_ takes a storage, or the input was "
+            "written to before; resize_ gives a tensor more memory.",
             "The graph runs as it is.",
             "uncompiled",
         ),

@@ -233,6 +233,7 @@ class _Tracer:
         lifted = {key: inputs[place] for key, place in self.replaced.items()}
         result = Runner(self.gm, lifted, REGIONS).run(*inputs[: self.given])
         flat, _ = pytree.tree_flatten(result)
+        flat += [inputs[move.place] for move in self.seen.moves]
         found: list[Any] = []
         slots = len(self.tangents)
         for slot in self.seen.slots:
@@ -258,6 +259,8 @@ class _Tracer:
 
     def _returns(self, place: int) -> bool:
         """Whether an input's new value may be asked for, and not its base's or its members'."""
+        if any(move.place == place for move in self.seen.moves):
+            return False  # it has other memory by then
         if place in self.bases:
             return self.bases[place].tracked
         if place not in self.members:

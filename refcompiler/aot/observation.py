@@ -120,12 +120,25 @@ class Write:
     moved: int = 0
 
 
+@dataclass(frozen=True)
+class Move:
+    """Input ``place`` has the memory of output ``output`` afterwards.
+
+    The output is one of those behind the caller's. ``counted``: its version tells of it.
+    """
+
+    place: int
+    output: int
+    counted: bool
+
+
 @dataclass
 class Observation:
     outputs: list[Output] = field(default_factory=list)
     spec: Any = None  # the nesting of the outputs
     slots: list[Slot] = field(default_factory=list)
     writes: list[Write] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
     numbers: list[Any] = field(default_factory=list)  # that the epilogue needs of the graph
     bits: frozenset[int] = frozenset()  # places of inputs with a conjugate or negative bit
 
@@ -212,19 +225,36 @@ class _Watching(Runner):
         super().__init__(gm, replaced, OBSERVED)
         tensors = [t for t in inputs if isinstance(t, torch.Tensor)]
         self.storages = {t.untyped_storage()._cdata for t in tensors}
+        self.versions = {id(t): t._version for t in tensors}
 
     def run_node(self, n: torch.fx.Node) -> Any:
         name = getattr(n.target, "__name__", n.target)
-        if name == "set_":
-            raise Unsupported("set_ gives a tensor other memory")
         given = [self.env[node] for node in n.all_input_nodes]
+        if name == "set_":
+            self._check_set(n, given)
         shared = [(t, t._version) for t in given if _shares_elements(t)]
         if name in ("as_strided", "as_strided_"):
             result = self._reach(n)
+        elif name in ("resize_", "resize_as_"):
+            result = self._resize(n)
         else:
             result = super().run_node(n)
         if any(t._version != version for t, version in shared):
             raise Unsupported("a tensor that is written to overlaps itself")
+        return result
+
+    def _check_set(self, n: torch.fx.Node, given: Sequence[Any]) -> None:
+        if len(given) != 2 or len(n.args) != 2 or n.kwargs:
+            raise Unsupported("set_ gives a tensor other memory than another tensor has")
+        if given[0]._version != self.versions.get(id(given[0]), given[0]._version):
+            raise Unsupported("set_ gives other memory to an input that was written to before")
+
+    def _resize(self, n: torch.fx.Node) -> Any:
+        (t, *_), _ = self.fetch_args_kwargs_from_env(n)
+        before = t.untyped_storage().nbytes()
+        result = super().run_node(n)
+        if not same((t.untyped_storage().nbytes(),), (before,)):
+            raise Unsupported("resize_ gives a tensor more memory")
         return result
 
     def _reach(self, n: torch.fx.Node) -> Any:
@@ -253,8 +283,10 @@ class _State:
     def __init__(self, t: torch.Tensor):
         self.version = t._version
         self.layout = Layout.of(t)
-        self.storage = t.untyped_storage()._cdata
+        self.memory = t.untyped_storage()  # kept, so that its address is no other's
+        self.storage = self.memory._cdata
         self.requires_grad = t.requires_grad
+        self.dtype = t.dtype
         self.function = t.grad_fn
 
 
@@ -270,6 +302,9 @@ class _Observer:
     def of(self, outputs: Any) -> Observation:
         seen = self.seen
         self.flat, seen.spec = pytree.tree_flatten(outputs)
+        for n, t in enumerate(self.inputs):
+            if isinstance(t, torch.Tensor) and self._has_moved(n):
+                self._move(n, t)
         earlier: dict[int, int] = {}
         found: list[Output | None] = []
         for n, t in enumerate(self.flat):
@@ -320,12 +355,27 @@ class _Observer:
             return None
         return ViewOf(place, self._view(t, self.inputs[place]))
 
+    def _has_moved(self, place: int) -> bool:
+        before = self.before[place]
+        assert before is not None
+        return self.inputs[place].untyped_storage()._cdata != before.storage
+
+    def _move(self, n: int, t: torch.Tensor) -> None:
+        before = self.before[n]
+        assert before is not None
+        if t.grad_fn is not before.function or t.requires_grad != before.requires_grad:
+            raise Unsupported("the graph gives other memory to an input that autograd tracks")
+        if t.dtype != before.dtype:
+            raise Unsupported("the graph gives an input memory of another dtype")
+        self.seen.moves.append(Move(n, len(self.flat), t._version != before.version))
+        self.flat.append(t.detach())
+
     def _owner(self, t: torch.Tensor) -> int | None:
         """The input whose memory ``t`` has; among several with one memory, its base."""
         if t._is_view():
             assert t._base is not None
             place = self.places.get(id(t._base))
-            if place is not None:
+            if place is not None and not self._has_moved(place):
                 return place
         return self.storages.get(t.untyped_storage()._cdata)
 
@@ -379,10 +429,9 @@ class _Observer:
     def _input(self, n: int) -> None:
         t, before = self.inputs[n], self.before[n]
         assert before is not None
-        storage = t.untyped_storage()._cdata
         layout = Layout.of(t)
-        if storage != before.storage:
-            raise Unsupported("the graph gives an input other memory (set_, resize_ or .data)")
+        if self._has_moved(n):
+            return
         if t.requires_grad != before.requires_grad and t._version == before.version:
             raise Unsupported("the graph changes whether an input requires gradients")
         tracked = t.grad_fn is not before.function

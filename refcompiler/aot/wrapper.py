@@ -20,6 +20,7 @@ from refcompiler.aot.function import Program, apply
 from refcompiler.aot.inputs import resolved
 from refcompiler.aot.observation import (
     Again,
+    Move,
     Observation,
     Output,
     Plain,
@@ -180,6 +181,9 @@ class Wrapper:
         names: list[str] = []
         for n, output in enumerate(self.seen.outputs):
             names.append(self._output(n, output, names, grad_mode))
+        for move in self.seen.moves:
+            self._move(move, names[move.output])
+        names = names[: len(names) - len(self.seen.moves)]
         if self.seen.spec.is_leaf():
             self.lines.append(f"return {names[0]}")
             return
@@ -188,6 +192,13 @@ class Wrapper:
             return
         self.names.update(unflatten=pytree.tree_unflatten, spec=self.seen.spec)
         self.lines.append(f"return unflatten([{', '.join(names)}], spec)")
+
+    def _move(self, move: Move, value: str) -> None:
+        target = self.values[move.place]
+        if move.counted:
+            self._under(["no_grad()"] if self.grad_mode else [], f"{target}.set_({value})")
+        else:
+            self.lines.append(f"{target}.data = {value}")
 
     def _output(self, n: int, output: Output, names: Sequence[str], grad_mode: bool) -> str:
         match output:

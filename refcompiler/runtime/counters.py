@@ -6,10 +6,19 @@ from collections import Counter
 from typing import Any
 
 #: Every counter, so that a reader finds zeros rather than nothing.
-NAMES = ("captures", "graphs", "breaks", "recompiles", "cache_hits", "fallbacks", "operations")
+NAMES = (
+    "captures",
+    "graphs",
+    "breaks",
+    "recompiles",
+    "cache_hits",
+    "fallbacks",
+    "uncompiled",
+    "operations",
+)
 
 _counts: Counter[str] = Counter()
-_reasons: dict[str, list[Any]] = {"breaks": [], "recompiles": [], "fallbacks": []}
+_reasons: dict[str, list[Any]] = {"breaks": [], "recompiles": [], "fallbacks": [], "uncompiled": []}
 
 
 def count(name: str, reason: Any = None, amount: int = 1) -> None:
@@ -23,14 +32,15 @@ def counters() -> dict[str, int]:
 
     ``captures`` programs captured, ``graphs`` graphs given to a backend, ``operations`` their
     nodes, ``breaks`` graph breaks, ``recompiles`` captures because all guards failed,
-    ``fallbacks`` functions that run natively, ``cache_hits`` calls that found another than the
+    ``fallbacks`` functions that run natively, ``uncompiled`` graphs that the backend runs as they
+    are (it says why as ``callable.fallback``), ``cache_hits`` calls that found another than the
     first plan.
     """
     return {name: _counts[name] for name in NAMES}
 
 
 def reasons(name: str) -> list[Any]:
-    """Why: the reasons counted under ``breaks``, ``recompiles`` or ``fallbacks``, in order."""
+    """Why: what is counted under ``breaks``, ``recompiles``, ``fallbacks``, ``uncompiled``."""
     return list(_reasons[name])
 
 

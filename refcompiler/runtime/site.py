@@ -504,6 +504,12 @@ class Site:
                 f"backend {name} returned {type(compiled).__name__} for {self.title}; "
                 "a backend returns a callable"
             )
+        report = getattr(compiled, "report", compiled)  # which some backends' answers have
+        reason = getattr(report, "fallback", None)
+        if reason is not None:
+            why = f"a graph of {operations} operations of {self.title} runs as it is: {reason}"
+            count("uncompiled", why)
+            fallbacks_log.info("%s", why)
         writes = graph.meta.get("refcompiler_writes", False)
         return Checked(compiled, len(outputs), name, self.title, writes)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ import refcompiler
 from refcompiler.aot import aot_autograd, backend, function, joint, observation, wrapper
 from refcompiler.aot.overlap import disjoint
 from refcompiler.aot.partition import split
+from refcompiler.runtime.counters import reasons
 from tests.cpu.aot import test_backward
 from tests.cpu.aot.test_backward import compiled
 
@@ -183,15 +185,66 @@ def _other_memory() -> None:
         assert torch.equal(call(x), reach(x))
     assert call.fallback == "as_strided reaches memory that an input is not said to have"
 
-    def exchange(x: Any, y: Any) -> Any:
-        made = x * 1
-        made.set_(y)
-        return made.add_(1)
+    refused: dict[str, tuple[Any, list[Any]]] = {
+        "set_ gives a tensor other memory than another tensor has": (
+            lambda x, y: x.set_(y, 1, (2,), (1,)) * 2,
+            [torch.ones(2), torch.arange(4.0)],
+        ),
+        "set_ gives other memory to an input that was written to before": (
+            lambda x, y: (x.add_(1), x.set_(y))[1] * 2,
+            [torch.ones(4), torch.arange(4.0)],
+        ),
+        "resize_ gives a tensor more memory": (
+            lambda x, y: x.resize_(8)[:2] + y,
+            [torch.ones(2), torch.ones(2)],
+        ),
+    }
+    for reason, (program, examples) in refused.items():
+        call, graphs = raw(program, *[t.clone() for t in examples])
+        ours, theirs = [[t.clone() for t in examples] for _ in range(2)]
+        assert torch.equal(call(*ours), program(*theirs)) and not graphs
+        assert [t.shape for t in ours] == [t.shape for t in theirs]
+        assert call.fallback == reason
 
-    x, y = torch.zeros(2), torch.ones(2)
-    call, graphs = raw(exchange, x, y)
-    assert torch.equal(call(x, y), torch.full((2,), 2.0)) and torch.equal(y, call(x, y) - 0)
-    assert call.fallback == "set_ gives a tensor other memory"
+
+def _lowered(x: Any) -> None:
+    """What ``x.data = y`` is beside ``x.set_(y)`` to torch's front end."""
+    torch._C._autograd._unsafe_set_version_counter((x,), (x._version - 1,))
+
+
+def _recording(x: Any, on: bool) -> None:
+    torch._C._set_grad_enabled(on)
+
+
+torch.fx.wrap("_lowered")
+torch.fx.wrap("_recording")
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_a_parameter_given_other_memory(counted: bool) -> None:
+    """Its gradient is its own, of before and of after; a version tells of set_, not of .data."""
+
+    def program(p: Any, y: Any) -> Any:
+        z = p + 1
+        _recording(p, False)
+        p.set_(p.detach() - y)
+        if not counted:
+            _lowered(p)
+        _recording(p, True)
+        return z * y, p * y
+
+    values = torch.randn(4), torch.randn(4)
+    call, graphs = raw(program, values[0].clone().requires_grad_(), values[1])
+    found = []
+    for run in (program, call):
+        p, y = values[0].clone().requires_grad_(), values[1].clone()
+        before, old = p._version, p.detach()
+        first, second = run(p, y)
+        (first.sum() + 2 * second.sum()).backward()
+        found.append([p.detach(), old, first.detach(), second.detach(), p.grad])
+        assert p._version - before == counted and p.is_leaf
+        assert p.data_ptr() != old.data_ptr()
+    assert all(map(torch.equal, *found)) and call.fallback is None and len(graphs) == 2
 
 
 def _unwatched(gm: Any, lifted: Any, inputs: Any) -> Any:
@@ -264,6 +317,20 @@ def test_without_what_keeps_it(rule: str, monkeypatch: pytest.MonkeyPatch) -> No
     CHECKS[rule].without(monkeypatch)
     with pytest.raises((AssertionError, RuntimeError, pytest.fail.Exception)):
         CHECKS[rule].run()
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
+def test_graphs_that_run_as_they_are_are_counted(backend: str) -> None:
+    call = refcompiler.compile(lambda x: x.masked_fill_(x > 0, 3) + 1, backend=backend)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert torch.equal(call(torch.ones(1).expand(4)), torch.full((4,), 4.0))
+    assert refcompiler.counters()["uncompiled"] == 1
+    (why,) = reasons("uncompiled")
+    assert why.startswith("a graph of 3 operations of ")
+    assert why.endswith("runs as it is: a tensor that is written to overlaps itself")
+    refcompiler.compile(torch.sin, backend=backend)(torch.ones(4))
+    assert refcompiler.counters()["uncompiled"] == 1
 
 
 def test_results_that_are_views_in_the_graph_are_written_to() -> None:

@@ -142,6 +142,21 @@ def _metadata(x: Any) -> Any:
     return x + 1
 
 
+@case(
+    "input given other memory",
+    lambda: [T(4, grad=False), T(4, grad=False), T(4), T(8, grad=False)],
+    lambda x, y, w, z: (x, y, w, z[2:6]),
+    without=lambda patch: patch.setattr(wrapper.Wrapper, "_move", lambda *_: None),
+    traced=True,
+)
+def _given(x: Any, y: Any, w: Any, z: Any) -> Any:
+    old, made = x.view(2, 2), z * 2
+    x.set_(made)
+    y.set_(z[1:3])
+    z.add_(1)
+    return made, x, old, x[1:], y * 1, w * x, made.sum()
+
+
 @case("view of an input", lambda: [T(4, 8)], without=_copies)
 def _view_of_input(x: Any) -> Any:
     return x.t(), x[1:].detach(), x.view(2, 16)[1], x.sum()
