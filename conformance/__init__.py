@@ -7,8 +7,9 @@ what differs is judged against float64, into a :class:`~conformance.verdict.Verd
 """
 
 from conformance.pool import CannotRun
+from conformance.random import rng_ledger
 from conformance.report import Report, Result
 from conformance.runner import run
 from conformance.verdict import Finding, Kind, Verdict
 
-__all__ = ["CannotRun", "Finding", "Kind", "Report", "Result", "Verdict", "run"]
+__all__ = ["CannotRun", "Finding", "Kind", "Report", "Result", "Verdict", "rng_ledger", "run"]

@@ -116,6 +116,34 @@ def conform(report: Path | None, **options: Any) -> None:
     sys.exit(CONFORMS if found.conforms else DOES_NOT)
 
 
+@main.command("random", context_settings={"ignore_unknown_options": True})
+@click.option("--backend", help="For all calls of compile: a registered name, or module:callable.")
+@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def random_(script: Path, arguments: tuple[str, ...], backend: str | None) -> None:
+    """Compare the random numbers that a script draws eagerly and compiled.
+
+    SCRIPT runs twice from the same states of all generators, once with its calls of torch.compile
+    and refcompiler.compile taken out. Every draw is listed, and the first that differs is named.
+
+    Exit status: 0 the same draws, 1 they differ, 2 the script raised or cannot be compiled.
+    """
+    from conformance.compilers import Unusable
+    from conformance.random.run import compare_script
+
+    try:
+        found = compare_script(script, arguments, backend)
+    except Unusable as error:
+        click.echo(f"refcompiler random: {error}", err=True)
+        sys.exit(COULD_NOT_RUN)
+    except Exception as error:
+        line = " ".join(str(error).split())
+        click.echo(f"refcompiler random: {script}: {type(error).__name__}: {line}", err=True)
+        sys.exit(COULD_NOT_RUN)
+    click.echo(str(found))
+    sys.exit(DOES_NOT if found.divergence else CONFORMS)
+
+
 main.add_command(step)
 
 

@@ -11,16 +11,18 @@ have to be those of eager. Eager draws otherwise on some processors (by a vendor
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from fastpath.ir.types import DTYPE
 from fastpath.random.kernels import Distribution, address_of
+from refcompiler.aot.draws import WATCHERS
 from refcompiler.logs import log_of
 
 _HINTS = log_of("perf_hints")
@@ -50,14 +52,15 @@ def drawing(d: Distribution) -> Draw:
         out = empty(shape, strides, dtype=dtype)
         if out.numel() < d.elements:  # of a size that only the call knows
             return alone(out, p, q, state, generator)
-        if state is not None:
-            fill(state.clone(), out, p, q)
-            return out
         owner = default if generator is None else generator
         with _lock:
-            now = owner.get_state()
+            now = owner.get_state() if state is None else state.clone()
+            before = now.clone() if WATCHERS else None
             fill(now, out, p, q)
-            owner.set_state(now)
+            if state is None:
+                owner.set_state(now)
+        if before is not None:
+            _tell(draw.__name__, out, generator, before, now, state)
         return out
 
     draw.__name__ = f"draw_{d.name}_{d.dtype}"
@@ -122,16 +125,27 @@ def drawing_each(d: Distribution) -> Draw:
         owner = torch.default_generator if generator is None else generator
         with _lock:
             now = owner.get_state() if state is None else state.clone()
+            before = now.clone() if WATCHERS else None
             places = (probabilities.data_ptr(), wrong.data_ptr())
             run(now.data_ptr(), out.data_ptr(), out.numel(), 0, *places)
             if wrong.item():
                 return torch.bernoulli(probabilities, generator=generator).to(torch.bool)
             if state is None:
                 owner.set_state(now)
+        if before is not None:
+            _tell(draw.__name__, out, generator, before, now, state)
         return out
 
     draw.__name__ = f"draw_{d.name}_{d.dtype}"
     return draw
+
+
+def _tell(
+    name: str, out: torch.Tensor, generator: Any, before: Any, after: Any, state: Any
+) -> None:
+    owner = "cpu" if generator is None else "cpu, its own"
+    for watch in list(WATCHERS):
+        watch(name, out, owner, before, after, kept=state is not None)
 
 
 # What eager does with a tensor, two parameters and a generator; and parameters to try it with.
@@ -146,12 +160,21 @@ _EAGER: dict[str, tuple[Callable[..., torch.Tensor], Any, Any]] = {
 }
 
 
+@contextlib.contextmanager
+def _unwatched() -> Iterator[None]:
+    watchers, WATCHERS[:] = list(WATCHERS), []
+    try:
+        yield
+    finally:
+        WATCHERS[:] = watchers
+
+
 @functools.cache
 def matches(d: Distribution) -> bool:
     """Whether kernels draw what eager draws on this machine, and leave the generator as it does."""
     generator = torch.Generator()
     generator.manual_seed(20)
-    with torch.no_grad():
+    with torch.no_grad(), _unwatched():
         found = generator.get_state().numel() == _STATE_BYTES and all(
             _same(d, generator, n) for n in _SIZES
         )

@@ -18,6 +18,7 @@ from fastpath.ir import expr as E
 from fastpath.ir.elementwise import apply
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Index
+from refcompiler.aot.draws import WATCHERS
 
 BLOCK = 256  # threads of eager's blocks
 UNROLL = 4  # words that a thread takes at once
@@ -50,12 +51,15 @@ def resident(device: torch.device) -> int:
 def reserving(device: torch.device) -> Callable[[int], tuple[int, int]]:
     """``reserve(advance)``: the default generator's seed, as an int64, and a quarter of its offset,
     which then has grown by ``advance``."""
-    index = torch.cuda.current_device() if device.index is None else device.index
 
     def reserve_philox(advance: int) -> tuple[int, int]:
+        index = device.index
         generator = torch.cuda.default_generators[index]
         seed, offset = generator.initial_seed(), generator.get_offset()
         generator.set_offset(offset + advance)
+        for watch in list(WATCHERS):
+            states = (seed, offset), (seed, offset + advance)
+            watch("reserve_philox", None, f"cuda:{index}", *states, kept=False)
         return seed - (1 << 64) if seed >> 63 else seed, offset // 4
 
     return reserve_philox

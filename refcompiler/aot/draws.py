@@ -9,9 +9,15 @@ draws from that state and puts the generator back.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+
+#: Each is called for every draw of a compiled kernel, which no dispatch mode sees, with its name,
+#: the result, the device's name, and the generator's state before and after, in any form.
+#: ``kept``: whether it drew from a kept state, so that the generator itself stayed as it was.
+WATCHERS: list[Callable[..., None]] = []
 
 AGAIN = "draws_again"  # in a node's meta: the node with the state to draw from
 _CPU_BYTES, _GPU_BYTES = 5056, 16
@@ -93,7 +99,10 @@ def draw_again(
     before = _state(device)
     _set_state(device, state)
     try:
-        return op(*args, **kwargs)
+        found = op(*args, **kwargs)
+        for watch in list(WATCHERS):
+            watch(str(op), found, str(device), state, _state(device), kept=True)
+        return found
     finally:
         _set_state(device, before)
 

@@ -1,0 +1,159 @@
+"""Runs a program eagerly and compiled from the same states of all generators, with ledgers."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import importlib
+import random
+import runpy
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+
+from conformance.compilers import CompilerName, find
+from conformance.meter import Backend
+from conformance.random.compare import Comparison, compare
+from conformance.random.ledger import Ledger, Recorder, cuda_state, digest, python_states
+
+
+class Recording:
+    """A backend whose compiled code is watched while it runs. Use it as the backend."""
+
+    def __init__(self, backend: Backend, ledger: Ledger):
+        self.backend, self.ledger = backend, ledger
+        self.__name__ = getattr(backend, "__name__", type(backend).__name__)
+        for mark in ("takes_symbols", "traces"):
+            if hasattr(backend, mark):
+                setattr(self, mark, getattr(backend, mark))
+
+    def __call__(self, gm: Any, inputs: Sequence[Any], **options: Any) -> Any:
+        compiled = self.backend(gm, inputs, **options)
+
+        @functools.wraps(compiled, updated=())
+        def recorded(*args: Any) -> Any:
+            with Recorder(self.ledger):
+                return compiled(*args)
+
+        return recorded
+
+
+@contextlib.contextmanager
+def _same_states() -> Iterator[None]:
+    """All generators are afterwards as they were before."""
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    numpy = sys.modules.get("numpy.random")
+    states = torch.get_rng_state(), random.getstate(), numpy and numpy.get_state()
+    yield
+    torch.set_rng_state(states[0])
+    random.setstate(states[1])
+    if numpy is not None:
+        numpy.set_state(states[2])
+    if cuda:
+        torch.cuda.set_rng_state_all(cuda)
+
+
+def _begin(ledger: Ledger) -> None:
+    for name, state in _generators():
+        ledger.last[name] = state
+
+
+def _generators() -> Iterator[tuple[str, str]]:
+    yield "cpu", digest(torch.get_rng_state())
+    if torch.cuda.is_initialized():
+        for index in range(torch.cuda.device_count()):
+            yield f"cuda:{index}", digest(cuda_state(index))
+
+
+def _sides(eager: Callable[[Ledger], Any], compiled: Callable[[Ledger], Any]) -> Comparison:
+    """``compiled`` runs in the states that ``eager`` began in, and leaves its own behind."""
+    first, second = Ledger(), Ledger(complete=False)
+    with _same_states():
+        with Recorder(first), first.watching():
+            eager(first)
+        ended = [*_generators(), *zip(("Python's random", "numpy.random"), python_states())]
+    _begin(second)
+    with second.watching():
+        compiled(second)
+    for name, state in _generators():
+        second.reach(name, state)
+    other = ""
+    now = [*_generators(), *zip(("Python's random", "numpy.random"), python_states())]
+    for (name, before), (_, after) in zip(ended, now):
+        if before != after:
+            other = other or f"{name} ends in another state"
+    return compare(first.draws, second.draws, other)
+
+
+def rng_ledger(compiler: str, frontend: str = "refcompiler") -> Callable[..., Comparison]:
+    """``run(function, *inputs)``: the function's draws eagerly and compiled, as a
+    :class:`~conformance.random.compare.Comparison`.
+
+    ``compiler``: a backend's registered name, or ``module:callable``. The function is called once
+    on each side, on copies of the inputs and from the same states of torch's, Python's and NumPy's
+    generators; it may train (``backward()`` in it is watched too). Draws of compiled code that no
+    dispatch mode sees are known by the state that they leave.
+
+    Raises :class:`conformance.compilers.Unusable` for a compiler that there is not.
+    """
+    found = find(CompilerName(compiler, frontend))
+
+    def run(function: Callable[..., Any], *inputs: Any) -> Comparison:
+        def eager(ledger: Ledger) -> Any:
+            return function(*copy.deepcopy(inputs))
+
+        def compiled(ledger: Ledger) -> Any:
+            found.frontend.reset()
+            given: Any = Recording(found.backend, ledger)
+            return found.frontend.compile(function, given)(*copy.deepcopy(inputs))
+
+        return _sides(eager, compiled)
+
+    return run
+
+
+def compare_script(path: Path, arguments: Sequence[str], backend: str | None = None) -> Comparison:
+    """A script's draws with its calls of ``compile`` taken out, and as it is.
+
+    ``backend``: for all of them, instead of what they name.
+    """
+
+    def run(ledger: Ledger | None) -> None:
+        with _compiling(ledger, backend), mock.patch.object(sys, "argv", [str(path), *arguments]):
+            runpy.run_path(str(path), run_name="__main__")
+
+    return _sides(lambda ledger: run(None), run)
+
+
+@contextlib.contextmanager
+def _compiling(ledger: Ledger | None, backend: str | None) -> Iterator[None]:
+    """``torch.compile`` and ``refcompiler.compile`` that record, or do nothing."""
+    ours = importlib.import_module("refcompiler")
+    with (
+        mock.patch.object(torch, "compile", _patched(torch.compile, "torch", ledger, backend)),
+        mock.patch.object(ours, "compile", _patched(ours.compile, "refcompiler", ledger, backend)),
+    ):
+        yield
+
+
+def _patched(
+    compile: Callable[..., Any], frontend: str, ledger: Ledger | None, chosen: str | None
+) -> Callable[..., Any]:
+    default = {"torch": "inductor", "refcompiler": "fastpath"}[frontend]
+
+    @functools.wraps(compile)
+    def patched(model: Any = None, *, backend: Any = None, **options: Any) -> Any:
+        if model is None:
+            return functools.partial(patched, backend=backend, **options)
+        if ledger is None:
+            return model
+        name = chosen or backend or default
+        found = find(CompilerName(name, frontend)).backend if isinstance(name, str) else name
+        return compile(model, backend=Recording(found, ledger), **options)
+
+    return patched

@@ -1,0 +1,133 @@
+"""The ledger of draws: what is the same, and where a compiler's draws part from eager's."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+
+from conformance import rng_ledger
+from conformance.random.compare import compare
+from conformance.random.ledger import UNSEEN, Draw
+
+X = torch.linspace(-1, 1, 60 * 40).view(60, 40)
+
+
+def _broken():
+    """The program: a graph break, small draws and large ones, a draw that nothing reads."""
+    y = F.dropout(X, 0.3)
+    torch.randn(2000)
+    print("", end="")
+    return y + torch.rand(5)[0] + torch.rand(60, 40)
+
+
+@pytest.mark.parametrize("backend", ["fastpath", "aot_eager", "eager"])
+def test_the_same_draws(backend):
+    torch.manual_seed(4)
+    found = rng_ledger(backend)(_broken)
+    assert found.divergence is None, str(found)
+    assert len(found.eager) == 4
+    assert all(draw.line.startswith("test_random.py") for draw in found.eager)
+    assert found.eager[0].operator == "aten.bernoulli_.float"
+    assert found.eager[0].after == found.eager[1].before
+    assert "to the same numbers" in str(found)
+
+
+@pytest.mark.parametrize("backend", ["fastpath", "aot_eager"])
+def test_a_recomputed_region_is_paired(backend):
+    w = torch.ones(40, 40, requires_grad=True)
+
+    def program(x):
+        def region(x):
+            return F.dropout(F.dropout(x @ w, 0.5), 0.5)
+
+        checkpoint(region, x, use_reentrant=False).sum().backward()
+
+    found = rng_ledger(backend)(program, X)
+    assert found.divergence is None, str(found)
+    again = [draw for draw in found.eager if draw.phase == "backward"]
+    assert [d.before for d in again] == [d.before for d in found.eager[:2]]
+    assert len(again) == 2
+
+
+def _late(gm, inputs):
+    """A backend that draws once more before the graph."""
+
+    def run(*given):
+        torch.rand(1)
+        return gm.forward(*given)
+
+    return run
+
+
+def _reordered(gm, inputs):
+    """A backend that draws the second number first."""
+
+    def run(*given):
+        second, first = torch.randn(2000), torch.rand(3000)
+        return (first, second)
+
+    return run
+
+
+def _python(gm, inputs):
+    """A backend that uses Python's generator."""
+
+    def run(*given):
+        random.random()
+        return gm.forward(*given)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("backend", "reason"),
+    [("_late", "not as many"), ("_reordered", "not as many"), ("_python", "Python's random")],
+)
+def test_the_first_divergence_is_named(backend, reason):
+    def program():
+        return torch.rand(3000), torch.randn(2000)
+
+    found = rng_ledger(f"{__name__}:{backend}")(program)
+    assert found.divergence is not None
+    assert reason in found.divergence.reason, str(found)
+    assert "first divergence" in str(found)
+
+
+def _draw(operator, before, after):
+    return Draw(operator, None, None, "", "cpu", before, after)
+
+
+def test_what_is_not_seen_is_known_by_its_states():
+    eager = [_draw("a", "0", "1"), _draw("b", "1", "2"), _draw("c", "2", "3")]
+    seen = [_draw("k", "0", "1"), _draw(UNSEEN, "1", "3")]
+    assert compare(eager, seen).divergence is None
+    other = [_draw("k", "0", "1"), _draw(UNSEEN, "1", "9")]
+    assert compare(eager, other).divergence.eager is eager[1]
+    assert compare(eager, seen[:1]).divergence.compiled is None
+    reset = [*eager[:1], _draw("b", "7", "8")]
+    assert (
+        compare(reset, [seen[0], _draw(UNSEEN, "1", "7"), _draw("k", "7", "8")]).divergence is None
+    )
+
+
+def test_a_script(tmp_path: Path):
+    script = tmp_path / "model.py"
+    script.write_text(
+        "import sys, torch\n"
+        "@torch.compile(backend=sys.argv[1])\n"
+        "def f(x):\n"
+        "    return torch.nn.functional.dropout(x, 0.5)\n"
+        "torch.manual_seed(3)\n"
+        "f(torch.ones(3000))\n"
+    )
+    command = [sys.executable, "-m", "conformance.cli", "random", str(script), "aot_eager"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "draws of eager's: 1," in done.stdout and "model.py:4" in done.stdout
