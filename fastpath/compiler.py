@@ -52,7 +52,7 @@ def compile_graph(
     backend = aot_autograd(
         fw_compiler=kernels.forward,
         bw_compiler=kernels.backward,
-        decompositions=table(),
+        decompositions=table() if chosen.numerics == "fast" else {},
         partition_fn=min_cut_partition,
         without_symbols=by_sizes,
     )
@@ -140,7 +140,7 @@ def _launching(
     from fastpath.padding import pad_products
     from fastpath.wrapper import Wrapper
 
-    if not device.is_cpu:
+    if not device.is_cpu and options.numerics == "fast":
         pad_products(graph)
     sizes = Sizes(values)
     lowering = Lowering(graph, device.target, device.device, options, sizes)

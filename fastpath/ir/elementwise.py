@@ -160,9 +160,17 @@ def _typed(value: Any) -> Any:
     return TensorType(value.dtype, value.shape) if isinstance(value, Tensor) else value
 
 
-def elementwise(row: Operator, arguments: Mapping[str, Any]) -> tuple[str, Callable[..., Expr]]:
-    """The result's dtype and the function from a position to the element."""
+def elementwise(
+    row: Operator, arguments: Mapping[str, Any], strict: bool = False
+) -> tuple[str, Callable[..., Expr]]:
+    """The result's dtype and the function from a position to the element.
+
+    ``strict``: only if that gives eager's bits.
+    """
     call = Elementwise(row, arguments)
+    reason = row.other_bits({k: _typed(v) for k, v in call.arguments.items()}) if strict else ""
+    if reason:
+        raise NotLowered(f"strict numerics: {reason}")
     probe: Sequence[Any] = [v for v in call.arguments.values() if isinstance(v, Tensor)]
     for t in probe:
         if not _known(t.dtype):

@@ -231,6 +231,8 @@ class Lowering:
             raise NotLowered("a number that is another one in each call")
         if rule not in RULES:
             raise NotLowered(f"no rule {rule!r} in the loop IR")
+        if self.options.numerics == "strict" and not _moves_or_counts(rule, tensors[0].dtype):
+            raise NotLowered("strict numerics: terms are added or multiplied in another order")
         bound = bind(target, arguments, keywords)
         return RULES[rule](self, val, bound)
 
@@ -251,7 +253,7 @@ class Lowering:
                 given[name] = value
             elif value is not None and name not in _IGNORED:
                 raise NotLowered(f"its argument {name} has no part in the row")
-        result, body = elementwise(row, given)
+        result, body = elementwise(row, given, self.options.numerics == "strict")
         if result != name_of(val.dtype):
             raise NotLowered(f"the row's dtype rule gives {result}, ATen {val.dtype}")
         return self.pointwise(val.shape, result, body, node.name, val.stride())
@@ -313,6 +315,20 @@ def _impure(target: Any) -> bool:
     if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
         return True
     return draws(target) or checks(target) or target._schema.is_mutable
+
+
+def _moves_or_counts(rule: str, dtype: torch.dtype) -> bool:
+    """Whether what a rule of the loop IR computes in ``dtype`` can be rounded in one way only."""
+    kind, _, name = rule.partition(":")
+    exact = not dtype.is_floating_point
+    if kind in ("copy", "gather"):
+        return True
+    if kind == "factory":
+        return exact or name != "arange"
+    return (exact and kind in ("reduce", "scan")) or rule in _EXTREMES
+
+
+_EXTREMES = {"reduce:max", "reduce:min", "reduce:amax", "reduce:amin", "reduce:aminmax"}
 
 
 def _empty(value: Any) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from specs import dtypes, shapes, strides
 from specs.dtypes import Computation, TensorType
+from specs.scalars import SCALARS
 from specs.strides import Strides
 from specs.table import Table
 
@@ -130,6 +133,10 @@ class Operator:
     be much smaller than its terms, and eager may fuse a product into a sum) of the largest of them.
     No entry means equality, which for exact operations (views,
     comparisons, integers) is the whole truth.
+
+    ``strict``, an expression like ``when``: where the lowering gives eager's bits, if each of its
+    operations is exact or correctly rounded (empty: always). Elsewhere ``reasons["strict"]`` says
+    why not; see :meth:`other_bits`.
     """
 
     name: str
@@ -141,6 +148,7 @@ class Operator:
     shape_rule: str
     lowering: str | None
     when: str = ""
+    strict: str = ""
     tolerance: Mapping[str, float] = field(default_factory=dict)
     cancels: bool = False
     laid_by: tuple[str, ...] | None = None
@@ -195,6 +203,16 @@ class Operator:
         tensors = [args[name] for name in names if hasattr(args.get(name), "stride")]
         return strides.elementwise(shape, [(t.shape, t.stride()) for t in tensors])
 
+    def other_bits(self, args: Mapping[str, Any]) -> str:
+        """Why the lowering need not give eager's bits for these arguments; "" where it does."""
+        dtype = self.computation(args).compute
+        near = [name for name in _scalars_in(self.lowering or "") if dtype in SCALARS[name].ulp]
+        if near:
+            return f"{' and '.join(near)} is rounded otherwise than in eager"
+        if self.strict and not self._holds(self.strict, args):
+            return self.reasons["strict"]
+        return ""
+
     def lowers(self, args: Mapping[str, Any]) -> bool:
         """Whether the lowering holds for these arguments (see ``when``)."""
         if self.lowering is None:
@@ -210,18 +228,30 @@ class Operator:
 
         if not all(fits(full[name]) for name in numbers):
             return False
-        if not self.when:
-            return True
+        return not self.when or self._holds(self.when, args)
+
+    def _holds(self, condition: str, args: Mapping[str, Any]) -> bool:
+        """What ``when`` or ``strict`` says of these arguments."""
+        computation = self.computation(args)
+
         names = {
-            **full,
-            "fits": fits,
+            **self.complete(args),
+            "fits": lambda value: dtypes.fits(value, computation.common),
             "dtype": computation.compute,
             "result": computation.result,
             "is_float": dtypes.is_float,
             "is_int": dtypes.is_int,
             "is_number": lambda value: isinstance(value, bool | int | float),
         }
-        return bool(eval(self.when, {"__builtins__": {}}, names))
+        return bool(eval(condition, {"__builtins__": {}}, names))
+
+
+@functools.cache
+def _scalars_in(lowering: str) -> tuple[str, ...]:
+    """The scalar rows that a lowering is made of."""
+    tree = ast.walk(ast.parse(lowering, mode="eval"))
+    used = {node.id for node in tree if isinstance(node, ast.Name)}
+    return tuple(sorted(used & set(SCALARS.names())))
 
 
 OPERATORS: Table[Operator] = Table("ATen operators")
