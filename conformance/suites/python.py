@@ -15,6 +15,7 @@ from conformance.rows import (
     python_statements,
     python_tools,
     python_torch,
+    python_wrappers,
 )
 from conformance.suites.suite import Family
 
@@ -29,6 +30,7 @@ ROWS = (
     *python_state.ROWS,
     *python_statements.ROWS,
     *python_tools.ROWS,
+    *python_wrappers.ROWS,
 )
 
 

@@ -147,7 +147,7 @@ def _answer(
     needed, made = value is not _ABSENT, False
     if not needed:
         operations, said = m.recorder.operations, len(m.deferred)
-        value = _compute(m, frame, function, source, args, kwargs)
+        value = m.sizes.plain(_compute(m, frame, function, source, args, kwargs))
         if m.recorder.operations != operations or not is_data(value):
             return (value,)
         del m.deferred[said:]  # calls of other such functions, which this one makes again

@@ -773,6 +773,12 @@ def keyword_call():
     return lambda x, *, scale: x * scale, [Call(t(3), scale=2), Call(x=t(3), scale=2)]
 
 
+@cases()
+def what_it_shows_of_its_class():
+    p = torch.nn.Parameter(t(3, 4))
+    return lambda x: ((x * 2).__module__, x.__doc__ is None, p.__module__, type(p).__doc__, x + p)
+
+
 @pytest.mark.parametrize("case", cases, ids=str)
 def test_tensors(case: Case) -> None:
     try:
