@@ -275,6 +275,20 @@ aligned_address = _argument(aligned=True)  # the same of one that is known to be
 
 
 @intrinsic
+def hidden(typing_context, value):
+    """``hidden(value)``: the floating value, of which the compiler knows nothing more."""
+
+    def generate(context, builder, signature, args):
+        kind = args[0].type
+        function = builder.module.declare_intrinsic(
+            "llvm.arithmetic.fence", [kind], ir.FunctionType(kind, [kind])
+        )
+        return builder.call(function, args)
+
+    return value(value), generate
+
+
+@intrinsic
 def drain(typing_context):
     """``drain()``: what was streamed is in memory for all threads."""
 

@@ -97,6 +97,7 @@ def _environment(printed: Printed) -> dict[str, Any]:
         "address": access.address,
         "aligned_address": access.aligned_address,
         "drain": access.drain,
+        "hidden": access.hidden,
         "place": access.place,
         "no_place": access.no_place,
         "report": access.report,

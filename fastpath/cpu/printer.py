@@ -7,6 +7,7 @@ functions of :mod:`fastpath.cpu.maths` (``m``), and typed constants.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -63,6 +64,7 @@ class Printer(Lines):
         self._pairwise = kernel.pairs and sys.byteorder == "little"
         self.bounds = kernel.bounds()
         self.sizes: list[Size] = []
+        self.hidden: set[str] = set()  # constants that are known at run time only
 
     # -- text ------------------------------------------------------------------------------------
 
@@ -91,6 +93,15 @@ class Printer(Lines):
                 return name
         count = sum(what[0] == "const" for what in self.names.values())
         return self.name_of(f"c{count}_{suffix}", "const", suffix, value)
+
+    def operand(self, value: bool | int | float, dtype: str) -> str:
+        """A constant among operands. What an infinity is, LLVM is not told: it would make a maximum
+        with a masked element a branch, for which no loop becomes one of vectors."""
+        name = self.constant(value, dtype)
+        if isinstance(value, float) and math.isinf(value):
+            self.hidden.add(name)
+            return f"hidden_{name}"
+        return name
 
     def index(self, index: Index) -> str:
         return Scope(self, ()).index(index)
@@ -129,6 +140,7 @@ class Printer(Lines):
             self.line("drain()")
         first = len(kernel.buffers) + bool(self.bounds)
         given = [f"    n{n} = address(addresses, {first + n})" for n in range(len(self.sizes))]
+        given += [f"    hidden_{name} = hidden({name})" for name in sorted(self.hidden)]
         body = "\n".join([*given, *self.lines])
         text = f"def kernel(addresses, begin, end):\n{body}\n"
         return Printed(text, self.names, self.sizes)

@@ -56,7 +56,7 @@ class Scope:
         if known is not None:
             return known
         if e.op == "const":
-            return printer.constant(e.args[0], e.dtype)
+            return printer.operand(e.args[0], e.dtype)
         text = self._new(e)
         if self.rename:
             old, new = self.rename
