@@ -90,6 +90,16 @@ def _search(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     raise Break("disabled-function", "LBFGS.step")
 
 
+def _inlined(original: Callable) -> Callable:
+    return lambda m, frame, args, kwargs: m.call_function(frame, original, args, kwargs)
+
+
+# Once torch's compiler is imported, it leaves them alone.
+for _name in ("adam", "sgd", "adagrad"):
+    _fused = _plain(sys.modules[f"torch.optim.{_name}"].__dict__[f"_fused_{_name}"])
+    model(_fused)(_inlined(_fused))
+
+
 _sgd_of_lists: Any = sys.modules["torch.optim.sgd"].__dict__["_multi_tensor_sgd"]
 
 
