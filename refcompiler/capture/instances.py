@@ -21,6 +21,7 @@ from refcompiler.capture.native_calls import NativeCalls
 from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.policy import (
     HIGHER_ORDER_MODULES,
+    INTERPRETED_CLASSES,
     INTERPRETED_MODULES,
     PURE_MODULES,
 )
@@ -67,6 +68,7 @@ class Instances(NativeCalls):
             module.startswith("torch.")
             and module.startswith(HIGHER_ORDER_MODULES)
             and module not in INTERPRETED_MODULES
+            and f"{module}.{cls.__qualname__}" not in INTERPRETED_CLASSES
         ):
             known = LATE.get(f"{module}.{cls.__qualname__}")
             if known is not None:

@@ -166,8 +166,15 @@ _DDP = "torch.nn.parallel.distributed.DistributedDataParallel"
 INTERPRETED_FUNCTIONS = (
     "torch.random.fork_rng",
     "torch.autograd.graph.disable_saved_tensors_hooks",
+    "torch.autograd.graph.saved_tensors_hooks.__init__",
+    "torch.autograd.graph.save_on_cpu.__init__",
     f"{_DDP}.forward",  # what it does before and after the module's own call, it does natively
     f"{_DDP}._run_ddp_forward",
+)
+
+#: Instances of these classes of them are made like any other.
+INTERPRETED_CLASSES = frozenset(
+    {"torch.autograd.graph.saved_tensors_hooks", "torch.autograd.graph.save_on_cpu"}
 )
 
 #: So are these methods of modules, and the update of all parameters by a rule of ``torch.optim``.

@@ -193,6 +193,24 @@ def hooks_on_saved_tensors_refused():
     return f, [(t(3).requires_grad_(),), (t(3).requires_grad_(),)]
 
 
+@cases(graphs=3, breaks=2)
+def hooks_on_saved_tensors():
+    seen = []
+
+    def pack(tensor):
+        seen.append(tuple(tensor.shape))
+        return tensor.half()
+
+    def f(x):
+        y = x * 2
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed.float()):
+            z = y.sin()
+        with torch.no_grad():
+            return z, z.cos()
+
+    return f, [(t(3).requires_grad_(),), (t(3).requires_grad_(),)], [seen]
+
+
 @cases(graphs=1, breaks=1)
 def default_device_that_stays():
     def f(x):
