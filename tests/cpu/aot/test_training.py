@@ -101,3 +101,28 @@ def test_steps(name: str) -> None:
     assert steps == 2 * STEPS and len(ours) == len(theirs) > steps + 4
     assert all(map(torch.equal, ours, theirs))
     assert backend.compiled >= 2 and not backend.uncompiled
+
+
+@pytest.mark.parametrize("name", ["Adam", "NAdam", "RAdam", "ASGD"])
+def test_capturable_steps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts and rates are tensors of the graph; here on a device that torch has not listed."""
+    kind: Any = getattr(optim, name)
+    file = importlib.import_module(kind.__module__)
+    monkeypatch.setattr(file, "_get_capturable_supported_devices", lambda **_: ["cpu"])
+    sides = []
+    backend = Counted()
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(4, 3)
+        rate = torch.tensor(0.1)
+        optimizer = kind(model.parameters(), lr=rate, foreach=True, capturable=True)
+        step = refcompiler.compile(optimizer.step, backend=backend) if compiled else optimizer.step
+        for n in range(8):
+            model(torch.randn(2, 4)).square().sum().backward()
+            step()
+            optimizer.zero_grad()
+            rate.fill_(0.1 / (n + 1))
+        state = [v for s in optimizer.state.values() for v in s.values() if torch.is_tensor(v)]
+        sides.append([*model.parameters(), *state])
+    assert len(sides[0]) == len(sides[1]) >= 8 and all(map(torch.equal, *sides))
+    assert (backend.compiled, backend.uncompiled) == (1, 0)
