@@ -17,6 +17,8 @@ class Target:
     not the terms) is split where its results make at most ``workers`` pieces of work, into pieces
     of about ``piece`` terms, or of more where that makes ``enough`` pieces of work. ``neighbours``
     are results side by side in memory that make one of them.
+
+    ``predicated``: whether to read on a condition costs no more than to read.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Target:
     piece: int
     neighbours: int
     enough: int | None
+    predicated: bool = True
 
     def pieces(self, length: int, results: int, rows: bool) -> int:
         """How many partial results each of ``results`` reductions of ``length`` terms is made of.
@@ -60,6 +63,7 @@ CPU = Target(
     piece=8_192,
     neighbours=1,
     enough=None,
+    predicated=False,
 )
 # A program of the GPU chooses its own blocks; what it reads twice stays in its registers.
 GPU = Target(

@@ -335,7 +335,8 @@ class Printer(Lines):
         return self.constant(bool(value) if dtype == "bool" else value, dtype)
 
     def _statement(self, s: Statement, scope: Scope) -> None:
-        value = scope.text(s.value)
+        running = isinstance(s, Accumulate) and s.running
+        value = scope.named(s.value) if running else scope.text(s.value)
         if isinstance(s, Store):
             store = self._store(s.buffer)
             self.line(f"{store}(p{self.scope[s.buffer]}, {self.index(s.index)}, {value})")

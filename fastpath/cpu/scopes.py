@@ -155,6 +155,10 @@ def _renamed(text: str, old: str, new: str) -> str:
 
 def combine(kind: str, dtype: str, accumulator: str, value: str, in_order: bool = False) -> str:
     """The text of one step of a reduction, or, ``in_order``, of a scan."""
+    if in_order and kind in ("max", "min") and is_float(dtype):
+        # A new extremum is rare, and a branch that is foreseen is shorter than the operation.
+        better = f"{value} {'>' if kind == 'max' else '<'} {accumulator}"
+        return f"{value} if {better} or {value} != {value} else {accumulator}"
     if kind in ("sum", "prod") and is_float(dtype) and not in_order:
         return f"{'add' if kind == 'sum' else 'mul'}_reordered({accumulator}, {value})"
     row = {

@@ -84,7 +84,7 @@ def _both_extrema(lowering: Any, vals: Any, bound: dict[str, Any]) -> tuple[Tens
     return lowering.output(vals[0], low, "min"), lowering.output(vals[1], high, "max")
 
 
-# -- scans ------------------------------------------------------------------------------------------
+# -- scans -----------------------------------------------------------------------------------------
 
 
 def _along(bound: dict[str, Any]) -> tuple[Tensor, int]:

@@ -173,7 +173,7 @@ def _take(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
     return lowering.output(val, body, "take")
 
 
-# -- losses of classes ------------------------------------------------------------------------------
+# -- losses of classes -----------------------------------------------------------------------------
 
 
 class _Classes:

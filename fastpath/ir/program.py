@@ -147,7 +147,7 @@ class Scan(Computed):
         self,
         name: str,
         kind: str,
-        space: Sequence[int],
+        space: Sequence[Number],
         dim: int,
         dtype: str,
         body: Callable[[Position], Expr],

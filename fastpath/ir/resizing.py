@@ -41,11 +41,10 @@ def _scales(bound: dict[str, Any], rank: int) -> list[float | None]:
     return [bound.get(name) for name in names[rank]]
 
 
-def _step(old: int, new: int, scale: float | None) -> float:
-    """How far apart in the image neighbours of the result lie, in float32."""
-    if scale is not None and scale > 0:
-        return _single(1.0 / scale)
-    return _single(_single(old) / _single(new))
+def _step(old: int, new: int, scale: float | None, dtype: str = "float32") -> float:
+    """How far apart in the image neighbours of the result lie."""
+    step = 1.0 / scale if scale is not None and scale > 0 else old / new
+    return _single(step) if dtype == "float32" else step
 
 
 def _computed(place: Expr, extent: int) -> Index:
@@ -114,7 +113,8 @@ def _upsample_nearest_backward(
         total = E.const(0, dtype)
         before, at = index[:-rank], index[-rank:]
         for flat in range(math.prod(factors)):
-            rest, place = flat, []
+            rest = flat
+            place: list[Index] = []
             for i, factor in reversed(list(zip(at, factors))):
                 place.insert(0, i * factor + rest % factor)
                 rest //= factor
@@ -129,9 +129,10 @@ def _linear(
 ) -> Callable[[Index], list[tuple[Index, Expr]]]:
     """The two places of the image that a position of the result lies between, and their weights."""
     if aligned:
-        step = _single((old - 1) / (new - 1)) if new > 1 else 0.0
+        step = (old - 1) / (new - 1) if new > 1 else 0.0
+        step = _single(step) if dtype == "float32" else step
     else:
-        step = _step(old, new, scale)
+        step = _step(old, new, scale, dtype)
 
     def between(i: Index) -> list[tuple[Index, Expr]]:
         number, by = E.cast(E.position(i), dtype), E.const(step, dtype)
@@ -180,7 +181,7 @@ def _upsample_linear(rank: int, lowering: Any, val: Any, bound: dict[str, Any]) 
     return lowering.output(val, body, "linear")
 
 
-# -- borders ----------------------------------------------------------------------------------------
+# -- borders ---------------------------------------------------------------------------------------
 
 
 def _mirrored(i: Index, before: int, n: int) -> Index:

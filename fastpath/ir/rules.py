@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fastpath.ir import copies, extremes, gathers, pieces, resizing, windows
+from fastpath.ir import copies, extremes, gathers, pieces, resizing, scatters, windows
 from fastpath.ir import expr as E
 from fastpath.ir.elementwise import NotLowered, apply
 from fastpath.ir.expr import Expr
@@ -500,6 +500,7 @@ RULES: dict[str, Rule] = {
     "compose:batch_norm_training": _batch_norm_training,
     **copies.RULES,
     **resizing.RULES,
+    **scatters.RULES,
     **windows.RULES,
     **extremes.RULES,
     **gathers.RULES,

@@ -80,7 +80,7 @@ class _Windows:
             yield (*before, *place), inside
 
 
-# -- the greatest -----------------------------------------------------------------------------------
+# -- the greatest ----------------------------------------------------------------------------------
 
 
 def _max_pool(rank: int, lowering: Any, vals: Any, bound: dict[str, Any]) -> tuple[Tensor, Tensor]:
@@ -145,7 +145,9 @@ def _max_pool_backward(rank: int, lowering: Any, val: Any, bound: dict[str, Any]
             total = apply("add", total, apply("where", hit, value, zero))
         return total
 
-    list(windows.over(_first(val), counts))
+    if not lowering.target.predicated:
+        raise NotLowered("gradients of maxima, which are fewer writes than reads")
+    list(windows.over(_first(val), counts))  # refuses what it does not know
     return lowering.output(val, body, "max_pool_backward")
 
 
@@ -153,7 +155,7 @@ def _first(val: Any) -> Position:
     return tuple(Index({}) for _ in val.shape)
 
 
-# -- the mean ---------------------------------------------------------------------------------------
+# -- the mean --------------------------------------------------------------------------------------
 
 
 def _count(windows: _Windows, at: Position, bound: dict[str, Any], dtype: str) -> Expr:
@@ -259,7 +261,7 @@ def _adaptive_max_pool(rank: int, lowering: Any, vals: Any, bound: dict[str, Any
     return _max_pool(rank, lowering, vals, {**bound, **_adaptive(bound["self"].shape, sizes)})
 
 
-# -- columns of windows -----------------------------------------------------------------------------
+# -- columns of windows ----------------------------------------------------------------------------
 
 
 def _im2col(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:

@@ -290,13 +290,13 @@ class Fusion:
     def _in_one_pass(self, cluster: Cluster, step: Computed) -> bool:
         """Whether what a scan gives is read in the very loop that makes it, the only one there is.
 
-        So in a cluster with a scan nobody waits for a reduction.
+        So in the loops of a cluster with a scan nobody waits for a reduction.
         """
         members = [*cluster.members, step]
         if not any(isinstance(m, Scan) for m in members):
             return True
-        finished = {m for m in members if isinstance(m, Reduction)}
-        return not any(self.roots.needs[m] & finished for m in members)
+        later = {m for m in members if isinstance(m, Reduction) or m not in cluster.inner}
+        return not any(self.roots.needs[m] & later for m in members if m in cluster.inner)
 
 
 def _walked(step: Computed) -> frozenset[int]:

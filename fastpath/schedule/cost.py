@@ -14,7 +14,7 @@ _ONE = {
     *("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor"),
     *("logical_not", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "lshift"),
     *("rshift", "isnan", "isinf", "isfinite", "signbit", "copysign", "floor", "ceil", "trunc"),
-    *("round", "frac", "square", "cast"),
+    *("round", "frac", "square", "cast", "bounded"),
 }
 _FEW = {"truediv", "sqrt", "rsqrt", "reciprocal", "fma"}
 

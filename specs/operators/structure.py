@@ -400,7 +400,6 @@ _contraction(
 _INDEX = Arg("index", "index", "gather")
 _ROWS = Arg("index", "index", max_rank=1)
 _FILLED = Arg("self", promotes=True, min_rank=1, nonempty=True)
-_SCATTER = {"lowering": "unordered writes to one place, which the loop IR does not have yet"}
 _DIM_FIRST = Arg("dim", "dim")
 add(
     "embedding.default",
@@ -449,34 +448,31 @@ add(
     "scatter",
     (_FILLED, _DIM_FIRST, Arg("index", "index", "unique"), Arg("src", relation="selected",
                                                               promotes=True)),
-    None,
+    "scatter:set",
     "same",
     "like_first",
     ALL,
-    reasons=_SCATTER,
 )  # fmt: skip
 add(
     "scatter.value",
     "torch.scatter",
     "scatter",
     (_FILLED, _DIM_FIRST, _INDEX, Arg("value", "scalar")),
-    None,
+    "scatter:set",
     "first",
     "like_first",
     ALL,
-    reasons=_SCATTER,
 )
 add(
     "scatter_add.default",
     "torch.scatter_add",
     "scatter",
     (_FILLED, _DIM_FIRST, _INDEX, Arg("src", relation="selected", promotes=True)),
-    None,
+    "scatter:add",
     "same",
     "like_first",
     ALL - {"bool"},
     tolerance=SUMMED,
-    reasons=_SCATTER,
 )
 add(
     "index_add.default",
@@ -484,12 +480,11 @@ add(
     "scatter",
     (_FILLED, _DIM_FIRST, Arg("index", "index", min_rank=1, max_rank=1),
      Arg("source", relation="rows", promotes=True)),
-    None,
+    "scatter:index_add",
     "same",
     "like_first",
     ALL - {"bool"},
     tolerance=SUMMED,
-    reasons=_SCATTER,
 )  # fmt: skip
 
 # -- pooling --------------------------------------------------------------------------------------

@@ -1,0 +1,252 @@
+"""Positions that are data: every operator that reads or writes by them is a kernel, as eager is."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import fastpath
+import refcompiler
+from fastpath.ir import gathers
+from tests.cpu.fastpath.triton_kernels import kernels_of, program_of
+
+aten = torch.ops.aten
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    refcompiler.reset()
+    return refcompiler.compile(function, backend="fastpath")
+
+
+def agree(function: Callable[..., Any], *inputs: torch.Tensor, exact: bool = True) -> Any:
+    """All outputs are eager's, and kernels alone made them."""
+    with torch.no_grad():
+        found, expected = compiled(function)(*inputs), function(*inputs)
+    report = fastpath.last_report()
+    assert report is not None and report.fallback is None and not report.aten_calls, report
+    assert len(found) == len(expected) > 0
+    for a, b in zip(found, expected, strict=True):
+        assert (a.dtype, a.shape, a.stride()) == (b.dtype, b.shape, b.stride())
+        if exact:
+            assert torch.equal(a, b)
+        else:
+            torch.testing.assert_close(a, b)
+    return report
+
+
+def integers(below: int, *shape: int, least: int = 0, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(least, below, shape, generator=generator)
+
+
+def values(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    x = torch.arange(-7, torch.Size(shape).numel() - 7).reshape(shape)
+    return x > 0 if dtype is torch.bool else x.to(dtype)
+
+
+def reads(x: Any, i: Any, j: Any, g: Any) -> Any:
+    return (
+        F.embedding(i, x[:, 0].float()) * 2,
+        F.embedding(i.int(), x[1].float()),
+        torch.gather(x, 1, g),
+        torch.gather(x, -1, g[:2, :3, :1] % 5),
+        torch.take_along_dim(x, g[:, :1] % 5, 2),
+        torch.take(x, g - 4),
+        x.index_select(1, j.abs()),
+        x.transpose(0, 2).index_select(-1, i[0]),
+        x[j],
+        x[:, j, :2],
+        x[i - 2, :, j],
+        x[:, i, j],
+        x[..., j],
+        x[i[:, :1], j],
+        x[torch.arange(3), j],
+        x[1:, 2:][:, j % 4, ::2],
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.bool], ids=str)
+def test_reads_are_eagers(dtype: torch.dtype) -> None:
+    x = values(dtype, 4, 6, 5)
+    i, j = integers(4, 2, 3), torch.tensor([3, -2, 0])
+    report = agree(reads, x, i, j, integers(6, 4, 2, 5))
+    assert report.kernels <= 16
+
+
+def writes(x: Any, s: Any, i: Any, j: Any) -> Any:
+    return (
+        x.scatter(1, i, s),
+        x.scatter(1, i[:3, :2], 1),
+        x.scatter(0, i[:3] % 5, s),
+        x.t().scatter(-1, i[:4, :1] % 5, 1.0),
+        x.index_copy(1, i[1], s),
+        x.index_fill(0, j, 1.0),
+        aten.index_put(x, [None, j], s),
+        x.index_put((j[0],), x[1]),
+        x.index_put((x > 0,), x[0, 0]),
+        F.one_hot(i, 9),
+    )
+
+
+def sums(x: Any, s: Any, i: Any) -> Any:
+    return (
+        x.scatter_add(1, i, s),
+        x.scatter_add(0, i[:2] % 5, s),
+        x.index_add(1, i[0], s),
+        aten.index_put(x, [i[0] - 5], s[0, 0], True),
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool], ids=str)
+def test_writes_are_eagers_in_its_order(dtype: torch.dtype) -> None:
+    x, s = values(dtype, 5, 7), values(dtype, 5, 3)
+    i = integers(7, 5, 3)
+    i[0] = 2  # all three to one place
+    agree(writes, x, s, i, torch.tensor([3, -1, 3]))
+    if dtype is torch.float32:
+        agree(sums, x, s, i)
+
+
+def test_many_writes_are_atens() -> None:
+    x, i = torch.zeros(9, 3), integers(9, 9, 3)
+    run = compiled(lambda x, i: x.scatter_add(0, i, x + 1))
+    assert torch.equal(run(x, i), x.scatter_add(0, i, x + 1))
+    report = fastpath.last_report()
+    assert report is not None and dict(report.aten_calls) == {"aten.scatter_add.default": 1}
+    assert "writes" in report.reasons["aten.scatter_add.default"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "reduction"), [((9, 33), "mean"), ((2, 33, 3, 4), "sum"), ((9, 33), "none")]
+)
+def test_cross_entropy_is_one_pass_over_the_scores(shape: Any, reduction: str) -> None:
+    scores = torch.randn(shape, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    target = integers(33, shape[0], *shape[2:])
+    target[1] = -100
+    weight = torch.linspace(0.5, 2, 33)
+
+    def program(x: Any, t: Any, w: Any) -> Any:
+        return F.cross_entropy(x * 2, t, w, reduction=reduction)
+
+    run = compiled(program)
+    found, expected = run(scores, target, weight), program(scores, target, weight)
+    torch.testing.assert_close(found, expected)
+    (a,) = torch.autograd.grad(found.sum(), scores)
+    (b,) = torch.autograd.grad(expected.sum(), scores)
+    torch.testing.assert_close(a, b)
+    report = fastpath.last_report()
+    assert report is not None and not report.aten_calls and report.kernels <= 3, report
+    assert [dict(backward.aten_calls) for backward in report.backwards] == [{}], report
+
+
+def test_a_gradient_of_few_positions_is_a_kernel() -> None:
+    x = torch.randn(4, 6, requires_grad=True)
+    at = torch.tensor([[1], [5], [0], [2]])
+
+    def program(x: Any, at: Any) -> Any:
+        return (torch.log_softmax(x, -1).gather(1, at) * 2).sum()
+
+    (a,) = torch.autograd.grad(compiled(program)(x, at), x)
+    (b,) = torch.autograd.grad(program(x, at), x)
+    torch.testing.assert_close(a, b)
+    report = fastpath.last_report()
+    assert report is not None
+    assert [(r.kernels, dict(r.aten_calls)) for r in report.backwards] == [(1, {})], report
+
+
+OUTSIDE: dict[str, Callable[..., Any]] = {
+    "embedding": lambda x, i: F.embedding(i, x) + 1,
+    "index_select": lambda x, i: x.index_select(0, i),
+    "index_select of columns": lambda x, i: x.index_select(1, i),
+    "gather": lambda x, i: x.gather(1, i[None]) * 2,
+    "index": lambda x, i: x[i],
+    "index and a sum": lambda x, i: x[:, i].sum(),
+    "take": lambda x, i: x.take(i * 9),
+    "cross_entropy": lambda x, i: F.cross_entropy(x[:2], i),
+    "nll_loss": lambda x, i: F.nll_loss(x[:2], i, x[0], reduction="none"),
+    "scatter": lambda x, i: x.scatter(1, i[None], 1.0),
+    "scatter_add": lambda x, i: x.scatter_add(1, i[None], x),
+    "index_add": lambda x, i: x.index_add(0, i, x[:2]),
+    "index_put": lambda x, i: x.index_put((i,), x[:2]),
+    "index_copy": lambda x, i: x.index_copy(0, i, x[:2]),
+    "index_fill": lambda x, i: x.index_fill(0, i, 2.0),
+    "piece": lambda x, i: torch.cat([x[i], x]) * 2,
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_positions_outside_raise_what_eager_raises(name: str) -> None:
+    function = OUTSIDE[name]
+    x, good = torch.randn(3, 4), torch.tensor([0, 1])
+    run = compiled(function)
+    for bad in (good, torch.tensor([0, 5]), torch.tensor([-9, 1]), good):
+        if bad is good:
+            torch.testing.assert_close(run(x, bad), function(x, bad))
+            report = fastpath.last_report()
+            assert report is not None and not report.aten_calls, report
+            continue
+        with pytest.raises(Exception) as expected:
+            function(x, bad)
+        with pytest.raises(expected.type) as found:
+            run(x, bad)
+        assert str(found.value).splitlines()[0] == str(expected.value).splitlines()[0]
+
+
+def test_what_is_not_asked_for_raises_nothing() -> None:
+    """Behind a guard, and for classes that do not count, no position is looked at."""
+    x, i = torch.randn(6, 5), torch.tensor([4, 0, 2])
+    agree(lambda x, i: (torch.cat([x[:, 0][i + 1], x[0]]), F.pad(x[i + 3 - i], (2, 2))), x, i)
+    t = torch.tensor([-100, 3, 99, 1, 0, 99])
+    agree(lambda x, t: (F.nll_loss(x, t.clamp(max=4)), F.nll_loss(x, t % 5)), x, t % 5, exact=False)
+    agree(lambda x, t: (F.nll_loss(x, t, ignore_index=99),), x, t.clamp(min=0), exact=False)
+
+
+def test_outside_of_memory_nothing_is_read() -> None:
+    """Tables that end where memory ends: a read at a position outside would be a fault."""
+    page = mmap.PAGESIZE
+    memory = mmap.mmap(-1, 3 * page)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    for place in (start, start + 2 * page):
+        assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(place), page, 0) == 0
+    table = torch.frombuffer(memory, dtype=torch.float32, count=page // 4, offset=page).view(64, -1)
+    table.copy_(torch.arange(page // 4.0).view(64, -1))
+    i = integers(64, 500)
+    run = compiled(lambda w, i: F.embedding(i, w) + 1)
+    assert torch.equal(run(table, i), F.embedding(i, table) + 1)
+    for bad in (64, -1, 1 << 40, -(1 << 62)):
+        i[77] = bad
+        with pytest.raises(IndexError):
+            run(table, i)
+
+
+def test_positions_that_are_known_are_not_held_against_bounds() -> None:
+    x, j = torch.randn(5, 7), integers(7, 5)
+    for function, bounds in (
+        (lambda x, j: x[torch.arange(5)] * 2, 0),
+        (lambda x, j: x[torch.arange(-5, 0).flip(0)] * 2, 0),
+        (lambda x, j: x[torch.arange(5), j], 1),
+        (lambda x, j: x[j, j], 2),
+    ):
+        (kernel,), _ = kernels_of(program_of(function, [x, j]))
+        assert len(kernel.bounds()) == bounds
+
+
+def test_a_dimension_that_views_hide_is_left_to_aten() -> None:
+    one, i = torch.randn(1, 4), torch.tensor([0, 3])
+    run = compiled(lambda x, i: x[i])
+    with pytest.raises(IndexError, match="index 3 is out of bounds for dimension 0 with size 1"):
+        run(one, i)
+    run = compiled(lambda x, i: x.expand(3, 4)[i % 3] + 1)
+    assert torch.equal(run(one, i), one.expand(3, 4)[i % 3] + 1)
+
+
+def test_the_comparison_notices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathers, "integer", lambda t, index: gathers.E.const(1, "int64"))
+    with pytest.raises(AssertionError):
+        agree(lambda x, i: (x[i],), torch.randn(4, 5), torch.tensor([0, 3]))

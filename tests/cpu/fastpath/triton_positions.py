@@ -1,0 +1,93 @@
+"""Kernels with positions that are data, with scans and windows, in Triton's interpreter.
+
+``python triton_positions.py`` (with ``TRITON_INTERPRET=1``) prints how many kernels ran and how
+many elements were compared with eager's.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from fastpath.gpu.tiling import tiling
+from tests.cpu.fastpath.triton_kernels import agree, execute, interpreted, small_blocks
+
+aten = torch.ops.aten
+
+
+def cases() -> dict[str, tuple[Callable[..., Any], list[torch.Tensor]]]:
+    generator = torch.Generator().manual_seed(0)
+
+    def integers(below: int, *shape: int) -> torch.Tensor:
+        return torch.randint(below, shape, generator=generator)
+
+    x, image = (torch.randn(s, generator=generator) for s in ((5, 37), (2, 3, 7, 8)))
+    target = integers(37, 5)
+    target[2] = -100
+    return {
+        "embedding": (lambda w, i: F.embedding(i, w) * 2, [x, integers(5, 3, 7)]),
+        "gather": (
+            lambda x, g: [torch.gather(x, 1, g), x[:, g[0]], x[g[0] % 5, g[0] - 37]],
+            [x, integers(37, 5, 9)],
+        ),
+        "guarded": (lambda x, i: torch.cat([x[i], x]) + 1, [x, integers(5, 3)]),
+        "scatter": (
+            lambda x, i: [x.scatter(1, i, 2.0), x.scatter_add(1, i, x)],
+            [x, integers(37, 5, 2)],
+        ),
+        "cross entropy": (lambda x, t: F.cross_entropy(x, t), [x, target]),
+        "extrema": (lambda x: [x.argmax(1), x.argmax(0), x.argmin(), *x.max(1)], [x]),
+        "scans": (
+            lambda x: [x.cumsum(1) * 2, x.cumsum(0), *x.cummax(1), *x.cummin(0), x.cumprod(1)],
+            [x],
+        ),
+        "other scans": (
+            lambda x: [(x > 0).cumsum(1), (x > 0).cummax(1)[0], x.cumsum(1).amax(1)],
+            [x],
+        ),
+        "windows": (
+            lambda x: [
+                *aten.max_pool2d_with_indices(x, [3, 3], [2, 2], [1, 1]),
+                F.avg_pool2d(x, 3, 2, 1),
+                F.unfold(x, 2),
+            ],
+            [image],
+        ),
+        "images": (
+            lambda x: [
+                F.interpolate(x, size=(5, 11)),
+                F.interpolate(x, scale_factor=2, mode="bilinear"),
+                F.pad(x, (1, 2, 3, 1), mode="reflect"),
+            ],
+            [image],
+        ),
+    }
+
+
+def main() -> None:
+    np.seterr(all="ignore")
+    ran = compared = 0
+    for name, (function, inputs) in cases().items():
+        exact = function(*[x.double() if x.is_floating_point() else x for x in inputs])
+        eager = function(*inputs)
+        if isinstance(eager, torch.Tensor):
+            eager, exact = [eager], [exact]
+        for plan in (tiling, small_blocks):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                got, kernels = execute(function, inputs, interpreted, plan)
+            ran += kernels
+            for a, b, c in zip(got, eager, exact, strict=True):
+                if not agree(a, b, c):
+                    raise AssertionError(f"{name}: {a} is not {b}")
+                compared += a.numel()
+    print(ran, compared)
+
+
+if __name__ == "__main__":
+    main()
