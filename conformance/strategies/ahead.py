@@ -105,6 +105,45 @@ _METADATA = (
     "{a}.unsqueeze_(0).squeeze_(0)", "{a}.t_()", "{a}.transpose_(0, 0)",
     "{a}.as_strided_((4,), (1,))",
 )  # fmt: skip
+# Statements that make {t}: modes, regions and functions whose derivative is the program's own.
+_REGIONS = (
+    ("a", "with torch.no_grad():\n    {t} = {a} * {b}"),
+    ("a", "with torch.no_grad():\n    {t} = {a}.view(4)"),
+    ("a", "with torch.enable_grad():\n    {t} = {a} * {n}"),
+    ("a", "{t} = checkpoint(lambda s: s.sin() * {n}, {a}, use_reentrant=False)"),
+    ("a", "{t} = checkpoint(lambda s, r: (s * r).exp(), {a}, {b}, use_reentrant=False)"),
+    ("a", "{t} = Twice.apply({a}, {b})[{h}]"),
+    ("a", "{t} = Added.apply({a} * 1, {b})"),
+    ("a", "with torch.autocast('cpu', torch.bfloat16):\n"
+          "    {t} = ({a}.view(2, 2) @ {b}.view(2, 2)).view(4).to({a}.dtype)"),
+    ("a", "with torch.autocast('cpu', torch.bfloat16):\n"
+          "    {t} = torch.mm({a}.view(2, 2), {a}.view(2, 2)).float().view(4)"),
+    ("p", "{t} = torch.vmap(lambda r: r.sum() * {n})({a}.view(2, 2))"),
+)  # fmt: skip
+_FUNCTIONS = """
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a)
+        ctx.set_materialize_grads(False)
+        return a * 2, b * 3
+
+    @staticmethod
+    def backward(ctx, first, second):
+        (a,) = ctx.saved_tensors
+        return None if first is None else first * 2 + a * 0, None if second is None else second * 3
+
+
+class Added(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.mark_dirty(a)
+        return a.add_(1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 5, None
+"""
 _RESULTS = (
     "{a} + 1", "{a}[1:]", "{a}.view(2, 2)", "{a}.view(2, 2).t()", "{a}.sum()", "{a}.detach()",
     "{a}.expand(3, 4)", "{a}[{k}]", "{a} * {b}", "{a}.clone()", "{a}.view(2, 2).unbind()[{h}]",
@@ -124,6 +163,38 @@ for _t in (*outs[-1], p, q):
         # How a gradient that nothing accumulates lies in memory is nobody's promise.
         gradients.append([_g if _g is None else _g.resolve_neg().contiguous() for _g in _found])
 """.strip()
+
+_RAMPS = """
+_ends = [_t for _t in (*outs[-1], p, q) if isinstance(_t, torch.Tensor) and _t.grad_fn is not None]
+_ramps = [torch.arange(1, _t.numel() + 1).sin().to(_t.dtype).reshape(_t.shape) for _t in _ends]
+"""
+_ACCUMULATED = """
+gradients = [_t.grad if _t.grad is None else _t.grad.clone().contiguous() for _t in (x, y)]
+"""
+
+#: That, and other ways to go back: from all outputs at once, from some, twice, with hooks.
+BACKWARDS = (
+    GRADIENTS,
+    f"{_RAMPS}torch.autograd.backward(_ends, _ramps)\n{_ACCUMULATED}",
+    f"{_RAMPS}torch.autograd.backward(_ends[:1], _ramps[:1])\n{_ACCUMULATED}",
+    f"{_RAMPS}torch.autograd.backward(_ends[1:], _ramps[1:], retain_graph=True)\n{_ACCUMULATED}"
+    f"torch.autograd.backward(_ends[:2], _ramps[:2])\n{_ACCUMULATED}",
+    f"{_RAMPS}torch.autograd.backward(_ends, _ramps, retain_graph=True)\n{_ACCUMULATED}"
+    "_wanted = [_t for _t in (x, y) if _t.requires_grad][:1]\n"
+    f"torch.autograd.backward(_ends, _ramps, inputs=_wanted)\n{_ACCUMULATED}",
+    f"{_RAMPS}seen = {{}}\nfor _n, _t in enumerate(_ends):\n    if _t is not p and _t is not q:\n"
+    "        _t.register_hook(lambda _g, _n=_n: seen.update({_n: _g.resolve_neg().clone()}))\n"
+    f"torch.autograd.backward(_ends, _ramps)\n{_ACCUMULATED}",
+)
+
+#: Of arguments, before the call, where all outputs have gradients: of what else eager would not ask
+#: an argument, a compiled graph tells it that there is none.
+HOOKS = (
+    "",
+    "told = {}\nfor _n, _t in enumerate((p, q)):\n    if _t.requires_grad:\n"
+    "        _t.register_hook(lambda _g, _n=_n: told.update({_n: _g.resolve_neg().clone()}))",
+    "for _t in (p, q):\n    if _t.requires_grad:\n        _t.register_hook(lambda _g: _g * 2)",
+)
 
 #: What a caller does next with what it has.
 AFTERWARDS = (
@@ -159,7 +230,11 @@ def programs(draw: st.DrawFn, relation: Relation) -> str:
 
     for number in range(draw(st.integers(2, 6))):
         sort, made = draw(st.sampled_from(copies))
-        if draw(st.booleans()) and (names["p"] or "{p}" not in made):
+        if draw(st.integers(0, 7)) == 0:
+            sort, made = draw(st.sampled_from(_REGIONS))
+            lines.append(fill(made.replace("{t}", f"t{number}")))
+            names[sort].append(f"t{number}")
+        elif draw(st.booleans()) and (names["p"] or "{p}" not in made):
             lines.append(f"t{number} = {fill(made)}")
             names[sort].append(f"t{number}")
         else:
@@ -170,4 +245,9 @@ def programs(draw: st.DrawFn, relation: Relation) -> str:
     extra = draw(st.lists(st.sampled_from(_RESULTS), min_size=1, max_size=3))
     results += [fill(text) for text in extra]
     body = textwrap.indent("\n".join(lines), "    ")
-    return f"import torch\n\n\ndef program(u, v):\n{body}\n    return {', '.join(results)},\n"
+    functions = f"\n{_FUNCTIONS}" if ".apply(" in body else ""
+    imported = "import torch\n"
+    if "checkpoint(" in body:
+        imported += "from torch.utils.checkpoint import checkpoint\n"
+    returned = f"    return {', '.join(results)},\n"
+    return f"{imported}{functions}\n\ndef program(u, v):\n{body}\n{returned}"

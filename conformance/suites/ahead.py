@@ -21,7 +21,7 @@ from conformance.case import (
     Tensor,
 )
 from conformance.rows.row import TOLERANCE
-from conformance.strategies.ahead import AFTERWARDS, GRADIENTS, MODES, RELATIONS, programs
+from conformance.strategies.ahead import AFTERWARDS, BACKWARDS, HOOKS, MODES, RELATIONS, programs
 from conformance.suites.suite import Family
 
 
@@ -48,8 +48,10 @@ def cases(draw: st.DrawFn, relation: str, mode: str, device: str = "cpu") -> Cas
     other = RELATIONS[draw(st.sampled_from(list(RELATIONS)))]
     alike = (other.ordered, other.plain) == (first.ordered, first.plain)
     other = other if alike else first
-    setup, again = Change(first.setup), Change(other.setup)
-    call, gradients = Call("f(p, q)", mode=mode), Change(GRADIENTS)
+    backwards = draw(st.sampled_from(BACKWARDS))
+    hooks = draw(st.sampled_from(HOOKS)) if backwards is BACKWARDS[1] else ""
+    setup, again = Change(f"{first.setup}\n{hooks}"), Change(f"{other.setup}\n{hooks}")
+    call, gradients = Call("f(p, q)", mode=mode), Change(backwards)
     after = Change(draw(st.sampled_from(AFTERWARDS)))
     history = (setup, call, gradients, after, setup, call, gradients, again, call, gradients)
     inputs = _leaves(first.differentiable or draw(st.booleans()))

@@ -237,7 +237,12 @@ def _compile(
         else:
             run = _inference(joint, mode, compilers, fakes)
     sources = sources_of(fakes[:given])
-    wrapper = Wrapper(seen, joint.written, len(examples), lifted, bases, joint.inputs, sources)
+    unreached: set[int] = set()
+    if training:
+        unreached = {n for n in joint.unreached() if _requires_grad(fakes[n])}
+    wrapper = Wrapper(
+        seen, joint.written, len(examples), lifted, bases, joint.inputs, sources, unreached
+    )
     grows = grad_mode and any(map(_requires_grad, fakes))
     apart: Callable[..., bool] | None = None
     overlapping: Callable[..., Any] | None = None

@@ -129,6 +129,9 @@ class Overlapping:
             bases = bases_of([*inputs, *self.lifted], self.written, self.saves)
         except Unsupported:
             return self.uncompiled
+        members = [inputs[n] for base in bases for n, _ in base.members if n < len(inputs)]
+        if any(t._backward_hooks for t in members):  # which the base would pass by
+            return self.uncompiled
         found = self.programs.get(bases)
         if found is None:
             if len(self.programs) >= LIMIT:

@@ -55,6 +55,13 @@ class Joint:
     written: list[int] = field(default_factory=list)
     uneven: set[tuple[int, ...]] = field(default_factory=set)  # see :func:`uneven`
 
+    def unreached(self) -> set[int]:
+        """Places of inputs that have no gradient, whatever has one, though others have."""
+        (output,) = self.graph.graph.find_nodes(op="output")
+        gradients = output.args[0][self.outputs :]
+        places = {n for n, gradient in zip(self.inputs, gradients) if gradient is None}
+        return places if len(places) < len(gradients) else set()
+
     def views(self) -> list[int]:
         """Outputs that the graph makes as views of what it does not return."""
         (output,) = self.graph.graph.find_nodes(op="output")

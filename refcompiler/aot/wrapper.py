@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -40,7 +40,8 @@ class Wrapper:
     """Writes ``call(*inputs)``; its text is ``call.source``.
 
     ``inputs``: how many the caller gives; ``lifted``: the tensors that follow them; ``taken``: the
-    places of what the graph takes; ``numbers``: where the symbols of sizes are read.
+    places of what the graph takes; ``numbers``: where the symbols of sizes are read;
+    ``unreached``: places of what autograd does not go back to, or it would tell hooks of None.
     """
 
     def __init__(
@@ -52,7 +53,9 @@ class Wrapper:
         bases: Sequence[Base],
         taken: Sequence[int],
         numbers: Mapping[Any, str] | None = None,
+        unreached: Collection[int] = (),
     ):
+        self.unreached = unreached
         self.seen, self.written, self.taken = seen, written, taken
         self.parameters = [f"x{n}" for n in range(inputs)]
         self.names: dict[str, Any] = {}
@@ -151,6 +154,8 @@ class Wrapper:
     def _taken(self, place: int) -> str:
         """What the graph is given: with the conjugate and negative bits worked into the memory."""
         name = self.values[place]
+        if place in self.unreached:
+            name = f"{name}.detach()"
         if place not in self.seen.bits:
             return name
         self.names["resolved"] = resolved

@@ -120,6 +120,38 @@ def test_dual_inputs_run_the_graph_as_it_is() -> None:
     )
 
 
+def test_hooks_of_inputs() -> None:
+    """They are told what eager tells them, and nothing where eager has nothing to say."""
+
+    def unreached(a: Any, b: Any, c: Any) -> Any:
+        c.detach().add_(1)
+        return a * 2, b.detach() + 1
+
+    def written(a: Any, b: Any, c: Any) -> Any:
+        double = a * 2
+        c.mul_(3)
+        return double, b.detach() + 1
+
+    def run(call: Any, into: Any) -> list[Any]:
+        told: list[Any] = []
+        leaf = torch.arange(8.0, requires_grad=True)
+        inputs = into(leaf)
+        for n, t in enumerate(inputs):
+            t.register_hook(lambda g, n=n: told.append((n, g.clone())) or g * 3)
+        call(*inputs)[0].sum().backward()
+        return [*told, leaf.grad]
+
+    for program, into in (
+        (unreached, lambda x: (x[:4] * 1, x[2:6] * 1, x[4:] * 1)),
+        (written, lambda x: (lambda y: (y[:4], y[4:], y[2:6]))(x * 1)),  # it overlaps
+    ):
+        call, backend = compiled(program)
+        found, wanted = run(call, into), run(program, into)
+        assert backend.reasons == [None] and len(found) == len(wanted) == 2
+        assert torch.equal(found[1], wanted[1]) and found[0][0] == wanted[0][0]
+        assert torch.equal(found[0][1], wanted[0][1])
+
+
 def test_hooks_of_saved_tensors_see_what_is_saved() -> None:
     call, _ = compiled(_squares)
     x = torch.randn(4, requires_grad=True)
