@@ -88,11 +88,32 @@ def pow_uint(x, y):
 
 
 @triton.jit
-def philox(seed, counter, place):
-    """Word ``place % 4`` of the generator's four at ``counter`` and index ``place // 4``."""
-    index = (place >> 2).to(tl.uint32)
+def philox_words(seed, counter, index):
+    """The generator's four words at ``counter`` and ``index``, as unsigned integers of 32 bits."""
+    index = index.to(tl.uint32)
     low, high = counter.to(tl.uint32), (counter >> 32).to(tl.uint32)
     nothing = index * 0
-    a, b, c, d = tl.philox(seed, low + nothing, high + nothing, index, nothing)
+    return tl.philox(seed, low + nothing, high + nothing, index, nothing)
+
+
+@triton.jit
+def philox(seed, counter, place):
+    """Word ``place % 4`` of the generator's four at ``counter`` and index ``place // 4``."""
+    a, b, c, d = philox_words(seed, counter, place >> 2)
     even, odd = tl.where((place & 2) == 0, a, c), tl.where((place & 2) == 0, b, d)
     return tl.where((place & 1) == 0, even, odd).to(tl.int64)
+
+
+@triton.jit
+def philox_side_by_side(seed, counter, index):
+    """The four words of each point of ``[n]``, one after the other: ``[4 * n]``."""
+    a, b, c, d = philox_words(seed, counter, index)
+    return tl.interleave(tl.interleave(a, c), tl.interleave(b, d))
+
+
+@triton.jit
+def philox_apart(seed, counter, index):
+    """The first words of all points of ``[n]``, then the second ones ...: ``[4 * n]``."""
+    a, b, c, d = philox_words(seed, counter, index)
+    words = tl.join(tl.join(a, c), tl.join(b, d))
+    return tl.reshape(tl.permute(words, (1, 2, 0)), [4 * a.shape[0]])

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from fastpath.gpu.online import Online, online
 from fastpath.gpu.rows import VECTOR, flatten
 from fastpath.gpu.tiling import Tiling
+from fastpath.gpu.words import PIECE, WORDS, shared
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Axis, Index
 from fastpath.schedule.kernel import (
@@ -98,6 +99,7 @@ class Printer(Lines):
         if plan.y is not None:
             self.kinds[plan.y] = "y"
         self.known: dict[Expr, str] = {}
+        self.words: dict[Expr, str] = {}  # random ones, of 32 bits
         self.stored: dict[tuple[str, Index], str] = {}
         self.sums: dict[str, str] = {}  # a finished reduction's name
         self._varying: dict[Expr, frozenset[str]] = {}
@@ -129,8 +131,10 @@ class Printer(Lines):
         kind = ".to(tl.int64)" if wide else ""
         self.line(f"program = tl.program_id(0){kind}")
         self._outer()
-        whole, rest = divmod(plan.x_points, plan.x_block)
-        if rest % ALIGNED and whole and not plan.r and plan.y is None:
+        whole, rest = plan.whole_blocks, plan.x_points % plan.x_block
+        if plan.stripe:  # all of a stripe's blocks have points outside, or none
+            rest = plan.x_points % (WORDS * plan.stripe)
+        if (rest % ALIGNED or plan.stripe and rest) and whole and not plan.r and plan.y is None:
             # Only the last program has points outside: the others load and store whole vectors.
             self.line(f"if program < {whole}:")
             self._branch(masked=False)
@@ -149,6 +153,7 @@ class Printer(Lines):
         self.depth += 1
         self.masked = masked
         self.known, self.stored, self.sums, self.axes = {}, {}, {}, dict(self._scalars)
+        self.words = {}
         self._body()
         self.depth -= 1
 
@@ -177,7 +182,10 @@ class Printer(Lines):
         plan = self.plan
         number = "x_number" if plan.outer or plan.y is not None else "program"
         shape = "[:, None]" if plan.r else "[None, :]" if plan.y is not None else ""
-        self.line(f"x = ({number} * {plan.x_block} + tl.arange(0, {plan.x_block})){shape}")
+        if plan.stripe:
+            self._striped()
+        else:
+            self.line(f"x = ({number} * {plan.x_block} + tl.arange(0, {plan.x_block})){shape}")
         if self.masked:
             self.line(f"x_in = x < {plan.x_points}")
         self._decode(plan.x, "x")
@@ -198,6 +206,38 @@ class Printer(Lines):
                 del stages[:2]
             else:
                 self._stage(stages.pop(0))
+
+    def _striped(self) -> None:
+        """A block of points in four pieces, a stripe apart."""
+        plan = self.plan
+        blocks = plan.stripe // PIECE
+        self.line(f"stripe = program // {blocks}")
+        self.line(f"first = program % {blocks} * {PIECE}")
+        self.line(f"n = tl.arange(0, {plan.x_block})")
+        start = f"stripe * {WORDS * plan.stripe} + first"
+        self.line(f"x = {start} + (n // {PIECE}) * {plan.stripe} + n % {PIECE}")
+
+    def _words(self, e: Expr) -> str | None:
+        """The words of a draw, of 32 bits, computed four at a time where that can be done."""
+        plan = self.plan
+        if plan.r or plan.y is not None or plan.x_block < WORDS:
+            return None
+        draw = shared(e, plan.x, plan.stripe)
+        if draw is None:
+            return None
+        names: tuple[str, ...]
+        if plan.stripe:
+            names = "stripe", f"(first + tl.arange(0, {PIECE}))"
+        else:
+            block = plan.x_block // WORDS
+            names = (f"(program * {block} + tl.arange(0, {block}))",)
+        self.axes |= dict(zip(draw.axes, names))
+        self.kinds |= dict.fromkeys(draw.axes, "x")
+        given = self.text(draw.seed), self.text(draw.counter), self.index(draw.index)
+        function = "philox_apart" if plan.stripe else "philox_side_by_side"
+        name = self.fresh()
+        self.line(f"{name} = m.{function}({', '.join(given)})")
+        return name
 
     def _one_row(self) -> bool:
         """Whether a program goes through a single row, in blocks."""
@@ -504,10 +544,17 @@ class Printer(Lines):
             if not self._kinds(e.args[0]) and not e.args[0].terms:
                 return self.constant(e.args[0].const, "int64")
             return f"({text}).to(tl.int64)"
+        if e.op == "philox":
+            words = self._words(e)
+            if words is not None:
+                self.words[e] = words
+                return f"{words}.to(tl.int64)"
         texts = [self.text(a) for a in e.args]
         if e.op == "cast":
             if e.args[0].dtype in REDUCED and e.dtype == "float32":
                 return texts[0]  # it is one already
+            if e.args[0] in self.words and e.dtype == "float32":
+                return f"{self.words[e.args[0]]}.to(tl.float32)"  # from the 32 bits that it has
             return cast_text("triton", e.args[0].dtype, e.dtype, texts[0])
         # A selection's first operand is a bool; the computing dtype is that of the last.
         return SCALARS[e.op].text("triton", e.args[-1].dtype, *texts)

@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 
 from fastpath.gpu.rows import common_beginning
+from fastpath.gpu.words import PIECE, WORDS, stripe_of
 from fastpath.ir.index import Axis, Index
 from fastpath.schedule.kernel import Kernel
 from fastpath.schedule.loops import itemsize
@@ -25,7 +26,10 @@ ROWS = 32  # that it adds up at a time
 FEW = 264  # programs that are too few: two for each multiprocessor
 A_THREAD = 32  # points of a thread that reduces rows
 MOST_WARPS = 16
-LONG = 512  # points of a row from which on it is laid by vectors
+SHORT = 256  # points of a row up to which a thread takes half as many
+LONG = 4096  # points of a row from which on it is laid by vectors
+LOOPED = 2048  # points of a row that a program which loops takes at a time
+A_LOOP = 16  # points of its threads
 SQUARE = 64  # side of a tile that is transposed
 
 
@@ -37,6 +41,8 @@ class Tiling:
     ``x_block``, ``y_block`` and ``r_block`` are powers of two; 1 where there is nothing to block.
     ``start`` and ``group``: where a row begins by which its vectors are laid, and the elements of
     the largest one, where rows do not begin or end with vectors (:mod:`fastpath.gpu.vectors`).
+    ``stripe``: how far apart the four pieces lie that a block is made of, where random words are
+    shared by points that lie so far apart (:mod:`fastpath.gpu.words`).
     """
 
     x: tuple[Axis, ...]
@@ -50,6 +56,7 @@ class Tiling:
     outer: tuple[Axis, ...] = ()
     start: Index | None = None
     group: int = 1
+    stripe: int = 0
 
     @property
     def x_points(self) -> int:
@@ -65,7 +72,16 @@ class Tiling:
 
     @property
     def x_blocks(self) -> int:
+        if self.stripe:
+            return -(-self.x_points // (WORDS * self.stripe)) * (self.stripe // PIECE)
         return -(-self.x_points // self.x_block)
+
+    @property
+    def whole_blocks(self) -> int:
+        """How many of the first ones have no point outside."""
+        if self.stripe:
+            return self.x_points // (WORDS * self.stripe) * (self.stripe // PIECE)
+        return self.x_points // self.x_block
 
     @property
     def y_blocks(self) -> int:
@@ -101,6 +117,9 @@ def _least(kernel: Kernel) -> int:
 
 def _pointwise(kernel: Kernel, x: tuple[Axis, ...]) -> Tiling:
     points = math.prod(a.extent for a in x)
+    stripe = stripe_of(kernel, x)
+    if stripe:
+        return Tiling(x, None, (), WORDS * PIECE, 1, 1, True, WORDS, stripe=stripe)
     a_thread = min(16, VECTORS // _least(kernel))
     block = min(4 * LANES * a_thread, max(LANES, power_above(points)))
     return Tiling(x, None, (), block, 1, 1, True, max(1, block // (a_thread * LANES)))
@@ -121,11 +140,17 @@ def _rows(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
     common = common_beginning(kernel, r) if width >= LONG and rows > 1 else None
     start, group = common or (None, 1)
     if width > PERSISTENT:
-        return Tiling(x, None, r, 1, 1, 4096, False, MOST_WARPS, (), start, group)
+        warps = LOOPED // (A_LOOP * LANES) if rows > FEW else MOST_WARPS
+        block = warps * A_LOOP * LANES
+        return Tiling(x, None, r, 1, 1, block, False, warps, (), start, group)
     r_block = power_above(width + group - 1)
     x_block = min(max(1, A_THREAD * LANES // r_block), power_above(rows)) if start is None else 1
-    warps = max(1, min(MOST_WARPS, x_block * r_block // (A_THREAD * LANES)))
-    return Tiling(x, None, r, x_block, 1, r_block, True, warps, (), start, group)
+    # Threads for the points that are there, which may be little more than half of the block.
+    points = r_block if width > r_block * 3 // 4 else r_block // 2
+    warps = max(1, min(MOST_WARPS, x_block * points // (A_THREAD * LANES)))
+    if r_block <= SHORT:
+        warps = min(2 * warps, power_above(rows) * r_block // LANES)
+    return Tiling(x, None, r, x_block, 1, r_block, True, max(1, warps), (), start, group)
 
 
 def _columns(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:

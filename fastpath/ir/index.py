@@ -10,6 +10,7 @@ Extents, coefficients and constants are ints or sizes that the caller chooses (`
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -175,6 +176,9 @@ class Index:
         inner = rest._only_quotient()
         if inner is not None:  # (x // a) // b is x // (a * b)
             return whole + inner.dividend.floordiv(inner.divisor * divisor)
+        step = rest._step(divisor)
+        if step > 1:  # (a * x + b) // (a * c), where b is below a, is x // c
+            return whole + rest._split(step)[0].floordiv(divisor // step)
         return whole + Index({Division(rest, divisor, False): 1})
 
     def mod(self, divisor: Number) -> Index:
@@ -183,7 +187,24 @@ class Index:
         rest = self._split(divisor)[1]
         if rest.within(0, divisor):
             return rest
+        step = rest._step(divisor)
+        if step > 1:
+            coarse, fine = rest._split(step)
+            return coarse.mod(divisor // step) * step + fine
         return Index({Division(rest, divisor, True): 1})
+
+    def _step(self, divisor: Number) -> int:
+        """The greatest number that divides ``divisor``, and all of this but what is below it; 1 if
+        there is none."""
+        if not isinstance(divisor, int) or any(not isinstance(c, int) for c in self.terms.values()):
+            return 1
+        if not isinstance(self.const, int):
+            return 1
+        steps = {math.gcd(c, divisor) for c in self.terms.values()}
+        for step in sorted(steps, reverse=True):
+            if step > 1 and self._split(step)[1].within(0, step):
+                return step
+        return 1
 
     def _only_quotient(self) -> Division | None:
         if len(self.terms) == 1 and not self.const:
@@ -217,7 +238,7 @@ class Index:
                 moved = Lookup(atom.value.substitute(values), atom.extent)
                 result = result + Index({moved: c})
             else:
-                inner = atom.dividend.substitute(values)
+                inner = atom.dividend.substitute(values).simplified()
                 part = inner.mod(atom.divisor) if atom.remainder else inner.floordiv(atom.divisor)
                 result = result + part * c
         return result

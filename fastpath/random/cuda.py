@@ -11,16 +11,20 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from fastpath.ir import expr as E
 from fastpath.ir.elementwise import NotLowered, apply
 from fastpath.ir.index import contiguous_strides, linear
-from fastpath.ir.program import Call, Computed, Position, Result, Tensor
+from fastpath.ir.program import Call, Computed, Node, Position, Result, Tensor
 from fastpath.ir.types import name_of
 from fastpath.random import philox
 from fastpath.random.drawer import Drawer, Rule, bounds_of_integers, dense, floating
 from specs.dtypes import compute_dtype
 
 _WIDEST = 16  # bytes that a thread of eager's dropout takes at once
+_aten = torch.ops.aten
+_FRESH = {_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default}
 
 
 def _reserve(
@@ -101,7 +105,7 @@ def _dropout(drawer: Drawer, vals: Any, bound: dict[str, Any]) -> tuple[Tensor, 
     grid, lowering = _grid(drawer, vals[0]), drawer.lowering
     size = vals[0].dtype.itemsize
     reserve = philox.reserving(lowering.device)
-    if isinstance(given.node, Computed) and isinstance(given.offset, int):
+    if _begins_with_a_block(given.node) and isinstance(given.offset, int):
         numbers = _reserve(drawer, reserve, (grid.advance,), ("seed", "counter"))
         # In eager it is memory of its own, or a view of such.
         offset = given.offset * size
@@ -125,6 +129,14 @@ def _dropout(drawer: Drawer, vals: Any, bound: dict[str, Any]) -> tuple[Tensor, 
         return apply("mul", left, scale)
 
     return lowering.output(vals[0], body, "dropout"), mask
+
+
+def _begins_with_a_block(node: Node) -> bool:
+    """Whether eager computes it into memory of its own, which begins as the allocator's blocks do;
+    where an input begins is known when it comes."""
+    if isinstance(node, Result):
+        return node.call.single and node.call.target in _FRESH
+    return isinstance(node, Computed)
 
 
 RULES: dict[str, Rule] = {

@@ -125,8 +125,8 @@ def uniform(word: Expr, low: float, high: float, dtype: str) -> Expr:
     u = apply("where", apply("eq", u, one), E.const(0.0, "float32"), u)
     if (low, high) != (0.0, 1.0):
         span = torch.tensor(high).sub(torch.tensor(low)).item()  # in float32, as eager's
-        scaled = apply("mul", u, E.const(span, "float32"))
-        u = apply("add", scaled, E.const(low, "float32"))
+        # CUDA's compiler contracts the two operations.
+        u = apply("fma", u, E.const(span, "float32"), E.const(low, "float32"))
     value, bounds = E.cast(E.cast(u, dtype), "float32"), (low, high)
     first, last = (E.cast(E.cast(E.const(b, "float32"), dtype), "float32") for b in bounds)
     return apply("where", apply("eq", value, last), first, value)

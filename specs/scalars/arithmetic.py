@@ -87,6 +87,20 @@ SCALARS.add(
 )
 SCALARS.add(
     Scalar(
+        "fma",
+        3,
+        exact.fma,
+        "same",
+        frozenset({"float32"}),
+        numba=None,
+        triton="libdevice.fma({0}, {1}, {2})",
+        special=((1.0 + 2.0**-23, 1.0 - 2.0**-23, -1.0), (0.3, 2.05, -0.3), (-0.0, 1.0, 0.0)),
+        reasons={"numba": "only eager's kernels on CUDA are compiled so that they contract"},
+        doc="A product and a sum that round once, as CUDA's compiler makes of one expression.",
+    )
+)
+SCALARS.add(
+    Scalar(
         "truediv",
         2,
         exact.truediv,

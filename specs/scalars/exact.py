@@ -106,6 +106,11 @@ def mul(x: Any, y: Any) -> Any:
     return x * y
 
 
+def fma(x: Any, y: Any, z: Any) -> Any:
+    """``x * y + z``: of float32 numbers the product is exact in the oracle's precision."""
+    return add(mul(x, y), z)
+
+
 def truediv(x: float, y: float) -> float:
     """IEEE division: a zero divisor gives an infinity, or nan for 0/0."""
     if y == 0:

@@ -23,7 +23,7 @@ from fastpath.schedule.cluster import Fusion
 from fastpath.schedule.kernel import Kernel
 from fastpath.schedule.loops import Builder
 from fastpath.target import GPU
-from tests.cpu.fastpath.triton_kernels import module_of, program_of
+from tests.cpu.fastpath.triton_kernels import Functions, module_of, program_of
 
 RESIDENT = 512  # threads of the GPU that is simulated: two blocks
 SEED, OFFSET = (1 << 40) + 12345, 8
@@ -108,7 +108,9 @@ def run(function: Callable[..., Any], inputs: list[torch.Tensor]) -> tuple[list[
         buffers = [memory[b.name] for b in kernel.buffers]
         numbers = [memory[name] for name in printed.arguments]
         assert numbers
-        module_of(printed).kernel[(printed.programs,)](*buffers, *numbers)
+        module = module_of(printed)
+        module.libdevice = Functions()  # type: ignore[attr-defined]
+        module.kernel[(printed.programs,)](*buffers, *numbers)
     return [memory[t.node.name] for t in program.outputs], reserved
 
 
@@ -116,6 +118,9 @@ def cases(count: int) -> Iterator[tuple[Callable[..., Any], list[torch.Tensor], 
     u = unit(strided(count))
     yield lambda: torch.rand(count), [], torch.where(u == 1, 0, u)
     yield lambda: torch.rand(count) * 2, [], torch.where(u == 1, 0, u) * 2
+    span = torch.tensor(1.75) - torch.tensor(-0.3)
+    moved = (torch.where(u == 1, 0, u).double() * span + torch.tensor(-0.3)).float()
+    yield lambda: torch.empty(count).uniform_(-0.3, 1.75), [], moved
     yield lambda: torch.empty(count).bernoulli_(0.3), [], (u < torch.tensor(0.3)).float()
     drawn = torch.from_numpy(strided(count).astype(np.int64))
     yield lambda: torch.randint(-3, 1000, (count,)), [], drawn % 1003 - 3
@@ -135,6 +140,12 @@ def cases(count: int) -> Iterator[tuple[Callable[..., Any], list[torch.Tensor], 
     keep = keep < torch.tensor(0.75)
     inner = (y + 1) * keep * (1 / torch.tensor(0.75))
     yield lambda y: torch.native_dropout(y + 1, 0.25, True)[0] + y, [y], inner + y
+    if count % 8 == 0:  # eight neighbours of two computations, and an index of two axes
+        half, bias = torch.linspace(-1, 1, count).half().view(-1, 8), torch.arange(8.0).half()
+        kept = (unit(side_by_side(count, 8)) < torch.tensor(0.75)).view(-1, 8)
+        moved = half + bias
+        eight = (moved.float() * kept * scale).half()
+        yield lambda y, b: torch.native_dropout(y + b, 0.25, True)[0], [half, bias], eight
 
 
 def main() -> None:
@@ -143,7 +154,7 @@ def main() -> None:
         lambda device: lambda advance: (SEED, OFFSET // 4)
     )
     compared = 0
-    for count in (5, 1000, 2050, 3001):
+    for count in (5, 1000, 2050, 3001, 8192):
         for function, inputs, expected in cases(count):
             found, reserved = run(function, inputs)
             expected = expected if isinstance(expected, tuple) else (expected,)

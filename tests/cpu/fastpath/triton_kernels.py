@@ -110,7 +110,7 @@ def execute(
     return results, len(kernels)
 
 
-class _Functions:
+class Functions:
     """What the interpreter has not: libdevice's functions, by torch's on the CPU."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -118,6 +118,7 @@ class _Functions:
         from triton.runtime.interpreter import TensorHandle
 
         special = {"rsqrt": torch.rsqrt, "trunc": torch.trunc, "nearbyint": torch.round}
+        special["fma"] = lambda a, b, c: (a.double() * b.double() + c.double()).to(a.dtype)
         special |= {"sqrt_rn": torch.sqrt, "fmod": torch.fmod, "signbit": torch.signbit}
         function = special.get(name) or getattr(torch, name)
 
@@ -137,7 +138,7 @@ class _Functions:
 
 def interpreted(kernel: Kernel, printed: Printed, buffers: list[torch.Tensor]) -> None:
     module = module_of(printed)
-    module.libdevice = module.m.libdevice = _Functions()  # type: ignore[attr-defined]
+    module.libdevice = module.m.libdevice = Functions()  # type: ignore[attr-defined]
     try:
         getattr(module, printed.name)[(printed.programs,)](*buffers)
     except Exception as error:

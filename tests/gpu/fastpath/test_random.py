@@ -39,6 +39,7 @@ LEFT_TO_ATEN: dict[str, Callable[[int, torch.dtype], Callable[..., Any]]] = {
 
 
 def _run(function: Callable[..., Any], offset: int, *inputs: Any) -> tuple[Any, torch.Tensor]:
+    torch.cuda.init()
     torch.cuda.manual_seed((1 << 40) + 7)
     torch.cuda.default_generators[torch.cuda.current_device()].set_offset(offset)
     results = function(*inputs)

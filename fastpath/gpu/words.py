@@ -1,0 +1,100 @@
+"""Random words for a block of points: four come of one computation, and are shared.
+
+The words of Philox are by far the dearest part of a kernel that draws, and each computation gives
+four of them. Eager's kernels give them to elements a whole grid of threads apart, or side by side
+where they load vectors. A block of points is laid so that it has all four: of four pieces that lie
+a grid apart (a *stripe*), or as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fastpath.ir.expr import Expr
+from fastpath.ir.index import ZERO, Axis, Division, Index, delinearize, variable
+from fastpath.schedule.kernel import Kernel
+
+PIECE = 256  # points of each of the four pieces of a stripe; it divides eager's grids
+WORDS = 4
+
+
+def draws(kernel: Kernel) -> list[Expr]:
+    """The distinct words of Philox that the kernel computes."""
+    found: dict[Expr, None] = {}
+    seen: set[Expr] = set()
+    stack = [s.value for stage in kernel.stages for s in stage.statements]
+    while stack:
+        e = stack.pop()
+        if e in seen:
+            continue
+        seen.add(e)
+        if e.op == "philox":
+            found[e] = None
+        stack.extend(e.operands())
+    return list(found)
+
+
+def stripe_of(kernel: Kernel, x: Sequence[Axis]) -> int:
+    """How far apart the elements lie that share a computation, if they do not lie side by side; 0
+    where there are none."""
+    for e in draws(kernel):
+        for grid in sorted(_divisors(e)):
+            if grid % PIECE == 0 and shared(e, x, grid) is not None:
+                return grid
+    return 0
+
+
+def _divisors(e: Expr) -> set[int]:
+    found: set[int] = set()
+    for operand in e.args[1:]:
+        for index in _indices(operand):
+            for atom in index.terms:
+                if isinstance(atom, Division) and isinstance(atom.divisor, int):
+                    found.add(atom.divisor)
+    return found
+
+
+def _indices(e: Expr) -> list[Index]:
+    found = [e.args[0]] if e.op == "index" else []
+    for operand in e.operands():
+        found += _indices(operand)
+    return found
+
+
+class Shared:
+    """A draw as four words at each point of ``axes``: of a ``counter`` and an ``index``.
+
+    ``axes`` are a number of four neighbours, or of a stripe and of a place in its first piece.
+    """
+
+    def __init__(self, axes: tuple[Axis, ...], seed: Expr, counter: Expr, index: Index):
+        self.axes, self.seed, self.counter, self.index = axes, seed, counter, index
+
+
+def shared(e: Expr, x: Sequence[Axis], grid: int) -> Shared | None:
+    """The draw ``e``, if it gives one word each to four points that are ``grid`` apart, or side by
+    side where ``grid`` is 0; ``x`` are the axes of all points."""
+    extents = [a.extent for a in x]
+    if not all(isinstance(n, int) for n in extents):
+        return None
+    points, word = math.prod(extents), Axis(WORDS)
+    if grid:
+        axes = Axis(-(-points // (WORDS * grid))), Axis(grid)
+        flat = variable(axes[0]) * (WORDS * grid) + variable(word) * grid + variable(axes[1])
+    else:
+        axes = (Axis(-(-points // WORDS)),)
+        flat = variable(axes[0]) * WORDS + variable(word)
+    # Places behind the last point are computed with the others, and are no row's.
+    places = delinearize(flat, [WORDS * math.prod(a.extent for a in axes), *extents[1:]])
+    seed, counter, place = (part.substitute(dict(zip(x, places))) for part in e.args)
+    if word in seed.axes() or word in counter.axes() or place.op != "index":
+        return None
+    index = place.args[0].simplified()
+    if index.coefficient(word) != 1:
+        return None
+    rest = index + variable(word) * -1
+    first = rest.floordiv(WORDS)
+    if word in rest.axes() or rest.mod(WORDS) != ZERO:
+        return None
+    return Shared(axes, seed, counter, first)
