@@ -47,7 +47,8 @@ class Forcing:
                     found = super().capture(frame)
                     if entry:
                         forcing.steps = max(forcing.steps, self.steps)
-                    if found.reason is not None and found.reason.context == "forced":
+                    # a block that is entered natively because of it says so
+                    if found.reason is not None and found.reason.context.endswith("forced"):
                         forcing.forced += 1
                     return found
 
@@ -85,7 +86,7 @@ def break_at(case: Case, monkeypatch: pytest.MonkeyPatch, limit: int, first: int
         except AssertionError as error:
             raise AssertionError(f"break forced at instruction {step}\n{error}") from None
         forced += forcing.forced
-    assert forced
+    assert forced or case.expected["breaks"]  # what breaks by itself may do so before
     return count
 
 
@@ -103,4 +104,4 @@ def test_break_at_a_few_instructions(i: int, monkeypatch: pytest.MonkeyPatch) ->
 def test_break_after_every_few_instructions(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     found, forcing = forced_run(case, monkeypatch, {5}, everywhere=True)
     assert compare(run(case, None), found) > 0
-    assert forcing.forced > 0
+    assert forcing.forced > 0 or case.expected["breaks"]
