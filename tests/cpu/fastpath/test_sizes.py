@@ -1,0 +1,172 @@
+"""One program for all sizes: kernels take them as arguments, and no size compiles another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import fastpath
+import refcompiler
+from fastpath.report import Report
+
+SIZES = (2, 3, 7, 8, 15, 16, 17, 33, 64, 300)
+
+
+def randn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(shape, dtype=dtype)
+
+
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return x * x.shape[0] + x.mean(1, keepdim=True) / x.shape[1] - torch.arange(x.shape[1])
+
+
+def pieces(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    joined = torch.cat([x, y * 2, x[1:]], 0)
+    return F.pad(joined[1:].relu(), (1, 2), value=3.0).flip(0)
+
+
+def views(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    n, m = x.shape
+    flat = (x + 1).reshape(-1)
+    return flat[1:] - flat[:-1], (x.t() * 2).reshape(m, n, 1).expand(m, n, 3).sum(1), x[2:] * x[-1]
+
+
+def picked(table: torch.Tensor, index: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    rows = table[index] + 1
+    return rows, rows.argmax(-1), rows.amax(0), rows.cumsum(0)
+
+
+def normed(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return torch.softmax(x, -1), torch.softmax(x, 0), x.var(-1), torch.logsumexp(x, (0, 1))
+
+
+# Sizes that follow from others are no constants either: where these are 2, n - 1 is 1.
+Case = tuple[Callable[..., Any], Callable[[int, int], Sequence[torch.Tensor]]]
+CASES: dict[str, Case] = {
+    "pointwise": (lambda x, b: F.gelu(x + b) * x, lambda n, m: (randn(n, m), randn(m))),
+    "strided": (lambda x: x[:, ::2] * 2 + 1, lambda n, m: (randn(n, 2 * m)[:, 1:],)),
+    "turned": (lambda x, y: x + y.t(), lambda n, m: (randn(n, m), randn(m, n))),
+    "normed": (normed, lambda n, m: (randn(n, m),)),
+    "halves": (normed, lambda n, m: (randn(n, m, dtype=torch.bfloat16),)),
+    "pairs": (
+        lambda x: F.silu(x) * x,
+        lambda n, m: (randn(n, 6 * m, dtype=torch.bfloat16),),
+    ),
+    "scaled": (scaled, lambda n, m: (randn(n, m),)),
+    "pieces": (pieces, lambda n, m: (randn(n + 3, m + 3), randn(2 * m, m + 3))),
+    "views": (views, lambda n, m: (randn(n + 3, m + 3),)),
+    "picked": (picked, lambda n, m: (randn(n, 5), torch.randint(0, n, (m,)))),
+    "integers": (
+        lambda x: (x * x.shape[1] // 3, x.any(0), x.sum()),
+        lambda n, m: (torch.randint(-99, 99, (n, m)),),
+    ),
+}
+
+
+def compiled(function: Callable[..., Any]) -> tuple[Any, list[Report]]:
+    reports: list[Report] = []
+
+    def backend(gm: torch.fx.GraphModule, examples: Any) -> Any:
+        run = fastpath.compile_graph(gm, examples)
+        reports.append(run.report)
+        return run
+
+    backend.takes_symbols = True  # type: ignore[attr-defined]
+    refcompiler.reset()
+    return refcompiler.compile(function, backend=backend, dynamic=True, fullgraph=True), reports
+
+
+def pairs(seed: int) -> list[tuple[int, int]]:
+    order = [(n, SIZES[(3 * k + 4) % len(SIZES)]) for k, n in enumerate(SIZES)]
+    return [*order[seed:], *order[:seed]]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_program_serves_all_sizes(name):
+    function, make = CASES[name]
+    torch.manual_seed(0)
+    ours, reports = compiled(function)
+    count = 0
+    kernels = 0
+    with torch.no_grad():
+        for n, m in pairs(4):
+            inputs = make(n, m)
+            got, expected = ours(*inputs), function(*inputs)
+            if isinstance(got, torch.Tensor):
+                got, expected = (got,), (expected,)
+            for a, b in zip(got, expected, strict=True):
+                assert a.stride() == b.stride() or 1 in a.shape or not a.numel()
+                wide = a.dtype is torch.bfloat16
+                torch.testing.assert_close(
+                    a, b, rtol=2e-2 if wide else 2e-5, atol=2e-2 if wide else 1e-5
+                )
+                count += 1
+            kernels = kernels or reports[0].kernels
+    assert count >= len(SIZES) and kernels
+    (report,) = reports
+    assert report.fallback is None and report.kernels == kernels and not report.crowded
+
+
+def test_training_takes_one_program_too():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(12, 24), nn.GELU(), nn.LayerNorm(24), nn.Linear(24, 5), nn.LogSoftmax(-1)
+    )
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return F.nll_loss(model(x).flatten(0, 1), y.flatten()) * x.shape[0]
+
+    ours, reports = compiled(step)
+    kernels = None
+    for n, m in pairs(2):
+        x, y = randn(n, m, 12).requires_grad_(), torch.randint(0, 5, (n, m))
+        found = []
+        for run in (step, ours):
+            loss = run(x, y)
+            found.append([loss, *torch.autograd.grad(loss, [x, *model.parameters()])])
+        for a, b in zip(*found, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+        (report,) = reports
+        made = [part.kernels for part in (report, *report.backwards)]
+        assert kernels in (None, made)
+        kernels = made
+        assert all(part.fallback is None for part in (report, *report.backwards))
+    assert kernels is not None and len(kernels) == 2 and all(kernels)
+
+
+def test_rows_too_long_for_a_scratch_row_get_one_program_more():
+    ours, reports = compiled(lambda x: torch.softmax(x, -1))
+    torch.manual_seed(0)
+    seen = []
+    with torch.no_grad():
+        for width in (100, 3000, 20_000, 50_000, 200, 9_000):
+            x = randn(3, width)
+            torch.testing.assert_close(ours(x), torch.softmax(x, -1))
+            seen.append(reports[0].kernels)
+    assert seen == [1, 1, 2, 2, 2, 2]
+
+
+def test_sizes_of_none_and_of_one():
+    """The front end makes constants of them, also where they follow from another size."""
+    ours, reports = compiled(lambda x: (x[2:] * 2, x[1:].sum(0), x[1:].relu()))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for n in (5, 2, 3, 0, 1, 2, 9):
+            x = randn(n, 6)
+            for a, b in zip(ours(x), (x[2:] * 2, x[1:].sum(0), x[1:].relu()), strict=True):
+                torch.testing.assert_close(a, b)
+    assert len(reports) <= 5 and all(report.fallback is None for report in reports)
+
+
+def test_an_index_out_of_bounds_is_told_with_the_size_of_the_call():
+    ours, _ = compiled(lambda t, i: t[i] + 1)
+    with torch.no_grad():
+        for n in (5, 9):
+            assert ours(randn(n, 3), torch.tensor([n - 1, 0, -n])).shape == (3, 3)
+            with pytest.raises(IndexError, match=f"index {n} is out of .* with size {n}"):
+                ours(randn(n, 3), torch.tensor([0, n, 1]))
