@@ -106,6 +106,8 @@ def _operator(row: Operator) -> tuple[str, ...]:
     lowering = code(row.lowering) if row.lowering else f"ATen: {row.reasons['lowering']}"
     if row.when:
         lowering += f" when `{row.when}`"
+    if row.strict:
+        lowering += f"; strict when `{row.strict}`: else {row.reasons['strict']}"
     return (
         f"`{row.name.removeprefix('aten.')}`",
         ", ".join(_arg(arg) for arg in row.args),

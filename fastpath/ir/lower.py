@@ -325,10 +325,7 @@ def _moves_or_counts(rule: str, dtype: torch.dtype) -> bool:
         return True
     if kind == "factory":
         return exact or name != "arange"
-    return (exact and kind in ("reduce", "scan")) or rule in _EXTREMES
-
-
-_EXTREMES = {"reduce:max", "reduce:min", "reduce:amax", "reduce:amin", "reduce:aminmax"}
+    return exact and kind in ("reduce", "scan")
 
 
 def _empty(value: Any) -> bool:

@@ -64,6 +64,10 @@ def _scaled(operand: str) -> str:
     return f"({operand} if alpha == 1 else mul({operand}, rounded(alpha)))"
 
 
+# Why an exact lowering's bits may be others.
+_ZEROS = "which zero of two comes out is free"
+_VECTORS = "eager's vectors give nan where the quotient is large or the divisor subnormal"
+
 # One rounding more than the sum's own, from the scaled operand.
 _ALPHA_TOLERANCE = tolerance(1, 1, 2)
 for _name, _call, _rule, _lowering in (
@@ -140,6 +144,8 @@ for _overload, _other in _DIVISORS:
         tolerance=tolerance(0.5, 0.5),
         doc="The divisor's sign; an integer divisor of zero raises. Eager's vectors give nan where"
         " the quotient overflows, and the exact value in what a vector leaves over.",
+        strict="is_int(dtype)",
+        reasons={"strict": _VECTORS},
     )
     pointwise(
         f"fmod.{_overload}",
@@ -151,6 +157,8 @@ for _overload, _other in _DIVISORS:
         when=DIVISOR_WHEN,
         tolerance=tolerance(0.5, 0.5),
         doc="The dividend's sign; otherwise as `remainder`.",
+        strict="is_int(dtype)",
+        reasons={"strict": _VECTORS},
     )
 pointwise(
     "floor_divide.default",
@@ -224,6 +232,8 @@ for _name in ("minimum", "maximum"):
         "promote",
         ALL,
         doc="nan if either is; which zero of two comes out is free.",
+        strict="not is_float(dtype)",
+        reasons={"strict": _ZEROS},
     )
 for _name in ("fmin", "fmax"):
     pointwise(
@@ -234,7 +244,14 @@ for _name in ("fmin", "fmax"):
         "promote",
         NUMBERS,
         doc="The other operand where one is nan.",
+        strict="not is_float(dtype)",
+        reasons={"strict": _ZEROS},
     )
+
+_SQUARE_ROOT = {
+    "strict": "result in ('float16', 'bfloat16')",
+    "reasons": {"strict": "eager's square root is a vendor's, which is not always the nearest"},
+}
 
 # -- elementary functions -------------------------------------------------------------------------
 
@@ -272,6 +289,7 @@ for _name, _single, _double in (
         f"{_name}(self)",
         "promote_float",
         tolerance=tolerance(_single, _double),
+        **_SQUARE_ROOT if _name == "sqrt" else {},
     )
 pointwise(
     "lgamma.default",
@@ -493,6 +511,8 @@ pointwise(
     "promote_no_bool",
     NUMBERS,
     when="not (min is None and max is None)",
+    strict="not is_float(dtype)",
+    reasons={"strict": _ZEROS},
 )
 for _name, _bound, _scalar, _number in (
     ("clamp_min", "min", "maximum", _FROM),
@@ -514,6 +534,8 @@ for _name, _bound, _scalar, _number in (
             _number if _kind == "scalar" else f"{_scalar}(self, {_bound})",
             "promote_no_bool",
             NUMBERS,
+            strict="" if _kind == "scalar" else "not is_float(dtype)",
+            reasons={} if _kind == "scalar" else {"strict": _ZEROS},
         )
 _END = Arg("end", relation="broadcast", promotes=True)
 _LERP = (

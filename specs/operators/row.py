@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from specs import dtypes, shapes, strides
 from specs.dtypes import Computation, TensorType
-from specs.scalars import SCALARS
 from specs.strides import Strides
 from specs.table import Table
 
@@ -135,8 +132,8 @@ class Operator:
     comparisons, integers) is the whole truth.
 
     ``strict``, an expression like ``when``: where the lowering gives eager's bits, if each of its
-    operations is exact or correctly rounded (empty: always). Elsewhere ``reasons["strict"]`` says
-    why not; see :meth:`other_bits`.
+    operations is exact or correctly rounded, and no product is added (empty: always). Elsewhere
+    ``reasons["strict"]`` says why not; see :meth:`other_bits`.
     """
 
     name: str
@@ -204,11 +201,8 @@ class Operator:
         return strides.elementwise(shape, [(t.shape, t.stride()) for t in tensors])
 
     def other_bits(self, args: Mapping[str, Any]) -> str:
-        """Why the lowering need not give eager's bits for these arguments; "" where it does."""
-        dtype = self.computation(args).compute
-        near = [name for name in _scalars_in(self.lowering or "") if dtype in SCALARS[name].ulp]
-        if near:
-            return f"{' and '.join(near)} is rounded otherwise than in eager"
+        """Why the lowering need not give eager's bits for these arguments, though each of its
+        operations is exact or correctly rounded; "" where it does."""
         if self.strict and not self._holds(self.strict, args):
             return self.reasons["strict"]
         return ""
@@ -233,7 +227,6 @@ class Operator:
     def _holds(self, condition: str, args: Mapping[str, Any]) -> bool:
         """What ``when`` or ``strict`` says of these arguments."""
         computation = self.computation(args)
-
         names = {
             **self.complete(args),
             "fits": lambda value: dtypes.fits(value, computation.common),
@@ -244,14 +237,6 @@ class Operator:
             "is_number": lambda value: isinstance(value, bool | int | float),
         }
         return bool(eval(condition, {"__builtins__": {}}, names))
-
-
-@functools.cache
-def _scalars_in(lowering: str) -> tuple[str, ...]:
-    """The scalar rows that a lowering is made of."""
-    tree = ast.walk(ast.parse(lowering, mode="eval"))
-    used = {node.id for node in tree if isinstance(node, ast.Name)}
-    return tuple(sorted(used & set(SCALARS.names())))
 
 
 OPERATORS: Table[Operator] = Table("ATen operators")

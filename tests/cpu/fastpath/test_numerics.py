@@ -1,0 +1,146 @@
+"""``options={"numerics": "strict"}``: eager's bits; "fast": eager's specials, and within bounds."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import fastpath
+import refcompiler
+from specs.operators import OPERATORS
+
+SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, math.inf, -math.inf, math.nan, 1e-40, -7.25)
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+def _values(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    random = torch.randn(1200, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    x = torch.cat([torch.tensor(SPECIAL, dtype=torch.float64), random * 3]).to(dtype)
+    return x, x.roll(29)
+
+
+def _bits(t: torch.Tensor) -> torch.Tensor:
+    """A tensor's bits, with one pattern for every nan."""
+    if not t.dtype.is_floating_point:
+        return t
+    whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}[t.itemsize]
+    return t.view(whole).masked_fill(t.isnan(), -1)
+
+
+def exact(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Operations that can be rounded in one way only, alone and in rows."""
+    return (
+        x + y,
+        x - y,
+        x * y,
+        x / y,
+        x.abs(),
+        -x,
+        x.floor(),
+        x.ceil(),
+        x.trunc(),
+        x.round(),
+        x.sign(),
+        x.clamp(-1, 2),
+        torch.where(x < y, x, y),
+        x.square(),
+        (x + 1).relu(),
+        F.hardtanh(x),
+        torch.copysign(x, y),
+        x * 0.1 + 0.3,
+        (x * y + x) * y - x / 3,
+        ((x + y) * 0.7).abs() * x,
+        (x < y) & (y > 0),
+    )
+
+
+def rounded(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Operations that eager's own code rounds, and which strict kernels leave to it."""
+    return (
+        torch.maximum(x, y),
+        torch.fmin(x, y),
+        x.sqrt(),
+        torch.lerp(x, y, 0.3),
+        x.exp(),
+        x.tanh() * y,
+        x.sin() + 1,
+        F.gelu(x.clamp(-50, 50)),  # whose vectors make nan of an infinity
+        F.silu(x),
+        x.sigmoid(),
+        torch.add(x, y, alpha=0.3),
+        torch.addcmul(x, y, y, value=0.7),
+        torch.pow(x.abs(), y),
+        F.softmax(x.nan_to_num(0.0, 1.0, 1.0), 0),
+        x.nan_to_num(0.0, 1.0, 1.0).sum(),
+    )
+
+
+def _report(function, numerics, dtype):
+    refcompiler.reset()
+    x, y = _values(dtype)
+    eager = function(x, y)
+    found = refcompiler.compile(function, options={"numerics": numerics})(x, y)
+    report = fastpath.last_report()
+    assert report is not None and report.fallback is None and report.kernels
+    return eager, found, report
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_strict_is_eagers_bits(dtype: torch.dtype) -> None:
+    eager, found, report = _report(lambda x, y: (*exact(x, y), *rounded(x, y)), "strict", dtype)
+    assert len(eager) > 30
+    for place, (a, b) in enumerate(zip(eager, found, strict=True)):
+        assert a.dtype == b.dtype
+        assert torch.equal(_bits(a), _bits(b)), (place, a[a != b][:4], b[a != b][:4])
+    reasons = [r for r in report.reasons.values() if r.startswith("strict numerics")]
+    assert len(reasons) >= 8
+
+
+def test_strict_kernels_have_what_is_exact() -> None:
+    _, _, report = _report(exact, "strict", torch.bfloat16)
+    assert not report.aten_calls
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=str)
+def test_fast_has_eagers_special_values(dtype: torch.dtype) -> None:
+    eager, found, report = _report(lambda x, y: (*exact(x, y), *rounded(x, y)), "fast", dtype)
+    assert "aten.exp.default" not in report.aten_calls
+    steps = 4 * torch.finfo(dtype).eps
+    for a, b in zip(eager, found, strict=True):
+        if not a.dtype.is_floating_point:
+            assert torch.equal(a, b)
+            continue
+        assert torch.equal(a.isnan(), b.isnan())
+        number = ~a.isnan()
+        a, b = a[number], b[number]
+        assert torch.equal(a.isinf(), b.isinf())
+        zero = (a == 0) & (b == 0)
+        assert torch.equal(a[zero].signbit(), b[zero].signbit())
+        torch.testing.assert_close(b, a, rtol=8 * steps, atol=1e-6)
+
+
+def test_gradients_are_eagers_bits() -> None:
+    x, y = (v.nan_to_num(0.0, 1.0, 1.0) for v in _values(torch.float32))
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm(F.gelu(x) * y.tanh(), y.shape)
+
+    def gradients(function):
+        given = [v.clone().requires_grad_() for v in (x, y)]
+        function(*given).backward(y)
+        return [v.grad for v in given]
+
+    refcompiler.reset()
+    compiled = refcompiler.compile(program, options={"numerics": "strict"})
+    for a, b in zip(gradients(program), gradients(compiled), strict=True):
+        assert torch.equal(_bits(a), _bits(b))
+
+
+def test_a_row_says_where_its_bits_are_others() -> None:
+    for row in OPERATORS:
+        if row.strict:
+            assert row.reasons.get("strict"), row.name
+            assert row.lowering, row.name
