@@ -42,6 +42,18 @@ ROWS = (
         setup=_FUNCTION,
     ),
     Guarded(
+        "function told by identity", "made(2)",
+        "own = {KNOWN: 3}\nreturn v(x) * own.get(v, 2) + (v in (torch.sin, KNOWN)) + (v == KNOWN)",
+        {"the known one": "v = KNOWN", "known": "KNOWN = made(4)", "another": "v = made(5)"},
+        setup="""
+            def made(k):
+                def function(x):
+                    return x * k
+                return function
+            KNOWN = made(2)
+            """,
+    ),
+    Guarded(
         "what a function is called", "made(3)",
         "return x + len(v.__name__) + getattr(v, 'note', 0), v.__doc__",
         {"name": "v.__name__ = 'other name'", "attribute": "v.note = 7",

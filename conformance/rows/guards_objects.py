@@ -292,6 +292,84 @@ ATTRIBUTES = (
             """,
     ),
     Guarded(
+        "number of a class of its own", "Number(2)", "return x * int(v) + v.k + (v + 1)",
+        {"value": "v = Number(5)", "class": "Number.k = 7", "own": "v.k = 9", "float": "v = 2.5",
+         "operator": "Number.__add__ = lambda self, other: 40"},
+        {"equal": "v = Number(2)", "another attribute": "v.q = 1"},
+        setup="""
+            class Number(int):
+                k = 3
+            """,
+    ),
+    Guarded(
+        "named tuple by its names", "Pair(2, 3)", "return x * v.first + v.second + len(v._fields)",
+        {"item": "v = Pair(5, 3)", "tuple": "v = (2, 3)",
+         "property": "Pair.first = property(lambda self: 7)"},
+        {"equal": "v = Pair(2, 3)"},
+        setup="""
+            import collections
+            Pair = collections.namedtuple("Pair", "first second")
+            """,
+    ),
+    Guarded(
+        "names of an object", "Named()",
+        "return x * len([name for name in dir(v) if name in ('first', 'second', 'third')])",
+        {"new": "v.second = 1", "of the class": "Named.third = 1", "deleted": "del v.first"},
+        {"value": "v.first = 9"},
+        setup="""
+            class Named:
+                def __init__(self):
+                    self.first = 1
+            """,
+    ),
+    Guarded(
+        "asked by its class's class", "Plain()", "return x * (2 if isinstance(v, Asking) else 3)",
+        {"attribute": "v.answer = 1", "of the class": "Plain.answer = 1",
+         "question": "Meta.__instancecheck__ = lambda cls, value: True",
+         "bases": "Plain.__bases__ = (Asking,)"},
+        {"another": "v.q = 1"},
+        setup="""
+            class Meta(type):
+                def __instancecheck__(cls, value):
+                    return hasattr(value, "answer")
+            class Asking(metaclass=Meta):
+                pass
+            class Root:
+                pass
+            class Plain(Root):
+                pass
+            """,
+    ),
+    Guarded(
+        "made by its class's class", "Made", "return x * v(3).n",
+        {"call": "Meta.__call__ = lambda cls, n: types.SimpleNamespace(n=11)", "times": "v.k = 4",
+         "init": "v.__init__ = lambda self, n: setattr(self, 'n', 1)"},
+        {"another": "v.q = 1"},
+        setup="""
+            import types
+            class Meta(type):
+                def __call__(cls, n):
+                    made = super().__call__(n)
+                    made.n *= cls.k
+                    return made
+            class Made(metaclass=Meta):
+                k = 2
+                def __init__(self, n):
+                    self.n = n
+            """,
+    ),
+    Guarded(
+        "object among others", "Plain()",
+        "return x * [BESIDE, v].index(KNOWN if v is KNOWN else v) + (v in [KNOWN]) + "
+        "len({v, KNOWN})",
+        {"the known one": "v = KNOWN", "the other": "v = BESIDE", "known": "KNOWN = BESIDE"},
+        setup="""
+            class Plain:
+                pass
+            KNOWN, BESIDE = Plain(), Plain()
+            """,
+    ),
+    Guarded(
         "import inside", "0", "import guarded_space\nfrom guarded_space import q\n"
         "return x * guarded_space.k + q",
         {"value": "space.k = 5", "name": "space.q = 5",

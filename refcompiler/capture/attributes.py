@@ -40,7 +40,9 @@ _STATES = frozenset(
 )
 _MODULE_DICTS = ("_parameters", "_buffers", "_modules")
 _module_getattr = torch.nn.Module.__getattr__
-_NAMES_OF_CLASSES = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})
+_NAMES_OF_CLASSES = frozenset(
+    {"__name__", "__qualname__", "__module__", "__doc__", "__annotations__"}
+)
 #: What an object shows of its class, which a fake's is not.
 _OF_CLASSES = frozenset({"__module__", "__doc__"})
 _DICT_READS = frozenset({"get", "__contains__", "__getitem__"})
@@ -420,6 +422,8 @@ class Attributes(Lookup):
             if overlaid is not UNSET and overlaid is not DELETED:
                 return overlaid
             return self.lazy(self.slot(external, name), object.__getattribute__(value, name))
+        if source is not None:
+            self.guard("ID", source, found)
         return getattr(value, name)
 
     def slot(self, external: External, name: str) -> Source:

@@ -46,8 +46,9 @@ class Instances(NativeCalls):
     def call_class(self, frame: Any, cls: type, args: Sequence, kwargs: Mapping) -> Any:
         if cls in SYMBOLS:  # what C code takes the type of a number to be
             return self.call(frame, _NUMBERS[cls], args, kwargs)
-        meta_call = find(type(cls), "__call__")[1]
+        source, meta_call = self.find_in(type(cls), "__call__")
         if type(meta_call) is FunctionType:
+            self.from_class(source, meta_call)
             if issubclass(type(cls), enum.EnumMeta) and not _says_what_is_missing(cls):
                 return self.call_pure(cls, args, kwargs)
             return self.call(frame, meta_call, (cls, *args), kwargs)

@@ -27,7 +27,7 @@ from refcompiler.capture.marking.marked import (
 from refcompiler.capture.models.printing import is_plain, printed
 from refcompiler.capture.models.registry import OPERATION_MODELS
 from refcompiler.capture.natively import called_back, natively
-from refcompiler.capture.observe import CONSTANT_TYPES
+from refcompiler.capture.observe import COLLECTIONS, CONSTANT_TYPES
 from refcompiler.capture.operators import Operators, Pulled
 from refcompiler.capture.policy import (
     AMBIENT_READERS,
@@ -56,6 +56,18 @@ from refcompiler.interpreter.resumption import can_throw, resumable
 AUTOCAST_METHODS = {torch.autocast.__enter__.__code__, torch.autocast.__exit__.__code__}
 #: What these are made of, or are asked for, is hashed.
 _HASHING = frozenset({set, frozenset, dict, collections.OrderedDict, collections.Counter})
+_COMPARING = frozenset(
+    """
+    eq ne lt le gt ge contains indexOf countOf groupby reduce fromkeys _count_elements
+    """.split()
+)
+#: Methods of containers that compare nothing.
+_MOVING = frozenset(
+    """
+    append appendleft extend extendleft insert clear copy reverse rotate sort popleft keys values
+    items __len__ __iter__ __reversed__
+    """.split()
+)
 _TYPE_GETATTRIBUTE = type.__getattribute__
 _TYPE_CALL = type.__dict__["__call__"]
 
@@ -319,9 +331,13 @@ class NativeCalls(Operators):
                 if self.is_foreign(value) and not is_heap(type(value)):
                     raise Break("external-object", f"{name} of a {type(value).__name__}")
         owner = function if type(function) is type else type(getattr(function, "__self__", None))
-        if owner in _HASHING:
+        if owner in _HASHING or name in _COMPARING:
             for value in forced:
                 self.hashes(value)
+        container = getattr(function, "__self__", None)
+        if type(container) in COLLECTIONS and name not in _MOVING:
+            if sum([self.hashes(value) for value in forced]):
+                self.hashes(container)
         if name in CHANGING:
             forced = [contents(self, value) for value in forced]
         if name in CHANGING and any(self.is_foreign(value) for value in forced):

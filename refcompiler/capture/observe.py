@@ -23,7 +23,7 @@ from refcompiler.capture.signals import Break
 from refcompiler.capture.values import DELETED, External, Lazy
 from refcompiler.guards.kinds import Guard, TensorMeta, metadata, separate
 from refcompiler.guards.permanence import lasts
-from refcompiler.guards.sources import Source, Sources
+from refcompiler.guards.sources import SCALARS, Source, Sources, plain_scalar
 from refcompiler.interpreter.driven import DRIVEN
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.interpreter.machine import Machine
@@ -73,6 +73,11 @@ _KEYED = frozenset({"HAS", "ABSENT", "LACKS", "SAME", "DISTINCT", "UNIQUE", "MET
 SEQUENCES = (list, tuple, collections.deque)
 MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
 SETS = (set, frozenset)
+CONTAINERS = (*SEQUENCES, *MAPPINGS, *SETS)
+#: Containers of C, and views of them, in which items are compared.
+COLLECTIONS = frozenset(
+    {*CONTAINERS, collections.Counter, type({}.keys()), type({}.values()), type({}.items())}
+)
 
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -112,7 +117,8 @@ class Observing(Machine):
         self.changed: dict[int, External] = {}
         self.classes = recorder.classes
         self.retained: set[int] = set()  # inputs that the program made keep their gradient
-        self.hashed: dict[int, Source] = {}  # inputs whose identity the program used as a key
+        #: What was used as a key or compared by identity: its class, and where it comes from.
+        self.hashed: dict[int, tuple[type, Source]] = {}
         self.own_namespaces: dict[int, Any] = {}  # id of a __dict__ -> the frame's own instance
         self.handed_out: dict[int, Any] = {}  # id of a __dict__ that was read -> its instance
         self.plain_kinds: dict[type, bool] = {}  # whether ``object``'s rules hold for attributes
@@ -256,6 +262,9 @@ class Observing(Machine):
             return self._shadow_partial(external)
         if kind in DRIVEN:
             return self.shadow_generator(external)
+        if issubclass(type(value), SCALARS):
+            plain = self.sources.make("scalar", source)
+            self.observe(self.lazy(plain, plain_scalar(value)))
         if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
             return self.shadow_array(external)
         return value
@@ -595,6 +604,14 @@ def is_made(value: Any) -> bool:
     """Whether it is a function that another one has made, or may have."""
     return type(value) is FunctionType and (
         bool(value.__closure__) or "<locals>" in value.__qualname__
+    )
+
+
+def is_fixed(value: Any) -> bool:
+    """Whether what is read of it says which object it is."""
+    kind = type(value)
+    return issubclass(kind, (type, enum.Enum, *IDENTITY_TYPES)) or (
+        kind is FunctionType and not is_made(value)
     )
 
 

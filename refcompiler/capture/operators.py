@@ -15,14 +15,20 @@ import torch
 
 from refcompiler.capture import arithmetic, floats
 from refcompiler.capture.arrays.array import Array, ArrayMethod
-from refcompiler.capture.assignment import Assignment
 from refcompiler.capture.contents import contents
+from refcompiler.capture.identity import Identity
 from refcompiler.capture.indexing import tensor_index
 from refcompiler.capture.iterators import shadow_generator, view_of
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.models.printing import operand
 from refcompiler.capture.natively import called_back, is_quiet, natively
-from refcompiler.capture.observe import CONSTANT_TYPES, MAPPINGS, SEQUENCES, SETS
+from refcompiler.capture.observe import (
+    COLLECTIONS,
+    CONSTANT_TYPES,
+    CONTAINERS,
+    MAPPINGS,
+    SEQUENCES,
+)
 from refcompiler.capture.signals import Break
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.stepping import COMPOSED, step
@@ -74,7 +80,6 @@ _PLAIN_ERRORS = (BaseException, KeyError)
 _CALLING = frozenset({map, filter, zip, enumerate, reversed, type(iter(int, 1))}) | {
     kind for kind in vars(itertools).values() if isinstance(kind, type)
 }
-_CONTAINERS = (*SEQUENCES, *MAPPINGS, *SETS)
 _IMMUTABLE = (int, float, complex, str, bytes, tuple, frozenset)
 
 
@@ -99,7 +104,7 @@ def is_foreign_to_torch(kind: type) -> bool:
     )
 
 
-class Operators(Assignment):
+class Operators(Identity):
     """The operator hooks of the symbolic domain."""
 
     nested: int  # how many calls run within the instruction
@@ -145,7 +150,7 @@ class Operators(Assignment):
     def truth(self, value: Any) -> bool:
         if type(value) is Lazy:
             inner = value.value
-            if type(inner) in _CONTAINERS and self.is_unread(value):
+            if type(inner) in CONTAINERS and self.is_unread(value):
                 self.guard("TRUTH", value.source, bool(inner))
                 return bool(inner)
             value = self.observe(value)
@@ -187,56 +192,8 @@ class Operators(Assignment):
             self.insert(found, key, self.force(self.getitem(value, key)))
         return found
 
-    def key(self, value: Any) -> Any:
-        value = self.sizes.plain(self.force(value))
-        if type(value) not in CONSTANT_TYPES:
-            self.hashes(value)
-        return value
-
-    def insert(self, target: Any, key: Any, *value: Any) -> None:
-        """``target[key] = value``, or ``target.add(key)``, into a container of the frame's."""
-        key = self.key(key)
-        if type(key) not in CONSTANT_TYPES:
-            natively(self, operator.setitem if value else set.add, target, key, *value)
-        elif value:
-            target[key] = value[0]
-        else:
-            target.add(key)
-
-    def hashes(self, value: Any) -> None:
-        """Tensors are keys by identity, which then has to stay as it is."""
-        if issubclass(type(value), torch.Tensor):
-            source = self.fakes_of_inputs.get(id(value))
-            if source is not None:
-                self.hashed[id(value)] = source
-        elif type(value) in (tuple, list, set, frozenset):
-            for item in value:
-                self.hashes(item)
-
     def length(self, value: Any) -> int:
         return self.force(self.invoke(self.frame, len, [value]))
-
-    def is_none(self, value: Any) -> bool:
-        if type(value) is Lazy and value.source not in self.forced:
-            self.guard("NONE" if value.value is None else "NOT_NONE", value.source)
-            return value.value is None
-        return self.force(value) is None
-
-    def same(self, a: Any, b: Any) -> bool:
-        if b is None:
-            return self.is_none(a)
-        if a is None:
-            return self.is_none(b)
-        a, b = self.force(a), self.force(b)
-        if a is b:
-            return True
-        first, second = self._origin(a), self._origin(b)
-        if first is not None and second is not None and first is not second:
-            self.guard("DISTINCT", first, second)
-        return False
-
-    def _origin(self, value: Any) -> Any:
-        return self.fakes_of_inputs.get(id(value)) or self.source_of(value)
 
     # ---- operators --------------------------------------------------------------------------
 
@@ -343,6 +300,8 @@ class Operators(Assignment):
             plain = all(find(type(x), "__eq__")[1] is object.__dict__["__eq__"] for x in (a, b))
             if plain:
                 return self.same(a, b) is (function is operator.eq)
+        if function in (operator.eq, operator.ne) and type(a) is type(b) is FunctionType:
+            return self.same(a, b) is (function is operator.eq)
         pair = contents(self, a), contents(self, b)
         if pair[0] is not a or pair[1] is not b:
             found = self._native_binary(function, *pair)
@@ -352,6 +311,9 @@ class Operators(Assignment):
             raise Break("external-object", f"{function.__name__} of {names}")
         if function is operator.mod and type(a) in (str, bytes):
             b = operand(self, b)
+        elif type(a) in COLLECTIONS and type(b) in COLLECTIONS and function not in _OF_SEQUENCES:
+            self.hashes(a)
+            self.hashes(b)
         return natively(self, function, a, b)
 
     def _unsupported(self, function: Callable, a: Any, b: Any) -> Any:
@@ -376,7 +338,7 @@ class Operators(Assignment):
         if issubclass(type(key), torch.Tensor):
             if type(value) in MAPPINGS:  # a key by identity
                 self.key(key)
-            elif type(value) in _CONTAINERS:
+            elif type(value) in CONTAINERS:
                 raise Break("data-dependent-value", "a tensor is the index of a container")
         if self.method_of(type(value), "__getitem__") is not UNSET:
             return self.call_special(value, "__getitem__", key)
@@ -401,6 +363,8 @@ class Operators(Assignment):
         value = contents(self, value)
         if self.is_foreign(value):
             raise Break("external-object", f"an item of a {type(value).__name__}")
+        if type(value) in MAPPINGS and self.hashes(key):
+            self.hashes(value)
         return natively(self, operator.getitem, value, key)
 
     def dict_item(self, value: Any, key: Any) -> Any:
@@ -502,6 +466,8 @@ class Operators(Assignment):
         container = contents(self, container)
         if self.is_foreign(container) and not issubclass(type(container), type):
             raise Break("external-object", f"membership in a {type(container).__name__}")
+        if self.hashes(item):
+            self.hashes(container)
         return natively(self, operator.contains, container, item)
 
     # ---- iteration --------------------------------------------------------------------------
@@ -667,7 +633,7 @@ class Operators(Assignment):
                 type(arg) in CONSTANT_TYPES for arg in value.args
             ):
                 return
-        if kind in _CONTAINERS:
+        if kind in CONTAINERS:
             for item in value.values() if issubclass(type(value), dict) else value:
                 if issubclass(type(item), torch.Tensor):
                     raise Break("data-dependent-value", "a tensor is formatted")

@@ -35,6 +35,7 @@ from refcompiler.guards.sources import (
     default_of,
     filled_slots,
     namespace_of,
+    plain_scalar,
     plain_tensor,
 )
 from refcompiler.guards.tensors import (
@@ -434,6 +435,7 @@ NAMESPACE: dict[str, Any] = {
     "wrapper_check": wrapper_check,
     "default_of": default_of,
     "plain_tensor": plain_tensor,
+    "plain_scalar": plain_scalar,
     "namespace_of": namespace_of,
     "dict_contains": dict.__contains__,
     "filled_slots": filled_slots,

@@ -40,6 +40,7 @@ FORMS: dict[str, tuple[str, str]] = {
     "start": ("{p}.__reduce__()[1][1]", "{p}.count"),  # of an enumeration
     "plain": ("plain_tensor({p})", "{p}"),  # of a tensor of a subclass
     "array": ("array_tensor({p})", "{p}"),  # over the memory of a numpy array
+    "scalar": ("plain_scalar({p})", "{p}"),  # of an instance of a number's or text's subclass
     "closure": ("{p}.__closure__[{k}]", "{p}.__closure__[{k}]"),
     "cell": ("{p}.cell_contents", "{p}"),
     "default": ("{p}.__defaults__[{k}]", "{p}.__defaults__[{k}]"),
@@ -145,6 +146,21 @@ def filled_slots(value: Any) -> list[str]:
 def default_of(var: ContextVar) -> Any:
     """What a context variable is where nothing has set it."""
     return Context().run(var.get)
+
+
+#: Classes whose subclasses' instances have an unchangeable value besides their attributes.
+SCALARS = (int, float, complex, str, bytes)
+
+
+def plain_scalar(value: Any) -> Any:
+    """The value of an instance of a subclass; no code of the user's runs."""
+    for base in (int, float, complex):
+        if issubclass(type(value), base):
+            return base.__pos__(value)
+    return str.__str__(value) if issubclass(type(value), str) else bytes.__getitem__(value, _ALL)
+
+
+_ALL = slice(None)
 
 
 def plain_tensor(value: torch.Tensor) -> torch.Tensor:

@@ -235,8 +235,12 @@ def _guard_tensors(machine: Any) -> None:
             machine.guard("STORAGE", None, (tuple([source for _, source, _ in given]), pattern))
     if machine.arrays and len(inputs) > 1 and (changed or machine.recorder.mutates):
         machine.guard("SEPARATE", None, tuple([source for _, source, _ in inputs]))
-    if len(machine.hashed) > 1:
-        machine.guard("UNIQUE", None, tuple(machine.hashed.values()))
+    alike: dict[type, list[Source]] = {}  # those of different classes are different anyway
+    for kind, source in machine.hashed.values():
+        alike.setdefault(kind, []).append(source)
+    for sources in alike.values():
+        if len(sources) > 1:
+            machine.guard("UNIQUE", None, tuple(sources))
 
 
 #: What ``nn.Module`` keeps in each instance's ``__dict__``, and no program changes in a forward.

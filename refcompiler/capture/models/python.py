@@ -22,13 +22,13 @@ from refcompiler.capture.arithmetic import EXAMPLES
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.contents import contents
 from refcompiler.capture.iterators import view_of
-from refcompiler.capture.lookup import find, is_heap
+from refcompiler.capture.lookup import find, is_heap, namespace_of
 from refcompiler.capture.models.registry import constant, model, named
 from refcompiler.capture.natively import QUIET, is_quiet, natively
 from refcompiler.capture.observe import MAPPINGS, SEQUENCES, SETS
 from refcompiler.capture.operators import _DUNDERS
 from refcompiler.capture.signals import Break
-from refcompiler.capture.values import Lazy, Resume, Run
+from refcompiler.capture.values import DELETED, Lazy, Resume, Run
 from refcompiler.guards.iterators import numbered
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import UNSET
@@ -160,12 +160,25 @@ def _type(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 @model(isinstance)
 def _isinstance(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
     value, classes = args[0], _plain(m, args[1])
-    if type(value) is Lazy and value.source not in m.forced:
+    if type(value) is Lazy and value.source not in m.forced and not _asks(m, value, classes):
         inner = value.value
         if not issubclass(type(inner), torch.Tensor):
             m.guard("TYPE", value.source, type(inner))
             return _native_isinstance(m, inner, classes)
     return _native_isinstance(m, m.force(value), classes)
+
+
+def _asks(m: Calls, value: Lazy, classes: Any) -> bool:
+    """Whether code of the user's decides what the object is an instance of."""
+    for cls in classes if isinstance(classes, tuple) else (classes,):
+        if isinstance(cls, tuple):
+            if _asks(m, value, cls):
+                return True
+        elif type(cls) is not type:
+            hook = find(type(cls), "__instancecheck__")[1]
+            if type(hook) is FunctionType and not is_quiet(hook):
+                return True
+    return m.method_of(type(value.value), "__getattribute__") is not UNSET
 
 
 def _plain(m: Calls, classes: Any) -> Any:
@@ -188,12 +201,15 @@ def _native_isinstance(m: Calls, value: Any, classes: Any) -> bool:
                 return _is_marked(m, value, "_is_buffer")
         return isinstance(value, classes)
     value = EXAMPLES.get(type(value), value)
-    if isinstance(classes, type) and classes in type(value).__mro__:
+    m.fix_bases(type(value))
+    if classes is type(value):  # nobody else is asked then
         return True
     source, hook = m.find_guarded(type(classes), "__instancecheck__")
     if type(hook) is FunctionType and not is_quiet(hook):
         m.from_class(source, hook)
         return m.truth(m.invoke(m.frame, hook, [classes, value]))
+    if issubclass(type(classes), type) and classes in type(value).__mro__:
+        return True
     if type(classes) is type and m.method_of(type(value), "__getattribute__") is not UNSET:
         return issubclass(m.force(m.getattr(value, "__class__")), classes)
     found = natively(m, isinstance, value, classes)
@@ -219,6 +235,8 @@ def _guard_registry(m: Calls, kind: Any, classes: Any) -> None:
 @model(issubclass)
 def _issubclass(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
     kind, classes = m.force(args[0]), _plain(m, args[1])
+    if issubclass(type(kind), type):
+        m.fix_bases(kind)
     found = natively(m, issubclass, kind, classes)
     _guard_registry(m, kind, classes)
     return found
@@ -230,6 +248,42 @@ def _callable(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
     if is_heap(type(value)) and not issubclass(type(value), (type, torch.Tensor)):
         return m.find_guarded(type(value), "__call__")[1] is not UNSET
     return callable(value)
+
+
+def _has_other_names(m: Calls, value: Any, classes: tuple[type, ...]) -> bool:
+    """Whether the frame has given names to an object from outside, or taken some."""
+    namespace = namespace_of(value) or {}
+    names = {name for space in (namespace, *[c.__dict__ for c in classes]) for name in space}
+    owners = {id(value), *map(id, classes)}
+    for (owner, name), new in m.overlay.items():
+        if owner in owners and (new is DELETED or name not in names):
+            return True
+    known = m.external.get(id(namespace))
+    return known is not None and known.shadow is not None and set(known.shadow) != set(namespace)
+
+
+@model(dir)
+def _dir(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """The names of an object: those of its own, and those of its classes."""
+    given = tuple(map(m.force, args))
+    if len(given) == 1 and not kwargs:
+        value = given[0]
+        if m.method_of(type(value), "__dir__") is not UNSET:
+            return Run(sorted, [m.force(m.call_special(value, "__dir__"))])
+        classes = value.__mro__ if issubclass(type(value), type) else type(value).__mro__
+        if _has_other_names(m, value, classes):
+            raise Break("external-object", f"the names of a {type(value).__name__} now")
+        source, namespace = m.source_of(value), namespace_of(value)
+        if source is not None and type(namespace) is dict:
+            names = m.namespace(value, source)
+            m.lazy(names, namespace)
+            m.guard("KEYS", names, tuple(namespace))
+        m.fix_bases(classes[0])
+        for cls in classes:
+            home = (cls.__module__ or "").partition(".")[0]
+            if is_heap(cls) and cls not in m.own_classes and home not in QUIET:
+                m.guard("KEYS", m.class_namespace(cls), tuple(cls.__dict__))
+    return m.call_pure(dir, given, kwargs)
 
 
 #: Modules that note the ids of objects, for as long as they print them.

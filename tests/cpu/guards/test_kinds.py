@@ -740,7 +740,7 @@ def test_sources_read_alike() -> None:
         (s.make("stacked", s.make("activation", x), 0), generator),
     ]
     function.__kwdefaults__["b"] = box
-    made_anew = {"ahead", "array", "plain", "keys", "values", "filled", "space"}
+    made_anew = {"ahead", "array", "plain", "keys", "values", "filled", "space", "scalar"}
     assert {source.kind for source, _ in cases} | made_anew == set(FORMS)
     for source, value in cases:
         found = read(source, {"x": value})
