@@ -10,8 +10,9 @@ class Target:
     """``block``: lanes of a unit where all lanes are independent; ``strip``: where they carry
     accumulators; ``tile``: side of a transposed tile; ``scratch_bytes``: of a unit's scratch rows,
     0 where a unit keeps what it needs again in registers, or computes it again.
-    ``streams``: whether stores may go past the caches; ``pairs``: whether loops may take two 16-bit
-    elements at a time.
+    ``unit``: elements of a unit, at least, where there are more than lanes; 0 where loops have no
+    innermost one, and lanes are computed all at once. ``streams``: whether stores may go past the
+    caches; ``pairs``: whether loops may take two 16-bit elements at a time.
 
     A reduction of at least ``long`` terms (``tall`` where the results are neighbours in memory, and
     not the terms) is split where its results make at most ``workers`` pieces of work, into pieces
@@ -26,6 +27,7 @@ class Target:
     strip: int
     tile: int
     scratch_bytes: int
+    unit: int
     streams: bool
     pairs: bool
     long: int
@@ -55,6 +57,7 @@ CPU = Target(
     strip=256,
     tile=64,
     scratch_bytes=96 * 1024,
+    unit=2048,
     streams=True,
     pairs=True,
     long=32_768,
@@ -72,6 +75,7 @@ GPU = Target(
     strip=512,
     tile=64,
     scratch_bytes=0,
+    unit=0,
     streams=False,
     pairs=False,
     long=32_768,

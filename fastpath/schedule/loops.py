@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from typing import Any
 
 from fastpath.ir.expr import Expr, guarded
-from fastpath.ir.index import Axis, Index, contiguous_strides, linear, variable
+from fastpath.ir.index import Axis, Division, Index, contiguous_strides, linear, variable
 from fastpath.ir.program import Computed, Node, Pointwise, Position, Reduction, Result, Scan
-from fastpath.ir.size import Assumptions, hint, known
+from fastpath.ir.size import Assumptions, divides, hint, known
 from fastpath.schedule.cluster import Cluster
 from fastpath.schedule.cost import CHEAP, own_cost
 from fastpath.schedule.kernel import (
@@ -31,6 +32,8 @@ from fastpath.schedule.pairs import in_pairs
 from fastpath.schedule.streams import streamed
 from fastpath.target import CPU, Target
 
+MOST_SPLITS = 8  # of the axes of one kernel
+SHORTEST = 16  # elements of an innermost loop that is worth its start
 SYMBOLIC_ROWS = 3  # scratch rows whose length each call chooses, if a unit has that many
 ITEMSIZE = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2}
 
@@ -74,6 +77,8 @@ class Builder:
     def build(self) -> Kernel:
         cluster = self.cluster
         members = cluster.members
+        if self.target.unit:
+            self._split_divided()
         for node in members:
             self.stage_of[node] = self._stage(node)
         count = 1 + max(self.stage_of.values())
@@ -258,6 +263,18 @@ class Builder:
                         found.append((linear(position, source.strides), 1))
         return found
 
+    def _split_divided(self) -> None:
+        """Two loops for an axis that positions divide, as a view of merged dimensions does.
+
+        A division in the innermost loop keeps it from reading vectors.
+        """
+        for _ in range(MOST_SPLITS):
+            found = next(filter(None, (_divided(index) for index, _ in self._weights())), None)
+            if found is None:
+                return
+            axis, part = found
+            self.cluster.split(axis, (axis.extent // part, part))
+
     def _lane_candidate(self) -> Axis | None:
         """The axis along which most accesses step by one element."""
         self._accesses = self._weights()
@@ -314,9 +331,53 @@ class Builder:
         )
         kernel = transpose_tiles(collapse(kernel), self.target.tile)
         kernel.pairs = self.target.pairs and in_pairs(kernel)
+        if not kernel.pairs:
+            lengthen_units(kernel, self.target.unit)
         if self.target.streams:
             kernel.streamed = streamed(kernel, self._bytes, self.soon)
         return kernel
+
+
+def _divided(index: Index) -> tuple[Axis, Any] | None:
+    """An axis that is divided into whole parts, and the length of a part, if it makes vectors."""
+    for atom in index.terms:
+        if isinstance(atom, Division) and len(atom.dividend.terms) == 1:
+            ((axis, c),) = atom.dividend.terms.items()
+            if not isinstance(axis, Axis) or c != 1 or atom.dividend.const != 0:
+                continue
+            if hint(atom.divisor) >= SHORTEST and divides(atom.divisor, axis.extent):
+                return axis, atom.divisor
+    return None
+
+
+def lengthen_units(kernel: Kernel, least: int) -> None:
+    """Units of short lanes take loops over the next axes too, up to about ``least`` elements.
+
+    Where a unit is comes from divisions of its number, which few elements are not worth.
+    """
+    if kernel.lane is None or kernel.tile is not None or any(s.axes for s in kernel.stages):
+        return
+    elements = hint(kernel.lane.extent)
+    outer: list[Axis] = list(kernel.outer)
+    inner: list[Axis] = []
+    while outer and elements < least:
+        axis, most = outer[-1], 4 * least // elements
+        if hint(axis.extent) <= most:
+            inner.insert(0, outer.pop())
+            elements *= hint(axis.extent)
+            continue
+        # So long an axis becomes two, the second of which is a part of a unit.
+        whole = axis.extent if isinstance(axis.extent, int) else 0
+        part = max((d for d in range(2, most + 1) if whole and whole % d == 0), default=1)
+        if part > 1:
+            slow, fast = Axis(whole // part), Axis(part)
+            substitute(kernel, {axis: Index({slow: part, fast: 1})})
+            outer[-1] = slow
+            inner.insert(0, fast)
+        break
+    kernel.outer = tuple(outer)
+    for stage in kernel.stages:
+        stage.axes = tuple(inner)
 
 
 def _indices(kernel: Kernel) -> Iterable[Index]:

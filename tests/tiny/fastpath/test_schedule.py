@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from fastpath.cpu.printer import print_kernel
 from fastpath.ir import expr as E
 from fastpath.ir.expr import Expr
-from fastpath.ir.index import ZERO, contiguous_strides
+from fastpath.ir.index import ZERO, Axis, Index, contiguous_strides
 from fastpath.ir.program import (
     Call,
     Computed,
@@ -21,7 +21,7 @@ from fastpath.ir.program import (
     whole,
 )
 from fastpath.schedule.cluster import Fusion
-from fastpath.schedule.kernel import Kernel
+from fastpath.schedule.kernel import Kernel, Store
 from fastpath.schedule.loops import Builder
 
 F32 = "float32"
@@ -124,6 +124,31 @@ def test_a_transposed_read_goes_through_tiles() -> None:
     (kernel,) = kernels(fuse([x, y], [total], [total]))
     assert [t.buffer for t in kernel.transposed] == ["y"]
     assert kernel.units == 4
+
+
+def test_merged_dimensions_are_read_without_divisions() -> None:
+    x = given("x", 4, 8, 32, 64)
+
+    def merged(i: tuple[Index, ...]) -> E.Expr:
+        return op("neg", E.read(x, (i[0], i[2].floordiv(64), i[1], i[2].mod(64))))
+
+    out = pointwise("out", (4, 32, 512), merged)
+    (kernel,) = kernels(fuse([x], [out], [out]))
+    (load,) = kernel.stages[0].loads()
+    assert all(isinstance(atom, Axis) for atom in load.args[1].terms)
+    assert kernel.lane is not None and kernel.lane.extent == 64
+
+
+def test_units_of_short_lanes_have_loops_of_their_own() -> None:
+    x, b = given("x", 4096, 16), given("b", 16)
+    total = pointwise("total", x.shape, lambda i: op("add", E.read(x, i), E.read(b, i[1:])))
+    (kernel,) = kernels(fuse([x, b], [total], [total]))
+    (inner,) = kernel.stages[0].axes
+    assert kernel.lane is not None and kernel.lane.extent == 16
+    assert isinstance(kernel.units, int) and kernel.units * inner.extent == 4096
+    assert 2048 <= inner.extent * 16 <= 8192  # and many units for threads to share
+    (store,) = kernel.stages[0].statements
+    assert isinstance(store, Store) and store.index.coefficient(inner) == 16
 
 
 def test_what_nobody_needs_is_not_computed() -> None:
