@@ -106,18 +106,18 @@ def _dropout(drawer: Drawer, vals: Any, bound: dict[str, Any]) -> tuple[Tensor, 
     size = vals[0].dtype.itemsize
     reserve = philox.reserving(lowering.device)
     if _begins_with_a_block(given.node) and isinstance(given.offset, int):
-        numbers = _reserve(drawer, reserve, (grid.advance,), ("seed", "counter"))
+        seed, counter = _reserve(drawer, reserve, (grid.advance,), ("seed", "counter"))
         # In eager it is memory of its own, or a view of such.
         offset = given.offset * size
         alignment = _WIDEST if offset == 0 else min(_WIDEST, offset & -offset)
         width: Any = philox.dropout_width(size, grid.count, alignment)
-        of = functools.partial(philox.Stream(*numbers, grid).vectorised, width=width)
+        of = functools.partial(philox.Stream(seed, counter, grid).vectorised, width=width)
     else:
         asked = philox.reserving_for_dropout(lowering.device)
-        *numbers, shift = _reserve(
+        seed, counter, shift = _reserve(
             drawer, asked, (grid.advance, grid.count, given), ("seed", "counter", "shift")
         )
-        of = functools.partial(philox.Stream(*numbers, grid).shifted, shift=shift)
+        of = functools.partial(philox.Stream(seed, counter, grid).shifted, shift=shift)
     strides, kept = vals[1].stride(), compute_dtype(dtype)
     mask = lowering.output(
         vals[1], lambda index: philox.below(of(linear(index, strides)), 1.0 - p), "mask"

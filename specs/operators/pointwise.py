@@ -248,7 +248,7 @@ for _name in ("fmin", "fmax"):
         reasons={"strict": _ZEROS},
     )
 
-_SQUARE_ROOT = {
+_SQUARE_ROOT: dict[str, Any] = {
     "strict": "result in ('float16', 'bfloat16')",
     "reasons": {"strict": "eager's square root is a vendor's, which is not always the nearest"},
 }
