@@ -79,6 +79,7 @@ def shared(e: Expr, x: Sequence[Axis], grid: int) -> Shared | None:
     if not all(isinstance(n, int) for n in extents):
         return None
     points, word = math.prod(extents), Axis(WORDS)
+    axes: tuple[Axis, ...]
     if grid:
         axes = Axis(-(-points // (WORDS * grid))), Axis(grid)
         flat = variable(axes[0]) * (WORDS * grid) + variable(word) * grid + variable(axes[1])

@@ -18,6 +18,7 @@ from fastpath.ir import expr as E
 from fastpath.ir.elementwise import apply
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Index
+from fastpath.ir.types import DTYPE
 from refcompiler.aot.draws import WATCHERS
 
 BLOCK = 256  # threads of eager's blocks
@@ -124,12 +125,15 @@ def uniform(word: Expr, low: float, high: float, dtype: str) -> Expr:
     one = E.const(1.0, "float32")
     u = apply("where", apply("eq", u, one), E.const(0.0, "float32"), u)
     if (low, high) != (0.0, 1.0):
-        span = torch.tensor(high).sub(torch.tensor(low)).item()  # in float32, as eager's
+        # Eager's bounds, and their difference, are numbers of the result's dtype.
+        first, last = (torch.tensor(bound, dtype=DTYPE[dtype]) for bound in (low, high))
+        span, low = (last - first).item(), first.item()
         # CUDA's compiler contracts the two operations.
         u = apply("fma", u, E.const(span, "float32"), E.const(low, "float32"))
-    value, bounds = E.cast(E.cast(u, dtype), "float32"), (low, high)
-    first, last = (E.cast(E.cast(E.const(b, "float32"), dtype), "float32") for b in bounds)
-    return apply("where", apply("eq", value, last), first, value)
+    value = E.cast(E.cast(u, dtype), "float32")
+    ends = (E.cast(E.cast(E.const(bound, "float32"), dtype), "float32") for bound in (low, high))
+    lower, upper = ends
+    return apply("where", apply("eq", value, upper), lower, value)
 
 
 def below(word: Expr, p: float) -> Expr:

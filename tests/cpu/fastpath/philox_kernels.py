@@ -118,9 +118,12 @@ def cases(count: int) -> Iterator[tuple[Callable[..., Any], list[torch.Tensor], 
     u = unit(strided(count))
     yield lambda: torch.rand(count), [], torch.where(u == 1, 0, u)
     yield lambda: torch.rand(count) * 2, [], torch.where(u == 1, 0, u) * 2
-    span = torch.tensor(1.75) - torch.tensor(-0.3)
-    moved = (torch.where(u == 1, 0, u).double() * span + torch.tensor(-0.3)).float()
-    yield lambda: torch.empty(count).uniform_(-0.3, 1.75), [], moved
+    for kind in (torch.float32, torch.float16):  # the interpreter truncates to bfloat16
+        first, last = torch.tensor(-0.3, dtype=kind), torch.tensor(1.75, dtype=kind)
+        moved = torch.where(u == 1, 0, u).double() * (last - first).float() + first.float()
+        moved = moved.float().to(kind)
+        moved = torch.where(moved == last, first, moved)
+        yield (lambda d=kind: torch.empty(count, dtype=d).uniform_(-0.3, 1.75)), [], moved
     yield lambda: torch.empty(count).bernoulli_(0.3), [], (u < torch.tensor(0.3)).float()
     drawn = torch.from_numpy(strided(count).astype(np.int64))
     yield lambda: torch.randint(-3, 1000, (count,)), [], drawn % 1003 - 3
