@@ -622,11 +622,13 @@ def is_structseq(kind: type) -> bool:
 
 
 def is_alien(value: torch.Tensor) -> bool:
-    """A tensor that no graph holds: sparse, nested or quantized, or a view of a wrapper's."""
+    """A tensor that no graph holds: sparse, nested or quantized, or a plain view of a wrapper's."""
     with torch._C.DisableTorchFunction():
         if value.layout is not torch.strided or value.is_quantized or value.is_nested:
             return True
-        return value._is_view() and is_traceable_wrapper_subclass(value._base)
+        if not value._is_view() or is_traceable_wrapper_subclass(value):
+            return False
+        return is_traceable_wrapper_subclass(value._base)
 
 
 def is_numpy_scalar(kind: type) -> bool:

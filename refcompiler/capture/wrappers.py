@@ -43,11 +43,14 @@ def wrapper_input(m: Any, value: torch.Tensor, source: Source) -> Any:
     """The stand-in for a tensor from outside."""
     mode = m.recorder.fake_mode
     with m.recorder.suspension(), torch._C.DisableTorchFunction():
-        if m.arrays or not _is_plain(value):
-            raise Break("tensor-kind", f"{source} is a {type(value).__name__}")
-        m.guard("WRAPPER", source, WrapperMeta.of(value))
-        mode.learn(*_leaves(value))
-        fake = mode.from_tensor(value, static_shapes=True)
+        try:
+            if m.arrays or not is_plain(value):
+                raise Break("tensor-kind", f"{source} is a {type(value).__name__}")
+            m.guard("WRAPPER", source, WrapperMeta.of(value))
+            mode.learn(*_leaves(value))
+            fake = mode.from_tensor(value, static_shapes=True)
+        except Exception as error:  # of the class's own methods, which eager does not call
+            raise Break("tensor-kind", f"{source}: {error}".split("\n")[0]) from error
     node = m.recorder.add_input(m.input_name(source), fake)
     node.meta["refcompiler_static"] = isinstance(value, torch.nn.Parameter)
     m.inputs[id(value)] = (value, source, fake)
@@ -63,15 +66,20 @@ def _leaves(value: torch.Tensor) -> list[torch.Tensor]:
     return found
 
 
-def _is_plain(value: torch.Tensor) -> bool:
-    """Whether it and its parts are strided, no views of others, and nobody's gradient hangs on."""
-    if value.layout is not torch.strided or value.is_inference() or value._is_view():
+def is_plain(value: torch.Tensor) -> bool:
+    """Whether a graph can hold it: it and its parts are strided, and not of inference mode."""
+    if value.layout is not torch.strided or value.is_inference():
         return False
-    kinds = (torch.Tensor, torch.nn.Parameter)
-    return all(
-        _is_plain(part) if is_wrapper(type(part)) else type(part) in kinds
-        for part in parts(value).values()
-    ) and all(leaf.layout is torch.strided and not leaf.is_quantized for leaf in _leaves(value))
+    try:
+        inner = parts(value).values()
+    except Exception:  # of the class's own method, which eager does not call
+        return False
+    return all(is_plain(part) if is_wrapper(type(part)) else _is_leaf(part) for part in inner)
+
+
+def _is_leaf(part: torch.Tensor) -> bool:
+    plain = type(part) is torch.Tensor or type(part) is torch.nn.Parameter
+    return plain and part.layout is torch.strided and not part.is_quantized
 
 
 def construct(m: Any, cls: type, args: Sequence, kwargs: Mapping) -> Any:

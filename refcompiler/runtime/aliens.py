@@ -15,7 +15,7 @@ import torch
 
 from refcompiler.capture.observe import is_alien
 from refcompiler.capture.subclasses import is_captured
-from refcompiler.capture.wrappers import is_wrapper
+from refcompiler.capture.wrappers import is_plain, is_wrapper
 from refcompiler.interpreter.frame import Frame
 
 _METHODS = frozenset({MethodType, BuiltinMethodType, MethodWrapperType})
@@ -32,7 +32,10 @@ def is_in_no_graph(value: Any) -> bool:
         kind = type(value)
     if kind is torch.Tensor or kind is torch.nn.Parameter:
         return is_alien(value)
-    return issubclass(kind, torch.Tensor) and not (is_captured(kind) or is_wrapper(kind))
+    if is_wrapper(kind):
+        with torch._C.DisableTorchFunction():
+            return not is_plain(value)
+    return issubclass(kind, torch.Tensor) and not is_captured(kind)
 
 
 def runs_natively(frame: Frame | None) -> bool:

@@ -219,6 +219,29 @@ def across_a_break():
     return f, [(two(2).requires_grad_(),), (two(2).requires_grad_(),)]
 
 
+@cases(graphs=3, breaks=2)
+def views_across_breaks():
+    def f(x):
+        y = x.view(4)
+        print("first")
+        y.mul_(2)
+        z = y[1:]
+        print("second")
+        z.add_(1)
+        return y, z, x
+
+    return f, [(two(2, 2),), (two(2, 2),)]
+
+
+@cases(graphs=0, breaks=1)
+def that_do_not_say_what_they_are_made_of():
+    class Silent(Two):
+        def __tensor_flatten__(self):
+            raise RuntimeError("no")
+
+    return lambda x: (x, x.a is x.b), [(Silent(t(3), t(3)),) for _ in range(2)]
+
+
 @cases()
 def inside_others():
     return lambda x: x.sin() * 2, [(Two(two(3), two(3)),), (Two(two(3), two(3)),)]
