@@ -161,6 +161,17 @@ def _without_inference_mode() -> Iterator[None]:
         yield
 
 
+def _without_switches(gm: GraphModule) -> GraphModule:
+    """``gm`` in inference mode, where gradients stay off whatever they are switched to."""
+    graph = torch.fx.Graph()
+    known: dict[Any, Any] = {}
+    output = graph.graph_copy(gm.graph, known)
+    for node in graph.find_nodes(op="call_function", target=torch._C._set_grad_enabled):
+        graph.erase_node(node)
+    graph.output(output)
+    return GraphModule(gm, graph)
+
+
 @contextlib.contextmanager
 def _plainly() -> Iterator[None]:
     with _without_inference_mode(), _without_saving_hooks():
@@ -200,6 +211,9 @@ def _compile(
     check(examples, "an input")
     check(lifted, "a tensor of the module")
     shown = with_symbols(gm, examples)
+    original = gm
+    if torch.is_inference_mode_enabled():
+        gm = _without_switches(gm)
     env = environment(shown) or env
     mode = fake_mode(env)
     replaced = {id(t): len(examples) + n for n, t in enumerate(lifted)}
@@ -246,13 +260,14 @@ def _compile(
     grows = grad_mode and any(map(_requires_grad, fakes))
     apart: Callable[..., bool] | None = None
     overlapping: Callable[..., Any] | None = None
-    uncompiled = Uncompiled(gm)
+    uncompiled = Uncompiled(original)
     if joint.written and not bases:
         apart = disjoint(every, joint.written, training)
 
         def compile(inputs: Sequence[Any], bases: Sequence[Base]) -> Callable[..., Any]:
             fresh = None if env is None else ShapeEnv()
-            return _compile(gm, inputs, compilers, decompositions, partition_fn, bases, env=fresh)
+            given = original, inputs, compilers, decompositions, partition_fn, bases
+            return _compile(*given, env=fresh)
 
         if env is not None and by_sizes is not None:
             overlapping = Sized(by_sizes)

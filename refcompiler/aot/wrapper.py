@@ -94,6 +94,7 @@ class Wrapper:
         """``check`` says whether a call's inputs are apart, else ``overlapping`` serves it."""
         self.grad_mode = grad_mode
         self._refuse(uncompiled)
+        self._hooked()
         if check is not None and overlapping is not None:
             self._elsewhere("disjoint", check, "overlapping", overlapping)
         self.lines += [f"{name} = {source}" for name, source in self.sources.items()]
@@ -116,6 +117,15 @@ class Wrapper:
             "if forward_ad._current_level >= 0 or transformed():",
             f"    return uncompiled({', '.join(self.parameters)})",
         ]
+
+    def _hooked(self) -> None:
+        """Calls with hooks on what is written to: eager's writes, of which these are others, decide
+        whether a hook is still asked.
+        """
+        names = [self.values[w.place] for w in self.seen.writes if w.requires_grad]
+        hooked = " or ".join([f"{name}._backward_hooks" for name in names if name[0] == "x"])
+        if hooked:
+            self.lines += [f"if {hooked}:", f"    return uncompiled({', '.join(self.parameters)})"]
 
     def _elsewhere(
         self, test: str, check: Callable[..., bool], name: str, other: Callable[..., Any]

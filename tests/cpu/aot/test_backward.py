@@ -132,6 +132,11 @@ def test_hooks_of_inputs() -> None:
         c.mul_(3)
         return double, b.detach() + 1
 
+    def turned(a: Any, b: Any, c: Any) -> Any:
+        double = a * 2
+        b.swapaxes_(0, 0)  # another function of the same: its hooks are gone
+        return double, b.detach() + c.detach()
+
     def run(call: Any, into: Any) -> list[Any]:
         told: list[Any] = []
         leaf = torch.arange(8.0, requires_grad=True)
@@ -144,12 +149,28 @@ def test_hooks_of_inputs() -> None:
     for program, into in (
         (unreached, lambda x: (x[:4] * 1, x[2:6] * 1, x[4:] * 1)),
         (written, lambda x: (lambda y: (y[:4], y[4:], y[2:6]))(x * 1)),  # it overlaps
+        (turned, lambda x: (x[:4] * 1, x[2:6] * 1, x[4:] * 1)),
     ):
         call, backend = compiled(program)
         found, wanted = run(call, into), run(program, into)
         assert backend.reasons == [None] and len(found) == len(wanted) == 2
         assert torch.equal(found[1], wanted[1]) and found[0][0] == wanted[0][0]
         assert torch.equal(found[0][1], wanted[0][1])
+
+
+def test_gradients_stay_off_in_inference_mode() -> None:
+    def program(x: Any) -> Any:
+        with torch.enable_grad():
+            return x * 2, x.view(-1)
+
+    call, backend = compiled(program)
+    leaf = torch.randn(3, requires_grad=True)
+    with torch.inference_mode():
+        for x in (leaf, leaf * 1):
+            pairs = list(zip(call(x), program(x), strict=True))
+            assert all(a.requires_grad == b.requires_grad for a, b in pairs)
+            assert all(a.is_inference() == b.is_inference() for a, b in pairs)
+    assert set(backend.reasons) == {None}
 
 
 def test_hooks_of_saved_tensors_see_what_is_saved() -> None:
