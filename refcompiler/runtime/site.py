@@ -259,6 +259,12 @@ class Site:
         if CURRENT.setting.stance.miss == "fail":
             why = why and f"; the guard that failed: {why}"
             raise RecompileError(f"the stance is fail_on_recompile, and {self.title} compiles{why}")
+        if CURRENT.setting.loose:
+            what = f"the guard that failed: {why}" if why else "nothing was compiled for it before"
+            raise RecompileError(
+                f"{self.title} compiles under set_stance(skip_guard_eval_unsafe=True); call it "
+                f"before with all kinds of inputs; {what}"
+            )
         self.check_limits(allowance, why)
         if self.plans and config.error_on_recompile:
             raise RecompileError(

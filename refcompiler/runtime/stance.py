@@ -75,7 +75,8 @@ class set_stance:
     ``stance``: one of ``"default"``, ``"force_eager"``, ``"eager_on_recompile"``,
     ``"fail_on_recompile"``, ``"eager_then_compile"`` and ``"aot_eager_then_compile"``.
     ``skip_guard_eval_unsafe``: check only those guards that tell the compiled versions of a
-    function apart. Unsafe: what else has changed is not noticed.
+    function apart, and those of tensors that are no parameters. Unsafe: what else has changed is
+    not noticed. Nothing is compiled: that is a :class:`RecompileError`, as in torch.
     ``force_backend``: a backend that compiles everything instead of those that were given; for the
     default stance only.
 

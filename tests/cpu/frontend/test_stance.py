@@ -132,9 +132,27 @@ def test_skipped_guards_are_those_that_all_versions_share():
         module.factor = 3  # which nobody looks at now
         assert torch.equal(compiled(X), X * 2) and torch.equal(compiled(Y), Y * 2)
         assert backend.graphs == 2
-        compiled(Z)  # sizes tell the versions apart
-        assert backend.graphs == 3
+        with pytest.raises(RecompileError, match="call it before with all kinds"):
+            compiled(Z)  # sizes tell the versions apart
+        assert backend.graphs == 2
     assert torch.equal(compiled(X), X * 3)
+
+
+def test_skipped_guards_leave_those_of_tensors():
+    """As in torch: a single version is not run for tensors of other kinds, nor is one compiled."""
+    compiled, backend = made(lambda x, k=1: x * 2 + k)
+    with refcompiler.set_stance(skip_guard_eval_unsafe=True):
+        with pytest.raises(RecompileError, match="nothing was compiled for it before"):
+            compiled(X)
+    assert torch.equal(compiled(X), X * 2 + 1)
+    with refcompiler.set_stance(skip_guard_eval_unsafe=True):
+        assert torch.equal(compiled(X, 5), X * 2 + 1)  # nobody looks at numbers
+        for other in (X.double(), X.repeat(3, 3), X.to("meta")):
+            with pytest.raises(RecompileError, match="the guard that failed: .*x"):
+                compiled(other)
+        with refcompiler.set_stance("eager_on_recompile", skip_guard_eval_unsafe=True):
+            assert torch.equal(compiled(X.double()), X.double() * 2 + 1)
+    assert backend.graphs == 1
 
 
 def test_a_break_under_each_stance():
