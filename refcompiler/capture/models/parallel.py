@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.models.registry import model
+from refcompiler.capture.signals import Break
 from refcompiler.capture.values import Run
 
 
@@ -42,6 +43,15 @@ def _inside(ddp: Any) -> Iterator[None]:
         yield
     finally:
         DistributedDataParallel._active_ddp_module = before
+
+
+@model(DistributedDataParallel._pre_forward, DistributedDataParallel._post_forward)
+def _around(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    raise Break(
+        "higher-order",
+        "DistributedDataParallel prepares its reducer natively before and after its module's call; "
+        "one graph is what DistributedDataParallel(compile(module)) has",
+    )
 
 
 @model(DistributedDataParallel._inside_ddp_forward)

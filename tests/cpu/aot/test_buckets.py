@@ -12,6 +12,7 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 import refcompiler
+from refcompiler import errors
 from refcompiler.backends.buckets import compile_parts, cuts_of, operations
 
 SIZE = 16
@@ -195,6 +196,14 @@ def test_the_first_bucket_is_sent_before_the_last_part_goes_backward(
     assert events == ([0, 1, "last", 2] if early else ["last", 0, 1, 2])
     count = refcompiler.counters()
     assert (count["graphs"], count["breaks"]) == (1, 0 if inside else 2)
+
+
+def test_one_graph_is_what_the_module_inside_has(group: None) -> None:
+    ddp = DistributedDataParallel(Net(_chain))
+    with pytest.raises(errors.GraphBreakError, match=r"DistributedDataParallel\(compile\("):
+        refcompiler.compile(ddp, backend="aot_eager", fullgraph=True)(torch.randn(4, SIZE))
+    inside: Any = refcompiler.compile(Net(_chain), backend="aot_eager", fullgraph=True)
+    DistributedDataParallel(inside)(torch.randn(4, SIZE)).sum().backward()
 
 
 def test_ways_that_need_another_reducer_are_refused() -> None:
