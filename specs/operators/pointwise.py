@@ -129,6 +129,8 @@ for _overload, _other in _DIVISORS:
         "divide",
         NUMBERS,
         when=f"rounding_mode is None or {DIVISOR_WHEN}",
+        strict="rounding_mode is None or result not in ('float16', 'bfloat16')",
+        reasons={"strict": "eager rounds the quotient to the reduced float before it truncates"},
         tolerance=tolerance(1, 1),
         doc="Integer division by zero raises. `floor` where the quotient overflows: see"
         " `remainder`.",

@@ -109,6 +109,23 @@ def test_order_of_draws():
     assert "fewer" in report.reasons["aten.randperm.default"]
 
 
+def test_sizes_that_change():
+    """One program for all of them, also for those that eager draws one by one."""
+
+    def program(x):
+        return torch.randn(x.shape[0]), F.dropout(x, 0.4) + x, torch.rand_like(x)
+
+    refcompiler.reset()
+    compiled = refcompiler.compile(program, dynamic=True)
+    for n in (3000, 17, 5, 4096):
+        expected, state = _run(program, torch.ones(n))
+        found, after = _run(compiled, torch.ones(n))
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+        assert torch.equal(after, state)
+    assert len(fastpath.last_report().draws) == 3
+    assert refcompiler.counters()["captures"] == 1
+
+
 def test_fallback_random():
     report = _agree(lambda: (torch.rand(N), torch.randperm(N)), options={"fallback_random": True})
     assert not report.draws
