@@ -182,10 +182,11 @@ def test_a_backward_empties_the_list_that_it_is_given() -> None:
     from torch.fx.experimental.proxy_tensor import make_fx
 
     from fastpath.compiler import _compiled
+    from fastpath.options import DEFAULT
 
     x, y = torch.randn(7), torch.randn(7)
     graph = make_fx(lambda x, y: (x @ y, torch.sin(x) * 2), tracing_mode="fake")(x, y)
-    call: Any = _compiled(graph, Report(), boxed=True)
+    call: Any = _compiled(graph, Report(), DEFAULT, boxed=True)
     given = [x, y]
     first, second = call(given)
     assert given == []
