@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from conformance.rows import (
     python_classes,
+    python_coroutines,
     python_functions,
     python_idioms,
     python_library,
@@ -30,6 +31,7 @@ ROWS = (
     *python_state.ROWS,
     *python_statements.ROWS,
     *python_tools.ROWS,
+    *python_coroutines.ROWS,
     *python_wrappers.ROWS,
 )
 

@@ -70,6 +70,11 @@ _NO_NAME = "no attribute has this name"
 
 def is_plain(value: Any) -> bool:
     """Whether ``object``'s rules for attributes hold for ``value``; C may have others."""
+    if namespace_of(value) is None:  # such as threading.local, from Python 3.13 on
+        for base in type(value).__mro__[:-1]:
+            for name in ("__setattr__", "__delattr__"):
+                if type(base.__dict__.get(name)) is types.WrapperDescriptorType:
+                    return False
     try:
         object.__delattr__(value, _NO_NAME)
     except TypeError:

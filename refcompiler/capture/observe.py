@@ -93,6 +93,12 @@ def _is_library(filename: str) -> bool:
 
 
 _BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
+_NATIVE_METACLASS: type = type(torch._C._SDPBackend)
+
+
+def is_native_enum(kind: type) -> bool:
+    """An enumeration of torch's in C++, whose members are numbers with a name."""
+    return type(kind) is _NATIVE_METACLASS and "__members__" in kind.__dict__
 
 
 class Observing(Machine):
@@ -168,6 +174,7 @@ class Observing(Machine):
             external is not None
             and external.shadow is None
             and not issubclass(type(value), (type, FunctionType, *IDENTITY_TYPES))
+            and not is_native_enum(type(value))
         )
 
     # ---- forcing ----------------------------------------------------------------------------
@@ -196,6 +203,11 @@ class Observing(Machine):
             return value
         if issubclass(kind, torch.Tensor):
             return self.tensor_input(value, source)
+        if is_native_enum(kind):
+            self.guard("TYPE", source, kind)
+            self.guard("EQUALS", source, value)
+            self.external.setdefault(id(value), External(value, source))
+            return value
         if issubclass(kind, enum.Enum) or issubclass(type(value), IDENTITY_TYPES):
             return self._observe_identity(value, source)
         if issubclass(kind, type):

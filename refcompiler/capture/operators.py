@@ -58,6 +58,9 @@ _ORDER = (operator.lt, operator.gt, operator.le, operator.ge)
 _REPEATS = (operator.mul, operator.imul)
 _OF_SEQUENCES = (operator.add, operator.iadd, *_REPEATS)
 _JOINED = (*SEQUENCES, str, bytes, bytearray)
+#: What these say is formatted, whatever its class thinks of the remainder.
+TEXTS = frozenset({str, bytes, bytearray})
+FORMATTING = (operator.mod, operator.imod)
 _UNARY = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
 
 #: How CPython's complaints name operators.
@@ -235,6 +238,8 @@ class Operators(Identity):
         if left in SYMBOLS or right in SYMBOLS:
             return arithmetic.binary(self, function, a, b)
         if not is_heap(left) and not is_heap(right):
+            return self._native_binary(function, a, b)
+        if left in TEXTS and function in FORMATTING and not issubclass(right, left):
             return self._native_binary(function, a, b)
         method, reflected, inplace = _DUNDERS[function]
         names = [(a, inplace, b)] if inplace is not None else []
@@ -435,6 +440,16 @@ class Operators(Identity):
         if self.is_foreign(value):
             raise Break("external-object", f"a write into a {type(value).__name__}")
 
+    def check_own(self, value: Any, name: str) -> None:
+        """That no special method of an object from outside reads what is not guarded."""
+        if self.is_foreign(value):
+            found = find(type(value), name)[1]
+            known = found is object.__dict__[name]
+            if type(found) is FunctionType:  # the standard library's runs natively
+                known = not is_quiet(found) or (found.__module__ or "").startswith("torch")
+            if not known:
+                raise Break("external-object", f"{name} of a {type(value).__name__}")
+
     def contains(self, item: Any, container: Any) -> bool:
         if type(container) is Lazy and self.is_unread(container):
             inner, source = container.value, container.source
@@ -463,6 +478,7 @@ class Operators(Identity):
             return False
         if type(container) is Context:
             return self.contexts.method(container, "__contains__", [item], {})
+        self.check_own(item, "__eq__")
         container = contents(self, container)
         if self.is_foreign(container) and not issubclass(type(container), type):
             raise Break("external-object", f"membership in a {type(container).__name__}")

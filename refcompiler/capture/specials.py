@@ -21,7 +21,9 @@ from refcompiler.capture.operators import (
     _JOINED,
     _OF_SEQUENCES,
     _ORDER,
+    FORMATTING,
     SIGNS,
+    TEXTS,
     is_foreign_to_torch,
 )
 from refcompiler.capture.values import Lazy, Run
@@ -210,6 +212,8 @@ def _candidates(m: Any, function: Callable, a: Any, b: Any) -> tuple | None:
         return _candidates_by_tensors(m, function, a, b)
     if function in _OF_SEQUENCES and (left in _JOINED or right in _JOINED):
         return None  # which say no in words of their own
+    if function in FORMATTING and left in TEXTS:
+        return None
     name, reflected, inplace = _DUNDERS[function]
     assert reflected is not None
     if inplace is not None and find(left, inplace)[1] is not UNSET:

@@ -329,6 +329,7 @@ def _signature(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> inspect
 @model(hash)
 def _hash(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     value = m.sizes.plain(m.force(args[0]))
+    m.check_own(value, "__hash__")
     if m.method_of(type(value), "__hash__") is not UNSET:
         return natively(m, hash, value)
     if issubclass(type(value), (int, float, str, bytes, tuple, type(None))):

@@ -1,0 +1,176 @@
+"""Values from outside that C code asks for more than a guard knows; contexts; native code."""
+
+from __future__ import annotations
+
+import contextvars
+import decimal
+import fractions
+import heapq
+import sys
+import traceback
+from functools import cmp_to_key
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend
+
+from tests.cpu.capture.oracle import Case, Cases, check
+
+cases = Cases()
+LEVEL: contextvars.ContextVar = contextvars.ContextVar("LEVEL", default=1)
+OTHER: contextvars.ContextVar = contextvars.ContextVar("OTHER")
+
+
+def t() -> torch.Tensor:
+    return torch.randn(3)
+
+
+@cases(graphs=2, breaks=2, recompiles=2)
+def enumeration_in_cpp():
+    def f(x, kind):
+        return x * int(kind), str(kind), kind in (SDPBackend.MATH, 7), {kind: 1}
+
+    one, other = SDPBackend.MATH, SDPBackend.FLASH_ATTENTION
+    return f, [(t(), one), (t(), other), (t(), one)]
+
+
+@cases(graphs=3, breaks=3, recompiles=1)
+def numbers_of_the_library():
+    def f(x, number, part):
+        y = x * 2
+        return y, number in (decimal.Decimal(1), 3), hash(part), x + 1
+
+    one, two = (
+        (decimal.Decimal(1), fractions.Fraction(1)),
+        (decimal.Decimal(2), fractions.Fraction(2)),
+    )
+    return f, [(t(), *one), (t(), *two), (t(), *one)]
+
+
+class Remainder:
+    def __init__(self, text: str):
+        self.text = text
+
+    def __rmod__(self, other: object) -> str:
+        return "never"
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@cases()
+def text_before_remainders():
+    def f(x, n):
+        return x + 1, "%s!" % Remainder(str(n)), b"%d" % n
+
+    return f, [(t(), 1), (t(), 1)]
+
+
+@cases(graphs=1, breaks=2)
+def advanced_before_a_break():
+    def f(x):
+        calls = []
+
+        def compare(a, b):
+            calls.append((a, b))
+            return a - b
+
+        key = cmp_to_key(compare)
+        torch._dynamo.graph_break()
+        return heapq.nsmallest(1, [3, 2], key=key), calls, x * 2
+
+    return f, [(t(),)] * 2
+
+
+@torch._dynamo.disable
+def told() -> tuple[str, str]:
+    return repr(sys.exception()), traceback.format_exc(0)[-12:]
+
+
+@torch._dynamo.disable
+def raised_again() -> None:
+    raise
+
+
+@cases(graphs=1, breaks=2)
+def exception_that_native_code_sees():
+    def f(x):
+        try:
+            try:
+                raise ValueError("a")
+            except ValueError:
+                said = told()
+                raised_again()
+        except ValueError as error:
+            return x * 2, said, repr(error)
+
+    return f, [(t(),)] * 2
+
+
+def leveled(value: int) -> Any:
+    LEVEL.set(value)
+    return LEVEL.get()
+
+
+@cases()
+def contexts():
+    def f(x):
+        LEVEL.set(9)
+        copy = contextvars.copy_context()
+        LEVEL.set(2)
+        empty = contextvars.Context()
+        token = empty.run(OTHER.set, x * 3)
+        try:
+            OTHER.reset(token)
+        except ValueError as error:
+            said = str(error)[-30:]
+        y = copy.run(lambda: x * LEVEL.get()) + copy.copy().run(leveled, 5)
+        found = copy[LEVEL], OTHER in copy, copy.get(OTHER, 3), empty[OTHER] + 1
+        LEVEL.set(1)
+        return y, found, LEVEL.get(), said, copy.run(LEVEL.get), empty.run(LEVEL.get)
+
+    return f, [(t(),)] * 2
+
+
+@cases(graphs=2, breaks=1)
+def context_across_a_break():
+    def f(x):
+        copy = contextvars.copy_context()
+        copy.run(LEVEL.set, x * 3)
+        torch._dynamo.graph_break()
+        return copy[LEVEL] + 1, copy.run(LEVEL.get) * 2, LEVEL.get()
+
+    return f, [(t(),)] * 2
+
+
+@cases()
+def context_from_outside():
+    context = contextvars.copy_context()
+    context.run(LEVEL.set, 7)
+
+    def f(x):
+        y = context.run(lambda: x * LEVEL.get())
+        context.run(leveled, context[LEVEL] if LEVEL in context else 0)
+        return y, LEVEL.get()
+
+    return f, [(t(),)] * 2
+
+
+@cases(graphs=0, breaks=1)
+def break_in_a_context():
+    def inner(x):
+        torch._dynamo.graph_break()
+        LEVEL.set(4)
+        return x * LEVEL.get()
+
+    def f(x):
+        copy = contextvars.copy_context()
+        return copy.run(inner, x), LEVEL.get(), copy[LEVEL]
+
+    return f, [(t(),)] * 2
+
+
+@pytest.mark.parametrize("case", cases, ids=str)
+def test_outside_values(case: Case) -> None:
+    assert check(case) > 0
