@@ -23,12 +23,10 @@ def _empty(dtype=torch.float32):
 
 CASES = {
     "rand": lambda d: torch.rand(N, dtype=d) * 2,
-    "rand_like": lambda d: torch.rand_like(_empty(d)),
     "uniform": lambda d: _empty(d).uniform_(-0.5, 1.75),
     "uniform, few values": lambda d: _empty(d).uniform_(1.0, 1.02),
     "randn": lambda d: torch.randn(N, dtype=d) + 1,
     "normal": lambda d: torch.normal(2.0, 0.5, (N,), dtype=d),
-    "normal_": lambda d: _empty(d).normal_(-1.0, 3.0),
     "exponential": lambda d: _empty(d).exponential_(1.5),
     "bernoulli": lambda d: _empty(d).bernoulli_(0.3),
     "bernoulli of a tensor": lambda d: torch.bernoulli(torch.linspace(0, 1, N, dtype=d)),
@@ -42,7 +40,6 @@ CASES = {
 }
 OTHERS = {
     "randint": lambda: torch.randint(-3, 1000, (N,)),
-    "randint of 8 bits": lambda: torch.randint(0, 200, (N,), dtype=torch.uint8),
     "randint of 64 bits": lambda: torch.randint(-5, 1 << 40, (N,)),
     "randperm": lambda: torch.randperm(N),
 }
