@@ -94,7 +94,7 @@ def without(backward: GraphModule, missing: Collection[str]) -> tuple[GraphModul
                 None if v in gone else made[v] if v is not None else None for v in node.args[0]
             ]
             graph.output(tuple(results))
-            constant = any(v is not None and v not in tangential for v in node.args[0])
+            constant |= any(v is not None and v not in tangential for v in node.args[0])
             continue
         given = node.all_input_nodes
         if node.op == "placeholder":
@@ -109,6 +109,7 @@ def without(backward: GraphModule, missing: Collection[str]) -> tuple[GraphModul
         if linear:
             tangential.add(node)
             if all(n in gone for n in linear):
+                constant |= node.target is _aten.add.Tensor and len(given) > len(linear)
                 gone.add(node)
                 continue
         lost = [n for n in linear if n in gone]
