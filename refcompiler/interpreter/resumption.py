@@ -209,7 +209,8 @@ def delegate_to(machine: Any, frame: Frame, iterator: Any, sent: Any) -> None:
     """``frame``, of a generator on the stack, delegates to an iterator that runs natively."""
     stop: Any = None
     try:
-        value = next(iterator) if sent is None else iterator.send(sent)
+        iterates = sent is None and hasattr(type(iterator), "__next__")  # coroutines do not
+        value = next(iterator) if iterates else iterator.send(sent)
     except StopIteration as ended:
         stop = ended
     del frame.stack[-2:]
