@@ -10,11 +10,12 @@ from typing import Any
 @dataclass
 class Report:
     """``kernels`` is the number of generated kernels (launches per call); ``aten_calls`` counts
-    operators left to ATen, ``reasons`` says why; ``draws`` counts kernels that draw random numbers;
-    ``nodes`` is the number of ATen nodes captured. ``fallback`` is why the whole graph runs uncompiled, or None. Of a graph that is trained,
-    all this is said of the forward; ``backwards`` has one more report for each compiled backward,
-    which are compiled when they first run, and ``overlapping`` one for each way in which inputs
-    overlapped one that is written to."""
+    operators left to ATen, ``reasons`` says why; ``draws`` counts kernels that draw random
+    numbers; ``nodes`` is the number of ATen nodes captured. ``fallback`` is why the whole graph
+    runs uncompiled, or None. Of a graph that is trained, all this is said of the forward;
+    ``backwards`` has one more report for each compiled backward, which are compiled when they
+    first run, and ``overlapping`` one for each way in which inputs overlapped one that is
+    written to."""
 
     kernels: int = 0
     aten_calls: dict[str, int] = field(default_factory=Counter)
