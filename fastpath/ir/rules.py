@@ -19,6 +19,7 @@ from fastpath.ir.expr import Expr
 from fastpath.ir.index import ZERO
 from fastpath.ir.lower import Lowering
 from fastpath.ir.program import Position, Tensor
+from fastpath.ir.split import moments
 from fastpath.ir.types import name_of
 from specs.dtypes import compute_dtype, is_float
 
@@ -90,27 +91,9 @@ def _truth(t: Tensor) -> Callable[[Position], Expr]:
 
 def _moments(
     lowering: Lowering, t: Tensor, dims: tuple[int, ...], dtype: str
-) -> tuple[Tensor, Tensor, int]:
-    """The mean and the sum of squared deviations over ``dims`` (both ``keepdim``), and the count.
-
-    Two passes: the deviations from the rounded mean are exact where a one-pass formula cancels.
-    """
-    count = math.prod(t.shape[d] for d in dims)
-    x = _reader(t, dtype)
-    total = lowering.reduce("sum", t.shape, dims, dtype, x)
-    mean = lowering.pointwise(
-        total.shape,
-        dtype,
-        lambda i: apply("truediv", total.read(i), E.number(count, dtype)),
-        "mean",
-    )
-
-    def squared(index: Position) -> Expr:
-        at = tuple(ZERO if d in dims else i for d, i in enumerate(index))
-        deviation = apply("sub", x(index), mean.read(at))
-        return apply("mul", deviation, deviation)
-
-    return mean, lowering.reduce("sum", t.shape, dims, dtype, squared), count
+) -> tuple[Tensor, Tensor, Any]:
+    """The mean, the sum of squared deviations over ``dims`` (both ``keepdim``), and the count."""
+    return moments(lowering, t.shape, dims, dtype, _reader(t, dtype))
 
 
 def _seen_mean(mean: Tensor, squares: Tensor) -> Callable[[Position], Expr]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fastpath.ir import expr as E
+from fastpath.ir.elementwise import apply
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import ZERO
 from fastpath.ir.program import Position, Tensor
@@ -17,6 +20,70 @@ if TYPE_CHECKING:
 Body = Callable[[Position], Expr]
 
 
+@dataclass(frozen=True)
+class Cut:
+    """A reduction over ``dims`` of ``space`` in two steps: one of the dimensions becomes two.
+
+    First ``first`` of ``fine`` are reduced, which leaves ``kept``; then ``second`` of these.
+    """
+
+    axis: int
+    space: tuple[Number, ...]
+    fine: tuple[Number, ...]
+    dims: tuple[int, ...]
+
+    def _moved(self, d: int) -> int:
+        return d + 1 if d > self.axis else d
+
+    @property
+    def first(self) -> list[int]:
+        return [self.axis + 1, *(self._moved(d) for d in self.dims if d > self.axis)]
+
+    @property
+    def second(self) -> list[int]:
+        return [self.axis, *(d for d in self.dims if d < self.axis)]
+
+    @property
+    def kept(self) -> list[Number]:
+        return [1 if d in self.first else n for d, n in enumerate(self.fine)]
+
+    def partial(self, body: Body) -> Body:
+        """``body``, which is of ``space``, over ``fine``."""
+        axis, rest = self.axis, self.fine[self.axis + 1]
+
+        def value(index: Position) -> Expr:
+            flat = index[axis] * rest + index[axis + 1]
+            return body((*index[:axis], flat, *index[axis + 2 :]))
+
+        return value
+
+    def whole(self, lowering: Lowering, kind: str, dtype: str, value: Body) -> Tensor:
+        """The second step: ``value`` is of ``kept``; the result has size 1 in ``dims``."""
+        found = lowering.add_reduction(kind, self.kept, self.second, dtype, value)
+        shape = [1 if d in self.dims else n for d, n in enumerate(self.space)]
+
+        def spread(index: Position) -> Expr:
+            return found.read((*index[: self.axis], ZERO, *index[self.axis :]))
+
+        return lowering.pointwise(shape, dtype, spread, kind)
+
+
+def cut_of(lowering: Lowering, space: tuple[Number, ...], dims: tuple[int, ...]) -> Cut | None:
+    """How the reduction is split, if it is long and has few results."""
+    if not dims:
+        return None
+    length = math.prod(hint(space[d]) for d in dims)
+    results = math.prod(map(hint, space)) // max(length, 1)
+    wanted = lowering.target.pieces(length, results, dims[-1] == len(space) - 1)
+    found = _cut([space[d] for d in dims], wanted) if wanted > 1 else None
+    if found is None:
+        return None
+    axis, pieces = dims[found[0]], found[1]
+    rest = 1 if pieces is None else space[axis] // pieces
+    fine = (*space[:axis], space[axis] if pieces is None else pieces, rest, *space[axis + 1 :])
+    return Cut(axis, space, fine, dims)
+
+
 def reduce(
     lowering: Lowering,
     kind: str,
@@ -26,35 +93,60 @@ def reduce(
     body: Body,
 ) -> Tensor:
     """``kind`` of ``body`` over ``dims`` of ``space``, with size 1 there."""
-    length = math.prod(hint(space[d]) for d in dims)
-    results = math.prod(map(hint, space)) // max(length, 1)
-    wanted = lowering.target.pieces(length, results, dims[-1] == len(space) - 1) if dims else 1
-    cut = _cut([space[d] for d in dims], wanted) if wanted > 1 else None
+    cut = cut_of(lowering, space, dims)
     if cut is None:
         return lowering.add_reduction(kind, space, dims, dtype, body)
-    axis, pieces = dims[cut[0]], cut[1]
-    # The dimension to cut becomes two; dimensions before it and its first part are kept at first.
-    rest = 1 if pieces is None else space[axis] // pieces
-    fine = (*space[:axis], space[axis] if pieces is None else pieces, rest, *space[axis + 1 :])
+    parts = lowering.add_reduction(kind, cut.fine, cut.first, dtype, cut.partial(body))
+    return cut.whole(lowering, kind, dtype, parts.read)
 
-    def moved(d: int) -> int:
-        return d + 1 if d > axis else d
 
-    def partial(index: Position) -> Expr:
-        flat = index[axis] * fine[axis + 1] + index[axis + 1]
-        return body((*index[:axis], flat, *index[axis + 2 :]))
+def moments(
+    lowering: Lowering, space: tuple[Number, ...], dims: tuple[int, ...], dtype: str, body: Body
+) -> tuple[Tensor, Tensor, Number]:
+    """The mean of ``body`` and the sum of squared deviations over ``dims``, and the count.
 
-    first = [axis + 1, *(moved(d) for d in dims if d > axis)]
-    parts = lowering.add_reduction(kind, fine, first, dtype, partial)
-    kept = [1 if d in first else n for d, n in enumerate(fine)]
-    second = [axis, *(d for d in dims if d < axis)]
-    whole = lowering.add_reduction(kind, kept, second, dtype, parts.read)
-    shape = [1 if d in dims else n for d, n in enumerate(space)]
+    Two passes: the deviations from the rounded mean are exact where a one-pass formula cancels. Of
+    a reduction that is split, each piece takes both passes, the second one out of a cache, and the
+    pieces' moments are merged (Chan, Golub and LeVeque 1983).
+    """
+    count = math.prod(space[d] for d in dims)
+    cut = cut_of(lowering, space, dims)
+    total: Tensor
+    if cut is None:
+        total = lowering.add_reduction("sum", space, dims, dtype, body)
+    else:
+        sums = lowering.add_reduction("sum", cut.fine, cut.first, dtype, cut.partial(body))
+        total = cut.whole(lowering, "sum", dtype, sums.read)
+    mean = lowering.pointwise(total.shape, dtype, _over(total.read, count, dtype), "mean")
+    if cut is None:
+        squares = _squares(body, mean.read, dims)
+        return mean, lowering.add_reduction("sum", space, dims, dtype, squares), count
+    each = math.prod(cut.fine[d] for d in cut.first)
+    middle = _over(sums.read, each, dtype)
+    squares = _squares(cut.partial(body), middle, cut.first)
+    spread = lowering.add_reduction("sum", cut.fine, cut.first, dtype, squares)
+    axis = cut.axis
 
-    def spread(index: Position) -> Expr:
-        return whole.read((*index[:axis], ZERO, *index[axis:]))
+    def merged(index: Position) -> Expr:
+        at = tuple(ZERO if d in cut.second else i for d, i in enumerate(index))
+        away = apply("sub", middle(index), mean.read((*at[: axis + 1], *at[axis + 2 :])))
+        between = apply("mul", apply("mul", away, away), E.number(each, dtype))
+        return apply("add", spread.read(index), between)
 
-    return lowering.pointwise(shape, dtype, spread, kind)
+    return mean, cut.whole(lowering, "sum", dtype, merged), count
+
+
+def _over(value: Body, count: Number, dtype: str) -> Body:
+    return lambda index: apply("truediv", value(index), E.number(count, dtype))
+
+
+def _squares(value: Body, mean: Body, dims: Sequence[int]) -> Body:
+    def squared(index: Position) -> Expr:
+        at = tuple(ZERO if d in dims else i for d, i in enumerate(index))
+        deviation = apply("sub", value(index), mean(at))
+        return apply("mul", deviation, deviation)
+
+    return squared
 
 
 def _cut(order: list[Number], wanted: int) -> tuple[int, int | None] | None:
