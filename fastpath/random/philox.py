@@ -122,8 +122,6 @@ def unit(word: Expr) -> Expr:
 def uniform(word: Expr, low: float, high: float, dtype: str) -> Expr:
     """In [low, high), as ``dtype``, whose upper bound eager moves to the lower one."""
     u = unit(word)
-    one = E.const(1.0, "float32")
-    u = apply("where", apply("eq", u, one), E.const(0.0, "float32"), u)
     if (low, high) != (0.0, 1.0):
         # Eager's bounds, and their difference, are numbers of the result's dtype.
         first, last = (torch.tensor(bound, dtype=DTYPE[dtype]) for bound in (low, high))
