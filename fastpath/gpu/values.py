@@ -1,0 +1,264 @@
+"""Scalar expressions as values of Triton's blocks: addresses, masks, loads, and what is known.
+
+Every value is a block: of the points ``x`` that the program keeps, ``[XB]`` or, beside reduced
+points ``r`` or a transposed tile's rows ``y``, ``[XB, RB]`` or ``[YB, XB]``; what depends on one of
+them only has size 1 along the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from fastpath.gpu.rows import flatten
+from fastpath.gpu.tiling import Tiling
+from fastpath.gpu.words import PIECE, WORDS, shared
+from fastpath.ir.expr import Expr
+from fastpath.ir.index import Axis, Index
+from fastpath.schedule.kernel import Kernel, Store, Transposed
+from fastpath.schedule.text import Lines, index_text
+from specs.dtypes import REDUCED
+from specs.scalars import SCALARS, TRITON_TYPE, cast_text
+
+_NOTHING: frozenset[str] = frozenset()
+
+
+class Values(Lines):
+    def __init__(self, kernel: Kernel, plan: Tiling):
+        super().__init__()
+        self.kernel, self.plan = kernel, plan
+        self.place = {b.name: n for n, b in enumerate(kernel.buffers)}
+        self.dtype = {b.name: b.dtype for b in kernel.buffers}
+        self.masked = True  # whether the points of x may be outside
+        self.whole = False  # whether all of a block of r is known to be inside
+        self.axes: dict[Axis, str] = {}
+        # Several axes in a row are one number already: what steps through all of them uses it.
+        self.flattened = [
+            (axes, Axis(math.prod(a.extent for a in axes)))
+            for axes in (plan.x, plan.r)
+            if len(axes) > 1
+        ]
+        self.kinds: dict[Axis, str] = dict.fromkeys(plan.x, "x")
+        self.kinds |= dict.fromkeys(plan.r, "r")
+        if plan.y is not None:
+            self.kinds[plan.y] = "y"
+        self.known: dict[Expr, str] = {}
+        self.words: dict[Expr, str] = {}  # random ones, of 32 bits
+        self.stored: dict[tuple[str, Index], str] = {}
+        self.sums: dict[str, str] = {}  # a finished reduction's name
+        self._varying: dict[Expr, frozenset[str]] = {}
+        self._uses: dict[Expr, int] = {}
+        self.constants: dict[str, str] = {}  # text -> name
+        self.arguments: dict[str, str] = {}  # a number's name in the program -> in the kernel
+
+    # -- text ------------------------------------------------------------------------------------
+
+    def index(self, index: Index) -> str:
+        for axes, flat in self.flattened:
+            index = flatten(index, axes, flat)
+        return index_text(index, self.axes.__getitem__, self.index, self.text)
+
+    def constant(self, value: bool | int | float, dtype: str) -> str:
+        text = f"tl.full([], {literal(value)}, tl.{TRITON_TYPE[dtype]})"
+        return self.constants.setdefault(text, f"c{len(self.constants)}")
+
+    def _argument(self, name: str) -> str:
+        return self.arguments.setdefault(name, f"s{len(self.arguments)}")
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def _pointer(self, buffer: str, index: Index) -> str:
+        return f"p{self.place[buffer]} + {self.index(index)}"
+
+    def _place(self, buffer: str, index: Index, store: bool) -> tuple[str, str]:
+        """The addresses of the points and, behind a comma, which of them are there, if not all."""
+        return self._pointer(buffer, index), self._mask(self._kinds(index))
+
+    def _kinds(self, index: Index) -> frozenset[str]:
+        found = frozenset(self.kinds[a] for a in index.steady().axes() if a in self.kinds)
+        return found.union(*(self.varying(value) for value in index.lookups()))
+
+    def _mask(self, kinds: Iterable[str]) -> str:
+        plan, parts = self.plan, []
+        if self.masked and "x" in kinds:
+            parts.append("x_in")
+        if "y" in kinds and plan.y is not None and plan.y.extent % plan.y_block:
+            parts.append("y_in")
+        if "r" in kinds and self._some_outside():
+            parts.append("r_in")
+        return f", {' & '.join(parts)}" if parts else ""
+
+    def varying(self, e: Expr) -> frozenset[str]:
+        """Of ``x``, ``y`` and ``r``, what the value changes with."""
+        found = self._varying.get(e)
+        if found is None:
+            if e.op == "load":
+                found = self._kinds(e.args[1])
+            elif e.op == "guarded":
+                found = self._kinds(e.args[1]) | self.varying(e.args[2])
+            elif e.op == "index":
+                found = self._kinds(e.args[0])
+            elif e.op == "reduced":
+                found = frozenset("x")
+            elif e.op == "running":
+                found = frozenset("xr")
+            elif e.op == "tile":
+                found = self._kinds(self._turned(e).index)
+            else:
+                found = _NOTHING.union(*(self.varying(a) for a in e.operands()))
+            self._varying[e] = found
+        return found
+
+    def _turned(self, e: Expr) -> Transposed:
+        return next(t for t in self.kernel.transposed if t.name == e.args[0])
+
+    def text(self, e: Expr) -> str:
+        known = self.known.get(e)
+        if known is not None:
+            return known
+        if e.op == "const":
+            return self.constant(e.args[0], e.dtype)
+        if e.op == "argument":
+            return f"{self._argument(e.args[0])}.to(tl.int64)"
+        if e.op in ("reduced", "running"):
+            return self.sums[e.args[0]]
+        text = self._new(e)
+        if not text.isidentifier() and (self._uses.get(e, 0) > 1 or len(text) > 80):
+            name = self.fresh()
+            self.line(f"{name} = {text}")
+            text = name
+        self.known[e] = text
+        return text
+
+    def _new(self, e: Expr) -> str:
+        if e.op == "load":
+            return self._load(e.args[0], e.args[1])
+        if e.op == "guarded":
+            return self._load_guarded(e)
+        if e.op == "bounded":
+            return self._bounded(e)
+        if e.op == "tile":
+            turned = self._turned(e)
+            return self._load(turned.buffer, turned.index)
+        if e.op == "index":
+            text = self.index(e.args[0])
+            if not self._kinds(e.args[0]) and not e.args[0].terms:
+                return self.constant(e.args[0].const, "int64")
+            return f"({text}).to(tl.int64)"
+        if e.op == "philox":
+            words = self._words(e)
+            if words is not None:
+                self.words[e] = words
+                return f"{words}.to(tl.int64)"
+        texts = [self.text(a) for a in e.args]
+        if e.op == "cast":
+            if e.args[0].dtype in REDUCED and e.dtype == "float32":
+                return texts[0]  # it is one already
+            if e.args[0] in self.words and e.dtype == "float32":
+                return f"{self.words[e.args[0]]}.to(tl.float32)"  # from the 32 bits that it has
+            return cast_text("triton", e.args[0].dtype, e.dtype, texts[0])
+        # A selection's first operand is a bool; the computing dtype is that of the last.
+        return SCALARS[e.op].text("triton", e.args[-1].dtype, *texts)
+
+    def _load(self, buffer: str, index: Index) -> str:
+        held = self.stored.get((buffer, index))
+        if held is not None:
+            return held
+        pointer, mask = self._place(buffer, index, store=False)
+        text = f"tl.load({pointer}{mask})"
+        dtype = self.dtype[buffer]
+        return f"{text}.to(tl.float32)" if dtype in REDUCED else text
+
+    def _load_guarded(self, e: Expr) -> str:
+        buffer, index, guard = e.args
+        condition, pointer = self.text(guard), self._pointer(buffer, index)
+        if not self.varying(guard) <= self._kinds(index):  # an address for each condition
+            pointer += f" + ({condition}).to(tl.int32) * 0"
+        mask = self._mask(self.varying(e)).removeprefix(", ")
+        both = f"{condition} & {mask}" if mask else condition
+        dtype = self.dtype[buffer]
+        text = f"tl.load({pointer}, {both}, other=0)"
+        return f"{text}.to(tl.float32)" if dtype in REDUCED else text
+
+    def _bounded(self, e: Expr) -> str:
+        """A position that is data, and an assertion about the points that exist."""
+        value, bounds, *guard = e.args
+        name, inside = self.fresh(), self.fresh()
+        text = self.text(value)
+        if bounds.wraps:
+            text = f"tl.where({text} < 0, {text} + {bounds.extent}, {text})"
+        self.line(f"{name} = {text}")
+        self.line(f"{inside} = ({name} >= 0) & ({name} < {bounds.extent})")
+        asked = [self.text(g) for g in guard]
+        asked += [part for part in (self._mask(self.varying(e)).removeprefix(", "),) if part]
+        unasked = "".join(f" | (({part}) == 0)" for part in asked)
+        message = bounds.message.replace("{value}", "(a value)")
+        self.line(f"tl.device_assert({inside}{unasked}, {message!r})")
+        return f"tl.where({inside}, {name}, 0)"
+
+    def _hoist(self, values: Iterable[Expr]) -> None:
+        """Compute before a loop what does not change in it."""
+        seen: set[Expr] = set()
+        stack = list(values)
+        while stack:
+            e = stack.pop()
+            if e in seen or e.op == "const":
+                continue
+            seen.add(e)
+            if "r" in self.varying(e):
+                stack.extend(e.operands())
+            elif not self.text(e).isidentifier():
+                name = self.fresh()
+                self.line(f"{name} = {self.known[e]}")
+                self.known[e] = name
+
+    def _count_uses(self) -> None:
+        seen: set[Expr] = set()
+        stack = [s.value for stage in self.kernel.stages for s in stage.statements]
+        for e in stack:
+            self._uses[e] = self._uses.get(e, 0) + 1
+        while stack:
+            e = stack.pop()
+            if e not in seen:
+                seen.add(e)
+                for a in e.operands():
+                    self._uses[a] = self._uses.get(a, 0) + 1
+                    stack.append(a)
+
+    def _indices(self) -> Iterable[Index]:
+        for stage in self.kernel.stages:
+            yield from (s.index for s in stage.statements if isinstance(s, Store))
+            yield from (e.args[1] for e in (*stage.loads(), *stage.guarded()))
+        yield from (t.index for t in self.kernel.transposed)
+
+    def _words(self, e: Expr) -> str | None:
+        """The words of a draw, of 32 bits, computed four at a time where that can be done."""
+        plan = self.plan
+        if plan.r or plan.y is not None or plan.x_block < WORDS:
+            return None
+        draw = shared(e, plan.x, plan.stripe)
+        if draw is None:
+            return None
+        names: tuple[str, ...]
+        if plan.stripe:
+            names = "stripe", f"(first + tl.arange(0, {PIECE}))"
+        else:
+            block = plan.x_block // WORDS
+            names = (f"(program * {block} + tl.arange(0, {block}))",)
+        self.axes |= dict(zip(draw.axes, names))
+        self.kinds |= dict.fromkeys(draw.axes, "x")
+        given = self.text(draw.seed), self.text(draw.counter), self.index(draw.index)
+        function = "philox_apart" if plan.stripe else "philox_side_by_side"
+        name = self.fresh()
+        self.line(f"{name} = m.{function}({', '.join(given)})")
+        return name
+
+    def _some_outside(self) -> bool:
+        """Whether reduced points of a block may lie outside."""
+        return not self.whole and bool(self.plan.r_points % self.plan.r_block)
+
+
+def literal(value: bool | int | float) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    return repr(value)
