@@ -398,6 +398,8 @@ class _Observer:
             layout = Layout(layout.size, layout.stride, layout.offset - base.storage_offset())
         # A view of what requires a gradient requires one too, made where autograd records or not.
         tracked = t.grad_fn is not None if base.requires_grad else torch.is_grad_enabled()
+        if base.requires_grad and tracked and not _leads_to(t, base):
+            raise Unsupported("an output is a view of one that was made without gradients")
         return View(layout, t.dtype, replay, t.requires_grad, tracked, numbers, seen)
 
     def _group(self, places: Sequence[int]) -> list[Output]:
@@ -480,6 +482,21 @@ def _roots(numbers: Iterable[Any], known: set[Any]) -> dict[Any, Any]:
             value = value_of(number.node.shape_env, symbol)
             found[value.node] = value
     return found
+
+
+def _leads_to(t: torch.Tensor, base: torch.Tensor) -> bool:
+    """Whether a gradient of ``t`` reaches ``base``: not through a view made under no_grad."""
+    wanted = torch.autograd.graph.get_gradient_edge(base).node
+    seen: set[Any] = set()
+    ahead = [t.grad_fn]
+    while ahead:
+        node = ahead.pop()
+        if node is wanted:
+            return True
+        if node is not None and node not in seen:
+            seen.add(node)
+            ahead.extend(following for following, _ in node.next_functions)
+    return False
 
 
 def _has_gaps_or_overlaps(t: torch.Tensor) -> bool:

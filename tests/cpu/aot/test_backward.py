@@ -279,3 +279,19 @@ def test_torchs_front_end_takes_the_same_backend(dynamic: bool) -> None:
         (wanted,) = torch.autograd.grad(layer(x).sum(), layer.weight)
         assert torch.equal(found, wanted)
     assert set(backend.reasons) == {None}
+
+
+def test_a_view_of_a_view_made_under_no_grad_gives_its_input_no_gradient() -> None:
+    def program(x: Any, inner: bool) -> Any:
+        with torch.no_grad():
+            view = x.view(4)
+        return x * 2, view[3] if inner else view
+
+    for inner in (True, False):
+        found = []
+        for call in (program, compiled(program)[0]):
+            x = torch.arange(4.0, requires_grad=True)
+            outs = call(x * 1, inner)
+            sum((n + 2) * out.sum() for n, out in enumerate(outs) if out.grad_fn).backward()
+            found.append((x.grad, [out.requires_grad for out in outs]))
+        assert torch.equal(found[0][0], found[1][0]) and found[0][1] == found[1][1]
