@@ -1,7 +1,8 @@
-"""Fake results of common operators on symbolic sizes, by rules that decide nothing.
+"""Fake results of common operators on symbolic sizes, by rules that decide nothing of them.
 
 As :mod:`refcompiler.fakes.rules`: a rule answers for arguments that are plainly right, whatever the
-symbols are, and with None for all else. So no rule records a relation between sizes.
+symbols are, and with None for all else. So no rule records a relation between sizes, but those of
+windows: that one fits into the padded input.
 """
 
 from __future__ import annotations
@@ -268,6 +269,100 @@ def _index(x: Any, indices: Sequence[Any]) -> Result | None:
     return _result(_new(x, (*kept[:first], *chosen, *kept[first:])))
 
 
+def _convolution(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: bool,
+    output_padding: Sizes,
+    groups: int,
+) -> Result | None:
+    """On the CPU, where each kernel that may be chosen gives a contiguous result for such inputs.
+
+    Choosing one as torch does asks whether batches and channels are small. What eager asks too, and
+    raises for, is the one relation that this records: that a window fits into the padded input.
+    """
+    dims = x.dim() - 2
+    given = [t for t in (x, weight, bias) if t is not None]
+    if transposed or dims not in (1, 2, 3) or weight.dim() != dims + 2 or not _floats(*given):
+        return None
+    if x.fake_device.type != "cpu" or type(groups) is not int or groups < 1:
+        return None
+    if not _same(x.shape[1], weight.shape[1] * groups):
+        return None
+    out = weight.shape[0]
+    if groups > 1 and (type(out) is not int or out % groups):
+        return None
+    if bias is not None and not _all_same(bias.shape, (out,)):
+        return None
+    size = _windows(x.shape[2:], weight.shape[2:], stride, padding, dilation)
+    return None if size is None else _result(_new(x, (x.shape[0], out, *size)))
+
+
+def _windows(
+    sizes: Sizes, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes
+) -> list[Any] | None:
+    """How many places a window has in each dimension; asks whether it has one, as eager does."""
+    count = len(sizes)
+    steps, edges, gaps = (tuple(n) * (count // len(n) or 1) for n in (stride, padding, dilation))
+    numbers = (*steps, *edges, *gaps)
+    if len(numbers) != 3 * count or any(type(n) is not int or n < 0 for n in numbers):
+        return None
+    if 0 in steps or 0 in gaps:
+        return None
+    found = []
+    for n, k, step, edge, gap in zip(sizes, kernel, steps, edges, gaps):
+        room = n + 2 * edge - gap * (k - 1) - 1
+        if not room >= 0:
+            return None
+        found.append(room // step + 1)
+    return found
+
+
+def _pooled(
+    x: Any, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool
+) -> tuple[Any, ...] | None:
+    """The size of a pool's result, on the CPU and of windows that do not stand over the end."""
+    if x.dim() not in (3, 4) or ceil_mode or not kernel or not _floats(x):
+        return None
+    if x.fake_device.type != "cpu" or len(kernel) > 2 or any(type(n) is not int for n in kernel):
+        return None
+    windows = tuple(kernel) * (2 // len(kernel))
+    if any(type(edge) is not int or 2 * edge > min(windows) for edge in padding):
+        return None
+    size = _windows(x.shape[-2:], windows, stride or kernel, padding, dilation)
+    return None if size is None else (*x.shape[:-2], *size)
+
+
+def _max_pool(
+    x: Any,
+    kernel: Sizes,
+    stride: Sizes = (),
+    padding: Sizes = (0,),
+    dilation: Sizes = (1,),
+    ceil_mode: bool = False,
+) -> Result | None:
+    """Values and places; torch before 2.13 asks whether the strides divide what they go through."""
+    size = _pooled(x, kernel, stride, padding, dilation, ceil_mode)
+    return None if size is None else _result(_new(x, size), _new(x, size, torch.int64), kind=tuple)
+
+
+def _avg_pool(
+    x: Any,
+    kernel: Sizes,
+    stride: Sizes = (),
+    padding: Sizes = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor: int | None = None,
+) -> Result | None:
+    size = _pooled(x, kernel, stride, padding, (1,), ceil_mode) if divisor != 0 else None
+    return None if size is None else _result(_new(x, size))
+
+
 def _cumsum(x: Any, dim: int) -> Result | None:
     if not x.dim() or not -x.dim() <= dim < x.dim() or not _plain(x):
         return None
@@ -287,6 +382,9 @@ _RULES: dict[Any, Callable[..., Result | None]] = {
     _aten.native_layer_norm.default: _layer_norm,
     _aten.embedding.default: _embedding,
     _aten.index.Tensor: _index,
+    _aten.convolution.default: _convolution,
+    _aten.max_pool2d_with_indices.default: _max_pool,
+    _aten.avg_pool2d.default: _avg_pool,
     _aten.cumsum.default: _cumsum,
     _aten.bitwise_and.Tensor: _elementwise((torch.bool,), None),
     _aten.bitwise_or.Tensor: _elementwise((torch.bool,), None),

@@ -202,6 +202,26 @@ RULED: dict[str, Callable[[Any, Any, Make], tuple]] = {
     "pow.Tensor_Scalar": lambda s, t, x: (x(s, t), 3.0),
     "tanh": lambda s, t, x: (x(s - 1, t),),
     "relu": lambda s, t, x: (x(s, t)[1:],),
+    "convolution": lambda s, t, x: (
+        x(s, 4, t, t),
+        x(6, 2, 3, 3),
+        x(6),
+        *([2, 1], [1, 1], [1], False, [0, 0], 2),
+    ),
+    "convolution of one dimension": lambda s, t, x: (
+        x(s, 4, t),
+        x(6, 4, 2),
+        None,
+        *([1], [0], [1], False, [0], 1),
+    ),
+    "convolution of no contiguous input": lambda s, t, x: (
+        x(s, t, 4).transpose(1, 2),
+        x(6, 4, 2),
+        None,
+        *([1], [0], [1], False, [0], 1),
+    ),
+    "max_pool2d_with_indices": lambda s, t, x: (x(s, 3, t, t), [2, 2], [2], [1]),
+    "avg_pool2d": lambda s, t, x: (x(3, t, s), [2], [], [0], False, True, 3),
 }
 
 
@@ -233,7 +253,7 @@ def test_rules_answer_as_torch_does() -> None:
             same = tensor.untyped_storage()._cdata == args[0].untyped_storage()._cdata
             assert same == (output.memory == 0), name
             compared += 1
-    assert ruled == len(RULED) - 5 and compared == ruled + 2
+    assert ruled == len(RULED) - 6 and compared == ruled + 3
 
 
 def test_sizes_that_depend_on_data() -> None:
