@@ -218,7 +218,10 @@ class Index:
         for atom, c in self.terms.items():
             if not (isinstance(atom, Division) and atom.remainder):
                 continue
-            quotient = atom.dividend.floordiv(atom.divisor)
+            try:
+                quotient = atom.dividend.floordiv(atom.divisor)
+            except Undecided:
+                continue
             step = c * atom.divisor
             if all(self.terms.get(a) == q * step for a, q in quotient.terms.items()):
                 rest = Index(

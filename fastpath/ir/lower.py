@@ -187,9 +187,15 @@ class Lowering:
             return self.sizes.of(val)
         if isinstance(val, (torch.SymFloat, torch.SymBool)):
             return Scalar(target, arguments)
+        before = len(self.steps)
         try:
-            return self._lower(node, target, arguments, keywords)
+            found = self._lower(node, target, arguments, keywords)
+            for step in self.steps[before:]:
+                if isinstance(step, Computed):
+                    _ = step.value  # whether sizes leave nothing open shows in what a point is
+            return found
         except (NotLowered, Undecided) as error:
+            del self.steps[before:]
             return self._aten(node, target, arguments, keywords, str(error))
 
     def _lower(self, node: torch.fx.Node, target: Any, arguments: Any, keywords: Any) -> Any:

@@ -170,3 +170,14 @@ def test_an_index_out_of_bounds_is_told_with_the_size_of_the_call():
             assert ours(randn(n, 3), torch.tensor([n - 1, 0, -n])).shape == (3, 3)
             with pytest.raises(IndexError, match=f"index {n} is out of .* with size {n}"):
                 ours(randn(n, 3), torch.tensor([0, n, 1]))
+
+
+def test_what_sizes_leave_open_is_left_to_aten() -> None:
+    """How far a roll goes around depends on the size: that one operator is ATen's, and counted."""
+    compiled = refcompiler.compile(lambda x: x.roll(2, 0) + 1, backend="fastpath", dynamic=True)
+    for n in (2, 3, 7):
+        x = torch.randn(n, 4)
+        assert torch.equal(compiled(x), x.roll(2, 0) + 1)
+    report = fastpath.last_report()
+    assert report is not None and report.fallback is None and report.kernels == 1
+    assert dict(report.aten_calls) == {"aten.roll.default": 1}
