@@ -42,6 +42,12 @@ class Sizes(Assumptions):
             return self._polynomial(expr, number.node.shape_env)
         return number
 
+    def give_float(self, number: Any, text: str) -> None:
+        """As :meth:`give`, of a float that sizes may be computed from."""
+        expr = number.node.expr
+        if expr.is_Symbol:
+            self.sources.setdefault(self._symbol(expr, number.node.shape_env), text)
+
     def symbols(self) -> list[Any]:
         """Those whose values a program gives to what answers calls that it is not made for."""
         symbol_of = {unknown: symbol for symbol, unknown in self.unknowns.items()}
@@ -65,18 +71,16 @@ class Sizes(Assumptions):
         known = self.unknowns.get(symbol)
         if known is None:
             value = self._value(symbol, env)
-            low = env.var_to_range[symbol].lower
-            least = int(low) if getattr(low, "is_Integer", isinstance(low, int)) else 0
-            known = self.unknowns[symbol] = Unknown(str(symbol), value, max(least, 0))
+            known = self.unknowns[symbol] = Unknown(str(symbol), value, _least(symbol, env))
         return known
 
-    def _value(self, symbol: Any, env: Any) -> int:
+    def _value(self, symbol: Any, env: Any) -> Any:
         if self.values is not None and symbol in self.values:
             return self.values[symbol]
         found = env.backed_var_to_val.get(symbol)
         if found is None:
             raise Unsupported("sizes that depend on data")
-        return int(found)
+        return int(found) if symbol.is_integer else float(found)
 
     def _computed(self, expr: Any, env: Any) -> Unknown:
         """What is no polynomial is an unknown of its own, which the wrapper computes."""
@@ -84,9 +88,17 @@ class Sizes(Assumptions):
         if known is None:
             parts = {s: self._symbol(s, env) for s in expr.free_symbols}
             value = eval(python(expr, lambda s: str(parts[s].hint)), dict(NAMES))
-            known = Unknown(f"({expr})", int(value), 0, (expr, parts))
+            known = Unknown(f"({expr})", int(value), _least(expr, env), (expr, parts))
             self.unknowns[expr] = known
         return known
+
+
+def _least(expr: Any, env: Any) -> int | None:
+    """A bound from below; None where there is none, as of floats."""
+    if not expr.is_integer:
+        return None
+    low = env.bound_sympy(expr).lower
+    return int(low) if getattr(low, "is_Integer", isinstance(low, int)) else None
 
 
 class Described:

@@ -95,6 +95,8 @@ class Lowering:
             return t
         name = f"n{len(self.parameters)}"
         self.parameters.append(name)
+        if isinstance(val, torch.SymFloat):
+            self.sizes.give_float(val, name)
         if isinstance(val, (torch.SymFloat, torch.SymBool)):
             return Scalar(None, (name,))
         number = self.sizes.of(val)

@@ -24,12 +24,13 @@ class Undecided(Exception):
 class Unknown:
     """One integer that the caller chooses: at least ``low``, and ``hint`` this time.
 
-    ``definition``: what it is computed from, where it is no size of an input.
+    ``low`` is None where nothing is known. ``definition``: what it is computed from, where it is
+    no size of an input; that may be floats.
     """
 
     __slots__ = ("name", "hint", "low", "definition", "serial")
 
-    def __init__(self, name: str, hint: int, low: int = 0, definition: Any = None):
+    def __init__(self, name: str, hint: Any, low: int | None = 0, definition: Any = None):
         self.name, self.hint, self.low, self.definition = name, hint, low, definition
         self.serial = next(_serial)
 
@@ -203,6 +204,8 @@ def least(value: Number) -> int | None:
     for m, c in value.terms.items():
         product: Any = c
         for u in m:
+            if u.low is None:
+                return None
             product = product * Size({(u,): 1}) + product * u.low
         moved = moved + product
     terms = _terms(moved)
