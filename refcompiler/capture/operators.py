@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import enum
 import functools
 import itertools
 import operator
@@ -444,7 +445,7 @@ class Operators(Identity):
         """That no special method of an object from outside reads what is not guarded."""
         if self.is_foreign(value):
             found = find(type(value), name)[1]
-            known = found is object.__dict__[name]
+            known = found is object.__dict__[name] or issubclass(type(value), enum.Enum)
             if type(found) is FunctionType:  # the standard library's runs natively
                 known = not is_quiet(found) or (found.__module__ or "").startswith("torch")
             if not known:

@@ -37,6 +37,7 @@ from refcompiler.guards.sources import (
     namespace_of,
     plain_scalar,
     plain_tensor,
+    set_here,
 )
 from refcompiler.guards.tensors import (
     CALLED,
@@ -434,6 +435,7 @@ NAMESPACE: dict[str, Any] = {
     "separate": separate,
     "wrapper_check": wrapper_check,
     "default_of": default_of,
+    "set_here": set_here,
     "plain_tensor": plain_tensor,
     "plain_scalar": plain_scalar,
     "namespace_of": namespace_of,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import warnings
 from collections.abc import Callable
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, Token
 from types import MemberDescriptorType
 from typing import Any
 
@@ -37,6 +38,7 @@ FORMS: dict[str, tuple[str, str]] = {
     "context": ("{p}.get(NOT_SET)", "{p}"),
     "in_context": ("{p}.get({k}, NOT_SET)", "{p}[{n}]"),
     "context_default": ("default_of({p})", "{p}"),
+    "set_here": ("set_here({p})", "{p}"),  # of a token
     "start": ("{p}.__reduce__()[1][1]", "{p}.count"),  # of an enumeration
     "plain": ("plain_tensor({p})", "{p}"),  # of a tensor of a subclass
     "array": ("array_tensor({p})", "{p}"),  # over the memory of a numpy array
@@ -146,6 +148,19 @@ def filled_slots(value: Any) -> list[str]:
 def default_of(var: ContextVar) -> Any:
     """What a context variable is where nothing has set it."""
     return Context().run(var.get)
+
+
+_PROBE: ContextVar[None] = ContextVar("probe")
+
+
+def set_here(token: Token) -> bool:
+    """Whether a token was made in the context that runs, which contexts tell nobody."""
+    mine = _PROBE.set(None)
+    try:
+        here = [part for part in gc.get_referents(mine) if type(part) is Context]
+    finally:
+        _PROBE.reset(mine)
+    return any(part is here[0] for part in gc.get_referents(token))
 
 
 #: Classes whose subclasses' instances have an unchangeable value besides their attributes.

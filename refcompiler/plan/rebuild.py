@@ -212,6 +212,8 @@ class Rebuilder(Objects, Iterators):
         if kind in _VIEWS:
             mapping = self.expression(_mapping_of(value))
             return self.assign(value, f"{mapping}.{_VIEWS[kind]}()")
+        if kind is types.MappingProxyType:
+            return self.assign(value, f"{constant(kind)}({self.expression(_mapping_of(value))})")
         if issubclass(type(value), ITERATORS):
             return self.iterator(value)
         if kind in DRIVEN:

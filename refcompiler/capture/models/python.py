@@ -30,7 +30,7 @@ from refcompiler.capture.operators import _DUNDERS
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import DELETED, Lazy, Resume, Run
 from refcompiler.guards.iterators import numbered
-from refcompiler.interpreter import helpers
+from refcompiler.interpreter import helpers, recursion
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.interpreter.introspection import frame_locals, super_of
 from refcompiler.interpreter.resumption import resumable
@@ -295,6 +295,12 @@ def _get_ident(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> int:
     if frame.globals.get("__name__") not in _RECURSION:
         m.guard("STATE", None, (_thread.get_ident, (), _thread.get_ident()))
     return _thread.get_ident()
+
+
+@model(sys.getrecursionlimit)
+def _getrecursionlimit(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> int:
+    m.guard("STATE", None, (sys.getrecursionlimit, (), recursion.limit()))
+    return recursion.limit()
 
 
 @model(id)

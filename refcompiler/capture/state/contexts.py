@@ -13,7 +13,7 @@ from typing import Any
 
 from refcompiler.capture.models.registry import model
 from refcompiler.capture.signals import Break, Restart
-from refcompiler.guards.sources import NOT_SET
+from refcompiler.guards.sources import NOT_SET, set_here
 from refcompiler.interpreter.frame import UNSET
 
 
@@ -110,6 +110,9 @@ class Contexts:
         machine = self.machine
         given = machine.source_of(token)
         machine.guard("SAME", machine.member(given, "var"), self.known(var))
+        here = set_here(token)
+        if machine.observe(machine.lazy(machine.sources.make("set_here", given), here)) is False:
+            raise ValueError(f"{token!r} was created in a different Context")
         old = machine.member(given, "old_value")
         value = machine.lazy(old, token.old_value)
         if token.old_value is Token.MISSING:
