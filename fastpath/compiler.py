@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import torch
 
 from fastpath.decompositions import table
 from fastpath.device import Device, device_of
-from fastpath.options import Options, options_of
+from fastpath.options import Options, named, options_of
 from fastpath.report import Report, remember
 from refcompiler.aot import aot_autograd
 from refcompiler.aot.inputs import Unsupported
@@ -40,7 +39,7 @@ def compile_graph(
     :class:`fastpath.options.Options`.
     """
     chosen = options_of({**options.pop("options", {}), **options})
-    again = functools.partial(compile_graph, options=asdict(chosen))
+    again = functools.partial(compile_graph, options=named(chosen))
 
     def by_sizes(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         return compile_for_sizes(gm, inputs, number_inputs(inputs), again, _crowded)
@@ -154,6 +153,10 @@ def _launching(
         _CODE.info("wrapper and %d kernels:\n%s", len(parts) - 1, "\n\n".join(parts))
     if report.aten_calls:
         _HINTS.info("left to ATen:\n%s", report)
+    if options.cudagraphs and not device.is_cpu:
+        from fastpath.graphs import replayed
+
+        return replayed(written, graph, device, report)
     return written
 
 

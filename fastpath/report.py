@@ -15,7 +15,8 @@ class Report:
     runs uncompiled, or None. Of a graph that is trained, all this is said of the forward;
     ``backwards`` has one more report for each compiled backward, which are compiled when they
     first run, and ``overlapping`` one for each way in which inputs overlapped one that is
-    written to."""
+    written to. ``graphs`` is the number of device graphs recorded, ``ungraphed`` counts the calls
+    that ran without one though they were asked for, and ``why_ungraphed`` is the last's reason."""
 
     kernels: int = 0
     aten_calls: dict[str, int] = field(default_factory=Counter)
@@ -26,6 +27,9 @@ class Report:
     backwards: list[Report] = field(default_factory=list)
     overlapping: list[Report] = field(default_factory=list)
     crowded: int = 0  # calls that ran the graph as it is: too many combinations of sizes
+    graphs: int = 0
+    ungraphed: int = 0
+    why_ungraphed: str = ""
     guarded: Any = None  # what is called where a call's inputs are not what was compiled for
 
     @property
@@ -40,6 +44,10 @@ class Report:
         lines += [f"{count:5d} x {name}: drawn by a kernel" for name, count in self.draws.items()]
         for name, count in sorted(self.aten_calls.items(), key=lambda pair: -pair[1]):
             lines.append(f"{count:5d} x {name}: {self.reasons.get(name, '')}")
+        if self.graphs or self.ungraphed:
+            lines.append(f"{self.graphs} device graphs, {self.ungraphed} calls without one")
+        if self.why_ungraphed:
+            lines.append(f"without a device graph, the last time: {self.why_ungraphed}")
         for what in ("overlapping", "backwards"):
             lines += [f"{what}: {report}" for report in getattr(self, what)]
         return "\n".join(lines)

@@ -18,6 +18,7 @@ import torch
 
 from fastpath.bindings import function_of, method_of
 from fastpath.device import Device
+from fastpath.graphs.launches import Launches
 from fastpath.handles import one_step, unchanged
 from fastpath.ir.expr import Bounds
 from fastpath.ir.program import (
@@ -43,6 +44,10 @@ from refcompiler.aot.inputs import Unsupported
 from refcompiler.shapes.text import NAMES, python
 
 _NUMBERS = itertools.count()
+
+
+def _nothing() -> None:
+    """Stands for the call until it is written."""
 
 
 def realigned(t: torch.Tensor) -> torch.Tensor:
@@ -99,6 +104,7 @@ class Wrapper:
         self._numbers: dict[str, str] = {}  # text -> variable
         self.parameters = program.parameters
         self.boxed, self.otherwise = boxed, otherwise
+        self.recordable = Launches(_nothing, self.parameters, boxed, constants=list(constants))
         given = self.given = len(program.inputs) - len(constants)
         for node in program.inputs:
             self._variable[node] = node.name
@@ -288,6 +294,7 @@ class Wrapper:
             pointers = [self.number(kernel.work), units, *pointers]
             pointers += [self.number(n) for n in kernel.sizes]
         self.lines.append(f"k{number}({', '.join(pointers)})  # {made}")
+        self.recordable.launched.append((f"k{number}", pointers))
         if checked:
             self.names[f"k{number}_kernel"] = kernel
             extents = self._tuple([b.extent for b in checked])
@@ -325,7 +332,26 @@ class Wrapper:
         counts[call.name] = counts.get(call.name, 0) + 1
         if not call.kernel:
             self.report.reasons[call.name] = call.reason
+        taken = {t.node for t in tensors_in((call.arguments, call.keywords))}
+        first = len(self.lines)
         text = self._operator(call.target, call.arguments, call.keywords)
+        self._assign(call, text)
+        if call.kernel:
+            self._reserved(call, taken, self.lines[first:])
+            return
+        self.recordable.opaque |= {n.name for n in taken if isinstance(n, Input)}
+        if torch.Tag.nondeterministic_seeded in getattr(call.target, "tags", ()):
+            self.recordable.draws = True
+
+    def _reserved(self, call: Call, taken: set[Node], lines: Sequence[str]) -> None:
+        """A replay reserves of the generator's stream what the call does."""
+        recordable = self.recordable
+        recordable.reserve[call.name] = len(call.outputs)
+        recordable.host += lines
+        if not all(isinstance(node, Input) for node in taken):
+            recordable.unfit = f"{call.name} asks where a result lies"
+
+    def _assign(self, call: Call, text: str) -> None:
         if not call.outputs:
             self.lines.append(text)
             return
@@ -358,6 +384,7 @@ class Wrapper:
         if isinstance(value, Scalar):
             if value.target is None:
                 return value.arguments[0]
+            self.recordable.unfit = "a number in it depends on data"
             texts = [self._literal(a) for a in value.arguments]
             return f"{self._constant(value.target)}({', '.join(texts)})"
         if isinstance(value, (tuple, list)):
@@ -429,7 +456,10 @@ class Wrapper:
         exec(compile(text, title, "exec"), scope)
         made = scope.pop("call")
         weakref.finalize(made, linecache.cache.pop, title, None)
+        addresses = {a: name for name, a in self._addresses.items() if name in self.parameters}
+        self.recordable.call, self.recordable.addresses = made, addresses
         call: Any = self.device.entered(made)
+        call.recordable = self.recordable
         call.source, call._boxed_call = text, self.boxed
         call.kernel_sources = self.kernels
         return call

@@ -333,6 +333,7 @@ def _training(
             made = where(decided, values, _flat(made), plainly)
         return _boxed(made)
 
+    forward.meta["outputs"] = joint.outputs  # the rest is kept for the backward
     compiled = compilers.forward(forward, given[:inputs])
     return Program(
         compiled,

@@ -1,0 +1,112 @@
+"""Recording on a GPU. All graphs of a device share one pool of memory and run one after another."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from fastpath.graphs import driver
+
+
+class Recorder:
+    """Records on one CUDA device: see :func:`recorder_of`."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self.lock = threading.RLock()
+        self.handle = torch.cuda.graph_pool_handle()
+        self.side = torch.cuda.Stream(device)
+        self.owned: Counter[int] = Counter()  # where results of recordings begin
+        self.stream: int | None = None  # on which a graph ran last
+        self._last: Any = None
+        self._stream_of = functools.partial(torch._C._cuda_getCurrentRawStream, device.index)
+
+    def own(self, recording: Any) -> None:
+        """Know the recording's memory while the recording lives."""
+        begins = Counter(storage.data_ptr() for storage in recording.held)
+        self.owned.update(begins)
+        weakref.finalize(recording, self.owned.subtract, begins)
+
+    def follow(self) -> None:
+        """Let the current stream wait for the graph that ran last, whose memory the next uses."""
+        stream = self._stream_of()
+        if stream != self.stream:
+            current = torch.cuda.current_stream(self.device)
+            if self._last is not None:
+                current.wait_stream(self._last)
+            self.stream, self._last = stream, current
+
+    def record(self, call: Callable[..., Any], given: Sequence[Any]) -> tuple[Any, Any]:
+        """``call(*given)``'s results, not yet computed, and the graph that computes them."""
+        graph = torch.cuda.CUDAGraph(keep_graph=True)
+        self.follow()
+        self.side.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self.side):
+            graph.capture_begin(pool=self.handle, capture_error_mode="thread_local")
+            try:
+                results = call(*given)
+            except BaseException:
+                with contextlib.suppress(RuntimeError):  # what spoils a capture ends it as well
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+        graph.instantiate()
+        torch.cuda.current_stream(self.device).wait_stream(self.side)
+        return results, graph
+
+    def noting(
+        self, launch: Callable[..., None], count: int, number: int, found: dict[int, Any]
+    ) -> Callable[..., None]:
+        """``launch``, whose node in the graph is then ``found[number]``."""
+
+        def noted(*arguments: int) -> None:
+            launch(*arguments)
+            found[number] = driver.KernelNode(driver.last_node(self._stream_of()), count)
+
+        return noted
+
+    def updating(self, graph: Any) -> Callable[[Any], None]:
+        set_parameters = driver.library().cuGraphExecKernelNodeSetParams_v2
+        executable = graph.raw_cuda_graph_exec()
+
+        def update(node: Any) -> None:
+            if code := set_parameters(executable, node.node, node.reference):
+                driver.checked(code, "setting a launch's arguments")
+
+        return update
+
+    def launching(self, graph: Any, draws: bool) -> Callable[[], None]:
+        """What launches the graph on the current stream."""
+        if draws:  # operators of ATen: torch says where in the generator's stream they begin
+            return lambda: graph.replay()
+        start, stream_of = driver.library().cuGraphLaunch, self._stream_of
+        executable = graph.raw_cuda_graph_exec()
+
+        def launch() -> None:
+            if code := start(executable, stream_of()):
+                driver.checked(code, "launching it")
+
+        launch.graph = graph  # type: ignore[attr-defined]  # which lives as long as its launch
+        return launch
+
+    def over(self, t: torch.Tensor) -> tuple[Any, Callable[..., torch.Tensor]]:
+        """``make(key, storage)`` is a tensor that lies in its memory as ``t`` does."""
+        key = {
+            "dtype": t.dtype,
+            "size": tuple(t.shape),
+            "stride": t.stride(),
+            "storage_offset": t.storage_offset(),
+        }
+        return key, torch._C._construct_CUDA_Tensor_From_Storage_And_Metadata
+
+
+@functools.cache
+def recorder_of(device: torch.device) -> Recorder:
+    return Recorder(device)
