@@ -61,6 +61,8 @@ setup(
             "fastpath = fastpath:backend",
             "reference = refcompiler.backends.reference:backend",
         ],
+        # torch has another backend of this name, and ours is not to hide it there.
+        "refcompiler_backends": ["cudagraphs = fastpath.graphs.backend:cudagraphs"],
     },
     classifiers=[
         "Development Status :: 3 - Alpha",

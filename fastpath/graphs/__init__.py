@@ -20,6 +20,7 @@ def replayed(call: Any, graph: Any, device: Any, report: Any) -> Callable[..., A
     made: Any = device.entered(
         DeviceGraphs(launches, recorder_of(device.device), report).callable()
     )
-    made.source, made.kernel_sources = call.source, call.kernel_sources
+    made.source = getattr(call, "source", graph.code)
+    made.kernel_sources = getattr(call, "kernel_sources", [])
     made._boxed_call = launches.boxed
     return made

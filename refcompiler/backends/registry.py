@@ -12,6 +12,8 @@ from refcompiler.errors import UnsupportedError
 from refcompiler.shapes.node import has_symbols
 
 GROUP = "torch_dynamo_backends"
+#: Backends that torch has others of by the same name, so that it may not find ours.
+OWN_GROUP = "refcompiler_backends"
 #: Set on a backend that does not look into symbols, and so gets the front end's own. Any other one
 #: is given torch's: most of torch's own machinery knows no other.
 TAKES_SYMBOLS = "takes_symbols"
@@ -49,7 +51,8 @@ def register_backend(
 
 
 def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
-    return {ep.name: ep for ep in importlib.metadata.entry_points(group=GROUP)}
+    groups = GROUP, OWN_GROUP
+    return {ep.name: ep for group in groups for ep in importlib.metadata.entry_points(group=group)}
 
 
 def _torch_backends() -> list[str]:

@@ -114,7 +114,7 @@ def test_every_other_file_is_package_data(metadata: dict[str, Any]) -> None:
 def test_entry_points_name_what_the_source_defines(metadata: dict[str, Any]) -> None:
     """By reading the modules, since importing them needs torch."""
     groups = metadata["entry_points"]
-    assert set(groups) == {"console_scripts", "torch_dynamo_backends"}
+    assert set(groups) == {"console_scripts", "torch_dynamo_backends", "refcompiler_backends"}
     checked = 0
     for entry in (entry for group in groups.values() for entry in group):
         module, _, name = entry.partition("=")[2].strip().partition(":")
@@ -127,4 +127,4 @@ def test_entry_points_name_what_the_source_defines(metadata: dict[str, Any]) -> 
             defined |= {getattr(target, "id", None) for target in getattr(node, "targets", [])}
         assert name in defined, f"{entry}: {module} defines no {name}"
         checked += 1
-    assert checked == 3
+    assert checked == 4
