@@ -60,6 +60,20 @@ def refuse_cast(func: Any, args: Sequence[Any]) -> None:
             )
 
 
+def count_writes(func: Any, args: Sequence[Any]) -> None:
+    """Count a write in the versions of a list of tensors, as eager's kernels do.
+
+    Torch's stand-ins leave them alone, and views of what was written keep their old gradient.
+    """
+    if _writes_to_list(func):
+        torch.autograd.graph.increment_version([t for t in args[0] if not t.is_inference()])
+
+
+@functools.cache
+def _writes_to_list(func: Any) -> bool:
+    return str(func).startswith("aten._foreach_") and writes(func) == ("self",)
+
+
 @functools.cache
 def writes(func: Any) -> tuple[str, ...]:
     """The names of the tensor arguments that ``func`` writes to."""
@@ -97,8 +111,19 @@ def _tensors(
                 yield name in names, t
 
 
-def _has_symbols(t: torch.Tensor) -> bool:
-    return any(type(n) is not int for n in (*t.shape, *t.stride(), t.storage_offset()))
+def _plain(number: Any) -> int | None:
+    """A number, or what a symbol stands for in this call; None if only data says."""
+    found = number if type(number) is int else number.node.hint
+    return None if found is None else int(found)
+
+
+def _layout(t: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int] | None:
+    """Size, stride and offset in this call: a program for other sizes too is refused the same."""
+    shape, stride = tuple(map(_plain, t.shape)), tuple(map(_plain, t.stride()))
+    offset = _plain(t.storage_offset())
+    if None in (*shape, *stride, offset):
+        return None
+    return shape, stride, offset  # type: ignore[return-value]
 
 
 def _suspect(written: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
@@ -112,34 +137,41 @@ def _suspect(written: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
 
 def _partly_the_same(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether some elements of ``a`` may be other elements of ``b``."""
-    if a is b or b.layout is not torch.strided or _has_symbols(a) or _has_symbols(b):
+    if a is b or b.layout is not torch.strided:
         return False
-    if a.untyped_storage()._cdata != b.untyped_storage()._cdata or not (a.numel() and b.numel()):
+    if a.untyped_storage()._cdata != b.untyped_storage()._cdata:
         return False
-    places = [(t.storage_offset() * t.itemsize, _reach(t) * t.itemsize) for t in (a, b)]
+    layouts = _layout(a), _layout(b)
+    if None in layouts or any(0 in at[0] for at in layouts if at is not None):
+        return False
+    first, second = layouts
+    assert first is not None and second is not None
+    places = [(at[2] * t.itemsize, _reach(*at) * t.itemsize) for t, at in ((a, first), (b, second))]
     if places[0][1] <= places[1][0] or places[1][1] <= places[0][0]:
         return False
     if a.itemsize != b.itemsize:
         return True
-    if (a.shape, a.stride(), a.storage_offset()) == (b.shape, b.stride(), b.storage_offset()):
+    if first == second:
         return False
-    step = math.gcd(*(k for t in (a, b) for n, k in zip(t.shape, t.stride()) if n > 1))
-    return not step or (a.storage_offset() - b.storage_offset()) % step == 0
+    step = math.gcd(*(k for at in (first, second) for n, k in zip(at[0], at[1]) if n > 1))
+    return not step or (first[2] - second[2]) % step == 0
 
 
-def _reach(t: torch.Tensor) -> int:
-    """Elements of the storage up to the last one of ``t``."""
-    return t.storage_offset() + 1 + sum((n - 1) * k for n, k in zip(t.shape, t.stride()))
+def _reach(shape: Sequence[int], stride: Sequence[int], offset: int) -> int:
+    """Elements of the storage up to the last one."""
+    return offset + 1 + sum((n - 1) * k for n, k in zip(shape, stride))
 
 
 def _ask(
     func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[torch.Tensor]
 ) -> None:
     """Run the kernel on real memory of the same layout; only its refusal comes out."""
-    if any(_has_symbols(t) for t in tensors):
+    layouts = {id(t): _layout(t) for t in tensors}
+    storages = {t.untyped_storage()._cdata: _plain(t.untyped_storage().nbytes()) for t in tensors}
+    sizes = [size for size in storages.values() if size is not None]
+    if None in layouts.values() or len(sizes) < len(storages):
         return
-    storages = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors}
-    if sum(storages.values()) > MOST_BYTES:
+    if sum(sizes) > MOST_BYTES:
         raise RuntimeError(
             f"{REFUSAL}: some elements of the input tensor and the written-to tensor refer to a "
             "single memory location. Please clone() the tensor before performing the operation."
@@ -147,7 +179,7 @@ def _ask(
     with _disable_current_modes(), torch.no_grad(), torch.random.fork_rng(devices=[]):
         memory = {
             key: torch.zeros(size, dtype=torch.uint8).untyped_storage()
-            for key, size in storages.items()
+            for key, size in zip(storages, sizes)
         }
         made: dict[int, torch.Tensor] = {}
 
@@ -156,12 +188,12 @@ def _ask(
                 return type(value)(map(real, value))
             if isinstance(value, torch.Tensor):
                 if id(value) not in made:
+                    shape, stride, offset = layouts[id(value)]  # type: ignore[misc]
                     made[id(value)] = torch.empty(0, dtype=value.dtype).set_(
-                        memory[value.untyped_storage()._cdata],
-                        value.storage_offset(), value.shape, value.stride(),
-                    )  # fmt: skip
+                        memory[value.untyped_storage()._cdata], offset, shape, stride
+                    )
                 return made[id(value)]
-            return value
+            return _plain(value) if isinstance(value, torch.SymInt) else value
 
         named = {name: real(value) for name, value in kwargs.items() if name != "device"}
         try:
