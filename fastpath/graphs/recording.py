@@ -22,8 +22,9 @@ _use_count = torch._C._storage_Use_Count
 class Recording:
     """One capture of ``launches.call``.
 
-    ``places`` and ``addresses``: inputs that have to lie where they lay; the others (``moving``)
-    may come from anywhere. ``copied``: what the caller sees is copied out of the graph's memory.
+    ``places``: inputs that have to lie where they lay, which ``addresses`` has for each input; the
+    others (``moving``, None in it) may come from anywhere. ``copied``: what the caller sees is
+    copied out of the graph's memory.
     ``run(*inputs)`` replays, or calls ``plainly`` where an input is not aligned.
     """
 
@@ -53,7 +54,7 @@ class Recording:
         self.places = [
             n for n, t in enumerate(inputs) if isinstance(t, torch.Tensor) and n not in moving
         ]
-        self.addresses = [inputs[n].data_ptr() for n in self.places]
+        self.addresses = [t.data_ptr() if n in self.places else None for n, t in enumerate(inputs)]
         self._keep(inputs, given)
 
     def _keep(self, inputs: Sequence[Any], given: Sequence[Any]) -> None:
