@@ -339,6 +339,7 @@ class Calls(Instances):
     answers: dict[tuple, Any]  # of functions under lru_cache, by what they were given
     whole: list[tuple[Frame, int]]  # calls of torch's own that break as one, and their steps
     open_inference: list[Any]
+    open_levels: list[int]  # of forward differentiation: the steps at which they were entered
     function_modes: list[Any]  # TorchFunctionModes that the frame has entered
     switches: dict[Any, tuple]  # switches of torch that were set -> what they were before
     rethrown: dict[int, Rethrown]

@@ -27,6 +27,7 @@ from refcompiler.capture.lookup import described
 from refcompiler.capture.models import (
     classes,
     copying,
+    directives,
     library,
     optimizers,
     ordering,
@@ -42,7 +43,7 @@ from refcompiler.capture.natively import interpreting
 from refcompiler.capture.reentry import Reentry
 from refcompiler.capture.regions import attention, branches, custom, loops, transforms
 from refcompiler.capture.signals import Break, Reason, Restart
-from refcompiler.capture.state import hooks, modes, switches
+from refcompiler.capture.state import forward, hooks, modes, switches
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.state.switches import Setting, restore, settings
 from refcompiler.capture.values import Place
@@ -65,6 +66,8 @@ __all__ = [
     "classes",
     "copying",
     "custom",
+    "directives",
+    "forward",
     "hooks",
     "library",
     "loops",
@@ -183,6 +186,7 @@ class Symbolic(Calls):
         self.rethrown = {}
         self.open_inference = []
         self.open_devices = []
+        self.open_levels = []
         self.function_modes = []
         self.switches = {}
         self.views: dict[int, Any] = {}  # iterators from outside that were advanced
@@ -206,6 +210,8 @@ class Symbolic(Calls):
         self.answers = {}
         self.speech = warned.Speech()
         self.insides = {}
+        self.strict = False  # a break is an error here, says the program
+        self.patched = []
 
     def where(self) -> tuple[str, tuple[Place, ...]]:
         """The line that runs, as fx keeps it, and where each frame stands, outermost first."""
@@ -261,6 +267,9 @@ class Symbolic(Calls):
         if self.open_devices:
             why = "a graph ends inside a block of a device"
             raise Restart(self.open_devices[0][1], "ambient-state", why)
+        if self.open_levels:
+            why = "a graph ends inside a level of forward differentiation"
+            raise Restart(self.open_levels[0], "ambient-state", why)
         if self.function_modes:
             inner = captured.reason
             because = f", for {inner.row}: {inner.context}" if inner is not None else ""
@@ -297,6 +306,9 @@ class Symbolic(Calls):
                     while self.function_modes:
                         self.function_modes.pop().__exit__(None, None, None)
         finally:
+            while self.open_levels:
+                self.open_levels.pop()
+                forward.forward_ad.exit_dual_level()
             while self.open_inference:
                 self.open_inference.pop().guard.__exit__(None, None, None)
             torch._C._set_grad_enabled(grad)

@@ -23,6 +23,7 @@ from refcompiler.capture.regions.targets import (
     tensors_of,
 )
 from refcompiler.capture.signals import Break
+from refcompiler.capture.state.forward import current_level
 from refcompiler.interpreter.registry import native
 
 _FUNCTION = torch.autograd.Function
@@ -99,6 +100,12 @@ def _apply(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     inputs = [m.force(a) for a in args[1:]]
     if kwargs:
         raise Break("higher-order", f"autograd.Function {cls.__name__} with keyword arguments")
+    level = current_level()
+    if not m.open_levels:
+        m.guard("STATE", None, (current_level, (), level))
+    if level >= 0:  # its jvp is asked for tangents
+        why = f"autograd.Function {cls.__name__} in a level of forward differentiation"
+        raise Break("higher-order", why)
     needs = tuple([isinstance(v, torch.Tensor) and v.requires_grad for v in inputs])
     context = Context()
     m.recorder.keep.append(context)

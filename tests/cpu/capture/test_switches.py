@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+import refcompiler
 from tests.cpu.capture.oracle import Case, Cases, check
 
 cases = Cases()
@@ -234,16 +236,97 @@ def default_device_for_a_while():
     return f, [(t(3),)] * 2
 
 
-@cases(graphs=0, breaks=1)
-def operations_counted():
+@cases()
+def default_device_over_another():
     def f(x):
-        with FlopCounterMode(display=False) as counter:
-            y = x @ x
-        return y, counter.get_total_flops()
+        torch.set_default_device("cpu")  # which it is
+        y = torch.ones(3)
+        torch.set_default_device("meta")
+        made = torch.ones(3).device
+        torch.set_default_device("cpu")
+        return x + y, made, torch.get_default_device()
 
-    return f, [(t(3, 3),)] * 2
+    on = lambda: torch.set_default_device("cpu")  # noqa: E731
+    off = lambda: torch.set_default_device(None)  # noqa: E731
+    return f, [on, (t(3),), (t(3),), off]
+
+
+@cases(graphs=2, recompiles=1)
+def dual_tensors():
+    forward_ad.enter_dual_level()  # the first one of a process loads rules, and says so
+    forward_ad.make_dual(t(3), t(3))
+    forward_ad.exit_dual_level()
+
+    def f(x, tangent):
+        with forward_ad.dual_level():
+            y = (forward_ad.make_dual(x, tangent) ** 3).sum()
+            found = forward_ad.unpack_dual(y)
+        after, nothing = forward_ad.unpack_dual(x)
+        return found.primal + found.tangent, found, after, nothing
+
+    return f, [(t(3).requires_grad_(), t(3)), (t(3), t(3).requires_grad_())]
+
+
+@cases()
+def a_level_left_by_an_exception():
+    def f(x):
+        try:
+            with forward_ad.dual_level():
+                y = forward_ad.make_dual(x, x + 1).sin()
+                raise KeyError
+        except KeyError:
+            return y * 2, forward_ad._current_level
+
+    return f, [(t(3),)] * 2
+
+
+@cases(graphs=3, breaks=5)
+def a_break_in_a_level():
+    def f(x):
+        y = x + 1
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(y, x)
+            print("inside")
+            found = forward_ad.unpack_dual(dual * dual)
+        return found.primal + found.tangent
+
+    return f, [(t(3),)] * 2
+
+
+class Tripled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_forward(x)
+        return x * x
+
+    @staticmethod
+    def jvp(ctx, tangent):
+        (x,) = ctx.saved_tensors
+        return 3 * x * tangent
 
 
 @pytest.mark.parametrize("case", cases, ids=str)
 def test_captured_as_in_eager(case: Case):
     assert check(case) > 0
+
+
+def test_a_tensor_made_on_a_default_device_lies_there():
+    def f(x):
+        torch.set_default_device("meta")
+        made = torch.ones(3)
+        torch.set_default_device(None)
+        return x + 1, made
+
+    x = t(3)
+    found, made = refcompiler.compile(f, backend="eager")(x)
+    assert torch.equal(found, x + 1) and made.device.type == "meta"
+
+
+def test_a_function_with_its_own_rule_is_asked_for_it():
+    """In a level that is entered after the capture."""
+    compiled = refcompiler.compile(lambda x: Tripled.apply(x) + 1, backend="eager")
+    x, tangent = t(3), t(3)
+    assert torch.equal(compiled(x), x * x + 1)
+    with forward_ad.dual_level():
+        found = forward_ad.unpack_dual(compiled(forward_ad.make_dual(x, tangent)))
+    assert torch.equal(found.tangent, 3 * x * tangent)
