@@ -293,6 +293,16 @@ def a_break_in_a_level():
     return f, [(t(3),)] * 2
 
 
+@cases(graphs=0, breaks=1)
+def operations_counted():
+    def f(x):
+        with FlopCounterMode(display=False) as counter:
+            y = x @ x
+        return y, counter.get_total_flops()
+
+    return f, [(t(3, 3),)] * 2
+
+
 class Tripled(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
