@@ -44,6 +44,7 @@ _PUBLIC = {
     ),
     "counters": "refcompiler.runtime.counters",
     "config": "refcompiler.runtime.config",
+    "set_enable_guard_collectives": "refcompiler.runtime.collectives",
     "set_logs": "refcompiler.logs",
     "set_stance": "refcompiler.runtime.stance",
     **dict.fromkeys(

@@ -94,6 +94,12 @@ class Sizes:
         if policy.scalars or policy.shapes:
             self.environment()
 
+    def capture_numbers(self, captured: bool) -> None:
+        """Whether a number that is read from a tensor stays in the graph, from now on."""
+        self.machine.recorder.captures_numbers = captured
+        if captured:
+            self.environment().allow_scalar_outputs = True
+
     def environment(self) -> ShapeEnv:
         """The environment; with the first symbol, the fakes get it too."""
         if self.env is None:

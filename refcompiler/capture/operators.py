@@ -115,6 +115,8 @@ class Operators(Identity):
     steps: int
     acted: int  # the step whose instruction has done a part of its work already
     handed_over: list[Delegate]
+    strict: bool
+    patched: list[bool]
     told: int | None  # the step at which the program heard that it is compiled
     contexts: Contexts
     insides: dict[int, Any]  # what stands for the contents of objects from outside

@@ -170,11 +170,21 @@ INTERPRETED_FUNCTIONS = (
     "torch.autograd.graph.save_on_cpu.__init__",
     f"{_DDP}.forward",  # what it does before and after the module's own call, it does natively
     f"{_DDP}._run_ddp_forward",
+    "torch._dynamo.decorators.ErrorOnGraphBreakDecoratorContextManager",
+    "torch._dynamo.decorators.error_on_graph_break",
+    "torch._dynamo.decorators.CudagraphOverrideContextManager",
+    "torch._dynamo.decorators.override_cudagraphs",
+    "torch._dynamo.decorators.dont_skip_tracing",
 )
 
 #: Instances of these classes of them are made like any other.
 INTERPRETED_CLASSES = frozenset(
-    {"torch.autograd.graph.saved_tensors_hooks", "torch.autograd.graph.save_on_cpu"}
+    {
+        "torch.autograd.graph.saved_tensors_hooks",
+        "torch.autograd.graph.save_on_cpu",
+        "torch._dynamo.decorators.ErrorOnGraphBreakDecoratorContextManager",
+        "torch._dynamo.decorators.CudagraphOverrideContextManager",
+    }
 )
 
 #: So are these methods of modules, and the update of all parameters by a rule of ``torch.optim``.

@@ -76,11 +76,18 @@ class Plan:
         self.__dict__.pop("run", None)
         return True
 
-    def checking(self, guards: Sequence[Guard]) -> Callable:
-        """The function with these guards only; all such functions share their globals."""
+    def checking(self, guards: Sequence[Guard], agree: Callable[[], Any] | None = None) -> Callable:
+        """The function with these guards only; all such functions share their globals.
+
+        ``agree`` is asked when they hold, and what it answers but None is the function's answer.
+        """
         checks = self.entry._replace(guards=guards).lines(self.writer.name, self.writer.constant)
         entry = ["    " + line for line in checks] or ["    pass"]
-        lines = ["try:", *entry, "except Exception:", "    return __MISS", *self.body]
+        asked: list[str] = []
+        if agree is not None:
+            asked = [f"__other = {self.writer.constant(agree)}()"]
+            asked.append("if __other is not None: return __other")
+        lines = ["try:", *entry, "except Exception:", "    return __MISS", *asked, *self.body]
         holding = self.writer.holding(lines)
         lines = ["try:", *["    " + line for line in holding], *lines[1:]]
         return self.writer.function(self.parameters, lines, self.title)

@@ -10,9 +10,11 @@ from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from refcompiler.backends.registry import TRACES, lookup_backend
 from refcompiler.capture.marking.marked import DISABLED
+from refcompiler.capture.models.registry import model as _model
 from refcompiler.errors import UnsupportedError
 from refcompiler.guards.permanence import lasts
 from refcompiler.logs import from_environment
@@ -305,6 +307,17 @@ def _python_caller(function: Any) -> FunctionType:
 
 
 from_environment()
+
+
+@_model(compile)
+def _compile_inside(m: Any, frame: Any, args: Any, kwargs: Any) -> Any:
+    """In compiled code: makes a wrapper, whose calls are inlined."""
+    given = [m.force(a) for a in args]
+    named = {k: m.force(v) for k, v in kwargs.items()}
+    with m.recorder.suspension(), torch._C.DisableTorchFunction(), _disable_current_modes():
+        made = compile(*given, **named)
+    m.recorder.keep.append(made)
+    return made
 
 
 def reset() -> None:

@@ -26,6 +26,7 @@ from refcompiler.plan.build import MISS
 from refcompiler.runtime.drive import Driver
 from refcompiler.runtime.site import (
     _LOCK,
+    EAGERS,
     OVERTAKEN,
     STATE,
     Allowance,
@@ -189,7 +190,7 @@ class Entry(Site):
 
     def refuse(self, function: FunctionType, values: Sequence[Any], stop: FullGraphBreak) -> Any:
         """With ``fullgraph`` a break is an error, unless eager raises an error of its own."""
-        if stop.reason.row in ("exception-escapes", "fake-op-raised"):
+        if stop.reason.row in EAGERS:
             call_natively(function, values)
         raise GraphBreakError(f"fullgraph=True, but {self.title} breaks.\n{stop.reason}")
 

@@ -17,7 +17,12 @@ from refcompiler.plan.build import Plan
 
 def loosened(plans: Sequence[Plan]) -> list[Callable]:
     """For each plan its function without the guards of no tensor that every other plan has too."""
-    return [plan.checking(_own(plan, plans)) for plan in plans]
+    return [plan.checking(guards) for plan, guards in zip(plans, own_guards(plans), strict=True)]
+
+
+def own_guards(plans: Sequence[Plan]) -> list[list[Guard]]:
+    """For each plan the guards that are left."""
+    return [_own(plan, plans) for plan in plans]
 
 
 def _own(plan: Plan, plans: Sequence[Plan]) -> list[Guard]:

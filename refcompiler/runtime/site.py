@@ -38,10 +38,11 @@ from refcompiler.logs import log_of, wanted
 from refcompiler.plan.build import MISS, Plan, build
 from refcompiler.plan.failure import Recover, Unanswered
 from refcompiler.plan.writing import NotRebuilt
+from refcompiler.runtime.collectives import REFUSED, agree, everywhere
 from refcompiler.runtime.config import config, whole_numbers
 from refcompiler.runtime.counters import count
 from refcompiler.runtime.failing import failing, read
-from refcompiler.runtime.loose import loosened
+from refcompiler.runtime.loose import loosened, own_guards
 from refcompiler.runtime.profile import history_of
 from refcompiler.runtime.runs import Checked
 from refcompiler.runtime.stance import CURRENT, Setting
@@ -60,6 +61,7 @@ class _State(threading.local):
 
 
 STATE = _State()
+EAGERS = frozenset({"exception-escapes", "fake-op-raised"})  # reasons that are eager's errors
 OVERTAKEN = 3  # times a new plan misses because of other threads, until a call is run natively
 
 
@@ -138,6 +140,7 @@ class Site:
         self.blocked = False
         self.charged: dict[int, Allowance] = {}  # id of a plan -> whose limit it has used
         self.loose: tuple[int, list[Callable]] = (-1, [])  # of which version, and the plans
+        self.agreeing: tuple[int, bool, list[Callable]] = (-1, False, [])  # as ``loose``
         CURRENT.add(self)
 
     def switched_as(self, driver: Any) -> None:
@@ -147,7 +150,7 @@ class Site:
 
     def follow(self, setting: Setting) -> None:
         """Let calls come to the slow path unless ``setting`` is the default."""
-        self.blocked = not setting.plain
+        self.blocked = not setting.plain or CURRENT.together
         self.arrange()
 
     def arrange(self) -> None:
@@ -215,6 +218,8 @@ class Site:
     def find_slowly(self, values: Sequence[Any]) -> Any:
         """In a stance that is not the default one, whose entries are not the plans."""
         setting = CURRENT.setting
+        if CURRENT.together:
+            return self.find_together(values, setting.loose)
         entries = self.loosened() if setting.loose else [p.run for p in reversed(self.plans)]
         for entry in entries:
             found = entry(*values)
@@ -225,6 +230,23 @@ class Site:
                         if CURRENT.setting is setting:
                             self.entries[:] = [entry]
                 return found
+        return MISS
+
+    def find_together(self, values: Sequence[Any], loose: bool) -> Any:
+        """Run the plan that holds if one holds in every process: all of them ask once."""
+        if not self.plans:
+            return MISS
+        if self.agreeing[:2] != (self.version, loose):
+            with _LOCK:
+                guards = own_guards(self.plans) if loose else [plan.guards for plan in self.plans]
+                pairs = zip(self.plans[::-1], guards[::-1], strict=True)
+                runs = [plan.checking(left, agree) for plan, left in pairs]
+                self.agreeing = self.version, loose, runs
+        for run in self.agreeing[2]:
+            found = run(*values)
+            if found is not MISS:
+                return MISS if found is REFUSED else found
+        everywhere(False)
         return MISS
 
     def put_first(self, entry: Callable) -> None:
@@ -366,6 +388,8 @@ class Site:
                 except Restart as signal:
                     if signal.step in stops:
                         raise NotRebuilt(signal.context) from None
+                    if machine.strict:
+                        self.refuse_break(machine.reason(signal.row, signal.context))
                     stops[signal.step] = (signal.row, signal.context)
                 except Failure as failure:
                     raise failure.as_error() from None
@@ -398,6 +422,13 @@ class Site:
         assert reason is not None
         if self.fullgraph:
             raise FullGraphBreak(reason)
+        if captured.machine.strict:
+            self.refuse_break(reason)
+
+    def refuse_break(self, reason: Any) -> None:
+        """The program says that a break is an error, which what eager raises is not."""
+        if reason.row not in EAGERS:
+            raise GraphBreakError(f"error_on_graph_break(True), but {self.title} breaks.\n{reason}")
 
     def recover(
         self, policy: Policy, step: int, tensors: dict[str, Any], values: Sequence[Any]
@@ -532,12 +563,12 @@ class Site:
     def explain(self, values: Sequence[Any]) -> str:
         """The first guard of the newest plan that fails on ``values``, in words."""
         arguments = dict(zip(self.parameters, values, strict=True))
-        for plan in reversed(self.plans):
-            found = failing(plan, arguments)
-            if found is not None:
-                guard, text = found
-                self.missed[guard.kind, str(guard.source or "")] += 1
-                return text
+        found = [failing(plan, arguments) for plan in reversed(self.plans)]
+        if CURRENT.together and None in found:
+            return "the guards of another process failed (set_enable_guard_collectives)"
+        for guard, text in filter(None, found):
+            self.missed[guard.kind, str(guard.source or "")] += 1
+            return text
         return "another thread or the guards themselves changed what the guards read"
 
 

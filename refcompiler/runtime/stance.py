@@ -45,10 +45,14 @@ DEFAULT = Setting(STANCES["default"], False, None)
 
 
 class _Current:
-    """The setting, and the sites that follow it."""
+    """The setting, and the sites that follow it.
+
+    ``together``: processes enter compiled code together, see :mod:`.collectives`.
+    """
 
     def __init__(self) -> None:
         self.setting = DEFAULT
+        self.together = False
         self.sites: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def add(self, site: Any) -> None:
@@ -61,6 +65,11 @@ class _Current:
             self.setting = setting
             for site in list(self.sites):
                 site.follow(setting)
+
+    def enter_together(self, together: bool) -> None:
+        with LOCK:
+            self.together = together
+            self.set(self.setting)
 
 
 CURRENT = _Current()

@@ -121,11 +121,30 @@ def _train(way: str, case: Case) -> dict[str, Any]:
     return {"tensors": found, "steps": steps, "graphs": count["graphs"], "breaks": count["breaks"]}
 
 
+def _enter_together(rank: int) -> list[int]:
+    """How much was compiled after each call, of which some differ between the processes."""
+    import refcompiler
+
+    refcompiler.reset()
+    refcompiler.set_enable_guard_collectives(True)
+    compiled = refcompiler.compile(lambda x: x * 2, backend="eager", dynamic=False)
+    made = []
+    for size in (3, 3, 3 + rank, 3, 3 + rank):
+        compiled(torch.ones(size))
+        made.append(refcompiler.counters()["captures"])
+    refcompiler.set_enable_guard_collectives(False)
+    compiled(torch.ones(3 + 2 * rank))
+    return [*made, refcompiler.counters()["captures"]]
+
+
 def _worker(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     store = f"file://{folder}/store"
     distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
-    found = {(way, name): _train(way, case) for name, case in CASES.items() for way in WAYS}
+    found: dict[Any, Any] = {
+        (way, name): _train(way, case) for name, case in CASES.items() for way in WAYS
+    }
+    found["together"] = _enter_together(rank)
     torch.save(found, f"{folder}/{rank}.pt")
     distributed.destroy_process_group()
 
@@ -182,3 +201,7 @@ def test_the_module_is_one_graph_within_what_ddp_does(found: list[dict], way: st
     for rank in found:
         assert rank[way, "plain"]["graphs"] == 1
         assert rank[way, "plain"]["breaks"] == (0 if way == "inside" else 2)
+
+
+def test_all_processes_compile_when_one_has_to(found: list[dict]) -> None:
+    assert [rank["together"] for rank in found] == [[1, 1, 2, 2, 2, 2], [1, 1, 2, 2, 2, 3]]
