@@ -219,8 +219,14 @@ AHEAD: Table[Rule] = Table(
             "inputs that share memory",
             "A write to one of two inputs with one memory shows in the other.",
             "Inputs that overlap a written one are views of a common base, which the graph takes; "
-            "for each way of overlapping it is compiled again. Without a common dtype, storage or, "
-            "for autograd, base, the graph runs as it is.",
+            "for each way of overlapping it is compiled again. Without a common storage or, for "
+            "autograd, base and dtype, the graph runs as it is.",
+        ),
+        Rule(
+            "memory of another dtype",
+            "x.view(torch.int32) shares the memory of x, and a write to one shows in the other.",
+            "A common base has the widest dtype, and the others are views of it; the epilogue "
+            "reads the caller's memory as the output's dtype.",
         ),
         Rule(
             "views of one base",

@@ -80,6 +80,9 @@ class Elementwise:
         self.row = row
         self.arguments = row.complete({k: _plain(v) for k, v in arguments.items()})
         types = {k: _typed(v) for k, v in self.arguments.items()}
+        operands = [types[a.name] for a in row.args if a.promotes]
+        if operands and all(isinstance(v, (bool, int, float, complex)) for v in operands):
+            raise NotLowered("a number in the place of a tensor")
         try:
             self.computation: Computation = row.computation(types)
         except TypeError as error:

@@ -26,7 +26,8 @@ class Base:
     """What the inputs at ``members`` are views of, each as its layout says.
 
     ``tracked``: it is the tensor that autograd knows as their base, and which ``first`` is itself
-    or (``through``) has as its base. Otherwise it is flat memory, which autograd does not see.
+    or (``through``) has as its base. Otherwise it is flat memory, which autograd does not see, of
+    the dtype of ``first``; members may have others.
     """
 
     first: int
@@ -34,7 +35,7 @@ class Base:
     tracked: bool
     layout: Layout
     dtype: torch.dtype
-    members: tuple[tuple[int, Layout], ...]
+    members: tuple[tuple[int, Layout, torch.dtype], ...]
 
     def source(self, values: Sequence[str]) -> str:
         """The expression that gives it in a call whose inputs are named ``values``."""
@@ -67,24 +68,33 @@ def bases_of(
 
 def _base(tensors: Sequence[torch.Tensor], places: Sequence[int]) -> Base:
     members = [tensors[n] for n in places]
-    first = members[0]
-    if any(t.dtype != first.dtype for t in members):
-        raise Unsupported("an input that is written to shares memory with one of another dtype")
+    first = max(members, key=lambda t: t.itemsize)  # whose memory the others can be read from
     if any(map(has_bits, members)):
         raise Unsupported("an input that is written to shares memory with a conjugate or negative")
     memory = first.untyped_storage()._cdata
     if any(t.untyped_storage()._cdata != memory for t in members):
         raise Unsupported("an input that is written to shares memory with another storage")
-    layouts = tuple([(n, Layout.of(t)) for n, t in zip(places, members, strict=True)])
+    layouts = tuple([(n, Layout.of(t), t.dtype) for n, t in zip(places, members, strict=True)])
     if torch.is_grad_enabled() and any(t.requires_grad for t in members):
-        root = _root(first)
-        if any(_root(t) is not root for t in members) or root.dtype != first.dtype:
+        root = _root(members[0])
+        mixed = any(t.dtype != root.dtype for t in members)
+        if mixed or any(_root(t) is not root for t in members):
             raise Unsupported("an input that is written to shares memory, unknown to autograd")
-        through = root is not first
-        return Base(places[0], through, True, Layout.of(root), first.dtype, layouts)
-    low = min(at.offset for _, at in layouts)
-    end = max(at.end for _, at in layouts)
-    return Base(places[0], False, False, Layout((end - low,), (1,), low), first.dtype, layouts)
+        through = root is not members[0]
+        return Base(places[0], through, True, Layout.of(root), root.dtype, layouts)
+    unit = first.itemsize
+    low = min(at.offset * dtype.itemsize // unit for _, at, dtype in layouts)
+    end = max(-(-at.end * dtype.itemsize // unit) for _, at, dtype in layouts)
+    if end * unit > first.untyped_storage().nbytes():
+        raise Unsupported("an input that is written to shares half an element with one that ends")
+    place = next(n for n in places if tensors[n] is first)
+    return Base(place, False, False, Layout((end - low,), (1,), low), first.dtype, layouts)
+
+
+def member(base: torch.Tensor, at: Layout, dtype: torch.dtype) -> torch.Tensor:
+    """The view of ``base`` that a member is."""
+    base = base if base.dtype == dtype else base.view(dtype)
+    return base.as_strided(at.size, at.stride, at.offset)
 
 
 def _root(t: torch.Tensor) -> torch.Tensor:
@@ -96,9 +106,9 @@ def share(mode: FakeTensorMode, fakes: list[torch.Tensor], bases: Sequence[Base]
     for base, flat in zip(bases, fakes[len(fakes) - len(bases) :], strict=True):
         if base.tracked:
             continue
-        for place, at in base.members:
+        for place, *how in base.members:
             with mode, torch.no_grad():
-                view = flat.as_strided(at.size, at.stride, at.offset).detach()
+                view = member(flat, *how).detach()
             fakes[place] = view.requires_grad_(fakes[place].requires_grad)
 
 
@@ -129,7 +139,7 @@ class Overlapping:
             bases = bases_of([*inputs, *self.lifted], self.written, self.saves)
         except Unsupported:
             return self.uncompiled
-        members = [inputs[n] for base in bases for n, _ in base.members if n < len(inputs)]
+        members = [inputs[n] for base in bases for n, *_ in base.members if n < len(inputs)]
         if any(t._backward_hooks for t in members):  # which the base would pass by
             return self.uncompiled
         found = self.programs.get(bases)

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from refcompiler.aot.draws import normal_in_gaps
 from refcompiler.aot.effects import checks
 from refcompiler.fakes.fused import TWINS, write_twins_results
+from refcompiler.fakes.overlap import count_writes
 from refcompiler.shapes.known import same, usual
 
 #: Eager draws in the order of memory; the operator that stands for the write in the order of
@@ -39,7 +40,9 @@ class FunctionalMode(FunctionalTensorMode):
             with self:
                 return write_twins_results(func, args, kwargs or {})
         if not checks(func):
-            return super().__torch_dispatch__(func, types, args, kwargs)
+            result = super().__torch_dispatch__(func, types, args, kwargs)
+            count_writes(func, args)
+            return result
         unwrapped = pytree.tree_map_only(FunctionalTensor, plain, (args, kwargs or {}))
         has_side_effect(func)  # or the graph that is traced loses it
         return func(*unwrapped[0], **unwrapped[1])

@@ -18,7 +18,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.utils import _pytree as pytree
 
-from refcompiler.aot.bases import Base
+from refcompiler.aot.bases import Base, member
 from refcompiler.aot.draws import finish
 from refcompiler.aot.effects import derivative_checks
 from refcompiler.aot.functional import FunctionalMode, plain
@@ -139,7 +139,7 @@ def trace(
         record(graph)
         graph.recompile()
     for place in tracer.written:
-        owner, _ = tracer.members.get(place, (place, None))
+        owner, *_ = tracer.members.get(place, (place, None))
         holders[primals.index(owner)].meta[WRITTEN] = True
     outputs = len(seen.slots) + len(tracer.written) + len(seen.numbers)
     return Joint(graph, primals, outputs, tracer.tangents, tracer.written, tracer.uneven)
@@ -172,7 +172,7 @@ class _Tracer:
     ):
         count = len(parameters)
         self.bases = {count + n: base for n, base in enumerate(bases)}
-        self.members = {n: (p, at) for p, base in self.bases.items() for n, at in base.members}
+        self.members = {n: (p, *how) for p, base in self.bases.items() for n, *how in base.members}
         self.primals = [n for n in range(count + len(bases)) if n not in self.members]
         self.parameters, self.env = parameters, env
         self.gm, self.replaced, self.given = gm, replaced, given
@@ -223,8 +223,8 @@ class _Tracer:
         inputs: dict[int, Any] = {}
         for place, leaf in zip(self.primals, leaves, strict=True):
             inputs[place] = leaf.clone() if place in self.tracked else leaf  # eager's is no leaf
-        for place, (base, at) in self.members.items():
-            inputs[place] = inputs[base].as_strided(at.size, at.stride, at.offset)
+        for place, (base, *how) in self.members.items():
+            inputs[place] = member(inputs[base], *how)
         return [inputs[place] for place in range(len(inputs))]
 
     def _functional(self, n: int, t: torch.Tensor) -> Any:
@@ -238,7 +238,7 @@ class _Tracer:
     def _forward(self, inputs: Sequence[Any]) -> list[Any]:
         """The slots' values, laid out as in eager, then the new values of written inputs."""
         lifted = {key: inputs[place] for key, place in self.replaced.items()}
-        result = Runner(self.gm, lifted, REGIONS).run(*inputs[: self.given])
+        result = self._run(lifted, inputs[: self.given])
         flat, _ = pytree.tree_flatten(result)
         flat += [inputs[move.place] for move in self.seen.moves]
         found: list[Any] = []
@@ -263,6 +263,11 @@ class _Tracer:
             self.written.append(place)
             found.append(t)
         return [*map(self._laid_out, found, self._layouts()), *found[len(self.seen.slots) :]]
+
+    def _run(self, lifted: dict[int, Any], inputs: Sequence[Any]) -> Any:
+        """What the graph returns; the gradient mode that it leaves is the epilogue's to set."""
+        with torch.set_grad_enabled(torch.is_grad_enabled()):
+            return Runner(self.gm, lifted, REGIONS).run(*inputs)
 
     def _returns(self, place: int) -> bool:
         """Whether an input's new value may be asked for, and not its base's or its members'."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -34,3 +35,19 @@ class Layout:
             return self.offset
         steps = zip(self.size, self.stride, strict=True)
         return self.offset + 1 + sum((n - 1) * step for n, step in steps)
+
+
+def view_of_bits(
+    base: torch.Tensor, dtype: torch.dtype, size: Sequence[int], stride: Sequence[int], offset: int
+) -> torch.Tensor:
+    """The memory of ``base`` read as ``dtype``, ``offset`` such elements after its first.
+
+    It counts writes with ``base``, and autograd does not see it.
+    """
+    flat = base.detach()
+    if dtype.itemsize != flat.itemsize:
+        unit = max(dtype.itemsize, flat.itemsize)
+        elements = flat.untyped_storage().nbytes() // unit * unit // flat.itemsize
+        flat = flat.as_strided((elements,), (1,), 0)
+    start = base.storage_offset() * base.itemsize // dtype.itemsize
+    return flat.view(dtype).as_strided(size, stride, start + offset)

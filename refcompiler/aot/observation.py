@@ -14,7 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
-from refcompiler.aot.bases import Base
+from refcompiler.aot.bases import Base, member
 from refcompiler.aot.inputs import Runner, Unsupported, fake_like, has_bits
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import symbols_of, value_of
@@ -33,6 +33,7 @@ class View:
     layout is taken of the base's storage, ``offset`` relative to the base's own, in ``dtype``.
     Where sizes are symbols: ``replay(base, numbers)`` with ``numbers`` of the call, and without a
     replay the layout is taken of the base so that autograd sees it, if it does in eager.
+    ``bits``: its dtype is another one than the base's, whose memory it reads.
     """
 
     layout: Layout
@@ -42,6 +43,7 @@ class View:
     grad_mode: bool  # whether the view was made where autograd recorded
     numbers: tuple[Any, ...] = ()
     seen: bool = False  # without a replay: whether autograd sees it
+    bits: bool = False
 
     @property
     def parts(self) -> tuple[Any, ...]:
@@ -141,6 +143,7 @@ class Observation:
     moves: list[Move] = field(default_factory=list)
     numbers: list[Any] = field(default_factory=list)  # that the epilogue needs of the graph
     bits: frozenset[int] = frozenset()  # places of inputs with a conjugate or negative bit
+    switches: bool | None = None  # the gradient mode that the graph leaves, if it is another one
 
     def write(self, place: int, requires_grad: bool) -> Write:
         """A write that only the trace saw."""
@@ -172,9 +175,9 @@ def observe(
     inputs = [_Copy.apply(t) if grad_mode and _requires_grad(t) else _alias(t) for t in fakes]
     for base, t in zip(bases, inputs[len(inputs) - len(bases) :], strict=True):
         if base.tracked:
-            for place, at in base.members:
+            for place, *how in base.members:
                 is_base = not base.through and place == base.first
-                inputs[place] = t if is_base else t.as_strided(at.size, at.stride, at.offset)
+                inputs[place] = t if is_base else member(t, *how)
     before = [_State(t) if isinstance(t, torch.Tensor) else None for t in inputs]
     lifted = {key: inputs[place] for key, place in replaced.items()}
     modes = {t.fake_mode for t in inputs if isinstance(t, FakeTensor)}
@@ -182,14 +185,13 @@ def observe(
         mode.ordered = False
     try:
         outputs = _Watching(gm, lifted, inputs).run(*inputs[:given])
-        changed = torch.is_grad_enabled() != grad_mode
+        left = torch.is_grad_enabled()
     finally:
         torch._C._set_grad_enabled(grad_mode)
-    if changed:
-        raise Unsupported("the graph leaves the gradient mode changed")
     if any(getattr(mode, "ordered", False) for mode in modes):
         raise Unsupported("a tensor that is written to partly overlaps one that is read")
     seen = _Observer(inputs, before).of(outputs)
+    seen.switches = left if left != grad_mode else None
     tensors = [n for n, t in enumerate(fakes) if isinstance(t, torch.Tensor)]
     seen.bits = frozenset([n for n in tensors if has_bits(fakes[n])])
     return seen
@@ -387,20 +389,22 @@ class _Observer:
             replay, numbers, seen = _checked(t)
         layout = Layout.of(t)
         if replay is None:
-            if (
-                t.dtype != base.dtype
-                or t.is_conj() != base.is_conj()
-                or t.is_neg() != base.is_neg()
-            ):
-                raise Unsupported("an output shares memory with a tensor of another dtype")
+            if t.is_conj() != base.is_conj() or t.is_neg() != base.is_neg():
+                raise Unsupported("an output shares memory with a conjugate or negative")
             if t.requires_grad and not seen:
                 raise Unsupported("an output shares memory in a way that autograd does not see")
-            layout = Layout(layout.size, layout.stride, layout.offset - base.storage_offset())
+            start = base.storage_offset()
+            if t.dtype != base.dtype:
+                if symbols_of(t) or symbols_of(base) or start * base.itemsize % t.itemsize:
+                    raise Unsupported("an output shares memory with a tensor of another dtype")
+                start = start * base.itemsize // t.itemsize
+            layout = Layout(layout.size, layout.stride, layout.offset - start)
         # A view of what requires a gradient requires one too, made where autograd records or not.
         tracked = t.grad_fn is not None if base.requires_grad else torch.is_grad_enabled()
         if base.requires_grad and tracked and not _leads_to(t, base):
             raise Unsupported("an output is a view of one that was made without gradients")
-        return View(layout, t.dtype, replay, t.requires_grad, tracked, numbers, seen)
+        bits = t.dtype != base.dtype
+        return View(layout, t.dtype, replay, t.requires_grad, tracked, numbers, seen, bits)
 
     def _group(self, places: Sequence[int]) -> list[Output]:
         """Outputs with one memory, which no input has."""

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from refcompiler.aot.bases import Base
 from refcompiler.aot.function import Program, apply
 from refcompiler.aot.inputs import resolved
+from refcompiler.aot.layout import view_of_bits
 from refcompiler.aot.observation import (
     Again,
     Move,
@@ -122,7 +123,8 @@ class Wrapper:
         """Calls with hooks on what is written to: eager's writes, of which these are others, decide
         whether a hook is still asked.
         """
-        names = [self.values[w.place] for w in self.seen.writes if w.requires_grad]
+        writes = [w for w in self.seen.writes if w.requires_grad and w.tracked]
+        names = [self.values[w.place] for w in writes]
         hooked = " or ".join([f"{name}._backward_hooks" for name in names if name[0] == "x"])
         if hooked:
             self.lines += [f"if {hooked}:", f"    return uncompiled({', '.join(self.parameters)})"]
@@ -199,6 +201,9 @@ class Wrapper:
         for move in self.seen.moves:
             self._move(move, names[move.output])
         names = names[: len(names) - len(self.seen.moves)]
+        if self.seen.switches is not None:
+            self.names["set_grad"] = torch._C._set_grad_enabled
+            self.lines.append(f"set_grad({self.seen.switches})")
         if self.seen.spec.is_leaf():
             self.lines.append(f"return {names[0]}")
             return
@@ -248,6 +253,10 @@ class Wrapper:
             offset = f"{base}.storage_offset() + {self.text(at.offset)}"
             detached = "" if view.seen else ".detach()"
             made = f"{base}{detached}.as_strided({size}, {stride}, {offset})"
+            if view.bits:
+                self.names["view_of_bits"] = view_of_bits
+                dtype = self.constant("dtype", view.dtype)
+                made = f"view_of_bits({base}, {dtype}, {size}, {stride}, {at.offset})"
         self._under(managers, f"{name} = {made}")
 
     def text(self, number: Any) -> str:

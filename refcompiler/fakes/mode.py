@@ -17,7 +17,7 @@ from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from refcompiler.fakes.fused import FUSED, fake_fused
-from refcompiler.fakes.overlap import refuse_cast, refuse_overlap, writes
+from refcompiler.fakes.overlap import count_writes, refuse_cast, refuse_overlap, writes
 from refcompiler.fakes.results import ask, blank, keep, recall
 from refcompiler.fakes.rules import by_rule
 from refcompiler.fakes.symbolic import by_symbolic_rule
@@ -158,6 +158,7 @@ class EagerFakeMode(FakeTensorMode):
             self.ordered |= refuse_overlap(func, args, kwargs or {})
             refuse_cast(func, args)
         result = super().__torch_dispatch__(func, types, args, kwargs)
+        count_writes(func, args)
         name = _name(func)
         if name in _BATCH_NORMS and isinstance(result, tuple):
             wanted = _like_input(args[0])

@@ -10,7 +10,6 @@ asked of the kernel itself, on real memory that is laid out in the same way.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 REFUSAL = "unsupported operation"  # how every message of the checks begins
 # Above this many bytes a write that overlaps is taken to be refused, as nearly all kernels do.
 MOST_BYTES = 1 << 30
+MOST_TRIED = 1000  # ways for two layouts to meet, before they are taken to
 
 
 def refuse_overlap(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -153,8 +153,40 @@ def _partly_the_same(a: torch.Tensor, b: torch.Tensor) -> bool:
         return True
     if first == second:
         return False
-    step = math.gcd(*(k for at in (first, second) for n, k in zip(at[0], at[1]) if n > 1))
-    return not step or (first[2] - second[2]) % step == 0
+    return _meet(first, second)
+
+
+def _meet(first: Any, second: Any) -> bool:
+    """Whether two layouts (size, stride and offset) have a place of memory in common.
+
+    Two indices do if, stride by stride, what they differ by adds up to what the offsets do. The
+    largest stride goes first, as the others leave little to choose; where they leave a lot (True is
+    safe then), it is not tried through.
+    """
+    spans: dict[int, list[int]] = {}
+    for sign, (shape, stride, _) in ((1, first), (-1, second)):
+        for n, k in zip(shape, stride):
+            span = spans.setdefault(k, [0, 0])
+            span[sign > 0] += sign * (n - 1)
+    spans.pop(0, None)
+    steps = sorted(spans, reverse=True)
+    reach = [(0, 0)]  # what the strides after each can add
+    for k in reversed(steps):
+        reach.append((reach[-1][0] + k * spans[k][0], reach[-1][1] + k * spans[k][1]))
+    reach.reverse()
+    wanted = {second[2] - first[2]}
+    for k, (low, high) in zip(steps, reach[1:]):
+        least, most = spans[k]
+        found = set()
+        for rest in wanted:
+            begin, end = max(least, -((high - rest) // k)), min(most, (rest - low) // k)
+            if end - begin > MOST_TRIED:
+                return True
+            found.update(rest - k * n for n in range(begin, end + 1))
+        if len(found) > MOST_TRIED:
+            return True
+        wanted = found
+    return 0 in wanted
 
 
 def _reach(shape: Sequence[int], stride: Sequence[int], offset: int) -> int:

@@ -215,11 +215,11 @@ def test_what_is_not_compiled_says_why() -> None:
         return a + b
 
     call, backend = compiled(write)
-    base = torch.randn(8)
+    base = torch.randn(8, dtype=torch.complex64)
     other = base.clone()
-    call(base.view(torch.int32), base), write(other.view(torch.int32), other)
+    call(base.conj(), base), write(other.conj(), other)
     assert torch.equal(base, other)
-    wanted = "an input that is written to shares memory with one of another dtype"
+    wanted = "an input that is written to shares memory with a conjugate or negative"
     assert backend.reasons == [wanted]
 
     x = torch.randn(4).to_sparse()
@@ -295,3 +295,19 @@ def test_a_view_of_a_view_made_under_no_grad_gives_its_input_no_gradient() -> No
             sum((n + 2) * out.sum() for n, out in enumerate(outs) if out.grad_fn).backward()
             found.append((x.grad, [out.requires_grad for out in outs]))
         assert torch.equal(found[0][0], found[1][0]) and found[0][1] == found[1][1]
+
+
+def test_a_write_to_a_list_of_tensors_shows_in_views_made_before() -> None:
+    def program(x: Any, y: Any) -> Any:
+        views = x.view(2, 2), y[1:]
+        torch._foreach_mul_([x, y], 3)
+        return views[0].sin(), views[1] * x[1:], x.view(4)
+
+    found = []
+    for call in (program, compiled(program)[0]):
+        x, y = torch.arange(4.0, requires_grad=True), torch.ones(4, requires_grad=True)
+        outs = call(x * 1, y * 1)
+        gradients = [torch.autograd.grad(o.sum(), (x, y), retain_graph=True, allow_unused=True)
+                     for o in outs]  # fmt: skip
+        found.append([t for t in (*outs, *sum(gradients, ())) if t is not None])
+    assert len(found[0]) == len(found[1]) == 7 and all(map(torch.equal, *found))

@@ -295,6 +295,32 @@ def _views_of_one_base() -> None:
     assert torch.equal(base[4:], leaf[4:] + 1) and len(graphs) == 3  # one of them a backward
 
 
+def _bits_as_values(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(wrapper, "view_of_bits", lambda t, dtype, *at: t.detach().as_strided(*at))
+
+
+@check("memory of another dtype", _bits_as_values)
+def _memory_of_another_dtype() -> None:
+    def program(a: Any, b: Any) -> Any:
+        b.add_(1)
+        return a + 1, a.view(torch.uint8)[2:], b.view(torch.float64), b
+
+    apart = torch.zeros(12, dtype=torch.int16), torch.zeros(8)
+    call, graphs = raw(program, *apart)
+    found = []
+    for run in (call, program):
+        memory = torch.arange(8.0)
+        first, *views, same = run(memory.view(torch.int16)[4:], memory)
+        views[0].add_(1)
+        views[1].mul_(2)
+        found.append([first, *views, same, memory])
+        assert views[0]._version == memory._version and same is memory
+    assert len(graphs) == 2 and call.fallback is None and not call.uncompiled.calls
+    for mine, eager in zip(*found, strict=True):
+        assert mine.dtype == eager.dtype and mine.stride() == eager.stride()
+        assert torch.equal(mine, eager)
+
+
 @check("checks of gradients", lambda patch: patch.setattr(joint, "derivative_checks", lambda n: 0))
 def _checks_of_gradients() -> None:
     def program(x: Any) -> Any:
