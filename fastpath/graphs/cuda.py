@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ class Recorder:
         self.owned: Counter[int] = Counter()  # where results of recordings begin
         self.stream: int | None = None  # on which a graph ran last
         self._last: Any = None
+        self._first: Any = None
         self._stream_of = functools.partial(torch._C._cuda_getCurrentRawStream, device.index)
 
     def own(self, recording: Any) -> None:
@@ -45,10 +47,23 @@ class Recorder:
 
     def record(self, call: Callable[..., Any], given: Sequence[Any]) -> tuple[Any, Any]:
         """``call(*given)``'s results, not yet computed, and the graph that computes them."""
-        graph = torch.cuda.CUDAGraph(keep_graph=True)
+        if self._first is None:
+            # While a graph has the pool, its memory stays that of graphs.
+            _, self._first = self._capture(lambda: (), ())
         self.follow()
+        try:
+            results, graph = self._capture(call, given)
+        except RuntimeError:
+            # Generators learn that a capture ended only from one that ended well.
+            self._capture(lambda: (), ())
+            raise
+        torch.cuda.current_stream(self.device).wait_stream(self.side)
+        return results, graph
+
+    def _capture(self, call: Callable[..., Any], given: Sequence[Any]) -> tuple[Any, Any]:
+        graph = torch.cuda.CUDAGraph(keep_graph=True)
         self.side.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(self.side):
+        with torch.cuda.stream(self.side), _nothing_collected():
             graph.capture_begin(pool=self.handle, capture_error_mode="thread_local")
             try:
                 results = call(*given)
@@ -58,7 +73,6 @@ class Recorder:
                 raise
             graph.capture_end()
         graph.instantiate()
-        torch.cuda.current_stream(self.device).wait_stream(self.side)
         return results, graph
 
     def noting(
@@ -105,6 +119,19 @@ class Recorder:
             "storage_offset": t.storage_offset(),
         }
         return key, torch._C._construct_CUDA_Tensor_From_Storage_And_Metadata
+
+
+@contextlib.contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Garbage may be other graphs, and nothing may be freed on a device that records."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @functools.cache

@@ -40,7 +40,7 @@ def test_inputs_that_move_need_no_copy(size: int) -> None:
         alive.append(x)
         torch.testing.assert_close(compiled(x, y), chain(x, y))
         report = fastpath.last_report()
-    assert report is not None and report.graphs >= 1 and report.ungraphed == 0
+    assert report is not None and report.graphs >= 1 and report.ungraphed == 0, report
     shifted = torch.randn(32 * size + 1, device="cuda")[1:].view(32, size)  # not aligned
     torch.testing.assert_close(compiled(shifted, y), chain(shifted, y))
 
@@ -67,7 +67,8 @@ def test_draws_are_eagers_and_the_generator_goes_on() -> None:
         torch.cuda.manual_seed(n)
         assert torch.equal(compiled(x), expected[0]), n
         assert torch.equal(torch.cuda.get_rng_state(), expected[1]), n
-    assert fastpath.last_report().graphs >= 1 and fastpath.last_report().ungraphed == 0
+    report = fastpath.last_report()
+    assert report.graphs >= 1 and report.ungraphed == 0, report
 
 
 def model() -> nn.Module:
