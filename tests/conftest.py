@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-CACHES = ("NUMBA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+CACHES = ("NUMBA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "REFCOMPILER_CACHE_DIR")
 CACHE_FOLDER = pytest.StashKey[Path]()
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import llvmlite.binding as llvm
 from numba.core import codegen, registry
 from numba.core.ccallback import CFunc
+from numba.core.compiler_lock import global_compiler_lock
 
 from fastpath.cpu.access import STREAMED
 
@@ -56,15 +57,38 @@ def stream(text: str) -> str:
     return _STORE.sub(hinted, text) + f"\n{hint} = !{{i32 1}}\n"
 
 
-class KernelLibrary(codegen.JITCodeLibrary):
-    """One kernel's module."""
+class KernelLibrary(codegen.CPUCodeLibrary):
+    """One kernel's module, or that of a function which is linked into it."""
 
     _final_module: Any
+    callback, symbol = "", ""  # a kernel's function, and what it is to be called
+
+    def object_file(self) -> bytes:
+        found: bytes = self._codegen._tm.emit_object(self._final_module)
+        return found
+
+    def _finalize_final_module(self) -> None:
+        """It is loaded as an object file, which numba has no part in."""
+        self._verify_declare_only_symbols()
+        self._finalized = True
+
+    def _keep_inside(self) -> None:
+        """Whatever is not the kernel itself is its module's own, and goes if nothing needs it."""
+        for function in self._final_module.functions:
+            if function.name == self.callback:
+                function.name = self.symbol
+            elif not function.is_declaration:
+                function.linkage = "internal"
+        for value in self._final_module.global_variables:
+            if not (value.is_declaration or value.name.startswith("llvm.")):
+                value.linkage = "internal"
 
     def _optimize_functions(self, ll_module: Any) -> None:
         ll_module.data_layout = self._codegen._data_layout
 
     def _optimize_final_module(self) -> None:
+        if self.callback:
+            self._keep_inside()
         tuning = llvm.create_pipeline_tuning_options(SPEED_LEVEL)
         tuning.loop_vectorization = tuning.loop_interleaving = True
         tuning.slp_vectorization = False
@@ -102,18 +126,25 @@ def _target() -> Any:
 
 
 class KernelCallback(CFunc):
-    """A compiled C callback; ``address`` is its address."""
+    """A C callback that is compiled, and not loaded."""
 
     @property
     def _targetdescr(self) -> Any:
         return _target()
 
+    @global_compiler_lock
+    def object_file(self, symbol: str) -> bytes:
+        compiled = self._compile_uncached()
+        library = compiled.library
+        library.callback, library.symbol = compiled.fndesc.llvm_cfunc_wrapper_name, symbol
+        library.finalize()
+        found: bytes = library.object_file()
+        return found
 
-def compile_callback(function: Callable[..., Any], signature: Any) -> KernelCallback:
-    """Compile ``function``. A division never raises, and no rounding is relaxed: only sums may be
-    reordered, as their intrinsic says.
+
+def compile_callback(function: Callable[..., Any], signature: Any, symbol: str) -> bytes:
+    """The object file of ``function``, which is called ``symbol`` there. A division never raises,
+    and no rounding is relaxed: only sums may be reordered, as their intrinsic says.
     """
     arguments = (signature.args, signature.return_type)
-    compiled = KernelCallback(function, arguments, {}, {"error_model": "numpy"})
-    compiled.compile()
-    return compiled
+    return KernelCallback(function, arguments, {}, {"error_model": "numpy"}).object_file(symbol)

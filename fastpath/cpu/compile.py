@@ -1,4 +1,4 @@
-"""Compiles printed kernels with numba and binds them to the launcher."""
+"""Compiles printed kernels with numba, once per machine, and binds them to the launcher."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from fastpath.cpu.launcher import WORK_PER_THREAD, bind, bind_sized
+from fastpath.cpu.objects import address_of
 from fastpath.cpu.printer import Printed, print_kernel
 from fastpath.schedule.kernel import Kernel
 
-_compiled: dict[tuple[str, str], Any] = {}
+_compiled: dict[tuple[str, str], int] = {}
 
 
 def threads_for(kernel: Kernel) -> int:
@@ -29,35 +30,35 @@ def compile_kernel(kernel: Kernel) -> tuple[Callable[..., None], str]:
     and the values of ``kernel.sizes``, which this sets, behind them.
     """
     printed = print_kernel(kernel)
-    function = machine_code(printed)
+    code = machine_code(printed)
     addresses = len(kernel.buffers) + bool(kernel.bounds())
     kernel.sizes = printed.sizes
     if kernel.sized:
-        run = bind_sized(function.address, addresses + len(printed.sizes))
+        run = bind_sized(code, addresses + len(printed.sizes))
         return run, printed.source
     assert isinstance(kernel.units, int)
-    run = bind(function.address, kernel.units, threads_for(kernel), addresses)
+    run = bind(code, kernel.units, threads_for(kernel), addresses)
     return run, printed.source
 
 
 def finder(kernel: Kernel) -> Callable[..., None]:
     """The kernel as it leaves word of a position that there is not; it is slower."""
     printed = print_kernel(kernel, finding=True)
-    function, addresses = machine_code(printed), len(kernel.buffers) + 1
+    code, addresses = machine_code(printed), len(kernel.buffers) + 1
     if kernel.sized:
         assert printed.sizes == kernel.sizes
-        return bind_sized(function.address, addresses + len(printed.sizes))
+        return bind_sized(code, addresses + len(printed.sizes))
     assert isinstance(kernel.units, int)
-    return bind(function.address, kernel.units, 1, addresses)
+    return bind(code, kernel.units, 1, addresses)
 
 
-def machine_code(printed: Printed) -> Any:
-    """numba's C callback of a printed kernel; equal texts are compiled once per process."""
+def machine_code(printed: Printed) -> int:
+    """The address of a printed kernel's C function; equal texts are loaded once per process."""
     key = (printed.source, repr(sorted(printed.names.items())))
-    function = _compiled.get(key)
-    if function is None:
-        function = _compiled[key] = _compile(printed)
-    return function
+    found = _compiled.get(key)
+    if found is None:
+        found = _compiled[key] = address_of(key, functools.partial(_compile, printed))
+    return found
 
 
 @functools.cache
@@ -67,13 +68,13 @@ def signature() -> Any:
     return types.void(types.int64, types.int64, types.int64)
 
 
-def _compile(printed: Printed) -> Any:
+def _compile(printed: Printed, symbol: str) -> bytes:
     from fastpath.cpu.codegen import compile_callback
 
     code = compile(printed.source, "<fastpath kernel>", "exec")
     scope = _environment(printed)
     exec(code, scope)
-    return compile_callback(scope["kernel"], signature())
+    return compile_callback(scope["kernel"], signature(), symbol)
 
 
 def _environment(printed: Printed) -> dict[str, Any]:

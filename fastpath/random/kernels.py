@@ -216,7 +216,13 @@ def _converted(text: str, kind: str, dtype: str) -> str:
 
 @functools.cache
 def address_of(d: Distribution) -> int:
-    """The compiled kernel's address."""
+    """The address of the kernel's C function."""
+    from fastpath.cpu import objects
+
+    return objects.address_of((source(d), repr(d)), functools.partial(_compile, d))
+
+
+def _compile(d: Distribution, symbol: str) -> bytes:
     import numba
 
     from fastpath.cpu import access, maths
@@ -241,10 +247,4 @@ def address_of(d: Distribution) -> int:
     scope["state_row"] = access.scratch(WORDS, "uint32")
     scope["word_row"] = access.scratch(WORDS + d.words, "uint32")
     exec(compile(source(d), f"<fastpath {d.name}>", "exec"), scope)
-    callback = compile_callback(scope["kernel"], signature())
-    _alive.append(callback)
-    address: Any = callback.address
-    return int(address)
-
-
-_alive: list[Any] = []
+    return compile_callback(scope["kernel"], signature(), symbol)

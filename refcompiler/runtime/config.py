@@ -47,6 +47,10 @@ class Config:
     bucket of gradients, so that these are sent while the backward goes on; True or torch's name for
     it, ``"ddp_optimizer"``. False or ``"no_optimization"``: whole, and the gradients come at the
     end of its backward. torch's ways with a reducer in Python need compiled autograd: an error.
+    ``force_disable_caches``: nothing compiled is read from disk or kept there; to begin with, if
+    the environment's ``REFCOMPILER_FORCE_DISABLE_CACHES`` is ``1`` (or torch's
+    ``TORCH_COMPILE_FORCE_DISABLE_CACHES``). ``cache_bytes``: how many bytes are kept at most; what
+    was not used for longest goes first. See :mod:`refcompiler.cache`.
     ``trace``: the folder that each compilation writes to, instead of the environment's
     ``REFCOMPILER_TRACE``; see :mod:`refcompiler.runtime.trace`.
     """
@@ -63,6 +67,10 @@ class Config:
     dynamic_values: str = field(default_factory=lambda: _given("DYNAMIC_VALUES"))
     job_id: str = ""
     optimize_ddp: bool | str = True
+    force_disable_caches: bool = field(
+        default_factory=lambda: _given("FORCE_DISABLE_CACHES") == "1"
+    )
+    cache_bytes: int = 1 << 30
     trace: str = ""
 
     def __setattr__(self, name: str, value: Any) -> None:

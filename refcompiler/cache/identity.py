@@ -1,0 +1,35 @@
+"""What every key begins with: the code that makes entries, and the versions that it works with."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import platform
+import sys
+from pathlib import Path
+
+from specs.version import VERSION
+
+
+@functools.cache
+def source_of(*packages: str) -> str:
+    """A digest of all the Python files of ``packages``, as they are on disk."""
+    digest = hashlib.sha256()
+    for package in packages:
+        spec = importlib.util.find_spec(package)
+        assert spec is not None and spec.submodule_search_locations is not None
+        for place in spec.submodule_search_locations:
+            for path in sorted(Path(place).rglob("*.py")):
+                data = path.read_bytes()
+                digest.update(f"{path.relative_to(place)} {len(data)}\n".encode())
+                digest.update(data)
+    return digest.hexdigest()
+
+
+@functools.cache
+def release() -> str:
+    """This release, Python's and torch's, and the kind of machine."""
+    import torch
+
+    return "\n".join((VERSION, sys.version, torch.__version__, platform.machine()))
