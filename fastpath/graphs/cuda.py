@@ -1,4 +1,4 @@
-"""Recording on a GPU. All graphs of a device share one pool of memory and run one after another."""
+"""Recording on a GPU. Each graph has memory of its own; all of a device run one after another."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import functools
 import gc
 import threading
+import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -22,12 +23,10 @@ class Recorder:
     def __init__(self, device: torch.device):
         self.device = device
         self.lock = threading.RLock()
-        self.handle = torch.cuda.graph_pool_handle()
         self.side = torch.cuda.Stream(device)
         self.owned: Counter[int] = Counter()  # where results of recordings begin
         self.stream: int | None = None  # on which a graph ran last
         self._last: Any = None
-        self._first: Any = None
         self._stream_of = functools.partial(torch._C._cuda_getCurrentRawStream, device.index)
 
     def own(self, recording: Any) -> None:
@@ -37,7 +36,7 @@ class Recorder:
         weakref.finalize(recording, self.owned.subtract, begins)
 
     def follow(self) -> None:
-        """Let the current stream wait for the graph that ran last, whose memory the next uses."""
+        """Let the current stream wait for the graph that ran last: they share libraries' memory."""
         stream = self._stream_of()
         if stream != self.stream:
             current = torch.cuda.current_stream(self.device)
@@ -47,15 +46,14 @@ class Recorder:
 
     def record(self, call: Callable[..., Any], given: Sequence[Any]) -> tuple[Any, Any]:
         """``call(*given)``'s results, not yet computed, and the graph that computes them."""
-        if self._first is None:
-            # While a graph has the pool, its memory stays that of graphs.
-            _, self._first = self._capture(lambda: (), ())
         self.follow()
         try:
             results, graph = self._capture(call, given)
         except RuntimeError:
             # Generators learn that a capture ended only from one that ended well.
-            self._capture(lambda: (), ())
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that nothing was captured
+                self._capture(lambda: (), ())
             raise
         torch.cuda.current_stream(self.device).wait_stream(self.side)
         return results, graph
@@ -64,7 +62,8 @@ class Recorder:
         graph = torch.cuda.CUDAGraph(keep_graph=True)
         self.side.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self.side), _nothing_collected():
-            graph.capture_begin(pool=self.handle, capture_error_mode="thread_local")
+            # In memory of its own: what one graph keeps, another may not take for its work.
+            graph.capture_begin(capture_error_mode="thread_local")
             try:
                 results = call(*given)
             except BaseException:
