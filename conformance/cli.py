@@ -16,6 +16,7 @@ from conformance.pool import CannotRun
 from conformance.report import Result, as_text
 from conformance.report import write as writing
 from conformance.suites import SUITES, default_names
+from refcompiler.cache.command import cache
 from refcompiler.stepper.command import step
 from specs.version import VERSION
 
@@ -145,6 +146,7 @@ def random_(script: Path, arguments: tuple[str, ...], backend: str | None) -> No
 
 
 main.add_command(step)
+main.add_command(cache)
 
 
 def _run(console: Console, **options: Any) -> runner.Report:

@@ -44,6 +44,9 @@ _PUBLIC = {
     ),
     "counters": "refcompiler.runtime.counters",
     "config": "refcompiler.runtime.config",
+    **dict.fromkeys(
+        ("load_cache_artifacts", "save_cache_artifacts"), "refcompiler.cache.artifacts"
+    ),
     "set_enable_guard_collectives": "refcompiler.runtime.collectives",
     "set_logs": "refcompiler.logs",
     "set_stance": "refcompiler.runtime.stance",

@@ -128,6 +128,8 @@ def _target() -> Any:
 class KernelCallback(CFunc):
     """A C callback that is compiled, and not loaded."""
 
+    _compile_uncached: Callable[[], Any]
+
     @property
     def _targetdescr(self) -> Any:
         return _target()

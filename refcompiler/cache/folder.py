@@ -25,6 +25,13 @@ def base() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "refcompiler"
 
 
+def make(path: Path) -> None:
+    """``path`` and what is missing above it, for the user alone. Raises ``OSError``."""
+    if not path.is_dir():
+        make(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
+
+
 def private(path: Path) -> Path:
     """``path``, a folder of the user alone, made if it does not exist.
 
@@ -32,7 +39,7 @@ def private(path: Path) -> Path:
     folder, and where none can be made.
     """
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make(path)
         found = path.lstat()
     except OSError as error:
         raise Refused(f"{path} cannot be a cache ({error}); name another by {VARIABLE}") from error
@@ -41,7 +48,5 @@ def private(path: Path) -> Path:
     if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
         raise Refused(f"{path} belongs to another user; name a folder of yours by {VARIABLE}")
     if os.name == "posix" and stat.S_IMODE(found.st_mode) & 0o077:
-        raise Refused(
-            f"{path} is open to other users; say chmod 700, or name another by {VARIABLE}"
-        )
+        raise Refused(f"{path} is open to other users; chmod 700 it, or name another by {VARIABLE}")
     return path

@@ -83,7 +83,7 @@ class Store:
         path = self._path(kind, key)
         whole = _MAGIC + _digest(kind, key, data) + data
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.make(path.parent)
             unfinished, name = tempfile.mkstemp(prefix=_UNFINISHED, dir=path.parent)
             try:
                 with open(unfinished, "wb") as stream:
