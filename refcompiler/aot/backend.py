@@ -11,7 +11,9 @@ from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
 )
+from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 from torch.fx import GraphModule
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from refcompiler.aot.again import Then, backward_like, signatures
 from refcompiler.aot.bases import Base, Overlapping, bases_of, share
@@ -50,6 +52,8 @@ from refcompiler.shapes.env import ShapeEnv
 TAKES_SYMBOLS = "takes_symbols"
 
 _HINTS = log_of("perf_hints")
+_DEPENDENT = (DynamicOutputShapeException, DataDependentOutputException)
+_REFUSED = (Unsupported, *_DEPENDENT, GuardOnDataDependentSymNode)
 
 Compiler = Callable[[GraphModule, list[Any]], Callable[..., Any]]
 
@@ -163,11 +167,41 @@ def _without_inference_mode() -> Iterator[None]:
 
 def _without_switches(gm: GraphModule) -> GraphModule:
     """``gm`` in inference mode, where gradients stay off whatever they are switched to."""
+    entered = gm.graph.find_nodes(op="call_function", target=_enter_inference_mode)
+    if not all(node.args[0] for node in entered):
+        raise Unsupported("the graph leaves inference mode in the middle")
     graph = torch.fx.Graph()
     known: dict[Any, Any] = {}
     output = graph.graph_copy(gm.graph, known)
-    for node in graph.find_nodes(op="call_function", target=torch._C._set_grad_enabled):
-        graph.erase_node(node)
+    for switch in (_exit_inference_mode, _enter_inference_mode, torch._C._set_grad_enabled):
+        for node in graph.find_nodes(op="call_function", target=switch):
+            graph.erase_node(node)
+    graph.output(output)
+    return GraphModule(gm, graph)
+
+
+def _without_inference(gm: GraphModule) -> GraphModule:
+    """``gm`` with gradients switched off and on again in the place of inference mode."""
+    if not gm.graph.find_nodes(op="call_function", target=_enter_inference_mode):
+        return gm
+    graph = torch.fx.Graph()
+    output = graph.graph_copy(gm.graph, {})
+    mode = torch.is_grad_enabled()
+    before: dict[Any, bool] = {}
+    for node in list(graph.nodes):
+        if node.target is torch._C._set_grad_enabled:
+            mode = node.args[0]
+        elif node.target in (_enter_inference_mode, _exit_inference_mode):
+            if node.target is _enter_inference_mode:
+                before[node], mode = mode, not node.args[0]
+            else:
+                mode = before[node.args[0]]
+                node.args = ()
+            with graph.inserting_before(node):
+                graph.call_function(torch._C._set_grad_enabled, (mode,))
+    for switch in (_exit_inference_mode, _enter_inference_mode):
+        for node in graph.find_nodes(op="call_function", target=switch):
+            graph.erase_node(node)
     graph.output(output)
     return GraphModule(gm, graph)
 
@@ -228,18 +262,19 @@ def _compile(
         try:
             with mode, observing(env) as found:
                 seen = observe(gm, fakes, replaced, given, bases)
+                switched = _without_inference(gm)
             training = seen.requires_grad and any(map(_requires_grad, fakes))
             then = Then()
 
             def traced(missing: Sequence[int] = ()) -> Joint:
                 known = replaced, given, seen, training, decompositions, leaves, bases
                 with torch._C._DisablePythonDispatcher(), repeating(env, found):
-                    return trace(gm, mode, fakes, *known, missing)
+                    return trace(switched, mode, fakes, *known, missing)
 
             joint = traced()
         except Unsupported:
             raise
-        except (DynamicOutputShapeException, DataDependentOutputException) as error:
+        except _DEPENDENT as error:
             raise DependsOnData(f"{type(error).__name__}: {error}") from error
         except Exception as error:  # a bad program fails as in eager, when it is called
             raise Unsupported(f"{type(error).__name__}: {error}") from error
@@ -362,7 +397,7 @@ def _again(
         try:
             with deciding(env) as decided:
                 again = then.run(lambda: traced(missing))
-        except Exception as error:
+        except _REFUSED as error:  # others are the program's own, which eager raises here too
             _HINTS.info("a backward without some gradients may round otherwise: %s", error)
             return None
         graph = backward_like(again, first, program.backward)

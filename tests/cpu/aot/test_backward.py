@@ -12,6 +12,8 @@ from torch.autograd import forward_ad
 
 import refcompiler
 from refcompiler.aot import aot_autograd
+from refcompiler.aot import backend as ahead
+from refcompiler.aot.inputs import Unsupported
 from refcompiler.aot.partition import default_partition, min_cut_partition
 from tests.cpu.aot.programs import Compiler
 
@@ -311,3 +313,24 @@ def test_a_write_to_a_list_of_tensors_shows_in_views_made_before() -> None:
                      for o in outs]  # fmt: skip
         found.append([t for t in (*outs, *sum(gradients, ())) if t is not None])
     assert len(found[0]) == len(found[1]) == 7 and all(map(torch.equal, *found))
+
+
+@pytest.mark.parametrize("error", [Unsupported("not this one"), ValueError("our fault")])
+def test_a_second_trace_that_is_refused_is_done_without_and_other_errors_show(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call, compiler = compiled(lambda x: torch.var_mean(x.sin()))
+    x = torch.arange(4.0, requires_grad=True)
+    first, _ = call(x)
+
+    def refuse(*given: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(ahead, "trace", refuse)
+    if isinstance(error, Unsupported):
+        (found,) = torch.autograd.grad(first, x)
+        (wanted,) = torch.autograd.grad(x.sin().var(), x)
+        assert torch.equal(found, wanted) and len(compiler.backward) == 1
+    else:
+        with pytest.raises(ValueError, match="our fault"):
+            torch.autograd.grad(first, x)
