@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.slow.batteries.training import FAMILIES, OPTIMIZERS, run
+from tests.slow.batteries.noise import judge, measure
+from tests.slow.batteries.recipes import MORE, PLAIN, RECIPES, Curve, train
+from tests.slow.batteries.training import FAMILIES, calls, run
 
 # It breaks between its layers, which all read the encoder's result: eager adds up the gradients of
 # all reads one by one, a compiled graph those of its own first.
@@ -12,9 +14,34 @@ ROUNDED = ("M2M100",)
 def test_curves_are_eagers_bits() -> None:
     names = [name for name in FAMILIES[::3] if name not in ROUNDED]
     results = run(names, "aot_eager", steps=20)
-    trained = [r for r in results if not r.against.startswith("eager refuses")]
+    trained = [r for r in results if not r.refused]
     assert len({r.family for r in trained}) >= 25
-    assert len(trained) >= 25 * len(OPTIMIZERS)
+    assert len(trained) >= 25 * len(PLAIN)
     assert not [r for r in trained if not r.good]
     graphs = sum(r.graphs for r in trained)
     assert sum(len(r.uncompiled) for r in trained) <= 0.05 * graphs
+
+
+def test_generated_code_is_within_eagers_noise() -> None:
+    results = run(["Bert", "T5", "resnet18"], "fastpath", steps=20)
+    assert len([r for r in results if r.good]) == 3 * len(PLAIN)
+
+
+def test_other_recipes() -> None:
+    for backend in ("aot_eager", "fastpath"):
+        results = run(["GPT2"], backend, steps=8, recipes=tuple(MORE))
+        assert [r for r in results if r.good]
+        assert not [r for r in results if r.difference]
+
+
+def test_a_wrong_curve_is_seen() -> None:
+    _, model, inputs = next(iter(calls("mlp")))
+    recipe = RECIPES["SGD"]
+    allowed = measure(model.train(), inputs, recipe, 6)
+    assert not judge(allowed.plain, allowed).difference
+    for place in range(6):
+        losses = list(allowed.plain.losses)
+        losses[place] = losses[place] * (1 + 1e-4)
+        assert judge(Curve(losses, allowed.plain.end), allowed).difference
+    other = train(model, model, inputs, recipe, 7)
+    assert "generator" in judge(Curve(other.losses[1:], other.end), allowed).difference
