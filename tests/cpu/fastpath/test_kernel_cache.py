@@ -1,0 +1,127 @@
+"""Kernels on disk: what a later process finds there, and what it makes of damage."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import refcompiler
+from fastpath.cpu import compile as compile_
+from fastpath.cpu import objects
+from refcompiler.cache import store
+from refcompiler.cache.store import Store
+
+SCRIPT = """
+import sys
+import torch, refcompiler
+from tests.cpu.fastpath.test_kernel_cache import check
+from fastpath.cpu import objects
+
+assert refcompiler.load_cache_artifacts(open(sys.argv[1], "rb").read()) is not None
+check()
+print(objects.made, "numba" in sys.modules)
+"""
+
+
+def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return torch.softmax(torch.nn.functional.gelu(x) + y, -1), x.sin().sum(0)
+
+
+def check() -> None:
+    x, y = torch.randn(8, 64), torch.randn(8, 64)
+    found = refcompiler.compile(program)(x, y)
+    torch.testing.assert_close(found, program(x, y))
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """An empty cache, of a process that has loaded no kernel."""
+    monkeypatch.setenv("REFCOMPILER_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(compile_, "_compiled", {})
+    found = store.current()
+    assert found is not None
+    return found
+
+
+def made_by(run: Callable[[], None]) -> int:
+    before = objects.made
+    run()
+    return objects.made - before
+
+
+def anew(run: Callable[[], None]) -> int:
+    """How many kernels are compiled by a process that has loaded none."""
+    refcompiler.reset()
+    compile_._compiled.clear()
+    return made_by(run)
+
+
+def test_a_later_process_compiles_nothing(kept: Store, tmp_path: Path) -> None:
+    made = anew(check)
+    assert made == len(kept.entries()) >= 1
+    saved = refcompiler.save_cache_artifacts()
+    assert saved is not None
+    assert sorted(saved[1].artifacts["kernel"]) == sorted(e.key for e in kept.entries())
+    artifacts = tmp_path / "artifacts"
+    artifacts.write_bytes(saved[0])
+    found = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(artifacts)],
+        env={**os.environ, "REFCOMPILER_CACHE_DIR": str(tmp_path / "other")},
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+    )
+    assert found.stdout.split() == ["0", "False"], found.stderr
+
+
+def test_a_damaged_kernel_is_compiled_anew(kept: Store) -> None:
+    made = anew(check)
+    assert anew(check) == 0
+    damaged = kept.entries()[0].path
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    with pytest.warns(UserWarning, match="damaged entries"):
+        assert anew(check) == 1
+    assert anew(check) == 0 and len(kept.entries()) == made
+    with refcompiler.config.patch(force_disable_caches=True):
+        assert anew(check) == made
+
+
+def test_what_is_compiled_depends_on_the_release_and_the_machine(
+    kept: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = anew(check)
+    for name in ("release", "source_of"):
+        with monkeypatch.context() as other:
+            other.setattr(objects.identity, name, lambda *packages: "another")
+            objects._machine.cache_clear()
+            assert anew(check) == made
+    monkeypatch.setenv("NUMBA_CPU_FEATURES", "")
+    objects._machine.cache_clear()
+    assert objects._machine().endswith("NUMBA_CPU_FEATURES=")
+    monkeypatch.undo()
+    objects._machine.cache_clear()
+
+
+def test_undefined_symbols_are_those_of_other_files() -> None:
+    import llvmlite.binding as llvm
+
+    objects._engine()
+    module = llvm.parse_assembly(
+        "declare double @tan(double)\n"
+        "declare void @no_such_function()\n"
+        "define internal double @own(double %x) noinline { %y = call double @tan(double %x)\n"
+        " ret double %y }\n"
+        "define double @outer(double %x) { call void @no_such_function()\n"
+        " %y = call double @own(double %x)\n ret double %y }\n"
+    )
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    code = machine.emit_object(module)
+    assert sorted(objects.undefined(code)) == ["no_such_function", "tan"]
+    with pytest.raises(Exception, match="a kernel calls no_such_function"):
+        objects._load(code, "outer")
