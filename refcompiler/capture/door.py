@@ -40,7 +40,7 @@ from refcompiler.capture.policy import (
     NOT_MODELLED,
     operation_name,
 )
-from refcompiler.capture.signals import Break
+from refcompiler.capture.signals import Break, Restart
 from refcompiler.capture.wrappers import is_fake, is_wrapper
 from refcompiler.fakes.mode import EagerFakeMode
 from refcompiler.guards.kinds import METADATA as UNGUARDED
@@ -181,6 +181,7 @@ class Recorder:
         self.last_step = -1  # the one that has recorded last
         self.metadata: Callable[[str, torch.Tensor], Any] = metadata
         self.composites: Any = None  # how torch composes operators of symbolic sizes
+        self.gathers: list[Any] = []  # views whose place a tensor says, which the graph copies
         self.captures_numbers = False  # a number read from a tensor does not end the graph
 
     def add_input(self, name: str, fake: FakeTensor) -> torch.fx.Node:
@@ -361,6 +362,8 @@ class Recorder:
         node.meta["stack_trace"], node.meta["refcompiler_places"] = self.place()
         node.meta["refcompiler_step"] = step = self.step()
         if self.scope is self.root:
+            if self.gathers:
+                node.meta["refcompiler_versions"] = [version_of(g.view) for g in self.gathers]
             self.last_step = step
             self.operations += 1
         self._results(node, result)
@@ -461,6 +464,7 @@ class Door(TorchFunctionMode):
             raise Break("operation-not-modelled", name)
         if self.recorder.scope.outer is not None:
             self.recorder.lift((*args, *kwargs.values()))
+        sizes = self._sizes_of_inputs(kwargs["out"]) if "out" in kwargs else []
         shows = _WARNINGS["_showwarnmsg"]
         try:
             said: list[warnings.WarningMessage] = []  # by the graph's run again
@@ -489,6 +493,8 @@ class Door(TorchFunctionMode):
             raise Break("fake-op-raised", f"{name}: {error}".split("\n")[0]) from error
         finally:
             _WARNINGS["_showwarnmsg"] = shows
+        if sizes and self._sizes_of_inputs(kwargs["out"]) != sizes:  # in new memory
+            raise Restart(self.recorder.step(), "operation-not-modelled", f"{name} resizes its out")
         if said and self.recorder.is_heard():
             raise Break("io", f"{name} warns where the program records warnings")
         if result is NotImplemented:
@@ -501,6 +507,11 @@ class Door(TorchFunctionMode):
         if cls is not None:
             self.recorder.convert(func, result, cls)
         return result
+
+    def _sizes_of_inputs(self, out: Any) -> list[torch.Size]:
+        """Of those among the tensors ``out`` that are inputs of the graph."""
+        with torch._C.DisableTorchFunction():
+            return [t.shape for t in _tensors(out) if id(t) in self.recorder.inputs]
 
 
 class indices_as_tensors(TorchFunctionMode):

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from refcompiler.capture.arrays.array import Array
+from refcompiler.capture.gathers import can_gather, gather, is_place
 from refcompiler.capture.lookup import is_heap
 from refcompiler.interpreter.frame import UNSET
 
@@ -31,27 +32,32 @@ def as_index(m: Any, value: Any) -> Any:
     return value
 
 
-def tensor_index(m: Any, tensor: Any, key: Any) -> tuple[Any, Any]:
+def tensor_index(m: Any, tensor: Any, key: Any, reads: bool = False) -> tuple[Any, Any]:
     """``tensor[key]`` as another tensor and what is left of the key to index it with.
 
     ``select`` takes a symbol as a place where an index would ask for its number; torch itself
-    selects by the numbers of a key first, whatever else is in it.
+    selects by the numbers of a key first, whatever else is in it. ``reads``: the result is not
+    written to, so that a tensor may say the place too.
     """
     key = as_index(m, key)
     parts = key if type(key) is tuple else (key,)
-    if torch.SymInt not in map(type, parts) or m.recorder.kinds:
+    placed = reads and any(map(is_place, parts)) and can_gather(m, tensor, parts)
+    if m.recorder.kinds or not (placed or torch.SymInt in map(type, parts)):
         return tensor, key
-    dims = [n for part in parts if (n := _dimensions(part)) is not None]
-    if len(dims) < len(parts) or dims.count(_LEFT) > 1:
+    dims = [1 if placed and is_place(part) else _dimensions(part) for part in parts]
+    if None in dims or dims.count(_LEFT) > 1:
         return tensor, key
-    left = tensor.dim() - sum(n for n in dims if n != _LEFT)
+    left = tensor.dim() - sum(n for n in dims if n is not None and n != _LEFT)
     if left < 0:
         return tensor, key  # torch has the words for it
     rest: list[Any] = []
     dim = 0
     for part, n in zip(parts, dims, strict=True):
+        assert n is not None
         if type(part) is torch.SymInt:
             tensor = tensor.select(dim, part)
+        elif placed and is_place(part):
+            tensor = gather(m, tensor, dim, part)
         elif part is None:  # its stride is that of the dimension that comes after it now
             tensor = tensor.unsqueeze(dim)
             rest.append(slice(None))

@@ -40,7 +40,7 @@ def known_value(recorder: Any, fake: torch.Tensor) -> torch.Tensor | None:
     node = scope.nodes.get(id(fake))
     if node is None or scope is not recorder.root or recorder.switched or recorder.suspended:
         return None
-    if recorder.mutates and any(_is_data(each) for each in scope.graph.nodes):
+    if recorder.mutates and any(is_data(each) for each in scope.graph.nodes):
         return None
     try:
         nodes = list(_ancestors(node))
@@ -54,7 +54,7 @@ def known_value(recorder: Any, fake: torch.Tensor) -> torch.Tensor | None:
     return recorder.constants[node]
 
 
-def _is_data(node: torch.fx.Node) -> bool:
+def is_data(node: torch.fx.Node) -> bool:
     """``x.data``: what is written to it, nobody counts."""
     return node.op == "call_function" and node.target is getattr and node.args[1] == "data"
 

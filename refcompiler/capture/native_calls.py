@@ -28,7 +28,7 @@ from refcompiler.capture.models.printing import is_plain, printed
 from refcompiler.capture.models.registry import OPERATION_MODELS
 from refcompiler.capture.natively import called_back, natively
 from refcompiler.capture.observe import COLLECTIONS, CONSTANT_TYPES
-from refcompiler.capture.operators import Operators, Pulled
+from refcompiler.capture.operators import Operators
 from refcompiler.capture.policy import (
     AMBIENT_READERS,
     CALLING,
@@ -43,6 +43,7 @@ from refcompiler.capture.policy import (
     is_operation,
     operation_name,
 )
+from refcompiler.capture.pulled import Pulled
 from refcompiler.capture.signals import Break
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.subclasses import subclass_input

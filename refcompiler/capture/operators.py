@@ -17,12 +17,13 @@ import torch
 from refcompiler.capture import arithmetic, floats
 from refcompiler.capture.arrays.array import Array, ArrayMethod
 from refcompiler.capture.contents import contents
+from refcompiler.capture.gathers import put
 from refcompiler.capture.identity import Identity
 from refcompiler.capture.indexing import tensor_index
 from refcompiler.capture.iterators import shadow_generator, view_of
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.models.printing import operand
-from refcompiler.capture.natively import called_back, is_quiet, natively
+from refcompiler.capture.natively import is_quiet, natively
 from refcompiler.capture.observe import (
     COLLECTIONS,
     CONSTANT_TYPES,
@@ -30,6 +31,7 @@ from refcompiler.capture.observe import (
     MAPPINGS,
     SEQUENCES,
 )
+from refcompiler.capture.pulled import Delegate, Pulled
 from refcompiler.capture.signals import Break
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.stepping import COMPOSED, step
@@ -340,7 +342,7 @@ class Operators(Identity):
                 return found
         value, key = self.force(value), self.force(key)
         if issubclass(type(value), torch.Tensor):
-            chosen, key = tensor_index(self, value, key)
+            chosen, key = tensor_index(self, value, key, reads=True)
             whole = chosen is not value and type(key) is tuple and not key
             return chosen if whole else self.operate(operator.getitem, chosen, key)
         if issubclass(type(key), torch.Tensor):
@@ -424,7 +426,8 @@ class Operators(Identity):
         if not issubclass(type(value), torch.Tensor):
             key = self.sizes.plain(key)
         if issubclass(type(value), torch.Tensor):
-            self.operate(operator.setitem, *tensor_index(self, value, key), new)
+            if not put(self, value, key, new):
+                self.operate(operator.setitem, *tensor_index(self, value, key), new)
         elif type(key) in CONSTANT_TYPES:
             value[key] = new
         else:
@@ -670,54 +673,3 @@ class Operators(Identity):
             raise Break("external-object", f"the text of a {kind.__name__} from outside")
         source = self.member(self.external[id(error)].source, "args")
         self.observe(self.lazy(source, error.args))
-
-
-class Pulled:
-    """An iterator of the symbolic domain as something that C code may iterate."""
-
-    __slots__ = ("machine", "iterator", "passing", "origin")
-
-    def __init__(self, machine: Operators, iterator: Any, origin: Any = None):
-        self.machine = machine
-        self.iterator = iterator
-        self.passing = 0  # items that were taken from the iterator itself
-        self.origin = origin  # what the program has given to C code
-
-    def __length_hint__(self) -> Any:
-        machine = self.machine
-        if not machine.has_size(self.origin):
-            return NotImplemented
-        with called_back(machine):
-            return machine.force(machine.invoke(machine.frame, operator.length_hint, [self.origin]))
-
-    def __iter__(self) -> Pulled:
-        return self
-
-    def __next__(self) -> Any:
-        if self.passing:
-            self.passing -= 1
-            return None
-        with called_back(self.machine):
-            found = self.machine.next(self.iterator)
-            if found is UNSET:
-                raise StopIteration
-            return self.machine.force(found)
-
-
-class Delegate(Pulled):
-    """An iterator of the symbolic domain that native code drives for ``yield from``."""
-
-    __slots__ = ()
-
-    def __next__(self) -> Any:
-        machine, iterator = self.machine, self.iterator
-        if machine.method_of(type(iterator), "__next__") is UNSET:
-            return super().__next__()
-        with called_back(machine):  # its StopIteration has a value
-            return machine.force(machine.call_special(iterator, "__next__"))
-
-    def __getattr__(self, name: str) -> Any:
-        if self.machine.is_foreign(self.iterator):  # it would run for real
-            kind = type(self.iterator).__name__
-            raise Break("external-iterator", f"{name} of a {kind} from outside")
-        return getattr(self.iterator, name)

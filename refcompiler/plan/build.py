@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import CellType
@@ -12,6 +13,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import free_symbols
 
 from refcompiler.capture.door import version_of
+from refcompiler.capture.gathers import check_gathers
 from refcompiler.capture.iterators import guard_views
 from refcompiler.capture.machine import Captured
 from refcompiler.capture.signals import Reason
@@ -294,8 +296,8 @@ def _result(
     writer.namespace["__pending"] = pending
     layout_name = writer.constant(layout)
     listed = "".join(f"{text}, " for text in texts)
-    if any(may_finalise(value) for value in rebuilder.keep):
-        # It is closed when the frame drops it: nothing else may hold it until then.
+    if any(may_finalise(v) or issubclass(type(v), weakref.ref) for v in rebuilder.keep):
+        # It ends when the frame drops it: nothing else may hold it until then.
         own = [name for name in rebuilder.names.values() if name.startswith("__r")]
         rebuilder.last = [f"__values, __error = [{listed}], {error}", f"del {', '.join(own)}"]
         return f"__pending({layout_name}, __values, __error)", layout
@@ -309,6 +311,7 @@ def _graph(
     root = machine.recorder.root
     graph = root.graph
     leave_modes(root)
+    check_gathers(machine.recorder, rebuilder.outputs)
     graph.output(tuple(rebuilder.outputs))
     given: dict[torch.fx.Node, tuple[Any, Source]] = {}
     needed: set[Any] = set()  # symbols in the sizes of tensors

@@ -24,8 +24,8 @@ from torch.utils.hooks import RemovableHandle
 from refcompiler.capture.arrays.array import Array, ArrayMethod, is_scalar
 from refcompiler.capture.lookup import CACHE, is_heap, namespace_of, slot_of
 from refcompiler.capture.observe import CONSTANT_TYPES, is_numpy_scalar
-from refcompiler.capture.operators import Delegate, Pulled
 from refcompiler.capture.policy import bound_owner
+from refcompiler.capture.pulled import Delegate, Pulled
 from refcompiler.capture.signals import Restart
 from refcompiler.capture.state.hooks import check_handle
 from refcompiler.capture.values import External, Lazy, LazyMethod

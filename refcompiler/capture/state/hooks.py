@@ -116,7 +116,8 @@ def _register_in_graph(m: Any, hook: Hook) -> None:
 def _retain(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
     tensor, rest = _checked(m, "retain_grad", args, kwargs)
     if m.fakes_of_inputs.get(id(tensor)) is None:
-        return NotImplemented  # an operation of the graph
+        # A backend that computes it and what comes of it in one step has no gradient for it.
+        raise Break("operation-not-modelled", "retain_grad of a tensor made in the graph")
     if not _is_leaf(m, tensor):
         hook = Hook(m, tensor, "retain_grad")
         m.hooks[id(hook.handle)] = hook

@@ -22,7 +22,7 @@ import specs
 from refcompiler.capture import natively
 from refcompiler.capture.lookup import namespace_of
 from refcompiler.capture.machine import Symbolic
-from refcompiler.capture.operators import Pulled
+from refcompiler.capture.pulled import Pulled
 from refcompiler.capture.values import External, Lazy, LazyMethod, Rethrown
 from refcompiler.interpreter import tracebacks
 from refcompiler.interpreter.callers import CALLERS

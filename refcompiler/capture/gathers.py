@@ -1,0 +1,131 @@
+"""``x[i]`` and ``x[i] = y`` where a tensor of one integer says the place.
+
+In eager that is a view, and only the run knows of what. The graph copies what is seen through it,
+so that it need not end there for a number. That is the same as long as nobody writes to either of
+them before the other is read, and the view itself does not leave the graph, which
+:func:`check_gathers` finds out at the end. What is written there is put at that index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from refcompiler.capture.door import version_of
+from refcompiler.capture.known import is_data
+from refcompiler.capture.signals import Restart
+
+_PLAIN_PARTS = (int, slice, type(None), type(...))
+_PLACES = (torch.int64, torch.int32, torch.int16, torch.int8)
+
+
+class Gather(NamedTuple):
+    """``view`` is what eager would have; it was written to ``version`` times by then."""
+
+    view: torch.Tensor
+    node: torch.fx.Node
+    version: int
+    step: int
+
+
+def is_place(part: Any) -> bool:
+    """Whether indexing with ``part`` selects, as a number would (bytes and booleans are masks)."""
+    return isinstance(part, torch.Tensor) and not part.dim() and part.dtype in _PLACES
+
+
+def can_gather(m: Any, tensor: torch.Tensor, parts: Sequence[Any]) -> bool:
+    """Outside of regions; where the places are constants torch knows their numbers."""
+    recorder = m.recorder
+    if recorder.scope.outer is not None or recorder.kinds or tensor.is_inference():
+        return False
+    places = [part for part in parts if is_place(part)]
+    near = all(part.device in (tensor.device, torch.device("cpu")) for part in places)
+    return near and not any(recorder.known(int, (part,)) for part in places)
+
+
+def gather(m: Any, tensor: torch.Tensor, dim: int, place: torch.Tensor) -> torch.Tensor:
+    """``tensor.select(dim, place)``; what it is, and where it lies, is that of any place."""
+    recorder = m.recorder
+    with recorder.suspension():
+        view = tensor.select(dim, 0)
+    places = [None] * dim + [recorder.argument(place)]
+    target = torch.ops.aten.index.Tensor
+    recorder.add("call_function", target, (recorder.argument(tensor), places), {}, view)
+    node = recorder.node_of(view)
+    recorder.gathers.append(Gather(view, node, version_of(view), m.steps))
+    return view
+
+
+def check_gathers(recorder: Any, outputs: Sequence[torch.fx.Node]) -> None:
+    """End the graph before a gather that is no copy in the program's eyes."""
+    if not recorder.gathers:
+        return
+    nodes = recorder.root.graph.nodes
+    uncounted = recorder.mutates and any(map(is_data, nodes))
+    for i, (view, node, version, step) in enumerate(recorder.gathers):
+        used = list(outputs)
+        if version_of(view) != version:  # which is nothing to those that have read it before
+            for each in nodes:
+                found = each.meta.get("refcompiler_versions", [])
+                if len(found) > i and found[i] != version:
+                    used += each.all_input_nodes
+        if uncounted or any(_is_view_of(each, node, view) for each in used):
+            raise Restart(step, "data-dependent-value", "__getitem__ at the place in a tensor")
+
+
+def put(m: Any, tensor: torch.Tensor, key: Any, new: Any) -> bool:
+    """``tensor[key] = new``, where one part of ``key`` is such a place; whether that was done."""
+    parts = key if type(key) is tuple else (key,)
+    if [is_place(part) for part in parts].count(True) != 1 or not can_gather(m, tensor, parts):
+        return False
+    if any(type(part) not in _PLAIN_PARTS for part in parts if not is_place(part)):
+        return False
+    around = tensor[tuple([slice(None) if is_place(part) else part for part in parts])]
+    at = [n for n, part in enumerate(parts) if is_place(part)][0]
+    dim = sum(type(part) is not int for part in parts[:at])
+    if Ellipsis in [part for part in parts[:at] if not is_place(part)]:
+        dim = around.dim() - 1 - sum(type(part) is not int for part in parts[at + 1 :])
+    shape = (*around.shape[:dim], *around.shape[dim + 1 :])
+    kind = type(new)
+    if issubclass(kind, torch.Tensor):
+        if new.device != tensor.device:
+            return False
+        extra = new.dim() - len(shape)
+        if any(n != 1 for n in new.shape[: max(extra, 0)]):
+            return False  # torch has the words for it
+        if extra > 0:  # an assignment drops dimensions of one element
+            new = new[(0,) * extra]
+        if _memory(new) == _memory(tensor):
+            return False  # torch reads it while it writes
+        new = new.to(tensor.dtype).expand(shape)
+    elif kind in (bool, int) or (kind is float and tensor.is_floating_point()):
+        new = torch.scalar_tensor(new, dtype=tensor.dtype, device=tensor.device)
+    else:
+        return False
+    torch.ops.aten.index_put_(around, [None] * dim + [parts[at]], new)
+    return True
+
+
+def _memory(tensor: torch.Tensor) -> int | None:
+    with torch._C.DisableTorchFunction():
+        return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else None
+
+
+def _is_view_of(node: torch.fx.Node, of: torch.fx.Node, view: torch.Tensor) -> bool:
+    """Whether a chain of values with the memory of ``view`` leads from ``of`` to ``node``."""
+    memory = _memory(view)
+    seen: set[torch.fx.Node] = set()
+    left = [node]
+    while left:
+        each = left.pop()
+        if each is of:
+            return True
+        value = each.meta.get("example_value")
+        if each in seen or not isinstance(value, torch.Tensor):
+            continue
+        seen.add(each)
+        if _memory(value) == memory:
+            left += each.all_input_nodes
+    return False
