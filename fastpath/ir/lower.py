@@ -211,7 +211,7 @@ class Lowering:
             raise NotLowered("not an ATen overload")
         name = str(target)
         row = OPERATORS.get(name)
-        val = described(node.meta["val"], self.sizes)
+        val = described(node.meta.get("val"), self.sizes)  # of what only checks there is none
         tensors = val if isinstance(val, tuple) else (val,)
         for t in tensors:
             if not isinstance(t, Described) or not computable(t.dtype):
