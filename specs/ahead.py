@@ -48,6 +48,17 @@ AHEAD: Table[Rule] = Table(
             "Functionalisation is asked, not version counters.",
         ),
         Rule(
+            "gradient mode",
+            "A graph that switches gradients on or off leaves them so.",
+            "The epilogue's last line sets the mode that the graph leaves.",
+        ),
+        Rule(
+            "inference mode",
+            "What is made in a region of inference mode is an inference tensor.",
+            "The trace has gradients off in the place of the region, and the epilogue makes a "
+            "tensor of the result's memory in inference mode.",
+        ),
+        Rule(
             "metadata of an input",
             "t_, unsqueeze_ and their like change an input's sizes and strides.",
             "The epilogue gives the input the sizes and strides that eager's has.",

@@ -96,7 +96,8 @@ Output = Same | Again | ViewOf | Value | Plain
 class Slot:
     """A tensor with memory of its own that leaves the graph: output ``output``, or its base.
 
-    ``layout``: as eager's tensor lies, which the compiled value has to.
+    ``layout``: as eager's tensor lies, which the compiled value has to. ``inference``: it is made
+    in inference mode, where the call is not.
     """
 
     output: int
@@ -105,6 +106,7 @@ class Slot:
     dtype: torch.dtype
     device: torch.device
     requires_grad: bool
+    inference: bool = False
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,9 @@ def observe(
     if any(getattr(mode, "ordered", False) for mode in modes):
         raise Unsupported("a tensor that is written to partly overlaps one that is read")
     seen = _Observer(inputs, before).of(outputs)
+    flat = {place for base in bases if not base.tracked for place, *_ in base.members}
+    if any(w.tracked and w.requires_grad and w.place in flat for w in seen.writes):
+        raise Unsupported("a write makes autograd track what shares memory, unknown to it before")
     seen.switches = left if left != grad_mode else None
     tensors = [n for n, t in enumerate(fakes) if isinstance(t, torch.Tensor)]
     seen.bits = frozenset([n for n in tensors if has_bits(fakes[n])])
@@ -343,8 +348,6 @@ class _Observer:
             return Plain(t)
         if t.layout is not torch.strided:
             raise Unsupported("an output is not a strided tensor")
-        if t.is_inference() and not torch.is_inference_mode_enabled():
-            raise Unsupported("an output is made in inference mode, and the call is not")
         if id(t) in self.places:
             return Same(self.places[id(t)])
         if id(t) in earlier:
@@ -413,6 +416,8 @@ class _Observer:
         if len(tensors) == 1 and not _has_gaps_or_overlaps(first) and not has_bits(first):
             return [Value(self._slot(places[0], False, first))]
         roots = [t._base if t._is_view() else t for t in tensors]
+        if any(t.is_inference() for t in tensors):  # which know no base
+            roots = [_whole(tensors)] * len(tensors)
         chosen = max(range(len(roots)), key=lambda n: (roots[n].requires_grad, -n))
         root = roots[chosen]
         base = next((n for n, t in zip(places, tensors) if t is root), None)
@@ -428,7 +433,8 @@ class _Observer:
     def _slot(self, output: int, is_base: bool, t: torch.Tensor) -> int:
         if has_bits(t):
             raise Unsupported("an output has a conjugate or negative bit")
-        slot = Slot(output, is_base, Layout.of(t), t.dtype, t.device, t.requires_grad)
+        known = t.dtype, t.device, t.requires_grad, t.is_inference()
+        slot = Slot(output, is_base, Layout.of(t), *known)
         self.seen.slots.append(slot)
         return len(self.seen.slots) - 1
 
@@ -446,6 +452,19 @@ class _Observer:
         if t._version != before.version or tracked or other is not None:
             moved = layout.offset - before.layout.offset
             self.seen.writes.append(Write(n, tracked, t.requires_grad, other, moved))
+
+
+def _whole(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The one of some tensors with one memory that all others lie in."""
+    found = max(tensors, key=torch.Tensor.numel)
+    begin = found.storage_offset()
+    for t in tensors:
+        last = sum((n - 1) * k for n, k in zip(t.shape, t.stride())) + t.storage_offset()
+        if t.dtype != found.dtype or t.storage_offset() < begin or last >= begin + found.numel():
+            raise Unsupported("tensors made in inference mode share memory that none has all of")
+    if _has_gaps_or_overlaps(found):
+        raise Unsupported("a tensor made in inference mode lies in parts of its memory")
+    return found
 
 
 def _checked(t: torch.Tensor) -> tuple[Callable[..., torch.Tensor] | None, tuple[Any, ...], bool]:

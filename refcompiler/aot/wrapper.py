@@ -162,6 +162,10 @@ class Wrapper:
             inside = [f"    {line}" for line in lines]
             lines = ["set_grad(False)", "try:", *inside, "finally:", "    set_grad(True)"]
         self.lines += lines
+        for name, slot in zip(self.results, self.seen.slots):
+            if slot.inference:
+                self.names["inferred"] = inferred
+                self.lines.append(f"{name} = inferred({name})")
 
     def _taken(self, place: int) -> str:
         """What the graph is given: with the conjugate and negative bits worked into the memory."""
@@ -201,9 +205,7 @@ class Wrapper:
         for move in self.seen.moves:
             self._move(move, names[move.output])
         names = names[: len(names) - len(self.seen.moves)]
-        if self.seen.switches is not None:
-            self.names["set_grad"] = torch._C._set_grad_enabled
-            self.lines.append(f"set_grad({self.seen.switches})")
+        self._switch()
         if self.seen.spec.is_leaf():
             self.lines.append(f"return {names[0]}")
             return
@@ -212,6 +214,11 @@ class Wrapper:
             return
         self.names.update(unflatten=pytree.tree_unflatten, spec=self.seen.spec)
         self.lines.append(f"return unflatten([{', '.join(names)}], spec)")
+
+    def _switch(self) -> None:
+        if self.seen.switches is not None:
+            self.names["set_grad"] = torch._C._set_grad_enabled
+            self.lines.append(f"set_grad({self.seen.switches})")
 
     def _move(self, move: Move, value: str) -> None:
         target = self.values[move.place]
@@ -279,6 +286,13 @@ class Wrapper:
         call = self.names["call"]
         call.source = source
         return call
+
+
+def inferred(t: torch.Tensor) -> torch.Tensor:
+    """The memory of ``t`` as a tensor that is made in inference mode."""
+    with torch.inference_mode():
+        made = torch.empty(0, dtype=t.dtype, device=t.device)
+        return made.set_(t.untyped_storage(), t.storage_offset(), t.shape, t.stride())
 
 
 def _children(spec: Any) -> list[Any]:

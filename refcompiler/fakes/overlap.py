@@ -65,12 +65,13 @@ def count_writes(func: Any, args: Sequence[Any]) -> None:
 
     Torch's stand-ins leave them alone, and views of what was written keep their old gradient.
     """
-    if _writes_to_list(func):
+    if writes_to_list(func):
         torch.autograd.graph.increment_version([t for t in args[0] if not t.is_inference()])
 
 
 @functools.cache
-def _writes_to_list(func: Any) -> bool:
+def writes_to_list(func: Any) -> bool:
+    """Whether ``func`` is one of the operators on lists that writes to its first."""
     return str(func).startswith("aten._foreach_") and writes(func) == ("self",)
 
 

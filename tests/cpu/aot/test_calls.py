@@ -6,6 +6,7 @@ The tests that need no breaking are in ``test_backward.py``; ``test_rules.py`` c
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import warnings
 from collections.abc import Callable, Iterator
@@ -278,7 +279,7 @@ def _write_over_itself() -> None:
 def _only_overlaps(patch: pytest.MonkeyPatch) -> None:
     real, found = backend.disjoint, backend.bases_of
     patch.setattr(backend, "disjoint", lambda t, written, saves: real(t, written))
-    patch.setattr(backend, "bases_of", lambda t, written, saves: found(t, written))
+    patch.setattr(backend, "bases_of", lambda t, written, *_: found(t, written))
 
 
 @check("views of one base", _only_overlaps)
@@ -331,6 +332,71 @@ def _checks_of_gradients() -> None:
     assert not graphs and "linalg_eig" in call.fallback
     with pytest.raises(RuntimeError, match="up to multiplication by e"):
         call(x).imag.sum().backward()
+
+
+def _switched(x: Any, on: bool) -> Any:
+    y = x * 2
+    torch.set_grad_enabled(on)
+    return y, y + x.sin()
+
+
+@check("gradient mode", lambda patch: patch.setattr(wrapper.Wrapper, "_switch", lambda self: None))
+def _modes() -> None:
+    left = []
+
+    def backend(gm: Any, inputs: Any) -> Any:
+        ours = refcompiler.lookup_backend("aot_eager")(gm, inputs)
+
+        def call(*inputs: Any) -> Any:
+            found = ours(*inputs)
+            left.append(torch.is_grad_enabled())
+            return found
+
+        return call
+
+    compiled = refcompiler.compile(_switched, backend=backend)
+    for given, on in itertools.product((False, True), repeat=2):
+        x = torch.randn(4, requires_grad=True)
+        for program in (compiled, _switched):
+            with torch.set_grad_enabled(given):
+                found = program(x, on)
+                assert torch.is_grad_enabled() == on
+            assert [t.requires_grad for t in found] == [given, on]
+        assert left.pop() == on
+        if given:
+            torch.set_grad_enabled(True)
+            y, _ = compiled(x, on)
+            torch.set_grad_enabled(True)
+            (gradient,) = torch.autograd.grad(y.sum(), x)
+            assert torch.equal(gradient, torch.full((4,), 2.0))
+    torch.set_grad_enabled(True)
+    assert refcompiler.counters()["uncompiled"] == 0
+
+
+@check("inference mode", lambda patch: patch.setattr(wrapper, "inferred", lambda t: t))
+def _inferred() -> None:
+    weight = torch.randn(4, requires_grad=True)
+
+    def program(x: Any) -> Any:
+        y = x * weight
+        with torch.inference_mode():
+            z = y + 1
+            z += x
+        return y, z, z[1:], x[1:]
+
+    call = refcompiler.compile(program, backend="aot_eager")
+    for given in (False, True):
+        with torch.inference_mode(given):
+            x = torch.randn(4)
+            expected, found = program(x), call(x)
+        for a, b in zip(expected, found, strict=True):
+            assert torch.equal(a, b) and a.requires_grad == b.requires_grad
+            assert a.is_inference() == b.is_inference()
+        assert found[2].data_ptr() == found[1].data_ptr() + 4
+        assert found[3].data_ptr() == x.data_ptr() + 4
+    (gradient,) = torch.autograd.grad(call(x := torch.randn(4))[0].sum(), weight)
+    assert torch.equal(gradient, x)
+    assert refcompiler.counters()["uncompiled"] == 0
 
 
 @pytest.mark.parametrize("rule", CHECKS)

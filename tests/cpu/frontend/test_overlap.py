@@ -1,10 +1,15 @@
 """Writes to memory that overlaps what they read, or itself: refused where eager refuses, and done
 in eager's order where eager does them."""
 
+import itertools
+import random
+from collections import Counter
+
 import pytest
 import torch
 
 import refcompiler
+from refcompiler.fakes import overlap
 from refcompiler.fakes.mode import EagerFakeMode
 
 
@@ -151,3 +156,35 @@ def test_fakes_refuse_results_of_a_greater_kind(write, refused):
                 continue
             with pytest.raises(RuntimeError, match="can't be cast"):
                 write(*tensors)
+
+
+def test_layouts_meet_where_their_places_do() -> None:
+    """Against all places listed, for layouts of up to three dimensions, expanded ones too."""
+    draw = random.Random(3)
+
+    def layout() -> tuple[tuple[int, ...], tuple[int, ...], int]:
+        rank = draw.randrange(4)
+        shape = tuple(draw.randrange(1, 5) for _ in range(rank))
+        return shape, tuple(draw.choice((0, 1, 2, 4, 12, 15)) for _ in shape), draw.randrange(30)
+
+    def places(shape: tuple[int, ...], stride: tuple[int, ...], offset: int) -> set[int]:
+        every = itertools.product(*map(range, shape))
+        return {offset + sum(i * k for i, k in zip(index, stride)) for index in every}
+
+    seen = Counter[bool]()
+    for _ in range(2000):
+        first, second = layout(), layout()
+        meet = bool(places(*first) & places(*second))
+        assert overlap._meet(first, second) == meet, (first, second)
+        seen[meet] += 1
+    assert min(seen[True], seen[False]) > 200
+
+
+def test_pieces_of_rows_are_apart() -> None:
+    """What a GRU writes to and reads is three pieces of each row of one tensor."""
+    gru = torch.nn.GRU(4, 5)
+    compiled = refcompiler.compile(gru, backend="aot_eager")
+    x = torch.randn(3, 2, 4)
+    before = refcompiler.counters()["uncompiled"]
+    torch.testing.assert_close(compiled(x), gru(x))
+    assert refcompiler.counters()["uncompiled"] == before
