@@ -307,8 +307,9 @@ def _compile(
         if env is not None and by_sizes is not None:
             overlapping = Sized(by_sizes)
         else:
-            groups = Overlapping(uncompiled, lifted, joint.written, training, compile)
-            if bases_of(every, joint.written, training):  # of the examples already
+            tracked = {w.place for w in seen.writes if w.tracked and w.requires_grad}
+            groups = Overlapping(uncompiled, lifted, joint.written, training, compile, tracked)
+            if bases_of(every, joint.written, training, tracked):  # of the examples already
                 groups.program(examples)
             overlapping = groups
     mode_of_call = grad_mode if training else grows

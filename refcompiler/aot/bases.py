@@ -6,7 +6,7 @@ in eager. For each way in which a call's inputs overlap there is a program of it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,17 +56,21 @@ class Base:
 
 
 def bases_of(
-    tensors: Sequence[torch.Tensor], written: Sequence[int], saves: bool = False
+    tensors: Sequence[torch.Tensor],
+    written: Sequence[int],
+    saves: bool = False,
+    tracked: Collection[int] = (),
 ) -> tuple[Base, ...]:
     """The bases that ``tensors`` need, when those at ``written`` are written to.
 
-    ``saves``: some are saved for a backward.
-    Raises :class:`Unsupported` where they overlap in a way that a base cannot express.
+    ``saves``: some are saved for a backward. ``tracked``: places of those that require gradients
+    after the call. Raises :class:`Unsupported` where they overlap in a way that a base cannot
+    express.
     """
-    return tuple([_base(tensors, places) for places in groups(tensors, written, saves)])
+    return tuple([_base(tensors, places, tracked) for places in groups(tensors, written, saves)])
 
 
-def _base(tensors: Sequence[torch.Tensor], places: Sequence[int]) -> Base:
+def _base(tensors: Sequence[torch.Tensor], places: Sequence[int], tracked: Collection[int]) -> Base:
     members = [tensors[n] for n in places]
     first = max(members, key=lambda t: t.itemsize)  # whose memory the others can be read from
     if any(map(has_bits, members)):
@@ -75,7 +79,8 @@ def _base(tensors: Sequence[torch.Tensor], places: Sequence[int]) -> Base:
     if any(t.untyped_storage()._cdata != memory for t in members):
         raise Unsupported("an input that is written to shares memory with another storage")
     layouts = tuple([(n, Layout.of(t), t.dtype) for n, t in zip(places, members, strict=True)])
-    if torch.is_grad_enabled() and any(t.requires_grad for t in members):
+    differentiable = any(tensors[n].requires_grad or n in tracked for n in places)
+    if torch.is_grad_enabled() and differentiable:
         root = _root(members[0])
         mixed = any(t.dtype != root.dtype for t in members)
         if mixed or any(_root(t) is not root for t in members):
@@ -116,6 +121,7 @@ class Overlapping:
     """``call(*inputs)`` where what is written to overlaps: a program for each way of overlapping.
 
     ``lifted``: tensors that follow the inputs. ``compile(inputs, bases)`` makes a program.
+    ``written``, ``saves`` and ``tracked``: as in :func:`bases_of`.
     """
 
     def __init__(
@@ -125,9 +131,10 @@ class Overlapping:
         written: Sequence[int],
         saves: bool,
         compile: Callable[[Sequence[Any], tuple[Base, ...]], Callable[..., Any]],
+        tracked: Collection[int] = (),
     ):
         self.uncompiled, self.lifted, self.written = uncompiled, lifted, written
-        self.saves = saves
+        self.saves, self.tracked = saves, tracked
         self.compile = compile
         self.programs: dict[tuple[Base, ...], Callable[..., Any]] = {}
 
@@ -136,7 +143,7 @@ class Overlapping:
 
     def program(self, inputs: Sequence[Any]) -> Callable[..., Any]:
         try:
-            bases = bases_of([*inputs, *self.lifted], self.written, self.saves)
+            bases = bases_of([*inputs, *self.lifted], self.written, self.saves, self.tracked)
         except Unsupported:
             return self.uncompiled
         members = [inputs[n] for base in bases for n, *_ in base.members if n < len(inputs)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch.utils import _pytree as pytree
 from refcompiler.aot.draws import normal_in_gaps
 from refcompiler.aot.effects import checks
 from refcompiler.fakes.fused import TWINS, write_twins_results
-from refcompiler.fakes.overlap import count_writes
+from refcompiler.fakes.overlap import count_writes, writes_to_list
 from refcompiler.shapes.known import same, usual
 
 #: Eager draws in the order of memory; the operator that stands for the write in the order of
@@ -39,6 +40,11 @@ class FunctionalMode(FunctionalTensorMode):
         if func in TWINS:
             with self:
                 return write_twins_results(func, args, kwargs or {})
+        if _reads_what_it_writes(func, args):
+            with self:
+                for each in _one_by_one(args):
+                    func(*each, **(kwargs or {}))
+            return None
         if not checks(func):
             result = super().__torch_dispatch__(func, types, args, kwargs)
             count_writes(func, args)
@@ -46,6 +52,30 @@ class FunctionalMode(FunctionalTensorMode):
         unwrapped = pytree.tree_map_only(FunctionalTensor, plain, (args, kwargs or {}))
         has_side_effect(func)  # or the graph that is traced loses it
         return func(*unwrapped[0], **unwrapped[1])
+
+
+def _reads_what_it_writes(func: Any, args: Any) -> bool:
+    """Whether a list is written to of which an element has memory that another argument has.
+
+    Eager's kernels go through such lists in order, and read what they have written by then.
+    """
+    if not writes_to_list(func) or len(args[0]) < 2:
+        return False
+    given = pytree.arg_tree_leaves(*args)
+    tensors = [plain(t) for t in given if isinstance(t, FunctionalTensor)]
+    storages = [t.untyped_storage()._cdata for t in tensors]
+    return any(storages.count(storage) > 1 for storage in storages[: len(args[0])])
+
+
+def _one_by_one(args: Any) -> Iterator[list[Any]]:
+    """The arguments of a call on lists as those of calls on lists of one element."""
+    count = len(args[0])
+    for n in range(count):
+        yield [a[n : n + 1] if _is_listed(a, count) else a for a in args]
+
+
+def _is_listed(argument: Any, count: int) -> bool:
+    return isinstance(argument, list | tuple) and len(argument) == count
 
 
 def _memory_order(t: torch.Tensor) -> list[int] | None:
