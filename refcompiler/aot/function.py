@@ -32,6 +32,8 @@ class Program:
     What that gives takes a list of numbers, saved tensors and tangents, which it may empty.
     ``uneven``: what autograd's functions of several results are reached by; where some of them are
     without a gradient, ``traced_for`` gives the backward for such a set instead, if it can.
+    ``repeated``: so many of the inputs, the last, are there a second time for autograd alone, which
+    adds up their gradients.
     """
 
     forward: Callable[..., Any]
@@ -48,6 +50,7 @@ class Program:
     counted: int = 0  # numbers among the results, the last of them
     uneven: Collection[tuple[int, ...]] = ()
     traced_for: Callable[..., Any] = lambda missing, otherwise: None
+    repeated: int = 0
     compiled: dict[tuple[int, ...], Callable[[list[Any]], Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -83,6 +86,8 @@ class Compiled(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, program: Program, *inputs: Any) -> Any:
+        if program.repeated:
+            inputs = inputs[: program.inputs]
         results = program.forward([*inputs]) if program.boxed else program.forward(*inputs)
         count, end = program.outputs, program.end
         # A view of what the graph made could not be written to, as eager's result can.

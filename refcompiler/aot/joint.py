@@ -27,6 +27,7 @@ from refcompiler.aot.layout import Layout
 from refcompiler.aot.missing import uneven
 from refcompiler.aot.numbers import begin
 from refcompiler.aot.observation import Observation
+from refcompiler.aot.reads import Parts
 from refcompiler.aot.recording import record
 from refcompiler.aot.regions.branches import DECOMPOSITIONS
 from refcompiler.aot.regions.table import REGIONS
@@ -45,7 +46,8 @@ class Joint:
 
     Its outputs are, flat: the slots' values, the new values of the inputs ``written``, the numbers
     that were observed, then a gradient (or None) for each input. ``tangents`` are places among the
-    outputs before those.
+    outputs before those. ``reads``: inputs, as numbers in ``inputs``, of whose gradient autograd
+    is to add up the parts: each has one more among the last outputs.
     """
 
     graph: torch.fx.GraphModule
@@ -54,11 +56,12 @@ class Joint:
     tangents: list[int] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
     uneven: set[tuple[int, ...]] = field(default_factory=set)  # see :func:`uneven`
+    reads: list[int] = field(default_factory=list)
 
     def unreached(self) -> set[int]:
         """Places of inputs that have no gradient, whatever has one, though others have."""
         (output,) = self.graph.graph.find_nodes(op="output")
-        gradients = output.args[0][self.outputs :]
+        gradients = output.args[0][self.outputs : self.outputs + len(self.inputs)]
         places = {n for n, gradient in zip(self.inputs, gradients) if gradient is None}
         return places if len(places) < len(gradients) else set()
 
@@ -81,16 +84,18 @@ def trace(
     parameters: Sequence[bool],
     bases: Sequence[Base] = (),
     missing: Collection[int] = (),
+    reads: Sequence[int] | None = None,
 ) -> Joint:
     """The joint graph of ``gm``; without ``training`` it has no tangents and no gradients.
 
     ``parameters``: which inputs are leaves of autograd in eager. ``bases``: the last of ``fakes``,
     whose members are no inputs of the graph, but views of these. ``missing``: which of the tangents
-    autograd is not given, though the graph takes them.
+    autograd is not given, though the graph takes them. ``reads``: as those of the joint graph, of
+    one that was traced before; None: none are wanted.
     """
     env = mode.shape_env
     tracer = _Tracer(gm, dict(replaced), given, seen, training, parameters, bases, env)
-    tracer.missing = missing
+    tracer.missing, tracer.reads = missing, reads
     tracer.flagged = {n for n, t in enumerate(fakes) if _is_tensor(t) and t.requires_grad}
     primals = tracer.primals
     tangents = []
@@ -142,7 +147,9 @@ def trace(
         owner, *_ = tracer.members.get(place, (place, None))
         holders[primals.index(owner)].meta[WRITTEN] = True
     outputs = len(seen.slots) + len(tracer.written) + len(seen.numbers)
-    return Joint(graph, primals, outputs, tracer.tangents, tracer.written, tracer.uneven)
+    return Joint(
+        graph, primals, outputs, tracer.tangents, tracer.written, tracer.uneven, tracer.parts
+    )
 
 
 def _leaf(t: Any, training: bool) -> Any:
@@ -181,6 +188,8 @@ class _Tracer:
         self.flagged: set[int] = set()  # inputs that require gradients
         self.missing: Collection[int] = ()  # tangents that autograd is not given
         self.uneven: set[tuple[int, ...]] = set()
+        self.reads: Sequence[int] | None = None
+        self.parts: list[int] = []
         self.tangents = [n for n, slot in enumerate(seen.slots) if slot.requires_grad]
         self.cotangents = list(range(len(self.tangents)))  # of all that are given, those that count
         self.tracked = {
@@ -294,6 +303,7 @@ class _Tracer:
         outputs = [found[self.tangents[n]] for n in there]
         self.uneven = uneven(outputs)
         with torch.amp.autocast("cpu", enabled=False), torch.no_grad():
+            parts = Parts(outputs, {n: primals[n] for n in wanted if self._is_shared(n)})
             gradients = torch.autograd.grad(
                 outputs,
                 [primals[n] for n in wanted],
@@ -303,7 +313,18 @@ class _Tracer:
         result: list[Any] = [None] * len(primals)
         for n, gradient in zip(wanted, gradients, strict=True):
             result[n] = gradient
-        return result
+        if self.reads is None:
+            return result
+        first, more, self.parts = parts.given(self.reads)
+        for n, part in first.items():
+            result[n] = part
+        return [*result, *more]
+
+    def _is_shared(self, n: int) -> bool:
+        """Whether an input may be what others than this graph read, in the same backward."""
+        place = self.primals[n]
+        leaf = place in self.bases or place in self.seen.bits or self.parameters[place]
+        return self.reads is not None and not leaf
 
 
 @contextlib.contextmanager

@@ -1,0 +1,79 @@
+"""Gradients of an input that is read several times, part by part.
+
+Autograd adds up what comes back to a tensor one by one, in the order in which the backward comes to
+its readers. Where some of those are in another graph (there was a break), a graph that gave its own
+sum would have the sum of all rounded otherwise. So the graph can give the parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.autograd.graph import Node, get_gradient_edge
+
+from refcompiler.aot.inputs import Unsupported
+
+
+class Parts:
+    """What the next run of the engine brings back to ``tensors``, which are by number.
+
+    ``outputs``: where the engine will begin.
+    """
+
+    def __init__(self, outputs: Sequence[torch.Tensor], tensors: Mapping[int, torch.Tensor]):
+        self.found: dict[int, list[Any]] = {n: [] for n in tensors}
+        self.handles: list[Any] = []
+        if not tensors:
+            return
+        edges = {n: get_gradient_edge(t) for n, t in tensors.items()}
+        targets = {(edge.node, edge.output_nr): n for n, edge in edges.items()}
+        for node in _nodes(outputs):
+            places = [
+                (place, targets[edge])
+                for place, edge in enumerate(node.next_functions)
+                if edge in targets
+            ]
+            if places:
+                self.handles.append(node.register_hook(self._kept(places)))
+
+    def _kept(self, places: Sequence[tuple[int, int]]) -> Any:
+        def hook(gradients: Sequence[Any], _: Any) -> None:
+            for place, n in places:
+                if gradients[place] is not None:
+                    self.found[n].append(gradients[place])
+
+        return hook
+
+    def given(self, reads: Sequence[int]) -> tuple[dict[int, Any], list[Any], list[int]]:
+        """The first parts by number, the others, and the numbers of those.
+
+        ``reads``: the numbers that an earlier trace had; none: as many as there are. More parts
+        than that trace had are :class:`Unsupported`.
+        """
+        for handle in self.handles:
+            handle.remove()
+        several = {n: parts for n, parts in self.found.items() if len(parts) > 1 or n in reads}
+        numbers = list(reads) or [n for n, parts in several.items() for _ in parts[1:]]
+        left = {n: iter(parts) for n, parts in several.items()}
+        first = {n: next(parts, None) for n, parts in left.items()}
+        more = [next(left[n], None) for n in numbers if n in left]
+        if len(more) < len(numbers) or any(
+            next(parts, None) is not None for parts in left.values()
+        ):
+            raise Unsupported("another backward reads an input more often")
+        return first, more, numbers
+
+
+def _nodes(outputs: Sequence[torch.Tensor]) -> list[Node]:
+    """The nodes that the engine can come to."""
+    found: dict[Node, None] = {}
+    left = [t.grad_fn for t in outputs]
+    while left:
+        node = left.pop()
+        if node is None or node in found:
+            continue
+        found[node] = None
+        left += [following for following, _ in node.next_functions]
+    return list(found)
