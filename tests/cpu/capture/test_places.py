@@ -1,0 +1,156 @@
+"""Items of tensors at places that are tensors of one integer, and what of that must break."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.cpu.capture.oracle import Case, Cases, check
+
+cases = Cases()
+
+
+def calls(*shape: int, places=(1, 0, -1)):
+    base = torch.arange(torch.Size(shape).numel() * 1.0).reshape(shape)
+    return [(base + n, torch.tensor(place)) for n, place in enumerate(places)]
+
+
+@cases()
+def read():
+    def f(x, i):
+        return x[i] * 2, x[:, i] + 1, x[i, i] * 1, x[None, i].cos(), x[..., i].sin(), x[i, [0, 1]]
+
+    return f, calls(2, 3)
+
+
+@cases()
+def strides_as_in_eager():
+    def f(x, i):
+        part = x[:, i]
+        return part.stride(), part.is_contiguous(), part.transpose(0, 1) * 1
+
+    return f, calls(2, 3, 4)
+
+
+@cases()
+def at_a_place_that_is_computed():
+    def f(x, i):
+        best = torch.argmax(x.sum(1))
+        return x[best] / 2, x[i + 1 - 1] * 2
+
+    return f, calls(2, 3)
+
+
+@cases()
+def written():
+    def f(x, i):
+        x[:, i] = x[:, 0] * 2
+        x[..., i, :] = 1
+        x[0, i, 1:] = x.sum()
+        x[:, None, i] = torch.ones(1, 1, 2, 1, 4, dtype=torch.float64)
+        return x * 2
+
+    return f, calls(2, 3, 4)
+
+
+@cases()
+def a_cache_that_is_filled():
+    def f(x, i):
+        for n in range(3):
+            x[:, i] = x[:, i - 1] * 2 + n
+            i = i + 1
+        return x.sum(1)
+
+    return f, calls(2, 6, places=(1, 2))
+
+
+@cases()
+def differentiated():
+    def f(x, i):
+        y = x * 2
+        y[:, i] = y[:, 0] * 3
+        return y.sum() + x[i].sin().sum()
+
+    return f, [(x.requires_grad_(), i) for x, i in calls(2, 3)]
+
+
+@cases(graphs=2, breaks=1)
+def a_view_that_leaves():
+    def f(x, i):
+        y = x * 2
+        return y, y[i].unsqueeze(0), y.sum()
+
+    return f, calls(2, 3)
+
+
+@cases(graphs=2, breaks=1)
+def a_view_that_is_written_to():
+    def f(x, i):
+        y = x * 2
+        part = y[i]
+        part.add_(1)
+        return y * 2
+
+    return f, calls(2, 3)
+
+
+@cases(graphs=2, breaks=1)
+def what_is_viewed_is_written_to():
+    def f(x, i):
+        y = x * 2
+        part = y[i]
+        y.add_(1)
+        return part * 2
+
+    return f, calls(2, 3)
+
+
+@cases()
+def what_was_viewed_is_written_to():
+    def f(x, i):
+        y = x[i] * 2
+        x.add_(1)
+        return y + 1
+
+    return f, calls(2, 3)
+
+
+@cases(graphs=2, breaks=1)
+def a_write_that_is_not_counted():
+    def f(x, i):
+        y = x * 2
+        part = y[i]
+        y.data.add_(1)
+        return part * 2
+
+    return f, calls(2, 3)
+
+
+@cases(graphs=3, breaks=1, recompiles=1)
+def a_mask_of_one_byte():
+    def f(x, i):
+        y = x * 2
+        return y[i.to(torch.uint8)] * 1
+
+    return f, calls(2, 3, places=(1, 0))
+
+
+@cases(graphs=1)
+def a_place_outside():
+    def f(x, i):
+        return x[i] * 2
+
+    return f, calls(2, 3, places=(1, 5, -3))
+
+
+@cases(graphs=0, breaks=1)
+def out_that_is_resized():
+    def f(x, out):
+        return torch.mul(x, 2, out=out), out.shape
+
+    return f, [(torch.ones(2, 3), torch.empty(0))] * 2
+
+
+@pytest.mark.parametrize("case", cases, ids=str)
+def test_captured_as_in_eager(case: Case):
+    assert check(case) > 0
