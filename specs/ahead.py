@@ -112,6 +112,13 @@ AHEAD: Table[Rule] = Table(
             "node reads beside another one.",
         ),
         Rule(
+            "gradients of several graphs",
+            "What comes back to a tensor from its readers is added up one by one, in the order of "
+            "the backward.",
+            "Where others may read it too, autograd is given what each reader in the graph brings "
+            "back, under aot_eager; other backends give their graph's sum.",
+        ),
+        Rule(
             "checks of gradients",
             "A loss that depends on a complex eigenvector's phase is an error in the backward.",
             "Graphs with complex eigenvectors or singular vectors that train run as they are.",

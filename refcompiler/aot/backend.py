@@ -66,6 +66,7 @@ def aot_autograd(
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
     partition_fn: Callable[..., tuple[GraphModule, GraphModule]] = default_partition,
     without_symbols: Callable[..., Any] | None = None,
+    separate_reads: bool = False,
 ) -> Callable[..., Any]:
     """A backend ``(graph, example_inputs) -> callable`` that compiles ahead of time.
 
@@ -79,7 +80,9 @@ def aot_autograd(
     ``takes_symbols = False`` is given a graph for each combination of sizes instead.
     ``without_symbols(graph, example_inputs)`` compiles graphs that cannot have them (default: this
     backend, for each combination of sizes). ``partition_fn``: how forward and backward part
-    (``default_partition`` saves what eager saves).
+    (``default_partition`` saves what eager saves). ``separate_reads``: where the graph reads a
+    tensor several times that others may read too, autograd is given the parts of its gradient, and
+    adds up all in eager's order; else the graph gives the sum of its own.
 
     The rule of each step is a row of ``docs/specs/aot.md``. Where a graph cannot be compiled it
     runs as it is, and ``callable.fallback`` says why (else None). Where one call cannot be served
@@ -91,6 +94,7 @@ def aot_autograd(
     compilers = _Compilers(
         fw_compiler, bw_compiler or fw_compiler, inference_compiler or fw_compiler
     )
+    compilers.separate_reads = separate_reads
     table = dict(decompositions or {})
 
     def backend(gm: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Any:
@@ -128,6 +132,7 @@ def aot_autograd(
 class _Compilers:
     def __init__(self, forward: Compiler, backward: Compiler, inference: Compiler):
         self.forward, self.backward, self.inference = forward, backward, inference
+        self.separate_reads = False
         every = (forward, backward, inference)
         self.take_symbols = all(getattr(each, TAKES_SYMBOLS, True) for each in every)
 
@@ -268,8 +273,11 @@ def _compile(
 
             def traced(missing: Sequence[int] = ()) -> Joint:
                 known = replaced, given, seen, training, decompositions, leaves, bases
+                reads: Sequence[int] | None = () if compilers.separate_reads else None
+                if missing:
+                    reads = joint.reads or None
                 with torch._C._DisablePythonDispatcher(), repeating(env, found):
-                    return trace(switched, mode, fakes, *known, missing)
+                    return trace(switched, mode, fakes, *known, missing, reads)
 
             joint = traced()
         except Unsupported:
@@ -289,9 +297,8 @@ def _compile(
     unreached: set[int] = set()
     if training:
         unreached = {n for n in joint.unreached() if _requires_grad(fakes[n])}
-    wrapper = Wrapper(
-        seen, joint.written, len(examples), lifted, bases, joint.inputs, sources, unreached
-    )
+    taken = [*joint.inputs, *[joint.inputs[n] for n in joint.reads]]
+    wrapper = Wrapper(seen, joint.written, len(examples), lifted, bases, taken, sources, unreached)
     grows = grad_mode and any(map(_requires_grad, fakes))
     apart: Callable[..., bool] | None = None
     overlapping: Callable[..., Any] | None = None
@@ -384,6 +391,7 @@ def _training(
         backward,
         compile_backward,
         len(seen.numbers),
+        repeated=len(joint.reads),
     )
 
 

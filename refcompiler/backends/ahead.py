@@ -43,7 +43,7 @@ def aot_eager(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., A
 
     Shows what AOT autograd alone does.
     """
-    return _made()(graph, inputs)
+    return _made(separate_reads=True)(graph, inputs)
 
 
 @register_backend(name="aot_eager_decomp_partition", tags=("debug",))
