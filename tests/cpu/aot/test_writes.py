@@ -26,7 +26,7 @@ def _each_reads_the_one_before(x: Any, y: Any) -> Any:
     """Eager's kernel goes through the lists in order, and reads what it has written."""
     a, b = x * 1, y * 1
     torch._foreach_add_([a, b], [b, a])
-    torch._foreach_addcmul_([a, b], [b, a], [a, b], [2.0, 3.0])
+    torch._foreach_sub_([a, b], [b, a], alpha=2)
     return a, b, a.view(2, 2)
 
 
