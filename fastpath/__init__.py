@@ -19,6 +19,13 @@ def compile_graph(gm: Any, example_inputs: Any, **options: Any) -> Any:
     return compile_graph(gm, example_inputs, **options)
 
 
+def _check(mode: Any, options: Any) -> None:
+    from fastpath.options import check
+
+    check(mode, options)
+
+
+compile_graph.check_options = _check  # type: ignore[attr-defined]
 #: Symbols of either front end will do.
 compile_graph.takes_symbols = True  # type: ignore[attr-defined]
 

@@ -11,7 +11,7 @@ import torch
 
 from fastpath.decompositions import table
 from fastpath.device import Device, device_of
-from fastpath.options import Options, named, options_of
+from fastpath.options import Options, named, options_of, tell_unused
 from fastpath.report import Report, remember
 from refcompiler.aot import aot_autograd
 from refcompiler.aot.inputs import Unsupported
@@ -35,10 +35,11 @@ def compile_graph(
     what allocates and launches the forward's kernels) and ``kernel_sources``.
 
     A graph that cannot be compiled is run as it is, and ``report.fallback`` says why. Raises
-    ``TypeError`` for an unknown option and ``ValueError`` for a wrong one: see
-    :class:`fastpath.options.Options`.
+    ``TypeError`` for an unknown option and ``ValueError`` for a wrong one, or for a ``mode`` that
+    there is not: see :func:`fastpath.options.options_of`.
     """
-    chosen = options_of({**options.pop("options", {}), **options})
+    mode = options.pop("mode", None)
+    chosen = options_of({**options.pop("options", {}), **options}, mode)
     again = functools.partial(compile_graph, options=named(chosen))
 
     def by_sizes(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -113,6 +114,7 @@ def _compiled(
     """
     report.nodes = sum(n.op == "call_function" for n in graph.graph.nodes)
     device = device_of(graph)
+    tell_unused(options, device.device.type)
     try:
         return _launching(graph, report, device, options, boxed)
     except Unsupported:
@@ -139,11 +141,12 @@ def _launching(
     from fastpath.padding import pad_products
     from fastpath.wrapper import Wrapper
 
-    if not device.is_cpu and options.numerics == "fast":
+    if not device.is_cpu and options.shape_padding and options.numerics == "fast":
         pad_products(graph)
     sizes = Sizes(values)
     lowering = Lowering(graph, device.target, device.device, options, sizes)
     program = lowering.run()
+    program.epilogues = options.epilogue_fusion
     otherwise = _Otherwise(graph, report, device, options, boxed, sizes, more)
     written: Any = Wrapper(program, lowering.constants, report, device, boxed, otherwise).write()
     if wanted(_GRAPHS):

@@ -47,6 +47,7 @@ _PUBLIC = {
     **dict.fromkeys(
         ("load_cache_artifacts", "save_cache_artifacts"), "refcompiler.cache.artifacts"
     ),
+    **dict.fromkeys(("list_mode_options", "list_options"), "refcompiler.runtime.options"),
     "set_enable_guard_collectives": "refcompiler.runtime.collectives",
     "set_logs": "refcompiler.logs",
     "set_stance": "refcompiler.runtime.stance",

@@ -16,6 +16,7 @@ from specs.breaks import BREAKS
 from specs.guards import GUARDS
 from specs.logs import LOGS
 from specs.operators import OPERATORS, Arg, Operator
+from specs.options import MODES, OPTIONS
 from specs.scalars import SCALARS, Scalar
 from specs.stances import STANCES
 
@@ -224,6 +225,37 @@ def logs() -> str:
     return NOTE + _LOGS + table(("log", "what it tells"), ((f"`{r.name}`", r.doc) for r in LOGS))
 
 
+_OPTIONS = """
+# Options and modes
+
+`refcompiler.compile(f, options={...})`; `refcompiler.list_options()` gives the rows. *Of*: who
+reads it, the front end for every backend, or the default backend. An unknown name, a value that
+there is not, and a mode that sets an option otherwise are errors of `compile` itself. Whoever asks
+for what has no effect, on a device or yet, is told so once.
+
+"""
+_MODES = """
+`refcompiler.compile(f, mode="...")` sets options; `refcompiler.list_mode_options()` gives them.
+
+"""
+
+
+def options() -> str:
+    """The page of the options and modes."""
+    rows = []
+    for r in OPTIONS:
+        values = " or ".join(f"`{v!r}`" for v in r.values) or r.type
+        no_effect = f"beside {r.device}" if r.device else r.lacks and f"yet: {r.lacks}"
+        rows.append((f"`{r.name}`", r.owner, values, f"`{r.default!r}`", r.doc, no_effect))
+    head = ("option", "of", "values", "default", "", "no effect")
+    modes = [
+        (f"`{r.name}`", ", ".join(f"`{n}={v!r}`" for n, v in r.options.items()) or "nothing", r.doc)
+        for r in MODES
+    ]
+    modes_page = _MODES + table(("mode", "sets", ""), modes)
+    return NOTE + _OPTIONS + table(head, rows) + modes_page
+
+
 _OPCODES = """
 # Opcodes
 
@@ -268,6 +300,7 @@ def pages() -> dict[str, str]:
         "stances.md": stances(),
         "logs.md": logs(),
         "aot.md": ahead(),
+        "options.md": options(),
     }
 
 

@@ -253,7 +253,8 @@ class Program:
     """``steps`` in graph order (:class:`Computed` nodes and :class:`Call`), and what is returned.
 
     ``outputs`` are :class:`Tensor` or plain Python values. ``parameters`` names what is given, in
-    order: inputs and numbers, which ``sizes`` knows.
+    order: inputs and numbers, which ``sizes`` knows. ``epilogues``: whether what is computed of a
+    reduction's results may be so in the reduction's kernel.
     """
 
     inputs: list[Input]
@@ -261,3 +262,4 @@ class Program:
     outputs: list[Any]
     parameters: list[str] = field(default_factory=list)
     sizes: Assumptions = field(default_factory=Assumptions)
+    epilogues: bool = True

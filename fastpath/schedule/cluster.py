@@ -154,6 +154,8 @@ class Fusion:
     def _candidates(self, step: Computed) -> list[Cluster]:
         needs = self.roots.needs[step]
         makers = {self.home[n] for n in needs if n in self.home}
+        if not self.program.epilogues and isinstance(step, Pointwise):
+            makers -= {self.home[n] for n in needs if isinstance(n, Reduction)}
         found = sorted((c for c in makers if c.call is None), key=lambda c: -c.serial)
         siblings = {c for n in needs for c in self._readers.get(n, ()) if c not in makers}
         return found + sorted(siblings, key=lambda c: -c.serial)[:8]

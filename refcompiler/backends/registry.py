@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import importlib.metadata
+import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from refcompiler.errors import UnsupportedError
@@ -19,6 +20,9 @@ OWN_GROUP = "refcompiler_backends"
 TAKES_SYMBOLS = "takes_symbols"
 #: Set on a backend that has an option ``trace.enabled`` of its own besides the front end's.
 TRACES = "traces"
+#: Set on a backend that says what is wrong with a mode and options when they are given, and not
+#: when the first graph is compiled: a function of both.
+CHECKS = "check_options"
 _TAGS: dict[str, tuple[str, ...]] = {}
 _REGISTERED: dict[str, Callable] = {}
 
@@ -31,6 +35,25 @@ def compile_graph(backend: Callable, graph: Any, inputs: Sequence[Any]) -> Any:
     from refcompiler.backends.symbols import compiled
 
     return compiled(backend, graph, inputs)
+
+
+def check_settings(backend: Callable, mode: str | None, options: Mapping[str, Any]) -> None:
+    """Raise for what ``backend`` cannot be asked: as its own check does, or ``TypeError`` where it
+    has no parameter ``mode`` or ``options``."""
+    check = getattr(backend, CHECKS, None)
+    if check is not None:
+        return check(mode, options)
+    try:
+        parameters = inspect.signature(backend).parameters
+    except (TypeError, ValueError):  # it has none that can be read
+        return None
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return None
+    title = getattr(backend, "__name__", repr(backend))
+    for what, said in (("mode", mode), ("options", options)):
+        if said and what not in parameters:
+            raise TypeError(f"compile: backend {title} takes no {what}, and was given {said!r}")
+    return None
 
 
 def register_backend(

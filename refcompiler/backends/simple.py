@@ -33,8 +33,14 @@ def inductor(
 
     Errors: ``ValueError`` for a mode or an option that it has not; both name what there is.
     """
+    chosen = _settings(mode, options)
+    from torch._inductor import compile as compile_graph
+
+    return compile_graph(graph, inputs, options=chosen or None)
+
+
+def _settings(mode: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
     try:
-        from torch._inductor import compile as compile_graph
         from torch._inductor import list_mode_options, list_options
     except ImportError as error:
         raise UnsupportedError(f"backend 'inductor' needs torch's compiler: {error}") from error
@@ -47,8 +53,13 @@ def inductor(
             close = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise ValueError(f"inductor has no option {name!r}{hint}")
-    chosen = {**modes[mode], **(options or {})}
-    return compile_graph(graph, inputs, options=chosen or None)
+    return {**modes[mode], **(options or {})}
 
 
+def _check(mode: str | None, options: Mapping[str, Any]) -> None:
+    if mode or options:  # or else torch's compiler need not be loaded yet
+        _settings(mode or "default", options)
+
+
+inductor.check_options = _check
 inductor.traces = True

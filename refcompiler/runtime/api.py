@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from refcompiler.backends.registry import TRACES, lookup_backend
+from refcompiler.backends.registry import TRACES, check_settings, lookup_backend
 from refcompiler.capture.marking.marked import DISABLED
 from refcompiler.capture.models.registry import model as _model
 from refcompiler.errors import UnsupportedError
@@ -142,10 +142,13 @@ def _compiler(
     traced = Asked.of(left)
     if traced.enabled and getattr(found, TRACES, False):
         left["trace.enabled"] = True
+    if mode == "default":
+        mode = None
+    check_settings(found, mode, left)
     given: dict[str, Any] = {}
     if left:
         given["options"] = left
-    if mode not in (None, "default"):
+    if mode is not None:
         given["mode"] = mode
     # Equal options that are no plain values are told apart, which costs compilations only.
     said = tuple(sorted((name, repr(value)) for name, value in left.items()))
@@ -198,8 +201,9 @@ def compile(
     ``recompile_limit``: instead of ``config.recompile_limit``.
     ``isolate_recompiles``: share no compiled code, and no limit, with other calls of ``compile``.
 
-    Errors: ``TypeError`` for what cannot be called or has another type, :class:`UnsupportedError`
-    for an unknown backend or an unsupported Python or torch.
+    Errors: ``TypeError`` for what cannot be called or has another type, and for options that the
+    backend does not take; ``ValueError`` for values and modes that it has not;
+    :class:`UnsupportedError` for an unknown backend or an unsupported Python or torch.
     """
     if dynamic is not None and not isinstance(dynamic, bool):
         raise TypeError(f"compile: dynamic takes True, False or None, not {dynamic!r}")

@@ -10,7 +10,6 @@ from torch.utils.checkpoint import checkpoint
 import fastpath
 import refcompiler
 from fastpath.random import cpu, kernels
-from refcompiler.errors import BackendError
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 N = 1999  # three generations and a part; no multiple of 16
@@ -201,9 +200,3 @@ def test_own_generator_and_kept_state():
     generator.set_state(before)
     assert torch.equal(torch.randn(N, generator=generator), first)
     assert torch.equal(generator.get_state(), after)
-
-
-def test_options_are_refused():
-    for options, what in (({"fallback": True}, "fallback_random"), ({"numerics": "exact"}, "fast")):
-        with pytest.raises(BackendError, match=what):
-            refcompiler.compile(lambda x: x + 1, options=options)(torch.ones(2))
