@@ -18,6 +18,7 @@ FUNCTIONS: dict[str, Any] = {
     "aten.dot.default": torch.dot,
     "aten.addmm.default": torch.addmm,
     "aten.baddbmm.default": torch.baddbmm,
+    "aten.linear.default": torch._C._nn.linear,
     "aten.convolution.default": torch.convolution,
     "aten.cat.default": torch.cat,
     "aten.embedding.default": torch.embedding,

@@ -13,6 +13,7 @@ from fastpath.decompositions import table
 from fastpath.device import Device, device_of
 from fastpath.options import Options, named, options_of, tell_unused
 from fastpath.report import Report, remember
+from fastpath.tracing import Stages, record
 from refcompiler.aot import aot_autograd
 from refcompiler.aot.inputs import Unsupported
 from refcompiler.aot.partition import min_cut_partition
@@ -85,12 +86,15 @@ class _Kernels:
         self.report = Report()
         self.launches = ""  # the source of what launches the forward's kernels
         self.sources: list[str] = []
+        self.stages = Stages()
 
     def forward(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         if self.launches:  # for inputs that overlap
             self.report.overlapping.append(Report())
-            return _compiled(graph, self.report.overlapping[-1], self.options)
-        call = _compiled(graph, self.report, self.options)
+            with self.stages.stage("overlapping"):
+                return _compiled(graph, self.report.overlapping[-1], self.options)
+        with self.stages.stage("forward"):
+            call = _compiled(graph, self.report, self.options)
         self.launches = getattr(call, "source", graph.code)
         self.sources += getattr(call, "kernel_sources", ())
         return call
@@ -99,8 +103,9 @@ class _Kernels:
         report = Report()
         self.report.backwards.append(report)
         try:
-            # Boxed, so that saved tensors are freed early.
-            return _compiled(graph, report, self.options, boxed=True)
+            with self.stages.stage("backward"):
+                # Boxed, so that saved tensors are freed early.
+                return _compiled(graph, report, self.options, boxed=True)
         except Unsupported as error:  # too late to run the program as it is
             return _as_it_is(graph, report, str(error))
 
@@ -148,7 +153,9 @@ def _launching(
     program = lowering.run()
     program.epilogues = options.epilogue_fusion
     otherwise = _Otherwise(graph, report, device, options, boxed, sizes, more)
-    written: Any = Wrapper(program, lowering.constants, report, device, boxed, otherwise).write()
+    wrapper = Wrapper(program, lowering.constants, report, device, boxed, otherwise)
+    written: Any = wrapper.write()
+    record(graph, program, wrapper.scheduled, written)
     if wanted(_GRAPHS):
         _GRAPHS.info("ATen graph:\n%s", graph.print_readable(print_output=False))
     if wanted(_CODE):

@@ -7,7 +7,6 @@ their last use, and a dead one of the same size and layout is used again.
 from __future__ import annotations
 
 import builtins
-import ctypes
 import itertools
 import linecache
 import weakref
@@ -35,11 +34,13 @@ from fastpath.ir.program import (
 )
 from fastpath.ir.size import Number, Size, Unknown, text_of
 from fastpath.ir.types import DTYPE
+from fastpath.profiles import announced, profiled, title
 from fastpath.report import Report
 from fastpath.schedule.cluster import Cluster, Fusion
 from fastpath.schedule.kernel import Kernel
 from fastpath.schedule.loops import Builder
 from fastpath.schedule.streams import STREAM_ALIGNMENT
+from fastpath.workspace import INTO, MOST, TEXT, Plan, Workspace, keepable, linear
 from refcompiler.aot.inputs import Unsupported
 from refcompiler.shapes.text import NAMES, python
 
@@ -94,6 +95,8 @@ class Wrapper:
         self.names["as_strided"] = torch.as_strided
         self.lines: list[str] = []
         self.kernels: list[str] = []  # sources
+        self.scheduled: list[Kernel] = []
+        self.titles: dict[str, str] = {}  # of kernels, for profiles
         self._variable: dict[Node, str] = {}
         self._plain: dict[Node, str] = {}
         self._views: dict[int, tuple[Tensor, str]] = {}
@@ -119,6 +122,7 @@ class Wrapper:
         last = self._last_uses(order, stored)
         self.read = {node.name for cluster in order for node in cluster.needs}
         self._pool: list[Node] = []
+        self.kept = self._keep(order, last, stored)
         for place, cluster in enumerate(order):
             if cluster.call is not None:
                 self._call(cluster.call)
@@ -159,6 +163,23 @@ class Wrapper:
             found.setdefault(place, []).append(node)
         return found
 
+    def _keep(
+        self, order: Sequence[Cluster], last: dict[int, list[Node]], stored: set[Node]
+    ) -> Workspace:
+        """What lies in memory that is kept between calls."""
+        births: dict[int, list[Node]] = {}
+        calls = [c.call for c in order if c.call is not None]
+        if self.device.is_cpu:
+            for place, cluster in enumerate(order):
+                made: list[Node] = [n for n in cluster.members if n in stored]
+                if cluster.call is not None and cluster.call.name in INTO:
+                    made = [n for n in cluster.call.outputs if not n.bits]
+                births[place] = made
+        kept = keepable(itertools.chain(*births.values()), calls, self.program.outputs)
+        births = {place: [n for n in made if n in kept] for place, made in births.items()}
+        plan = Plan(births, last)
+        return Workspace(plan if plan.size <= MOST else Plan({}, {}))
+
     def _owned(self, node: Input) -> bool:
         """Whether nobody else need hold the input: the list that it came in is emptied."""
         return self.boxed and node.place < self.given
@@ -167,7 +188,7 @@ class Wrapper:
         dead: list[str] = []
         for node in nodes:
             name = self._variable.get(node)
-            if name is None:
+            if name is None or node in self.kept:
                 continue
             if isinstance(node, Computed) and node not in self.escaping:
                 self._pool.append(node)
@@ -181,6 +202,8 @@ class Wrapper:
             self.lines.append(f"del {', '.join(sorted(dead))}")
 
     def _allocate(self, node: Computed) -> str:
+        if node in self.kept:
+            return self._place(node)
         for candidate in self._pool:
             if (candidate.shape, candidate.strides, candidate.dtype) == (
                 node.shape,
@@ -199,6 +222,13 @@ class Wrapper:
             f"{name} = empty({shape}, {strides}, dtype={self._dtype(node.dtype)}{place})"
         )
         self._variable[node] = name
+        return name
+
+    def _place(self, node: Node) -> str:
+        """The name of a node that is kept, which is made with the workspace."""
+        name = self._variable[node] = f"b{self._count}"
+        self._count += 1
+        self._dtype(node.dtype)
         return name
 
     # -- sizes -----------------------------------------------------------------------------------
@@ -252,11 +282,15 @@ class Wrapper:
         self.names["device"] = self.device.device
         return "device"
 
-    def _address(self, name: str) -> str:
+    def _address(self, node: Node) -> str:
+        name = self._memory(node)
         known = self._addresses.get(name)
         if known is None:
             known = self._addresses[name] = f"{name}_p"
-            self.lines.append(f"{known} = {name}.data_ptr()")
+            if node in self.kept:
+                self.kept.address(node, name)
+            else:
+                self.lines.append(f"{known} = {name}.data_ptr()")
         return known
 
     # -- steps -----------------------------------------------------------------------------------
@@ -274,17 +308,19 @@ class Wrapper:
         kernel = Builder(cluster, name, roots, stored, self.read, target, sizes).build()
         run, source = self.device.compile_kernel(kernel)
         self.kernels.append(source)
+        self.scheduled.append(kernel)
         self.report.kernels += 1
         for node in own:
             self._allocate(node)
-        by_name = {n.name: self._memory(n) for n in (*cluster.needs, *own) if n in self._variable}
+        by_name = {n.name: n for n in (*cluster.needs, *own) if n in self._variable}
         pointers = [self._address(by_name[b.name]) for b in kernel.buffers]
-        pointers += [by_name[name] for name in kernel.arguments]
+        pointers += [self._memory(by_name[name]) for name in kernel.arguments]
         for node in own:
-            if node.name in kernel.streamed:
-                self._align(by_name[node.name])
+            if node.name in kernel.streamed and node not in self.kept:
+                self._align(self._memory(node))
         self.names[f"k{number}"] = run
         made = ", ".join(n.name for n in cluster.members)
+        self.titles[f"k{number}"] = title(number, (n.name for n in cluster.members))
         checked: list[Bounds] = kernel.bounds() if self.device.is_cpu else []
         if checked:
             self._watch()
@@ -307,8 +343,8 @@ class Wrapper:
         """Memory of this call alone, for what a kernel says of a position that there is not."""
         if "outside" not in self._addresses:
             self._addresses["outside"] = "outside_p"
-            self.names.update(Outside=ctypes.c_int64 * 2, addressof=ctypes.addressof, reject=reject)
-            self.lines.append("outside = Outside(); outside_p = addressof(outside)")
+            self.names["reject"] = reject
+            self.kept.watch()
 
     def _memory(self, node: Node) -> str:
         """The variable whose memory is the node's values."""
@@ -334,8 +370,7 @@ class Wrapper:
             self.report.reasons[call.name] = call.reason
         taken = {t.node for t in tensors_in((call.arguments, call.keywords))}
         first = len(self.lines)
-        text = self._operator(call.target, call.arguments, call.keywords)
-        self._assign(call, text)
+        self._assign(call, self._called(call))
         if call.kernel:
             self._reserved(call, taken, self.lines[first:])
             return
@@ -351,8 +386,19 @@ class Wrapper:
         if not all(isinstance(node, Input) for node in taken):
             recordable.unfit = f"{call.name} asks where a result lies"
 
+    def _called(self, call: Call) -> str:
+        target, arguments, keywords = call.target, call.arguments, call.keywords
+        if self.device.is_cpu:
+            target, arguments = linear(target, arguments, keywords)
+        text = self._operator(target, arguments, keywords)
+        into = call.outputs[0] if call.outputs else None
+        if into is None or into not in self.kept:
+            return text
+        self.kept.tensor(into, self._place(into))
+        return f"{text[:-1]}, out={self._variable[into]})"
+
     def _assign(self, call: Call, text: str) -> None:
-        if not call.outputs:
+        if not call.outputs or call.outputs[0] in self.kept:
             self.lines.append(text)
             return
         name = f"b{self._count}"
@@ -408,6 +454,9 @@ class Wrapper:
         """The variable that holds a real tensor; views are made by ATen's own view operators."""
         if not self._returning:
             t = unchanged(t)
+        kept = t.node in self.kept
+        if kept:
+            self.kept.tensor(t.node, self._variable[t.node])
         if t.replay is None:
             return self._variable[t.node]
         known = self._views.get(id(t))
@@ -424,7 +473,10 @@ class Wrapper:
                 text = f"{text}[{replay.place}]"
         name = f"v{self._count}"
         self._count += 1
-        self.lines.append(f"{name} = {text}")
+        if kept:
+            self.kept.line(name, text)
+        else:
+            self.lines.append(f"{name} = {text}")
         self._views[id(t)] = (t, name)
         return name
 
@@ -441,6 +493,9 @@ class Wrapper:
 
     def _compile(self) -> Callable[..., Any]:
         lines, parameters = self.lines, ", ".join(self.parameters)
+        if self.kept.wanted:
+            lines = [*self.kept.taken(), *lines[:-1], "give(arena)", lines[-1]]
+            self.names.update(TEXT)
         checked = self._checked()
         lines = [*self.prologue, *checked, *lines]
         if self.boxed:
@@ -448,14 +503,21 @@ class Wrapper:
             first = len(self.prologue) + len(checked)
             lines = [*taken, *lines[:first], "inputs.clear()", *lines[first:]]
             parameters = "inputs"
+        if self.titles and self.device.is_cpu:
+            lines = [f"if profiled(): return named({parameters})", *lines]
         body = "".join(f"    {line}\n" for line in lines)
         text = f"def call({parameters}):\n{body}"
-        title = f"<fastpath {next(_NUMBERS)}>"
-        linecache.cache[title] = (len(text), None, text.splitlines(True), title)
+        if self.kept.wanted:
+            text = f"{text}\n\n{self.kept.text()}"
+        file = f"<fastpath {next(_NUMBERS)}>"
+        linecache.cache[file] = (len(text), None, text.splitlines(True), file)
         scope = dict(self.names)
-        exec(compile(text, title, "exec"), scope)
+        exec(compile(text, file, "exec"), scope)
         made = scope.pop("call")
-        weakref.finalize(made, linecache.cache.pop, title, None)
+        if self.titles and self.device.is_cpu:
+            scope.update(profiled=profiled, named=announced(made, self.titles))
+        weakref.finalize(made, linecache.cache.pop, file, None)
+        self.kept.bound(made)
         addresses = {a: name for name, a in self._addresses.items() if name in self.parameters}
         self.recordable.call, self.recordable.addresses = made, addresses
         call: Any = self.device.entered(made)

@@ -33,10 +33,10 @@ def returned(x: Any, w: Any) -> Any:
 
 CASES: dict[str, tuple[Callable[..., Any], int, int]] = {
     # function, views that ATen is given, how many of them by one step from a node
-    "heads": (heads, 4, 2),
+    "heads": (heads, 3, 2),
     "of an input": (of_an_input, 3, 0),  # where it begins is not known
-    "turned input": (turned_input, 1, 1),
-    "returned": (returned, 3, 0),
+    "turned input": (turned_input, 1, 0),
+    "returned": (returned, 2, 0),
 }
 
 

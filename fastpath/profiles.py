@@ -1,0 +1,47 @@
+"""Kernels by name in ``torch.profiler``.
+
+Naming a launch costs more than the launch of a small kernel. So a call asks once whether somebody
+is profiling, and only then runs its own code with launches that say what they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch._C._profiler import _RecordFunctionFast
+
+#: Whether a profiler records this thread.
+profiled: Callable[[], bool] = torch._C._autograd._profiler_enabled
+LONGEST = 80  # characters
+
+
+def title(number: int, members: Iterable[str]) -> str:
+    """What a profile calls the kernel: the operators that it computes, each once."""
+    stems = dict.fromkeys(re.sub(r"(_\d+)+$", "", name) for name in members)
+    return f"fastpath kernel {number}: {' '.join(stems)}"[:LONGEST]
+
+
+def announced(call: FunctionType, titles: Mapping[str, str]) -> Callable[..., Any]:
+    """``call``, whose launches (names of its globals) are recorded by their titles."""
+    made: list[FunctionType] = []
+
+    def named(*inputs: Any) -> Any:
+        if not made:
+            scope = dict(call.__globals__, profiled=bool)  # which says no
+            scope.update({name: _recorded(scope[name], what) for name, what in titles.items()})
+            made.append(FunctionType(call.__code__, scope, call.__name__))
+        return made[0](*inputs)
+
+    return named
+
+
+def _recorded(run: Callable[..., None], what: str) -> Callable[..., None]:
+    def launch(*addresses: int) -> None:
+        with _RecordFunctionFast(what):
+            run(*addresses)
+
+    return launch

@@ -1,0 +1,151 @@
+"""Memory that is kept between calls: planned without overlaps, seen by nobody, gone in the end."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import refcompiler
+from fastpath import workspace
+from fastpath.ir.program import Node, Pointwise
+from fastpath.workspace import Plan
+
+
+@pytest.fixture(autouse=True)
+def _nothing_before() -> Iterator[None]:
+    refcompiler.reset()
+    gc.collect()
+    idle, workspace._idle[:] = list(workspace._idle), []
+    yield
+    refcompiler.reset()
+    workspace._idle[:] = idle
+
+
+def network(x: Any, w: Any, v: Any, i: Any) -> Any:
+    """Products into kept memory, views of it, a position that is data, and two results."""
+    h = torch.relu(x @ w.t()) * 2
+    heads = (h @ v).view(3, 2, 4).transpose(0, 1)
+    scores = torch.bmm(heads, heads.mT).softmax(-1)
+    return torch.bmm(scores, heads)[i] + 1, h.sum(0)
+
+
+def inputs() -> list[torch.Tensor]:
+    return [torch.randn(3, 6), torch.randn(5, 6), torch.randn(5, 8), torch.tensor([1, 0])]
+
+
+def compiled() -> Any:
+    return refcompiler.compile(network, backend="fastpath", dynamic=False, fullgraph=True)
+
+
+def agree(run: Any, given: list[torch.Tensor]) -> Any:
+    found = run(*given)
+    for a, b in zip(found, network(*given), strict=True):
+        torch.testing.assert_close(a, b)
+        assert a.stride() == b.stride()
+    return found
+
+
+def test_what_lives_at_the_same_time_lies_apart() -> None:
+    chooser = random.Random(5)
+    shared = 0
+    for _ in range(30):
+        births: dict[int, list[Node]] = {}
+        deaths: dict[int, list[Node]] = {}
+        lives: dict[Node, tuple[int, int]] = {}
+        for n in range(40):
+            first = chooser.randrange(20)
+            last = chooser.randrange(first, 20)
+            size = (chooser.randrange(1, 300),)
+            node = Pointwise(str(n), size, "float32", (1,), lambda index: None)  # type: ignore[arg-type, return-value]
+            births.setdefault(first, []).append(node)
+            deaths.setdefault(last, []).append(node)
+            lives[node] = first, last
+        plan = Plan(births, deaths)
+        places = {n: (at, at + 4 * n.numel) for n, at in plan.offsets.items()}
+        assert len(places) == 40 and max(end for _, end in places.values()) <= plan.size
+        assert all(at % workspace.ALIGNMENT == 0 for at, _ in places.values())
+        for a, (first, last) in lives.items():
+            for b, (begin, end) in lives.items():
+                if a is not b and begin <= last and first <= end:
+                    assert places[a][1] <= places[b][0] or places[b][1] <= places[a][0]
+        shared += sum(4 * n.numel for n in places) > plan.size
+    assert shared == 30
+
+
+def test_results_are_nobody_elses() -> None:
+    run = compiled()
+    before = [(agree(run, given), given) for given in (inputs() for _ in range(4))]
+    for found, given in before:  # no later call has written to them
+        for a, b in zip(found, network(*given), strict=True):
+            torch.testing.assert_close(a, b)
+    (arena,) = workspace._idle
+    memory = arena.memory
+    assert memory is not None and memory.numel() > 0
+    kept = range(memory.data_ptr(), memory.data_ptr() + memory.numel())
+    assert not any(a.data_ptr() in kept for found, _ in before for a in found)
+
+
+class _Seeing(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, _Seeing])
+def test_memory_is_of_no_mode(mode: Any) -> None:
+    run = compiled()
+    with torch.no_grad():
+        agree(run, inputs())
+    workspace._idle.clear()  # the next call makes it anew
+    with mode():
+        run(*inputs())
+    agree(run, inputs())
+
+
+def test_a_call_that_fails_gives_nothing_back() -> None:
+    run, given = compiled(), inputs()
+    agree(run, given)
+    with pytest.raises(IndexError, match="index 7 is out of bounds"):
+        run(*given[:3], torch.tensor([1, 7]))
+    assert not workspace._idle
+    agree(run, given)
+    assert len(workspace._idle) == 1
+
+
+def test_threads_have_memory_of_their_own() -> None:
+    run, given = compiled(), [inputs() for _ in range(4)]
+    agree(run, given[0])
+    failed: list[BaseException] = []
+
+    def work(mine: list[torch.Tensor]) -> None:
+        try:
+            for _ in range(50):
+                agree(run, mine)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(mine,)) for mine in given]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed, failed[0]
+
+
+def test_it_goes_with_the_last_program() -> None:
+    run = compiled()
+    agree(run, inputs())
+    other = refcompiler.compile(lambda x: (x @ x).relu() @ x, backend="fastpath")
+    other(torch.randn(4, 4))
+    (arena,) = workspace._idle
+    assert len(arena.parts) == 2
+    del run, other
+    refcompiler.reset()
+    gc.collect()
+    assert not workspace._idle
