@@ -117,6 +117,7 @@ class Scope:
         self.versions: list[int] = []
         self.sibling: Scope | None = None  # a closed scope whose values this one may read too
         self.between: list[torch.Tensor] = []  # those that it has read
+        self.differentiated: type | None = None  # the Function whose backward this is
         self.last_input: torch.fx.Node | None = None
         self.names: dict[str, int] = {}
         self.modes: list[tuple[int, torch.fx.Node]] = []  # entered and not left yet

@@ -115,18 +115,40 @@ def _apply(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
         _check_transformable(cls)
         if grad and any(map(_grows, inputs)):  # beneath the transformation
             needs = (True,)
+    elif _is_differentiated(m.recorder.scope, cls):
+        needs = tuple([is_tensor(v) and v.is_floating_point() for v in inputs])
+        if any(needs):
+            m.setattr(context, "needs_input_grad", needs)
+            return _differentiated(m, frame, cls, context, inputs)
     if not (grad and any(needs)):
         m.setattr(context, "needs_input_grad", (False,) * len(inputs))
-        torch._C._set_grad_enabled(False)
+        if grad:
+            torch._C._set_grad_enabled(False)
         try:
             tensors = filter(is_tensor, inputs)
             found = m.force(m.invoke(frame, _whole_forward(cls, inputs), [context, *tensors]))
         finally:
-            torch._C._set_grad_enabled(grad)
+            if grad:
+                torch._C._set_grad_enabled(True)
         return _as_outputs(found, inputs, context)
     if torch._C._functorch.peek_interpreter_stack() is not None:
         raise Break("higher-order", f"autograd.Function {cls.__name__} inside a transformation")
     return _differentiated(m, frame, cls, context, inputs)
+
+
+def _is_differentiated(scope: Scope, cls: Any) -> bool:
+    """Whether a backward runs that autograd may differentiate in its turn.
+
+    Where backwards call their own class again, the third derivative is that of the operations.
+    """
+    if scope.differentiated is None or cls.backward is _FUNCTION.backward:
+        return False
+    depth = 0
+    around: Scope | None = scope
+    while around is not None:
+        depth += around.differentiated is cls
+        around = around.outer
+    return depth < 2
 
 
 def _grows(value: Any) -> bool:
@@ -161,11 +183,12 @@ def _differentiated(m: Calls, frame: Any, cls: Any, context: Context, inputs: li
     tensors = list(filter(is_tensor, inputs))  # those in containers get no gradients
     forward = Region(m, frame, _whole_forward(cls, inputs))
     forward.may_change = forward.gives_numbers = True
+    grad = torch.is_grad_enabled()  # not in a backward
     _switch_gradients(m, False)
     try:
         forward.call(context, *tensors)
     finally:
-        _switch_gradients(m, True)
+        _switch_gradients(m, grad)
     dirty = [t for t in tensors if _among(t, context.dirty_tensors)]
     unmarked = [t for t in forward.changed if not _among(t, dirty)]
     if unmarked or len(dirty) < len(context.dirty_tensors):
@@ -175,7 +198,9 @@ def _differentiated(m: Calls, frame: Any, cls: Any, context: Context, inputs: li
     if not context.materialize_grads and len(forward.outputs) > 1:
         raise refusal(m, f"{cls.__name__} has several outputs and does not materialize gradients")
     backward, once = _backward_of(m, cls)
-    scope, gradients, found = _capture_backward(m, frame, backward, context, forward)
+    scope, gradients, found = _capture_backward(
+        m, frame, backward, context, forward, None if once else cls
+    )
     operands = list(tensors)
     places = {id(t): i for i, t in reversed(list(enumerate(operands)))}
     for value in (*forward.lifted, *scope.lifted):
@@ -235,7 +260,7 @@ _FUNCTION_FILE = torch.autograd.function.once_differentiable.__code__.co_filenam
 
 
 def _capture_backward(
-    m: Calls, frame: Any, backward: Any, context: Context, forward: Region
+    m: Calls, frame: Any, backward: Any, context: Context, forward: Region, differentiated: Any
 ) -> tuple[Scope, list[torch.Tensor], list[Any]]:
     """The open graph of backward, its gradients' fakes, and what it returned."""
     recorder = m.recorder
@@ -245,7 +270,9 @@ def _capture_backward(
     arguments = [next(given) if leaf is SLOT else None for leaf in forward.form.leaves]
     scope = recorder.scope = Scope(recorder.scope)
     scope.sibling = forward.scope
+    scope.differentiated = differentiated
     before = effects(m)
+    grad = torch.is_grad_enabled()
     _switch_gradients(m, False)
     try:
         for i, tensor in enumerate(gradients):
@@ -259,7 +286,7 @@ def _capture_backward(
     except Exception as error:
         raise refusal(m, f"backward raises {type(error).__name__}: {error}") from error
     finally:
-        _switch_gradients(m, True)
+        _switch_gradients(m, grad)
         recorder.scope = scope.outer  # type: ignore[assignment]
     if effects(m) != before:
         raise refusal(m, "backward changes objects from outside")

@@ -288,6 +288,41 @@ def custom_gradient_that_is_differentiated():
     return f, [(grad(3),), (grad(3),)]
 
 
+class Steep(torch.autograd.Function):
+    """Its gradient is not that of its value, and neither is that of its gradient."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return Steep.apply(g, y) * 2, Scaled.apply(g * x, 3.0)
+
+
+@cases(backends=("eager",))
+def custom_gradients_of_custom_gradients():
+    return lambda x, y: Steep.apply(x, y), [(grad(3), grad(3))] * 2
+
+
+def test_second_derivative_by_the_rules_of_functions():
+    """The backward calls functions that have backwards of their own."""
+
+    def derivatives(function):
+        x, y = torch.arange(3.0).requires_grad_(), torch.ones(3).requires_grad_()
+        first = torch.autograd.grad((function(x, y) ** 2).sum(), (x, y), create_graph=True)
+        return [*first, *torch.autograd.grad((first[0] * first[1]).sum(), (x, y))]
+
+    def steep(x, y):
+        return Steep.apply(x, y)
+
+    found = derivatives(refcompiler.compile(steep, backend="eager", fullgraph=True))
+    for compiled, eager in zip(found, derivatives(steep), strict=True):
+        assert torch.equal(compiled, eager)
+
+
 @cases(graphs=0, breaks=1)
 def checkpoint_that_counts_its_runs():
     runs = []

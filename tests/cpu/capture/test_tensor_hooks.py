@@ -168,7 +168,7 @@ def hook_installed_outside():
     return lambda x: x * 3, [(x,), (x,)]
 
 
-@cases()
+@cases(graphs=2, breaks=1)
 def retain_grad_intermediate():
     def f(x):
         y = x * 2

@@ -166,7 +166,7 @@ def out_argument():
     return f, [(t(3), torch.zeros(3)), (t(3), torch.zeros(3))]
 
 
-@cases()
+@cases(graphs=1, breaks=1)
 def out_argument_resized():
     def f(x, out):
         torch.add(x, 1, out=out)
