@@ -231,7 +231,8 @@ AHEAD: Table[Rule] = Table(
         Rule(
             "custom function",
             "A custom autograd.Function has the backward that its author wrote.",
-            "The trace runs it under autograd, so its backward is what is traced.",
+            "The trace runs it under autograd, so its backward is what is traced. Where an output "
+            "is a view of an input that one made, the graph runs as it is.",
         ),
         Rule(
             "inputs that share memory",

@@ -79,6 +79,9 @@ class Lowering:
                 self.values[node] = self._given(node)
             elif node.op == "get_attr":
                 constant = getattr(self.graph, node.target)
+                if isinstance(constant, torch.fx.GraphModule):  # a branch, or the body of a loop
+                    self.values[node] = constant
+                    continue
                 self.constants.append(constant)
                 self.values[node] = self._input(constant)
             elif node.op == "output":

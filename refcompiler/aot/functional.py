@@ -22,6 +22,9 @@ _IN_MEMORY_ORDER = frozenset({torch.ops.aten.bernoulli_.float})
 
 _NORMAL = torch.ops.aten.normal_.default
 
+#: Its name is a keyword, which no graph can be printed with; ``randint`` draws by it.
+_RANDOM = getattr(torch.ops.aten.random_, "from")
+
 
 class FunctionalMode(FunctionalTensorMode):
     """With checks, which have no result, as nodes like any other: torch's own mode has tokens."""
@@ -33,6 +36,10 @@ class FunctionalMode(FunctionalTensorMode):
                 with self:
                     func(args[0].permute(order), *args[1:], **(kwargs or {}))
                 return args[0]
+        if func is _RANDOM and len(args) == 3 and args[2] is not None and not kwargs:
+            with self:
+                args[0].copy_(torch.randint_like(*args))
+            return args[0]
         if func is _NORMAL and _has_gaps(plain(args[0])):
             with self:
                 args[0].copy_(normal_in_gaps(*args, **(kwargs or {})))

@@ -22,6 +22,7 @@ from refcompiler.aot.regions.table import OBSERVED
 from refcompiler.fakes.overlap import overlaps_itself
 from refcompiler.shapes.known import same
 
+_FUNCTION = torch.autograd.function.BackwardCFunction  # what a custom function's backward is
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -508,7 +509,11 @@ def _roots(numbers: Iterable[Any], known: set[Any]) -> dict[Any, Any]:
 
 
 def _leads_to(t: torch.Tensor, base: torch.Tensor) -> bool:
-    """Whether a gradient of ``t`` reaches ``base``: not through a view made under no_grad."""
+    """Whether a gradient of ``t`` reaches ``base``: not through a view made under no_grad.
+
+    Raises :class:`Unsupported` where a backward of the program's own is on the way: the view's own
+    operations do not have it.
+    """
     wanted = torch.autograd.graph.get_gradient_edge(base).node
     seen: set[Any] = set()
     ahead = [t.grad_fn]
@@ -516,6 +521,8 @@ def _leads_to(t: torch.Tensor, base: torch.Tensor) -> bool:
         node = ahead.pop()
         if node is wanted:
             return True
+        if isinstance(node, _FUNCTION) and not isinstance(node, _Copy._backward_cls):
+            raise Unsupported("an output is a view that a custom function made")
         if node is not None and node not in seen:
             seen.add(node)
             ahead.extend(following for following, _ in node.next_functions)

@@ -39,6 +39,17 @@ _BATCH_NORMS = frozenset(
     }
 )
 
+# Products, and where their factors are, which torch's stand-ins let be of different dtypes.
+_PRODUCTS = {
+    torch.ops.aten.mm.default: (0, 1),
+    torch.ops.aten.bmm.default: (0, 1),
+    torch.ops.aten.mv.default: (0, 1),
+    torch.ops.aten.dot.default: (0, 1),
+    torch.ops.aten.addmm.default: (1, 2),
+    torch.ops.aten.baddbmm.default: (1, 2),
+    torch.ops.aten.addmv.default: (1, 2),
+}
+
 # Contiguous whatever the operands are.
 _CONTIGUOUS = frozenset({"aten._log_softmax_backward_data.default"})
 
@@ -151,6 +162,8 @@ class EagerFakeMode(FakeTensorMode):
     def _dispatched(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func is _VIEW:
             _check_view(*args)
+        if func in _PRODUCTS:
+            _check_factors(*[args[n] for n in _PRODUCTS[func]])
         if func in FUSED:
             with self:
                 return fake_fused(func, args, kwargs or {})
@@ -228,6 +241,13 @@ def _like_input(t: torch.Tensor) -> strides.Strides | None:
     if strides.is_channels_last(t.shape, t.stride()):
         return strides.channels_last(t.shape)
     return strides.contiguous(t.shape)
+
+
+def _check_factors(a: torch.Tensor, b: torch.Tensor) -> None:
+    if a.dtype != b.dtype:
+        raise RuntimeError(
+            f"expected m1 and m2 to have the same dtype, but got: {a.dtype} != {b.dtype}"
+        )
 
 
 def _check_view(t: torch.Tensor, shape: Any) -> None:

@@ -8,7 +8,7 @@ gradient of zeros, as in eager.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -110,16 +110,18 @@ def _gradients(
             if pairs:
                 outputs, cotangents = zip(*pairs, strict=True)
                 found = torch.autograd.grad(outputs, inputs, cotangents, allow_unused=True)
-        return [_like(t, g) for t, g in zip(inputs, found, strict=True)]
+        memory = {plain(t).untyped_storage()._cdata for t in given}
+        return [_like(t, g, memory) for t, g in zip(inputs, found, strict=True)]
 
     return function
 
 
-def _like(t: torch.Tensor, gradient: torch.Tensor | None) -> torch.Tensor:
-    """A gradient that lies as ``t`` does, whichever branch it comes from."""
+def _like(t: torch.Tensor, gradient: torch.Tensor | None, memory: Collection[int]) -> torch.Tensor:
+    """A gradient that lies as ``t`` does, whichever branch it comes from, in none of ``memory``."""
     if gradient is None:
         return torch.zeros_like(t)
-    if plain(gradient).stride() == plain(t).stride():
+    shared = plain(gradient).untyped_storage()._cdata in memory
+    if plain(gradient).stride() == plain(t).stride() and not shared:
         return gradient
     return torch.empty_like(t).copy_(gradient)
 

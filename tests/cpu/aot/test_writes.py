@@ -1,4 +1,4 @@
-"""Writes that reach further than the tensor that is written to, each beside eager."""
+"""Single rules beside eager: writes that reach further, views and branches with gradients."""
 
 from __future__ import annotations
 
@@ -49,3 +49,60 @@ def _a_base_becomes_tracked(part: Any, base: Any, y: Any) -> Any:
 def test_writes(program: Callable[..., Any], leaves: Make, into: Callable[..., Any]) -> None:
     compiler, seen = compare(program, leaves, into=into)
     assert compiler.reasons == [None] and seen.count > 40
+
+
+class _Fivefold(torch.autograd.Function):
+    """What it is given, or a view of it, with a gradient that is not the view's."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, view: bool) -> Any:
+        return x.view(2, 2) if view else x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient.reshape(4) * 5, None
+
+
+@pytest.mark.parametrize("view", [False, True])
+def test_a_view_that_a_custom_function_returns_keeps_its_backward(view: bool) -> None:
+    def program(x: Any) -> Any:
+        return _Fivefold.apply(x, view), x
+
+    compiler, seen = compare(program, _leaves(True))
+    assert compiler.reasons == ["an output is a view that a custom function made"]
+
+    def inside(x: Any) -> Any:
+        return _Fivefold.apply(x * 2, view).sin()
+
+    compiler, seen = compare(inside, _leaves(True))
+    assert compiler.reasons == [None] and seen.count > 10
+
+
+def _sum_or_sine(x: Any, y: Any) -> Any:
+    """The gradient of the sum is the tangent itself."""
+    return torch.cond(x.sum() > 0, lambda a, b: a + b, lambda a, b: a.sin() * b, (x, y))
+
+
+def test_a_branch_whose_gradient_is_the_tangent() -> None:
+    compiler, seen = compare(_sum_or_sine, _leaves(True, True))
+    assert compiler.reasons == [None] and seen.count > 20
+
+
+def test_bounds_of_random_integers() -> None:
+    def program(x: Any) -> Any:
+        drawn = torch.empty(3, 4).t().random_(1, 7)
+        return drawn, x * torch.empty(4).random_(-3, 9), torch.rand(2)
+
+    compiler, seen = compare(program, _leaves(True))
+    assert compiler.reasons == [None] and seen.count > 20
+
+
+def test_an_unused_product_of_two_dtypes_is_an_error() -> None:
+    def program(x: Any) -> Any:
+        x @ x.double()
+        return x * 2
+
+    compiled = refcompiler.compile(program, backend="aot_eager")
+    for call in (program, compiled):
+        with pytest.raises(RuntimeError, match="same dtype"):
+            call(torch.ones(2, 2))

@@ -160,3 +160,29 @@ def test_the_same_program_compiles_no_kernel_twice(monkeypatch: pytest.MonkeyPat
     check(3)
     monkeypatch.setattr(compiling, "_compile", lambda printed: pytest.fail("compiled again"))
     assert check(3) >= 1
+
+
+def test_branches_and_loops_are_calls_among_kernels() -> None:
+    import refcompiler
+
+    def chosen(x: torch.Tensor) -> torch.Tensor:
+        y = torch.cond(x.sum() > 0, lambda a: a + 1, lambda a: a.sin(), (x * 2,))
+        return y * 3
+
+    def counted(x: torch.Tensor) -> torch.Tensor:
+        def body(n: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return n + 1, y * 2
+
+        start = torch.tensor(0), x.sin()
+        return torch.while_loop(lambda n, y: n < 3, body, start)[1] + 1
+
+    for program, grad in ((chosen, True), (counted, False)):
+        x = torch.linspace(0.1, 0.8, 8).requires_grad_(grad)
+        y = refcompiler.compile(program, backend="fastpath")(x)
+        report = fastpath.last_report()
+        assert report is not None and report.fallback is None and report.kernels
+        torch.testing.assert_close(y, program(x))
+        if grad:
+            (found,), (wanted,) = (torch.autograd.grad(v.sum(), x) for v in (y, program(x)))
+            torch.testing.assert_close(found, wanted)
+        refcompiler.reset()
