@@ -19,7 +19,9 @@ SECTIONS = (
     "kernels_serial",
     "cpu",
     "compile_time",
-    "aot",
+    "aot.compiling",
+    "aot.calling",
+    "aot.memory",
 )
 ELSEWHERE = ("gpu",)  # of machines with a CUDA device: measured when named
 
@@ -31,9 +33,10 @@ def main() -> None:
     )
     parser.add_argument("--no-write", action="store_true", help="only print the tables")
     chosen = parser.parse_args()
-    if unknown := [name for name in chosen.section if name not in (*SECTIONS, *ELSEWHERE)]:
+    named = {name: sections(name) for name in chosen.section}
+    if unknown := [name for name, found in named.items() if not found]:
         parser.error(f"no section {unknown[0]!r}: choose from {', '.join(SECTIONS)}")
-    for section in chosen.section or SECTIONS:
+    for section in [each for found in named.values() for each in found] or SECTIONS:
         start = time.perf_counter()
         rows = importlib.import_module(f"benchmarks.{section}").rows()
         body = f"{table(rows)}\n{machine()}.\n"
@@ -41,6 +44,11 @@ def main() -> None:
         if not chosen.no_write:
             document = DOCUMENT.read_text(encoding="utf-8")
             DOCUMENT.write_text(refreshed(document, section, body), encoding="utf-8")
+
+
+def sections(name: str) -> list[str]:
+    """Those of that name, which may be what several begin with."""
+    return [s for s in (*SECTIONS, *ELSEWHERE) if name in (s, s.partition(".")[0])]
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from benchmarks.harness import Row, quartiles
 
 GOAL = 1 / 4
 ROUNDS = 3
-CACHES = ("NUMBA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+CACHES = ("REFCOMPILER_CACHE_DIR", "NUMBA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 AGAINST = "`torch.compile` (inductor)"
 
 SCRIPT = """

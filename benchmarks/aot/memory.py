@@ -1,0 +1,100 @@
+"""Bytes between forward and backward, counted in a step that runs operator by operator."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from benchmarks.aot import AGAINST, captured, ours, step, theirs
+from benchmarks.harness import Row, one_thread
+from refcompiler.aot.partition import min_cut_partition
+from refcompiler.backends.ahead import _freeing
+
+GOAL = 1.0
+
+
+def rows() -> list[Row]:
+    warnings.simplefilter("ignore")
+    with one_thread():
+        found = [memory_rows(*each) for each in captured()]
+    return [row for rows in found for row in rows]
+
+
+class Peak(TorchDispatchMode):
+    """Counts the bytes of memory that operators' results hold, now and at most."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.most = 0
+        self.known: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for t in pytree.tree_leaves(found):
+            if isinstance(t, torch.Tensor):
+                self.count(t.untyped_storage())
+        return found
+
+    def count(self, memory: torch.UntypedStorage) -> None:
+        key, size = memory._cdata, memory.nbytes()
+        if key in self.known:
+            return
+        self.known.add(key)
+        self.now += size
+        self.most = max(self.most, self.now)
+
+        def freed() -> None:
+            self.known.discard(key)
+            self.now -= size
+
+        weakref.finalize(memory, freed)
+
+
+def memory_rows(name: str, graph: torch.fx.GraphModule, inputs: list[Any]) -> list[Row]:
+    """Bytes that a forward saves, and the most that a step holds, by the min-cut partitioners."""
+    from functorch.compile import min_cut_rematerialization_partition
+
+    backends = (
+        ours(_freeing, partition_fn=min_cut_partition),
+        theirs(_freeing, partition_fn=min_cut_rematerialization_partition),
+    )
+    figures = []
+    for backend in backends:
+        call = backend(graph, inputs)
+        step(call, inputs)
+        saved = _saved(call, inputs)
+        gc.collect()
+        with Peak() as peak:
+            with torch.autograd.set_multithreading_enabled(False):
+                step(call, inputs)
+        figures.append((saved, peak.most))
+    rows = []
+    for what, (a, b) in zip(("saved", "at most in a step"), zip(*figures, strict=True)):
+        ratio = a / b if b else 1.0
+        title = f"bytes {what}, min-cut: {name}"
+        rows.append(Row(title, a, b, ratio, ratio, ratio, 1, AGAINST, GOAL, unit="B"))
+    return rows
+
+
+def _saved(call: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> int:
+    """Bytes that a forward keeps alive for the backward, besides its inputs."""
+    known = {t.untyped_storage()._cdata for t in inputs}
+    kept: dict[int, int] = {}
+
+    def pack(t: torch.Tensor) -> torch.Tensor:
+        memory = t.untyped_storage()
+        if memory._cdata not in known:
+            kept[memory._cdata] = memory.nbytes()
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        found = call(*inputs)
+    del found
+    return sum(kept.values())
