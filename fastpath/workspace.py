@@ -54,6 +54,10 @@ class Arena:
         self.memory: torch.Tensor | None = None
         self.parts: dict[int, tuple[Any, ...]] = {}
 
+    @property
+    def bytes(self) -> int:
+        return 0 if self.memory is None else self.memory.numel()
+
     def lay(self, number: int, plan: Callable[[torch.Tensor], tuple[Any, ...]], size: int) -> Any:
         """What ``plan`` makes of the memory, of which it needs ``size`` bytes."""
         # Of no mode that happens to be on where the program is called first.
@@ -69,6 +73,11 @@ class Arena:
 _idle: list[Arena] = []  # a stack: the one used last is in the caches
 give = _idle.append
 _NUMBERS = itertools.count()
+
+
+def idle() -> list[Arena]:
+    """The pieces of memory that no call uses now, the one used last at the end."""
+    return list(_idle)
 
 
 def take() -> Arena:

@@ -18,9 +18,9 @@ import torch
 import fastpath
 import refcompiler
 from benchmarks import compile_time
+from benchmarks.compile_time import CACHES
 from benchmarks.cpu.cases import cases
 from benchmarks.cpu.models import MODELS, made, result
-from benchmarks.compile_time import CACHES
 from benchmarks.harness import Row, calls_to_fill, compare, one_thread, time_of
 from fastpath import workspace
 
