@@ -21,6 +21,7 @@ from refcompiler.capture.arrays import tensors, wrapping
 from refcompiler.capture.arrays.array import Array, ArrayMethod
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Door, Recorder
+from refcompiler.capture.dropping import Dropping, held_alone
 from refcompiler.capture.dynamic import Policy, Sizes
 from refcompiler.capture.entering import catches, entering_ops
 from refcompiler.capture.lookup import described
@@ -164,6 +165,7 @@ class Symbolic(Calls):
         self.stops = dict(stops)
         self.reentry = Reentry(self, learned)
         self.lost: Restart | None = None
+        self.dropping: Dropping | None = None
         self.sizes = Sizes(self, policy or Policy())
         self.steps = self.nested = 0
         self.acted = -1
@@ -238,6 +240,9 @@ class Symbolic(Calls):
         """Run ``frame`` (the innermost of the frames alive) as far as one graph reaches."""
         self.frame = frame
         self.started = {id(f) for f in self._frames()}
+        held = held_alone(self._frames())
+        if held:
+            self.dropping = Dropping(self, held)
         self.depth = 1
         with self._domain():
             try:
@@ -322,12 +327,14 @@ class Symbolic(Calls):
                 gc.enable()
 
     def root_loop(self) -> None:
-        stops = self.stops
+        stops, dropping = self.stops, self.dropping
         while True:
             try:
                 f = self.frame
                 while f is not None:
                     ops, values = f.program.entering or entering_ops(f.program), f.values
+                    if dropping is not None:
+                        ops = dropping.ops(f.program)
                     while f is self.frame:
                         self.steps += 1
                         i = f.ip
@@ -353,6 +360,8 @@ class Symbolic(Calls):
                     raise Restart(self.steps, "exception-escapes", context) from error
                 raise Break("exception-escapes", context) from error
             self.unwind(error)
+            if dropping is not None:
+                dropping.look()
 
     def make_generator(self, frame: Frame) -> Any:
         activation = Finalised(self, frame)
@@ -386,9 +395,10 @@ class Symbolic(Calls):
             activation.begin()
         self.lost = None  # its traceback holds frames
         self.reentry.close()
+        mortal = set() if self.dropping is None else self.dropping.close()
         found: list[Any] = [*self.lazies.values(), *self.external.values()]
-        for known in found:
-            if type(known.value) in DRIVEN:  # it ends as soon as the program drops it
+        for known in found:  # it ends as soon as the program drops it
+            if type(known.value) in DRIVEN or id(known.value) in mortal:
                 known.value = None
         for delegate in self.handed_over:
             delegate.iterator = None  # which the generator's end would close

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from refcompiler.bytecode.decode import Program
 from refcompiler.guards.sources import Source
-from refcompiler.interpreter.driven import DRIVEN
+from refcompiler.interpreter.driven import DRIVEN, frame_of
 from refcompiler.interpreter.frame import UNSET
 
 
@@ -106,7 +106,7 @@ def is_changed(external: External) -> bool:
     if shadow is original:
         return False
     if type(shadow) in DRIVEN:
-        return original.runs > 0
+        return original.runs > 0 or frame_of(shadow) is None  # closed before it began
     if isinstance(shadow, (tuple, frozenset, MappingProxyType)):
         return False
     if isinstance(shadow, dict):

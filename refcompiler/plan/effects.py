@@ -13,7 +13,7 @@ from refcompiler.capture.lookup import is_heap
 from refcompiler.capture.values import DELETED, External, Rethrown, is_changed
 from refcompiler.guards.iterators import advance, count_on
 from refcompiler.interpreter.continued import finish, replace
-from refcompiler.interpreter.driven import DRIVEN
+from refcompiler.interpreter.driven import DRIVEN, frame_of
 from refcompiler.interpreter.tracebacks import new_entries, with_entries, without_values
 from refcompiler.plan.rebuild import Rebuilder
 from refcompiler.plan.writer import Writer
@@ -149,7 +149,7 @@ def _container_effect(external: External, rebuilder: Rebuilder, writer: Writer) 
         target = writer.read(external.source)
         if original.running:  # it is on the stack of frames that goes on
             return []
-        if original.frame is None:
+        if original.frame is None or frame_of(shadow) is None:
             return [f"{writer.constant(finish)}({target})"]
         parts = rebuilder.suspended(shadow, original)
         return [f"{writer.constant(replace)}({target}, {parts})"]

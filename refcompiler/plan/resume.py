@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 
 from refcompiler.bytecode.decode import Program, slot_names
 from refcompiler.bytecode.liveness import live_at
+from refcompiler.capture.dropping import tells
 from refcompiler.capture.values import Lazy
 from refcompiler.guards.permanence import lasts
-from refcompiler.interpreter.driven import DRIVEN
 from refcompiler.interpreter.frame import UNSET, Frame, is_mark
-from refcompiler.interpreter.resumption import finalises, may_finalise
 
 GLOBALS = "the globals"  # among the labels
 
@@ -145,14 +144,8 @@ def describe_suspended(frame: Frame | None) -> tuple[Layout, list[Any]]:
     return Layout([_describe(frame, frame.ip > 0, values, frame.globals)]), values
 
 
-_KEPT = DRIVEN | {Lazy}
-
-
-def _finalises(value: Any) -> bool:
-    if type(value) is Lazy:  # what capture has advanced meanwhile stands for it
-        value = value.value
-        return may_finalise(value) or finalises(value)
-    return finalises(value)
+def _tells(value: Any) -> bool:
+    return tells(value.value if type(value) is Lazy else value)
 
 
 #: Ways to return whose frames keep one value; others keep a tuple of them, or nothing.
@@ -174,7 +167,7 @@ def _describe(frame: Frame, waits: bool, values: list[Any], globals_: Any) -> Fr
         [
             i
             for i, value in enumerate(frame.fast)
-            if value is not UNSET and (i in live or (type(value) in _KEPT and _finalises(value)))
+            if value is not UNSET and (i in live or _tells(value))
         ]
     )
     values += [frame.fast[i] for i in slots]

@@ -8,6 +8,7 @@ import functools
 import inspect
 import itertools
 import json
+import weakref
 from typing import Any
 
 import pytest
@@ -752,5 +753,80 @@ def tools_of_the_library():
         h = Holder()
         n = len(inspect.signature(target).parameters)
         return dispatched(3, x) + dispatched("s", x) * cached(3) + h.w * h.w + n, h
+
+    return f
+
+
+# ---- what tells of its end --------------------------------------------------------------------
+
+
+class Held:
+    pass
+
+
+def _closing(x, log):
+    try:
+        yield x
+        yield x + 1
+    finally:
+        log.append("closed")
+
+
+@cases(graphs=2, breaks=2)
+def loop_left_after_a_break():
+    """What the generator does at its end comes before what follows the loop."""
+
+    def f(x):
+        log = []
+        for item in _closing(x, log):
+            x = x + item
+            torch._dynamo.graph_break()
+            log.append("in")
+            break
+        log.append("out")
+        return x * 2, log
+
+    return f
+
+
+@cases(graphs=2, breaks=2)
+def generator_in_a_list_that_is_cleared():
+    def f(x):
+        log = []
+        held = [_closing(x, log)]
+        y = next(held[0])
+        torch._dynamo.graph_break()
+        y = y * 2
+        held.clear()
+        log.append("cleared")
+        return y, log
+
+    return f
+
+
+@cases(graphs=2, breaks=2)
+def object_with_a_weak_reference():
+    def f(x):
+        held = Held()
+        known = weakref.ref(held)
+        y = x + 1
+        torch._dynamo.graph_break()
+        y, before = y * 2, known() is None
+        del held
+        return y, before, known() is None
+
+    return f
+
+
+@cases(graphs=1, breaks=1)
+def object_that_nobody_reads_again():
+    """A variable holds it until the end."""
+
+    def f(x):
+        held = Held()
+        known = weakref.ref(held)
+        y = x + 1
+        torch._dynamo.graph_break()
+        return y, known() is None
 
     return f

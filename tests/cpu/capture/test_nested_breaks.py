@@ -379,7 +379,7 @@ def generator_is_dropped_at_the_end():
     return f, [(_x(),), (_x(),)], log
 
 
-@dropped(graphs=2, breaks=2)
+@dropped(graphs=2, breaks=3)  # the return that closes it is one
 def generator_outlives_a_break_unread():
     def f(x):
         log = []
