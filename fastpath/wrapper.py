@@ -464,9 +464,12 @@ class Wrapper:
             return known[1]
         replay = t.replay
         if not self._returning and one_step(t):
-            places = (t.shape, t.strides, *([t.offset] if t.offset else []))
-            geometry = [self._literal(part) for part in places]
-            text = f"as_strided({', '.join((self._variable[t.node], *geometry))})"
+            node = self._variable[t.node]
+            geometry = [node, self._literal(t.shape), self._literal(t.strides)]
+            if t.offset:  # in the storage, where what is kept begins somewhere
+                begin = f"{node}.storage_offset() + " if kept else ""
+                geometry.append(f"{begin}{self._literal(t.offset)}")
+            text = f"as_strided({', '.join(geometry)})"
         else:
             text = self._operator(replay.target, replay.arguments, replay.keywords)
             if replay.place is not None:

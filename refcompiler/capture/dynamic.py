@@ -33,6 +33,18 @@ _VALUE, _NOT_KNOWN = "dynamic_values", "unbacked_sources"
 _FIXED_ATTRIBUTES = frozenset(("maxlen", "start", "stop", "step"))
 
 
+class _Result(torch.autograd.Function):
+    """The result of an operation, no leaf, that lies as the given tensor does."""
+
+    @staticmethod
+    def forward(ctx: Any, t: torch.Tensor) -> torch.Tensor:
+        return torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=t.device)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
+
+
 class History:
     """What the captures of one site have seen: what changes from one to the next is dynamic."""
 
@@ -406,7 +418,7 @@ class Sizes:
                 fake.requires_grad_()
                 if not value.is_leaf:
                     with torch.enable_grad():
-                        fake = fake.clone()
+                        fake = _Result.apply(fake)
         return fake
 
     # ---- decisions --------------------------------------------------------------------------

@@ -92,6 +92,23 @@ def test_results_are_nobody_elses() -> None:
     assert not any(a.data_ptr() in kept for found, _ in before for a in found)
 
 
+def test_one_view_of_several_begins_where_the_kept_tensor_does() -> None:
+    """The second intermediate result lies behind the first, and a product reads a part of it."""
+
+    def program(x: Any, w: Any) -> Any:
+        total = x.exp().sum(1, keepdim=True)
+        shares = (x / total).sin() @ w
+        rows = torch.cat([total, shares], 1).relu().view(3, 2, 3)[:, 1].unsqueeze(0)
+        return rows[0] @ w[:3]
+
+    compiled = refcompiler.compile(program, backend="fastpath", dynamic=False)
+    x, w = torch.randn(3, 5), torch.randn(5, 5)
+    torch.testing.assert_close(compiled(x, w), program(x, w))
+    (part,) = [p for a in workspace._idle for p in a.parts.values()]
+    views = [t for t in part if isinstance(t, torch.Tensor) and t.shape == (3, 3)]
+    assert views and all(t.storage_offset() > 3 for t in views)
+
+
 class _Seeing(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **(kwargs or {}))

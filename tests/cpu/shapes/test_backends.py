@@ -44,6 +44,26 @@ def _prints(graph: Any, inputs: list[Any]) -> Any:
 _BACKENDS = ["eager", "reference", "fastpath", "aot_eager", torchs_aot, _prints]
 
 
+@pytest.mark.parametrize("backend", ["eager", "fastpath"])
+def test_results_of_operations_lie_as_they_do(backend: str) -> None:
+    """An input that has a gradient function may be expanded, or a part: no copy has its strides."""
+    leaf = torch.rand(3, requires_grad=True)
+    seen = []
+
+    def program(x: Any) -> Any:
+        seen.append(x.stride())
+        return (x > 0).all(), x.sum(0)
+
+    compiled = refcompiler.compile(program, backend=backend, dynamic=True)
+    for n in (4, 6):
+        expanded = leaf.exp().expand(n, 3)
+        assert seen.clear() is None and all(map(torch.equal, compiled(expanded), program(expanded)))
+        assert seen[0] == seen[1] == (0, 1)
+        part = torch.cat([leaf.exp()] * n).view(n, 3)[:, :2]
+        torch.testing.assert_close(compiled(part), program(part))
+    assert refcompiler.counters()["uncompiled"] == 0
+
+
 @pytest.mark.parametrize("backend", _BACKENDS)
 def test_one_capture(backend: Any) -> None:
     compiled = refcompiler.compile(_mixed, backend=backend, dynamic=True, fullgraph=True)
