@@ -25,8 +25,6 @@ from tests.slow.batteries.recipes import Curve, Recipe, prepare, train
 FACTOR = 4.0
 #: Units in the last place of float32 that are no difference: what writing a number down costs.
 UNITS = 4
-#: Where eager itself is that far from float64 in its first loss, the two are not one training.
-SAME_MASKS = 1e-2
 _DRAWS = {
     getattr(torch, name)
     for name in "bernoulli multinomial normal rand rand_like randn randn_like".split()
@@ -51,19 +49,17 @@ class _Exact(TorchFunctionMode):
                 return args[0].copy_(drawn)
         if func in _DRAWS:
             with _default(torch.float32):
-                args, kwargs = pytree.tree_map_only(
-                    torch.Tensor,
-                    lambda t: t.float() if t.is_floating_point() else t,
-                    (args, kwargs),
-                )
+                args, kwargs = pytree.tree_map(_single, (args, kwargs))
                 drawn = func(*args, **kwargs)
             return drawn.double() if drawn.is_floating_point() else drawn
         args, kwargs = pytree.tree_map(lambda a: recast(a, torch.float64), (args, kwargs))
         return func(*args, **kwargs)
 
 
-def _single(t: torch.Tensor) -> torch.Tensor:
-    return t.float() if t.is_floating_point() else t
+def _single(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return value.float()
+    return recast(value, torch.float32)
 
 
 @contextlib.contextmanager
@@ -130,8 +126,8 @@ def judge(found: Curve, noise: Noise) -> Judgement:
     """``found`` beside what eager's trainings are off by."""
     problems = []
     relative = [d / max(_size(e), 1e-30) for d, e in zip(noise.losses, noise.exact.losses)]
-    if relative[0] > SAME_MASKS:
-        problems.append(f"the first loss in float64 is {relative[0]:.1e} off: other random numbers")
+    if not torch.equal(noise.exact.end[-1], noise.plain.end[-1]):  # type: ignore[arg-type]
+        problems.append("float64 drew other random numbers: there is nothing to judge by")
     if not torch.equal(found.end[-1], noise.plain.end[-1]):  # type: ignore[arg-type]
         problems.append("the generator's state at the end")
     worst = []
