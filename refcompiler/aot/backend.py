@@ -295,10 +295,14 @@ def _compile(
             run = _inference(joint, mode, compilers, fakes)
     sources = sources_of(fakes[:given])
     unreached: set[int] = set()
+    partly: set[int] = set()
     if training:
         unreached = {n for n in joint.unreached() if _requires_grad(fakes[n])}
+        partly = joint.partly_reached()
     taken = [*joint.inputs, *[joint.inputs[n] for n in joint.reads]]
-    wrapper = Wrapper(seen, joint.written, len(examples), lifted, bases, taken, sources, unreached)
+    wrapper = Wrapper(
+        seen, joint.written, len(examples), lifted, bases, taken, sources, unreached, partly
+    )
     grows = grad_mode and any(map(_requires_grad, fakes))
     apart: Callable[..., bool] | None = None
     overlapping: Callable[..., Any] | None = None

@@ -8,6 +8,8 @@ phases it belongs to.
 from __future__ import annotations
 
 import contextlib
+import functools
+import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,6 +66,22 @@ class Joint:
         gradients = output.args[0][self.outputs : self.outputs + len(self.inputs)]
         places = {n for n, gradient in zip(self.inputs, gradients) if gradient is None}
         return places if len(places) < len(gradients) else set()
+
+    def partly_reached(self) -> set[int]:
+        """Places of inputs that have a gradient of some of the outputs that have one."""
+        if len(self.tangents) < 2:
+            return set()
+        reached: dict[torch.fx.Node, int] = {}
+        holders = self.graph.graph.find_nodes(op="placeholder")[len(self.inputs) :]
+        for node in self.graph.graph.nodes:
+            sources = [reached.get(n, 0) for n in node.all_input_nodes]
+            reached[node] = functools.reduce(operator.or_, sources, 0)
+            if node in holders:
+                reached[node] = 1 << holders.index(node)
+        (output,) = self.graph.graph.find_nodes(op="output")
+        gradients = output.args[0][self.outputs : self.outputs + len(self.inputs)]
+        pairs = [(n, reached[g]) for n, g in zip(self.inputs, gradients) if g is not None]
+        return {n for n, mask in pairs if mask != (1 << len(holders)) - 1}
 
     def views(self) -> list[int]:
         """Outputs that the graph makes as views of what it does not return."""

@@ -42,7 +42,8 @@ class Wrapper:
 
     ``inputs``: how many the caller gives; ``lifted``: the tensors that follow them; ``taken``: the
     places of what the graph takes; ``numbers``: where the symbols of sizes are read;
-    ``unreached``: places of what autograd does not go back to, or it would tell hooks of None.
+    ``unreached``: places of what autograd does not go back to, or it would tell hooks of None;
+    ``partly``: of what it goes back to from some outputs, and from others in eager not.
     """
 
     def __init__(
@@ -55,8 +56,9 @@ class Wrapper:
         taken: Sequence[int],
         numbers: Mapping[Any, str] | None = None,
         unreached: Collection[int] = (),
+        partly: Collection[int] = (),
     ):
-        self.unreached = unreached
+        self.unreached, self.partly = unreached, partly
         self.seen, self.written, self.taken = seen, written, taken
         self.parameters = [f"x{n}" for n in range(inputs)]
         self.names: dict[str, Any] = {}
@@ -120,11 +122,14 @@ class Wrapper:
         ]
 
     def _hooked(self) -> None:
-        """Calls with hooks on what is written to: eager's writes, of which these are others, decide
-        whether a hook is still asked.
+        """Calls with hooks on what is written to, or reached by some outputs alone.
+
+        Eager's writes, of which these are others, decide whether a hook is still asked. And
+        autograd tells a hook of None for an input that the outputs at hand do not reach.
         """
         writes = [w for w in self.seen.writes if w.requires_grad and w.tracked]
-        names = [self.values[w.place] for w in writes]
+        places = dict.fromkeys([*[w.place for w in writes], *sorted(self.partly)])
+        names = [self.values[place] for place in places]
         hooked = " or ".join([f"{name}._backward_hooks" for name in names if name[0] == "x"])
         if hooked:
             self.lines += [f"if {hooked}:", f"    return uncompiled({', '.join(self.parameters)})"]

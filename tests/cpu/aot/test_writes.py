@@ -106,3 +106,21 @@ def test_an_unused_product_of_two_dtypes_is_an_error() -> None:
     for call in (program, compiled):
         with pytest.raises(RuntimeError, match="same dtype"):
             call(torch.ones(2, 2))
+
+
+def test_hooks_hear_nothing_of_outputs_that_do_not_reach_them() -> None:
+    def program(p: Any, q: Any) -> Any:
+        return p * 2, q * 3, p * q
+
+    call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    for chosen in (0, 1, 2):
+        told: list[list[Any]] = []
+        for function in (program, call):
+            leaves = [torch.ones(3, requires_grad=True) for _ in range(2)]
+            given = [leaf * 1 for leaf in leaves]
+            told.append([])
+            for n, t in enumerate(given):
+                t.register_hook(lambda g, n=n, seen=told[-1]: seen.append((n, g.sum().item())))
+            function(*given)[chosen].sum().backward()
+            told[-1].append([leaf.grad is None for leaf in leaves])
+        assert told[0] == told[1] and len(told[0]) == (3 if chosen == 2 else 2)
