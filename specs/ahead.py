@@ -148,6 +148,12 @@ AHEAD: Table[Rule] = Table(
             "input, output or view of one, is a plain attribute that the last backward takes away.",
         ),
         Rule(
+            "backward of some outputs",
+            "Outputs that share nothing that is saved have a backward each (the losses of a GAN).",
+            "A backward of some outputs leaves the saved tensors that the others alone read; what "
+            "would read another one's again raises.",
+        ),
+        Rule(
             "written after the call",
             "A saved tensor that is changed before the backward is an error.",
             "Inputs and outputs are saved by save_for_backward, which checks their versions.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ from torch.fx import GraphModule
 from refcompiler.aot.inputs import has_bits
 from refcompiler.aot.missing import is_even, without
 from refcompiler.aot.observation import Layout
+from refcompiler.aot.remaining import Remaining, Shares, remaining
 
 _hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _TWICE = (
@@ -30,6 +32,7 @@ class Program:
     lie as ``layouts`` says (None: as the result itself, whose sizes are symbols). ``backward`` is
     compiled by ``compile_backward`` when it first runs, for each set of outputs without gradients.
     What that gives takes a list of numbers, saved tensors and tangents, which it may empty.
+    Behind a backward of some outputs, what the others still need is ``left``.
     ``uneven``: what autograd's functions of several results are reached by; where some of them are
     without a gradient, ``traced_for`` gives the backward for such a set instead, if it can.
     ``repeated``: so many of the inputs, the last, are there a second time for autograd alone, which
@@ -59,6 +62,22 @@ class Program:
         tensors = self.outputs - self.counted
         self.end = self.outputs + self.tensors
         self.constant = tuple(n for n in range(tensors) if n not in differentiable)
+
+    @functools.cached_property
+    def shares(self) -> Shares:
+        return Shares(self.backward, self.numbers, self.tensors)
+
+    def asked(self, gradients: Sequence[Any]) -> int:
+        """The tangents that are given, a bit for each."""
+        return sum(1 << n for n, at in enumerate(self.differentiable) if gradients[at] is not None)
+
+    def left(
+        self, missing: Collection[int], arguments: Sequence[Any], spent: int
+    ) -> Remaining | None:
+        """What a backward without some tangents leaves for them."""
+        spent |= (1 << len(self.differentiable)) - 1 - sum(1 << n for n in missing)
+        saved = arguments[self.numbers : self.numbers + self.tensors]
+        return remaining(self.shares, spent, saved)
 
     def backward_for(self, missing: tuple[int, ...]) -> Callable[[list[Any]], Any]:
         found = self.compiled.get(missing)
@@ -118,8 +137,16 @@ class Compiled(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         given: list[Any] = gradients[0] if _BOXED else list(gradients)
         program: Program = ctx.program
-        arguments = [*ctx.numbers, *ctx.saved_tensors, *ctx.kept]
-        if ctx.hooked:
+        left = None
+        try:
+            arguments = [*ctx.numbers, *ctx.saved_tensors, *ctx.kept]
+        except RuntimeError:
+            left = getattr(ctx, "left", None)  # behind a backward of other outputs
+            tensors = left and left.take(program.asked(given))
+            if tensors is None:
+                raise
+            arguments = [*ctx.numbers, *tensors]
+        if ctx.hooked and left is None:
             first = len(ctx.numbers)
             for n, layout in enumerate(ctx.saved_layouts, first):
                 if arguments[n].stride() != layout.stride or has_bits(arguments[n]):
@@ -136,6 +163,8 @@ class Compiled(torch.autograd.Function):
             elif tangent.stride() != layout.stride or has_bits(tangent) or tangent._is_zerotensor():
                 tangent = _laid_out(tangent, layout)
             arguments.append(tangent)
+        if missing and not _keeps_graph():
+            ctx.left = program.left(missing, arguments, left.spent if left else 0)
         tangent = None
         given.clear()
         call = program.compiled.get(missing) or program.backward_for(missing)

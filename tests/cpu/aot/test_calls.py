@@ -334,6 +334,42 @@ def _checks_of_gradients() -> None:
         call(x).imag.sum().backward()
 
 
+@check(
+    "backward of some outputs",
+    lambda patch: patch.setattr(function, "remaining", lambda *_: None),
+)
+def _one_after_the_other() -> None:
+    def program(x: Any, g: Any, d: Any) -> Any:
+        fake = (x @ g).tanh()
+        return (fake.detach() * d).sin().sum(), fake, (fake * 2).exp().sum()
+
+    compiled = refcompiler.compile(program, backend="aot_eager")
+    x = torch.randn(2, 3)
+    for steps in ((0, 1), (1, 0), (2, 0), (0, 2), (1, 2), (2, 1), (0, 0)):
+        found = []
+        for run in (compiled, program):
+            torch.manual_seed(1)
+            leaves = [torch.randn(size, requires_grad=True) for size in ((3, 4), (2, 4))]
+            losses = run(x, *leaves)
+            found.append([])
+            for n in steps:
+                try:
+                    losses[n].sum().backward()
+                except RuntimeError as error:
+                    found[-1].append(str(error)[:50])
+                    break
+                found[-1] += [t.grad if t.grad is None else t.grad.clone() for t in leaves]
+        for mine, eager in zip(*found, strict=True):
+            same = torch.equal(mine, eager) if isinstance(mine, torch.Tensor) else mine == eager
+            assert same, steps
+    leaf = torch.randn(2, 4, requires_grad=True)
+    first, fake, _ = compiled(x, torch.randn(3, 4, requires_grad=True), leaf)
+    first.backward()
+    fake.detach().add_(1)  # which the other one has saved
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        fake.sum().backward()
+
+
 def _switched(x: Any, on: bool) -> Any:
     y = x * 2
     torch.set_grad_enabled(on)

@@ -1,0 +1,101 @@
+"""What a backward of some outputs leaves for a later backward of the others.
+
+Autograd frees what the functions that it runs have saved, and no others: in eager the losses of a
+generator and of a discriminator, computed in one program, each have their backward. A compiled
+backward is one function of all outputs. So what the others still need is kept behind it, and a
+backward that would run a part again whose saved tensors are gone in eager is an error as there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+_CHANGED = (
+    "one of the variables needed for gradient computation has been modified by an inplace "
+    "operation: a tensor that a compiled graph saved for its backward is at version {found}; "
+    "expected version {expected} instead"
+)
+
+
+class Shares:
+    """Which saved tensors the tangents' parts of a backward read, and which parts are common.
+
+    Sets of tangents are numbers with a bit for each. ``backward`` takes ``numbers`` numbers, then
+    ``tensors`` saved tensors, then the tangents.
+    """
+
+    def __init__(self, backward: GraphModule, numbers: int, tensors: int) -> None:
+        holders = backward.graph.find_nodes(op="placeholder")
+        first = numbers + tensors
+        reached: dict[Node, int] = {t: 1 << n for n, t in enumerate(holders[first:])}
+        reads: dict[Node, set[int]] = {t: {n} for n, t in enumerate(holders[numbers:first])}
+        self.tangents = len(holders) - first
+        self.steps: list[tuple[int, set[int]]] = []  # the tangents that reach it, what it reads
+        for node in backward.graph.nodes:
+            if node.op in ("placeholder", "output"):
+                continue
+            given = node.all_input_nodes
+            read = set().union(*[reads.get(n, ()) for n in given])
+            mask = 0
+            for n in given:
+                mask |= reached.get(n, 0)
+            if not mask:
+                reads[node] = read
+                continue
+            reached[node] = mask
+            if read:
+                self.steps.append((mask, read))
+        self.known: dict[int, tuple[int, set[int]]] = {}
+
+    def repeats(self, asked: int, spent: int) -> bool:
+        """Whether the tangents ``asked`` reach what read saved tensors for those ``spent``."""
+        return any(mask & asked and mask & spent for mask, _ in self.steps)
+
+    def after(self, spent: int) -> tuple[int, set[int]]:
+        """The tangents that may still come when ``spent`` have, and the saved tensors they need."""
+        found = self.known.get(spent)
+        if found is None:
+            every = [1 << n for n in range(self.tangents)]
+            may = sum(bit for bit in every if not bit & spent and not self.repeats(bit, spent))
+            needed = set().union(*[read for mask, read in self.steps if mask & may])
+            found = self.known[spent] = may, needed
+        return found
+
+
+@dataclass
+class Remaining:
+    """What is kept of the saved tensors (None in the place of others) for tangents to come."""
+
+    shares: Shares
+    spent: int
+    tensors: list[torch.Tensor | None]
+    versions: list[int]
+
+    def take(self, asked: int) -> list[torch.Tensor | None] | None:
+        """The saved tensors for these tangents; None where eager has freed them."""
+        if self.shares.repeats(asked, self.spent):
+            return None
+        needed = {n for mask, read in self.shares.steps if mask & asked for n in read}
+        for n in needed:
+            t = self.tensors[n]
+            if t is not None and t._version != self.versions[n]:
+                raise RuntimeError(_CHANGED.format(found=t._version, expected=self.versions[n]))
+        return self.tensors
+
+
+def remaining(shares: Shares, spent: int, saved: Sequence[Any]) -> Remaining | None:
+    """What a backward for the tangents ``spent``, one after the other, leaves of ``saved``.
+
+    None where no other tangent may come.
+    """
+    may, needed = shares.after(spent)
+    if not may:
+        return None
+    # Detached, or an output that is saved would keep the function that keeps it.
+    kept = [t.detach() if n in needed else None for n, t in enumerate(saved)]
+    return Remaining(shares, spent, kept, [0 if t is None else t._version for t in kept])
