@@ -274,6 +274,12 @@ class Observing(Machine):
             return self._shadow_partial(external)
         if kind in DRIVEN:
             return self.shadow_generator(external)
+        if self.is_value(value):
+            place = self.sources.make("made_of", source)
+            self.lazy(place, parts := value.__reduce_ex__(4))
+            self.guard("EQUALS", place, parts)
+            external.shadow = external.original = value  # which never changes
+            return value
         if issubclass(type(value), SCALARS):
             plain = self.sources.make("scalar", source)
             self.observe(self.lazy(plain, plain_scalar(value)))
@@ -282,6 +288,9 @@ class Observing(Machine):
         return value
 
     def insert(self, target: Any, key: Any, *value: Any) -> None:
+        raise NotImplementedError
+
+    def is_value(self, value: Any) -> bool:
         raise NotImplementedError
 
     def shadow_array(self, external: External) -> Any:
@@ -356,6 +365,8 @@ class Observing(Machine):
             for base in type(owner).__mro__:  # past a subclass's method of the same name
                 found: Any = base.__dict__.get(value.__name__)
                 if type(found) in (types.MethodDescriptorType, types.WrapperDescriptorType):
+                    if not issubclass(type(receiver), found.__objclass__):
+                        break  # what stands for an array has methods of its own
                     return found.__get__(receiver)
             return getattr(receiver, value.__name__)
         alias = type(value) in (types.GenericAlias, types.UnionType)  # made anew at each run

@@ -515,6 +515,17 @@ def wrapped_inside():
     return lambda x: g(x * 2, 3)[0] + x
 
 
+@cases(graphs=4, breaks=2, recompiles=1)
+def an_array_and_a_part_of_it():
+    """After the break a method of one of them waits to be called."""
+
+    def f(a, b):
+        return a @ b.T, a.sum(), b.reshape(-1)
+
+    a, b = A(3, 3), A(3, 3)
+    return f, [(a, a[1:]), (b, b[1:])]
+
+
 @pytest.mark.parametrize("case", cases, ids=str)
 def test_captured_as_in_eager(case: Case):
     assert check(case) > 0
