@@ -58,9 +58,10 @@ def device_of(graph: torch.fx.GraphModule) -> Device:
     Raises :class:`Unsupported` for a device without kernels, for two of them in one graph, and for
     sizes that are no numbers yet.
     """
-    tensors = [t for node in graph.graph.nodes for t in _tensors(node.meta.get("val"))]
+    nodes = graph.graph.nodes
+    tensors = [t for node in nodes for t in _tensors(node.meta.get("val"))]
     sizes = [n for t in tensors for n in t.shape if isinstance(n, torch.SymInt)]
-    if not all(n.node.has_hint() for n in sizes):
+    if not all(n.node.has_hint() for n in sizes) or any(map(_asserts_what_is_known, nodes)):
         raise Unsupported("sizes that depend on data")
     found = {t.device for t in tensors}
     others = {device for device in found if device.type not in ("cpu", "meta")}
@@ -72,6 +73,17 @@ def device_of(graph: torch.fx.GraphModule) -> Device:
     if others and not torch.cuda.is_available():
         raise Unsupported("a graph for CUDA, which this machine has not")
     return Device(*others) if others else Device(torch.device("cpu"))
+
+
+def _asserts_what_is_known(node: torch.fx.Node) -> bool:
+    """Whether data are to be as sizes were taken to be: kernels would take them for constants."""
+    if node.target is not torch.ops.aten._assert_scalar.default:
+        return False
+    condition = node.args[0]
+    if isinstance(condition, torch.fx.Node):
+        condition = condition.meta["val"]
+    known = condition.node.expr if isinstance(condition, torch.SymBool) else condition
+    return known in (True, False)
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

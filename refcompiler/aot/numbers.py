@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
+from sympy.logic.boolalg import Boolean, false, true
 from torch.fx import Graph, Node, Proxy
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
@@ -67,6 +68,8 @@ def write(
         return int(expr)
     if expr.is_Rational or expr.is_Float:
         return float(expr)
+    if expr in (true, false):
+        return bool(expr)
     function = FUNCTIONS.get(expr.func)
     if expr.is_Symbol or function is None:
         raise Unsupported(f"the number {expr}, which no input gives, is an operand")
@@ -159,7 +162,7 @@ class _Roots(Mapping[Any, Any]):
 
 def value_of(env: ShapeEnv, expr: Any) -> Any:
     """The symbolic number that is ``expr``."""
-    kind = bool if expr.is_Boolean else int if expr.is_integer else float
+    kind = bool if isinstance(expr, Boolean) else int if expr.is_integer else float
     return env.wrap(env.node(expr, kind, env.hint_of(expr)))
 
 

@@ -44,8 +44,14 @@ class Gone:
 
 
 def named(value: Any) -> Any:
-    """``value``, or what it holds."""
-    return value() if type(value) is Held else value
+    """``value``, or what it holds; a tuple with what its items hold."""
+    if type(value) is Held:
+        return value()
+    if isinstance(value, tuple):
+        items = list(map(named, value))
+        if any(a is not b for a, b in zip(items, value, strict=True)):
+            return value._make(items) if hasattr(value, "_make") else tuple(items)
+    return value
 
 
 def may_go(value: Any) -> bool:
@@ -55,4 +61,6 @@ def may_go(value: Any) -> bool:
     kind = type(value)
     if not kind.__flags__ & _HEAP_TYPE or not kind.__weakrefoffset__:
         return False
-    return not is_of_library(kind.__module__) and not issubclass(kind, enum.Enum)
+    if issubclass(kind, enum.Enum):  # which lives as long as its class
+        return not lasts(kind)
+    return not is_of_library(kind.__module__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from refcompiler.guards.held import may_go, named
 from refcompiler.guards.kinds import Guard
@@ -30,9 +31,31 @@ def _weak(guard: Guard, writer: Writer) -> Iterator[Guard]:
                 item = guard._replace(source=Source("item", source, i, ""), expected=base)
                 yield from _weak(item, writer)
             return
-    if guard.kind in ("ID", "TYPE") and may_go(want):
-        guard = guard._replace(expected=writer.hold(want))
+    if guard.kind in _WAYS:
+        guard = guard._replace(expected=_WAYS[guard.kind](want, writer))
     yield guard
+
+
+def _held(value: Any, writer: Writer) -> Any:
+    return writer.hold(value) if may_go(value) else value
+
+
+def _tensor(want: Any, writer: Writer) -> Any:
+    return want._replace(cls=_held(want.cls, writer))
+
+
+def _sized(want: Any, writer: Writer) -> Any:
+    return want._replace(meta=_tensor(want.meta, writer))
+
+
+def _state(want: Any, writer: Writer) -> Any:
+    """A function and its arguments; what it gave is a constant."""
+    function, given, value = want
+    return _held(function, writer), tuple([_held(item, writer) for item in given]), value
+
+
+#: Of the kinds that name objects: what they expect, with those that may go held.
+_WAYS = {"ID": _held, "TYPE": _held, "TENSOR": _tensor, "SIZED": _sized, "STATE": _state}
 
 
 def _sources(entry: Entry) -> Iterable[Source]:

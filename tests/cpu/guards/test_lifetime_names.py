@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import abc
+import enum
 import gc
 import sys
 import threading
@@ -225,6 +227,51 @@ def test_a_swap_and_back_finds_the_first_plan() -> None:
     for scope["v"] in (first["helper"], second["helper"]) * 3:
         assert torch.equal(run(x()), x() * 2 + 1)
     assert refcompiler.counters()["captures"] == 2
+
+
+class _Tagged(torch.Tensor):
+    pass
+
+
+def _subclass(base: type) -> tuple[type, Any]:
+    cls: Any = type("Sub", (base,), {})
+    return cls, cls(torch.ones(3))
+
+
+def _member() -> tuple[type, Any]:
+    kinds = enum.Enum("kinds", "a b")
+    return kinds, kinds.a
+
+
+def _registered() -> tuple[type, Any]:
+    base: Any = abc.ABCMeta("Base", (), {})
+    cls = base.register(type("Other", (), {}))
+    return base, (cls(), base)
+
+
+#: makes a class and what is read of it -> a program of that
+_NAMED: dict[str, tuple[Callable[[], tuple[type, Any]], Callable]] = {
+    "subclass of a tensor": (lambda: _subclass(_Tagged), lambda x, space: x + space.v),
+    "of a parameter": (lambda: _subclass(nn.Parameter), lambda x, space: x + space.v),
+    "member": (_member, lambda x, space: x + 1 if space.v is not None and space.v.value else x),
+    "registered": (_registered, lambda x, space: x + isinstance(*space.v)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", _NAMED)
+def test_classes_that_guards_name(name: str, dynamic: bool) -> None:
+    make, program = _NAMED[name]
+    space = types.SimpleNamespace()
+    run = refcompiler.compile(program, backend="eager", dynamic=dynamic)
+    watched = []
+    for _ in range(3):
+        cls, space.v = make()
+        watched.append(weakref.ref(cls))
+        for _ in range(2):
+            assert torch.equal(run(x(), space), x() + 1)
+        del cls
+    assert dead(watched) == [True, True, False]
 
 
 def test_threads() -> None:

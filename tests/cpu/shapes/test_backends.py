@@ -117,6 +117,44 @@ def test_sizes_that_depend_on_data(backend: Any) -> None:
         compiled(torch.ones(20))
 
 
+def _exactly(x: Any, n: Any) -> Any:
+    n = n.item()
+    torch._check(n >= 3)
+    torch._check(n <= 3)
+    return x[:n] * n, torch.zeros(n)
+
+
+def _parts(x: Any, n: Any) -> Any:
+    n = n.item()
+    torch._check(n >= 0)
+    torch._check(n <= x.shape[0])
+    return x.split([n, x.shape[0] - n])
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
+@pytest.mark.parametrize("program", [_exactly, _parts])
+def test_what_the_program_asserts_of_data_makes_no_constant(
+    program: Callable, backend: str
+) -> None:
+    """Though the assertions leave one number only, it is looked at in each call."""
+    compiled = refcompiler.compile(program, backend=backend, fullgraph=True)
+    seen = set()
+    for n, size in [(n, size) for n in (3, 0, 4) for size in (5, 0)]:
+        x, number = torch.arange(float(size)), torch.tensor(n)
+        try:
+            wanted = program(x, number)
+        except RuntimeError:
+            seen.add(RuntimeError)
+            with pytest.raises(RuntimeError):
+                compiled(x, number)
+        else:
+            seen.add(len(wanted[0]))
+            assert all(map(torch.equal, compiled(x, number), wanted))
+    assert seen >= {RuntimeError, 0, 3}
+    if backend == "aot_eager":
+        assert refcompiler.counters()["uncompiled"] == 0
+
+
 def test_a_float_that_torchs_compiler_decides_by_is_specialised(caplog: Any) -> None:
     def backend(graph: Any, inputs: list[Any]) -> Any:
         if any(node.target == "item" for node in graph.graph.nodes):
