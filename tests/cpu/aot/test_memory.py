@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 import refcompiler
+from benchmarks.aot.memory import Peak
 from refcompiler.aot import aot_autograd, backend
 from refcompiler.aot.partition import default_partition, min_cut_partition
 
@@ -134,6 +135,30 @@ def test_a_checkpoint_frees_what_is_in_it() -> None:
     call = compiled(program)
     call(*inputs)
     assert saved(call, inputs) == saved(program, inputs) == 2 * N  # what goes from one to the next
+
+
+@pytest.mark.parametrize(("kind", "squares_saved"), [("none", 21), ("chosen", 13), ("all", 6)])
+def test_a_selective_checkpoint_keeps_what_was_chosen(kind: str, squares_saved: int) -> None:
+    inputs = squares(8)
+    chosen = functools.partial(create_selective_checkpoint_contexts, [torch.ops.aten.mm.default])
+    how = {"context_fn": chosen} if kind == "chosen" else {}
+
+    def program(x: Any, *weights: Any) -> Any:
+        for w in weights:
+            layer = lambda a, w=w: (a @ w).sin().exp().tanh()  # noqa: E731
+            x = layer(x) if kind == "none" else checkpoint(layer, x, use_reentrant=False, **how)
+        return x.sum()
+
+    def most(call: Callable[..., Any]) -> int:
+        with Peak() as peak, torch.autograd.set_multithreading_enabled(False):
+            torch.autograd.grad(call(*inputs), inputs[0])
+        return peak.most
+
+    call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    found = torch.autograd.grad(call(*inputs), inputs)
+    assert all(map(torch.equal, found, torch.autograd.grad(program(*inputs), inputs)))
+    assert saved(call, inputs) == squares_saved * N
+    assert most(call) <= most(program)
 
 
 def test_the_backward_is_compiled_when_it_runs() -> None:
