@@ -90,7 +90,13 @@ def machine_code(
             ASTSource(function, signature, {}, attributes),
             target=GPUTarget("cuda", capability, 32),
             # Each operation rounds for itself, as it does when eager runs them one by one.
-            options={"num_warps": printed.warps, "enable_fp_fusion": False} | asserting,
+            # Numbers below the least normal one are numbers, in what is compiled of libdevice too.
+            options={
+                "num_warps": printed.warps,
+                "enable_fp_fusion": False,
+                "enable_reflect_ftz": False,
+                **asserting,
+            },
         )
     return found
 

@@ -59,7 +59,12 @@ class Values(Lines):
         return index_text(index, self.axes.__getitem__, self.index, self.text)
 
     def constant(self, value: bool | int | float, dtype: str) -> str:
-        text = f"tl.full([], {literal(value)}, tl.{TRITON_TYPE[dtype]})"
+        kind = f"tl.{TRITON_TYPE[dtype]}"
+        text = f"tl.full([], {literal(value)}, {kind})"
+        if isinstance(value, float) and value == 0 and math.copysign(1.0, value) < 0:
+            # A full block of anything that is zero is one of +0.
+            bits = 64 if dtype == "float64" else 32
+            text = f"tl.full([], {-(1 << bits - 1)}, tl.int{bits}).to({kind}, bitcast=True)"
         return self.constants.setdefault(text, f"c{len(self.constants)}")
 
     def _argument(self, name: str) -> str:
@@ -240,14 +245,17 @@ class Values(Lines):
         if draw is None:
             return None
         names: tuple[str, ...]
+        block = plan.x_block // WORDS
         if plan.stripe:
             names = "stripe", f"(first + tl.arange(0, {PIECE}))"
         else:
-            block = plan.x_block // WORDS
             names = (f"(program * {block} + tl.arange(0, {block}))",)
         self.axes |= dict(zip(draw.axes, names))
         self.kinds |= dict.fromkeys(draw.axes, "x")
-        given = self.text(draw.seed), self.text(draw.counter), self.index(draw.index)
+        first = self.index(draw.index)
+        if not draw.index.terms:  # one number for all of them
+            first = f"tl.full([{PIECE if plan.stripe else block}], {first}, tl.int32)"
+        given = self.text(draw.seed), self.text(draw.counter), first
         function = "philox_apart" if plan.stripe else "philox_side_by_side"
         name = self.fresh()
         self.line(f"{name} = m.{function}({', '.join(given)})")

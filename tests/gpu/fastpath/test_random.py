@@ -14,7 +14,7 @@ import refcompiler
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
-SIZES = (1, 255, 4097, 100_003, (1 << 21) + 6, 1 << 24)
+SIZES = (1, 4, 255, 4097, 100_003, (1 << 21) + 6, 1 << 24)
 REDUCED = (torch.bfloat16, torch.float16)
 FLOATS = (torch.float32, *REDUCED)
 
