@@ -408,8 +408,8 @@ class Wrapper:
             self._variable[call.outputs[0]] = name
             return
         for place, result in zip(call.places, call.outputs):
-            self._variable[result] = f"{name}_{place}"
-            self.lines.append(f"{name}_{place} = {name}[{place}]")
+            made = self._variable[result] = "_".join([name, *map(str, place)])
+            self.lines.append(f"{made} = {name}{''.join(f'[{n}]' for n in place)}")
         self.lines.append(f"del {name}")
 
     def _operator(self, target: Any, arguments: Any, keywords: Any) -> str:

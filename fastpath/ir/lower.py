@@ -304,11 +304,12 @@ class Lowering:
         self.steps.append(call)
         val = node.meta.get("val")
         call.single = not isinstance(val, (tuple, list))
-        results: list[Any] = []
-        for place, t in enumerate((val,) if call.single else val):
+
+        def result_of(t: Any, place: tuple[int, ...]) -> Any:
+            if isinstance(t, (tuple, list)):
+                return tuple([result_of(part, (*place, n)) for n, part in enumerate(t)])
             if not isinstance(t, torch.Tensor):
-                results.append(None)
-                continue
+                return None
             seen = Described(t, self.sizes)
             shape, strides, bits = seen.shape, seen.stride(), has_bits(t)
             laid_out = contiguous_strides(shape) if bits else strides
@@ -317,8 +318,9 @@ class Lowering:
             if t.device != self.device:
                 self.elsewhere.add(result)
             call.places.append(place)
-            results.append(Tensor(result, shape, strides))
-        return results[0] if call.single else tuple(results)
+            return Tensor(result, shape, strides)
+
+        return result_of(val, ())
 
 
 def _impure(target: Any) -> bool:

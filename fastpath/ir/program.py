@@ -180,7 +180,7 @@ class Call:
     outputs: list[Result] = field(default_factory=list)
     impure: bool = False  # draws random numbers or has effects: keeps its place among its kind
     single: bool = True  # returns one tensor rather than a tuple
-    places: list[int] = field(default_factory=list)  # of the outputs in that tuple
+    places: list[tuple[int, ...]] = field(default_factory=list)  # of the outputs in that tuple
     kernel: bool = False
 
     @property

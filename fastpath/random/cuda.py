@@ -35,7 +35,7 @@ def _reserve(
     call = Call(reserve, arguments, {}, "", impure=True, single=False, kernel=True)
     for place, name in enumerate(names):
         call.outputs.append(Result(lowering.fresh(name), call, (), "int64", (), number=True))
-        call.places.append(place)
+        call.places.append((place,))
     lowering.steps.append(call)
     return [E.read(node, ()) for node in call.outputs]
 

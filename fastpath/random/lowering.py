@@ -43,7 +43,7 @@ def _draw(drawer: Drawer, val: Any, d: K.Distribution, p: Any = 0.0, q: Any = 0.
             call.keywords[name] = getattr(drawer, name)
     result = Result(lowering.fresh("drawn"), call, shape, d.dtype, strides)
     call.outputs.append(result)
-    call.places.append(0)
+    call.places.append((0,))
     lowering.steps.append(call)
     return whole(result)
 

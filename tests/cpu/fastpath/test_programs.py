@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import fastpath
+import refcompiler
 
 SEEDS = range(40)
 UNARY = [
@@ -186,3 +187,21 @@ def test_branches_and_loops_are_calls_among_kernels() -> None:
             (found,), (wanted,) = (torch.autograd.grad(v.sum(), x) for v in (y, program(x)))
             torch.testing.assert_close(found, wanted)
         refcompiler.reset()
+
+
+def test_results_in_lists_inside_of_tuples() -> None:
+    """What a scaler of gradients calls gives a list of tensors, and one more."""
+
+    def program(ts: list[torch.Tensor], found: torch.Tensor, inverse: torch.Tensor) -> torch.Tensor:
+        torch._amp_foreach_non_finite_check_and_unscale_(ts, found, inverse)
+        return found + ts[1].sum()
+
+    compiled = refcompiler.compile(program, backend="fastpath")
+    for value in (1.0, float("inf")):
+        given = [[torch.tensor([3.0, value]), torch.ones(4)], torch.zeros(1), torch.tensor([0.5])]
+        expected = [[t.clone() for t in given[0]], given[1].clone(), given[2]]
+        assert torch.equal(compiled(*given), program(*expected))
+        assert torch.equal(given[1], expected[1]) and given[1] == (value != 1)
+        assert all(map(torch.equal, given[0], expected[0]))
+    report = fastpath.last_report()
+    assert report is not None and report.fallback is None and report.kernels
