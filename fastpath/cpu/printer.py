@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fastpath.cpu.payloads import Payloads
 from fastpath.cpu.scopes import HalfScope, Scope, combine, row_of
+from fastpath.cpu.segments import Facts, folded, segments
 from fastpath.ir.expr import Bounds, Expr
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.size import Number, Size, divides
@@ -263,17 +264,40 @@ class Printer(Lines):
         self.depth = depth
 
     def _elements(self, stage: Stage, values: list[Expr]) -> None:
+        innermost = self.kernel.lane or (stage.axes[-1] if stage.axes else None)
+        parts = [] if innermost is None else segments(values, innermost)
         for axis in stage.axes:
-            self._loop(axis)
+            if axis is not innermost or not parts:
+                self._loop(axis)
         if self.kernel.tile is not None:
             self.line(f"for {self.axis(self.kernel.tile)} in range({self._range('tile')}):")
             self.depth += 1
+        if parts:
+            assert innermost is not None
+            self._segments(stage, innermost, parts)
+            return
         if self.kernel.lane is not None:
             self.line(f"for {self.axis(self.kernel.lane)} in range({self._range('lane')}):")
             self.depth += 1
         scope = Scope(self, values)
         for s in stage.statements:
             self._statement(s, scope)
+
+    def _segments(self, stage: Stage, axis: Axis, parts: list[tuple[int, int, Facts]]) -> None:
+        """The loop over ``axis`` in parts, of which more is known."""
+        whole = ("0", self.number(axis.extent))
+        first, last = whole if axis is not self.kernel.lane else self.range["lane"]
+        for low, high, facts in parts:
+            begin = str(low) if first == "0" else f"max({first}, {low})" if low else first
+            end = str(high) if last == whole[1] else f"min({last}, {high})"
+            self.line(f"for {self.axis(axis)} in range({begin}, {end}):")
+            self.depth += 1
+            memo: dict[Expr, Expr] = {}
+            known = [replace(s, value=folded(s.value, facts, memo)) for s in stage.statements]
+            scope = Scope(self, [s.value for s in known])
+            for s in known:
+                self._statement(s, scope)
+            self.depth -= 1
 
     def _loop(self, axis: Axis) -> None:
         self.line(f"for {self.axis(axis)} in range({self.number(axis.extent)}):")

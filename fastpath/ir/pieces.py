@@ -16,7 +16,7 @@ from fastpath.ir.elementwise import NotLowered, apply, broadcast_read
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Index
 from fastpath.ir.program import Position, Tensor
-from fastpath.ir.size import Number, Undecided, surely
+from fastpath.ir.size import Number, Undecided, known, surely
 from fastpath.ir.types import name_of
 from fastpath.ir.views import first_of
 from specs.dtypes import compute_dtype, fits
@@ -24,6 +24,8 @@ from specs.dtypes import compute_dtype, fits
 Rule = Callable[[Any, Any, dict[str, Any]], Any]
 
 MOST_PIECES = 8  # each element asks for all of them; more are copied by ATen one after the other
+MOST_ALONG = 24  # of pieces that lie side by side in memory: a loop over them asks for none
+ALONG = 64  # elements of such a row
 TRUE, FALSE = E.const(True, "bool"), E.const(False, "bool")
 
 
@@ -70,9 +72,12 @@ def _without(index: Position, dim: int) -> Position:
 
 def _cat(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
     tensors = bound["tensors"]
-    if len(tensors) > MOST_PIECES:
-        raise NotLowered(f"more than {MOST_PIECES} pieces, which are copied one after the other")
-    dim, kept = bound.get("dim", 0) % len(val.shape), compute_dtype(name_of(val.dtype))
+    dim = bound.get("dim", 0) % max(len(val.shape), 1)
+    along = lowering.target.unit and known(val.shape[dim]) and val.stride()[dim] == 1
+    most = MOST_ALONG if along and val.shape[dim] >= ALONG else MOST_PIECES
+    if len(tensors) > most:
+        raise NotLowered(f"more than {most} pieces, which are copied one after the other")
+    kept = compute_dtype(name_of(val.dtype))
     dtype = name_of(val.dtype)
 
     def body(index: Position) -> Expr:

@@ -1,0 +1,117 @@
+"""Loops cut where pieces begin and end: eager's bits, whatever the loop is over and however long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import fastpath
+import refcompiler
+from fastpath.cpu import segments
+
+aten = torch.ops.aten
+
+
+def values(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    x = (torch.arange(torch.Size(shape).numel()) * 37 % 23 - 11).reshape(shape)
+    if dtype is torch.bool:
+        return x > 0
+    x = x.to(dtype)
+    if dtype.is_floating_point:
+        flat = x.view(-1)
+        flat[0], flat[-1], flat[len(flat) // 2] = -0.0, torch.nan, torch.inf
+    return x
+
+
+def joined(x: Any, y: Any) -> Any:
+    z = x[:, :3]
+    return (
+        torch.cat((x, y, z, y), 1),
+        torch.cat((y.t(), x.t(), z.t())),
+        F.pad(x, (1, 2, 3, 0), value=1),
+        aten.slice_backward(x, [x.shape[0], 2 * x.shape[1] + 3], 1, 1, 2 * x.shape[1] + 1, 2),
+        torch.cat((x, y), 1).flip(1),
+        torch.cat((x, y), 1).amax(1),
+    )
+
+
+def agree(function: Callable[..., Any], *inputs: torch.Tensor) -> list[str]:
+    """Eager's bits but for the payloads of nan; returns the kernels' sources."""
+    with torch.no_grad():
+        run = fastpath.compile_graph(torch.fx.symbolic_trace(function), list(inputs))
+        found, expected = run(*inputs), function(*inputs)
+    assert run.report.fallback is None and not run.report.aten_calls, run.report
+    assert len(found) == len(expected) > 0
+    for a, b in zip(found, expected, strict=True):
+        assert (a.dtype, a.stride()) == (b.dtype, b.stride())
+        torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(torch.signbit(a), torch.signbit(b)) or a.isnan().any()
+    sources: list[str] = run.kernel_sources
+    return sources
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wide"),
+    [(torch.float32, 61), (torch.bfloat16, 130), (torch.int16, 64), (torch.bool, 70)],
+    ids=str,
+)
+def test_pieces(dtype: torch.dtype, wide: int) -> None:
+    sources = agree(joined, values(dtype, 5, wide), values(dtype, 5, 7))
+    assert any(text.count(" in range(") > 3 for text in sources)
+
+
+def test_conditions_of_other_loops_stay() -> None:
+    def padded(x: Any) -> Any:
+        pooled = F.avg_pool2d(x, 3, 2, 1)
+        return pooled * 2, F.pad(x.mT, (3, 1, 2, 2)), torch.cat((x, x[:, :2] + 1), 1)
+
+    agree(padded, values(torch.float32, 2, 5, 140).div(4))
+
+
+def test_many_pieces_are_a_kernel_where_the_loop_is_over_them() -> None:
+    x = torch.randn(3, 90)
+    many = [(slice(None), slice(n, n + 1 + 3 * n)) for n in range(14)]
+    (source,) = agree(lambda x: (torch.cat([x[at] for at in many], 1) * 2,), x)
+    assert source.count("for a1 in range(") == 14 and "guarded" not in source
+
+
+def test_places_at_which_comparisons_change() -> None:
+    from fastpath.ir.elementwise import apply
+    from fastpath.ir.expr import const, position
+    from fastpath.ir.index import Axis, variable
+
+    axis = Axis(100)
+    compared = 0
+    for op, step, begin, limit in (
+        (op, step, begin, limit)
+        for op in ("lt", "le", "gt", "ge")
+        for step in (1, 2, 3)
+        for begin in (-5, 0, 4)
+        for limit in (-7, 0, 1, 8, 299, 500)
+    ):
+        e = apply(op, position(variable(axis) * step + begin), const(limit, "int64"))
+        change = segments._change(e, axis)
+        assert change is not None
+        for at in range(100):
+            value = step * at + begin
+            truth = {"lt": value < limit, "le": value <= limit, "gt": value > limit}.get(
+                op, value >= limit
+            )
+            assert segments._facts({e: change}, at, at + 1)[e] == truth, (e, at, change)
+            compared += 1
+    assert compared == 100 * 4 * 3 * 3 * 6
+
+
+def test_a_position_that_is_data_raises_only_where_it_is_read() -> None:
+    x, i = torch.randn(4, 70), torch.tensor([1, 9, 2])
+    refcompiler.reset()
+    run = refcompiler.compile(
+        lambda x, i: torch.cat((x, x[i]), 0).mT.contiguous() + 1, backend="fastpath"
+    )
+    with pytest.raises(IndexError, match="index 9 is out of bounds"):
+        run(x, i)
+    torch.testing.assert_close(run(x, i % 4), torch.cat((x, x[i % 4])).mT + 1)
