@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from tests.slow.batteries.noise import judge, measure
-from tests.slow.batteries.recipes import MORE, PLAIN, RECIPES, Curve, train
-from tests.slow.batteries.training import FAMILIES, calls, run
+import torch
 
-# It breaks between its layers, which all read the encoder's result: eager adds up the gradients of
-# all reads one by one, a compiled graph those of its own first.
-ROUNDED = ("M2M100",)
+from tests.slow.batteries.noise import judge, measure
+from tests.slow.batteries.recipes import MORE, PLAIN, RECIPES, Curve
+from tests.slow.batteries.training import FAMILIES, calls, run
 
 
 def test_curves_are_eagers_bits() -> None:
-    names = [name for name in FAMILIES[::3] if name not in ROUNDED]
-    results = run(names, "aot_eager", steps=20)
+    results = run(FAMILIES[::3], "aot_eager", steps=20)
     trained = [r for r in results if not r.refused]
     assert len({r.family for r in trained}) >= 25
     assert len(trained) >= 25 * len(PLAIN)
@@ -23,7 +20,7 @@ def test_curves_are_eagers_bits() -> None:
 
 
 def test_generated_code_is_within_eagers_noise() -> None:
-    results = run(["Bert", "T5", "resnet18"], "fastpath", steps=20)
+    results = run(["Bert", "T5", "cnn"], "fastpath", steps=20)
     assert len([r for r in results if r.good]) == 3 * len(PLAIN)
 
 
@@ -43,5 +40,7 @@ def test_a_wrong_curve_is_seen() -> None:
         losses = list(allowed.plain.losses)
         losses[place] = losses[place] * (1 + 1e-4)
         assert judge(Curve(losses, allowed.plain.end), allowed).difference
-    other = train(model, model, inputs, recipe, 7)
-    assert "generator" in judge(Curve(other.losses[1:], other.end), allowed).difference
+    drawn = [*allowed.plain.end[:-1], torch.Generator().manual_seed(7).get_state()]
+    assert "generator" in judge(Curve(allowed.plain.losses, drawn), allowed).difference
+    end = [t * 1.001 if t is not None and t.is_floating_point() else t for t in allowed.plain.end]
+    assert "tensor 0" in judge(Curve(allowed.plain.losses, end), allowed).difference
