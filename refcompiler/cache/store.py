@@ -24,6 +24,7 @@ from refcompiler.runtime.config import config
 _MAGIC = b"refcompiler cache 1\n"
 _DIGEST = hashlib.sha256().digest_size
 _LOCKS = 64  # files that keep processes from making the same entry at the same time
+_PATIENCE = 10.0  # seconds to wait for another process that makes an entry
 _STALE = 3600.0  # seconds after which a file that nobody finished is nobody's
 _UNFINISHED = ".unfinished-"
 
@@ -102,7 +103,7 @@ class Store:
     def made(self, kind: str, key: str, make: Callable[[], bytes]) -> bytes:
         """The entry's bytes; where there are none, those of ``make()``, which are then kept.
 
-        Of several processes that ask at once one makes them, and the others wait.
+        Of several processes that ask at once one makes them, and the others wait for a while.
         """
         found = self.get(kind, key)
         if found is not None:
@@ -168,7 +169,10 @@ class Store:
 
     @contextlib.contextmanager
     def _alone(self, number: int) -> Iterator[None]:
-        """Among the processes of this machine; where files cannot be locked, each for itself."""
+        """Among the processes of this machine; where files cannot be locked, each for itself.
+
+        So does one that has waited long: the other may be stopped, or wait for something itself.
+        """
         try:
             import fcntl
 
@@ -176,9 +180,18 @@ class Store:
         except (ImportError, OSError):
             yield
             return
-        with lock:
-            with contextlib.suppress(OSError):
-                fcntl.flock(lock, fcntl.LOCK_EX)  # given up when the file is closed
+        patience = time.monotonic() + _PATIENCE
+        pause = 0.001
+        with lock:  # given up when the file is closed
+            while time.monotonic() < patience:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    time.sleep(pause)
+                    pause = min(2 * pause, 0.1)
+                except OSError:
+                    break
             yield
 
 

@@ -123,6 +123,21 @@ def test_what_cannot_be_written_is_one_warning(kept: Store) -> None:
         assert kept.made("kernel", KEYS[0], lambda: b"code") == b"code"
 
 
+def test_a_process_that_is_stopped_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also not one that asks for an entry of the same lock while it makes one."""
+    monkeypatch.setattr(store, "_PATIENCE", 0.05)
+    monkeypatch.setattr(store, "_LOCKS", 1)
+    found = Store(tmp_path, 1 << 20)
+
+    def inner() -> bytes:
+        return b"<" + found.made("kind", key_of("inner"), lambda: b"inner") + b">"
+
+    assert found.made("kind", key_of("outer"), inner) == b"<inner>"
+    assert found.get("kind", key_of("inner")) == b"inner"
+
+
 def test_folders_are_made_for_the_user_alone(tmp_path: Path) -> None:
     kept = Store(folder.private(tmp_path / "a" / "b"), 1 << 20)
     kept.put("kernel", KEYS[0], b"code")
