@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from refcompiler.capture.arrays.calls import call_numpy
+from refcompiler.capture.immutable import is_computed
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.marking.marked import (
     DISABLED,
@@ -161,6 +162,8 @@ class Instances(NativeCalls):
             return self.call_pure(cls, args, kwargs)
         if cls.__module__ == "numpy":
             return call_numpy(self, cls, args, kwargs)
+        if is_computed(cls, cls.__name__):
+            return self.compute(cls, args, kwargs)
         raise Break("c-function", f"class {cls.__module__}.{cls.__qualname__}")
 
     # ---- C functions ------------------------------------------------------------------------

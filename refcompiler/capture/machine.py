@@ -24,6 +24,7 @@ from refcompiler.capture.door import Door, Recorder
 from refcompiler.capture.dropping import Dropping, held_alone
 from refcompiler.capture.dynamic import Policy, Sizes
 from refcompiler.capture.entering import catches, entering_ops
+from refcompiler.capture.immutable import Decimals
 from refcompiler.capture.lookup import described
 from refcompiler.capture.models import (
     classes,
@@ -166,6 +167,7 @@ class Symbolic(Calls):
         self.reentry = Reentry(self, learned)
         self.lost: Restart | None = None
         self.dropping: Dropping | None = None
+        self.decimals: Decimals | None = None
         self.sizes = Sizes(self, policy or Policy())
         self.steps = self.nested = 0
         self.acted = -1
@@ -284,6 +286,8 @@ class Symbolic(Calls):
             if _is_dropped(made):
                 name = made.unawaited.__qualname__
                 raise Restart(made.step, "coroutine", f"{name}, which nothing awaits")
+        if self.decimals is not None:
+            self.decimals.tell(self)
         hooks.check_hooks(self)
         warned.check_logs(self)
         captured.grad = torch.is_grad_enabled()
@@ -394,6 +398,8 @@ class Symbolic(Calls):
         for activation in self.activations:
             activation.begin()
         self.lost = None  # its traceback holds frames
+        if self.decimals is not None:
+            self.decimals.close()
         self.reentry.close()
         mortal = set() if self.dropping is None else self.dropping.close()
         found: list[Any] = [*self.lazies.values(), *self.external.values()]

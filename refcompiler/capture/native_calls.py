@@ -8,6 +8,7 @@ import functools
 import types
 from collections.abc import Mapping, Sequence
 from contextvars import Context, ContextVar
+from decimal import Decimal
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -18,6 +19,8 @@ from refcompiler.capture import arithmetic
 from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.arrays.calls import array_input, call_numpy
 from refcompiler.capture.contents import contents
+from refcompiler.capture.door import UNKNOWN_VALUES
+from refcompiler.capture.immutable import Decimals, is_computed, is_value
 from refcompiler.capture.indexing import as_index
 from refcompiler.capture.lookup import find, is_heap, slot_of
 from refcompiler.capture.marking.marked import (
@@ -77,6 +80,12 @@ _TYPE_CALL = type.__dict__["__call__"]
 _CONSUMING_METHODS = frozenset({"join", "extend", "difference", "intersection", "issubset"})
 
 
+def _owner(function: Any) -> Any:
+    """The class whose method it is; that of anything else."""
+    found = getattr(function, "__self__", function)
+    return found if issubclass(type(found), type) else type(found)
+
+
 class NativeCalls(Operators):
     """The callees that are not Python functions."""
 
@@ -93,9 +102,13 @@ class NativeCalls(Operators):
         forced = tuple([self.pass_operand(a) for a in args])
         named = {k: self.pass_operand(v) for k, v in kwargs.items()}
         recorder = self.recorder
-        with recorder.suspension():
-            result = function(*forced, **named)
-        recorder.check(operation_name(function), result)
+        name = operation_name(function)
+        try:
+            with recorder.suspension():
+                result = function(*forced, **named)
+        except UNKNOWN_VALUES as error:
+            raise Break("data-dependent-value", f"{name}, which looks at values") from error
+        recorder.check(name, result)
         recorder.record(function, forced, named, result)
         recorder.mutates = True  # nobody knows what it does to its arguments
         return result
@@ -150,6 +163,8 @@ class NativeCalls(Operators):
             raise Break("c-function", f"a {type(function).__name__} from outside")
         if module.partition(".")[0] == "numpy":
             return call_numpy(self, function, args, kwargs)
+        if is_computed(function, name):
+            return self.compute(function, args, kwargs)
         if module in PURE_MODULES:
             if name in IMPURE_BUILTINS:
                 raise Break(IMPURE_BUILTINS[name], f"{module}.{name}")
@@ -222,6 +237,8 @@ class NativeCalls(Operators):
             return self.call_device_block(owner, name, args)
         if type(owner) in CONSTANT_TYPES or issubclass(type(owner), torch.Tensor):
             return self.call_pure(function, args, kwargs)
+        if is_computed(function, name):
+            return self.compute(function, args, kwargs)
         raise Break("c-function", f"{type(owner).__qualname__}.{name}")
 
     def resumption(self, generator: Any, name: str, args: Sequence) -> Resume | None:
@@ -292,7 +309,22 @@ class NativeCalls(Operators):
             args = (receiver, *args[1:])
         if function.__objclass__.__module__ in PURE_MODULES:
             return self.call_pure(function, args, kwargs)
+        if is_computed(function, name):
+            return self.compute(function, args, kwargs)
         raise Break("c-function", function.__qualname__)
+
+    def is_value(self, value: Any) -> bool:
+        """One that is guarded by what it is made of."""
+        found = is_value(value)
+        if found and type(value) is Decimal and self.decimals is None:
+            self.decimals = Decimals(self)
+        return found
+
+    def compute(self, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+        """A method of a value or a buffer, or the class of one."""
+        if self.decimals is None and Decimal in (function, *map(_owner, (function, *args))):
+            self.decimals = Decimals(self)
+        return self.call_pure(function, args, kwargs)
 
     def subclass_input(self, value: torch.Tensor, source: Source) -> Any:
         return subclass_input(self, value, source)
@@ -467,6 +499,7 @@ class NativeCalls(Operators):
         raise NotImplementedError  # Instances
 
     # filled by the machine
+    decimals: Decimals | None
     contexts: Contexts
     made: dict[type, int]  # of what classes objects were made, and at which step the first
     open_devices: list[tuple[Any, int]]  # blocks that were entered, and at which step

@@ -19,6 +19,7 @@ from refcompiler.capture.arrays.array import Array, ArrayMethod
 from refcompiler.capture.contents import contents
 from refcompiler.capture.gathers import put
 from refcompiler.capture.identity import Identity
+from refcompiler.capture.immutable import is_value
 from refcompiler.capture.indexing import tensor_index
 from refcompiler.capture.iterators import shadow_generator, view_of
 from refcompiler.capture.lookup import find, is_heap
@@ -663,6 +664,8 @@ class Operators(Identity):
                     self.check_printable(item)
             return
         if issubclass(type(value), str) or kind.__module__ == "enum" or hasattr(value, "_name_"):
+            return
+        if is_value(value):
             return
         raise Break("c-function", f"the text of a {kind.__name__}")
 

@@ -38,6 +38,7 @@ FORMS: dict[str, tuple[str, str]] = {
     "context": ("{p}.get(NOT_SET)", "{p}"),
     "in_context": ("{p}.get({k}, NOT_SET)", "{p}[{n}]"),
     "context_default": ("default_of({p})", "{p}"),
+    "made_of": ("{p}.__reduce_ex__(4)", "{p}"),  # of a value of a class in C
     "set_here": ("set_here({p})", "{p}"),  # of a token
     "start": ("{p}.__reduce__()[1][1]", "{p}.count"),  # of an enumeration
     "plain": ("plain_tensor({p})", "{p}"),  # of a tensor of a subclass

@@ -22,6 +22,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from refcompiler.capture.arrays.array import Array, ArrayMethod, is_scalar
+from refcompiler.capture.immutable import BUFFERS, PROTOCOL, is_value_class
 from refcompiler.capture.lookup import CACHE, is_heap, namespace_of, slot_of
 from refcompiler.capture.observe import CONSTANT_TYPES, is_numpy_scalar
 from refcompiler.capture.policy import bound_owner
@@ -29,6 +30,7 @@ from refcompiler.capture.pulled import Delegate, Pulled
 from refcompiler.capture.signals import Restart
 from refcompiler.capture.state.hooks import check_handle
 from refcompiler.capture.values import External, Lazy, LazyMethod
+from refcompiler.guards.iterators import restore
 from refcompiler.interpreter.continued import ended
 from refcompiler.interpreter.driven import DRIVEN, driven_by, frame_of, is_driven
 from refcompiler.interpreter.frame import NULL, UNSET
@@ -284,7 +286,20 @@ class Rebuilder(Objects, Iterators):
             if id(value) in self.machine.open_ranges:  # as one of the profiler's has to be left
                 self.late.append(f"{name}.__enter__()")
             return name
+        if is_value_class(kind) or kind in BUFFERS:
+            return self.account(value)
         raise self.refuse(value)
+
+    def account(self, value: Any) -> str:
+        """An object of C by its own account of what it is made of."""
+        function, args, *state = value.__reduce_ex__(PROTOCOL)
+        made = f"{self.writer.constant(function)}({self.many(args)})"
+        name = self.assign(value, made)
+        if state and state[0] is not None:
+            self.lines.append(
+                f"{self.writer.constant(restore)}({name}, {self.expression(state[0])})"
+            )
+        return name
 
     def refuse(self, value: Any) -> BaseException:
         """The graph ends before the first of such objects is made; else nothing is captured."""

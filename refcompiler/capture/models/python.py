@@ -9,6 +9,7 @@ import functools
 import importlib
 import inspect
 import operator
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
@@ -21,6 +22,7 @@ from refcompiler.capture import arithmetic
 from refcompiler.capture.arithmetic import EXAMPLES
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.contents import contents
+from refcompiler.capture.immutable import is_value
 from refcompiler.capture.iterators import view_of
 from refcompiler.capture.lookup import find, is_heap, namespace_of
 from refcompiler.capture.models.registry import constant, model, named
@@ -303,6 +305,19 @@ def _getrecursionlimit(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) ->
     return recursion.limit()
 
 
+@model(sys.intern)
+def _intern(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    return sys.intern(*[m.force(value) for value in args])
+
+
+@model(os.fspath)
+def _fspath(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    value = m.force(args[0])
+    if m.method_of(type(value), "__fspath__") is UNSET or issubclass(type(value), (str, bytes)):
+        return natively(m, os.fspath, value)
+    return Run(m.getattr(value, "__fspath__"), [])
+
+
 @model(id)
 def _id(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> int:
     value = m.force(args[0])
@@ -338,7 +353,7 @@ def _hash(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     m.check_own(value, "__hash__")
     if m.method_of(type(value), "__hash__") is not UNSET:
         return natively(m, hash, value)
-    if issubclass(type(value), (int, float, str, bytes, tuple, type(None))):
+    if issubclass(type(value), (int, float, str, bytes, tuple, type(None))) or is_value(value):
         return natively(m, hash, value)
     raise Break("c-function", "builtins.hash")
 

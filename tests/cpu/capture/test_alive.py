@@ -789,7 +789,7 @@ def loop_left_after_a_break():
     return f
 
 
-@cases(graphs=2, breaks=2)
+@cases(graphs=1, breaks=2)
 def generator_in_a_list_that_is_cleared():
     def f(x):
         log = []
