@@ -122,22 +122,34 @@ def _dispatching(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     raise Break("ambient-state", "a TorchDispatchMode")
 
 
+class DefaultDevice(DeviceContext):
+    """Lies on top of the stack of modes: a device is filled in before an operation is recorded."""
+
+    def __enter__(self) -> DefaultDevice:
+        torch._C._push_on_torch_function_stack(self)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        torch._C._pop_torch_function_stack()
+
+
 @model(torch.set_default_device)
 def _device(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     """Of the whole thread: a mode of its own on the stack of modes.
 
-    Set and unset in one graph it is a block of that device.
+    Set in one graph, and set there to what it was, it is a block of that device.
     """
-    device = m.force(args[0] if args else kwargs["device"])
-    kept = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
-    if kept is not None or m.function_modes or m.recorder.scope.outer is not None:
+    given = m.force(args[0] if args else kwargs["device"])
+    device = None if given is None else torch.device(given)
+    if m.function_modes or m.recorder.scope.outer is not None:
         raise Break("ambient-state", "the default device")
-    if m.open_devices and type(m.open_devices[-1][0]) is DeviceContext:
+    if m.open_devices:
+        if type(m.open_devices[-1][0]) is not DefaultDevice:
+            raise Break("ambient-state", "the default device in the block of another")
         m.open_devices.pop()[0].__exit__(None, None, None)
-    elif m.open_devices or device is None:
-        raise Break("ambient-state", "the default device in the block of another")
-    if device is not None:
-        block = DeviceContext(device)
+    kept = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)  # guarded: ambient state
+    if device != (kept and kept.device):
+        block = DefaultDevice(device or "cpu")
         block.__enter__()
         m.open_devices.append((block, m.steps))
 
