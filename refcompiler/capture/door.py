@@ -73,6 +73,12 @@ _SCALARS: dict[type, Callable] = {
     complex: complex.__pos__,
     str: str.__str__,
 }
+#: What torch raises where fakes are asked for what only values tell.
+UNKNOWN_VALUES = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    GuardOnDataDependentSymNode,
+)
 _PLAIN = frozenset({*_SCALARS, bool, type(None)})
 _MODES = frozenset({"_set_grad_enabled"})
 #: Operations whose composition in C++ looks at values to check them, and the one in Python not.
@@ -481,11 +487,7 @@ class Door(TorchFunctionMode):
                     result = func(*args, **kwargs)
             else:
                 result = func(*args, **kwargs)
-        except (
-            DataDependentOutputException,
-            DynamicOutputShapeException,
-            GuardOnDataDependentSymNode,
-        ) as error:
+        except UNKNOWN_VALUES as error:
             row = "data-dependent-value"
             if not isinstance(error, DataDependentOutputException):
                 row = "data-dependent-shape"
