@@ -20,7 +20,6 @@ from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.arrays.calls import array_input, call_numpy
 from refcompiler.capture.contents import contents
 from refcompiler.capture.door import UNKNOWN_VALUES
-from refcompiler.capture.door import UNKNOWN_VALUES
 from refcompiler.capture.immutable import Decimals, is_computed, is_value
 from refcompiler.capture.indexing import as_index
 from refcompiler.capture.lookup import find, is_heap, slot_of
