@@ -129,5 +129,5 @@ def lookup_backend(backend: str | Callable) -> Callable:
         return loaded
     known = sorted({*list_backends(()), *_torch_backends()})
     close = difflib.get_close_matches(backend, known, 1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    hint = f"; did you mean {close[0]!r}?" if close else "."
     raise UnsupportedError(f"no backend is named {backend!r}{hint} Known: {', '.join(known)}")
