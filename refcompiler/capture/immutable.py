@@ -23,7 +23,7 @@ from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.observe import CONSTANT_TYPES
 
 #: Containers that a program alone can reach, whose operations have no other effects.
-BUFFERS = frozenset({array.array, io.StringIO, io.BytesIO})
+BUFFERS = frozenset({array.array, bytearray, io.StringIO, io.BytesIO})
 #: What reads a clock, a time zone or a locale.
 _ASKING = frozenset(
     "now today utcnow fromtimestamp utcfromtimestamp timestamp astimezone strftime strptime".split()
@@ -86,12 +86,14 @@ def is_computed(function: Any, name: str) -> bool:
         return False
     if is_value_class(function):
         return True
-    owner = getattr(function, "__objclass__", None)
+    owner = function
+    if not issubclass(type(function), type):
+        owner = getattr(function, "__objclass__", None)
     if owner is None:
         owner = getattr(function, "__self__", None)
         if not issubclass(type(owner), type):
             owner = type(owner)
-    return is_value_class(owner) or owner in BUFFERS or function in BUFFERS
+    return is_value_class(owner) or (issubclass(type(owner), type) and owner in BUFFERS)
 
 
 # ---- decimal's rules ---------------------------------------------------------------------------

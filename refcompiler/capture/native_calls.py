@@ -382,7 +382,8 @@ class NativeCalls(Operators):
             found = natively(self, function, *forced, **named)
         if type(found) not in DRIVEN:  # which end when the program drops it
             self.recorder.keep.append(found)  # identity tables must not see its id again
-            self.made.setdefault(type(found), self.steps)
+            for made in (found, *found) if type(found) is tuple else (found,):
+                self.made.setdefault(type(made), self.steps)
         return found
 
     def pass_native(self, value: Any, iterates: bool = False, calls: bool = False) -> Any:

@@ -10,6 +10,7 @@ import collections
 import enum
 import functools
 import gc
+import itertools
 import operator
 import sys
 import types
@@ -30,7 +31,7 @@ from refcompiler.capture.pulled import Delegate, Pulled
 from refcompiler.capture.signals import Restart
 from refcompiler.capture.state.hooks import check_handle
 from refcompiler.capture.values import External, Lazy, LazyMethod
-from refcompiler.guards.iterators import restore
+from refcompiler.guards.iterators import account, restore
 from refcompiler.interpreter.continued import ended
 from refcompiler.interpreter.driven import DRIVEN, driven_by, frame_of, is_driven
 from refcompiler.interpreter.frame import NULL, UNSET
@@ -45,6 +46,7 @@ from refcompiler.shapes.text import python
 _AT_FIRST = ("__module__", "__qualname__", "__slots__")
 _MADE_WITH_CLASSES = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
+_TEES = (type(itertools.tee(())[0]), itertools._tee_dataobject)  # type: ignore[attr-defined]
 _KEY: type = type(functools.cmp_to_key(len))  # type: ignore[arg-type]
 _FIXED = (
     type,
@@ -286,13 +288,14 @@ class Rebuilder(Objects, Iterators):
             if id(value) in self.machine.open_ranges:  # as one of the profiler's has to be left
                 self.late.append(f"{name}.__enter__()")
             return name
-        if is_value_class(kind) or kind in BUFFERS:
+        if is_value_class(kind) or kind in BUFFERS or kind in _TEES:
             return self.account(value)
         raise self.refuse(value)
 
     def account(self, value: Any) -> str:
         """An object of C by its own account of what it is made of."""
-        function, args, *state = value.__reduce_ex__(PROTOCOL)
+        tee = type(value) in _TEES
+        function, args, *state = account(value) if tee else value.__reduce_ex__(PROTOCOL)
         made = f"{self.writer.constant(function)}({self.many(args)})"
         name = self.assign(value, made)
         if state and state[0] is not None:
