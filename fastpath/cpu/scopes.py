@@ -4,22 +4,50 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from fastpath.ir.expr import Expr
+from fastpath.cpu.payloads import Payloads
+from fastpath.ir.expr import Bounds, Expr
 from fastpath.ir.index import Axis, Index, variable
+from fastpath.ir.size import Number
+from fastpath.schedule.kernel import Kernel
 from fastpath.schedule.text import index_text
 from specs.dtypes import is_float
 from specs.scalars import SCALARS, cast_text
 
-if TYPE_CHECKING:
-    from fastpath.cpu.printer import Printer
+
+class Printing(Protocol):
+    """What texts need of the printer whose lines they become."""
+
+    kernel: Kernel
+    scope: dict[str, int]  # numbers of buffers and scratch rows
+    unit_values: dict[Expr, str]
+    range: dict[str, tuple[str, str]]
+    payloads: Payloads
+
+    def line(self, text: str) -> None: ...
+
+    def fresh(self) -> str: ...
+
+    def axis(self, axis: Axis) -> str: ...
+
+    def number(self, value: Number) -> str: ...
+
+    def operand(self, value: bool | int | float, dtype: str) -> str: ...
+
+    def memory(self, what: str, name: str) -> str: ...
+
+    def lane_place(self) -> str: ...
+
+    def scope_name(self, reduction: str) -> str: ...
+
+    def watch(self, bounds: Bounds, missed: str, value: str) -> None: ...
 
 
 class Scope:
     """Texts of expressions at one place; what is used twice there gets a name."""
 
-    def __init__(self, printer: Printer, values: Iterable[Expr], name_all: bool = False):
+    def __init__(self, printer: Printing, values: Iterable[Expr], name_all: bool = False):
         self.printer = printer
         self.name_all = name_all
         self.known: dict[Expr, str] = {}
@@ -120,7 +148,7 @@ class HalfScope(Scope):
     The axis stands at the element of even place; a scratch row holds the even elements first.
     """
 
-    def __init__(self, printer: Printer, values: Iterable[Expr], axis: Axis, odd: bool):
+    def __init__(self, printer: Printing, values: Iterable[Expr], axis: Axis, odd: bool):
         super().__init__(printer, values)
         self.axis, self.odd = axis, odd
 

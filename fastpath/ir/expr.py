@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from fastpath.ir.index import Axis, Index, Lookup, constant
 from fastpath.ir.size import Number, Size
 from specs.dtypes import int_range
-
-if TYPE_CHECKING:
-    from fastpath.ir.program import Node
 
 
 @dataclass(frozen=True)
@@ -149,7 +146,13 @@ def cast(value: Expr, dtype: str) -> Expr:
     return Expr("cast", (value,), dtype)
 
 
-def read(node: Node, index: tuple[Index, ...]) -> Expr:
+class Readable(Protocol):
+    """A node of a program, to what reads its elements."""
+
+    dtype: str
+
+
+def read(node: Readable, index: tuple[Index, ...]) -> Expr:
     return Expr("read", (node, index), node.dtype)
 
 

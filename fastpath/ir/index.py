@@ -12,12 +12,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from fastpath.ir.size import Number, Size, Undecided, hint, parts, surely
-
-if TYPE_CHECKING:
-    from fastpath.ir.expr import Expr
 
 _serial = itertools.count()
 
@@ -57,6 +54,14 @@ class Division:
         return f"(({self.dividend}) {'%' if self.remainder else '//'} {self.divisor})"
 
 
+class Value(Protocol):
+    """What a position that is data is made of."""
+
+    def axes(self) -> set[Axis]: ...
+
+    def substitute(self, values: Mapping[Axis, Index]) -> Any: ...
+
+
 class Lookup:
     """The number that ``value``, an expression of int64, gives: one of ``0 .. extent - 1``.
 
@@ -64,9 +69,10 @@ class Lookup:
     """
 
     __slots__ = ("value", "extent")
+    value: Any
     extent: Any
 
-    def __init__(self, value: Expr, extent: Number):
+    def __init__(self, value: Value, extent: Number):
         self.value, self.extent = value, extent
 
     def __eq__(self, other: object) -> bool:
@@ -255,9 +261,9 @@ class Index:
                 found |= (atom.value if isinstance(atom, Lookup) else atom.dividend).axes()
         return found
 
-    def lookups(self) -> tuple[Expr, ...]:
-        """The values of the positions in it that are data."""
-        found: tuple[Expr, ...] = ()
+    def lookups(self) -> tuple[Any, ...]:
+        """The values of the positions in it that are data: expressions."""
+        found: tuple[Any, ...] = ()
         for atom in self.terms:
             if isinstance(atom, Lookup):
                 found += (atom.value,)
@@ -265,7 +271,7 @@ class Index:
                 found += atom.dividend.lookups()
         return found
 
-    def mapped(self, change: Callable[[Expr], Expr]) -> Index:
+    def mapped(self, change: Callable[[Any], Any]) -> Index:
         """The same, with ``change`` made to the values of positions that are data."""
         if not self.lookups():
             return self

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from fastpath.ir import expr as E
-from fastpath.ir import views
+from fastpath.ir import split, views
 from fastpath.ir.described import Described, Sizes, described
 from fastpath.ir.elementwise import NotLowered, elementwise
 from fastpath.ir.expr import Expr
@@ -37,6 +37,7 @@ from fastpath.ir.program import (
     tensors_in,
     whole,
 )
+from fastpath.ir.rules import RULES
 from fastpath.ir.size import Size, Undecided, known
 from fastpath.ir.types import computable, name_of
 from fastpath.options import DEFAULT, Options
@@ -150,9 +151,7 @@ class Lowering:
         body: Callable[[Position], Expr],
     ) -> Tensor:
         """The reduction with ``keepdim``; long ones with few results are split in two."""
-        from fastpath.ir.split import reduce
-
-        return reduce(self, kind, tuple(space), tuple(dims), dtype, body)
+        return split.reduce(self, kind, tuple(space), tuple(dims), dtype, body)
 
     def add_reduction(self, kind: str, space: Any, dims: Any, dtype: str, body: Any) -> Tensor:
         if all(space[d] == 1 for d in dims):  # one term each: its own value
@@ -204,7 +203,6 @@ class Lowering:
             return self._aten(node, target, arguments, keywords, str(error))
 
     def _lower(self, node: torch.fx.Node, target: Any, arguments: Any, keywords: Any) -> Any:
-        from fastpath.ir.rules import RULES
         from fastpath.random.lowering import drawn
 
         state = None

@@ -14,16 +14,16 @@ import torch
 
 from fastpath.ir import copies, extremes, gathers, pieces, resizing, scatters, windows
 from fastpath.ir import expr as E
+from fastpath.ir.building import Building
 from fastpath.ir.elementwise import NotLowered, apply
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import ZERO
-from fastpath.ir.lower import Lowering
 from fastpath.ir.program import Position, Tensor
 from fastpath.ir.split import moments
 from fastpath.ir.types import name_of
 from specs.dtypes import compute_dtype, is_float
 
-Rule = Callable[[Lowering, Any, dict[str, Any]], Any]
+Rule = Callable[[Building, Any, dict[str, Any]], Any]
 
 
 def _dims(given: Any, rank: int) -> tuple[int, ...]:
@@ -45,7 +45,7 @@ def _reader(t: Tensor, dtype: str) -> Callable[[Position], Expr]:
     return lambda index: E.cast(t.read(index), dtype)
 
 
-def _reduction(kind: str, lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tensor:
+def _reduction(kind: str, lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
     t: Tensor = bound["self"]
     rank = len(t.shape)
     dims = _dims(bound.get("dim"), rank)
@@ -90,7 +90,7 @@ def _truth(t: Tensor) -> Callable[[Position], Expr]:
 
 
 def _moments(
-    lowering: Lowering, t: Tensor, dims: tuple[int, ...], dtype: str
+    lowering: Building, t: Tensor, dims: tuple[int, ...], dtype: str
 ) -> tuple[Tensor, Tensor, Any]:
     """The mean, the sum of squared deviations over ``dims`` (both ``keepdim``), and the count."""
     return moments(lowering, t.shape, dims, dtype, _reader(t, dtype))
@@ -106,7 +106,7 @@ def _seen_mean(mean: Tensor, squares: Tensor) -> Callable[[Position], Expr]:
     return value
 
 
-def _variance(lowering: Lowering, bound: dict[str, Any], dtype: str) -> Callable[[Position], Expr]:
+def _variance(lowering: Building, bound: dict[str, Any], dtype: str) -> Callable[[Position], Expr]:
     """The variance at a position of the output (with the arguments of ``aten.var.correction``)."""
     t: Tensor = bound["self"]
     if not is_float(dtype):
@@ -125,12 +125,12 @@ def _variance(lowering: Lowering, bound: dict[str, Any], dtype: str) -> Callable
     return value
 
 
-def _var(lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tensor:
+def _var(lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
     dtype = compute_dtype(bound["self"].dtype)
     return lowering.output(val, _variance(lowering, bound, dtype), "var")
 
 
-def _softmax(log: bool, lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tensor:
+def _softmax(log: bool, lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
     t: Tensor = bound["self"]
     rank = len(t.shape)
     dims = _dims(bound["dim"], rank)
@@ -172,7 +172,7 @@ def _scaled(
 
 
 def _reciprocal_deviation(
-    lowering: Lowering, squares: Tensor, count: int, eps: float, dtype: str
+    lowering: Building, squares: Tensor, count: int, eps: float, dtype: str
 ) -> Tensor:
     def body(index: Position) -> Expr:
         variance = apply("truediv", squares.read(index), E.number(count, dtype))
@@ -181,7 +181,7 @@ def _reciprocal_deviation(
     return lowering.pointwise(squares.shape, dtype, body, "rstd")
 
 
-def _layer_norm(lowering: Lowering, vals: Any, bound: dict[str, Any]) -> tuple[Tensor, ...]:
+def _layer_norm(lowering: Building, vals: Any, bound: dict[str, Any]) -> tuple[Tensor, ...]:
     t: Tensor = bound["input"]
     shape = bound["normalized_shape"]
     rank = len(t.shape)
@@ -216,7 +216,7 @@ def _channels(index: Position) -> Position:
     return index[1:2]
 
 
-def _batch_norm_inference(lowering: Lowering, vals: Any, bound: dict[str, Any]) -> Any:
+def _batch_norm_inference(lowering: Building, vals: Any, bound: dict[str, Any]) -> Any:
     t: Tensor = bound["input"]
     dtype = compute_dtype(t.dtype)
     _dense(vals[0])
@@ -248,7 +248,7 @@ def _batch_norm_inference(lowering: Lowering, vals: Any, bound: dict[str, Any]) 
     return out, *empty
 
 
-def lowering_empty(lowering: Lowering, val: Any) -> Tensor:
+def lowering_empty(lowering: Building, val: Any) -> Tensor:
     """Outputs that only exist for the gradient: here without elements, so never read."""
     if val.numel():
         raise NotLowered("saved statistics with elements")
@@ -257,7 +257,7 @@ def lowering_empty(lowering: Lowering, val: Any) -> Tensor:
     )
 
 
-def _batch_norm_training(lowering: Lowering, vals: Any, bound: dict[str, Any]) -> Any:
+def _batch_norm_training(lowering: Building, vals: Any, bound: dict[str, Any]) -> Any:
     _dense(vals[0])
     if not bound["training"]:
         raise NotLowered("batch norm with statistics but not training")
@@ -304,7 +304,7 @@ def _batch_norm_training(lowering: Lowering, vals: Any, bound: dict[str, Any]) -
     return tuple(results)
 
 
-def _group_norm(lowering: Lowering, vals: Any, bound: dict[str, Any]) -> tuple[Tensor, ...]:
+def _group_norm(lowering: Building, vals: Any, bound: dict[str, Any]) -> tuple[Tensor, ...]:
     t: Tensor = bound["input"]
     groups, dtype = bound["group"], compute_dtype(t.dtype)
     batch, channels, *rest = t.shape
@@ -347,14 +347,14 @@ def _group_norm(lowering: Lowering, vals: Any, bound: dict[str, Any]) -> tuple[T
     )
 
 
-def _std(lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tensor:
+def _std(lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
     t: Tensor = bound["self"]
     dtype = compute_dtype(t.dtype)
     variance = _variance(lowering, bound, dtype)
     return lowering.output(val, lambda i: apply("sqrt", variance(i)), "std")
 
 
-def _var_mean(lowering: Lowering, vals: Any, bound: dict[str, Any]) -> tuple[Tensor, Tensor]:
+def _var_mean(lowering: Building, vals: Any, bound: dict[str, Any]) -> tuple[Tensor, Tensor]:
     t: Tensor = bound["self"]
     dtype, rank = compute_dtype(t.dtype), len(t.shape)
     dims, keepdim = _dims(bound.get("dim"), rank), bool(bound.get("keepdim", False))
@@ -367,7 +367,7 @@ def _var_mean(lowering: Lowering, vals: Any, bound: dict[str, Any]) -> tuple[Ten
     )
 
 
-def _logsumexp(lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tensor:
+def _logsumexp(lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
     t: Tensor = bound["self"]
     rank, result = len(t.shape), name_of(val.dtype)
     if rank and bound.get("dim") in ([], ()):
@@ -396,7 +396,7 @@ def _logsumexp(lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tensor:
     return lowering.output(val, finish, "logsumexp")
 
 
-def _count_nonzero(lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tensor:
+def _count_nonzero(lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
     t: Tensor = bound["self"]
     rank = len(t.shape)
     dims = _dims(bound.get("dim"), rank)
@@ -405,7 +405,7 @@ def _count_nonzero(lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tenso
     return lowering.output(val, lambda i: raw.read(_kept(i, dims, rank, False)), "count")
 
 
-def _norm(lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tensor:
+def _norm(lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
     t: Tensor = bound["self"]
     rank, order, dtype = len(t.shape), bound.get("ord", 2), compute_dtype(name_of(val.dtype))
     dims, keepdim = _dims(bound.get("dim"), rank), bool(bound.get("keepdim", False))
@@ -433,7 +433,7 @@ def _norm(lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tensor:
     return lowering.output(val, finish, "norm")
 
 
-def _softmax_backward(log: bool, lowering: Lowering, val: Any, bound: dict[str, Any]) -> Tensor:
+def _softmax_backward(log: bool, lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
     grad, out = bound["grad_output"], bound["output"]
     dims, dtype = _dims(bound["dim"], len(out.shape)), compute_dtype(out.dtype)
     if name_of(val.dtype) != out.dtype or not out.shape:

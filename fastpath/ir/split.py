@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fastpath.ir import expr as E
+from fastpath.ir.building import Body, Building
 from fastpath.ir.elementwise import apply
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import ZERO
 from fastpath.ir.program import Position, Tensor
 from fastpath.ir.size import Number, hint
-
-if TYPE_CHECKING:
-    from fastpath.ir.lower import Lowering
-
-Body = Callable[[Position], Expr]
 
 
 @dataclass(frozen=True)
@@ -57,7 +52,7 @@ class Cut:
 
         return value
 
-    def whole(self, lowering: Lowering, kind: str, dtype: str, value: Body) -> Tensor:
+    def whole(self, lowering: Building, kind: str, dtype: str, value: Body) -> Tensor:
         """The second step: ``value`` is of ``kept``; the result has size 1 in ``dims``."""
         found = lowering.add_reduction(kind, self.kept, self.second, dtype, value)
         shape = [1 if d in self.dims else n for d, n in enumerate(self.space)]
@@ -68,7 +63,7 @@ class Cut:
         return lowering.pointwise(shape, dtype, spread, kind)
 
 
-def cut_of(lowering: Lowering, space: tuple[Number, ...], dims: tuple[int, ...]) -> Cut | None:
+def cut_of(lowering: Building, space: tuple[Number, ...], dims: tuple[int, ...]) -> Cut | None:
     """How the reduction is split, if it is long and has few results."""
     if not dims:
         return None
@@ -85,7 +80,7 @@ def cut_of(lowering: Lowering, space: tuple[Number, ...], dims: tuple[int, ...])
 
 
 def reduce(
-    lowering: Lowering,
+    lowering: Building,
     kind: str,
     space: tuple[Number, ...],
     dims: tuple[int, ...],
@@ -101,7 +96,7 @@ def reduce(
 
 
 def moments(
-    lowering: Lowering, space: tuple[Number, ...], dims: tuple[int, ...], dtype: str, body: Body
+    lowering: Building, space: tuple[Number, ...], dims: tuple[int, ...], dtype: str, body: Body
 ) -> tuple[Tensor, Tensor, Number]:
     """The mean of ``body`` and the sum of squared deviations over ``dims``, and the count.
 

@@ -39,7 +39,7 @@ def drawing(d: Distribution) -> Draw:
     next numbers, which fill it in the order of memory; with ``generator`` or ``state``, of those
     of another generator, or from a kept state (which stays as it is, as do all generators)."""
     fill, alone, dtype = _filling(d), _alone(d), DTYPE[d.dtype]
-    empty, default = torch.empty_strided, torch.default_generator
+    empty = torch.empty_strided
 
     def draw(
         shape: Sequence[int],
@@ -52,19 +52,35 @@ def drawing(d: Distribution) -> Draw:
         out = empty(shape, strides, dtype=dtype)
         if out.numel() < d.elements:  # of a size that only the call knows
             return alone(out, p, q, state, generator)
-        owner = default if generator is None else generator
-        with _lock:
-            now = owner.get_state() if state is None else state.clone()
-            before = now.clone() if WATCHERS else None
-            fill(now, out, p, q)
-            if state is None:
-                owner.set_state(now)
-        if before is not None:
-            _tell(draw.__name__, out, generator, before, now, state)
+        _advance(lambda now: fill(now, out, p, q), draw.__name__, out, state, generator)
         return out
 
     draw.__name__ = f"draw_{d.name}_{d.dtype}"
     return draw
+
+
+def _advance(
+    fill: Callable[[torch.Tensor], bool],
+    name: str,
+    out: torch.Tensor,
+    state: torch.Tensor | None,
+    generator: torch.Generator | None,
+) -> bool:
+    """Let ``fill`` draw from a generator's state, or from a kept one; whoever watches is told.
+
+    What ``fill`` answers: where that is false, the generator stays as it was.
+    """
+    owner = torch.default_generator if generator is None else generator
+    with _lock:
+        now = owner.get_state() if state is None else state.clone()
+        before = now.clone() if WATCHERS else None
+        if not fill(now):
+            return False
+        if state is None:
+            owner.set_state(now)
+    if before is not None:
+        _tell(name, out, generator, before, now, state)
+    return True
 
 
 def _alone(d: Distribution) -> Draw:
@@ -82,13 +98,13 @@ def _alone(d: Distribution) -> Draw:
     return draw
 
 
-def _filling(d: Distribution) -> Callable[[torch.Tensor, torch.Tensor, Any, Any], None]:
-    """``fill(state, out, p, q)``, which advances the state."""
+def _filling(d: Distribution) -> Callable[[torch.Tensor, torch.Tensor, Any, Any], bool]:
+    """``fill(state, out, p, q)``, which advances the state, and never refuses."""
     from fastpath.cpu.launcher import bind
 
     run = bind(address_of(d), 1, 1, 6)
 
-    def fill(state: torch.Tensor, out: torch.Tensor, p: Any, q: Any) -> None:
+    def fill(state: torch.Tensor, out: torch.Tensor, p: Any, q: Any) -> bool:
         start, count, address = state.data_ptr(), out.numel(), out.data_ptr()
         if not d.integers:
             p, q = struct.unpack("<qq", struct.pack("<dd", p, q))
@@ -100,6 +116,7 @@ def _filling(d: Distribution) -> Callable[[torch.Tensor, torch.Tensor, Any, Any]
             skipped = 0 if d.dtype in ("float16", "bfloat16") else rest * d.words // d.elements
             last = address + (count - d.elements) * out.itemsize
             run(start, last, d.elements, skipped, p, q)
+        return True
 
     return fill
 
@@ -122,18 +139,14 @@ def drawing_each(d: Distribution) -> Draw:
     ) -> torch.Tensor:
         out = torch.empty_like(probabilities, dtype=torch.bool)
         wrong = torch.zeros(1, dtype=torch.int64)
-        owner = torch.default_generator if generator is None else generator
-        with _lock:
-            now = owner.get_state() if state is None else state.clone()
-            before = now.clone() if WATCHERS else None
-            places = (probabilities.data_ptr(), wrong.data_ptr())
+        places = (probabilities.data_ptr(), wrong.data_ptr())
+
+        def fill(now: torch.Tensor) -> bool:
             run(now.data_ptr(), out.data_ptr(), out.numel(), 0, *places)
-            if wrong.item():
-                return torch.bernoulli(probabilities, generator=generator).to(torch.bool)
-            if state is None:
-                owner.set_state(now)
-        if before is not None:
-            _tell(draw.__name__, out, generator, before, now, state)
+            return not wrong.item()
+
+        if not _advance(fill, draw.__name__, out, state, generator):
+            return torch.bernoulli(probabilities, generator=generator).to(torch.bool)
         return out
 
     draw.__name__ = f"draw_{d.name}_{d.dtype}"

@@ -1,4 +1,4 @@
-"""Loops cut where pieces begin and end: eager's bits, whatever the loop is over and however long."""
+"""Loops cut where pieces begin and end: eager's bits, whatever the loop is over."""
 
 from __future__ import annotations
 
