@@ -241,10 +241,12 @@ class Symbolic(Calls):
     def capture(self, frame: Frame) -> Captured:
         """Run ``frame`` (the innermost of the frames alive) as far as one graph reaches."""
         self.frame = frame
-        self.started = {id(f) for f in self._frames()}
-        held = held_alone(self._frames())
-        if held:
-            self.dropping = Dropping(self, held)
+        frames = self._frames()
+        self.started = {id(f) for f in frames}
+        if frames[0].ip:  # what a call begins with its caller holds
+            held = held_alone(frames)
+            if held:
+                self.dropping = Dropping(self, held)
         self.depth = 1
         with self._domain():
             try:
