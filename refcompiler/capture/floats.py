@@ -81,6 +81,9 @@ _METHODS = {
 
 @operation(*_METHODS)
 def _method(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+    if kwargs.keys() == {"alpha"}:
+        given = [m.force(value) for value in (*args, kwargs["alpha"])]
+        return _scaled(operation_name(function), *given) if len(given) == 3 else NotImplemented
     floats = m.recorder.floats
     if not floats or kwargs or len(args) != 2:
         return NotImplemented
@@ -90,9 +93,32 @@ def _method(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
     return _with_scalar(floats, _METHODS[operation_name(function)], a, b)
 
 
+def _scaled(name: str, a: Any, b: Any, alpha: Any) -> Any:
+    """``a.add(b, alpha=alpha)`` where a tensor says by how much, for whose number torch would ask.
+
+    Its kernels round once, after the sum; the product of two floats is exact in double precision.
+    """
+    if not all(issubclass(type(value), torch.Tensor) for value in (a, b, alpha)):
+        return NotImplemented
+    if alpha.dim() or not alpha.is_floating_point():
+        return NotImplemented
+    if a.dtype is not torch.float32 or b.dtype is not torch.float32 or not a.dim():
+        return NotImplemented
+    if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad or alpha.requires_grad):
+        return NotImplemented
+    factor = alpha.to(torch.float32).double()
+    product = b.double().mul(factor)
+    found = a.double()
+    found = (found.sub(product) if name.startswith("sub") else found.add(product)).float()
+    return a.copy_(found) if name.endswith("_") else found
+
+
 @operation(*[f"_foreach_{name}" for name in _METHODS])
 def _foreach(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
     """Over a list of numbers torch works on one tensor after the other."""
+    name = operation_name(function).removeprefix("_foreach_")
+    if kwargs.keys() == {"alpha"} and len(args) == 2:
+        return _foreach_scaled(m, name, *[m.force(value) for value in (*args, kwargs["alpha"])])
     floats = m.recorder.floats
     if not floats or kwargs or len(args) != 2:
         return NotImplemented
@@ -101,11 +127,30 @@ def _foreach(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
         return NotImplemented
     if not any(id(b) in floats and _is_scalar(a) for a, b in zip(tensors, numbers, strict=True)):
         return NotImplemented
-    name = operation_name(function).removeprefix("_foreach_")
     found = []
     for a, b in zip(tensors, numbers, strict=True):
         made = NotImplemented
         if id(b) in floats:
             made = _with_scalar(floats, _METHODS[name], a, b)
         found.append(getattr(a, name)(b) if made is NotImplemented else made)
-    return None if name.endswith("_") else found
+    return None if name.endswith("_") else tuple(found)
+
+
+def _foreach_scaled(m: Any, name: str, tensors: Any, others: Any, alpha: Any) -> Any:
+    if type(tensors) not in (list, tuple) or type(others) not in (list, tuple):
+        return NotImplemented
+    if not issubclass(type(alpha), torch.Tensor) or len(tensors) != len(others) or not tensors:
+        return NotImplemented
+    pairs = [(m.force(a), m.force(b)) for a, b in zip(tensors, others, strict=True)]
+    if not all(_is_single(a) and _is_single(b) for a, b in pairs):
+        return NotImplemented
+    found = [_scaled(name, a, b, alpha) for a, b in pairs]
+    if any(value is NotImplemented for value in found):
+        raise Break("data-dependent-value", f"_foreach_{name}")
+    return None if name.endswith("_") else tuple(found)
+
+
+def _is_single(value: Any) -> bool:
+    return (
+        issubclass(type(value), torch.Tensor) and value.dtype is torch.float32 and value.dim() > 0
+    )

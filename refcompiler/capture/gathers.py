@@ -1,4 +1,4 @@
-"""``x[i]`` and ``x[i] = y`` where a tensor of one integer says the place.
+"""``x[i]``, ``x[i] = y`` and ``x.narrow`` where a tensor of one integer says the place.
 
 In eager that is a view, and only the run knows of what. The graph copies what is seen through it,
 so that it need not end there for a number. That is the same as long as nobody writes to either of
@@ -8,13 +8,14 @@ them before the other is read, and the view itself does not leave the graph, whi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from refcompiler.capture.door import version_of
 from refcompiler.capture.known import is_data
+from refcompiler.capture.models.registry import operation
 from refcompiler.capture.signals import Restart
 
 _PLAIN_PARTS = (int, slice, type(None), type(...))
@@ -47,15 +48,41 @@ def can_gather(m: Any, tensor: torch.Tensor, parts: Sequence[Any]) -> bool:
 
 def gather(m: Any, tensor: torch.Tensor, dim: int, place: torch.Tensor) -> torch.Tensor:
     """``tensor.select(dim, place)``; what it is, and where it lies, is that of any place."""
-    recorder = m.recorder
-    with recorder.suspension():
+    with m.recorder.suspension():
         view = tensor.select(dim, 0)
-    places = [None] * dim + [recorder.argument(place)]
-    target = torch.ops.aten.index.Tensor
-    recorder.add("call_function", target, (recorder.argument(tensor), places), {}, view)
-    node = recorder.node_of(view)
-    recorder.gathers.append(Gather(view, node, version_of(view), m.steps))
+    places = [None] * dim + [m.recorder.argument(place)]
+    return _copied(m, view, torch.ops.aten.index.Tensor, m.recorder.argument(tensor), places)
+
+
+def _copied(m: Any, view: torch.Tensor, *call: Any) -> torch.Tensor:
+    recorder = m.recorder
+    recorder.add("call_function", call[0], call[1:], {}, view)
+    recorder.gathers.append(Gather(view, recorder.node_of(view), version_of(view), m.steps))
     return view
+
+
+@operation("narrow")
+def _narrow(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """From a place that a tensor says."""
+    given = dict(zip(("input", "dim", "start", "length"), args, strict=False)) | dict(kwargs)
+    tensor, dim, start, length = [
+        m.force(given.get(name)) for name in ("input", "dim", "start", "length")
+    ]
+    if not is_place(start) or type(dim) is not int or type(length) is not int or length < 1:
+        return NotImplemented
+    if not issubclass(type(tensor), torch.Tensor) or not -tensor.dim() <= dim < tensor.dim():
+        return NotImplemented
+    if start.requires_grad or not can_gather(m, tensor, (start,)):
+        return NotImplemented
+    size = tensor.shape[dim]
+    if type(size) is not int or length > size:
+        return NotImplemented
+    first = torch.where(start < 0, start + size, start)
+    places = first.to(tensor.device) + torch.arange(length, device=tensor.device)
+    with m.recorder.suspension():
+        view = tensor.narrow(dim, 0, length)
+    arguments = [m.recorder.argument(value) for value in (tensor, places)]
+    return _copied(m, view, torch.index_select, arguments[0], dim, arguments[1])
 
 
 def check_gathers(recorder: Any, outputs: Sequence[torch.fx.Node]) -> None:

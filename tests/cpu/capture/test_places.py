@@ -143,6 +143,31 @@ def a_place_outside():
     return f, calls(2, 3, places=(1, 5, -3))
 
 
+@cases()
+def narrowed():
+    def f(x, i):
+        return x.narrow(1, i, 2) * 2, torch.narrow(x, dim=-1, start=i, length=1).sin()
+
+    return f, calls(2, 3, places=(1, 0, -2))
+
+
+@cases()
+def narrowed_past_the_end():
+    def f(x, i):
+        return x.narrow(1, i, 2) * 2
+
+    return f, calls(2, 3, places=(1, -1, -7, 2, 5))
+
+
+@cases()
+def a_sum_scaled_by_a_tensor():
+    def f(x, y, rate):
+        x.sub_(y, alpha=rate)
+        return x.add(y, alpha=-rate), torch._foreach_add([x, y], [y, x], alpha=rate)
+
+    return f, [(torch.randn(5, 3), torch.randn(5, 3), torch.tensor(n / 7)) for n in (1, 2)]
+
+
 @cases(graphs=0, breaks=1)
 def out_that_is_resized():
     def f(x, out):
