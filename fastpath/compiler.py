@@ -11,6 +11,7 @@ import torch
 
 from fastpath.decompositions import table
 from fastpath.device import Device, device_of
+from fastpath.ir.size import Undecided
 from fastpath.options import Options, named, options_of, tell_unused
 from fastpath.report import Report, remember
 from fastpath.tracing import Stages, record
@@ -124,6 +125,8 @@ def _compiled(
         return _launching(graph, report, device, options, boxed)
     except Unsupported:
         raise
+    except Undecided as error:  # a program for any sizes; one for each can be made
+        raise Unsupported(f"the sizes leave open {error}") from error
     except Exception as error:  # the program is right and ours is not: say so, but go on
         reason = f"internal error (please report it): {type(error).__name__}: {error}"
         warnings.warn(f"fastpath runs a graph uncompiled: {reason}", stacklevel=2)

@@ -153,7 +153,7 @@ def _decide(a: Any, b: Any, question: str) -> bool:
 
 def _small(rest: int | Size, divisor: int | Size) -> int:
     """0, the quotient of what is left of a division, if that is known."""
-    if surely(-1, rest) and surely(rest, divisor):
+    if rest == 0 or surely(-1, rest) and surely(rest, divisor):
         return 0
     raise Undecided(f"what {rest} leaves when it is divided by {divisor}")
 

@@ -12,7 +12,9 @@ from torch import nn
 
 import fastpath
 import refcompiler
+from fastpath.ir.size import Undecided
 from fastpath.report import Report
+from fastpath.wrapper import Wrapper
 
 SIZES = (2, 3, 7, 8, 15, 16, 17, 33, 64, 300)
 
@@ -170,6 +172,26 @@ def test_an_index_out_of_bounds_is_told_with_the_size_of_the_call():
             assert ours(randn(n, 3), torch.tensor([n - 1, 0, -n])).shape == (3, 3)
             with pytest.raises(IndexError, match=f"index {n} is out of .* with size {n}"):
                 ours(randn(n, 3), torch.tensor([0, n, 1]))
+
+
+def test_a_program_for_each_size_where_none_is_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What scheduling and printing find open is no error of ours that leaves a graph uncompiled."""
+    write, asked = Wrapper.write, []
+
+    def undecided(self: Wrapper) -> Any:
+        asked.append(self)
+        if len(asked) == 1:
+            raise Undecided("a question")
+        return write(self)
+
+    monkeypatch.setattr(Wrapper, "write", undecided)
+    compiled = refcompiler.compile(lambda x: x * 2 + 1, backend="fastpath", dynamic=True)
+    for n in (3, 5):
+        x = torch.randn(n, 4)
+        torch.testing.assert_close(compiled(x), x * 2 + 1)
+        report = fastpath.last_report()
+        assert report is not None and report.fallback is None and report.kernels == 1
+    assert len(asked) == 3
 
 
 def test_what_sizes_leave_open_is_left_to_aten() -> None:

@@ -66,6 +66,7 @@ def test_what_divides():
     assert not divides(2, n) and not divides(n, m) and not divides(n, 4)
     assert parts(n * 8 + 3, 8) == (n, 3)
     assert n * m // n == m and (n * 4) % 2 == 0
+    assert 0 // (n - m) == 0 % (n - m) == 0
     with pytest.raises(Undecided):
         n // 2
 
