@@ -466,6 +466,9 @@ class Operators(Identity):
                 self.guard("HAS" if item in inner else "ABSENT", source, item)
                 return item in inner
         item, container = self.force(item), self.force(container)
+        if type(container) is range and type(item) is torch.SymInt:
+            first, last = sorted((container[0], container[-1])) if container else (0, -1)
+            return bool(first <= item <= last and (item - first) % abs(container.step) == 0)
         if type(container) not in SEQUENCES:
             item = self.sizes.plain(item)
         if issubclass(type(container), torch.Tensor) or issubclass(type(item), torch.Tensor):

@@ -11,7 +11,7 @@ from torch.fx.experimental import symbolic_shapes
 from refcompiler.capture.arithmetic import decided
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.marking.dimensions import mark_static
-from refcompiler.capture.models.registry import late, model, named
+from refcompiler.capture.models.registry import late, model, named, operation
 from refcompiler.capture.signals import Break
 
 
@@ -53,6 +53,24 @@ def _mark_static(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> None:
     if not isinstance(t, torch.Tensor) or set(given) - {"t", "index"}:
         raise Break("operation-not-modelled", "mark_static of something that is no tensor")
     m.sizes.plain(t.size() if index is None else t.size(index))
+
+
+@operation("tolist")
+def _tolist(m: Calls, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """Where numbers may be read: that of each element; how many there are is a constant then."""
+    tensor = m.force(args[0]) if len(args) == 1 and not kwargs else None
+    if not isinstance(tensor, torch.Tensor) or not m.recorder.captures_numbers:
+        return NotImplemented
+    if known := m.recorder.known(torch.Tensor.tolist, (tensor,)):
+        return known[0]
+    m.sizes.plain(tensor.size())
+    return _elements(tensor)
+
+
+def _elements(tensor: torch.Tensor) -> Any:
+    if tensor.dim() == 0:
+        return tensor.item()
+    return [_elements(part) for part in tensor.unbind(0)]
 
 
 def _natively(function: Callable) -> Callable:

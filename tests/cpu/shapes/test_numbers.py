@@ -221,3 +221,39 @@ def test_a_global_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(globals(), "FACTOR", k)
         assert torch.equal(compiled(torch.ones(9)), function(torch.ones(9)))
     assert refcompiler.counters()["captures"] == 2
+
+
+def test_membership_in_a_range_is_a_relation() -> None:
+    def program(x: Any) -> Any:
+        n = x.shape[0]
+        return x + 1, n in range(5, 20), n in range(30, 2, -4), n in range(0)
+
+    compiled = refcompiler.compile(program, backend="eager", dynamic=True, fullgraph=True)
+    for n in (6, 10, 14, 7, 8, 19, 22, 26, 21, 25):  # each kind several times
+        x = torch.ones(n)
+        assert compiled(x)[1:] == program(x)[1:], n
+    assert refcompiler.counters()["captures"] == 4
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_elements_of_a_tensor_as_numbers(backend: str) -> None:
+    """As many numbers as there are elements, where numbers may be read from tensors."""
+
+    def program(x: Any, sizes: Any) -> Any:
+        numbers = sizes.tolist()
+        for number in numbers:
+            torch._check(number >= 0)
+        return x.split(numbers), torch.tensor([[1, 2], [3, 4]]).tolist()
+
+    compiled = refcompiler.compile(program, backend=backend, fullgraph=True)
+    for sizes in ([1, 2], [2, 3], [0, 4], [3, 3]):
+        x = torch.arange(float(sum(sizes)))
+        found, known = compiled(x, torch.tensor(sizes))
+        assert all(map(torch.equal, found, x.split(sizes))) and known == [[1, 2], [3, 4]]
+    assert refcompiler.counters()["captures"] == 2
+    for values in ([[1, 2], [3, 4]], [], 5, [1.5, 2.5], [True]):
+        refcompiler.reset()
+        given = torch.tensor(values)
+        read = refcompiler.compile(lambda t: (t.tolist(), t + 1), backend=backend, fullgraph=True)
+        for value in (given, given.flip(0) if given.dim() else given):
+            assert read(value)[0] == value.tolist()
