@@ -80,7 +80,8 @@ class Lowering:
                 self.values[node] = self._given(node)
             elif node.op == "get_attr":
                 constant = getattr(self.graph, node.target)
-                if isinstance(constant, torch.fx.GraphModule):  # a branch, or the body of a loop
+                # A branch or the body of a loop, or a generator that operators are given.
+                if isinstance(constant, (torch.fx.GraphModule, torch.Generator)):
                     self.values[node] = constant
                     continue
                 self.constants.append(constant)

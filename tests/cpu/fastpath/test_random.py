@@ -200,3 +200,24 @@ def test_own_generator_and_kept_state():
     generator.set_state(before)
     assert torch.equal(torch.randn(N, generator=generator), first)
     assert torch.equal(generator.get_state(), after)
+
+
+def test_a_graph_may_hold_a_generator_of_its_own():
+    own = torch.Generator()
+    graph = torch.fx.Graph()
+    x, generator = graph.placeholder("x"), graph.get_attr("own")
+    drawn = graph.call_function(torch.rand, (N,), {"generator": generator})
+    filled = graph.call_method("uniform_", (drawn, 1.0, 2.0), {"generator": generator})
+    graph.output((graph.call_function(torch.mul, (x, filled)),))
+    root = torch.nn.Module()
+    root.own = own
+    module = torch.fx.GraphModule(root, graph)
+    x = torch.randn(N)
+    compiled = fastpath.compile_graph(module, [x])
+    found = []
+    for call in (module, compiled):
+        own.manual_seed(4)
+        found.append((call(x)[0], own.get_state()))
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    assert compiled.report.fallback is None
+    assert sum(compiled.report.draws.values()) == 2
