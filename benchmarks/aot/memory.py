@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import math
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -85,7 +86,8 @@ def budget_rows(name: str, graph: torch.fx.GraphModule, inputs: list[Any]) -> li
         with config.patch(activation_memory_budget=budget):
             way = theirs(_freeing, partition_fn=min_cut_rematerialization_partition)
             other = _figures(way, graph, inputs)
-        found += _rows(f"budget {budget}: {name}", mine, other)
+        # Shares of another whole: draws are never repeated by ours.
+        found += _rows(f"budget {budget}: {name}", mine, other, saved=None)
     return found
 
 
@@ -101,12 +103,16 @@ def _figures(backend: Backend, graph: torch.fx.GraphModule, inputs: list[Any]) -
     return saved, peak.most
 
 
-def _rows(title: str, mine: tuple[int, int], other: tuple[int, int]) -> list[Row]:
+def _rows(
+    title: str, mine: tuple[int, int], other: tuple[int, int], saved: float | None = GOAL
+) -> list[Row]:
+    """``saved``: the goal for bytes saved."""
     rows = []
-    for what, a, b in zip(("saved", "at most in a step"), mine, other, strict=True):
-        ratio = a / b if b else 1.0
+    parts = ("saved", saved), ("at most in a step", GOAL)
+    for (what, goal), a, b in zip(parts, mine, other, strict=True):
+        ratio = a / b if b else (math.inf if a else 1.0)
         name = f"bytes {what}, {title}"
-        rows.append(Row(name, a, b, ratio, ratio, ratio, 1, AGAINST, GOAL, unit="B"))
+        rows.append(Row(name, a, b, ratio, ratio, ratio, 1, AGAINST, goal, unit="B"))
     return rows
 
 
