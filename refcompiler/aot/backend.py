@@ -296,9 +296,10 @@ def _compile(
     sources = sources_of(fakes[:given])
     unreached: set[int] = set()
     partly: set[int] = set()
+    tracked = [w.place for w in seen.writes if w.tracked and w.requires_grad]
     if training:
         unreached = {n for n in joint.unreached() if _requires_grad(fakes[n])}
-        partly = joint.partly_reached()
+        partly = joint.partly_reached(tracked)
     taken = [*joint.inputs, *[joint.inputs[n] for n in joint.reads]]
     wrapper = Wrapper(
         seen, joint.written, len(examples), lifted, bases, taken, sources, unreached, partly
@@ -318,7 +319,6 @@ def _compile(
         if env is not None and by_sizes is not None:
             overlapping = Sized(by_sizes)
         else:
-            tracked = {w.place for w in seen.writes if w.tracked and w.requires_grad}
             groups = Overlapping(uncompiled, lifted, joint.written, training, compile, tracked)
             if bases_of(every, joint.written, training, tracked):  # of the examples already
                 groups.program(examples)

@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from refcompiler.aot.inputs import Unsupported, has_bits
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.overlap import groups
+from specs.strides import contiguous
 
 #: Ways of overlapping that one graph has programs for; with others it runs as it is.
 LIMIT = 16
@@ -97,9 +98,18 @@ def _base(tensors: Sequence[torch.Tensor], places: Sequence[int], tracked: Colle
 
 
 def member(base: torch.Tensor, at: Layout, dtype: torch.dtype) -> torch.Tensor:
-    """The view of ``base`` that a member is."""
-    base = base if base.dtype == dtype else base.view(dtype)
-    return base.as_strided(at.size, at.stride, at.offset)
+    """The view of ``base`` that a member is.
+
+    Writes through views of it can be traced if ``as_strided`` is the first view, or there is none.
+    """
+    if base.itemsize == dtype.itemsize:
+        view = base.as_strided(at.size, at.stride, at.offset)
+        return view if base.dtype == dtype else view.view(dtype)
+    flat = base.view(dtype)
+    if at.stride != contiguous(at.size):
+        return flat.as_strided(at.size, at.stride, at.offset)
+    start = flat.storage_offset()
+    return flat[at.offset - start : at.end - start].view(at.size)
 
 
 def _root(t: torch.Tensor) -> torch.Tensor:

@@ -67,21 +67,24 @@ class Joint:
         places = {n for n, gradient in zip(self.inputs, gradients) if gradient is None}
         return places if len(places) < len(gradients) else set()
 
-    def partly_reached(self) -> set[int]:
-        """Places of inputs that have a gradient of some of the outputs that have one."""
-        if len(self.tangents) < 2:
+    def partly_reached(self, written: Collection[int]) -> set[int]:
+        """Places of inputs that have a gradient of some of the outputs that have one.
+
+        Of those that are ``written``, also of none. Others of a single output are left out.
+        """
+        if len(self.tangents) < 2 and not written:
             return set()
-        reached: dict[torch.fx.Node, int] = {}
         holders = self.graph.graph.find_nodes(op="placeholder")[len(self.inputs) :]
+        reached = {node: 1 << n for n, node in enumerate(holders)}
         for node in self.graph.graph.nodes:
             sources = [reached.get(n, 0) for n in node.all_input_nodes]
-            reached[node] = functools.reduce(operator.or_, sources, 0)
-            if node in holders:
-                reached[node] = 1 << holders.index(node)
+            reached.setdefault(node, functools.reduce(operator.or_, sources, 0))
         (output,) = self.graph.graph.find_nodes(op="output")
         gradients = output.args[0][self.outputs : self.outputs + len(self.inputs)]
-        pairs = [(n, reached[g]) for n, g in zip(self.inputs, gradients) if g is not None]
-        return {n for n, mask in pairs if mask != (1 << len(holders)) - 1}
+        every = (1 << len(holders)) - 1
+        masks = {n: 0 if g is None else reached[g] for n, g in zip(self.inputs, gradients)}
+        some = {n for n, mask in masks.items() if mask and mask != every}
+        return some | {n for n in written if masks.get(n) != every}
 
     def views(self) -> list[int]:
         """Outputs that the graph makes as views of what it does not return."""

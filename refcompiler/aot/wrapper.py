@@ -43,7 +43,7 @@ class Wrapper:
     ``inputs``: how many the caller gives; ``lifted``: the tensors that follow them; ``taken``: the
     places of what the graph takes; ``numbers``: where the symbols of sizes are read;
     ``unreached``: places of what autograd does not go back to, or it would tell hooks of None;
-    ``partly``: of what it goes back to from some outputs, and from others in eager not.
+    ``partly``: of what it goes back to from some outputs, and from others not, or perhaps not.
     """
 
     def __init__(
@@ -122,14 +122,11 @@ class Wrapper:
         ]
 
     def _hooked(self) -> None:
-        """Calls with hooks on what is written to, or reached by some outputs alone.
+        """Calls with hooks on what some outputs alone reach.
 
-        Eager's writes, of which these are others, decide whether a hook is still asked. And
-        autograd tells a hook of None for an input that the outputs at hand do not reach.
+        Autograd would tell a hook of None for an input that the outputs at hand do not reach.
         """
-        writes = [w for w in self.seen.writes if w.requires_grad and w.tracked]
-        places = dict.fromkeys([*[w.place for w in writes], *sorted(self.partly)])
-        names = [self.values[place] for place in places]
+        names = [self.values[place] for place in sorted(self.partly)]
         hooked = " or ".join([f"{name}._backward_hooks" for name in names if name[0] == "x"])
         if hooked:
             self.lines += [f"if {hooked}:", f"    return uncompiled({', '.join(self.parameters)})"]

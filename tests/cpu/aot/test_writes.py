@@ -124,3 +124,50 @@ def test_hooks_hear_nothing_of_outputs_that_do_not_reach_them() -> None:
             function(*given)[chosen].sum().backward()
             told[-1].append([leaf.grad is None for leaf in leaves])
         assert told[0] == told[1] and len(told[0]) == (3 if chosen == 2 else 2)
+
+
+def _added_to(x: Any) -> Any:
+    x.add_(1)
+    return x * x
+
+
+def _overwritten(x: Any) -> Any:
+    x.copy_(x.detach() * 2)
+    return x * 3
+
+
+@pytest.mark.parametrize("program", [_added_to, _overwritten])
+def test_hooks_of_what_is_written_to(program: Callable[..., Any]) -> None:
+    made: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        made.append(refcompiler.lookup_backend("aot_eager")(graph, inputs))
+        return made[-1]
+
+    call = refcompiler.compile(program, backend=backend, fullgraph=True)
+    told: list[list[Any]] = []
+    for function in (program, call):
+        told.append([])
+        for after in (False, True):
+            leaf = torch.arange(3.0, requires_grad=True)
+            x = leaf * 1
+            x.register_hook(lambda g, seen=told[-1]: seen.append(g.tolist()))
+            y = function(x)
+            (x if after else y).sum().backward()
+            told[-1].append(None if leaf.grad is None else leaf.grad.tolist())
+    assert told[0] == told[1] and len(told[0]) == 4
+    assert [each.uncompiled.calls for each in made] == [0]
+
+
+def test_inputs_of_two_dtypes_that_overlap() -> None:
+    def program(a: Any, b: Any) -> Any:
+        a.add_(1)
+        b[1:].mul_(2)
+        return a + 1, b.sum()
+
+    compiler, seen = compare(
+        program, _leaves(False), into=lambda x: (x.view(torch.int32)[::2], x[1:3])
+    )
+    assert len(compiler.inference) == 2 and seen.count > 20  # those apart are another program
+    compiler, seen = compare(program, _leaves(False), into=lambda x: (x.view(torch.uint8)[4:], x))
+    assert len(compiler.inference) == 2 and seen.count > 20
