@@ -46,7 +46,7 @@ from refcompiler.shapes.text import python
 _AT_FIRST = ("__module__", "__qualname__", "__slots__")
 _MADE_WITH_CLASSES = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
-_TEES = (type(itertools.tee(())[0]), itertools._tee_dataobject)  # type: ignore[attr-defined]
+_TEES: tuple[type, ...] = (type(itertools.tee(())[0]), itertools._tee_dataobject)  # type: ignore[attr-defined]
 _KEY: type = type(functools.cmp_to_key(len))  # type: ignore[arg-type]
 _FIXED = (
     type,
