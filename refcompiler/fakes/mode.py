@@ -51,7 +51,16 @@ _PRODUCTS = {
 }
 
 # Contiguous whatever the operands are.
-_CONTIGUOUS = frozenset({"aten._log_softmax_backward_data.default"})
+_CONTIGUOUS = frozenset(
+    {
+        "aten._log_softmax_backward_data.default",
+        "aten.isin.Tensor_Tensor",
+        "aten.pow.Scalar",
+    }
+)
+
+# Laid as the first operand alone.
+_LIKE_THE_FIRST = frozenset({"aten.binary_cross_entropy.default"})
 
 
 class EagerFakeMode(FakeTensorMode):
@@ -178,6 +187,10 @@ class EagerFakeMode(FakeTensorMode):
             return (self._laid(result[0], wanted), *result[1:])
         if name in _CONTIGUOUS and isinstance(result, torch.Tensor) and _static(result):
             return self._laid(result, strides.contiguous(result.shape))
+        if name in _LIKE_THE_FIRST and isinstance(result, torch.Tensor) and _static(args[0]):
+            first = (tuple(args[0].shape), args[0].stride())
+            if tuple(result.shape) == first[0]:
+                return self._laid(result, strides.elementwise(first[0], [first]))
         row = _row(func)
         if row is None or not isinstance(result, torch.Tensor) or not _static(result):
             return result

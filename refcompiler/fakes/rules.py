@@ -130,6 +130,9 @@ def _of_row(func: Any, row: Operator, layout: Layout) -> Rule:
                 return None
         elif row.kind != "factory" or torch._C._get_default_device() != "cpu":
             return None  # what torch computes of numbers alone is a constant
+        wanted = given.get("device")
+        if wanted is not None and wanted != device:  # a copy elsewhere
+            return None
         if aligned and (device.type != "cpu" or any(0 in t.shape for t in tensors)):
             return None
         if torch.get_default_dtype() is not torch.float32:

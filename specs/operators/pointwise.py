@@ -86,6 +86,8 @@ for _name, _call, _rule, _lowering in (
             _accepts,
             tolerance=_ALPHA_TOLERANCE,
             cancels=True,
+            # Eager has it subtract the other way round, and that call's first operand decides.
+            laid_by=("other", "self") if _name == "rsub" else None,
         )
 for _overload, _other in (("Tensor", OTHER_OR_NUMBER), ("Scalar", NUMBER)):
     pointwise(

@@ -307,3 +307,34 @@ def test_writing_to_a_view_is_seen_in_its_base() -> None:
             fakes = [mode.fake_of(t) for t in tensors]
             fakes[1].add_(1)
         assert [t._version for t in fakes] == [1, 1]
+
+
+def test_a_copy_to_another_device_is_there() -> None:
+    with EagerFakeMode():
+        x = torch.empty(4, 3, device="cuda")
+        for made in (x.to("cpu"), torch.zeros_like(x, device="cpu"), x.new_ones(3, device="cpu")):
+            assert made.device == torch.device("cpu")
+        assert (x + 1).device == torch.device("cuda:0")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        torch.rsub,
+        lambda a, b: torch.pow(2.0, b),
+        torch.isin,
+        lambda a, b: torch.nn.functional.binary_cross_entropy(a, b, reduction="none"),
+    ],
+    ids=["rsub", "pow of a number", "isin", "binary_cross_entropy"],
+)
+def test_layouts_that_torchs_stand_ins_get_wrong(call: Callable[..., Any]) -> None:
+    operands = [torch.rand(3, 4, 5), torch.rand(3, 5, 4).mT, torch.rand(5, 4, 3).permute(2, 1, 0)]
+    compared = 0
+    for a in operands:
+        for b in operands:
+            mode = EagerFakeMode()
+            with mode:
+                fake = call(mode.from_tensor(a), mode.from_tensor(b))
+            assert fake.stride() == call(a, b).stride()
+            compared += 1
+    assert compared == 9
