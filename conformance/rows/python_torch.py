@@ -257,4 +257,50 @@ ROWS = (
             MEAN.update_parameters(LINE)
             return y, MEAN(x), MEAN.n_averaged.clone()
         ''', ("f(x)", "f(x2)", "f(x)")),
+    Row("at the place in a tensor", "items", '''
+        def program(m, i):
+            part = m[i] * 2
+            m[:, i] = m[:, 0] + 1
+            return part, m[..., i] + 1, m.narrow(0, i, 1) * 3
+        ''', ("f(m, torch.tensor(1))", "f(m2, torch.tensor(0))", "f(m, torch.tensor(-1))")),
+    Row("a view at the place in a tensor", "items", '''
+        def program(m, i):
+            y = m * 2
+            part = y[i]
+            y.add_(1)
+            return part * 2, y[i]
+        ''', ("f(m, torch.tensor(1))", "f(m2, torch.tensor(0))")),
+    Row("in a level", "forward differentiation", '''
+        from torch.autograd import forward_ad
+        def program(x):
+            with forward_ad.dual_level():
+                y = forward_ad.make_dual(x, x * 2) * x
+                found = forward_ad.unpack_dual(y)
+            return found.primal, found.tangent + 1
+        ''', ("f(x)", "f(x2)")),
+    Row("of a backward", "custom gradients", '''
+        class Tripled(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, a):
+                return a * 2
+            @staticmethod
+            def backward(ctx, gradient):
+                return gradient * 3
+        class Passed(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, a):
+                return a + 1
+            @staticmethod
+            def backward(ctx, gradient):
+                return Tripled.apply(gradient)
+        def program(w):
+            return Passed.apply(w * 2).sum()
+        ''', ("f(w)", "f(w2)"), backward=True),
+    Row("a default device for a while", "global state", '''
+        def program(x):
+            torch.set_default_device("meta")
+            made = torch.ones(3)
+            torch.set_default_device(None)
+            return x + 1, str(made.device), str(torch.ones(3).device)
+        ''', ("f(x)", "f(x2)")),
 )  # fmt: skip
