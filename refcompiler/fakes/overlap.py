@@ -178,7 +178,7 @@ def _meet(first: Any, second: Any) -> bool:
     wanted = {second[2] - first[2]}
     for k, (low, high) in zip(steps, reach[1:]):
         least, most = spans[k]
-        found = set()
+        found: set[int] = set()
         for rest in wanted:
             begin, end = max(least, -((high - rest) // k)), min(most, (rest - low) // k)
             if end - begin > MOST_TRIED:
