@@ -11,6 +11,7 @@ import ctypes
 import functools
 import os
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from typing import Any
@@ -23,6 +24,8 @@ _ELF = b"\x7fELF\x02\x01"  # 64 bits, little-endian
 _SYMBOLS, _UNDEFINED = 2, 0  # a section of symbols; the section of a symbol that is elsewhere
 
 made = 0  # kernels compiled by this process
+_loaded: dict[str, int] = {}  # by symbol, which one engine may have only once
+_loading = threading.Lock()
 
 
 def address_of(parts: tuple[str, ...], make: Callable[[str], bytes]) -> int:
@@ -73,6 +76,14 @@ def _engine() -> Any:
 
 
 def _load(code: bytes, symbol: str) -> int:
+    with _loading:
+        found = _loaded.get(symbol)
+        if found is None:
+            found = _loaded[symbol] = _linked(code, symbol)
+        return found
+
+
+def _linked(code: bytes, symbol: str) -> int:
     import llvmlite.binding as llvm
 
     if not all(map(_found, undefined(code))):

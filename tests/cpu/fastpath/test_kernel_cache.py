@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -125,3 +127,30 @@ def test_undefined_symbols_are_those_of_other_files() -> None:
     assert sorted(objects.undefined(code)) == ["no_such_function", "tan"]
     with pytest.raises(Exception, match="a kernel calls no_such_function"):
         objects._load(code, "outer")
+
+
+def test_threads_that_want_one_kernel_get_one(kept: Store) -> None:
+    found: list[int] = []
+
+    def code(symbol: str) -> bytes:
+        import llvmlite.binding as llvm
+
+        text = f"define i64 @{symbol}() {{ ret i64 7 }}"
+        machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+        return machine.emit_object(llvm.parse_assembly(text))
+
+    def ask() -> None:
+        found.append(objects.address_of(("seven",), code))
+
+    objects._engine()
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+
+    def run() -> None:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert made_by(run) == 1
+    assert len(found) == 6 and len(set(found)) == 1
+    assert ctypes.CFUNCTYPE(ctypes.c_int64)(found[0])() == 7
