@@ -126,7 +126,8 @@ class Attributes(Lookup):
 
     def exception_attribute(self, value: BaseException, name: str) -> Any:
         """Of an exception from outside; what raising it has changed is the frame's own."""
-        if id(value) in self.rethrown and name in Rethrown.OWN:
+        raised = self.rethrown.get(id(value))
+        if raised is not None and (name == "__traceback__" or name in raised.changes()):
             return getattr(value, name)
         return self.plain_attribute(value, name)
 

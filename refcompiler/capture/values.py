@@ -131,7 +131,9 @@ class Rethrown:
     def changes(self) -> dict[str, Any]:
         """The links that are not what they were."""
         pairs = zip(self.LINKS, self.links, strict=True)
-        return {name: found for name, old in pairs if (found := getattr(self.error, name)) != old}
+        return {
+            name: found for name, old in pairs if (found := getattr(self.error, name)) is not old
+        }
 
     def undo(self) -> None:
         for name, value in zip(self.LINKS, self.links, strict=True):
