@@ -7,6 +7,7 @@ is profiling, and only then runs its own code with launches that say what they a
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
 from typing import Any
@@ -28,12 +29,15 @@ def title(number: int, members: Iterable[str]) -> str:
 def announced(call: FunctionType, titles: Mapping[str, str]) -> Callable[..., Any]:
     """``call``, whose launches (names of its globals) are recorded by their titles."""
     made: list[FunctionType] = []
+    found = weakref.ref(call)  # whose globals name this: a circle would outlive its last user
 
     def named(*inputs: Any) -> Any:
         if not made:
-            scope = dict(call.__globals__, profiled=bool)  # which says no
+            running = found()
+            assert running is not None
+            scope = dict(running.__globals__, profiled=bool)  # which says no
             scope.update({name: _recorded(scope[name], what) for name, what in titles.items()})
-            made.append(FunctionType(call.__code__, scope, call.__name__))
+            made.append(FunctionType(running.__code__, scope, running.__name__))
         return made[0](*inputs)
 
     return named

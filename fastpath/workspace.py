@@ -14,6 +14,7 @@ import ctypes
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -215,9 +216,13 @@ class Workspace:
         self.line("outside", "Outside()")
         self.line("outside_p", "addressof(outside)")
 
-    def bound(self, call: Callable[..., Any]) -> None:
-        """The kept memory is forgotten with ``call``."""
+    def bound(self, call: FunctionType) -> None:
+        """The kept memory is forgotten with ``call``, among whose globals ``workspace`` is."""
         weakref.finalize(call, _forget, self.number)
+        scope = call.__globals__
+        made = scope.pop("workspace", None)
+        if made is not None:  # a function that is among its own globals would be a circle
+            scope["workspace"] = FunctionType(made.__code__, dict(scope), "workspace")
 
 
 #: What the text of calls and of ``workspace`` names.
