@@ -156,7 +156,8 @@ def _launching(
     program = lowering.run()
     program.epilogues = options.epilogue_fusion
     otherwise = _Otherwise(graph, report, device, options, boxed, sizes, more)
-    wrapper = Wrapper(program, lowering.constants, report, device, boxed, otherwise)
+    constants, plainly = lowering.constants, graph.forward
+    wrapper = Wrapper(program, constants, report, device, boxed, otherwise, plainly)
     written: Any = wrapper.write()
     record(graph, program, wrapper.scheduled, written)
     if wanted(_GRAPHS):

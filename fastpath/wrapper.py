@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from fastpath.agreement import ASKED, FirstCall, first_lines, promise_of
 from fastpath.bindings import function_of, method_of
 from fastpath.device import Device
 from fastpath.graphs.launches import Launches
@@ -78,7 +79,8 @@ class Wrapper:
 
     ``boxed``: it is ``call(inputs)`` and empties the list. ``otherwise(values, *inputs)`` is what
     answers calls that do not meet the conditions in ``program.sizes``, given what their unknowns
-    are, in order.
+    are, in order. ``plainly(*inputs)`` answers the first call if an operator of ATen does not give
+    in it what its stand-in promised, and all later ones.
     """
 
     def __init__(
@@ -89,7 +91,9 @@ class Wrapper:
         device: Device,
         boxed: bool = False,
         otherwise: Callable[..., Any] | None = None,
+        plainly: Callable[..., Any] | None = None,
     ):
+        self.first = FirstCall(plainly, report) if plainly is not None else None
         self.program, self.report, self.device = program, report, device
         self.names: dict[str, Any] = {"torch": torch, "empty": torch.empty_strided}
         self.names["as_strided"] = torch.as_strided
@@ -406,11 +410,21 @@ class Wrapper:
         self.lines.append(f"{name} = {text}")
         if call.single:
             self._variable[call.outputs[0]] = name
+            self._ask(call, call.outputs[0])
             return
         for place, result in zip(call.places, call.outputs):
             made = self._variable[result] = "_".join([name, *map(str, place)])
             self.lines.append(f"{made} = {name}{''.join(f'[{n}]' for n in place)}")
+            self._ask(call, result)
         self.lines.append(f"del {name}")
+
+    def _ask(self, call: Call, result: Result) -> None:
+        """Whether a result is what it was promised to be."""
+        if self.first is None or result.number or result.bits:
+            return
+        name = self._constant(promise_of(result, call.name))
+        why = f"why := broken({self._variable[result]}, {name})"
+        self.lines.append(f"{ASKED}if {why}: return instead(why, given)")
 
     def _operator(self, target: Any, arguments: Any, keywords: Any) -> str:
         name = named(target).replace(".", "_").replace("::", "_")
@@ -508,15 +522,24 @@ class Wrapper:
             parameters = "inputs"
         if self.titles and self.device.is_cpu:
             lines = [f"if profiled(): return named({parameters})", *lines]
-        body = "".join(f"    {line}\n" for line in lines)
-        text = f"def call({parameters}):\n{body}"
-        if self.kept.wanted:
-            text = f"{text}\n\n{self.kept.text()}"
+
+        def text_of(lines: Sequence[str]) -> str:
+            body = "".join(f"    {line}\n" for line in lines)
+            kept = f"\n\n{self.kept.text()}" if self.kept.wanted else ""
+            return f"def call({parameters}):\n{body}{kept}"
+
+        text = text_of([line for line in lines if not line.startswith(ASKED)])
         file = f"<fastpath {next(_NUMBERS)}>"
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)
         scope = dict(self.names)
         exec(compile(text, file, "exec"), scope)
         made = scope.pop("call")
+        if self.first is not None and any(line.startswith(ASKED) for line in lines):
+            later = made.__code__
+            scope |= self.first.names()
+            exec(compile(text_of(first_lines(lines, parameters, self.boxed)), file, "exec"), scope)
+            made = scope.pop("call")
+            self.first.begins(made, later)
         if self.titles and self.device.is_cpu:
             scope.update(profiled=profiled, named=announced(made, self.titles))
         weakref.finalize(made, linecache.cache.pop, file, None)

@@ -1,0 +1,101 @@
+"""Whether ATen gives what its stand-ins promised: asked of each result in a program's first call.
+
+Kernels read memory as the stand-ins of operators say that it lies. Where one of them is wrong, of a
+user's operator for example, the graph runs as it is, and that is said; later calls ask nothing.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+
+from fastpath.ir.program import Result
+from fastpath.ir.types import DTYPE
+from fastpath.report import Report
+
+ASKED = "#? "  # begins lines of the first call alone
+Promise = tuple[str, torch.dtype, tuple[int | None, ...], tuple[int | None, ...]]
+
+
+def promise_of(result: Result, operator: str) -> Promise:
+    """Of what ``operator`` gives; None for what only a call knows."""
+    known = [
+        tuple(n if type(n) is int else None for n in s) for s in (result.shape, result.strides)
+    ]
+    return operator, DTYPE[result.dtype], known[0], known[1]
+
+
+def broken(t: torch.Tensor, promise: Promise) -> str:
+    """What ``t`` has otherwise than promised, or ""."""
+    operator, dtype, shape, strides = promise
+    if t.dtype is not dtype:
+        return f"{operator} gives {t.dtype}, not {dtype}"
+    sizes = tuple(t.shape)
+    if len(sizes) != len(shape) or any(n not in (None, m) for n, m in zip(shape, sizes)):
+        return f"{operator} gives a shape of {sizes}, not {shape}"
+    if 0 not in sizes:
+        for n, have, want in zip(sizes, t.stride(), strides):
+            if n > 1 and want is not None and have != want:
+                return f"{operator} gives strides of {t.stride()}, not {strides}"
+    return ""
+
+
+def first_lines(lines: Sequence[str], parameters: str, boxed: bool) -> list[str]:
+    """The lines of the first call, which answers for itself where a promise is broken."""
+    given = "[*inputs]" if boxed else f"[{parameters}]"
+    asked = [line.removeprefix(ASKED) for line in lines]
+    return [f"given = {given}", *asked[:-1], "settle()", asked[-1]]
+
+
+class FirstCall:
+    """What the first call of a program asks and does: ``names`` are for its text.
+
+    ``plainly(*inputs)`` runs the graph as it is.
+    """
+
+    def __init__(self, plainly: Callable[..., Any], report: Report):
+        self.plainly: Callable[..., Any] | None = plainly
+        self.report = report
+        self._call: Callable[[], FunctionType | None] = lambda: None
+        self._later: CodeType | None = None
+
+    def names(self) -> dict[str, Any]:
+        return {"broken": broken, "settle": self.settle, "instead": self.instead}
+
+    def begins(self, call: FunctionType, later: CodeType) -> None:
+        """``later`` is the code of ``call`` once nothing is asked any more."""
+        self._call, self._later = weakref.ref(call), later
+
+    def settle(self) -> None:
+        """All promises were kept."""
+        call = self._call()
+        if call is not None and self._later is not None:
+            call.__code__ = self._later
+            self.plainly = None
+
+    def instead(self, why: str, inputs: Sequence[Any]) -> Any:
+        """The answer of the graph as it is, which from now on runs in place of the program."""
+        call, plainly = self._call(), self.plainly
+        assert plainly is not None
+        if call is not None and self.report.fallback is None:
+            self.report.fallback = f"an operator does not do as its stand-in says: {why}"
+            warnings.warn(f"fastpath runs a graph uncompiled: {self.report.fallback}", stacklevel=3)
+            call.__globals__["plainly"] = plainly
+            boxed = call.__code__.co_varnames[:1] == ("inputs",)
+            call.__code__ = (_boxed if boxed else _unboxed).__code__
+        return plainly(*inputs)
+
+
+def _unboxed(*inputs: Any) -> Any:
+    return plainly(*inputs)  # type: ignore[name-defined]  # noqa: F821  # the program's global
+
+
+def _boxed(inputs: list[Any]) -> Any:
+    given = [*inputs]
+    inputs.clear()
+    return plainly(*given)  # type: ignore[name-defined]  # noqa: F821

@@ -1,0 +1,86 @@
+"""Operators whose stand-ins promise what they do not give: the graph runs as it is, and says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import fastpath
+import refcompiler
+from fastpath import agreement
+
+
+@torch.library.custom_op("refcompiler_tests::turned", mutates_args=())
+def turned(x: torch.Tensor) -> torch.Tensor:
+    return x.t().contiguous().t() * 2
+
+
+turned.register_fake(torch.empty_like)
+
+
+@torch.library.custom_op("refcompiler_tests::narrowed", mutates_args=())
+def narrowed(x: torch.Tensor) -> torch.Tensor:
+    return (x * 2).to(torch.float64)
+
+
+narrowed.register_fake(torch.empty_like)
+
+
+@torch.library.custom_op("refcompiler_tests::gradient", mutates_args=())
+def gradient(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+gradient.register_fake(torch.empty_like)
+gradient.register_autograd(lambda ctx, grad: turned(grad))
+
+
+@pytest.mark.parametrize(
+    ("operator", "what"),
+    [
+        (turned, r"strides of \(1, 4\), not \(5, 1\)"),
+        (narrowed, "torch.float64, not torch.float32"),
+    ],
+)
+def test_a_wrong_stand_in_is_noticed_in_the_first_call(operator: Any, what: str) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return operator(x + 1) * 3 + x.cos()
+
+    compiled, x = refcompiler.compile(f), torch.randn(4, 5)
+    with pytest.warns(UserWarning, match=what):
+        torch.testing.assert_close(compiled(x), f(x))
+    x = torch.randn(4, 5)
+    torch.testing.assert_close(compiled(x), f(x))
+    assert "stand-in" in fastpath.last_report().fallback
+
+
+def test_it_is_noticed_in_a_backward_too() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return gradient(x.sin()).cos()
+
+    compiled = refcompiler.compile(f)
+    for n in range(3):
+        x = torch.randn(4, 5, requires_grad=True)
+        (expected,) = torch.autograd.grad(f(x).sum(), x)
+        result = compiled(x).sum()
+        if n:
+            (found,) = torch.autograd.grad(result, x)
+        else:
+            with pytest.warns(UserWarning, match="strides"):
+                (found,) = torch.autograd.grad(result, x)
+        torch.testing.assert_close(found, expected)
+    report = fastpath.last_report()
+    assert report.fallback is None and "stand-in" in report.backwards[0].fallback
+
+
+def test_later_calls_ask_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(agreement, "broken", lambda t, promise: asked.append(promise[0]))
+    compiled = refcompiler.compile(lambda x: x.sort(0).values.relu() + 1)
+    x = torch.randn(4, 4)
+    for _ in range(3):
+        compiled(x)
+        assert asked and set(asked) == {"aten.sort.default"} and len(asked) <= 2
+    assert fastpath.last_report().fallback is None
