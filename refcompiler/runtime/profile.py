@@ -24,6 +24,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+from refcompiler.cache.folder import base, make
 from refcompiler.capture.dynamic import History
 from refcompiler.runtime.config import config
 
@@ -42,11 +43,7 @@ def job_id() -> str:
 
 def folder() -> Path:
     """Where profiles are: ``REFCOMPILER_CACHE_DIR``, or the user's folder for caches."""
-    chosen = os.environ.get("REFCOMPILER_CACHE_DIR")
-    if chosen:
-        return Path(chosen) / "profiles"
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "refcompiler" / "profiles"
+    return base() / "profiles"
 
 
 def path_of(job: str) -> Path:
@@ -122,7 +119,7 @@ class Profile:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make(self.path.parent)
         with open(self.path.with_suffix(".lock"), "w") as lock:
             try:
                 import fcntl
