@@ -22,8 +22,10 @@ from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.marking.marked import (
     CONSTANT,
     DISABLED,
+    ORIGINALS,
     disabled_text,
     is_allowed,
+    is_wrapper,
 )
 from refcompiler.capture.models.registry import LATE, MODELS, OPERATION_MODELS, TRANSFORMING
 from refcompiler.capture.natively import interpreting, is_quiet, natively
@@ -58,9 +60,6 @@ _CONSUMING = frozenset(
 )
 #: What chooses among the implementations of a function under ``functools.singledispatch``.
 _DISPATCH = functools.singledispatch(len).dispatch.__code__
-_ORIGINAL = "__refcompiler_original__"
-#: Where wrappers keep the Python function that they compile: ours, torch.compile's.
-_ORIGINALS = (_ORIGINAL, "_torchdynamo_orig_callable")
 _SCRIPTED = "_torchdynamo_inline"  # and torch.jit.script's and trace's
 
 
@@ -254,8 +253,8 @@ class Calls(Instances):
                 return self.call_assumed(function, args, kwargs)
         if is_allowed(function):
             return self.call_opaque(function, args, kwargs)
-        for name in _ORIGINALS:
-            if name in marks:  # a function compiled on its own is inlined
+        for name in ORIGINALS:  # a function compiled on its own is inlined
+            if name in marks and is_wrapper(function, name):
                 original = self.function_attribute(function, name)
                 return self.call(frame, original, args, kwargs)
         flags = code.co_flags

@@ -13,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from refcompiler.backends.registry import TRACES, check_settings, lookup_backend
-from refcompiler.capture.marking.marked import DISABLED
+from refcompiler.capture.marking.marked import DISABLED, original_of
 from refcompiler.capture.models.registry import model as _model
 from refcompiler.errors import UnsupportedError
 from refcompiler.guards.permanence import lasts
@@ -281,8 +281,7 @@ def wrapped(model: Any, compiler: Compiler, remake: Callable) -> Any:
     if isinstance(model, MethodType) and isinstance(model.__func__, FunctionType):
         return MethodType(compiler.function(model.__func__), model.__self__)
     if isinstance(model, FunctionType):
-        original = getattr(model, "__refcompiler_original__", None)
-        return compiler.function(original or model)
+        return compiler.function(original_of(model) or model)
     if isinstance(model, functools.partial):
         return compiler.callable(model)
     if isinstance(vars_of_class(model).get("__call__"), FunctionType):

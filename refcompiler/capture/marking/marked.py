@@ -12,6 +12,9 @@ from typing import Any
 DISABLED = "_torchdynamo_disable"
 WHY_DISABLED = "_torchdynamo_disable_msg"
 CONSTANT = "_dynamo_marked_constant"
+#: Where wrappers keep the Python function that they compile: ours, torch.compile's.
+ORIGINAL = "__refcompiler_original__"
+ORIGINALS = (ORIGINAL, "_torchdynamo_orig_callable")
 
 #: ids of the functions that are operations of the graph; those without weak references are kept.
 ALLOWED: dict[int, Any] = {}
@@ -26,6 +29,22 @@ def is_allowed(function: Any) -> bool:
         return False
     allowed: Any = getattr(getattr(rules, "_allowed_callable_ids", None), "function_ids", None)
     return id(function) in (allowed or ())
+
+
+def is_wrapper(function: Any, name: str) -> bool:
+    """Whether ``function``, which has the attribute ``name`` of :data:`ORIGINALS`, is the wrapper.
+
+    ``functools.wraps`` gives a wrapper's attributes to functions that do something else.
+    """
+    if name == ORIGINAL:
+        return function.__globals__.get("__fn") is getattr(function, name)
+    return getattr(function, "_torchdynamo_wrapper_id", id(function)) == id(function)
+
+
+def original_of(function: Any) -> Any:
+    """The function that ``function`` is this package's compiled wrapper of, or None."""
+    found = getattr(function, ORIGINAL, None)
+    return found if found is not None and is_wrapper(function, ORIGINAL) else None
 
 
 def substitute_of(function: Any) -> Any:

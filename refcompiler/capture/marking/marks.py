@@ -17,7 +17,13 @@ from typing import Any
 import torch
 
 from refcompiler.capture.calls import Calls
-from refcompiler.capture.marking.marked import ALLOWED, CONSTANT, DISABLED, WHY_DISABLED
+from refcompiler.capture.marking.marked import (
+    ALLOWED,
+    CONSTANT,
+    DISABLED,
+    WHY_DISABLED,
+    original_of,
+)
 from refcompiler.capture.models.registry import MODELS
 from refcompiler.capture.natively import is_quiet
 
@@ -62,7 +68,7 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
         return fn
     if isinstance(fn, MethodType):
         return MethodType(disable(fn.__func__, recursive, reason=reason), fn.__self__)
-    fn = getattr(fn, "__refcompiler_original__", fn)
+    fn = original_of(fn) or fn
 
     def disabled(*args: Any, **kwargs: Any) -> Any:
         callee = ACTIVE.callee
@@ -87,7 +93,7 @@ def _only_this_frame(function: FunctionType, callee: Callable, args: Any, kwargs
         def call_python(self, frame: Any, called: Any, args: Sequence, kwargs: Mapping) -> Any:
             if is_quiet(called):  # torch's own frames between the user's
                 return super().call_python(frame, called, args, kwargs)
-            if called.__dict__.get(DISABLED) or "__refcompiler_original__" in called.__dict__:
+            if called.__dict__.get(DISABLED) or original_of(called) is not None:
                 return called(*args, **kwargs)
             return callee(called)(*args, **kwargs)
 

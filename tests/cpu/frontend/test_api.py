@@ -389,6 +389,24 @@ def test_an_entry_point_that_cannot_be_loaded_says_so(monkeypatch):
             refcompiler.compile(len, backend=name)
 
 
+@pytest.mark.parametrize("compile", [refcompiler.compile, torch.compile])
+def test_a_function_that_wraps_a_compiled_one_is_itself(compile):
+    """functools.wraps copies what marks a wrapper of compiled code."""
+
+    @compile(backend="eager")
+    def plain(x):
+        return x + 1
+
+    @functools.wraps(plain)
+    def ten_times(x):
+        return plain(x) * 10
+
+    for function in (ten_times, lambda x: ten_times(x)):
+        compiled = refcompiler.compile(function, backend="eager", fullgraph=True)
+        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 20.0))
+    assert refcompiler.counters()["graphs"] == 2
+
+
 def test_generator_and_coroutine_functions_run_natively_and_are_counted():
     @refcompiler.compile(backend="eager")
     def powers(x):
