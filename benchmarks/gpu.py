@@ -50,7 +50,11 @@ def rows() -> list[Row]:
         goal=0.65,
         note="",
     )
-    return [whole, *found, *[model_row(name, *work) for name, work in models()]]
+    modelled = [model_row(name, *work) for name, work in models()]
+    recorded = [
+        model_row(f"{name}, device graphs", *work, recorded=True) for name, work in models()
+    ]
+    return [whole, *found, *modelled, entered(), *recorded]
 
 
 def bandwidth() -> float:
@@ -209,8 +213,32 @@ def kernel_row(name: str, work: Work, copied: float) -> Row:
     return shown(replace(row, note=f"{shares}; {kernels} kernels, {calls} ATen calls"))
 
 
-def model_row(name: str, model: nn.Module, inputs: list[Any], training: bool) -> Row:
-    ours, theirs = both(model)
+def entered() -> Row:
+    """A function of so little work that its launches are all, as device graphs."""
+    ours, theirs = both(lambda x, y: F.gelu(x * y + 1), recorded=True)
+    inputs = [torch.randn(64, 64, device="cuda") for _ in range(2)]
+
+    def run(compiled: Callable[..., Any]) -> None:
+        torch.compiler.cudagraph_mark_step_begin()
+        compiled(*inputs)
+
+    row = compare(
+        "entering a small graph, device graphs",
+        lambda: run(ours),
+        lambda: run(theirs),
+        against="inductor",
+        goal=0.2,
+        rounds=9,
+        sample=0.05,
+        clock=clock,
+    )
+    return shown(row)
+
+
+def model_row(
+    name: str, model: nn.Module, inputs: list[Any], training: bool, recorded: bool = False
+) -> Row:
+    ours, theirs = both(model, recorded)
 
     def run(compiled: Callable[..., Any]) -> None:
         if not training:
@@ -234,11 +262,15 @@ def model_row(name: str, model: nn.Module, inputs: list[Any], training: bool) ->
     return shown(row)
 
 
-def both(function: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def both(
+    function: Callable[..., Any], recorded: bool = False
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """``recorded``: both with device graphs."""
     refcompiler.reset()
     torch.compiler.reset()
-    ours = refcompiler.compile(function, backend="fastpath", fullgraph=True)
-    return ours, torch.compile(function, dynamic=False)
+    mode = "reduce-overhead" if recorded else None
+    ours = refcompiler.compile(function, backend="fastpath", fullgraph=True, mode=mode)
+    return ours, torch.compile(function, dynamic=False, mode=mode)
 
 
 def shown(row: Row) -> Row:
