@@ -99,7 +99,11 @@ def check_gathers(recorder: Any, outputs: Sequence[torch.fx.Node]) -> None:
                 if len(found) > i and found[i] != version:
                     used += each.all_input_nodes
         if uncounted or any(_is_view_of(each, node, view) for each in used):
-            raise Restart(step, "data-dependent-value", "__getitem__ at the place in a tensor")
+            raise Restart(
+                step,
+                "data-dependent-value",
+                "a view at the place in a tensor that leaves, or is written to",
+            )
 
 
 def put(m: Any, tensor: torch.Tensor, key: Any, new: Any) -> bool:
