@@ -13,7 +13,10 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 from torch.fx import GraphModule
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.experimental.symbolic_shapes import (
+    GuardOnDataDependentSymNode,
+    PendingUnbackedSymbolNotFound,
+)
 
 from refcompiler.aot.again import Then, backward_like, signatures
 from refcompiler.aot.bases import Base, Overlapping, bases_of, share
@@ -53,7 +56,12 @@ TAKES_SYMBOLS = "takes_symbols"
 
 _HINTS = log_of("perf_hints")
 _DEPENDENT = (DynamicOutputShapeException, DataDependentOutputException)
-_REFUSED = (Unsupported, *_DEPENDENT, GuardOnDataDependentSymNode)
+_REFUSED = (
+    Unsupported,
+    *_DEPENDENT,
+    GuardOnDataDependentSymNode,
+    PendingUnbackedSymbolNotFound,  # a size that depends on data, which the first trace named
+)
 
 Compiler = Callable[[GraphModule, list[Any]], Callable[..., Any]]
 
