@@ -313,6 +313,8 @@ class Sizes:
 
     def _marked(self, hint: int, place: Source, marks: Marks, d: int) -> Any:
         """A size that the user wants to be a symbol."""
+        if hint < 2 and d not in marks.ranges:  # a program of its own, as for other dimensions
+            return hint
         low, high = marks.ranges.get(d, (2, INF))
         if hint < 2:
             self._refuse(f"{place} is {hint} here: 0 and 1 are always constants")

@@ -57,6 +57,8 @@ class Marks(NamedTuple):
 
         ranges: dict[int, tuple[int, float]] = {}
         for given in found.get("_dynamo_dynamic_range") or ():
+            if given.min is None and given.max is None:
+                continue
             low = 2 if given.min is None else max(given.min, 2)
             ranges[_place(given.dim, rank)] = (low, INF if given.max is None else given.max)
         for dim, (low, high) in by_dim("_dynamo_unbacked_bounds").items():
@@ -127,7 +129,8 @@ def mark_dynamic(
     ``min`` and ``max`` are its limits, both included; sizes outside are compiled anew.
     ``hint_override``: the size that a backend of torch's is told to expect instead of this one's.
     Raises :class:`~refcompiler.errors.ConstraintViolationError` at the first call of a program that
-    makes a constant of it, or where it is 0, 1 or outside the limits.
+    makes a constant of it, or where it is outside the limits. Without limits 0 and 1 are compiled
+    as constants; with any they are refused, as torch does.
     """
     dims = _dimensions("mark_dynamic", t, index)
     _limits("mark_dynamic", min, max, hint_override)

@@ -58,6 +58,18 @@ def test_limits(marks: ModuleType) -> None:
 
 
 @BOTH
+def test_a_marked_dimension_of_size_0_or_1_has_a_program_of_its_own(marks: ModuleType) -> None:
+    compiled = refcompiler.compile(lambda x: x * 2 + x.shape[0], backend="eager")
+    captures = []
+    for size in (1, 5, 0, 7, 1, 0):
+        x = torch.ones(size, 4)
+        marks.mark_dynamic(x, 0)
+        assert torch.equal(compiled(x), x * 2 + size)
+        captures.append(refcompiler.counters()["captures"])
+    assert captures == [1, 2, 3, 3, 3, 3]
+
+
+@BOTH
 def test_a_marked_dimension_that_becomes_a_constant_is_refused(marks: ModuleType) -> None:
     def function(x: Any) -> Any:
         return x * 2 if x.shape[0] == 5 else x
@@ -67,7 +79,7 @@ def test_a_marked_dimension_that_becomes_a_constant_is_refused(marks: ModuleType
     with pytest.raises(ConstraintViolationError, match=r"x.shape\[0\] is marked .* 5 at .*\.py:"):
         refcompiler.compile(function, backend="eager")(x)
     single = torch.ones(1, 4)
-    marks.mark_dynamic(single, 0)
+    marks.mark_dynamic(single, 0, min=1)
     with pytest.raises(ConstraintViolationError, match="0 and 1"):
         refcompiler.compile(function, backend="eager")(single)
     y = torch.ones(5, 4)
