@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from fastpath.ir.expr import Expr
+from fastpath.ir.expr import FALSE, TRUE, Expr
 from fastpath.ir.index import Axis
-from fastpath.ir.pieces import FALSE, TRUE
 from specs.dtypes import is_float
 
 SHORTEST = 64  # elements of a loop that is worth several

@@ -136,6 +136,9 @@ def const(value: bool | int | float, dtype: str) -> Expr:
     return Expr("const", (value,), dtype)
 
 
+TRUE, FALSE = const(True, "bool"), const(False, "bool")
+
+
 def cast(value: Expr, dtype: str) -> Expr:
     if value.dtype == dtype:
         return value

@@ -13,7 +13,7 @@ from typing import Any
 
 from fastpath.ir import expr as E
 from fastpath.ir.elementwise import NotLowered, apply, broadcast_read
-from fastpath.ir.expr import Expr
+from fastpath.ir.expr import FALSE, TRUE, Expr
 from fastpath.ir.index import Index
 from fastpath.ir.program import Position, Tensor
 from fastpath.ir.size import Number, Undecided, known, surely
@@ -26,7 +26,6 @@ Rule = Callable[[Any, Any, dict[str, Any]], Any]
 MOST_PIECES = 8  # each element asks for all of them; more are copied by ATen one after the other
 MOST_ALONG = 24  # of pieces that lie side by side in memory: a loop over them asks for none
 ALONG = 64  # elements of such a row
-TRUE, FALSE = E.const(True, "bool"), E.const(False, "bool")
 
 
 def within(index: Index, low: Number, high: Number) -> Expr:
