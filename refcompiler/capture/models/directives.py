@@ -6,6 +6,7 @@ and what torch's compiler alone has (printing its own state) says nothing.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,7 +45,7 @@ def _set_strict(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> None:
 def _patch(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     given = [m.force(a) for a in args]
     named_ones = {k: m.force(v) for k, v in kwargs.items()}
-    made = natively(m, torch._dynamo.patch_dynamo_config, *given, **named_ones)
+    made = natively(m, sys.modules[_DECORATORS].patch_dynamo_config, *given, **named_ones)
     m.recorder.keep.append(made)
     return made
 
