@@ -7,6 +7,7 @@ and what torch's compiler alone has (printing its own state) says nothing.
 from __future__ import annotations
 
 import sys
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
