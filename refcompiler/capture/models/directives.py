@@ -7,7 +7,6 @@ and what torch's compiler alone has (printing its own state) says nothing.
 from __future__ import annotations
 
 import sys
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
