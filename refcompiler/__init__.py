@@ -28,6 +28,7 @@ _PUBLIC = {
         (
             "allow_in_graph",
             "assume_constant_result",
+            "cudagraph_mark_step_begin",
             "disable",
             "is_compiling",
             "is_dynamo_compiling",

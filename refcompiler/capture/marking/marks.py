@@ -243,3 +243,12 @@ def is_dynamo_compiling() -> bool:
 def is_exporting() -> bool:
     """Whether this call is being captured for export."""
     return torch.compiler.is_exporting()
+
+
+def cudagraph_mark_step_begin() -> None:
+    """Say that a step begins, as ``torch.compiler.cudagraph_mark_step_begin``: no result of an
+    earlier one is needed any more.
+
+    Device graphs here never write over a result that somebody still has, and so need not be told;
+    the function is for programs that also run under torch's.
+    """

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from refcompiler.capture.calls import Calls
+from refcompiler.capture.marking.marks import cudagraph_mark_step_begin
 from refcompiler.capture.models.registry import constant, late, model, named
 from refcompiler.capture.natively import natively
 from refcompiler.capture.signals import Break
@@ -120,3 +121,11 @@ def _break(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> None:
 def _set_stance(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     text = "torch.compiler.set_stance is called inside a compiled function; call it outside of it"
     raise Failure(GraphBreakError(text), frame.code.co_qualname)
+
+
+# ---- device graphs ----------------------------------------------------------------------------
+
+
+@model(cudagraph_mark_step_begin, torch.compiler.cudagraph_mark_step_begin)
+def _begin_step(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> None:
+    """No graph of ours has to be told."""

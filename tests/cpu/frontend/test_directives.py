@@ -165,3 +165,16 @@ def test_others_decide_whether_a_plan_runs(tmp_path: Path, monkeypatch: pytest.M
         assert len(asked) == 6
     finally:
         distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("step", ["refcompiler", "torch.compiler"])
+def test_that_a_step_begins_needs_no_break(step: str) -> None:
+    begin = getattr(eval(step), "cudagraph_mark_step_begin")  # noqa: B009
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        begin()
+        return x + 1
+
+    begin()
+    x = torch.ones(2)
+    assert torch.equal(refcompiler.compile(f, backend="eager", fullgraph=True)(x), x + 1)
