@@ -206,8 +206,10 @@ def build(case: Case, filename: str, precision: Precision | None = None) -> dict
     wrap = ""
     if precision is not None:
         recaster = Recaster(precision)
-        if isinstance(model, torch.nn.Module):
-            recaster.module(model)
+        # Modules that the program finds among its globals compute with it.
+        modules = {id(m): m for m in (model, *namespace.values()) if isinstance(m, torch.nn.Module)}
+        for part in modules.values():
+            recaster.module(part)
         namespace["_wrap"] = recaster
         wrap = "_wrap"
     exec(inputs_source(case.inputs, case.device, wrap), namespace)

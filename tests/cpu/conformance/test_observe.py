@@ -151,6 +151,16 @@ def test_float64_replaces_every_dtype_that_is_named():
     assert not torch.equal(plain["outs[0]"].values.double(), exact)
 
 
+def test_float64_is_the_dtype_of_modules_among_the_globals_too():
+    source = "import torch\nlayer = torch.nn.Linear(3, 3)\ndef program(x):\n    return layer(x)\n"
+    storage = Storage("_x", "float32", 6, Drawn("normal", 1))
+    chosen = Case(
+        "s", "v", "w", Program(source), (storage, Tensor("x", "_x", (2, 3))), (Call("f(x)"),)
+    )
+    (step,) = run(chosen, Eager(), FLOAT64).steps
+    assert step.error is None and step.snapshot.tensors["outs[0]"].dtype == "float64"
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_jitter_moves_inputs_by_a_rounding(dtype):
     chosen = case(Call("f(x)"))
