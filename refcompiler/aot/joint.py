@@ -11,7 +11,7 @@ import contextlib
 import functools
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ from refcompiler.aot.inputs import Runner, Unsupported, resolved
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.missing import uneven
 from refcompiler.aot.numbers import begin
-from refcompiler.aot.observation import Observation
+from refcompiler.aot.observation import Observation, expanded
 from refcompiler.aot.reads import Parts
 from refcompiler.aot.recording import record
 from refcompiler.aot.regions.branches import DECOMPOSITIONS
@@ -117,6 +117,7 @@ def trace(
     env = mode.shape_env
     tracer = _Tracer(gm, dict(replaced), given, seen, training, parameters, bases, env)
     tracer.missing, tracer.reads = missing, reads
+    tracer.expanded = {n: expanded(t) for n, t in enumerate(fakes) if _is_tensor(t)}
     tracer.flagged = {n for n, t in enumerate(fakes) if _is_tensor(t) and t.requires_grad}
     primals = tracer.primals
     tangents = []
@@ -206,6 +207,7 @@ class _Tracer:
         self.gm, self.replaced, self.given = gm, replaced, given
         self.seen, self.training = seen, training
         self.written: list[int] = []
+        self.expanded: dict[int, tuple[int, ...]] = {}
         self.flagged: set[int] = set()  # inputs that require gradients
         self.missing: Collection[int] = ()  # tangents that autograd is not given
         self.uneven: set[tuple[int, ...]] = set()
@@ -287,6 +289,14 @@ class _Tracer:
                 write = self.seen.write(place, place in self.flagged)
             if not changed:
                 continue
+            dims = self.expanded[place]
+            if write is not None and dims and write.layout is None:
+                if place in self.tracked:
+                    raise Unsupported("a tensor that is written to overlaps itself")
+                # Memory that it shares was written to through another tensor.
+                self.seen.writes[self.seen.writes.index(write)] = replace(write, expanded=dims)
+                for d in reversed(dims):
+                    t = t.select(d, 0)
             if place in self.tracked:
                 self.tangents.append(len(found))
                 self.cotangents.append(slots + list(self.tracked).index(place))

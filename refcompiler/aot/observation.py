@@ -115,7 +115,8 @@ class Write:
     """What the graph does to an input.
 
     ``tracked``: autograd sees it; ``layout``: its size, strides or offset afterwards if they are
-    others, and by how many elements the offset has ``moved``.
+    others, and by how many elements the offset has ``moved``. ``expanded``: its dimensions along
+    which all elements are one, as of a view of what is written to.
     """
 
     place: int
@@ -123,6 +124,7 @@ class Write:
     requires_grad: bool
     layout: Layout | None = None
     moved: int = 0
+    expanded: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -240,7 +242,8 @@ class _Watching(Runner):
         given = [self.env[node] for node in n.all_input_nodes]
         if name == "set_":
             self._check_set(n, given)
-        shared = [(t, t._version) for t in given if _shares_elements(t)]
+        bases = [t._base for t in given if isinstance(t, torch.Tensor) and t._is_view()]
+        shared = [(t, t._version) for t in (*given, *bases) if _shares_elements(t)]
         if name in ("as_strided", "as_strided_"):
             result = self._reach(n)
         elif name in ("resize_", "resize_as_"):
@@ -274,6 +277,13 @@ class _Watching(Runner):
         if t.untyped_storage()._cdata in self.storages and not inside:
             raise Unsupported("as_strided reaches memory that an input is not said to have")
         return t
+
+
+def expanded(t: torch.Tensor) -> tuple[int, ...]:
+    """The dimensions of ``t`` that its memory does not have."""
+    if t.layout is not torch.strided:
+        return ()
+    return tuple([d for d, (n, s) in enumerate(zip(t.shape, t.stride())) if s == 0 and n != 1])
 
 
 def _shares_elements(t: Any) -> bool:

@@ -198,7 +198,8 @@ class Wrapper:
             size, stride = self.listed(at.size), self.listed(at.stride)
             self._under(managers, f"{target}.as_strided_({size}, {stride}, {offset})")
         if value is not None:
-            self._under(managers, f"{target}.copy_({value})")
+            chosen = "".join([f".select({d}, 0)" for d in reversed(write.expanded)])
+            self._under(managers, f"{target}{chosen}.copy_({value})")
 
     def _return(self, grad_mode: bool) -> None:
         names: list[str] = []

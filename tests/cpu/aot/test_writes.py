@@ -171,3 +171,36 @@ def test_inputs_of_two_dtypes_that_overlap() -> None:
     assert len(compiler.inference) == 2 and seen.count > 20  # those apart are another program
     compiler, seen = compare(program, _leaves(False), into=lambda x: (x.view(torch.uint8)[4:], x))
     assert len(compiler.inference) == 2 and seen.count > 20
+
+
+def _added_under(x: torch.Tensor, wide: torch.Tensor) -> Any:
+    x.add_(1)
+    return wide * 1, wide.sum(0)
+
+
+def _row_of_expanded(x: torch.Tensor, wide: torch.Tensor) -> Any:
+    wide[0].mul_(2)
+    return wide * 1, x * 1
+
+
+def _both(x: torch.Tensor, wide: torch.Tensor) -> Any:
+    x.add_(1)
+    wide[1].mul_(3)
+    return (x + wide,)
+
+
+@pytest.mark.parametrize("program", [_added_under, _row_of_expanded, _both])
+@pytest.mark.parametrize("window", [False, True])
+def test_an_input_that_overlaps_itself_beside_what_is_written_to(
+    program: Callable[..., Any], window: bool
+) -> None:
+    def made() -> list[torch.Tensor]:
+        x = torch.arange(6.0)
+        return [x[:4], x.unfold(0, 4, 1)[:, :4]] if window else [x, x.expand(3, 6)]
+
+    compiled = refcompiler.compile(program, backend="aot_eager")
+    for _ in range(2):
+        eager, ours = made(), made()
+        expected, found = program(*eager), compiled(*ours)
+        for a, b in zip([*expected, *eager], [*found, *ours], strict=True):
+            assert torch.equal(a, b)
