@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from fastpath.ir.program import Result
-from fastpath.ir.types import DTYPE
 from fastpath.report import Report
 
 ASKED = "#? "  # begins lines of the first call alone
@@ -27,12 +26,14 @@ def promise_of(result: Result, operator: str) -> Promise:
     known = [
         tuple(n if type(n) is int else None for n in s) for s in (result.shape, result.strides)
     ]
-    return operator, DTYPE[result.dtype], known[0], known[1]
+    return operator, getattr(torch, result.dtype), known[0], known[1]
 
 
-def broken(t: torch.Tensor, promise: Promise) -> str:
+def broken(t: torch.Tensor | None, promise: Promise) -> str:
     """What ``t`` has otherwise than promised, or ""."""
     operator, dtype, shape, strides = promise
+    if t is None:  # an operator need not give what nobody asks it for
+        return ""
     if t.dtype is not dtype:
         return f"{operator} gives {t.dtype}, not {dtype}"
     sizes = tuple(t.shape)

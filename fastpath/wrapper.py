@@ -127,6 +127,7 @@ class Wrapper:
         self.read = {node.name for cluster in order for node in cluster.needs}
         self._pool: list[Node] = []
         self.kept = self._keep(order, last, stored)
+        self.relied = self._relied(order)
         for place, cluster in enumerate(order):
             if cluster.call is not None:
                 self._call(cluster.call)
@@ -166,6 +167,13 @@ class Wrapper:
                 continue
             found.setdefault(place, []).append(node)
         return found
+
+    def _relied(self, order: Sequence[Cluster]) -> set[Node]:
+        """Nodes that have to lie as they were promised to: of the others only ATen knows."""
+        calls = [c.call for c in order if c.call is not None]
+        given = tensors_in([(c.arguments, c.keywords) for c in calls])
+        viewed = {t.node for t in (*given, *tensors_in(self.program.outputs)) if t.replay}
+        return viewed.union(*(c.needs for c in order if c.call is None))
 
     def _keep(
         self, order: Sequence[Cluster], last: dict[int, list[Node]], stored: set[Node]
@@ -420,7 +428,7 @@ class Wrapper:
 
     def _ask(self, call: Call, result: Result) -> None:
         """Whether a result is what it was promised to be."""
-        if self.first is None or result.number or result.bits:
+        if self.first is None or result.number or result.bits or result not in self.relied:
             return
         name = self._constant(promise_of(result, call.name))
         why = f"why := broken({self._variable[result]}, {name})"

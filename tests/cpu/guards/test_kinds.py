@@ -709,7 +709,7 @@ def test_sources_read_alike() -> None:
     inner = iter([1])
     generator = suspended(2)
     context = contextvars.ContextVar("context", default=box)
-    context.set([box])
+    token = context.set([box])
     s = Sources()
     x = s.make("arg", None, "x")
     cases = [
@@ -736,12 +736,14 @@ def test_sources_read_alike() -> None:
         (s.make("context", x), context),
         (s.make("context_default", x), context),
         (s.make("in_context", x, context, "c"), contextvars.copy_context()),
+        (s.make("set_here", x), token),
         (s.make("activation", x), generator),
         (s.make("local", s.make("activation", x), 0, "n"), generator),
         (s.make("stacked", s.make("activation", x), 0), generator),
     ]
     function.__kwdefaults__["b"] = box
     made_anew = {"ahead", "array", "plain", "keys", "values", "filled", "space", "scalar"}
+    made_anew.add("made_of")
     assert {source.kind for source, _ in cases} | made_anew == set(FORMS)
     for source, value in cases:
         found = read(source, {"x": value})
