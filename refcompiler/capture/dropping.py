@@ -55,6 +55,7 @@ _PASSING: tuple[type, ...] = (
     itertools.islice,
 )
 _NO_PARTS = (type, types.ModuleType, types.CodeType, str, bytes, int, float, torch.Tensor)
+_FEW = 200  # objects that a look goes through where there is one for each name
 _MOST = 5000  # objects that a look goes through; what is further away is taken to be there
 #: Instructions that drop nothing.
 _DROPS_NOTHING = frozenset(
@@ -75,6 +76,23 @@ def tells(value: Any) -> bool:
     if type(find(kind, "__del__")[1]) is FunctionType:
         return True
     return not issubclass(kind, torch.nn.Module) and weakref.getweakrefcount(value) > 0
+
+
+def ends_tell(value: Any) -> bool:
+    """Whether the program can tell when ``value`` ends, or what it alone may hold."""
+    pending, seen = [value], set[int]()
+    while pending and len(seen) < _FEW:
+        value = pending.pop()
+        if type(value) is Lazy:
+            value = value.value
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if tells(value):
+            return True
+        if issubclass(type(value), _PASSING):
+            pending += gc.get_referents(value)
+    return False
 
 
 def held_alone(frames: list[Frame]) -> list[Any]:

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from refcompiler.bytecode.decode import Program, slot_names
 from refcompiler.bytecode.liveness import live_at
-from refcompiler.capture.dropping import tells
-from refcompiler.capture.values import Lazy
+from refcompiler.capture.dropping import ends_tell
 from refcompiler.guards.permanence import lasts
 from refcompiler.interpreter.frame import UNSET, Frame, is_mark
 
@@ -144,10 +143,6 @@ def describe_suspended(frame: Frame | None) -> tuple[Layout, list[Any]]:
     return Layout([_describe(frame, frame.ip > 0, values, frame.globals)]), values
 
 
-def _tells(value: Any) -> bool:
-    return tells(value.value if type(value) is Lazy else value)
-
-
 #: Ways to return whose frames keep one value; others keep a tuple of them, or nothing.
 SINGLE = frozenset({"init"})
 
@@ -167,7 +162,7 @@ def _describe(frame: Frame, waits: bool, values: list[Any], globals_: Any) -> Fr
         [
             i
             for i, value in enumerate(frame.fast)
-            if value is not UNSET and (i in live or _tells(value))
+            if value is not UNSET and (i in live or ends_tell(value))
         ]
     )
     values += [frame.fast[i] for i in slots]

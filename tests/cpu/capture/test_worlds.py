@@ -143,6 +143,27 @@ def object_with_an_end():
     return f, [(torch.ones(3), []), (torch.ones(3), [])]
 
 
+@cases(graphs=2, breaks=4)
+def objects_in_a_list_that_nobody_reads():
+    class Held:
+        def __init__(self, log, name):
+            self.log = log
+            self.name = name
+
+        def __del__(self):
+            self.log.append(self.name)
+
+    def f(x, log):
+        held = [Held(log, "one"), Held(log, "two")]
+        y = x * 2
+        torch._dynamo.graph_break()
+        del held[1]
+        log.append("after")
+        return y + 1, list(log)
+
+    return f, [(torch.ones(3), []), (torch.ones(3), [])]
+
+
 @cases(graphs=3, breaks=4, recompiles=3)
 def counted_hits():
     @functools.lru_cache(maxsize=2)
