@@ -49,7 +49,7 @@ class Recorder:
         self.follow()
         try:
             results, graph = self._capture(call, given)
-        except RuntimeError:
+        except BaseException:
             # Generators learn that a capture ended only from one that ended well.
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that nothing was captured

@@ -79,12 +79,14 @@ class Recording:
         self._write(results, inputs, given, nodes, found, drawn)
         del results
         # Nobody has them but this: as many as hold each now do so while it is free.
-        self.counts = [_use_count(storage._cdata) for storage in self.held]
-        self._pairs = [(s._cdata, count) for s, count in zip(self.held, self.counts)]
+        self._counts = [(s._cdata, _use_count(s._cdata)) for s in self.held]
 
     def free(self) -> bool:
         """Whether nobody has a result of the last replay any more."""
-        return all(_use_count(data) <= count for data, count in self._pairs)
+        for data, count in self._counts:
+            if _use_count(data) > count:
+                return False
+        return True
 
     def _write(
         self,
