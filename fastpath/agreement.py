@@ -1,7 +1,8 @@
 """Whether ATen gives what its stand-ins promised: asked of each result in a program's first call.
 
 Kernels read memory as the stand-ins of operators say that it lies. Where one of them is wrong, of a
-user's operator for example, the graph runs as it is, and that is said; later calls ask nothing.
+user's operator for example, the graph runs as it is, from the generators' states before the call,
+and that is said; later calls ask nothing.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from types import CodeType, FunctionType
 from typing import Any
 
 import torch
+from torch.fx import GraphModule
 
 from fastpath.ir.program import Result
 from fastpath.report import Report
+from refcompiler.aot.draws import draws
 
 ASKED = "#? "  # begins lines of the first call alone
 Promise = tuple[str, torch.dtype, tuple[int | None, ...], tuple[int | None, ...]]
@@ -50,23 +53,42 @@ def first_lines(lines: Sequence[str], parameters: str, boxed: bool) -> list[str]
     """The lines of the first call, which answers for itself where a promise is broken."""
     given = "[*inputs]" if boxed else f"[{parameters}]"
     asked = [line.removeprefix(ASKED) for line in lines]
-    return [f"given = {given}", *asked[:-1], "settle()", asked[-1]]
+    return [f"given = {given}", "drawn = states()", *asked[:-1], "settle()", asked[-1]]
+
+
+def generators_of(graph: GraphModule, device: torch.device) -> list[torch.Generator]:
+    """Those that ``graph`` may draw from on the CPU and on ``device``."""
+    if not any(n.op == "call_function" and draws(n.target) for n in graph.graph.nodes):
+        return []
+    found = [torch.default_generator]
+    if device.type == "cuda":
+        found.append(torch.cuda.default_generators[device.index])
+    for node in graph.graph.find_nodes(op="get_attr"):
+        own = getattr(graph, str(node.target), None)
+        found += [own] if isinstance(own, torch.Generator) else []
+    return found
 
 
 class FirstCall:
     """What the first call of a program asks and does: ``names`` are for its text.
 
-    ``plainly(*inputs)`` runs the graph as it is.
+    The program is made for ``graph`` and ``device``.
     """
 
-    def __init__(self, plainly: Callable[..., Any], report: Report):
-        self.plainly: Callable[..., Any] | None = plainly
+    def __init__(self, graph: GraphModule, device: torch.device, report: Report):
+        self.plainly: Callable[..., Any] | None = graph.forward
+        self.generators = generators_of(graph, device)
         self.report = report
         self._call: Callable[[], FunctionType | None] = lambda: None
         self._later: CodeType | None = None
 
     def names(self) -> dict[str, Any]:
-        return {"broken": broken, "settle": self.settle, "instead": self.instead}
+        answers = {"settle": self.settle, "instead": self.instead}
+        return {"broken": broken, "states": self.states, **answers}
+
+    def states(self) -> list[torch.Tensor]:
+        """Of the generators, before anything is drawn."""
+        return [generator.get_state() for generator in self.generators]
 
     def begins(self, call: FunctionType, later: CodeType) -> None:
         """``later`` is the code of ``call`` once nothing is asked any more."""
@@ -77,10 +99,13 @@ class FirstCall:
         call = self._call()
         if call is not None and self._later is not None:
             call.__code__ = self._later
-            self.plainly = None
+            self.plainly, self.generators = None, []
 
-    def instead(self, why: str, inputs: Sequence[Any]) -> Any:
-        """The answer of the graph as it is, which from now on runs in place of the program."""
+    def instead(self, why: str, inputs: Sequence[Any], drawn: Sequence[torch.Tensor]) -> Any:
+        """The answer of the graph as it is, which from now on runs in place of the program.
+
+        ``drawn``: the :meth:`states` that it draws from.
+        """
         call, plainly = self._call(), self.plainly
         assert plainly is not None
         if call is not None and self.report.fallback is None:
@@ -89,6 +114,8 @@ class FirstCall:
             call.__globals__["plainly"] = plainly
             boxed = call.__code__.co_varnames[:1] == ("inputs",)
             call.__code__ = (_boxed if boxed else _unboxed).__code__
+        for generator, state in zip(self.generators, drawn, strict=True):
+            generator.set_state(state)
         return plainly(*inputs)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from fastpath.agreement import FirstCall
 from fastpath.decompositions import table
 from fastpath.device import Device, device_of
 from fastpath.ir.size import Undecided
@@ -156,8 +157,8 @@ def _launching(
     program = lowering.run()
     program.epilogues = options.epilogue_fusion
     otherwise = _Otherwise(graph, report, device, options, boxed, sizes, more)
-    constants, plainly = lowering.constants, graph.forward
-    wrapper = Wrapper(program, constants, report, device, boxed, otherwise, plainly)
+    first = FirstCall(graph, device.device, report)
+    wrapper = Wrapper(program, lowering.constants, report, device, boxed, otherwise, first)
     written: Any = wrapper.write()
     record(graph, program, wrapper.scheduled, written)
     if wanted(_GRAPHS):

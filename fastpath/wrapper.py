@@ -79,8 +79,8 @@ class Wrapper:
 
     ``boxed``: it is ``call(inputs)`` and empties the list. ``otherwise(values, *inputs)`` is what
     answers calls that do not meet the conditions in ``program.sizes``, given what their unknowns
-    are, in order. ``plainly(*inputs)`` answers the first call if an operator of ATen does not give
-    in it what its stand-in promised, and all later ones.
+    are, in order. ``first`` answers the first call if an operator of ATen does not give in it what
+    its stand-in promised, and all later ones.
     """
 
     def __init__(
@@ -91,9 +91,9 @@ class Wrapper:
         device: Device,
         boxed: bool = False,
         otherwise: Callable[..., Any] | None = None,
-        plainly: Callable[..., Any] | None = None,
+        first: FirstCall | None = None,
     ):
-        self.first = FirstCall(plainly, report) if plainly is not None else None
+        self.first = first
         self.program, self.report, self.device = program, report, device
         self.names: dict[str, Any] = {"torch": torch, "empty": torch.empty_strided}
         self.names["as_strided"] = torch.as_strided
@@ -432,7 +432,7 @@ class Wrapper:
             return
         name = self._constant(promise_of(result, call.name))
         why = f"why := broken({self._variable[result]}, {name})"
-        self.lines.append(f"{ASKED}if {why}: return instead(why, given)")
+        self.lines.append(f"{ASKED}if {why}: return instead(why, given, drawn)")
 
     def _operator(self, target: Any, arguments: Any, keywords: Any) -> str:
         name = named(target).replace(".", "_").replace("::", "_")

@@ -32,29 +32,43 @@ class Shares:
     def __init__(self, backward: GraphModule, numbers: int, tensors: int) -> None:
         holders = backward.graph.find_nodes(op="placeholder")
         first = numbers + tensors
-        reached: dict[Node, int] = {t: 1 << n for n, t in enumerate(holders[first:])}
-        reads: dict[Node, set[int]] = {t: {n} for n, t in enumerate(holders[numbers:first])}
+        self.places = {t: n for n, t in enumerate(holders[numbers:first])}
         self.tangents = len(holders) - first
-        self.steps: list[tuple[int, set[int]]] = []  # the tangents that reach it, what it reads
+        reached: dict[Node, int] = {t: 1 << n for n, t in enumerate(holders[first:])}
+        #: Of each part that reads what is saved: the tangents that reach it, and through which
+        #: nodes that none reaches it reads.
+        self.steps: list[tuple[int, list[Node]]] = []
+        self.reading = set(self.places)  # saved tensors, and what is made of them alone
         for node in backward.graph.nodes:
             if node.op in ("placeholder", "output"):
                 continue
-            given = node.all_input_nodes
-            read = set().union(*[reads.get(n, ()) for n in given])
             mask = 0
-            for n in given:
+            for n in node.all_input_nodes:
                 mask |= reached.get(n, 0)
-            if not mask:
-                reads[node] = read
-                continue
-            reached[node] = mask
-            if read:
-                self.steps.append((mask, read))
+            sources = [n for n in node.all_input_nodes if n in self.reading]
+            if mask:
+                reached[node] = mask
+                if sources:
+                    self.steps.append((mask, sources))
+            elif sources:
+                self.reading.add(node)
+        self.masks = {mask for mask, _ in self.steps}
         self.known: dict[int, tuple[int, set[int]]] = {}
 
     def repeats(self, asked: int, spent: int) -> bool:
         """Whether the tangents ``asked`` reach what read saved tensors for those ``spent``."""
-        return any(mask & asked and mask & spent for mask, _ in self.steps)
+        return any(mask & asked and mask & spent for mask in self.masks)
+
+    def needed(self, asked: int) -> set[int]:
+        """The saved tensors that the parts of the tangents ``asked`` read."""
+        left = [n for mask, sources in self.steps if mask & asked for n in sources]
+        seen = set(left)
+        while left:
+            for n in left.pop().all_input_nodes:
+                if n in self.reading and n not in seen:
+                    seen.add(n)
+                    left.append(n)
+        return {self.places[n] for n in seen if n in self.places}
 
     def after(self, spent: int) -> tuple[int, set[int]]:
         """The tangents that may still come when ``spent`` have, and the saved tensors they need."""
@@ -62,8 +76,7 @@ class Shares:
         if found is None:
             every = [1 << n for n in range(self.tangents)]
             may = sum(bit for bit in every if not bit & spent and not self.repeats(bit, spent))
-            needed = set().union(*[read for mask, read in self.steps if mask & may])
-            found = self.known[spent] = may, needed
+            found = self.known[spent] = may, self.needed(may)
         return found
 
 
@@ -80,8 +93,7 @@ class Remaining:
         """The saved tensors for these tangents; None where eager has freed them."""
         if self.shares.repeats(asked, self.spent):
             return None
-        needed = {n for mask, read in self.shares.steps if mask & asked for n in read}
-        for n in needed:
+        for n in self.shares.needed(asked):
             t = self.tensors[n]
             if t is not None and t._version != self.versions[n]:
                 raise RuntimeError(_CHANGED.format(found=t._version, expected=self.versions[n]))

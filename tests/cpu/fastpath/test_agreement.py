@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -73,6 +74,20 @@ def test_it_is_noticed_in_a_backward_too() -> None:
         torch.testing.assert_close(found, expected)
     report = fastpath.last_report()
     assert report.fallback is None and "stand-in" in report.backwards[0].fallback
+
+
+def test_the_graph_that_runs_instead_draws_what_eager_draws() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return turned(torch.nn.functional.dropout(x, 0.5)) * torch.randn(5)
+
+    compiled, x = refcompiler.compile(f), torch.randn(4, 5)
+    for n in range(2):
+        torch.manual_seed(n)
+        expected, after = f(x), torch.get_rng_state()
+        torch.manual_seed(n)
+        with contextlib.nullcontext() if n else pytest.warns(UserWarning, match="strides"):
+            torch.testing.assert_close(compiled(x), expected)
+        assert torch.equal(torch.get_rng_state(), after)
 
 
 def test_later_calls_ask_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
