@@ -14,6 +14,7 @@ import enum
 import functools
 import io
 import logging
+import pickle
 import random
 import traceback
 import types
@@ -288,13 +289,13 @@ def run(case: Case, compiler: Callable | None) -> Run:
     refcompiler.reset()
     _leave_modes()
     torch.utils.hooks.RemovableHandle.next_id = 0  # the keys of hooks
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     random.seed(0)
     numpy.random.seed(0)
     made = case.factory()
     function, calls, watched = _parts(made)
     compiled = function if compiler is None else compiler(function)
-    torch.manual_seed(1)
+    torch.default_generator.manual_seed(1)
     random.seed(1)
     numpy.random.seed(1)
     found = Run()
@@ -375,9 +376,10 @@ class Observer:
             "grad mode": torch.is_grad_enabled(),
             "inference": torch.is_inference_mode_enabled(),
             "autocast": torch.is_autocast_enabled("cpu"),
+            # each is one comparison: hundreds of numbers would hide how little else was compared
             "torch rng": torch.get_rng_state().numpy().tobytes(),
-            "python rng": random.getstate(),
-            "numpy rng": [repr(part) for part in numpy.random.get_state()],
+            "python rng": repr(random.getstate()),
+            "numpy rng": repr(pickle.dumps(numpy.random.get_state())),
             "default dtype": torch.get_default_dtype(),
         }
         places = touched([self.function, *self.watched])
