@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -128,6 +129,7 @@ def aot_autograd(
                     raise
                 return _compile(*given, env=ShapeEnv())
         except Unsupported as error:
+            _let_go(error)
             if not numbers:
                 return _uncompiled(gm, str(error))
             _HINTS.info("compiled for each size, since with symbols it cannot be: %s", error)
@@ -143,6 +145,19 @@ class _Compilers:
         self.separate_reads = False
         every = (forward, backward, inference)
         self.take_symbols = all(getattr(each, TAKES_SYMBOLS, True) for each in every)
+
+
+def _let_go(error: BaseException) -> None:
+    """Free what the frames of ``error`` hold, in this state of the dispatcher.
+
+    Torch's own code has guards in C++ among its locals, which set the state that they found when
+    they are freed: with the error's traceback, which may be at any time.
+    """
+    with torch._C._PreserveDispatchKeyGuard():
+        seen: BaseException | None = error
+        while seen is not None:
+            traceback.clear_frames(seen.__traceback__)
+            seen = seen.__cause__ or seen.__context__
 
 
 def _uncompiled(gm: GraphModule, reason: str) -> Callable[..., Any]:
