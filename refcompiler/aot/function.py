@@ -60,8 +60,13 @@ class Program:
         differentiable = set(self.differentiable)
         self.symbolic = None in self.layouts
         tensors = self.outputs - self.counted
+        self.shared = self.outputs + self.tensors - self.private
         self.end = self.outputs + self.tensors
         self.constant = tuple(n for n in range(tensors) if n not in differentiable)
+        self.tangents = [
+            (n, place, layout and layout.stride, layout)
+            for n, (place, layout) in enumerate(zip(self.differentiable, self.layouts))
+        ]
 
     @functools.cached_property
     def shares(self) -> Shares:
@@ -77,7 +82,7 @@ class Program:
         """What a backward without some tangents leaves for them."""
         spent |= (1 << len(self.differentiable)) - 1 - sum(1 << n for n in missing)
         saved = arguments[self.numbers : self.numbers + self.tensors]
-        return remaining(self.shares, spent, saved)
+        return remaining(self.shares, spent, saved, self.tensors - self.private)
 
     def backward_for(self, missing: tuple[int, ...]) -> Callable[[list[Any]], Any]:
         found = self.compiled.get(missing)
@@ -118,15 +123,15 @@ class Compiled(torch.autograd.Function):
             ctx.save_for_backward(*results[count:end])
             ctx.kept = ()
         else:
-            shared = end - program.private
-            ctx.save_for_backward(*results[count:shared])
-            ctx.kept = results[shared:end]
+            ctx.save_for_backward(*results[count : program.shared])
+            ctx.kept = results[program.shared : end]
         ctx.numbers = results[end:]
         ctx.program = program
         if program.symbolic:
-            ctx.layouts = [
-                layout or Layout.of(outputs[place])
-                for place, layout in zip(program.differentiable, program.layouts)
+            layouts = [each or Layout.of(outputs[at]) for _, at, _, each in program.tangents]
+            ctx.tangents = [
+                (n, at, layout.stride, layout)
+                for (n, at, _, _), layout in zip(program.tangents, layouts)
             ]
         ctx.set_materialize_grads(False)
         if program.constant:
@@ -155,12 +160,17 @@ class Compiled(torch.autograd.Function):
         if program.private and not _keeps_graph():
             ctx.kept = ()
         missing: tuple[int, ...] = ()
-        layouts: Any = ctx.layouts if program.symbolic else program.layouts
-        for n, (place, layout) in enumerate(zip(program.differentiable, layouts)):
+        tangents: Any = ctx.tangents if program.symbolic else program.tangents
+        for n, place, stride, layout in tangents:
             tangent = given[place]
             if tangent is None:
                 missing += (n,)
-            elif tangent.stride() != layout.stride or has_bits(tangent) or tangent._is_zerotensor():
+            elif (
+                tangent.stride() != stride
+                or tangent.is_conj()
+                or tangent.is_neg()
+                or tangent._is_zerotensor()
+            ):
                 tangent = _laid_out(tangent, layout)
             arguments.append(tangent)
         if missing and not _keeps_graph():

@@ -87,7 +87,7 @@ class Remaining:
     shares: Shares
     spent: int
     tensors: list[torch.Tensor | None]
-    versions: list[int]
+    versions: dict[int, int]
 
     def take(self, asked: int) -> list[torch.Tensor | None] | None:
         """The saved tensors for these tangents; None where eager has freed them."""
@@ -95,19 +95,28 @@ class Remaining:
             return None
         for n in self.shares.needed(asked):
             t = self.tensors[n]
-            if t is not None and t._version != self.versions[n]:
-                raise RuntimeError(_CHANGED.format(found=t._version, expected=self.versions[n]))
+            expected = self.versions.get(n)
+            if t is not None and expected is not None and t._version != expected:
+                raise RuntimeError(_CHANGED.format(found=t._version, expected=expected))
         return self.tensors
 
 
-def remaining(shares: Shares, spent: int, saved: Sequence[Any]) -> Remaining | None:
+def remaining(shares: Shares, spent: int, saved: Sequence[Any], shared: int) -> Remaining | None:
     """What a backward for the tangents ``spent``, one after the other, leaves of ``saved``.
 
+    ``shared``: so many of the saved tensors, the first, others may have too, and may write to.
     None where no other tangent may come.
     """
     may, needed = shares.after(spent)
     if not may:
         return None
-    # Detached, or an output that is saved would keep the function that keeps it.
-    kept = [t.detach() if n in needed else None for n, t in enumerate(saved)]
-    return Remaining(shares, spent, kept, [0 if t is None else t._version for t in kept])
+    kept: list[torch.Tensor | None] = [None] * len(saved)
+    versions = {}
+    for n in needed:
+        t = saved[n]
+        if t is not None and n < shared:
+            # Detached, or an output that is saved would keep the function that keeps it.
+            t = t.detach()
+            versions[n] = t._version
+        kept[n] = t
+    return Remaining(shares, spent, kept, versions)
