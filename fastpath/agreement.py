@@ -18,7 +18,7 @@ from torch.fx import GraphModule
 
 from fastpath.ir.program import Result
 from fastpath.report import Report
-from refcompiler.aot.draws import draws
+from refcompiler.aot.draws import drawing
 
 ASKED = "#? "  # begins lines of the first call alone
 Promise = tuple[str, torch.dtype, tuple[int | None, ...], tuple[int | None, ...]]
@@ -58,7 +58,7 @@ def first_lines(lines: Sequence[str], parameters: str, boxed: bool) -> list[str]
 
 def generators_of(graph: GraphModule, device: torch.device) -> list[torch.Generator]:
     """Those that ``graph`` may draw from on the CPU and on ``device``."""
-    if not any(n.op == "call_function" and draws(n.target) for n in graph.graph.nodes):
+    if not any(map(drawing, graph.graph.nodes)):
         return []
     found = [torch.default_generator]
     if device.type == "cuda":

@@ -161,7 +161,8 @@ AHEAD: Table[Rule] = Table(
         Rule(
             "double backward",
             "Gradients have gradients.",
-            "create_graph works; differentiating the result raises and says what to do.",
+            "create_graph works. Its gradients are computed, as autograd sees it, from what the "
+            "backward read and from all leaves; their derivative raises and says what to do.",
             "refused",
         ),
         Rule(
@@ -218,6 +219,12 @@ AHEAD: Table[Rule] = Table(
             "The policy is asked while the region is traced; the backward reads what it saves.",
         ),
         Rule(
+            "one backward of a selective checkpoint",
+            "What its policy saves is there for one backward, though the graph is retained.",
+            "Nodes of a region that is computed again with it are marked, and a second backward of "
+            "outputs that read one raises.",
+        ),
+        Rule(
             "write in a checkpoint",
             "A recomputed region writes a second time: a batch norm's statistics count twice.",
             "The graph runs as it is.",
@@ -227,7 +234,7 @@ AHEAD: Table[Rule] = Table(
             "branches and loops",
             "torch.cond runs one of two functions, and torch.while_loop one until a test fails.",
             "They are operators over functional graphs; the gradient of a branch computes the "
-            "branch again.",
+            "branch again, and draws again. In a checkpoint, a branch that draws is uncompiled.",
         ),
         Rule(
             "early release",

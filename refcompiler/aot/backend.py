@@ -21,6 +21,7 @@ from torch.fx.experimental.symbolic_shapes import (
 
 from refcompiler.aot.again import Then, backward_like, signatures
 from refcompiler.aot.bases import Base, Overlapping, bases_of, share
+from refcompiler.aot.effects import stays
 from refcompiler.aot.function import Program
 from refcompiler.aot.inputs import (
     DependsOnData,
@@ -355,7 +356,7 @@ def _compile(
 def _inference(
     joint: Joint, mode: EagerFakeMode, compilers: _Compilers, fakes: Sequence[torch.Tensor]
 ) -> Callable[..., Any]:
-    joint.graph.graph.eliminate_dead_code()
+    joint.graph.graph.eliminate_dead_code(lambda node: node.is_impure() or stays(node))
     joint.graph.recompile()
     with mode, torch.no_grad():
         taken = [fakes[n] for n in joint.inputs]

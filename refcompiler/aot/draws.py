@@ -20,6 +20,7 @@ import torch
 WATCHERS: list[Callable[..., None]] = []
 
 AGAIN = "draws_again"  # in a node's meta: the node with the state to draw from
+INSIDE = "draws_inside"  # in the meta of a node whose own graphs draw
 _CPU_BYTES, _GPU_BYTES = 5056, 16
 
 _LIBRARY = torch.library.Library("refcompiler", "FRAGMENT")
@@ -117,6 +118,11 @@ def _set_state(device: torch.device, state: torch.Tensor) -> None:
 def draws(target: Any) -> bool:
     """Whether a node's target takes random numbers from a generator."""
     return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()) and target is not _KEEPS
+
+
+def drawing(node: torch.fx.Node) -> bool:
+    """Whether a node takes random numbers from a generator, itself or in a graph of its own."""
+    return node.op == "call_function" and (draws(node.target) or INSIDE in node.meta)
 
 
 def finish(graph: torch.fx.GraphModule) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from refcompiler.aot.draws import draws
+from refcompiler.aot.draws import drawing
 
 
 def checks(target: Any) -> bool:
@@ -38,4 +38,4 @@ def derivative_checks(node: torch.fx.Node) -> bool:
 
 def stays(node: torch.fx.Node) -> bool:
     """Whether a node stays though nothing reads its results."""
-    return node.op == "call_function" and (draws(node.target) or checks(node.target))
+    return drawing(node) or (node.op == "call_function" and checks(node.target))

@@ -13,9 +13,13 @@ from torch.fx import GraphModule
 from refcompiler.aot.inputs import has_bits
 from refcompiler.aot.missing import is_even, without
 from refcompiler.aot.observation import Layout
-from refcompiler.aot.remaining import Remaining, Shares, remaining
+from refcompiler.aot.remaining import SELECTIVE, Remaining, Shares, remaining
 
 _hooks = torch._C._autograd._top_saved_tensors_default_hooks
+_ONCE = (
+    "Trying to backward an extra time. You are only allowed to backward once on any region "
+    "computed under selective activation checkpoint."
+)
 _TWICE = (
     "a graph compiled ahead of time has no second derivative: its backward was compiled without "
     "one. Compute it uncompiled (torch.compiler.disable or backend='eager')"
@@ -71,6 +75,11 @@ class Program:
     @functools.cached_property
     def shares(self) -> Shares:
         return Shares(self.backward, self.numbers, self.tensors)
+
+    @functools.cached_property
+    def selective(self) -> bool:
+        """Whether a part of the backward may run once, though the graph is retained."""
+        return any(SELECTIVE in node.meta for node in self.backward.graph.nodes)
 
     def asked(self, gradients: Sequence[Any]) -> int:
         """The tangents that are given, a bit for each."""
@@ -156,6 +165,14 @@ class Compiled(torch.autograd.Function):
             for n, layout in enumerate(ctx.saved_layouts, first):
                 if arguments[n].stride() != layout.stride or has_bits(arguments[n]):
                     arguments[n] = _laid_out(arguments[n], layout)
+        if program.selective:
+            asked, before = program.asked(given), getattr(ctx, "asked", 0)
+            if program.shares.once(asked, before):
+                raise RuntimeError(_ONCE)
+            ctx.asked = asked | before
+        grows = torch.is_grad_enabled()  # create_graph
+        if grows:
+            read = [*filter(_tracked, (*arguments, *given)), *_leaves(ctx)]
         ctx.maybe_clear_saved_tensors()  # unless they are needed again
         if program.private and not _keeps_graph():
             ctx.kept = ()
@@ -178,10 +195,10 @@ class Compiled(torch.autograd.Function):
         tangent = None
         given.clear()
         call = program.compiled.get(missing) or program.backward_for(missing)
-        if torch.is_grad_enabled():
+        if grows:
             with torch._C._DisableAutocast(), torch.no_grad():
                 gradients = call(arguments)
-            return (None, *_once(gradients))
+            return (None, *_once(gradients, read))
         if torch._C._is_any_autocast_enabled():  # the casts are in the graph
             with torch._C._DisableAutocast():
                 return (None, *call(arguments))
@@ -200,21 +217,47 @@ def _laid_out(t: torch.Tensor, layout: Layout) -> torch.Tensor:
         return made.copy_(t).expand(layout.size)
 
 
-def _once(gradients: Sequence[Any]) -> list[Any]:
-    """Gradients whose own derivative is refused when it is asked for."""
+class _Once(torch.autograd.Function):
+    """The last of the tensors that it is given, whose derivative is refused when it is asked for.
+
+    ``count`` of them; by the others autograd sees what they are computed from.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *tensors: torch.Tensor) -> Any:
+        return tuple([t.detach() for t in tensors[len(tensors) - count :]])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise RuntimeError(_TWICE)
+
+
+def _once(gradients: Sequence[Any], read: Sequence[torch.Tensor]) -> list[Any]:
+    """Gradients without a derivative, which are computed from what was ``read``."""
     places = [n for n, g in enumerate(gradients) if isinstance(g, torch.Tensor)]
-    tensors = []
-    for n in places:
-        detached = gradients[n].detach()
-        tensors.append(
-            detached.requires_grad_(detached.is_floating_point() or detached.is_complex())
-        )
-    error = torch._C._functions.DelayedError(_TWICE, len(tensors))
     found = list(gradients)
     with torch.enable_grad():
-        delayed = error(*tensors)
-    if len(tensors) == 1 and isinstance(delayed, torch.Tensor):
-        delayed = (delayed,)
-    for n, g in zip(places, delayed, strict=True):
+        made = _Once.apply(len(places), *read, *[gradients[n] for n in places])
+    for n, g in zip(places, made, strict=True):
         found[n] = g
     return found
+
+
+def _tracked(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def _leaves(node: Any) -> list[torch.Tensor]:
+    """The leaves that gradients of ``node`` reach, which may not be among what it saved."""
+    found: dict[int, torch.Tensor] = {}
+    seen = {node}
+    left = [node]
+    while left:
+        for following, _ in left.pop().next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                left.append(following)
+                leaf = getattr(following, "variable", None)
+                if leaf is not None:
+                    found[id(leaf)] = leaf
+    return list(found.values())

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+SELECTIVE = "selective"  # in the meta of what is saved or computed again in such a checkpoint
 _CHANGED = (
     "one of the variables needed for gradient computation has been modified by an inplace "
     "operation: a tensor that a compiled graph saved for its backward is at version {found}; "
@@ -39,6 +40,8 @@ class Shares:
         #: nodes that none reaches it reads.
         self.steps: list[tuple[int, list[Node]]] = []
         self.reading = set(self.places)  # saved tensors, and what is made of them alone
+        self.selective: list[int] = []  # of parts that read what a selective checkpoint computed
+        marked = {n for n in backward.graph.nodes if SELECTIVE in n.meta}
         for node in backward.graph.nodes:
             if node.op in ("placeholder", "output"):
                 continue
@@ -50,14 +53,23 @@ class Shares:
                 reached[node] = mask
                 if sources:
                     self.steps.append((mask, sources))
-            elif sources:
+                if not marked.isdisjoint(node.all_input_nodes):
+                    self.selective.append(mask)
+                continue
+            if sources:
                 self.reading.add(node)
+            if not marked.isdisjoint(node.all_input_nodes):
+                marked.add(node)
         self.masks = {mask for mask, _ in self.steps}
         self.known: dict[int, tuple[int, set[int]]] = {}
 
     def repeats(self, asked: int, spent: int) -> bool:
         """Whether the tangents ``asked`` reach what read saved tensors for those ``spent``."""
         return any(mask & asked and mask & spent for mask in self.masks)
+
+    def once(self, asked: int, before: int) -> bool:
+        """Whether both reach into a region that eager has the backward of no second time."""
+        return any(mask & asked and mask & before for mask in self.selective)
 
     def needed(self, asked: int) -> set[int]:
         """The saved tensors that the parts of the tangents ``asked`` read."""

@@ -2,7 +2,8 @@
 
 The node stays one over ATen graphs. In the backward of ``cond`` a second one runs, whose branches
 compute the branch again and then its gradients; an operand that a branch does not read has a
-gradient of zeros, as in eager.
+gradient of zeros, as in eager. Where a branch draws random numbers, it draws other ones when it is
+computed again, as it does in eager.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx, track_te
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from refcompiler.aot.draws import draws
+from refcompiler.aot.draws import INSIDE, drawing
 from refcompiler.aot.functional import FunctionalMode, plain
 from refcompiler.aot.inputs import Runner, Unsupported
+from refcompiler.aot.regions.checkpoint import in_region
 
 #: Of the trace that is under way.
 DECOMPOSITIONS: ContextVar[dict[Any, Any]] = ContextVar("DECOMPOSITIONS")
@@ -147,8 +149,9 @@ def _traced(
         graph = make_fx(program, decomposition_table=DECOMPOSITIONS.get())(
             *[t.detach() for t in given]
         )
-    if any(node.op == "call_function" and draws(node.target) for node in graph.graph.nodes):
-        raise Unsupported("a branch draws random numbers")
+    graph.meta[INSIDE] = any(map(drawing, graph.graph.nodes))
+    if graph.meta[INSIDE] and in_region():
+        raise Unsupported("a branch in a checkpointed region draws random numbers")
     return graph
 
 
@@ -202,6 +205,8 @@ def _node(target: Any, arguments: Sequence[Any], results: Sequence[torch.Tensor]
     leaf = lambda value: isinstance(value, GraphModule)  # noqa: E731
     proxies = pytree.tree_map(argument, tuple(arguments), is_leaf=leaf)
     proxy = tracer.create_proxy("call_function", target, proxies, {})
+    if any(isinstance(a, GraphModule) and a.meta.get(INSIDE) for a in arguments):
+        proxy.node.meta[INSIDE] = True
     with _disable_current_modes():
         track_tensor_tree(tuple(results), proxy, constant=None, tracer=tracer)
     return tuple([FunctionalTensor.to_functional(t) for t in results])

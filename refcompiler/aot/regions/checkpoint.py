@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,10 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode_stack,
+)
 from torch.utils.checkpoint import (
     SAC_IGNORED_OPS,
     CheckpointPolicy,
@@ -29,6 +32,7 @@ from torch.utils.checkpoint import (
 from refcompiler.aot.draws import AGAIN, draws
 from refcompiler.aot.functional import plain
 from refcompiler.aot.inputs import Runner, Unsupported
+from refcompiler.aot.remaining import SELECTIVE
 
 _TELLS = "op_output" in inspect.signature(SelectiveCheckpointContext).parameters
 
@@ -75,13 +79,24 @@ class _Kept:
     """What the first run of a region keeps for the second.
 
     ``states``: of each draw that happens again, the node of the generator's state and the device.
-    ``saved``: results by operator and its turn, and what these functional tensors hold.
+    ``saved``: results by operator and its turn, and what these functional tensors hold. Eager has
+    each of them for one backward: ``made`` are the nodes that mark what may run once, of the region
+    that is computed again, where that has ``used`` one.
     """
 
     policy: Any  # of what is saved; None: nothing is
     paired: bool  # whether draws happen again as they were
     states: list[tuple[Node, torch.device]] = field(default_factory=list)
     saved: dict[tuple[Any, int], tuple[Any, list[torch.Tensor]]] = field(default_factory=dict)
+    made: list[Node] = field(default_factory=list)
+    used: bool = False
+
+    def mark(self, nodes: Iterable[Node]) -> None:
+        self.made += nodes
+        if self.used:
+            for node in self.made:
+                node.meta[SELECTIVE] = True
+            self.made.clear()
 
 
 class _Turns(TorchDispatchMode):
@@ -103,6 +118,11 @@ class _Turns(TorchDispatchMode):
         raise NotImplementedError
 
 
+def in_region() -> bool:
+    """Whether a checkpointed region is being traced."""
+    return any(isinstance(mode, _Turns | _Both) for mode in _get_current_dispatch_mode_stack())
+
+
 class _First(_Turns):
     def operate(self, key: tuple[Any, int], func: Any, args: Any, kwargs: Any) -> Any:
         kept = self.kept
@@ -117,8 +137,10 @@ class _First(_Turns):
             context = SelectiveCheckpointContext(is_recompute=False, **_output(found))
             policy = kept.policy(context, func, *args, **kwargs)
             if policy is True or policy in _SAVED:
-                for node in itertools.takewhile(lambda node: node is not last, _newest()):
+                nodes = list(_newer(last))
+                for node in nodes:
                     node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+                kept.mark(nodes)
                 detached = pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, found)
                 kept.saved[key] = detached, _held(detached)
                 return found
@@ -133,8 +155,16 @@ class _Again(_Turns):
         self.count = 0
 
     def operate(self, key: tuple[Any, int], func: Any, args: Any, kwargs: Any) -> Any:
+        last = next(_newest())
+        found = self._again(key, func, args, kwargs)
+        if self.kept.policy is not None:
+            self.kept.mark(_newer(last))
+        return found
+
+    def _again(self, key: tuple[Any, int], func: Any, args: Any, kwargs: Any) -> Any:
         kept = self.kept
         if key in kept.saved:
+            kept.used = True
             found, held = kept.saved[key]
             if any(a is not b for a, b in zip(_held(found), held, strict=True)):
                 raise Unsupported("what a selective checkpoint saved is written to")
@@ -143,8 +173,7 @@ class _Again(_Turns):
             return func(*args, **kwargs)
         last = next(_newest())
         found = func(*args, **kwargs)
-        new = itertools.takewhile(lambda node: node is not last, _newest())
-        made = [node for node in new if draws(node.target)]
+        made = [node for node in _newer(last) if draws(node.target)]
         if len(made) != 1 or self.count >= len(kept.states):
             raise Unsupported(f"a checkpointed region draws random numbers by {func}")
         made[0].meta[AGAIN] = kept.states[self.count]
@@ -194,3 +223,8 @@ def _newest() -> Iterator[Node]:
     mode = get_proxy_mode()
     assert mode is not None
     return iter(reversed(mode.tracer.graph.nodes))
+
+
+def _newer(last: Node) -> Iterator[Node]:
+    """Those of them that came after ``last``."""
+    return itertools.takewhile(lambda node: node is not last, _newest())

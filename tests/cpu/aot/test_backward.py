@@ -110,6 +110,14 @@ def test_second_derivatives_are_refused_where_they_are_asked_for() -> None:
         gradient.sum().backward()
 
 
+def test_second_derivatives_are_refused_where_nothing_that_leads_to_inputs_is_saved() -> None:
+    call, _ = compiled(lambda x: x.sin().exp())
+    x = torch.randn(4)
+    for derivative in (torch.autograd.functional.jvp, torch.autograd.functional.vhp):
+        with pytest.raises(RuntimeError, match="no second derivative"):
+            derivative(lambda x: call(x).sum(), x, torch.ones(4))
+
+
 def test_dual_inputs_run_the_graph_as_it_is() -> None:
     call, _ = compiled(_squares)
     x = torch.randn(4)

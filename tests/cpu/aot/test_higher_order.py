@@ -442,11 +442,11 @@ def test_what_a_policy_saves_is_not_computed_again() -> None:
 def test_a_region_that_a_policy_saves_of_has_one_backward() -> None:
     def program(x: Any, w: Any) -> Any:
         y = kept(lambda a: (a @ w).relu() @ w, x, context_fn=_saves(torch.ops.aten.mm.default))
-        return y.sum(), (x * w).sin().sum()
+        return y.sum(), (x * w[:4]).sin().sum()
 
     for function in (refcompiler.compile(program, backend="aot_eager"), program):
         x, w = W()
-        outputs = function(x[:, :8], w[:4])
+        outputs = function(x, w)
         for n in (1, 0, 1):
             torch.autograd.grad(outputs[n], (x, w), retain_graph=True)
         with pytest.raises(RuntimeError, match="backward an extra time"):
