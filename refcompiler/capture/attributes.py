@@ -20,12 +20,21 @@ from refcompiler.capture import arithmetic
 from refcompiler.capture.arithmetic import CLASSES
 from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.iterators import state_of
+from refcompiler.capture.literals import METHODS
 from refcompiler.capture.lookup import Lookup, find, is_heap, is_plain, namespace_of
 from refcompiler.capture.natively import QUIET, is_quiet
 from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES, is_alien
 from refcompiler.capture.signals import Break
 from refcompiler.capture.subclasses import attribute
-from refcompiler.capture.values import DELETED, External, Lazy, LazyMethod, Rethrown, Run
+from refcompiler.capture.values import (
+    DELETED,
+    External,
+    Lazy,
+    LazyMethod,
+    Literal,
+    Rethrown,
+    Run,
+)
 from refcompiler.capture.wrappers import is_wrapper, part
 from refcompiler.guards.permanence import lasts
 from refcompiler.guards.sources import Source, filled_slots
@@ -63,6 +72,10 @@ class Attributes(Lookup):
 
     def attribute(self, value: Any, name: str) -> Any:
         """The attribute, or the :class:`Run` that is left to do for it."""
+        if type(value) is Literal:
+            if value.made is UNSET and name in METHODS.get(value.kind, ()):
+                return LazyMethod(value, name)
+            value = self.look_into(value)
         if type(value) is Lazy:
             inner = type(value.value)
             if name in _DICT_READS and (inner is dict or inner.__name__ == "OrderedDict"):
@@ -177,7 +190,12 @@ class Attributes(Lookup):
                 external = self.external.get(id(value))
                 return self.data_descriptor(external, value, name, owner, described)
         if name not in namespace:
-            if find(type(value), name)[1] is not UNSET or type(value) is not ModuleType:
+            if type(value) is not ModuleType:
+                kept = find(type(value), "__setattr__")[1]
+                if find(type(value), name)[1] is UNSET and type(kept) is FunctionType:
+                    return self.kept_elsewhere(value, name)
+                return getattr(value, name)
+            if find(ModuleType, name)[1] is not UNSET:
                 return getattr(value, name)
             self.guard("ABSENT", source, name)
             fallback = namespace.get("__getattr__")
@@ -187,6 +205,14 @@ class Attributes(Lookup):
             fallback = self.item(source, "__getattr__", "member", "__getattr__")
             return Run(self.lazy(fallback, namespace["__getattr__"]), [name])
         return self.lazy(self.item(source, name, "member", name), namespace[name])
+
+    def kept_elsewhere(self, module: ModuleType, name: str) -> Any:
+        """An attribute of a module whose class says how they are written, such as settings."""
+        source, fallback = self.find_guarded(type(module), "__getattr__")
+        if type(fallback) is not FunctionType:
+            return getattr(module, name)
+        self.from_class(source, fallback)
+        return Run(fallback, [module, name])
 
     def module_space(self, module: ModuleType) -> Source:
         """The namespace of a module: of one that may go as the module's attribute."""

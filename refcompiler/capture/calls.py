@@ -18,6 +18,7 @@ from refcompiler.capture.arrays.calls import call_numpy
 from refcompiler.capture.caches import call_cached
 from refcompiler.capture.entering import enter_generator
 from refcompiler.capture.instances import Instances
+from refcompiler.capture.literals import mapping, sequence
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.marking.marked import (
     CONSTANT,
@@ -31,6 +32,7 @@ from refcompiler.capture.models.registry import LATE, MODELS, OPERATION_MODELS, 
 from refcompiler.capture.natively import interpreting, is_quiet, natively
 from refcompiler.capture.observe import IDENTITY_TYPES
 from refcompiler.capture.policy import (
+    ASKING_MODULES,
     HIGHER_ORDER_MODULES,
     INTERPRETED_FUNCTIONS,
     INTERPRETED_MODULES,
@@ -48,6 +50,8 @@ from refcompiler.interpreter import helpers
 from refcompiler.interpreter.binding import (
     ASYNC_GENERATOR,
     SUSPENDS,
+    VARARGS,
+    VARKEYWORDS,
     bind,
     raise_binding_error,
 )
@@ -60,6 +64,8 @@ _CONSUMING = frozenset(
 )
 #: What chooses among the implementations of a function under ``functools.singledispatch``.
 _DISPATCH = functools.singledispatch(len).dispatch.__code__
+#: What asks for a break, in ``torch._dynamo``.
+_ASKED_BREAKS = frozenset({"graph_break", "skip_frame", "step_unsupported"})
 _SCRIPTED = "_torchdynamo_inline"  # and torch.jit.script's and trace's
 
 
@@ -232,7 +238,7 @@ class Calls(Instances):
             known = LATE.get(f"{module}.{function.__qualname__}")
             if known is not None:
                 return known(self, frame, args, kwargs)
-            asked = module.startswith("torch._dynamo") and function.__name__ == "graph_break"
+            asked = module.startswith("torch._dynamo") and function.__name__ in _ASKED_BREAKS
             row = "user-graph-break" if asked else "higher-order"
             raise Break(row, f"{module}.{function.__qualname__}")
         package = module.partition(".")[0]
@@ -240,6 +246,8 @@ class Calls(Instances):
             return call_numpy(self, function, args, kwargs)
         if package in SPEAKING_MODULES:
             raise Break("io", f"{module}.{function.__qualname__}")
+        if module in ASKING_MODULES:
+            raise Break("compiler-call", f"refcompiler.{function.__qualname__}")
         if code is _DISPATCH and self.source_of(function) is not None:
             return self.call_dispatch(function, args)
         marks = function.__dict__
@@ -305,17 +313,16 @@ class Calls(Instances):
                 return kwdefaults[name]
             return self.lazy(self.sources.make("kwdefault", source, name), kwdefaults[name])
 
-        if code.co_flags & 0x0C:  # what goes into *args and **kwargs enters a container
-            taken = code.co_argcount
-            if len(args) > taken:
-                args = (*args[:taken], *map(self.force, args[taken:]))
-            if kwargs:
-                named = code.co_varnames[code.co_posonlyargcount : taken + code.co_kwonlyargcount]
-                kwargs = {k: v if k in named else self.force(v) for k, v in kwargs.items()}
         fast = bind(code, args, kwargs, default, kwdefault)
         if fast is None:
             raise_binding_error(function, args, kwargs)
             raise TypeError(f"{function.__qualname__}() cannot be called with these arguments")
+        taken = code.co_argcount + code.co_kwonlyargcount
+        if code.co_flags & VARARGS:
+            fast[taken] = sequence(self, tuple, fast[taken])
+            taken += 1
+        if code.co_flags & VARKEYWORDS:
+            fast[taken] = mapping(self, fast[taken])
         return fast
 
     # ---- functions that the user said something about -----------------------------------------

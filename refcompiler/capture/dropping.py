@@ -26,7 +26,7 @@ from refcompiler.bytecode.decode import Program
 from refcompiler.capture.entering import Handler, entering_ops
 from refcompiler.capture.lookup import find, is_heap, namespace_of
 from refcompiler.capture.signals import Restart
-from refcompiler.capture.values import DELETED, External, Lazy
+from refcompiler.capture.values import DELETED, External, Lazy, Literal
 from refcompiler.interpreter.continued import Switch
 from refcompiler.interpreter.driven import DRIVEN, delegate_of, driven_by, is_driven
 from refcompiler.interpreter.frame import Frame
@@ -34,6 +34,7 @@ from refcompiler.interpreter.resumption import finalises, may_finalise
 
 #: What only passes values on: looked into for what the frames hold.
 _PASSING: tuple[type, ...] = (
+    Literal,
     list,
     tuple,
     dict,
@@ -64,6 +65,13 @@ _DROPS_NOTHING = frozenset(
     PUSH_EXC_INFO GET_ITER
     """.split()
 )
+
+
+def may_tell(kind: type) -> bool:
+    """Whether somebody may come to ask to be told of the end of an instance of ``kind``."""
+    if not is_heap(kind) or not kind.__weakrefoffset__:
+        return False
+    return not issubclass(kind, (torch.Tensor, torch.nn.Module, type, BaseException))
 
 
 def tells(value: Any) -> bool:

@@ -14,6 +14,7 @@ import torch
 
 from refcompiler.bytecode.decode import Program
 from refcompiler.capture.arithmetic import CLASSES
+from refcompiler.capture.literals import items_in
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.natively import natively
 from refcompiler.capture.signals import Break
@@ -263,7 +264,20 @@ def match_class(m: Any, f: Frame, count: int) -> None:
 @enters("CALL_FUNCTION_EX")
 def call_function_ex(m: Any, f: Frame, flags: int) -> None:
     s, i = f.stack, -1 - (flags & 1)
-    s[i] = value = m.force(s[i])
+    named: Any = items_in(s[-1], dict) if flags & 1 else UNSET
+    items = items_in(s[i], tuple, list)
+    if items is UNSET:
+        s[i] = value = m.force(s[i])
+        if named is not UNSET and type(value) in (tuple, list):
+            items = value
+    if items is not UNSET:
+        if named is UNSET:
+            named = m.mapping(s[-1]) if flags & 1 else {}
+        found = m.call(f, s[i - 1], list(items), dict(named))
+        del s[i - 2 :]  # and the NULL below
+        if found is not CALLED:
+            s.append(found)
+        return
     if m.runs_code(value):
         way = "second operand" if flags & 1 else "operand"
         run = m.run_helper(helpers.collect, True, value)

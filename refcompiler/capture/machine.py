@@ -15,7 +15,7 @@ from weakref import WeakSet
 import torch
 
 from refcompiler.ambient import Autocast
-from refcompiler.capture import specials, subclasses
+from refcompiler.capture import displays, specials, subclasses
 from refcompiler.capture.arithmetic import ending
 from refcompiler.capture.arrays import tensors, wrapping
 from refcompiler.capture.arrays.array import Array, ArrayMethod
@@ -40,6 +40,7 @@ from refcompiler.capture.models import (
     storage,
     symbols,
     warned,
+    weak,
 )
 from refcompiler.capture.natively import interpreting
 from refcompiler.capture.reentry import Reentry
@@ -69,6 +70,7 @@ __all__ = [
     "copying",
     "custom",
     "directives",
+    "displays",
     "forward",
     "hooks",
     "library",
@@ -87,6 +89,7 @@ __all__ = [
     "tensors",
     "transforms",
     "warned",
+    "weak",
     "wrapping",
 ]
 

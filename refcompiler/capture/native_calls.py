@@ -22,6 +22,7 @@ from refcompiler.capture.contents import contents
 from refcompiler.capture.door import UNKNOWN_VALUES
 from refcompiler.capture.immutable import Decimals, is_computed, is_value
 from refcompiler.capture.indexing import as_index
+from refcompiler.capture.literals import call_method
 from refcompiler.capture.lookup import find, is_heap, slot_of
 from refcompiler.capture.marking.marked import (
     is_allowed,
@@ -50,7 +51,7 @@ from refcompiler.capture.pulled import Pulled
 from refcompiler.capture.signals import Break
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.subclasses import subclass_input
-from refcompiler.capture.values import External, LazyMethod, Resume, Run
+from refcompiler.capture.values import External, LazyMethod, Literal, Resume, Run
 from refcompiler.guards.sources import Source
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.driven import DRIVEN, is_suspended
@@ -479,6 +480,11 @@ class NativeCalls(Operators):
         self, frame: Any, method: LazyMethod, args: Sequence, kwargs: Mapping
     ) -> Any:
         lazy = method.lazy
+        if type(lazy) is Literal:
+            found = call_method(self, lazy, method.name, args, kwargs)
+            if found is UNSET:
+                found = self.call_native(frame, self.force(method), args, kwargs)
+            return found
         if issubclass(type(lazy.value), torch.Tensor):
             raise Break("tensor-kind", f"{lazy.source} has layout {lazy.value.layout}")
         if method.name == "append":

@@ -10,6 +10,7 @@ import os
 import re
 import sysconfig
 import types
+from collections.abc import Callable, Sequence
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -20,7 +21,7 @@ from refcompiler.ambient import outside_transformations
 from refcompiler.capture.door import Recorder
 from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.signals import Break
-from refcompiler.capture.values import DELETED, External, Lazy
+from refcompiler.capture.values import DELETED, External, Lazy, LazyMethod, Literal
 from refcompiler.guards.kinds import Guard, TensorMeta, metadata, separate
 from refcompiler.guards.permanence import lasts
 from refcompiler.guards.sources import SCALARS, Source, Sources, plain_scalar
@@ -28,6 +29,7 @@ from refcompiler.interpreter.driven import DRIVEN
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.interpreter.machine import Machine
 
+_NOT_MADE = 1 << 7  # Py_TPFLAGS_DISALLOW_INSTANTIATION
 #: Values of these classes are constants of the graph, guarded by equality.
 CONSTANT_TYPES = frozenset(
     {
@@ -69,6 +71,16 @@ IDENTITY_TYPES = (
     staticmethod,
     classmethod,
 )
+#: Classes of what is made at once from its parts: their names, and what makes it.
+_COMPOSED: dict[type, tuple[tuple[str, ...], Callable[..., Any]]] = {
+    MethodType: (("__func__", "__self__"), MethodType),
+    super: (("__thisclass__", "__self__"), super),
+    slice: (("start", "stop", "step"), slice),
+    functools.partial: (
+        ("func", "args", "keywords"),
+        lambda function, args, keywords: functools.partial(function, *args, **keywords),
+    ),
+}
 _KEYED = frozenset({"HAS", "ABSENT", "LACKS", "SAME", "DISTINCT", "UNIQUE", "METADATA", "STATE"})
 SEQUENCES = (list, tuple, collections.deque)
 MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
@@ -116,6 +128,7 @@ class Observing(Machine):
         self.lazies: dict[Source, Lazy] = {}
         self.forced: dict[Source, Any] = {}
         self.external: dict[int, External] = {}
+        self.composing: set[int] = set()  # ids of what is observed part by part
         self.inputs: dict[int, tuple[Any, Source, Any]] = {}  # real tensor -> its fake
         self.input_order: list[int] = []
         self.fakes_of_inputs: dict[int, Source] = {}
@@ -181,9 +194,24 @@ class Observing(Machine):
 
     def force(self, value: Any) -> Any:
         """``value`` observed: a constant, a fake tensor, a shadow, or the object itself."""
-        return self.observe(value) if type(value) is Lazy else value
+        kind = type(value)
+        if kind is Lazy:
+            return self.observe(value)
+        if kind is LazyMethod and type(value.lazy) is Literal:
+            return getattr(self.look_into(value.lazy), value.name)
+        return self.look_into(value) if kind is Literal else value
 
     own = force
+
+    def look_into(self, literal: Literal) -> Any:
+        """The container that the frame has made, all that it holds observed."""
+        if literal.made is UNSET:
+            if literal.kind is dict:
+                made: Any = {key: self.force(item) for key, item in literal.items.items()}
+            else:
+                made = literal.kind([self.force(item) for item in literal.items])
+            literal.made = made
+        return literal.made
 
     def observe(self, lazy: Lazy) -> Any:
         source = lazy.source
@@ -216,6 +244,8 @@ class Observing(Machine):
             return value
         known = self.external.get(id(value))
         if known is not None:
+            if id(value) in self.composing:
+                raise Break("external-object", f"a {kind.__name__} that contains itself")
             if known.source is not source:
                 self.guard("SAME", source, known.source)
             if known.shadow is None and id(value) in self.globals_written:
@@ -244,25 +274,18 @@ class Observing(Machine):
             self.observe_function(value, source)
             return value
         self.guard("TYPE", source, kind)
-        if kind is MethodType:
-            function = self.observe(self.lazy(self.member(source, "__func__"), value.__func__))
-            self_ = self.observe(self.lazy(self.member(source, "__self__"), value.__self__))
-            return MethodType(function, self_)
-        if kind is super:
-            owner = self.observe(
-                self.lazy(self.member(source, "__thisclass__"), value.__thisclass__)
-            )
-            self_ = self.observe(self.lazy(self.member(source, "__self__"), value.__self__))
-            return super(owner, self_)
-        if kind is slice:
-            parts = [
-                self.observe(self.lazy(self.member(source, name), getattr(value, name)))
-                for name in ("start", "stop", "step")
-            ]
-            return slice(*parts)
+        if kind in _COMPOSED:
+            names, make = _COMPOSED[kind]
+            parts = [(self.member(source, name), getattr(value, name)) for name in names]
+            made = make(*self._parts(external, parts))
+            return self._adopt(external, made, made)
         if kind in SEQUENCES or (issubclass(type(value), tuple) and hasattr(kind, "_fields")):
             return self._shadow_sequence(external)
         if issubclass(type(value), tuple) and is_structseq(kind):
+            if kind.__flags__ & _NOT_MADE:  # such as sys.flags: there is one, of numbers
+                self.guard("ID", source, value)
+                external.shadow = external.original = value
+                return value
             return self._shadow_sequence(external)
         if kind in MAPPINGS:
             return self._with_writes(value, self._shadow_mapping(external))
@@ -270,8 +293,6 @@ class Observing(Machine):
             return self._shadow_set(external)
         if kind is types.MappingProxyType:
             return self._shadow_proxy(external)
-        if kind.__module__ == "functools" and kind.__name__ == "partial":
-            return self._shadow_partial(external)
         if kind in DRIVEN:
             return self.shadow_generator(external)
         if self.is_value(value):
@@ -494,14 +515,21 @@ class Observing(Machine):
         self.external[id(shadow)] = external
         return shadow
 
+    def _parts(self, external: External, parts: Sequence[tuple[Source, Any]]) -> list[Any]:
+        """What an object is made of that cannot be made before its parts are."""
+        self.composing.add(id(external.value))
+        try:
+            return [self.observe(self.lazy(source, part)) for source, part in parts]
+        finally:
+            self.composing.discard(id(external.value))
+
     def _shadow_sequence(self, external: External) -> Any:
         value, source = external.value, external.source
         self.guard("LENGTH", source, len(value))
         shadow: Any = None
         if issubclass(type(value), tuple):
-            items = [
-                self.observe(self.lazy(self.item(source, i), item)) for i, item in enumerate(value)
-            ]
+            parts = [(self.item(source, i), item) for i, item in enumerate(value)]
+            items = self._parts(external, parts)
             kind = type(value)
             if is_structseq(kind):
                 shadow = kind(items)
@@ -576,13 +604,6 @@ class Observing(Machine):
         if list(map(id, shadow)) != list(map(id, items)):
             raise Break("external-object", f"{source} is a set whose order depends on its past")
         return self._adopt(external, shadow, frozenset(shadow))
-
-    def _shadow_partial(self, external: External) -> Any:
-        value, source = external.value, external.source
-        function = self.observe(self.lazy(self.member(source, "func"), value.func))
-        args = self.observe(self.lazy(self.member(source, "args"), value.args))
-        keywords = self.observe(self.lazy(self.member(source, "keywords"), value.keywords))
-        return type(value)(function, *args, **keywords)
 
     # ---- cells ------------------------------------------------------------------------------
 

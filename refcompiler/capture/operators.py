@@ -22,6 +22,7 @@ from refcompiler.capture.identity import Identity
 from refcompiler.capture.immutable import is_value
 from refcompiler.capture.indexing import tensor_index
 from refcompiler.capture.iterators import shadow_generator, view_of
+from refcompiler.capture.literals import append, item_of, joined, put_item
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.models.printing import operand
 from refcompiler.capture.natively import is_quiet, natively
@@ -36,7 +37,7 @@ from refcompiler.capture.pulled import Delegate, Pulled
 from refcompiler.capture.signals import Break
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.stepping import COMPOSED, step
-from refcompiler.capture.values import External, Lazy, Run
+from refcompiler.capture.values import External, Lazy, Literal, Run
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.continued import Switch
 from refcompiler.interpreter.driven import DRIVEN
@@ -157,6 +158,8 @@ class Operators(Identity):
     # ---- truth and identity -----------------------------------------------------------------
 
     def truth(self, value: Any) -> bool:
+        if type(value) is Literal:
+            return bool(value.items if value.made is UNSET else value.made)
         if type(value) is Lazy:
             inner = value.value
             if type(inner) in CONTAINERS and self.is_unread(value):
@@ -227,6 +230,10 @@ class Operators(Identity):
             self.recorder.asked = False
 
     def binary(self, function: Callable, a: Any, b: Any) -> Any:
+        if function is operator.add and (type(a) is Literal or type(b) is Literal):
+            found = joined(self, a, b)
+            if found is not UNSET:
+                return found
         a, b = self.force(a), self.force(b)
         if issubclass(type(a), torch.Tensor) or issubclass(type(b), torch.Tensor):
             if self.recorder.floats:
@@ -336,6 +343,10 @@ class Operators(Identity):
     # ---- items ------------------------------------------------------------------------------
 
     def getitem(self, value: Any, key: Any) -> Any:
+        if type(value) is Literal:
+            found = item_of(self, value, self.force(key))
+            if found is not UNSET:
+                return found
         if type(value) is Lazy and self.is_unread(value):
             key = self.force(key)
             found = self.lazy_item(value, key)
@@ -416,7 +427,13 @@ class Operators(Identity):
             return self.lazy(self.item(source, key), value[key])
         return UNSET
 
+    def append(self, target: Any, value: Any) -> None:
+        if type(target) is not Literal or not append(target, value):
+            super().append(target, value)
+
     def setitem(self, value: Any, key: Any, new: Any) -> None:
+        if type(value) is Literal and put_item(self, value, self.force(key), new):
+            return
         value, key, new = self.force(value), self.force(key), self.force(new)
         kind = type(value)
         if not issubclass(kind, torch.Tensor) and self.method_of(kind, "__setitem__") is not UNSET:

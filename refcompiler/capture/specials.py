@@ -6,7 +6,7 @@ See :mod:`refcompiler.capture.entering`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
@@ -26,7 +26,7 @@ from refcompiler.capture.operators import (
     TEXTS,
     is_foreign_to_torch,
 )
-from refcompiler.capture.values import Lazy, Run
+from refcompiler.capture.values import Lazy, Literal, Run
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import CALLED, NULL, UNSET, Frame
 from refcompiler.interpreter.handlers_blocks import special_of
@@ -35,6 +35,8 @@ from refcompiler.shapes.node import SYMBOLS
 
 
 def kind_of(value: Any) -> type:
+    if type(value) is Literal:
+        return value.kind
     return type(value.value) if type(value) is Lazy else type(value)
 
 
@@ -80,25 +82,6 @@ def store_attr(m: Any, f: Frame, name: str) -> None:
         del s[-2:]
     else:
         enter(m, f, left.function, list(left.args), 2, "drop")
-
-
-@enters("BUILD_SET")
-def build_set(m: Any, f: Frame, count: int) -> None:
-    _build(m, f, set(), [(key,) for key in f.stack[len(f.stack) - count :]], count)
-
-
-@enters("BUILD_MAP")
-def build_map(m: Any, f: Frame, count: int) -> None:
-    items = f.stack[len(f.stack) - 2 * count :]
-    _build(m, f, {}, zip(items[::2], map(m.own, items[1::2]), strict=True), 2 * count)
-
-
-def _build(m: Any, f: Frame, made: Any, items: Iterable[tuple], operands: int) -> None:
-    for item in items:
-        m.insert(made, *item)
-    if operands:
-        del f.stack[-operands:]
-    f.stack.append(made)
 
 
 @enters("SET_ADD")

@@ -34,12 +34,26 @@ class Lazy:
         return f"<lazy {self.source}>"
 
 
+class Literal:
+    """A list, tuple or dict that the frame has made, and into which nothing has looked.
+
+    ``items`` (a list, or a dict) may be lazy; ``made`` is the container, once somebody asks for it.
+    """
+
+    __slots__ = ("kind", "items", "made")
+
+    def __init__(self, kind: type, items: Any):
+        self.kind = kind
+        self.items = items
+        self.made: Any = UNSET
+
+
 class LazyMethod:
-    """A reading method of an unobserved dict, so that the other keys stay unguarded."""
+    """A method of an unobserved container, so that what it holds stays unguarded."""
 
     __slots__ = ("lazy", "name")
 
-    def __init__(self, lazy: Lazy, name: str):
+    def __init__(self, lazy: Lazy | Literal, name: str):
         self.lazy = lazy
         self.name = name
 

@@ -54,7 +54,7 @@ class Objects(Writing):
             self.lines.append(f"set.update({name}, [{self.many(set.__iter__(value))}])")
         namespace = namespace_of(value)
         if namespace:
-            text = self.expression(dict(namespace))
+            text = self.literal(namespace)
             self.lines.append(f"{self.namespace(value, name)}.update({text})")
         for slot in _slots(type(value)):
             try:
@@ -93,7 +93,7 @@ class Objects(Writing):
             if found is not None:
                 self.lines.append(f"{name}.{attribute} = {self.expression(found)}")
         if value.__dict__:
-            text = self.expression(dict(value.__dict__))
+            text = self.literal(value.__dict__)
             self.lines.append(f"{self.namespace(value, name)}.update({text})")
         return name
 

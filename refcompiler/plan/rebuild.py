@@ -30,7 +30,7 @@ from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.pulled import Delegate, Pulled
 from refcompiler.capture.signals import Restart
 from refcompiler.capture.state.hooks import check_handle
-from refcompiler.capture.values import External, Lazy, LazyMethod
+from refcompiler.capture.values import External, Lazy, LazyMethod, Literal
 from refcompiler.guards.iterators import account, restore
 from refcompiler.interpreter.continued import ended
 from refcompiler.interpreter.driven import DRIVEN, driven_by, frame_of, is_driven
@@ -116,6 +116,8 @@ class Rebuilder(Objects, Iterators):
             if forced is not UNSET and type(forced) not in (MethodType, functools.partial):
                 return self.expression(forced)
             return self.writer.read(value.source)
+        if kind is Literal:
+            return self.display(value)
         if kind in SYMBOLS:
             return self.number(value)
         if kind is torch.Size and any(type(item) in SYMBOLS for item in value):
@@ -138,7 +140,16 @@ class Rebuilder(Objects, Iterators):
                 return self.kind(value)
             return self.writer.constant(value)
         self.keep.append(value)
-        return self.build(value)
+        return self.whole(value)
+
+    def display(self, value: Literal) -> str:
+        """A container whose items need not have been observed."""
+        made = value.made
+        if made is UNSET:
+            if id(value) not in self.displayed:
+                self.displayed[id(value)] = value, value.kind(value.items)
+            made = self.displayed[id(value)][1]
+        return self.expression(made)
 
     def external(self, external: External) -> str:
         return self.writer.read(external.source)
@@ -183,7 +194,7 @@ class Rebuilder(Objects, Iterators):
             name = self.assign(value, f"{constant(kind)}({factory})")
             self.entries(name, value)
             if own := namespace_of(value):  # ordered dicts have attributes
-                self.lines.append(f"{name}.__dict__.update({self.expression(dict(own))})")
+                self.lines.append(f"{name}.__dict__.update({self.literal(own)})")
             return name
         if kind is collections.deque:
             maxlen = constant(value.maxlen)

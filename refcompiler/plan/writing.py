@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from refcompiler.capture.machine import Symbolic
+from refcompiler.capture.values import Literal
 from refcompiler.plan.writer import Writer
+
+
+_NAMES = re.compile(r"__\w+")
 
 
 class NotRebuilt(Exception):
@@ -24,11 +30,14 @@ class Writing:
         self.writer = writer
         self.names: dict[int, str] = {}
         self.keep: list[Any] = []
+        self.displayed: dict[int, tuple[Literal, Any]] = {}  # id of the first -> what it becomes
         self.outputs: list[torch.fx.Node] = []
         self.lines: list[str] = []
         self.late: list[str] = []  # to run after side effects are replayed
         self.last: list[str] = []  # to run after everything else
         self.unfinished: set[int] = set()  # instances that lack attributes so far
+        self._begun: dict[int, str] = {}  # id -> what stands for it until it has a name
+        self._circular: set[str] = set()  # of these, those that were used
         self._count = itertools.count()
 
     def assign(self, value: Any, text: str) -> str:
@@ -36,6 +45,28 @@ class Writing:
         self.lines.append(f"{name} = {text}")
         self.names[id(value)] = name
         return name
+
+    def whole(self, value: Any) -> str:
+        """What ``build`` makes, where its own parts may lead back to it.
+
+        Nothing can refer to a tuple, a function or the like before its parts are there, so that the
+        statement which does comes after it.
+        """
+        token = self._begun.get(id(value))
+        if token is not None:
+            self._circular.add(token)
+            return token
+        token = self._begun[id(value)] = f"__whole{next(self._count)}"
+        begun = len(self.lines)
+        try:
+            text = self.build(value)
+        finally:
+            del self._begun[id(value)]
+        if token in self._circular:
+            self.lines[begun:] = _behind(self.lines[begun:], token, text)
+            for lines in (self.late, self.last):
+                lines[:] = [line.replace(token, text) for line in lines]
+        return text
 
     def is_hashable_yet(self, key: Any) -> bool:
         """Not before the object has its attributes: those made again, and those written after."""
@@ -46,8 +77,17 @@ class Writing:
     def many(self, values: Any) -> str:
         return ", ".join([self.expression(v) for v in values])
 
+    def literal(self, values: dict) -> str:
+        """A dict that nothing else refers to."""
+        pairs = [f"{self.expression(key)}: {self.expression(v)}" for key, v in values.items()]
+        return f"{{{', '.join(pairs)}}}"
+
     def expression(self, value: Any) -> str:
         """The text of a value, which is made by the lines so far."""
+        raise NotImplementedError
+
+    def build(self, value: Any) -> str:
+        """The same for one that nothing has made yet."""
         raise NotImplementedError
 
     def kind(self, cls: type) -> str:
@@ -57,3 +97,19 @@ class Writing:
     def refuse(self, value: Any) -> BaseException:
         """What to raise for a value that has no rule."""
         raise NotImplementedError
+
+
+def _behind(lines: Sequence[str], token: str, name: str) -> list[str]:
+    """``lines`` with those that need what ``token`` stands for after the one that makes it."""
+    made = next(i for i, line in enumerate(lines) if line.startswith(f"{name} = "))
+    needing = {token}
+    before, after = [], []
+    for line in lines[:made]:
+        if needing.isdisjoint(_NAMES.findall(line)):
+            before.append(line)
+        else:
+            after.append(line)
+            target, assigns, _ = line.partition(" = ")
+            if assigns and target.isidentifier():
+                needing.add(target)
+    return [line.replace(token, name) for line in (*before, lines[made], *after, *lines[made + 1 :])]

@@ -6,7 +6,7 @@ import _thread
 import abc
 import builtins
 import functools
-import importlib
+import importlib.util
 import inspect
 import operator
 import os
@@ -30,7 +30,7 @@ from refcompiler.capture.natively import QUIET, is_quiet, natively
 from refcompiler.capture.observe import MAPPINGS, SEQUENCES, SETS
 from refcompiler.capture.operators import _DUNDERS
 from refcompiler.capture.signals import Break
-from refcompiler.capture.values import DELETED, Lazy, Resume, Run
+from refcompiler.capture.values import DELETED, Lazy, Literal, Resume, Run
 from refcompiler.guards.iterators import numbered
 from refcompiler.interpreter import helpers, recursion
 from refcompiler.interpreter.frame import UNSET
@@ -152,6 +152,8 @@ def _exception(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 def _type(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     if len(args) == 1:
         value = args[0]
+        if type(value) is Literal:
+            return value.kind
         if type(value) is Lazy and not issubclass(type(value.value), torch.Tensor):
             m.guard("TYPE", value.source, type(value.value))
             return type(value.value)
@@ -162,7 +164,9 @@ def _type(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 @model(isinstance)
 def _isinstance(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
     value, classes = args[0], _plain(m, args[1])
-    if type(value) is Lazy and value.source not in m.forced and not _asks(m, value, classes):
+    if type(value) is Literal and value.made is UNSET and not _asks(m, value.kind, classes):
+        return _native_isinstance(m, value.kind(), classes)
+    if type(value) is Lazy and value.source not in m.forced and not _asks(m, type(value.value), classes):
         inner = value.value
         if not issubclass(type(inner), torch.Tensor):
             m.guard("TYPE", value.source, type(inner))
@@ -170,17 +174,17 @@ def _isinstance(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
     return _native_isinstance(m, m.force(value), classes)
 
 
-def _asks(m: Calls, value: Lazy, classes: Any) -> bool:
-    """Whether code of the user's decides what the object is an instance of."""
+def _asks(m: Calls, kind: type, classes: Any) -> bool:
+    """Whether code of the user's decides what an instance of ``kind`` is an instance of."""
     for cls in classes if isinstance(classes, tuple) else (classes,):
         if isinstance(cls, tuple):
-            if _asks(m, value, cls):
+            if _asks(m, kind, cls):
                 return True
         elif type(cls) is not type:
             hook = find(type(cls), "__instancecheck__")[1]
             if type(hook) is FunctionType and not is_quiet(hook):
                 return True
-    return m.method_of(type(value.value), "__getattribute__") is not UNSET
+    return m.method_of(kind, "__getattribute__") is not UNSET
 
 
 def _plain(m: Calls, classes: Any) -> Any:
@@ -364,6 +368,8 @@ def _hash(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 @model(len)
 def _len(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     value = args[0]
+    if type(value) is Literal and value.made is UNSET:
+        return len(value.items)
     if type(value) is Lazy and m.is_unread(value):
         inner = value.value
         if type(inner) in (*SEQUENCES, *MAPPINGS, *SETS):
@@ -557,6 +563,9 @@ model(operator.not_)(lambda m, frame, args, kwargs: not m.truth(*args))
 model(operator.neg)(lambda m, frame, args, kwargs: m.unary(operator.neg, *args))
 
 
+_NAMES = inspect.signature(importlib.import_module)
+
+
 @model(builtins.__import__)
 def _import(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     name = m.force(args[0])
@@ -566,6 +575,20 @@ def _import(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
         with torch._C.DisableTorchFunction(), _disable_current_modes():
             importlib.import_module(name)  # which torch puts off for the sake of its own start
     return m.call_pure(builtins.__import__, args, kwargs)
+
+
+@model(importlib.import_module)
+def _import_module(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """As the statement does, for which ``package`` is the frame's own."""
+    given = [m.force(a) for a in args]
+    named = {k: m.force(v) for k, v in kwargs.items()}
+    bound = _NAMES.bind(*given, **named)
+    bound.apply_defaults()
+    name, package = bound.args
+    if not isinstance(name, str) or (name.startswith(".") and not package):
+        return importlib.import_module(*given, **named)  # raises
+    name = importlib.util.resolve_name(name, package)
+    return m.import_name(frame, name, ("",), 0)
 
 
 def _plain_call(function: Callable) -> Callable:

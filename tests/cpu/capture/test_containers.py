@@ -433,7 +433,7 @@ def self_referring_containers():
     return f
 
 
-@cases(graphs=2, breaks=4)
+@cases(graphs=2, breaks=3)
 def containers_with_a_strange_tensor():
     def f(d, seq, x):
         y = x + 1

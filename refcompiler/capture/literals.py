@@ -1,0 +1,157 @@
+"""Containers that the frame makes and nothing has looked into: what they hold stays unobserved.
+
+A list, tuple or dict display, and the tuple or dict of a call's ``*args`` and ``**kwargs``, only
+pass their items on. While that is all, a :class:`Literal` stands on the stack in the container's
+place, with its items as lazy as they were; a plan makes the container from it. Whatever asks for
+more than one item by its place forces it, like any lazy value, and it becomes the container.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from refcompiler.capture.observe import CONSTANT_TYPES
+from refcompiler.capture.values import Lazy, Literal
+from refcompiler.interpreter.frame import UNSET
+
+#: What may be asked of a container in which nothing has looked.
+METHODS = {list: frozenset({"append", "extend"}), dict: frozenset({"get", "update"})}
+
+
+def is_open(m: Any, value: Any) -> bool:
+    """Whether observing ``value`` would say something that is not guarded yet."""
+    kind = type(value)
+    if kind is Lazy:
+        return value.source not in m.forced
+    return kind is Literal and value.made is UNSET
+
+
+def sequence(m: Any, kind: type, items: Sequence[Any]) -> Any:
+    """A list or tuple of ``items``, which stay unobserved where they are."""
+    if any([is_open(m, item) for item in items]):
+        return Literal(kind, list(items))
+    return kind([m.own(item) for item in items])
+
+
+def mapping(m: Any, items: dict[Any, Any]) -> Any:
+    """A dict of ``items``, whose keys are constants."""
+    if any([is_open(m, item) for item in items.values()]):
+        return Literal(dict, items)
+    return {key: m.own(item) for key, item in items.items()}
+
+
+def items_in(value: Any, *kinds: type) -> Any:
+    """The items of an open literal of one of ``kinds``; or UNSET."""
+    if type(value) is Literal and value.made is UNSET and value.kind in kinds:
+        return value.items
+    return UNSET
+
+
+def item_of(m: Any, literal: Literal, key: Any) -> Any:
+    """One item, or UNSET where the container itself has to answer."""
+    items = literal.items
+    if literal.made is not UNSET:
+        return UNSET
+    if literal.kind is dict:
+        return items.get(key, UNSET) if type(key) in CONSTANT_TYPES else UNSET
+    if type(key) is int:
+        return items[key] if -len(items) <= key < len(items) else UNSET
+    if type(key) is slice:
+        parts = (key.start, key.stop, key.step)
+        if all([part is None or type(part) is int for part in parts]) and key.step != 0:
+            return sequence(m, literal.kind, items[key])
+    return UNSET
+
+
+def put_item(m: Any, literal: Literal, key: Any, new: Any) -> bool:
+    """``literal[key] = new``, if nothing has to look for it; whether it did."""
+    if literal.made is not UNSET or _holds(new, literal):
+        return False
+    items = literal.items
+    if literal.kind is dict and type(key) in CONSTANT_TYPES:
+        items[key] = new
+        return True
+    if literal.kind is list and type(key) is int and -len(items) <= key < len(items):
+        items[key] = new
+        return True
+    return False
+
+
+def append(literal: Literal, value: Any) -> bool:
+    if literal.made is not UNSET or literal.kind is not list or _holds(value, literal):
+        return False
+    literal.items.append(value)
+    return True
+
+
+def extend(m: Any, literal: Any, value: Any) -> bool:
+    """Add the items of another list or tuple, if nothing has to look for it."""
+    target, items = items_in(literal, list), plain_items(m, value)
+    if target is UNSET or items is UNSET or any([_holds(item, literal) for item in items]):
+        return False
+    target.extend(list(items))
+    return True
+
+
+def update(literal: Any, value: Any) -> bool:
+    """Take over the items of another dict display."""
+    target, items = items_in(literal, dict), items_in(value, dict)
+    if target is UNSET or items is UNSET or target is items:
+        return False
+    if any([_holds(item, literal) for item in items.values()]):
+        return False
+    target.update(items)
+    return True
+
+
+def plain_items(m: Any, value: Any) -> Any:
+    """The items of a list or tuple of the frame's; or UNSET."""
+    if type(value) in (list, tuple):
+        return value
+    return items_in(value, list, tuple)
+
+
+def joined(m: Any, a: Any, b: Any) -> Any:
+    """``a + b`` of two lists or two tuples of the frame's, one of them open; or UNSET."""
+    first, second = items_in(a, list, tuple), items_in(b, list, tuple)
+    if first is UNSET and second is UNSET:
+        return UNSET
+    kind = a.kind if first is not UNSET else b.kind
+    parts = [
+        (value if type(value) is kind else UNSET) if items is UNSET else items
+        for value, items in ((a, first), (b, second))
+    ]
+    kinds = [value.kind if type(value) is Literal else type(value) for value in (a, b)]
+    if kinds != [kind, kind] or any([part is UNSET for part in parts]):
+        return UNSET
+    return sequence(m, kind, [*parts[0], *parts[1]])
+
+
+def call_method(m: Any, literal: Literal, name: str, args: Sequence, kwargs: Mapping) -> Any:
+    """A method of an open literal, if nothing has to look for it; or UNSET."""
+    if name == "append" and len(args) == 1 and not kwargs:
+        return None if append(literal, args[0]) else UNSET
+    if name == "extend" and len(args) == 1 and not kwargs:
+        return None if extend(m, literal, args[0]) else UNSET
+    if name == "get" and 1 <= len(args) <= 2 and not kwargs and literal.made is UNSET:
+        key = m.force(args[0])
+        if type(key) in CONSTANT_TYPES:
+            return literal.items.get(key, args[1] if len(args) > 1 else None)
+    if name == "update" and len(args) <= 1 and literal.made is UNSET:
+        if any([_holds(item, literal) for item in kwargs.values()]):
+            return UNSET
+        if not args or update(literal, args[0]):
+            literal.items.update(kwargs)
+            return None
+    return UNSET
+
+
+def _holds(value: Any, target: Literal) -> bool:
+    """Whether ``target`` would hold itself."""
+    if type(value) is not Literal or value.made is not UNSET:
+        return False
+    if value is target:
+        return True
+    items = value.items.values() if value.kind is dict else value.items
+    return any([_holds(item, target) for item in items])
