@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from refcompiler.capture.attributes import _MODULE_DICTS, Attributes
+from refcompiler.capture.attributes import _MODULE_DICTS, _SLOT_TYPES, Attributes
 from refcompiler.capture.lookup import namespace_of
 from refcompiler.capture.signals import Break
 from refcompiler.capture.subclasses import find_own
@@ -28,6 +28,11 @@ def _fits_as_gradient(new: Any, tensor: torch.Tensor) -> bool:
         and new.dtype == tensor.dtype
         and new.device == tensor.device
     )
+
+
+def is_borrowed(method: Any, name: str) -> bool:
+    """A method of C that a class has under another name than its own (``dict.__setitem__``)."""
+    return issubclass(type(method), _SLOT_TYPES) and method.__name__ != name
 
 
 def _set_gradient(tensor: torch.Tensor, gradient: torch.Tensor | None) -> None:
@@ -84,6 +89,8 @@ class Assignment(Attributes):
             if setter is _module_setattr and self.set_plain(value, name, new):
                 return None
             return Run(setter, [value, name, new])
+        if is_borrowed(setter, "__setattr__"):
+            return Run(self.bind_found(source, setter, value, type(value), name), [name, new])
         return self.assign_plainly(value, name, new)
 
     def set_on_tensor(self, value: torch.Tensor, name: str, new: Any) -> None:
@@ -207,6 +214,10 @@ class Assignment(Attributes):
         if type(deleter) is FunctionType:
             self.from_class(source, deleter)
             self.invoke(self.frame, deleter, [value, name])
+            return
+        if is_borrowed(deleter, "__delattr__"):
+            bound = self.bind_found(source, deleter, value, type(value), name)
+            self.invoke(self.frame, bound, [name])
             return
         self.plain_delattr(value, name)
 

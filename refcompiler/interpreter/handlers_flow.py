@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
+from sys import getrefcount
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +16,9 @@ from refcompiler.interpreter.registry import OPERANDS, op
 from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
+
+#: The references to a list that an attribute alone holds, when they are counted.
+_ALONE = 2  # that and the question
 
 _UNARY = {
     "UNARY_POSITIVE": operator.pos,
@@ -310,6 +314,8 @@ def call_function_ex(m: Machine, f: Frame, flags: int) -> None:
 def return_value(m: Machine, f: Frame, arg: Any) -> None:
     value = f.stack[-1]
     back = f.back
+    if f.view is None and getrefcount(f.fast) == _ALONE:
+        f.fast.reverse()  # what a list holds goes from its end, the first variable first
     if back is None:
         m.result = value
         m.frame = None

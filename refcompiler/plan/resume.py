@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from refcompiler.bytecode.decode import Program, slot_names
 from refcompiler.bytecode.liveness import live_at
-from refcompiler.capture.dropping import ends_tell
+from refcompiler.capture.dropping import ends_tell, may_tell
+from refcompiler.capture.values import Lazy
 from refcompiler.guards.permanence import lasts
 from refcompiler.interpreter.frame import UNSET, Frame, is_mark
 
@@ -129,7 +130,7 @@ def describe(
     for frame in frames:
         kept: Any = frame.globals
         given = kept is not home and not lasts(kept)
-        layout = _describe(frame, frame is not frames[-1], values, None if given else kept)
+        layout = _describe(frame, frames, values, None if given else kept)
         if given:
             values.append(space(kept))
         layouts.append(layout)
@@ -140,7 +141,7 @@ def describe_suspended(frame: Frame | None) -> tuple[Layout, list[Any]]:
     """As :func:`describe`, for the frame of a generator that has not ended."""
     assert frame is not None
     values: list[Any] = []
-    return Layout([_describe(frame, frame.ip > 0, values, frame.globals)]), values
+    return Layout([_describe(frame, [frame], values, frame.globals, frame.ip > 0)]), values
 
 
 #: Ways to return whose frames keep one value; others keep a tuple of them, or nothing.
@@ -154,21 +155,41 @@ def extras_of(frame: Frame) -> tuple[Any, ...]:
     return (frame.extra,) if frame.on_return in SINGLE else frame.extra
 
 
-def _describe(frame: Frame, waits: bool, values: list[Any], globals_: Any) -> FrameLayout:
+def _describe(
+    frame: Frame, frames: list[Frame], values: list[Any], globals_: Any, yielded: bool = False
+) -> FrameLayout:
     # What waits may raise, or jump, from the instruction that called or yielded: one before.
+    waits = yielded or frame is not frames[-1]
     live = live_at(frame.program, frame.ip - waits)
-    # A generator that nobody will read is closed when the frame drops it, not before.
+    # What tells of its end, such as a generator, ends when the frame drops it, not before.
     slots = tuple(
         [
             i
             for i, value in enumerate(frame.fast)
-            if value is not UNSET and (i in live or ends_tell(value))
+            if value is not UNSET and (i in live or ends_tell(value) or _is_given(value, frames))
         ]
     )
     values += [frame.fast[i] for i in slots]
     values += [value for value in frame.stack if not is_mark(value)]
     values += extras_of(frame)
     return FrameLayout(frame, slots, frame.ip if waits else goes_on(frame), globals_)
+
+
+def _is_given(value: Any, frames: list[Frame]) -> bool:
+    """Whether ``value`` is among the operands of what runs, which may come to be told of its end."""
+    if type(value) is Lazy:
+        value = value.value
+    if not may_tell(type(value)):
+        return False
+    for frame in frames:
+        for item in frame.stack:
+            if item is value or (type(item) is Lazy and item.value is value):
+                return True
+    for frame in frames[1:]:
+        for item in frame.fast:
+            if item is value or (type(item) is Lazy and item.value is value):
+                return True
+    return False
 
 
 _JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD"})

@@ -112,4 +112,6 @@ def _behind(lines: Sequence[str], token: str, name: str) -> list[str]:
             target, assigns, _ = line.partition(" = ")
             if assigns and target.isidentifier():
                 needing.add(target)
-    return [line.replace(token, name) for line in (*before, lines[made], *after, *lines[made + 1 :])]
+    return [
+        line.replace(token, name) for line in (*before, lines[made], *after, *lines[made + 1 :])
+    ]

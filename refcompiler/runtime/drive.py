@@ -13,6 +13,7 @@ from refcompiler.capture.machine import Symbolic
 from refcompiler.capture.marking.marks import ACTIVE
 from refcompiler.capture.values import External
 from refcompiler.guards.kinds import Ambient
+from refcompiler.interpreter.binding import SUSPENDS
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.handling import under
 from refcompiler.interpreter.machine import Machine
@@ -31,7 +32,7 @@ class Pending:
 
     __slots__ = ("layout", "values", "error")
 
-    def __init__(self, layout: Layout, values: tuple, error: BaseException | None):
+    def __init__(self, layout: Layout, values: list, error: BaseException | None):
         self.layout = layout
         self.values = values
         self.error = error
@@ -174,14 +175,14 @@ class Driver:
             self.keep_guards,
         )
 
-    def __call__(self, layout: Layout, values: tuple, error: BaseException | None) -> Any:
+    def __call__(self, layout: Layout, values: list, error: BaseException | None) -> Any:
         before, ACTIVE.callee = ACTIVE.callee, self.callee
         try:
             return self.drive(layout, values, error)
         finally:
             ACTIVE.callee = before
 
-    def drive(self, layout: Layout, values: tuple, error: BaseException | None) -> Any:
+    def drive(self, layout: Layout, values: list, error: BaseException | None) -> Any:
         drive = Drive(self, Pending(layout, values, error))
         drive.run([])
         if drive.error is not None:
@@ -217,6 +218,19 @@ class Driver:
 NATIVE: Any = object()  # nothing more is compiled
 
 
+def release(frame: Frame | None) -> None:
+    """Let go of what the frames hold as CPython does: the innermost and the first variables first.
+
+    (That of a generator belongs to its generator.)
+    """
+    while frame is not None:
+        if frame.view is None and not frame.code.co_flags & SUSPENDS:
+            frame.stack.clear()
+            frame.fast.reverse()
+            frame.fast.clear()
+        frame = frame.back
+
+
 class Drive:
     """One run of pending answers to its end, with its ``result`` or its ``error``.
 
@@ -236,8 +250,7 @@ class Drive:
     def begin(self, pending: Pending) -> None:
         self.stepper = stepper = Stepper()
         stepper.frame = pending.layout.frames_of(pending.values)
-        if type(pending.values) is list:  # from here on the frames alone hold them
-            pending.values.clear()
+        pending.values.clear()  # from here on the frames alone hold them
         take_over(stepper)
         stepper.exc = pending.error
         self.native = False
@@ -283,6 +296,7 @@ class Drive:
             self.begin(found)
         elif found is not MISS and found is not NATIVE:
             self.result, self.done = found, True
+            release(stepper.frame)
         else:
             self.broke = False
             if self.native and not stepwise:

@@ -1,0 +1,29 @@
+"""Weak references: one with a callback tells of an end, which a capture would put off."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from refcompiler.capture.models.registry import model
+from refcompiler.capture.signals import Break
+
+
+@model(weakref.ref)
+def _ref(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    _check(m, args)
+    return m.call_builtin_class(frame, weakref.ref, args, kwargs)
+
+
+@model(weakref.ref.__new__)
+def _new(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """Of a subclass of theirs, as weak dictionaries have it."""
+    _check(m, args[1:])
+    return m.call_native(frame, weakref.ref.__new__, args, kwargs)
+
+
+def _check(m: Any, args: Sequence) -> None:
+    if len(args) > 1 and m.force(args[1]) is not None:
+        kind = type(m.force(args[0])).__qualname__
+        raise Break("c-function", f"a weak reference that tells of the end of a {kind}")
