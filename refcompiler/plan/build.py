@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import CellType
@@ -24,7 +23,6 @@ from refcompiler.capture.values import is_changed
 from refcompiler.guards.kinds import Guard
 from refcompiler.guards.sources import Source
 from refcompiler.guards.tensors import is_registered, storage_pattern
-from refcompiler.interpreter.resumption import may_finalise
 from refcompiler.plan.effects import replay, set_contexts, shadows
 from refcompiler.plan.entry import Entry
 from refcompiler.plan.failure import OnError, Recover
@@ -165,7 +163,12 @@ def build(
             values = ", ".join(map(writer.constant, setting.after))
             lines.append(f"{writer.constant(setting.switch.set)}({values})")
     lines += rebuilder.lines + effects + rebuilder.late
-    lines += [*rebuilder.last, f"return {result}"]
+    lines += rebuilder.last
+    if layout is not None:  # a value ends when the frame drops it: nothing else may hold it
+        own = [name for name in rebuilder.names.values() if name.startswith("__r")]
+        own += [f"__g{i}" for i in range(len(rebuilder.outputs))]
+        lines += [f"del {', '.join(own)}"] if own else []
+    lines.append(f"return {result}")
     still = captured.reason is not None and machine.steps == 1 and not recorder.operations
     return Plan(
         weaken(Entry(guards, list(writer.needed)), writer),
@@ -295,13 +298,9 @@ def _result(
     error = "None" if machine.exc is None else rebuilder.expression(machine.exc)
     writer.namespace["__pending"] = pending
     layout_name = writer.constant(layout)
-    listed = "".join(f"{text}, " for text in texts)
-    if any(may_finalise(v) or issubclass(type(v), weakref.ref) for v in rebuilder.keep):
-        # It ends when the frame drops it: nothing else may hold it until then.
-        own = [name for name in rebuilder.names.values() if name.startswith("__r")]
-        rebuilder.last = [f"__values, __error = [{listed}], {error}", f"del {', '.join(own)}"]
-        return f"__pending({layout_name}, __values, __error)", layout
-    return f"__pending({layout_name}, ({listed}), {error})", layout
+    listed = ", ".join(texts)
+    rebuilder.last = [f"__values, __error = [{listed}], {error}"]
+    return f"__pending({layout_name}, __values, __error)", layout
 
 
 def _graph(
