@@ -79,6 +79,8 @@ def tells(value: Any) -> bool:
     kind = type(value)
     if kind in DRIVEN:
         return finalises(value) or may_finalise(value)
+    if issubclass(kind, weakref.ref) and value.__callback__ is not None:
+        return True  # while it lives, the end of another does
     if not is_heap(kind) or issubclass(kind, (torch.Tensor, type, BaseException)):
         return False
     if type(find(kind, "__del__")[1]) is FunctionType:

@@ -176,7 +176,7 @@ def _describe(
 
 
 def _is_given(value: Any, frames: list[Frame]) -> bool:
-    """Whether ``value`` is among the operands of what runs, which may come to be told of its end."""
+    """Whether ``value`` is an operand of what runs, which may ask to be told of its end."""
     if type(value) is Lazy:
         value = value.value
     if not may_tell(type(value)):

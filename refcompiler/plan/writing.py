@@ -13,7 +13,6 @@ from refcompiler.capture.machine import Symbolic
 from refcompiler.capture.values import Literal
 from refcompiler.plan.writer import Writer
 
-
 _NAMES = re.compile(r"__\w+")
 
 

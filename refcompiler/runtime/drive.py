@@ -225,9 +225,9 @@ def release(frame: Frame | None) -> None:
     """
     while frame is not None:
         if frame.view is None and not frame.code.co_flags & SUSPENDS:
-            frame.stack.clear()
             frame.fast.reverse()
             frame.fast.clear()
+            frame.stack.clear()  # mostly what would have become a variable
         frame = frame.back
 
 

@@ -27,3 +27,8 @@ def _check(m: Any, args: Sequence) -> None:
     if len(args) > 1 and m.force(args[1]) is not None:
         kind = type(m.force(args[0])).__qualname__
         raise Break("c-function", f"a weak reference that tells of the end of a {kind}")
+
+
+@model(weakref.finalize)
+def _finalize(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    raise Break("c-function", "weakref.finalize, whose table changes as objects end")
