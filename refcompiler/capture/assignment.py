@@ -10,9 +10,10 @@ import torch
 
 from refcompiler.capture.attributes import _MODULE_DICTS, _SLOT_TYPES, Attributes
 from refcompiler.capture.lookup import namespace_of
+from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.signals import Break
 from refcompiler.capture.subclasses import find_own
-from refcompiler.capture.values import DELETED, External, Rethrown, Run
+from refcompiler.capture.values import DELETED, External, Lazy, Literal, Rethrown, Run
 from refcompiler.capture.wrappers import is_wrapper
 from refcompiler.interpreter.frame import UNSET
 
@@ -145,9 +146,11 @@ class Assignment(Attributes):
 
     def set_plain(self, value: Any, name: str, new: Any) -> bool:
         """``nn.Module.__setattr__`` where it does no more than ``object.__setattr__``."""
-        new = self.force(new)
+        new = self.passing(new)
         if issubclass(type(new), (torch.Tensor, torch.nn.Module)) or value.__dict__ is None:
             return False
+        if type(new) is Lazy:
+            self.guard("TYPE", new.source, type(new.value))
         external = self.external.get(id(value))
         if external is None:
             return False
@@ -163,12 +166,21 @@ class Assignment(Attributes):
         self.plain_setattr(value, name, new)
         return True
 
+    def passing(self, new: Any) -> Any:
+        """What an object from outside is given: constants and displays as unobserved as they are.
+
+        Nothing looks at them before the program reads the attribute.
+        """
+        if type(new) is Literal:
+            return new
+        return new if type(new) is Lazy and type(new.value) in CONSTANT_TYPES else self.force(new)
+
     def plain_setattr(self, value: Any, name: str, new: Any) -> None:
         """``object.__setattr__``."""
         self.finish(self.assign_plainly(value, name, new))
 
     def assign_plainly(self, value: Any, name: str, new: Any) -> Run | None:
-        new = self.force(new)
+        new = self.passing(new) if id(value) in self.external else self.force(new)
         source, found = self.find_guarded(type(value), name)
         if found is not UNSET and type(found) is property and found.fset is not None:
             return Run(self.wrapped(source, found, "fset"), [value, new])
@@ -179,14 +191,14 @@ class Assignment(Attributes):
                 self.from_class(setter_source, setter)
                 return Run(setter, [found, value, new])
         if id(value) in self.rethrown and name in Rethrown.OWN:  # it is undone after the capture
-            object.__setattr__(value, name, new)
+            object.__setattr__(value, name, self.force(new))
             return None
         if issubclass(type(value), type) and value in self.own_classes:
-            setattr(value, name, new)
+            setattr(value, name, self.force(new))
             self.class_changed(name)
             return None
         if issubclass(type(value), type) and self.may_write_class(value, name):
-            self.write_class(value, name, new)
+            self.write_class(value, name, self.force(new))
             return None
         external = self.external.get(id(value))
         if external is None and not issubclass(type(value), type):
@@ -201,7 +213,7 @@ class Assignment(Attributes):
             or issubclass(type(value), ModuleType)
         )
         if not writable or (found is not UNSET and type(found) is property):
-            object.__setattr__(value, name, new)  # raises as CPython does
+            object.__setattr__(value, name, self.force(new))  # raises as CPython does
             raise Break("external-object", f"assignment to {name}")
         self.write_attribute(external, name, new)
         return None

@@ -20,7 +20,7 @@ from refcompiler.capture import arithmetic
 from refcompiler.capture.arithmetic import CLASSES
 from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.iterators import state_of
-from refcompiler.capture.literals import METHODS
+from refcompiler.capture.literals import METHODS, field_of
 from refcompiler.capture.lookup import Lookup, find, is_heap, is_plain, namespace_of
 from refcompiler.capture.natively import QUIET, is_quiet
 from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES, is_alien
@@ -75,6 +75,9 @@ class Attributes(Lookup):
         if type(value) is Literal:
             if value.made is UNSET and name in METHODS.get(value.kind, ()):
                 return LazyMethod(value, name)
+            found = field_of(self, value, name)
+            if found is not UNSET:
+                return found
             value = self.look_into(value)
         if type(value) is Lazy:
             inner = type(value.value)

@@ -18,7 +18,7 @@ from refcompiler.capture.arrays.calls import call_numpy
 from refcompiler.capture.caches import call_cached
 from refcompiler.capture.entering import enter_generator
 from refcompiler.capture.instances import Instances
-from refcompiler.capture.literals import mapping, sequence
+from refcompiler.capture.literals import DISPLAYED, construct, mapping, sequence
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.marking.marked import (
     CONSTANT,
@@ -92,6 +92,10 @@ class Calls(Instances):
         if kind is FunctionType:
             return self.call_function(frame, function, args, kwargs)
         if issubclass(type(function), type):
+            if function in DISPLAYED:
+                found = construct(self, function, args, kwargs)
+                if found is not UNSET:
+                    return found
             if function in _CONSUMING and args and self.runs_code(value := self.force(args[0])):
                 if type(value) is types.GeneratorType or not issubclass(function, dict):
                     sizes = function is list or function is tuple

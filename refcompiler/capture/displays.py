@@ -51,7 +51,7 @@ def build_set(m: Any, f: Frame, count: int) -> None:
 def build_map(m: Any, f: Frame, count: int) -> None:
     items = _take(f, 2 * count)
     keys = [m.force(key) for key in items[::2]]
-    if all([type(key) in CONSTANT_TYPES for key in keys]):
+    if all(type(key) in CONSTANT_TYPES for key in keys):
         _replace(f, 2 * count, Literal(dict, dict(zip(keys, items[1::2], strict=True))))
         return
     made: dict[Any, Any] = {}
@@ -71,8 +71,9 @@ _unpack = ENTERING["UNPACK_SEQUENCE"]
 
 @enters("UNPACK_SEQUENCE")
 def unpack_sequence(m: Any, f: Frame, count: int) -> None:
-    items = items_in(f.stack[-1], list, tuple)
-    if items is UNSET or len(items) != count:
+    value = f.stack[-1]
+    items = UNSET if type(value) is not Literal else items_in(value, value.kind)
+    if type(items) is not list or len(items) != count:
         _unpack(m, f, count)
     else:
         f.stack.pop()

@@ -8,6 +8,7 @@ more than one item by its place forces it, like any lazy value, and it becomes t
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.values import Lazy, Literal
 from refcompiler.interpreter.frame import UNSET
 
+DISPLAYED = frozenset({list, tuple, dict})
 #: What may be asked of a container in which nothing has looked.
 METHODS = {list: frozenset({"append", "extend"}), dict: frozenset({"get", "update"})}
 
@@ -29,16 +31,64 @@ def is_open(m: Any, value: Any) -> bool:
 
 def sequence(m: Any, kind: type, items: Sequence[Any]) -> Any:
     """A list or tuple of ``items``, which stay unobserved where they are."""
-    if any([is_open(m, item) for item in items]):
+    if any(is_open(m, item) for item in items):
         return Literal(kind, list(items))
     return kind([m.own(item) for item in items])
 
 
 def mapping(m: Any, items: dict[Any, Any]) -> Any:
     """A dict of ``items``, whose keys are constants."""
-    if any([is_open(m, item) for item in items.values()]):
+    if any(is_open(m, item) for item in items.values()):
         return Literal(dict, items)
     return {key: m.own(item) for key, item in items.items()}
+
+
+def construct(m: Any, cls: type, args: Sequence, kwargs: Mapping) -> Any:
+    """``cls(...)`` of what nothing has to look at; or UNSET."""
+    if cls is dict:
+        items = items_in(args[0], dict) if len(args) == 1 else UNSET if args else {}
+        return UNSET if items is UNSET else Literal(dict, {**items, **kwargs})
+    items = items_in(args[0], list, tuple) if len(args) == 1 and not kwargs else UNSET
+    if items is UNSET:
+        return UNSET
+    if cls is tuple:
+        return args[0] if args[0].kind is tuple else sequence(m, tuple, items)
+    return Literal(list, list(items))
+
+
+_FIELD = type(collections.namedtuple("_Field", "name").name)  # type: ignore[attr-defined]
+#: What a class of named tuples may say for itself; such a one is looked into at once.
+_SAYS = frozenset(
+    """
+    __len__ __bool__ __getitem__ __iter__ __contains__ __getattribute__ __getattr__ __add__
+    """.split()
+)
+
+
+def named(m: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """``tuple.__new__(cls, items)`` for a class of named tuples; or UNSET."""
+    if len(args) != 2 or kwargs:
+        return UNSET
+    cls, items = m.force(args[0]), items_in(args[1], list, tuple)
+    plain = issubclass(type(cls), type) and cls.__bases__ == (tuple,) and hasattr(cls, "_fields")
+    if items is UNSET or not plain or _SAYS & cls.__dict__.keys():
+        return UNSET
+    return Literal(cls, list(items)) if len(items) == len(cls._fields) else UNSET
+
+
+def field_of(m: Any, literal: Literal, name: str) -> Any:
+    """A field of a named tuple, or UNSET."""
+    if literal.made is not UNSET or name not in getattr(literal.kind, "_fields", ()):
+        return UNSET
+    found = m.find_guarded(literal.kind, name)[1]
+    return literal.items[literal.kind._fields.index(name)] if type(found) is _FIELD else UNSET
+
+
+def make(kind: type, items: Any) -> Any:
+    """The container itself."""
+    if kind in DISPLAYED:
+        return kind(items)
+    return tuple.__new__(kind, items)
 
 
 def items_in(value: Any, *kinds: type) -> Any:
@@ -59,8 +109,9 @@ def item_of(m: Any, literal: Literal, key: Any) -> Any:
         return items[key] if -len(items) <= key < len(items) else UNSET
     if type(key) is slice:
         parts = (key.start, key.stop, key.step)
-        if all([part is None or type(part) is int for part in parts]) and key.step != 0:
-            return sequence(m, literal.kind, items[key])
+        if all(part is None or type(part) is int for part in parts) and key.step != 0:
+            kind = literal.kind if literal.kind in DISPLAYED else tuple
+            return sequence(m, kind, items[key])
     return UNSET
 
 
@@ -88,7 +139,7 @@ def append(literal: Literal, value: Any) -> bool:
 def extend(m: Any, literal: Any, value: Any) -> bool:
     """Add the items of another list or tuple, if nothing has to look for it."""
     target, items = items_in(literal, list), plain_items(m, value)
-    if target is UNSET or items is UNSET or any([_holds(item, literal) for item in items]):
+    if target is UNSET or items is UNSET or any(_holds(item, literal) for item in items):
         return False
     target.extend(list(items))
     return True
@@ -99,7 +150,7 @@ def update(literal: Any, value: Any) -> bool:
     target, items = items_in(literal, dict), items_in(value, dict)
     if target is UNSET or items is UNSET or target is items:
         return False
-    if any([_holds(item, literal) for item in items.values()]):
+    if any(_holds(item, literal) for item in items.values()):
         return False
     target.update(items)
     return True
@@ -123,7 +174,7 @@ def joined(m: Any, a: Any, b: Any) -> Any:
         for value, items in ((a, first), (b, second))
     ]
     kinds = [value.kind if type(value) is Literal else type(value) for value in (a, b)]
-    if kinds != [kind, kind] or any([part is UNSET for part in parts]):
+    if kinds != [kind, kind] or any(part is UNSET for part in parts):
         return UNSET
     return sequence(m, kind, [*parts[0], *parts[1]])
 
@@ -139,7 +190,7 @@ def call_method(m: Any, literal: Literal, name: str, args: Sequence, kwargs: Map
         if type(key) in CONSTANT_TYPES:
             return literal.items.get(key, args[1] if len(args) > 1 else None)
     if name == "update" and len(args) <= 1 and literal.made is UNSET:
-        if any([_holds(item, literal) for item in kwargs.values()]):
+        if any(_holds(item, literal) for item in kwargs.values()):
             return UNSET
         if not args or update(literal, args[0]):
             literal.items.update(kwargs)
@@ -154,4 +205,4 @@ def _holds(value: Any, target: Literal) -> bool:
     if value is target:
         return True
     items = value.items.values() if value.kind is dict else value.items
-    return any([_holds(item, target) for item in items])
+    return any(_holds(item, target) for item in items)

@@ -212,7 +212,7 @@ class Lookup(Namespaces):
         """Into the overlay; into the shadow of ``__dict__`` if the program holds that dict."""
         namespace = namespace_of(external.value)
         if issubclass(type(external.value), ModuleType):  # its functions read it as a global
-            self.write_global(external.value.__dict__, name, new)
+            self.write_global(external.value.__dict__, name, self.force(new))
             return
         self.handed_out[id(namespace)] = external.value
         known = self.external.get(id(namespace))
@@ -221,7 +221,7 @@ class Lookup(Namespaces):
         elif new is DELETED:
             del known.shadow[name]
         else:
-            known.shadow[name] = new
+            known.shadow[name] = self.force(new)
 
     def hand_out(self, external: External) -> Any:
         """``__dict__`` of an object from outside, still unobserved."""

@@ -22,7 +22,7 @@ from refcompiler.capture.contents import contents
 from refcompiler.capture.door import UNKNOWN_VALUES
 from refcompiler.capture.immutable import Decimals, is_computed, is_value
 from refcompiler.capture.indexing import as_index
-from refcompiler.capture.literals import call_method
+from refcompiler.capture.literals import call_method, named
 from refcompiler.capture.lookup import find, is_heap, slot_of
 from refcompiler.capture.marking.marked import (
     is_allowed,
@@ -144,6 +144,10 @@ class NativeCalls(Operators):
         if bound is not None:
             return self.call_bound(function, bound, name, args, kwargs)
         owner = getattr(function, "__self__", None)
+        if owner is tuple and name == "__new__":
+            made = named(self, args, kwargs)
+            if made is not UNSET:
+                return made
         if issubclass(type(owner), type) and not issubclass(
             type(function), types.MethodWrapperType
         ):

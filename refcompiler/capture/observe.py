@@ -209,7 +209,9 @@ class Observing(Machine):
             if literal.kind is dict:
                 made: Any = {key: self.force(item) for key, item in literal.items.items()}
             else:
-                made = literal.kind([self.force(item) for item in literal.items])
+                items = [self.force(item) for item in literal.items]
+                kind = literal.kind
+                made = items if kind is list else tuple.__new__(kind, items)
             literal.made = made
         return literal.made
 
@@ -334,7 +336,7 @@ class Observing(Machine):
                     if value is DELETED:
                         shadow.pop(key[1], None)
                     else:
-                        shadow[key[1]] = value
+                        shadow[key[1]] = self.force(value)
         if id(namespace) in self.globals_written:
             for key in [key for key in self.overlay if key[0] == id(namespace)]:
                 value = self.overlay.pop(key)

@@ -24,6 +24,7 @@ from torch.utils.hooks import RemovableHandle
 
 from refcompiler.capture.arrays.array import Array, ArrayMethod, is_scalar
 from refcompiler.capture.immutable import BUFFERS, PROTOCOL, is_value_class
+from refcompiler.capture.literals import make
 from refcompiler.capture.lookup import CACHE, is_heap, namespace_of, slot_of
 from refcompiler.capture.observe import CONSTANT_TYPES, is_numpy_scalar
 from refcompiler.capture.policy import bound_owner
@@ -147,7 +148,7 @@ class Rebuilder(Objects, Iterators):
         made = value.made
         if made is UNSET:
             if id(value) not in self.displayed:
-                self.displayed[id(value)] = value, value.kind(value.items)
+                self.displayed[id(value)] = value, make(value.kind, value.items)
             made = self.displayed[id(value)][1]
         return self.expression(made)
 

@@ -24,6 +24,7 @@ from refcompiler.capture.calls import Calls
 from refcompiler.capture.contents import contents
 from refcompiler.capture.immutable import is_value
 from refcompiler.capture.iterators import view_of
+from refcompiler.capture.literals import make
 from refcompiler.capture.lookup import find, is_heap, namespace_of
 from refcompiler.capture.models.registry import constant, model, named
 from refcompiler.capture.natively import QUIET, is_quiet, natively
@@ -165,10 +166,11 @@ def _type(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 def _isinstance(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
     value, classes = args[0], _plain(m, args[1])
     if type(value) is Literal and value.made is UNSET and not _asks(m, value.kind, classes):
-        return _native_isinstance(m, value.kind(), classes)
-    if type(value) is Lazy and value.source not in m.forced and not _asks(m, type(value.value), classes):
+        empty: Any = () if issubclass(value.kind, tuple) else ({} if value.kind is dict else [])
+        return _native_isinstance(m, make(value.kind, empty), classes)
+    if type(value) is Lazy and value.source not in m.forced:
         inner = value.value
-        if not issubclass(type(inner), torch.Tensor):
+        if not issubclass(type(inner), torch.Tensor) and not _asks(m, type(inner), classes):
             m.guard("TYPE", value.source, type(inner))
             return _native_isinstance(m, inner, classes)
     return _native_isinstance(m, m.force(value), classes)
@@ -368,8 +370,8 @@ def _hash(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 @model(len)
 def _len(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     value = args[0]
-    if type(value) is Literal and value.made is UNSET:
-        return len(value.items)
+    if type(value) is Literal:
+        return len(value.items if value.made is UNSET else value.made)
     if type(value) is Lazy and m.is_unread(value):
         inner = value.value
         if type(inner) in (*SEQUENCES, *MAPPINGS, *SETS):
