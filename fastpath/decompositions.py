@@ -19,7 +19,20 @@ _aten = torch.ops.aten
 @functools.cache
 def table() -> dict[Any, Callable[..., Any]]:
     """The rules by overload."""
-    return get_decompositions([getattr(_aten, name) for name in (*_FORWARD, *_BACKWARD)])
+    rules = get_decompositions([getattr(_aten, name) for name in (*_FORWARD, *_BACKWARD)])
+    entropy = _aten.binary_cross_entropy.default
+    return {**rules, entropy: functools.partial(_of_probabilities, rules[entropy])}
+
+
+def _of_probabilities(
+    rule: Callable[..., Any], given: torch.Tensor, *args: Any, **kwargs: Any
+) -> Any:
+    """The rule, with the look at the values that eager takes on the CPU."""
+    if given.device.type == "cpu":
+        within = torch.logical_and(given >= 0, given <= 1)
+        message = "all elements of input should be between 0 and 1"
+        _aten._assert_async.msg(within.all(), message)
+    return rule(given, *args, **kwargs)
 
 
 _FORWARD = (

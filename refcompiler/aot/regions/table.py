@@ -1,4 +1,5 @@
-"""What stands for the operators that have graphs of their own, while a graph is traced."""
+"""What stands for operators while a graph is traced: those that have graphs of their own, and few
+others."""
 
 from __future__ import annotations
 
@@ -7,17 +8,21 @@ from typing import Any
 
 import torch
 
-from refcompiler.aot.regions import branches, checkpoint
+from refcompiler.aot.regions import branches, checkpoint, classes, products
 
 _operators = torch.ops.higher_order
 
-#: What stands for a node's target while a graph is traced, by ``target.region`` or the target:
+#: What stands for a node's target while a graph is traced, by ``target.region`` or the target (a
+#: method's name):
 #: called with the runner, the target and the node's arguments.
 REGIONS: dict[Any, Callable[..., Any]] = {
     "checkpoint": checkpoint.checkpointed,
     _operators.tag_activation_checkpoint: checkpoint.tagged,
     _operators.cond: branches.cond,
     _operators.while_loop: branches.while_loop,
+    torch.prod: products.prod,
+    "prod": products.prod,  # the method
+    torch.nn.functional.one_hot: classes.one_hot,
 }
 
 #: The same where a graph is only looked at: nothing is recorded.
