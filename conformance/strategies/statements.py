@@ -22,6 +22,7 @@ from conformance.strategies.flow import (
     LOOPS,
     RETURNS,
 )
+from conformance.strategies.library import LIBRARY, TENSOR_STATE
 from conformance.strategies.objects import ARGUMENTS, MODULES, SHARED, SPECIAL
 from conformance.strategies.templates import (
     CLASSES,
@@ -75,15 +76,34 @@ FAILURES = ("raise ValueError('asked')", "TABLE['missing']", "assert n", "pass",
 
 # The rest of the module: what the drawn body calls, and the state that it keeps.
 MODULE = """
+import abc
+import bisect
 import collections
 import contextlib
+import contextvars
+import copy
 import dataclasses
+import enum
 import functools
+import heapq
+import inspect
 import itertools
+import json
+import logging
+import math
+import operator
+import pickle
 import random
+import re
+import typing
+import warnings
+import weakref
 
+import numpy
 import torch
+import torch.utils.checkpoint
 
+LEVEL = contextvars.ContextVar("level", default=1)
 SCALE = 2
 TRAINING = True
 TABLE = {"k": 1}
@@ -284,6 +304,8 @@ FOCI: dict[str, tuple[str, ...]] = {
     "modules": MODULES,
     "arguments": ARGUMENTS,
     "sharing": SHARED,
+    "library": LIBRARY,
+    "tensors' state": TENSOR_STATE,
     "everything": (
         *BLOCKS,
         *BREAKS,
@@ -307,6 +329,8 @@ FOCI: dict[str, tuple[str, ...]] = {
         *MODULES,
         *ARGUMENTS,
         *SHARED,
+        *LIBRARY,
+        *TENSOR_STATE,
     ),
 }
 
