@@ -97,6 +97,11 @@ BREAKS: Table[BreakReason] = Table(
             "Remove the call of graph_break().",
         ),
         BreakReason(
+            "compiler-call",
+            "The program asks the compiler something, or tells it, while it is compiled.",
+            "Call it outside the compiled function.",
+        ),
+        BreakReason(
             "higher-order",
             "A transformation of functions (autograd.Function, vmap, checkpoint, cond ...) was "
             "called in a way that one operation of a graph cannot stand for, so it runs natively.",

@@ -194,8 +194,10 @@ class Attributes(Lookup):
                 return self.data_descriptor(external, value, name, owner, described)
         if name not in namespace:
             if type(value) is not ModuleType:
+                if described is not UNSET and owner is not None:
+                    return self.bind_found(owner, described, value, type(value), name)
                 kept = find(type(value), "__setattr__")[1]
-                if find(type(value), name)[1] is UNSET and type(kept) is FunctionType:
+                if described is UNSET and type(kept) is FunctionType:
                     return self.kept_elsewhere(value, name)
                 return getattr(value, name)
             if find(ModuleType, name)[1] is not UNSET:

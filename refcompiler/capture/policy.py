@@ -229,6 +229,14 @@ def is_hooked_leaf(code: types.CodeType, module: Any) -> bool:
 
 #: Python functions of these modules of the standard library run natively: they read and write,
 #: or keep state that nothing guards.
+#: Of this package: functions that tell, or change, what is compiled. They run natively.
+ASKING_MODULES = frozenset(
+    """
+    refcompiler.backends.registry refcompiler.cache.artifacts refcompiler.logs
+    refcompiler.runtime.collectives refcompiler.runtime.counters refcompiler.runtime.explain
+    refcompiler.runtime.options refcompiler.runtime.trace
+    """.split()
+)
 SPEAKING_MODULES = frozenset(
     """
     logging traceback threading random secrets subprocess socket tempfile shutil asyncio

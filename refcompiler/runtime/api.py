@@ -12,9 +12,11 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+import refcompiler
 from refcompiler.backends.registry import TRACES, check_settings, lookup_backend
 from refcompiler.capture.marking.marked import DISABLED, original_of
 from refcompiler.capture.models.registry import model as _model
+from refcompiler.capture.signals import Break, Prepare
 from refcompiler.errors import UnsupportedError
 from refcompiler.guards.permanence import lasts
 from refcompiler.logs import from_environment
@@ -328,3 +330,19 @@ def reset() -> None:
     for compiler in (*[compiler for _, compiler in _COMPILERS.values()], *_ISOLATED):
         compiler.reset()
     counters.clear()
+
+
+@_model(reset, get_default_backend, set_default_backend)
+def _asked_inside(m: Any, frame: Any, args: Any, kwargs: Any) -> Any:
+    raise Break("compiler-call", "refcompiler.reset, or the default backend")
+
+
+@_model(refcompiler.__getattr__)
+def _load_inside(m: Any, frame: Any, args: Any, kwargs: Any) -> Any:
+    """A public name that nobody has asked for yet is loaded ahead of the graph."""
+    name = m.force(args[0])
+    if name not in refcompiler.__all__:
+        refcompiler.__getattr__(name)  # raises
+    raise Prepare(
+        m.steps, "io", f"first use of refcompiler.{name}", lambda: getattr(refcompiler, name)
+    )
