@@ -123,7 +123,7 @@ kept.append((bag['t'], sorted(bag), 'a' in bag))""",
     def __getitem__(self, at):
         return self.items[at]
 pairs = Pairs({m}, {k}, n)
-kept.append((list(reversed(pairs)), len(pairs), pairs.index(n), 9 in pairs[1:]))""",
+kept.append((list(reversed(pairs)), len(pairs), pairs.index({m}), 9 in pairs[1:]))""",
     """class Chosen(abc.ABC):
     @property
     @abc.abstractmethod
@@ -176,7 +176,8 @@ kept.append(torch.ones(1))""",
     "own = {m}.detach().clone()\nown.data = torch.zeros(2)\nkept.append(own)",
     "own = {m}.detach().clone()\nown.unsqueeze_(0)\nown.transpose_(0, 1)\nkept.append(own)\n"
     "own.squeeze_(1).t_()",
-    "own = {v}.detach().clone()\nown.resize_(1)\nkept.append((own, own.untyped_storage().nbytes()))",
+    "own = {v}.detach().clone()\nown.resize_(1)\n"
+    "kept.append((own, own.untyped_storage().nbytes()))",
     "kept.append(torch.mul({m}, 2, out=torch.empty(0, dtype={m}.dtype)))",
     "{m}.note = {k}\nkept.append(getattr({m}, 'note', None))",
     "kept.append(({m}[..., None], {m}[:, [0]], {m}[torch.tensor([0, -1])], {m}[{m} > 1]))",
