@@ -27,12 +27,13 @@ from refcompiler.aot.functional import FunctionalMode, plain
 from refcompiler.aot.inputs import Runner, Unsupported, resolved
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.missing import uneven
-from refcompiler.aot.numbers import begin
+from refcompiler.aot.numbers import begin, symbols_of
 from refcompiler.aot.observation import Observation, expanded
 from refcompiler.aot.reads import Parts
 from refcompiler.aot.recording import record
 from refcompiler.aot.regions.branches import DECOMPOSITIONS
 from refcompiler.aot.regions.table import REGIONS
+from refcompiler.shapes.env import ShapeEnv
 from refcompiler.shapes.known import same
 
 FORWARD = "forward"  # the phase of nodes traced before autograd's engine ran
@@ -230,13 +231,24 @@ class _Tracer:
             layout = write.layout or Layout.of(fakes[place])
             yield layout, fakes[place].dtype, fakes[place].device
 
+    def _check_numbers(self) -> None:
+        """Views that are made again find numbers of their own: the others' order is another one."""
+        given = [symbols_of(number) for number in self.seen.numbers]
+        layouts = [self.seen.slots[n].layout for n in self.tangents]
+        given += [symbols_of(part) for at in layouts for part in (*at.size, *at.stride)]
+        if any(map(self.env.is_unbacked_symint, set().union(*given))):
+            raise Unsupported("the place of a view, which data tells, is a number that is needed")
+
     def program(self, primals: list[torch.Tensor], tangents: list[torch.Tensor]) -> list[Any]:
         begin(self.env, primals)
+        numbers = len(self.env.made) if isinstance(self.env, ShapeEnv) else 0
         with FunctionalMode(), _cached_casts():
             leaves = [self._functional(n, t) for n, t in zip(self.primals, primals, strict=True)]
             cotangents = [FunctionalTensor.to_functional(t) for t in tangents]
             inputs = self._inputs(leaves)
             found = self._forward(inputs)
+            if isinstance(self.env, ShapeEnv) and len(self.env.made) > numbers:
+                self._check_numbers()
             values = [*map(plain, found), *self.seen.numbers]
             if not self.training:
                 return values

@@ -469,9 +469,11 @@ class Door(TorchFunctionMode):
             return iter(args[0].unbind(0))
         if name == "tensor" and _holds_tensor(args):
             raise Break("operation-not-modelled", name)
+        if kwargs.get("requires_grad"):  # what a graph gives is no leaf that gradients reach
+            raise Break("operation-not-modelled", f"{name} makes a tensor that requires grad")
         if self.recorder.scope.outer is not None:
             self.recorder.lift((*args, *kwargs.values()))
-        sizes = self._sizes_of_inputs(kwargs["out"]) if "out" in kwargs else []
+        sizes = _sizes(kwargs["out"]) if "out" in kwargs else []
         shows = _WARNINGS["_showwarnmsg"]
         try:
             said: list[warnings.WarningMessage] = []  # by the graph's run again
@@ -496,7 +498,7 @@ class Door(TorchFunctionMode):
             raise Break("fake-op-raised", f"{name}: {error}".split("\n")[0]) from error
         finally:
             _WARNINGS["_showwarnmsg"] = shows
-        if sizes and self._sizes_of_inputs(kwargs["out"]) != sizes:  # in new memory
+        if sizes and _sizes(kwargs["out"]) != sizes and self._is_seen_elsewhere(kwargs["out"]):
             raise Restart(self.recorder.step(), "operation-not-modelled", f"{name} resizes its out")
         if said and self.recorder.is_heard():
             raise Break("io", f"{name} warns where the program records warnings")
@@ -511,10 +513,24 @@ class Door(TorchFunctionMode):
             self.recorder.convert(func, result, cls)
         return result
 
-    def _sizes_of_inputs(self, out: Any) -> list[torch.Size]:
-        """Of those among the tensors ``out`` that are inputs of the graph."""
+    def _is_seen_elsewhere(self, out: Any) -> bool:
+        """Whether ``out``, which gets new memory, is an input or shares its memory with another."""
         with torch._C.DisableTorchFunction():
-            return [t.shape for t in _tensors(out) if id(t) in self.recorder.inputs]
+            given = {id(t): t.untyped_storage()._cdata for t in _tensors(out)}
+            if not self.recorder.inputs.keys().isdisjoint(given):
+                return True
+            storages = set(given.values())
+            return any(
+                isinstance(t, FakeTensor)
+                and id(t) not in given
+                and t.untyped_storage()._cdata in storages
+                for t in self.recorder.keep
+            )
+
+
+def _sizes(out: Any) -> list[torch.Size]:
+    with torch._C.DisableTorchFunction():
+        return [t.shape for t in _tensors(out)]
 
 
 class indices_as_tensors(TorchFunctionMode):

@@ -1,9 +1,10 @@
 """``x[i]``, ``x[i] = y`` and ``x.narrow`` where a tensor of one integer says the place.
 
 In eager that is a view, and only the run knows of what. The graph copies what is seen through it,
-so that it need not end there for a number. That is the same as long as nobody writes to either of
-them before the other is read, and the view itself does not leave the graph, which
-:func:`check_gathers` finds out at the end. What is written there is put at that index.
+so that backends need no number there. That is the same as long as nobody writes to either of
+them before the other is read, and the view itself does not leave the graph; where that is not so,
+:func:`check_gathers` puts the view itself in the copy's place at the end. What is written to
+``x[i]`` directly is put at that index.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 from refcompiler.capture.door import version_of
 from refcompiler.capture.known import is_data
 from refcompiler.capture.models.registry import operation
-from refcompiler.capture.signals import Restart
+from refcompiler.capture.signals import Break
 
 _PLAIN_PARTS = (int, slice, type(None), type(...))
 _PLACES = (torch.int64, torch.int32, torch.int16, torch.int8)
@@ -28,7 +29,6 @@ class Gather(NamedTuple):
     view: torch.Tensor
     node: torch.fx.Node
     version: int
-    step: int
 
 
 def is_place(part: Any) -> bool:
@@ -50,14 +50,16 @@ def gather(m: Any, tensor: torch.Tensor, dim: int, place: torch.Tensor) -> torch
     """``tensor.select(dim, place)``; what it is, and where it lies, is that of any place."""
     with m.recorder.suspension():
         view = tensor.select(dim, 0)
-    places = [None] * dim + [m.recorder.argument(place)]
-    return _copied(m, view, torch.ops.aten.index.Tensor, m.recorder.argument(tensor), places)
+    nodes = m.recorder.argument(tensor), m.recorder.argument(place)
+    found = _copied(m, view, torch.ops.aten.index.Tensor, nodes[0], [None] * dim + [nodes[1]])
+    m.recorder.node_of(found).meta["place"] = torch.select, nodes[0], dim, nodes[1]
+    return found
 
 
 def _copied(m: Any, view: torch.Tensor, *call: Any) -> torch.Tensor:
     recorder = m.recorder
     recorder.add("call_function", call[0], call[1:], {}, view)
-    recorder.gathers.append(Gather(view, recorder.node_of(view), version_of(view), m.steps))
+    recorder.gathers.append(Gather(view, recorder.node_of(view), version_of(view)))
     return view
 
 
@@ -81,17 +83,30 @@ def _narrow(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
     places = first.to(tensor.device) + torch.arange(length, device=tensor.device)
     with m.recorder.suspension():
         view = tensor.narrow(dim, 0, length)
-    arguments = [m.recorder.argument(value) for value in (tensor, places)]
-    return _copied(m, view, torch.index_select, arguments[0], dim, arguments[1])
+    nodes = [m.recorder.argument(value) for value in (tensor, places, start)]
+    found = _copied(m, view, torch.index_select, nodes[0], dim, nodes[1])
+    m.recorder.node_of(found).meta["place"] = torch.narrow, nodes[0], dim, nodes[2], length
+    return found
+
+
+@operation("storage_offset")
+def _offset(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """The place of such a view is a number that only the run knows."""
+    tensor, node = m.force(args[0]), None
+    if m.recorder.gathers and issubclass(type(tensor), torch.Tensor):
+        node = m.recorder.node_of(tensor)
+    if node and any(_is_view_of(node, of, view) for view, of, _ in m.recorder.gathers):
+        raise Break("data-dependent-value", "storage_offset of a view at the place in a tensor")
+    return NotImplemented
 
 
 def check_gathers(recorder: Any, outputs: Sequence[torch.fx.Node]) -> None:
-    """End the graph before a gather that is no copy in the program's eyes."""
+    """Where a gather is no copy in the program's eyes the graph makes the view, as eager does."""
     if not recorder.gathers:
         return
     nodes = recorder.root.graph.nodes
     uncounted = recorder.mutates and any(map(is_data, nodes))
-    for i, (view, node, version, step) in enumerate(recorder.gathers):
+    for i, (view, node, version) in enumerate(recorder.gathers):
         used = list(outputs)
         if version_of(view) != version:  # which is nothing to those that have read it before
             for each in nodes:
@@ -99,11 +114,8 @@ def check_gathers(recorder: Any, outputs: Sequence[torch.fx.Node]) -> None:
                 if len(found) > i and found[i] != version:
                     used += each.all_input_nodes
         if uncounted or any(_is_view_of(each, node, view) for each in used):
-            raise Restart(
-                step,
-                "data-dependent-value",
-                "a view at the place in a tensor that leaves, or is written to",
-            )
+            node.target, *arguments = node.meta["place"]
+            node.args = tuple(arguments)
 
 
 def put(m: Any, tensor: torch.Tensor, key: Any, new: Any) -> bool:
@@ -129,7 +141,7 @@ def put(m: Any, tensor: torch.Tensor, key: Any, new: Any) -> bool:
         if extra > 0:  # an assignment drops dimensions of one element
             new = new[(0,) * extra]
         if _memory(new) == _memory(tensor):
-            return False  # torch reads it while it writes
+            new = new.clone()  # as after x[i] += y, where it is written to itself
         new = new.to(tensor.dtype).expand(shape)
     elif kind in (bool, int) or (kind is float and tensor.is_floating_point()):
         new = torch.scalar_tensor(new, dtype=tensor.dtype, device=tensor.device)

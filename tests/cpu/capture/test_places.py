@@ -74,7 +74,7 @@ def differentiated():
     return f, [(x.requires_grad_(), i) for x, i in calls(2, 3)]
 
 
-@cases(graphs=2, breaks=1)
+@cases()
 def a_view_that_leaves():
     def f(x, i):
         y = x * 2
@@ -83,7 +83,7 @@ def a_view_that_leaves():
     return f, calls(2, 3)
 
 
-@cases(graphs=2, breaks=1)
+@cases()
 def a_view_that_is_written_to():
     def f(x, i):
         y = x * 2
@@ -94,7 +94,7 @@ def a_view_that_is_written_to():
     return f, calls(2, 3)
 
 
-@cases(graphs=2, breaks=1)
+@cases()
 def what_is_viewed_is_written_to():
     def f(x, i):
         y = x * 2
@@ -115,7 +115,7 @@ def what_was_viewed_is_written_to():
     return f, calls(2, 3)
 
 
-@cases(graphs=2, breaks=1)
+@cases()
 def a_write_that_is_not_counted():
     def f(x, i):
         y = x * 2
@@ -174,6 +174,68 @@ def out_that_is_resized():
         return torch.mul(x, 2, out=out), out.shape
 
     return f, [(torch.ones(2, 3), torch.empty(0))] * 2
+
+
+@cases(graphs=2, breaks=1)
+def out_that_is_resized_and_shares_its_memory():
+    def f(x, out):
+        inner = torch.empty(0)
+        torch.add(x, 1, out=inner)
+        part = out.detach()
+        torch.mul(x, 2, out=part)
+        return part + inner, out.shape, inner.shape
+
+    return f, [(torch.ones(2, 3), torch.empty(0))] * 2
+
+
+@cases()
+def an_argument_s_view_that_leaves():
+    def f(x, i):
+        return x.narrow(1, i, 1), x[i], x[:, i].view(-1)
+
+    return f, calls(2, 3)
+
+
+@cases()
+def a_view_that_is_written_to_under_autograd():
+    def f(x, i):
+        y = x * 2
+        part = y.narrow(1, i, 1)
+        part.mul_(3)
+        part.data.add_(1)
+        row = y[i]
+        with torch.no_grad():
+            row.zero_()
+        return y * part, row
+
+    return f, [(x.requires_grad_(), i) for x, i in calls(2, 3)]
+
+
+@cases()
+def a_view_that_is_written_to_itself():
+    def f(x, i):
+        x[i] += 5
+        x[:, i] *= 2
+        return x + 1
+
+    return f, calls(2, 3)
+
+
+@cases(graphs=1, breaks=1)
+def where_a_view_begins():
+    def f(x, i):
+        return x[i] * 2, x[i].storage_offset()
+
+    return f, calls(2, 3)
+
+
+@cases(graphs=1, breaks=1)
+def a_leaf_of_autograd():
+    def f(x):
+        weight = torch.ones(3, requires_grad=True)
+        return weight, (x * weight).sum()
+
+    return f, [(torch.ones(3) + n,) for n in range(2)]
 
 
 @pytest.mark.parametrize("case", cases, ids=str)
