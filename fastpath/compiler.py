@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -145,22 +146,13 @@ def _launching(
 ) -> Callable[..., Any]:
     """``values`` are what the symbols stand for, if not their hints; ``more``: how many programs
     may still be made for sizes that this one is not for."""
-    from fastpath.ir.described import Sizes
-    from fastpath.ir.lower import Lowering
-    from fastpath.padding import pad_products
-    from fastpath.wrapper import Wrapper
-
-    if not device.is_cpu and options.shape_padding and options.numerics == "fast":
-        pad_products(graph)
-    sizes = Sizes(values)
-    lowering = Lowering(graph, device.target, device.device, options, sizes)
-    program = lowering.run()
-    program.epilogues = options.epilogue_fusion
-    otherwise = _Otherwise(graph, report, device, options, boxed, sizes, more)
-    first = FirstCall(graph, device.device, report)
-    wrapper = Wrapper(program, lowering.constants, report, device, boxed, otherwise, first)
-    written: Any = wrapper.write()
-    record(graph, program, wrapper.scheduled, written)
+    tune = options.max_autotune and not device.is_cpu and options.numerics == "fast"
+    products = _tuned(graph, device, options) if tune else {}
+    report.products += len(products)
+    program, scheduled, written = _written(
+        graph, report, device, options, boxed, values, more, products
+    )
+    record(graph, program, scheduled, written)
     if wanted(_GRAPHS):
         _GRAPHS.info("ATen graph:\n%s", graph.print_readable(print_output=False))
     if wanted(_CODE):
@@ -173,6 +165,49 @@ def _launching(
 
         return replayed(written, graph, device, report)
     return written
+
+
+def _written(
+    graph: torch.fx.GraphModule,
+    report: Report,
+    device: Device,
+    options: Options,
+    boxed: bool,
+    values: Mapping[Any, int] | None,
+    more: int,
+    products: Mapping[str, Any],
+) -> tuple[Any, list[Any], Any]:
+    """The program of ``graph``, its kernels as they are scheduled, and the callable.
+
+    ``products``: the tiles of those that kernels of ours compute, by their nodes' names.
+    """
+    from fastpath.ir.described import Sizes
+    from fastpath.ir.lower import Lowering
+    from fastpath.padding import pad_products
+    from fastpath.wrapper import Wrapper
+
+    if not device.is_cpu and options.shape_padding and options.numerics == "fast":
+        pad_products(graph, products)
+    sizes = Sizes(values)
+    lowering = Lowering(graph, device.target, device.device, options, sizes, products)
+    program = lowering.run()
+    program.epilogues = options.epilogue_fusion
+    otherwise = _Otherwise(graph, report, device, options, boxed, sizes, more)
+    first = FirstCall(graph, device.device, report)
+    wrapper = Wrapper(program, lowering.constants, report, device, boxed, otherwise, first)
+    call: Any = wrapper.write()
+    return program, wrapper.scheduled, call
+
+
+def _tuned(graph: torch.fx.GraphModule, device: Device, options: Options) -> Mapping[str, Any]:
+    from fastpath.gpu.tuning import tuned
+
+    plain = dataclasses.replace(options, cudagraphs=False, asked=frozenset())
+
+    def compile_part(part: torch.fx.GraphModule, products: Mapping[str, Any]) -> Any:
+        return _written(part, Report(), device, plain, False, None, 0, products)[2]
+
+    return tuned(graph, device.target, device.device, plain, compile_part)
 
 
 class _Otherwise:

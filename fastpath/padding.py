@@ -8,6 +8,7 @@ unless what makes or reads them takes care of it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -18,13 +19,16 @@ _aten = torch.ops.aten
 _PRODUCTS = {_aten.mm.default: 0, _aten.addmm.default: 1, _aten.bmm.default: 0}
 
 
-def pad_products(graph: torch.fx.GraphModule) -> int:
-    """Rewrite the products of ``graph`` (functional ATen) that padding helps; returns how many."""
+def pad_products(graph: torch.fx.GraphModule, others: Collection[str] = ()) -> int:
+    """Rewrite the products of ``graph`` (functional ATen) that padding helps; returns how many.
+
+    ``others`` names nodes that are no products of the vendor's.
+    """
     count = 0
     made = _Maker(graph.graph)
     for node in list(graph.graph.nodes):
         first = _PRODUCTS.get(node.target)
-        if first is not None and _pad(made, node, first):
+        if first is not None and node.name not in others and _pad(made, node, first):
             count += 1
     return count
 

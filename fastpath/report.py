@@ -11,8 +11,9 @@ from typing import Any
 class Report:
     """``kernels`` is the number of generated kernels (launches per call); ``aten_calls`` counts
     operators left to ATen, ``reasons`` says why; ``draws`` counts kernels that draw random
-    numbers; ``nodes`` is the number of ATen nodes captured. ``fallback`` is why the whole graph
-    runs uncompiled, or None. Of a graph that is trained, all this is said of the forward;
+    numbers, and ``products`` matrix products that kernels compute; ``nodes`` is the number of ATen
+    nodes captured. ``fallback`` is why the whole graph runs uncompiled, or None. Of a graph that is
+    trained, all this is said of the forward;
     ``backwards`` has one more report for each compiled backward, which are compiled when they
     first run, and ``overlapping`` one for each way in which inputs overlapped one that is
     written to. ``graphs`` is the number of device graphs recorded, ``ungraphed`` counts the calls
@@ -22,6 +23,7 @@ class Report:
     aten_calls: dict[str, int] = field(default_factory=Counter)
     draws: dict[str, int] = field(default_factory=Counter)
     reasons: dict[str, str] = field(default_factory=dict)
+    products: int = 0
     nodes: int = 0
     fallback: str | None = None
     backwards: list[Report] = field(default_factory=list)
@@ -42,6 +44,8 @@ class Report:
             return f"not compiled: {self.fallback}"
         lines = [f"{self.kernels} kernels for {self.nodes} ATen nodes"]
         lines += [f"{count:5d} x {name}: drawn by a kernel" for name, count in self.draws.items()]
+        if self.products:
+            lines.append(f"{self.products:5d} matrix products computed by kernels")
         for name, count in sorted(self.aten_calls.items(), key=lambda pair: -pair[1]):
             lines.append(f"{count:5d} x {name}: {self.reasons.get(name, '')}")
         if self.graphs or self.ungraphed:

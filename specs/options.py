@@ -54,9 +54,9 @@ OPTIONS: Table[Option] = Table(
             "max_autotune",
             "bool",
             False,
-            "Measure kernels for products and keep the fastest.",
+            "Measure kernels for matrix products beside the vendor's, and keep the fastest.",
             _SWITCH,
-            lacks="there are no kernels for products besides the vendor's to choose from",
+            device="cuda",
         ),
         Option(
             "numerics",

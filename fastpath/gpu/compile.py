@@ -75,7 +75,7 @@ def machine_code(
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    key = (printed.source, dtypes, capability, aligned, printed.warps, device)
+    key = (printed.source, dtypes, capability, aligned, printed.warps, printed.stages, device)
     found = _compiled.get(key)
     if found is None:
         # Triton drops assertions otherwise; of integers that overflow nothing is asserted.
@@ -96,6 +96,7 @@ def machine_code(
                 "enable_fp_fusion": False,
                 "enable_reflect_ftz": False,
                 **asserting,
+                **({} if printed.stages is None else {"num_stages": printed.stages}),
             },
         )
     return found

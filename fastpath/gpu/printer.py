@@ -42,13 +42,15 @@ ALIGNED = 16  # elements; a mask whose edge is a multiple of it does not break u
 class Printed:
     """``source`` is a module's text (behind :data:`HEADER`) with the function ``name``, whose
     arguments are the kernel's buffers in order and the numbers called ``arguments``; it runs as
-    ``programs`` programs of ``warps``."""
+    ``programs`` programs of ``warps``. A loop over blocks has ``stages`` of them on their way from
+    memory, or as many as Triton chooses."""
 
     name: str
     source: str
     programs: int
     warps: int
     arguments: tuple[str, ...] = ()
+    stages: int | None = None
 
 
 class Printer(Stages):

@@ -11,7 +11,6 @@ from fastpath.gpu.online import Online
 from fastpath.gpu.rows import VECTOR
 from fastpath.gpu.values import Values, literal
 from fastpath.ir.expr import Expr
-from fastpath.ir.index import Axis
 from fastpath.schedule.kernel import Accumulate, Stage, Statement, Store
 from fastpath.schedule.loops import itemsize
 from specs.dtypes import int_range, is_float
@@ -43,21 +42,6 @@ class Stages(Values):
     def _span(self) -> int:
         """How many points the blocks of a loop over the reduced points cover, at least."""
         return self.plan.r_points
-
-    def _decode(self, axes: tuple[Axis, ...], flat: str) -> None:
-        """The values of several axes that were flattened into ``flat``."""
-        if len(axes) == 1:
-            self.axes[axes[0]] = flat
-            return
-        for run, whole in self.flattened:
-            if run is axes:
-                self.axes[whole] = flat
-        rest = flat
-        for place, axis in reversed(list(enumerate(axes))):
-            name = self.axes[axis] = f"{flat}{place}"
-            self.line(f"{name} = {rest}" if place == 0 else f"{name} = {rest} % {axis.extent}")
-            if place:
-                rest = f"({rest} // {axis.extent})"
 
     # -- stages ----------------------------------------------------------------------------------
 

@@ -70,6 +70,21 @@ class Values(Lines):
     def _argument(self, name: str) -> str:
         return self.arguments.setdefault(name, f"s{len(self.arguments)}")
 
+    def _decode(self, axes: tuple[Axis, ...], flat: str) -> None:
+        """The values of several axes that were flattened into ``flat``."""
+        if len(axes) == 1:
+            self.axes[axes[0]] = flat
+            return
+        for run, whole in self.flattened:
+            if run is axes:
+                self.axes[whole] = flat
+        rest = flat
+        for place, axis in reversed(list(enumerate(axes))):
+            name = self.axes[axis] = f"{flat}{place}"
+            self.line(f"{name} = {rest}" if place == 0 else f"{name} = {rest} % {axis.extent}")
+            if place:
+                rest = f"({rest} // {axis.extent})"
+
     # -- values ----------------------------------------------------------------------------------
 
     def _pointer(self, buffer: str, index: Index) -> str:

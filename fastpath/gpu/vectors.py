@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 
 from fastpath.gpu.printer import Printed, Printer
+from fastpath.gpu.products import ProductPrinter
 from fastpath.gpu.rows import VECTOR, beginning, same_place
 from fastpath.gpu.tiling import Tiling, tiling
 from fastpath.ir.index import Index
@@ -148,6 +149,8 @@ def print_kernel(kernel: Kernel, aligned: bool = True) -> Printed:
     of rows might not lie in the buffers' memory: nothing outside the rows is read. The number of
     programs does not depend on it.
     """
+    if kernel.product is not None:
+        return ProductPrinter(kernel).print()
     plan = tiling(kernel)
     if not aligned:
         plan = dataclasses.replace(plan, start=None, group=1)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from fastpath.ir.described import Described
 from fastpath.ir.expr import Expr
-from fastpath.ir.program import Position, Tensor
+from fastpath.ir.program import Computed, Position, Tensor
 from fastpath.ir.size import Number
 from fastpath.target import Target
 
@@ -16,7 +16,7 @@ Body = Callable[[Position], Expr]
 
 class Building(Protocol):
     """``pointwise``, ``reduce`` and ``add_reduction`` (which splits nothing) add a node; ``output``
-    adds one with the shape, dtype and strides of an operator's fake result."""
+    adds one with the shape, dtype and strides of an operator's fake result; ``add`` a given one."""
 
     target: Target
 
@@ -39,5 +39,9 @@ class Building(Protocol):
     ) -> Tensor: ...
 
     def add_reduction(self, kind: str, space: Any, dims: Any, dtype: str, body: Any) -> Tensor: ...
+
+    def fresh(self, stem: str) -> str: ...
+
+    def add(self, node: Computed) -> Tensor: ...
 
     def output(self, val: Described, body: Body, stem: str) -> Tensor: ...

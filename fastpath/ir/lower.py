@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from fastpath.ir.described import Described, Sizes, described
 from fastpath.ir.elementwise import NotLowered, elementwise
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Number, contiguous_strides
+from fastpath.ir.products import product
 from fastpath.ir.program import (
     Call,
     Computed,
@@ -34,6 +35,7 @@ from fastpath.ir.program import (
     Scalar,
     Scan,
     Tensor,
+    Tile,
     tensors_in,
     whole,
 )
@@ -61,8 +63,12 @@ class Lowering:
         device: torch.device | None = None,
         options: Options = DEFAULT,
         sizes: Sizes | None = None,
+        products: Mapping[str, Tile] | None = None,
     ):
+        """``products``: how those are computed that are not left to ATen, by the nodes' names."""
         self.sizes = sizes or Sizes()
+        self.products = products or {}
+        self.origin: dict[Node, torch.fx.Node] = {}  # of what is computed: what it is lowered from
         self.parameters: list[str] = []
         self.graph, self.target, self.device = graph, target, device or torch.device("cpu")
         self.options = options
@@ -139,9 +145,7 @@ class Lowering:
     ) -> Tensor:
         if strides is None:
             strides = contiguous_strides(shape)
-        node = Pointwise(self.fresh(stem), shape, dtype, strides, body)
-        self.steps.append(node)
-        return whole(node)
+        return self.add(Pointwise(self.fresh(stem), shape, dtype, strides, body))
 
     def reduce(
         self,
@@ -157,16 +161,16 @@ class Lowering:
     def add_reduction(self, kind: str, space: Any, dims: Any, dtype: str, body: Any) -> Tensor:
         if all(space[d] == 1 for d in dims):  # one term each: its own value
             return self.pointwise(space, dtype, body, kind)
-        node = Reduction(self.fresh(kind), kind, space, dims, dtype, body)
+        return self.add(Reduction(self.fresh(kind), kind, space, dims, dtype, body))
+
+    def add(self, node: Computed) -> Tensor:
         self.steps.append(node)
         return whole(node)
 
     def scan(self, kind: str, space: Sequence[Number], dim: int, dtype: str, body: Any) -> Tensor:
         if space[dim] == 1:
             return self.pointwise(space, dtype, body, kind)
-        node = Scan(self.fresh(kind), kind, space, dim, dtype, body)
-        self.steps.append(node)
-        return whole(node)
+        return self.add(Scan(self.fresh(kind), kind, space, dim, dtype, body))
 
     def output(self, val: Described, body: Callable[[Position], Expr], stem: str) -> Tensor:
         """A pointwise node with the shape, dtype and strides of the fake ``val``."""
@@ -198,6 +202,7 @@ class Lowering:
             for step in self.steps[before:]:
                 if isinstance(step, Computed):
                     _ = step.value  # whether sizes leave nothing open shows in what a point is
+                    self.origin[step] = node
             return found
         except (NotLowered, Undecided) as error:
             del self.steps[before:]
@@ -226,6 +231,9 @@ class Lowering:
             if any(isinstance(a, (Size, Scalar)) for a in (*arguments, *keywords.values())):
                 raise NotLowered("a draw by a number that is another one in each call")
             return drawn(self, target, val, bind(target, arguments, keywords), state)
+        if node.name in self.products:
+            bound = bind(target, arguments, keywords)
+            return product(self, node.name, val, bound, self.products[node.name])
         if row is not None and row.lowering is None:
             raise NotLowered(row.reasons.get("lowering", "no lowering"))
         rule = _RULE_OF.get(name) if row is None else row.lowering

@@ -137,6 +137,44 @@ class Reduction(Computed):
         return self.body(index)
 
 
+@dataclass(frozen=True)
+class Tile:
+    """How a kernel goes through a product: blocks of ``m`` by ``n`` results, ``k`` terms at a time.
+
+    ``warps`` threads' worth of 32 compute a block; of the operands ``stages`` blocks are on their
+    way from memory at once.
+    """
+
+    m: int
+    n: int
+    k: int
+    warps: int
+    stages: int
+
+
+class Product(Reduction):
+    """Matrix products: over the last dimension of ``space``, ``(..., m, n, k)``, terms are added.
+
+    ``factors(index)`` are the two elements that a term multiplies, the first of which does not
+    change along ``n`` and the second not along ``m``. Terms and sum are float32. ``own``: the node
+    that rounds it to what the operator gives.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        space: Sequence[Number],
+        factors: Callable[[Position], tuple[Expr, Expr]],
+        tile: Tile,
+    ):
+        def term(index: Position) -> Expr:
+            return Expr("dot", factors(index), "float32")
+
+        super().__init__(name, "dot", space, (len(space) - 1,), "float32", term)
+        self.tile = tile
+        self.own: Node | None = None
+
+
 class Scan(Computed):
     """``kind`` (``sum``, ``prod``, ``max``, ``min``) of ``body`` up to each position along ``dim``.
 

@@ -10,7 +10,7 @@ where it was made, and when no path leads from the cluster through something els
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from fastpath.ir.expr import Expr
@@ -22,6 +22,7 @@ from fastpath.ir.program import (
     Node,
     Pointwise,
     Position,
+    Product,
     Program,
     Reduction,
     Result,
@@ -46,6 +47,12 @@ class Cluster:
         self.inner: set[Node] = set()  # members that run over the reduced axes too
         self.call: Call | None = None
         self.needs: set[Node] = set()
+
+    @property
+    def product(self) -> Product | None:
+        """The first of its members, if it is one."""
+        first = self.members[0] if self.members else None
+        return first if isinstance(first, Product) else None
 
     def kept(self) -> list[Axis]:
         return [a for a in self.axes if a not in self.reduced]
@@ -120,7 +127,7 @@ class Fusion:
                         self._after[cluster] = {last_impure}
                     last_impure = cluster
                 continue
-            if not any(self._join(c, step) for c in self._candidates(step)):
+            if isinstance(step, Product) or not any(map(self._joins(step), self._candidates(step))):
                 cluster = self._new()
                 joined = self._join(cluster, step)
                 assert joined
@@ -154,8 +161,14 @@ class Fusion:
     def _candidates(self, step: Computed) -> list[Cluster]:
         needs = self.roots.needs[step]
         makers = {self.home[n] for n in needs if n in self.home}
-        if not self.program.epilogues and isinstance(step, Pointwise):
-            makers -= {self.home[n] for n in needs if isinstance(n, Reduction)}
+        if (
+            not self.program.epilogues
+            and isinstance(step, Pointwise)
+            and step not in self.roots.own
+        ):
+            makers -= {
+                self.home[n] for n in needs if isinstance(n, Reduction) or n in self.roots.own
+            }
         found = sorted((c for c in makers if c.call is None), key=lambda c: -c.serial)
         siblings = {c for n in needs for c in self._readers.get(n, ()) if c not in makers}
         return found + sorted(siblings, key=lambda c: -c.serial)[:8]
@@ -186,8 +199,14 @@ class Fusion:
 
     # -- joining ---------------------------------------------------------------------------------
 
+    def _joins(self, step: Computed) -> Callable[[Cluster], bool]:
+        return lambda cluster: self._join(cluster, step)
+
     def _join(self, cluster: Cluster, step: Computed) -> bool:
         needs = self.roots.needs[step]
+        if cluster.product is not None:  # only elementwise work on what it makes
+            if not isinstance(step, Pointwise) or needs.isdisjoint(cluster.members):
+                return False
         if cluster.members:
             buffers = len(cluster.needs | needs) + len(cluster.members)
             if buffers > MOST_BUFFERS:
@@ -234,7 +253,7 @@ class Fusion:
                 cluster.reduced = reduced
             cluster.inner.add(step)
             return True
-        if self._lay(cluster, step, dims, list(cluster.axes)):
+        if cluster.product is None and self._lay(cluster, step, dims, list(cluster.axes)):
             cluster.inner.add(step)
             return True
         return bool(cluster.reduced) and self._lay(cluster, step, dims, cluster.kept())

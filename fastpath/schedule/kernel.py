@@ -17,6 +17,7 @@ Scalar expressions use, besides the scalar rows, ``const``, ``index`` and ``cast
   (one per lane where there is a lane axis);
 - ``running``: ``(scan name,)``, the accumulator of this stage as it is at this point of its loop;
 - ``scratch``: ``(scratch name, Index)``, an element of the unit's own scratch row;
+- ``dot``: ``(element, element)``, the product of two elements of blocks that are multiplied;
 - ``tile``: ``(name of a Transposed,)``, the element of a transposed tile at the lane and tile axis.
 """
 
@@ -28,6 +29,7 @@ from dataclasses import dataclass, field
 
 from fastpath.ir.expr import Bounds, Expr
 from fastpath.ir.index import Axis, Index
+from fastpath.ir.program import Tile
 from fastpath.ir.size import Number, Size
 
 
@@ -129,6 +131,10 @@ class Kernel:
     transposed: list[Transposed] = field(default_factory=list)
     streamed: frozenset[str] = frozenset()  # buffers written past the caches: see streams.py
     pairs: bool = False  # the innermost loops may take two elements at a time: see pairs.py
+
+    product: Tile | None = (
+        None  # it begins with one: a ``dot`` is added up over all that is reduced
+    )
 
     sizes: list[Size] = field(default_factory=list)  # that the printed kernel is given
     arguments: list[str] = field(default_factory=list)  # names of numbers, behind the buffers

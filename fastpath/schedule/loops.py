@@ -85,7 +85,9 @@ class Builder:
         # Slot 2n: members of the kept axes that stage n waits for; slot 2n + 1: its loops.
         pending: list[list[tuple[Node, Statement]]] = [[] for _ in range(2 * count + 1)]
         lane = self._lane_candidate()
-        self._row_mode = bool(cluster.reduced) and (lane is None or lane in cluster.reduced)
+        self._row_mode = bool(cluster.reduced) and (
+            lane is None or lane in cluster.reduced or cluster.product is not None
+        )
         self._find_scratch()
         for node in members:
             stage = self.stage_of[node]
@@ -329,6 +331,8 @@ class Builder:
         kernel = Kernel(
             self.name, tuple(outer), lane, block, stages, buffers, dict(self.scratch), work
         )
+        if cluster.product is not None:
+            kernel.product = cluster.product.tile
         kernel = transpose_tiles(collapse(kernel), self.target.tile)
         kernel.pairs = self.target.pairs and in_pairs(kernel)
         if not kernel.pairs:

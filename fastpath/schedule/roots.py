@@ -14,6 +14,7 @@ from fastpath.ir.program import (
     Computed,
     Node,
     Pointwise,
+    Product,
     Program,
     Reduction,
     Scan,
@@ -38,6 +39,8 @@ class Roots:
         self._cost = {}
         self.needs: dict[object, set[Node]] = {}
         steps = [s for s in program.steps if s in self._live]
+        # What rounds a product is its kernel's work, whether others' is too or not.
+        self.own = {s.own for s in steps if isinstance(s, Product) and not program.epilogues}
         for step in steps:
             if isinstance(step, Computed):
                 self._cost[step], self._reads[step] = own_cost(step.value)
@@ -74,7 +77,7 @@ class Roots:
                 self.needs[step] = found
 
     def _is_root(self, node: Computed, cost: int, leaves: int) -> bool:
-        if isinstance(node, (Reduction, Scan)) or node in self.stored:
+        if isinstance(node, (Reduction, Scan)) or node in self.stored or node in self.own:
             return True
         users = self._users[node]
         if not users:

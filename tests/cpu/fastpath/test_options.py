@@ -81,7 +81,7 @@ def test_shape_padding_is_whether_products_on_a_gpu_are_padded(
         raise Stop
 
     padded: list[Any] = []
-    monkeypatch.setattr(padding, "pad_products", padded.append)
+    monkeypatch.setattr(padding, "pad_products", lambda *given: padded.append(given))
     monkeypatch.setattr("fastpath.ir.lower.Lowering", lowering)
     graph = torch.fx.GraphModule({}, torch.fx.Graph())
     device = Device(torch.device("cuda", 0))
@@ -90,7 +90,7 @@ def test_shape_padding_is_whether_products_on_a_gpu_are_padded(
     assert len(padded) == count
 
 
-@pytest.mark.parametrize("name", ["triton.cudagraphs", "shape_padding"])
+@pytest.mark.parametrize("name", ["triton.cudagraphs", "shape_padding", "max_autotune"])
 def test_what_is_for_a_gpu_is_told_once_on_the_cpu(name: str) -> None:
     with pytest.warns(UserWarning, match=f"{name} has no effect on cpu: it is for cuda"):
         report_of(softmax, options={name: True})

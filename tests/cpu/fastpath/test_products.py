@@ -1,0 +1,199 @@
+"""Matrix products in kernels of ours: what they compute, what is fused, and how one is chosen."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+pytest.importorskip("triton")
+
+from fastpath.gpu import tuning
+from fastpath.gpu.compile import machine_code
+from fastpath.gpu.parts import extracted, parts_of, text_of
+from fastpath.gpu.vectors import print_kernel
+from fastpath.ir import products
+from fastpath.ir.program import Tile
+from fastpath.options import Options
+from fastpath.padding import pad_products
+from fastpath.target import GPU
+from refcompiler.cache import store
+from tests.cpu.fastpath.triton_kernels import kernels_of
+from tests.cpu.fastpath.triton_products import CASES, graph_of, lowering_of, numbers
+
+ROOT = Path(__file__).parents[3]
+BFLOAT = torch.bfloat16
+
+
+def test_in_tritons_interpreter() -> None:
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("triton_products.py"))],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split()[0] == str(sum(case[2] for case in CASES.values()))
+    assert int(done.stdout.split()[4]) > 20_000
+
+
+def wide(*shape: int) -> torch.Tensor:
+    return torch.empty(shape, dtype=BFLOAT)
+
+
+@pytest.mark.parametrize("capability, word", [(80, "mma.sync"), (90, "wgmma.mma_async")])
+def test_kernels_use_the_tensor_cores_and_load_ahead(capability: int, word: str) -> None:
+    graph = graph_of(lambda x, w: F.relu(x @ w), [wide(256, 256), wide(256, 256)])
+    (kernel,) = kernels_of(lowering_of(graph, Tile(64, 64, 64, 4, 3))[1])[0]
+    dtypes = tuple(b.dtype for b in kernel.buffers)
+    text = machine_code(print_kernel(kernel), dtypes, capability).asm["ptx"]
+    assert word in text and "cp.async" in text
+    stores = [line for line in text.splitlines() if "st.global" in line]
+    assert stores and all(".v4.b32" in line for line in stores)
+
+
+def test_without_epilogues_a_product_is_rounded_and_no_more() -> None:
+    graph = graph_of(lambda x, w: F.relu(x @ w), [numbers(16, 16)] * 2)
+    for fused, count in ((True, 1), (False, 2)):
+        program = lowering_of(graph)[1]
+        program.epilogues = fused
+        kernels = kernels_of(program)[0]
+        assert [k.product is not None for k in kernels] == [True, False][:count]
+        assert kernels[0].buffers[-1].dtype == "float16"
+
+
+def layers(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    for _ in range(3):
+        x = F.gelu(F.linear(x, w, b)).view(64, 256) + x
+    return x.sum(-1)
+
+
+LAYERS = [wide(64, 256), wide(256, 256), wide(256)]
+
+
+def test_candidates_are_those_that_the_tensor_cores_multiply() -> None:
+    def count(*inputs: torch.Tensor) -> int:
+        return len(products.candidates(graph_of(torch.matmul, inputs).graph))
+
+    assert count(wide(512, 256), wide(256, 256)) == 1
+    assert count(wide(8, 8192), wide(8192, 512)) == 0  # too few rows
+    assert count(wide(64, 64), wide(64, 64)) == 0  # too small
+    assert count(wide(512, 1).expand(512, 512), wide(512, 512)) == 0
+    single = [torch.empty(512, 512)] * 2
+    assert count(*single) == 0
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        assert count(*single) == 1
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def test_parts_are_what_a_kernel_computes() -> None:
+    given = [numbers(64, 256, dtype=torch.float32), *(numbers(256, 256), numbers(256))]
+    given = [x.float() for x in given]
+    graph = graph_of(layers, given)
+    parts = parts_of(*lowering_of(graph))
+    assert len(parts) == 3
+    texts, elements = set(), 0
+    values = torch.fx.Interpreter(graph, garbage_collect_values=False)
+    values.run(*given)
+    for name, part in parts.items():
+        assert any(n.name == name for n in part) and {"gelu" in str(n.target) for n in part}
+        cut = extracted(part)
+        assert cut is not None
+        module, there = cut
+        back = {new: old for old, new in there.items()}
+        inputs = [values.env[back[n]] for n in module.graph.nodes if n.op == "placeholder"]
+        outputs = module.graph.output_node().args[0]
+        for got, node in zip(module(*inputs), outputs, strict=True):
+            assert torch.equal(got, values.env[back[node]])
+            elements += got.numel()
+        texts.add(text_of(module.graph))
+    assert elements >= 3 * 64 * 256
+    assert len(texts) <= 2  # the last one's result is added up by another kernel, or is not
+
+
+@pytest.mark.parametrize("found", [Tile(64, 64, 64, 4, 5), None])
+def test_equal_parts_are_measured_once_and_the_choice_is_kept(
+    found: Tile | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    measured: list[str] = []
+
+    def measure(node: torch.fx.Node, *_: Any) -> Tile | None:
+        measured.append(node.name)
+        return found
+
+    kept = store.Store(tmp_path, 1 << 20)
+    monkeypatch.setattr(tuning, "_measured", measure)
+    monkeypatch.setattr(tuning, "_known", {})
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a device")
+    monkeypatch.setattr(store, "current", lambda: kept)
+    monkeypatch.setattr(products, "WORTH", 1 << 20)
+
+    def tuned(function: Callable[..., Any] = layers) -> dict[str, Tile]:
+        graph = graph_of(function, LAYERS)
+        return tuning.tuned(graph, GPU, torch.device("cpu"), Options(), lambda *_: print)
+
+    chosen = tuned()
+    first = len(measured)
+    assert 0 < first < 3 and len(chosen) == (3 if found else 0)
+    assert set(chosen.values()) == ({found} if found else set())
+    assert tuned() == chosen and len(measured) == first
+    tuning._known.clear()  # another process
+    assert tuned() == chosen and len(measured) == first
+    tuned(lambda x, w, b: torch.sigmoid(F.linear(x, w, b)))
+    assert len(measured) == first + 1
+
+
+def test_the_vendors_product_is_kept_unless_ours_is_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = graph_of(layers, LAYERS)
+    lowering, program = lowering_of(graph)
+    name, part = next(iter(parts_of(lowering, program).items()))
+    node = next(n for n in part if n.name == name)
+    times: dict[Tile | None, float] = {}
+
+    def compile_part(graph: torch.fx.GraphModule, chosen: dict[str, Tile]) -> Any:
+        (tile,) = chosen.values() or [None]
+        if tile is not None and tile.m == 32:
+            raise RuntimeError("out of resource")
+        return str(tile)
+
+    def timed(calls: dict[Tile | None, Any], *_: Any) -> dict[Tile | None, float]:
+        assert all(str(tile) == call for tile, call in calls.items()) and None in calls
+        assert not any(tile is not None and tile.m == 32 for tile in calls)
+        return {tile: times.get(tile, 3.0) for tile in calls}
+
+    monkeypatch.setattr(tuning, "timed", timed)
+    monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
+    best = tuning.tiles_for(64, 256, 256, 2)[1]
+    for ours, vendor, wanted in ((1.0, 2.0, best), (1.99, 2.0, None), (2.5, 2.0, None)):
+        times.update({best: ours, None: vendor})
+        assert tuning._measured(node, part, torch.device("cpu"), compile_part) == wanted
+
+
+def test_tiles_fit_the_product_and_the_memory() -> None:
+    for m, n, k in ((4096, 4096, 4096), (16, 4096, 512), (100, 64, 32), (4096, 50257, 768)):
+        found = tuning.tiles_for(m, n, k, 2)
+        assert found or k < 64
+        for tile in found:
+            assert (tile.m + tile.n) * tile.k * 2 * tile.stages <= tuning.MEMORY
+            assert tile.m < 2 * max(m, 16) and tile.n < 2 * max(n, 16)
+    assert all(t.m == 16 for t in tuning.tiles_for(16, 4096, 512, 2))
+
+
+def test_what_a_kernel_of_ours_computes_is_not_padded() -> None:
+    inputs = [wide(4096, 768), wide(768, 50257)]
+    for others, count in (((), 1), (("mm",), 0)):
+        assert pad_products(graph_of(torch.matmul, inputs), others) == count

@@ -1,0 +1,155 @@
+"""Matrix products as Triton kernels, with what is fused into them, in Triton's interpreter.
+
+``TRITON_INTERPRET=1 python triton_products.py`` prints how many products, kernels and elements
+there were. The interpreter multiplies no bfloat16: that is for a GPU, named by the command line.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional as F
+
+from fastpath.decompositions import table
+from fastpath.gpu.vectors import print_kernel
+from fastpath.ir import products
+from fastpath.ir.lower import Lowering
+from fastpath.ir.program import Program, Tile
+from fastpath.ir.types import DTYPE
+from fastpath.target import GPU
+from tests.cpu.fastpath.triton_kernels import agree, interpreted, kernels_of, on_cuda
+
+SMALL = Tile(16, 16, 16, 4, 2)
+HALF = torch.float16
+
+
+def graph_of(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> torch.fx.GraphModule:
+    def flat(*given: torch.Tensor) -> list[torch.Tensor]:
+        found = function(*given)
+        return [found] if isinstance(found, torch.Tensor) else list(found)
+
+    with FakeTensorMode():
+        fakes = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype) for x in inputs]
+        return make_fx(torch.func.functionalize(flat), table())(*fakes)
+
+
+def lowering_of(graph: torch.fx.GraphModule, tile: Tile = SMALL) -> tuple[Lowering, Program]:
+    """All products of the graph, however small, in kernels of ours."""
+    nodes = [n for n in graph.graph.nodes if n.target in products._FIRST]
+    lowering = Lowering(graph, GPU, products={n.name: tile for n in nodes})
+    return lowering, lowering.run()
+
+
+def numbers(*shape: int, dtype: torch.dtype = HALF) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
+
+
+def heads(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return F.linear(x, w, b).view(2, 24, 4, 16).relu()
+
+
+#: What is computed, of what, and how many products and kernels that is.
+CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor], int, int]] = {
+    "plain": (torch.matmul, [numbers(33, 40), numbers(40, 51)], 1, 1),
+    "gelu": (
+        lambda x, w, b: F.gelu(F.linear(x, w, b), approximate="tanh"),
+        [numbers(2, 33, 40), numbers(51, 40), numbers(51)],
+        *(1, 1),
+    ),
+    "heads": (heads, [numbers(2, 24, 32), numbers(64, 32), numbers(64)], 1, 1),
+    "scaled": (
+        lambda c, a, b: torch.baddbmm(c, a, b, beta=2, alpha=0.5).relu() + c,
+        [numbers(3, 1, 51), numbers(3, 33, 40), numbers(3, 40, 51)],
+        *(1, 1),
+    ),
+    "without what is added": (
+        lambda c, a, b: torch.addmm(c, a, b, beta=0),
+        [torch.full((1, 17), torch.nan, dtype=HALF), numbers(16, 20), numbers(20, 17)],
+        *(1, 1),
+    ),
+    "turned": (
+        lambda a, b: a.transpose(1, 2) @ b.transpose(1, 2),
+        [numbers(3, 33, 40), numbers(3, 51, 33)],
+        *(1, 1),
+    ),
+    "integers as weights": (
+        lambda x, w, s: x @ (w.to(x.dtype) * s),
+        [numbers(32, 40), (numbers(40, 48) * 8).to(torch.int8), numbers(48)],
+        *(1, 1),
+    ),
+    "sums, of which those outside are no zeros": (
+        lambda x, w: (x + 1) @ (w - 2),
+        [numbers(32, 41), numbers(41, 16)],
+        *(1, 1),
+    ),
+    "softmax": (
+        lambda a, b, x: torch.softmax((a @ b).float(), -1) + x,
+        [numbers(32, 40), numbers(40, 48), numbers(48)],
+        *(1, 2),
+    ),
+    "two results, and residuals": (
+        lambda a, b, x: [(a @ b) + x, torch.relu(a @ b) * x],
+        [numbers(32, 40), numbers(40, 48), numbers(32, 48)],
+        *(2, 2),
+    ),
+    "one after the other": (
+        lambda x, v, w: F.silu(x @ v) @ w,
+        [numbers(16, 24), numbers(24, 32), numbers(32, 24)],
+        *(2, 2),
+    ),
+    "columns of a larger one": (
+        lambda a, b: a[:, 3:35] @ b[8:40, 1:],
+        [numbers(18, 40), numbers(50, 30)],
+        *(1, 1),
+    ),
+    "float32": (
+        lambda a, b: torch.tanh(a @ b),
+        [numbers(20, 40, dtype=torch.float32), numbers(40, 24, dtype=torch.float32)],
+        *(1, 1),
+    ),
+}
+
+
+def execute(name: str, run: Any, device: str = "cpu", tile: Tile = SMALL) -> tuple[int, int, int]:
+    """Run a case and compare it; returns its products, kernels and elements."""
+    function, given, count, wanted = CASES[name]
+    inputs = [x.to(device) for x in given]
+    lowering, program = lowering_of(graph_of(function, given), tile)
+    kernels, stored = kernels_of(program)
+    memory = {node.name: inputs[node.place] for node in program.inputs}
+    for node in stored:
+        memory[node.name] = torch.empty_strided(
+            node.shape, node.strides, dtype=DTYPE[node.dtype], device=device
+        )
+    for kernel in kernels:
+        run(kernel, print_kernel(kernel), [memory[b.name] for b in kernel.buffers])
+    multiplying = sum(kernel.product is not None for kernel in kernels)
+    assert (multiplying, len(kernels)) == (count, wanted), name
+    found = function(*inputs)
+    eager = [found] if isinstance(found, torch.Tensor) else found
+    wide = [x.double() if x.is_floating_point() else x for x in inputs]
+    found = function(*wide)
+    exact = [found] if isinstance(found, torch.Tensor) else found
+    elements = 0
+    for t, e, x in zip(program.outputs, eager, exact, strict=True):
+        of = memory[t.node.name]
+        got = of.as_strided(t.shape, t.strides, of.storage_offset() + t.offset)
+        assert agree(got, e, x), f"{name}: {(got.double() - x).abs().max()}"
+        elements += got.numel()
+    return multiplying, len(kernels), elements
+
+
+def main(device: str = "cpu") -> None:
+    run = interpreted if device == "cpu" else on_cuda
+    torch.backends.cuda.matmul.allow_tf32 = True
+    totals = [sum(each) for each in zip(*(execute(name, run, device) for name in CASES))]
+    print("{} products, {} kernels, {} elements".format(*totals))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

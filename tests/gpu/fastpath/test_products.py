@@ -1,0 +1,78 @@
+"""Matrix products in kernels of ours on a GPU: their values, and that the fastest way is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import fastpath
+import refcompiler
+from fastpath.gpu import tuning
+from fastpath.ir.program import Tile
+from tests.cpu.fastpath.triton_kernels import on_cuda
+from tests.cpu.fastpath.triton_products import CASES, execute
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@pytest.mark.parametrize("tile", [Tile(16, 16, 16, 4, 2), Tile(64, 32, 32, 4, 3)], ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_values(name: str, tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)
+    assert execute(name, on_cuda, "cuda", tile)[2] > 200
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.randn(shape, device="cuda").to(dtype)
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], list[torch.Tensor]]]] = {
+    "gelu": (
+        lambda x, w, b: F.gelu(F.linear(x, w, b), approximate="tanh"),
+        lambda: [normal(2, 512, 768), normal(3072, 768), normal(3072)],
+    ),
+    "odd": (
+        lambda x, w: F.linear(x, w) * 2,
+        lambda: [normal(1024, 768), normal(5001, 768)],
+    ),
+    "batch": (
+        lambda a, b: torch.relu(a @ b.mT),
+        lambda: [normal(16, 257, 64), normal(16, 511, 64)],
+    ),
+    "few rows": (
+        lambda x, w: F.silu(x @ w),
+        lambda: [normal(16, 4096), normal(4096, 4096)],
+    ),
+    "dropout": (
+        lambda x, w, y: F.dropout(x @ w, 0.5) + y,
+        lambda: [normal(512, 512), normal(512, 512), normal(512, 512)],
+    ),
+}
+
+
+@pytest.mark.parametrize("forced", [False, True], ids=["measured", "ours"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_tuned(name: str, forced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, make = PROGRAMS[name]
+    monkeypatch.setattr(tuning, "_known", {})
+    monkeypatch.setattr(tuning, "GAIN", 100.0 if forced else tuning.GAIN)
+    inputs = make()
+    refcompiler.reset()
+    compiled = refcompiler.compile(function, mode="max-autotune-no-cudagraphs")
+    torch.manual_seed(1)
+    got = compiled(*inputs)
+    after = torch.cuda.get_rng_state()
+    torch.manual_seed(1)
+    eager = function(*inputs)
+    assert torch.equal(after, torch.cuda.get_rng_state())
+    exact = function(*(x.double() for x in inputs)) if name != "dropout" else eager.double()
+    room = 4 * (eager.double() - exact).abs().max() + 0.02 * exact.abs().max()
+    assert (got.double() - exact).abs().max() <= room
+    report = fastpath.last_report()
+    assert report is not None and report.kernels >= 1
+    if forced:
+        assert report.products == 1 and not report.aten_calls
