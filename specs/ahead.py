@@ -125,6 +125,12 @@ AHEAD: Table[Rule] = Table(
             "uncompiled",
         ),
         Rule(
+            "derivative that asks",
+            "The derivative of prod divides by each factor, unless one is zero.",
+            "On the CPU the backward has an operator that asks. Elsewhere it has the formula that "
+            "asks nothing, and rounds otherwise.",
+        ),
+        Rule(
             "sizes that change",
             "A program runs with tensors of any sizes.",
             "Sizes are symbols, which the graphs take and save as numbers; what was decided by "

@@ -107,8 +107,8 @@ def attribute(root: Any, path: str) -> Any:
 class Runner(torch.fx.Interpreter):
     """Runs a graph with the lifted tensors replaced by others.
 
-    ``regions``: what stands for a region's target while tracing, by ``target.region`` or the
-    target itself.
+    ``regions``: what stands for a target while tracing, by ``target.region``, the target itself or
+    a method's name.
     """
 
     def __init__(
@@ -131,6 +131,12 @@ class Runner(torch.fx.Interpreter):
         if instead is not None:
             return instead(self, target, *args, **kwargs)
         return super().call_function(target, args, kwargs)
+
+    def call_method(self, target: Any, args: Any, kwargs: Any) -> Any:
+        instead = self.regions.get(target)
+        if instead is not None:
+            return instead(self, target, *args, **kwargs)
+        return super().call_method(target, args, kwargs)
 
     def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
         module = self.module.get_submodule(target)

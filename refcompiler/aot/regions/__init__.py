@@ -2,5 +2,6 @@
 
 checkpoint   a part that is computed again in the backward
 branches     ``torch.cond`` and ``torch.while_loop``
+products     ``prod``, whose derivative asks for values
 table        which of them stands for what
 """

@@ -12,9 +12,8 @@ from refcompiler.aot.regions import branches, checkpoint, classes, products
 
 _operators = torch.ops.higher_order
 
-#: What stands for a node's target while a graph is traced, by ``target.region`` or the target (a
-#: method's name):
-#: called with the runner, the target and the node's arguments.
+#: What stands for a node's target while a graph is traced, by ``target.region``, the target or a
+#: method's name: called with the runner, the target and the node's arguments.
 REGIONS: dict[Any, Callable[..., Any]] = {
     "checkpoint": checkpoint.checkpointed,
     _operators.tag_activation_checkpoint: checkpoint.tagged,
