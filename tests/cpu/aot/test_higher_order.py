@@ -503,6 +503,27 @@ def test_a_custom_function_inside_vmap_keeps_its_gradient() -> None:
     assert torch.equal(*grads)
 
 
+def test_products_have_the_gradients_of_eager() -> None:
+    def program(x: Any, w: Any) -> Any:
+        y = x.prod() + torch.prod(x, 1, keepdim=True).sum() * w.prod(dim=0)
+        return torch.masked.prod(x, 1, mask=x > 0).sum() + y
+
+    backend, (ours, theirs) = once(program)
+    assert backend.reasons == [None]
+    assert len(ours) == 4 and all(map(torch.equal, ours, theirs))
+    for zeros in (1, 2):
+        x = torch.ones(3, 4)
+        x[0, :zeros] = 0
+        gradients = []
+        for function in (
+            refcompiler.compile(lambda x: x.prod(1), backend=backend),
+            lambda x: x.prod(1),
+        ):
+            leaf = x.clone().requires_grad_()
+            gradients += torch.autograd.grad(function(leaf).sum(), leaf)
+        assert torch.equal(*gradients)
+
+
 # ---- rules of ``specs/ahead.py``, broken once each ---------------------------------------------
 
 
@@ -523,6 +544,10 @@ KEPT: dict[str, tuple[Callable[[], None], Callable[[pytest.MonkeyPatch], None]]]
     "write in a checkpoint": (
         test_statistics_that_are_counted_twice_run_as_they_are,
         lambda patch: patch.setattr(joint, "any", lambda found: False, raising=False),
+    ),
+    "derivative that asks": (
+        test_products_have_the_gradients_of_eager,
+        lambda patch: patch.delitem(joint.REGIONS, "prod"),
     ),
     "branches and loops": (
         _branches_are_compiled,
