@@ -21,6 +21,7 @@ from torch.fx.experimental.symbolic_shapes import (
 
 from refcompiler.aot.again import Then, backward_like, signatures
 from refcompiler.aot.bases import Base, Overlapping, bases_of, share
+from refcompiler.aot.draws import drawing
 from refcompiler.aot.effects import stays
 from refcompiler.aot.function import Program
 from refcompiler.aot.inputs import (
@@ -48,6 +49,7 @@ from refcompiler.aot.symbols import (
     where,
     with_symbols,
 )
+from refcompiler.aot.twice import Derivable
 from refcompiler.aot.wrapper import Wrapper
 from refcompiler.fakes.mode import EagerFakeMode
 from refcompiler.logs import log_of
@@ -315,6 +317,7 @@ def _compile(
             if len(joint.tangents) > 1 and (env is None or isinstance(env, ShapeEnv)):
                 run.uneven = joint.uneven
                 run.traced_for = _again(joint, run, then, traced, env)
+            run.derivable = _derivable(original, joint, seen, fakes, replaced, given, leaves, then)
         else:
             run = _inference(joint, mode, compilers, fakes)
     sources = sources_of(fakes[:given])
@@ -447,6 +450,29 @@ def _again(
         return _boxed(where(decided, values, lambda *given: made(list(given)), otherwise.forward))
 
     return traced_for
+
+
+def _derivable(
+    gm: GraphModule,
+    joint: Joint,
+    seen: Observation,
+    fakes: Sequence[Any],
+    lifted: Mapping[int, int],
+    given: int,
+    leaves: Sequence[bool],
+    then: Then,
+) -> Derivable | None:
+    """What second derivatives are computed by: the graph as it is, if a second run is the first."""
+    if joint.written or seen.moves or any(map(drawing, joint.graph.graph.nodes)):
+        return None
+    holders = enumerate(gm.graph.find_nodes(op="placeholder"))
+    if {place for place, node in holders if node.users} - {*joint.inputs}:
+        return None
+    slots = [seen.slots[at] for at in joint.tangents]
+    outputs = [(slot.output, slot.is_base) for slot in slots]
+    known = [leaf and t.requires_grad for leaf, t in zip(leaves, fakes, strict=False)]
+    places = joint.inputs
+    return Derivable(gm, places, given, lifted, outputs, known, joint.reads or (), then.again)
 
 
 def _requires_grad(t: Any) -> bool:

@@ -14,15 +14,12 @@ from refcompiler.aot.inputs import has_bits
 from refcompiler.aot.missing import is_even, without
 from refcompiler.aot.observation import Layout
 from refcompiler.aot.remaining import SELECTIVE, Remaining, Shares, remaining
+from refcompiler.aot.twice import Derivable, derivable, once
 
 _hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _ONCE = (
     "Trying to backward an extra time. You are only allowed to backward once on any region "
     "computed under selective activation checkpoint."
-)
-_TWICE = (
-    "a graph compiled ahead of time has no second derivative: its backward was compiled without "
-    "one. Compute it uncompiled (torch.compiler.disable or backend='eager')"
 )
 
 
@@ -40,7 +37,7 @@ class Program:
     ``uneven``: what autograd's functions of several results are reached by; where some of them are
     without a gradient, ``traced_for`` gives the backward for such a set instead, if it can.
     ``repeated``: so many of the inputs, the last, are there a second time for autograd alone, which
-    adds up their gradients.
+    adds up their gradients. ``derivable``: what second derivatives are computed by, if they can be.
     """
 
     forward: Callable[..., Any]
@@ -58,6 +55,7 @@ class Program:
     uneven: Collection[tuple[int, ...]] = ()
     traced_for: Callable[..., Any] = lambda missing, otherwise: None
     repeated: int = 0
+    derivable: Derivable | None = None
     compiled: dict[tuple[int, ...], Callable[[list[Any]], Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -136,6 +134,8 @@ class Compiled(torch.autograd.Function):
             ctx.kept = results[program.shared : end]
         ctx.numbers = results[end:]
         ctx.program = program
+        if program.derivable is not None:
+            ctx.noted = program.derivable.note(inputs)
         if program.symbolic:
             layouts = [each or Layout.of(outputs[at]) for _, at, _, each in program.tangents]
             ctx.tangents = [
@@ -173,6 +173,7 @@ class Compiled(torch.autograd.Function):
         grows = torch.is_grad_enabled()  # create_graph
         if grows:
             read = [*filter(_tracked, (*arguments, *given)), *_leaves(ctx)]
+            asked = [given[at] for at in program.differentiable]
         ctx.maybe_clear_saved_tensors()  # unless they are needed again
         if program.private and not _keeps_graph():
             ctx.kept = ()
@@ -198,7 +199,11 @@ class Compiled(torch.autograd.Function):
         if grows:
             with torch._C._DisableAutocast(), torch.no_grad():
                 gradients = call(arguments)
-            return (None, *_once(gradients, read))
+            again = program.derivable
+            inputs = again and again.inputs(ctx, ctx.noted, program.inputs)
+            if again is None or inputs is None:
+                return (None, *once(gradients, read))
+            return (None, *derivable(again, inputs, asked, gradients))
         if torch._C._is_any_autocast_enabled():  # the casts are in the graph
             with torch._C._DisableAutocast():
                 return (None, *call(arguments))
@@ -215,32 +220,6 @@ def _laid_out(t: torch.Tensor, layout: Layout) -> torch.Tensor:
             t = t if stride else t.narrow(d, 0, min(t.shape[d], 1))  # what is expanded
         made = torch.empty_strided(t.shape, layout.stride, dtype=t.dtype, device=t.device)
         return made.copy_(t).expand(layout.size)
-
-
-class _Once(torch.autograd.Function):
-    """The last of the tensors that it is given, whose derivative is refused when it is asked for.
-
-    ``count`` of them; by the others autograd sees what they are computed from.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, count: int, *tensors: torch.Tensor) -> Any:
-        return tuple([t.detach() for t in tensors[len(tensors) - count :]])
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        raise RuntimeError(_TWICE)
-
-
-def _once(gradients: Sequence[Any], read: Sequence[torch.Tensor]) -> list[Any]:
-    """Gradients without a derivative, which are computed from what was ``read``."""
-    places = [n for n, g in enumerate(gradients) if isinstance(g, torch.Tensor)]
-    found = list(gradients)
-    with torch.enable_grad():
-        made = _Once.apply(len(places), *read, *[gradients[n] for n in places])
-    for n, g in zip(places, made, strict=True):
-        found[n] = g
-    return found
 
 
 def _tracked(value: Any) -> bool:

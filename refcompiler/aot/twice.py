@@ -1,0 +1,211 @@
+"""Second derivatives: the graph runs again as it is, under autograd, when one is asked for.
+
+A compiled backward has no derivative. What it is the backward of does: from the inputs of the call,
+which nothing keeps but who gave them (leaves are found by autograd's own graph), and the tangents,
+eager's gradients are computed once more, this time with a graph of their own.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+from torch.utils import _pytree as pytree
+
+from refcompiler.aot.inputs import Runner
+
+_TWICE = (
+    "a graph compiled ahead of time has no second derivative here: it draws random numbers, or "
+    "writes to an input, or an input of the call is gone or was written to since. Compute it "
+    "uncompiled (torch.compiler.disable or backend='eager')"
+)
+
+
+class Derivable:
+    """A graph and what a call of it was given, to differentiate it twice.
+
+    ``places``: those of the compiled program's inputs among the ``given`` inputs of the graph and
+    its own tensors, which ``lifted`` has by identity. ``outputs``: of those with a tangent, the
+    place among the graph's, and whether it is the base of what is there. ``leaves``: by place,
+    whether autograd has the input itself. ``repeated``: which inputs autograd is given a second
+    time, behind the others. ``then``: enters the state in which the graph was traced.
+    """
+
+    def __init__(
+        self,
+        graph: GraphModule,
+        places: Sequence[int],
+        given: int,
+        lifted: Mapping[int, int],
+        outputs: Sequence[tuple[int, bool]],
+        leaves: Sequence[bool],
+        repeated: Sequence[int],
+        then: Callable[[], Any],
+    ):
+        self.graph, self.places, self.given, self.lifted = graph, places, given, lifted
+        self.outputs, self.repeated, self.then = outputs, repeated, then
+        #: The program's inputs that a call has to be asked for.
+        self.asked = [n for n, place in enumerate(places) if not leaves[place]]
+
+    def note(self, inputs: Sequence[Any]) -> list[Any]:
+        """What a call keeps of the inputs, without keeping one alive."""
+        tensor = torch.Tensor
+        return [
+            (weakref.ref(t), t._version) if isinstance(t, tensor) else t
+            for t in map(inputs.__getitem__, self.asked)
+        ]
+
+    def inputs(self, node: Any, noted: Sequence[Any], count: int) -> list[Any] | None:
+        """The ``count`` inputs of a call, if each is what it was; ``node`` is autograd's of it."""
+        found: list[Any] = [None] * count
+        for n, kept in zip(self.asked, noted, strict=True):
+            if type(kept) is tuple:
+                reference, version = kept
+                kept = reference()
+                if kept is None or kept._version != version:
+                    return None
+            found[n] = kept
+        edges = iter(node.next_functions)
+        for n in range(count):
+            value = found[n]
+            if value is not None and not isinstance(value, torch.Tensor):
+                continue
+            following, _ = next(edges, (None, 0))
+            if value is None:
+                found[n] = value = getattr(following, "variable", None)
+                if value is None:
+                    return None
+        return found
+
+    def gathered(self, gradients: Sequence[Any]) -> list[Any]:
+        """One gradient for each input, of those that are given twice too."""
+        count = len(self.places)
+        found = list(gradients[:count])
+        for n, more in zip(self.repeated, gradients[count:], strict=True):
+            if more is not None:
+                found[n] = more if found[n] is None else found[n] + more
+        return found
+
+    def gradients(self, inputs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+        """Those of the inputs, with a graph; None where there is none."""
+        by_place = dict(zip(self.places, inputs, strict=True))
+        replaced = {key: by_place[at] for key, at in self.lifted.items() if at in by_place}
+        given = [by_place.get(place) for place in range(self.given)]
+        with torch._C._DisableAutocast(), self.then():
+            flat, _ = pytree.tree_flatten(Runner(self.graph, replaced).run(*given))
+        ends = []
+        for (place, is_base), tangent in zip(self.outputs, tangents, strict=True):
+            if tangent is not None:
+                ends.append((flat[place]._base if is_base else flat[place], tangent))
+        wanted = [t for t in inputs if _tracked(t)]
+        with torch._C._DisableAutocast():
+            found = torch.autograd.grad(
+                [end for end, _ in ends],
+                wanted,
+                [tangent for _, tangent in ends],
+                create_graph=True,
+                allow_unused=True,
+            )
+        made = iter(found)
+        return [next(made) if _tracked(t) else None for t in inputs]
+
+
+class Twice(torch.autograd.Function):
+    """``apply(derivable, count, places, *inputs, *tangents, *gradients)``: the gradients.
+
+    The first ``count`` are the inputs; ``places``: which of these the gradients are of.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, derivable: Derivable, count: int, places: Sequence[int], *values: Any
+    ) -> Any:
+        given = values[: len(values) - len(places)]
+        ctx.derivable, ctx.count, ctx.places, ctx.total = derivable, count, places, len(values)
+        ctx.given = [None if isinstance(v, torch.Tensor) else (v,) for v in given]
+        ctx.save_for_backward(*[v for v in given if isinstance(v, torch.Tensor)])
+        ctx.set_materialize_grads(False)
+        return tuple([t.detach() for t in values[len(given) :]])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        saved = iter(ctx.saved_tensors)
+        needed = ctx.needs_input_grad[3:]
+        grows = torch.is_grad_enabled()
+        with torch.enable_grad():
+            values = []
+            for constant in ctx.given:
+                value = next(saved) if constant is None else constant[0]
+                # Views, so that what one input is computed from is no way around it.
+                values.append(value.view_as(value) if _tracked(value) else value)
+            found = ctx.derivable.gradients(values[: ctx.count], values[ctx.count :])
+            pairs = [
+                (found[place], g)
+                for place, g in zip(ctx.places, gradients, strict=True)
+                if g is not None and found[place] is not None and found[place].requires_grad
+            ]
+            wanted = [v for v, need in zip(values, needed, strict=False) if need and _tracked(v)]
+            if pairs and wanted:
+                made = iter(
+                    torch.autograd.grad(
+                        [end for end, _ in pairs],
+                        wanted,
+                        [g for _, g in pairs],
+                        create_graph=grows,
+                        allow_unused=True,
+                    )
+                )
+            else:
+                made = iter([None] * len(wanted))
+        results = [
+            next(made) if need and _tracked(v) else None
+            for v, need in zip(values, needed, strict=False)
+        ]
+        return (None, None, None, *results, *[None] * (ctx.total - len(results)))
+
+
+class Once(torch.autograd.Function):
+    """The last of the tensors that it is given, whose derivative is refused when it is asked for.
+
+    ``count`` of them; by the others autograd sees what they are computed from.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *tensors: torch.Tensor) -> Any:
+        return tuple([t.detach() for t in tensors[len(tensors) - count :]])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise RuntimeError(_TWICE)
+
+
+def derivable(
+    derivable: Derivable, inputs: Sequence[Any], tangents: Sequence[Any], gradients: Sequence[Any]
+) -> list[Any]:
+    """``gradients`` of a call, as they are, with a derivative."""
+    found = derivable.gathered(gradients)
+    places = [n for n, g in enumerate(found) if isinstance(g, torch.Tensor)]
+    values = [*inputs, *tangents, *[found[n] for n in places]]
+    with torch.enable_grad():
+        made = Twice.apply(derivable, len(inputs), places, *values)
+    for n, g in zip(places, made, strict=True):
+        found[n] = g
+    return [*found, *[None] * len(derivable.repeated)]
+
+
+def once(gradients: Sequence[Any], read: Sequence[torch.Tensor]) -> list[Any]:
+    """Gradients without a derivative, which are computed from what was ``read``."""
+    places = [n for n, g in enumerate(gradients) if isinstance(g, torch.Tensor)]
+    found = list(gradients)
+    with torch.enable_grad():
+        made = Once.apply(len(places), *read, *[gradients[n] for n in places])
+    for n, g in zip(places, made, strict=True):
+        found[n] = g
+    return found
+
+
+def _tracked(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
