@@ -21,6 +21,7 @@ from refcompiler.aot.draws import draws
 from refcompiler.aot.joint import WRITTEN
 from refcompiler.aot.numbers import ARITHMETIC
 from refcompiler.aot.partition.budget import worth_saving
+from refcompiler.aot.partition.packing import packed_of, packs
 from refcompiler.aot.partition.split import Parts, is_number, split
 from refcompiler.shapes.known import usual
 
@@ -66,7 +67,8 @@ def min_cut_partition(
     saved = saved_by(parts, is_cheap)
     if activation_memory_budget < 1:
         saved = _within(parts, saved, activation_memory_budget)
-    return split(parts, sorted(saved, key=parts.order.__getitem__))
+    in_order = sorted(saved, key=parts.order.__getitem__)
+    return split(parts, in_order, packed_of(saved, parts.outputs))
 
 
 def _within(parts: Parts, usually: set[Node], budget: float) -> set[Node]:
@@ -120,7 +122,8 @@ def _size(node: Node) -> float:
     if not isinstance(value, torch.Tensor):
         return math.inf
     # one more: among equals, the tensor that is nearer to the input or is one instead of two
-    return float(math.prod(map(usual, value.shape)) * value.itemsize) + 1.0
+    bytes_each = 1 if packs(node) else value.itemsize
+    return float(math.prod(map(usual, value.shape)) * bytes_each) + 1.0
 
 
 def saved_by(parts: Parts, repeats: Callable[[Node], bool]) -> set[Node]:

@@ -11,6 +11,7 @@ from refcompiler.aot.effects import checks, stays
 from refcompiler.aot.joint import FORWARD, PHASE
 from refcompiler.aot.numbers import ARITHMETIC, symbols_of
 from refcompiler.aot.numbers import is_number as number
+from refcompiler.aot.partition.packing import hold, is_packed, pack, unpack
 from refcompiler.aot.partition.private import private_last
 
 
@@ -107,34 +108,46 @@ def is_number(node: Node) -> bool:
     return number(node.meta.get("val"))
 
 
-def split(parts: Parts, saved: Collection[Node]) -> tuple[GraphModule, GraphModule]:
-    """The two graphs. What the backward reads and is not among ``saved`` it computes again."""
+def split(
+    parts: Parts, saved: Collection[Node], packed: Collection[Node] = ()
+) -> tuple[GraphModule, GraphModule]:
+    """The two graphs. What the backward reads and is not among ``saved`` it computes again.
+
+    ``packed``: masks among ``saved`` that are kept as one byte an element.
+    """
     shown = [*parts.inputs, *parts.outputs]
     tensors = private_last([n for n in saved if not is_number(n)], shown)
     numbers = [n for n in saved if is_number(n)]
-    return _forward(parts, [*tensors, *numbers]), _backward(parts, [*numbers, *tensors])
+    forward = _forward(parts, [*tensors, *numbers], packed)
+    return forward, _backward(parts, [*numbers, *tensors], packed)
 
 
-def _forward(parts: Parts, saved: Sequence[Node]) -> GraphModule:
+def _forward(parts: Parts, saved: Sequence[Node], packed: Collection[Node]) -> GraphModule:
     results = [*parts.outputs, *saved]
     kept = ancestors(nodes_in(results))
     kept |= ancestors(n for n in parts.nodes if n not in parts.late and stays(n))
     graph = Graph()
     made: dict[Node, Node] = {}
+    small: dict[Node, Node] = {}  # right behind what is packed, which then is needed no longer
     inputs = set(parts.inputs)
     for n in parts.nodes:
         if n in inputs or (n in kept and n.op != "placeholder"):
             made[n] = graph.node_copy(n, made.__getitem__)
+            if n in packed:
+                small[n] = pack(graph, made[n])
+    made.update(small)
     graph.output(tuple([made[v] if isinstance(v, Node) else v for v in results]))
     return _module(parts, graph, "forward")
 
 
-def _backward(parts: Parts, saved: Sequence[Node]) -> GraphModule:
+def _backward(parts: Parts, saved: Sequence[Node], packed: Collection[Node]) -> GraphModule:
     graph = Graph()
     made: dict[Node, Node] = {}
     for n in (*saved, *parts.tangents):
         made[n] = graph.placeholder(n.name)
         made[n].meta = dict(n.meta)
+        if n in packed:
+            hold(made[n])
     return finished(parts, graph, made)
 
 
@@ -147,6 +160,8 @@ def finished(parts: Parts, graph: Graph, made: dict[Node, Node]) -> GraphModule:
 
     Raises :class:`Unsaved` where they are too few.
     """
+    held = {n: holder for n, holder in made.items() if is_packed(holder)}
+    made = {n: holder for n, holder in made.items() if n not in held}
 
     def make(n: Node) -> None:
         """What is computed again comes just before its first use."""
@@ -155,6 +170,9 @@ def finished(parts: Parts, graph: Graph, made: dict[Node, Node]) -> GraphModule:
             top = stack[-1]
             missing = [given for given in top.all_input_nodes if given not in made]
             if top in made:
+                stack.pop()
+            elif top in held:
+                made[top] = unpack(graph, held[top], top)
                 stack.pop()
             elif missing:
                 stack += reversed(missing)

@@ -118,6 +118,24 @@ def test_draws_are_never_repeated() -> None:
     assert torch.equal(*gradients)
 
 
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_mask_is_saved_as_bytes_unless_it_is_shown(shown: bool) -> None:
+    def program(x: Any, w: Any) -> Any:
+        mask = torch.empty_like(x).bernoulli_(0.3)
+        return (x @ w * (mask / 0.3)).sum(), mask if shown else None
+
+    inputs = squares(2)
+    call = compiled(program, min_cut_partition)
+    for way in (call, program):
+        torch.manual_seed(5)
+        loss, mask = way(*inputs)
+        found = torch.autograd.grad(loss, inputs)
+        if way is call:
+            ours = mask, *found
+    assert all(map(torch.equal, ours[not shown :], (mask, *found)[not shown :]))
+    assert saved(lambda *given: call(*given)[0], inputs) == (N if shown else N // 4)
+
+
 @pytest.mark.parametrize("share", [-0.1, 1.5])
 def test_a_budget_is_a_share(share: float) -> None:
     call = compiled(chain, budget(share))
