@@ -173,7 +173,7 @@ class Compiled(torch.autograd.Function):
         grows = torch.is_grad_enabled()  # create_graph
         if grows:
             read = [*filter(_tracked, (*arguments, *given)), *_leaves(ctx)]
-            asked = [given[at] for at in program.differentiable]
+            ends = [given[at] for at in program.differentiable]
         ctx.maybe_clear_saved_tensors()  # unless they are needed again
         if program.private and not _keeps_graph():
             ctx.kept = ()
@@ -200,10 +200,10 @@ class Compiled(torch.autograd.Function):
             with torch._C._DisableAutocast(), torch.no_grad():
                 gradients = call(arguments)
             again = program.derivable
-            inputs = again and again.inputs(ctx, ctx.noted, program.inputs)
+            inputs = again.inputs(ctx, ctx.noted, program.inputs) if again is not None else None
             if again is None or inputs is None:
                 return (None, *once(gradients, read))
-            return (None, *derivable(again, inputs, asked, gradients))
+            return (None, *derivable(again, inputs, ends, gradients))
         if torch._C._is_any_autocast_enabled():  # the casts are in the graph
             with torch._C._DisableAutocast():
                 return (None, *call(arguments))
