@@ -6,8 +6,11 @@ The user's own exceptions are never wrapped: they come out as eager raises them.
 from __future__ import annotations
 
 
-class RefcompilerError(Exception):
-    """Base of every error that this project raises on its own account."""
+class RefcompilerError(RuntimeError):
+    """Base of every error that this project raises on its own account.
+
+    A ``RuntimeError``, as the errors of ``torch.compile`` are.
+    """
 
 
 class GraphBreakError(RefcompilerError):
