@@ -109,7 +109,7 @@ class FirstCall:
         call, plainly = self._call(), self.plainly
         assert plainly is not None
         if call is not None and self.report.fallback is None:
-            self.report.fallback = f"an operator does not do as its stand-in says: {why}"
+            self.report.falls_back(f"an operator does not do as its stand-in says: {why}")
             warnings.warn(f"fastpath runs a graph uncompiled: {self.report.fallback}", stacklevel=3)
             call.__globals__["plainly"] = plainly
             boxed = call.__code__.co_varnames[:1] == ("inputs",)

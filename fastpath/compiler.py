@@ -103,8 +103,7 @@ class _Kernels:
         return call
 
     def backward(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        report = Report()
-        self.report.backwards.append(report)
+        report = self.report.of_backward()
         try:
             with self.stages.stage("backward"):
                 # Boxed, so that saved tensors are freed early.
@@ -252,5 +251,5 @@ class _Otherwise:
 
 def _as_it_is(graph: torch.fx.GraphModule, report: Report, reason: str) -> Callable[..., Any]:
     _HINTS.info("a graph of %d nodes runs uncompiled: %s", report.nodes, reason)
-    report.fallback = reason
+    report.falls_back(reason)
     return graph.forward

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +33,20 @@ class Report:
     graphs: int = 0
     ungraphed: int = 0
     why_ungraphed: str = ""
+    tell: Callable[[str], None] | None = None  # told of a part that falls back later
     guarded: Any = None  # what is called where a call's inputs are not what was compiled for
+
+    def falls_back(self, reason: str) -> None:
+        """What this is the report of runs as it is from now on."""
+        self.fallback = reason
+        if self.tell is not None:
+            self.tell(reason)
+
+    def of_backward(self) -> Report:
+        """The report of one more backward, whose fallback is told of as one of the program's."""
+        found = Report(tell=lambda reason: self.tell and self.tell(f"its backward: {reason}"))
+        self.backwards.append(found)
+        return found
 
     @property
     def runtime_fallbacks(self) -> int:

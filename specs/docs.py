@@ -1,7 +1,7 @@
 """Writes the tables of the documentation from the rows: ``python -m specs.docs [FOLDER]``.
 
 The folder is ``docs/specs`` of the checkout by default; ``--check`` writes nothing, and exits 1
-with the names of the pages that are not current.
+with the names of the pages that are not current; ``--help`` prints this.
 """
 
 from __future__ import annotations
@@ -305,9 +305,16 @@ def pages() -> dict[str, str]:
 
 
 def main(arguments: Sequence[str]) -> int:
+    if {"-h", "--help"} & set(arguments):
+        print(__doc__)
+        return 0
     check = "--check" in arguments
-    folders = [Path(a) for a in arguments if a != "--check"]
-    folder = folders[0] if folders else FOLDER
+    folders = [a for a in arguments if a != "--check"]
+    if len(folders) > 1 or any(a.startswith("-") for a in folders):
+        text = f"specs.docs takes one folder, --check and --help, not {' '.join(folders)}"
+        print(text, file=sys.stderr)
+        return 2
+    folder = Path(folders[0]) if folders else FOLDER
     stale = []
     for name, text in pages().items():
         path = folder / name

@@ -128,6 +128,7 @@ class Scope:
         self.names: dict[str, int] = {}
         self.modes: list[tuple[int, torch.fx.Node]] = []  # entered and not left yet
         self.regions: dict[Any, tuple[torch.fx.GraphModule, str]] = {}  # those to share
+        self.region_names: dict[Any, dict[Any, str]] = {}  # by the function, and by call or key
         self.numbers: dict[Any, torch.fx.Node] = {}  # expressions -> what computes them
 
     def placeholder(self, name: str) -> torch.fx.Node:

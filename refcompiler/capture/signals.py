@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from traceback import FrameSummary
 from typing import NamedTuple
 
 from refcompiler.interpreter.signals import Signal
@@ -21,6 +22,19 @@ class Reason(NamedTuple):
     line: int = 0
     function: str = ""
     stack: tuple[tuple[str, int, str], ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """All of it but the place, by torch's name."""
+        row = BREAKS[self.row]
+        return f"{self.row}: {self.context}\n  {row.explanation}\n  Hint: {row.hint}"
+
+    @property
+    def user_stack(self) -> list[FrameSummary]:
+        """``stack`` by torch's name, as :mod:`traceback` has it."""
+        return [
+            FrameSummary(file, line, name, lookup_line=False) for file, line, name in self.stack
+        ]
 
     def __str__(self) -> str:
         row = BREAKS[self.row]

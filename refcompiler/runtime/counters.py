@@ -33,7 +33,8 @@ def counters() -> dict[str, int]:
     ``captures`` programs captured, ``graphs`` graphs given to a backend, ``operations`` their
     nodes, ``breaks`` graph breaks, ``recompiles`` captures because all guards failed,
     ``fallbacks`` functions that run natively, ``uncompiled`` graphs that the backend runs as they
-    are (it says why as ``callable.fallback``), ``cache_hits`` calls that found another than the
+    are (it says why as ``callable.fallback``, and later, for a backward, by calling
+    ``callable.report.tell``, if it has one), ``cache_hits`` calls that found another than the
     first plan.
     """
     return {name: _counts[name] for name in NAMES}

@@ -362,6 +362,9 @@ def wrap(
     made.__defaults__ = (DEFAULT,) * len(defaults) or None
     made.__kwdefaults__ = dict.fromkeys(kwdefaults, DEFAULT) or None
     functools.update_wrapper(made, function)
+    # What torch.compile takes in its place, where it is called and where it is given.
+    made._torchdynamo_inline = made._torchdynamo_orig_callable = function
+    made._torchdynamo_wrapper_id = id(made)
     made.__refcompiler_original__ = function
     entry.serve(made)
     return made

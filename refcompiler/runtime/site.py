@@ -87,6 +87,12 @@ def always_miss(*args: Any) -> Any:
     return MISS
 
 
+def _uncompiled(what: str, reason: str) -> None:
+    why = f"{what} runs as it is: {reason}"
+    count("uncompiled", why)
+    fallbacks_log.info("%s", why)
+
+
 class Native(Exception):
     """This site is not compiled: the message says why."""
 
@@ -543,10 +549,11 @@ class Site:
             )
         report = getattr(compiled, "report", compiled)  # which some backends' answers have
         reason = getattr(report, "fallback", None)
+        tell = functools.partial(_uncompiled, f"a graph of {operations} operations of {self.title}")
         if reason is not None:
-            why = f"a graph of {operations} operations of {self.title} runs as it is: {reason}"
-            count("uncompiled", why)
-            fallbacks_log.info("%s", why)
+            tell(reason)
+        if hasattr(report, "tell"):  # a backward is compiled when it first runs
+            report.tell = tell
         writes = graph.meta.get("refcompiler_writes", False)
         return Checked(compiled, len(outputs), name, self.title, writes)
 

@@ -15,6 +15,7 @@ from types import FunctionType, MethodType
 from typing import Any
 
 import torch
+from torch._C._dynamo import eval_frame
 
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.marking.marked import (
@@ -26,6 +27,12 @@ from refcompiler.capture.marking.marked import (
 )
 from refcompiler.capture.models.registry import MODELS
 from refcompiler.capture.natively import is_quiet
+from refcompiler.errors import UnsupportedError
+
+#: What torch.compile is told of the frames of disabled functions: not these, but what they call.
+_SKIPPED = eval_frame._FrameExecStrategy(
+    eval_frame._FrameAction.SKIP, eval_frame._FrameAction.DEFAULT
+)
 
 
 class _Active(threading.local):
@@ -72,9 +79,19 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
     def disabled(*args: Any, **kwargs: Any) -> Any:
         callee = ACTIVE.callee
-        if recursive or callee is None or not isinstance(fn, FunctionType):
+        if recursive:
+            others = eval_frame.set_eval_frame(None)
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                eval_frame.set_eval_frame(others)
+        if callee is None or not isinstance(fn, FunctionType):
             return fn(*args, **kwargs)
         return _only_this_frame(fn, callee, args, kwargs)
+
+    eval_frame.set_code_exec_strategy(disabled.__code__, _SKIPPED)
+    if not recursive and isinstance(fn, FunctionType):
+        eval_frame.set_code_exec_strategy(fn.__code__, _SKIPPED)
 
     functools.update_wrapper(disabled, fn)
     setattr(disabled, DISABLED, True)
@@ -215,16 +232,39 @@ def _check_signatures(original: Any, substitute: FunctionType) -> None:
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def nested_compile_region(fn: Any = None) -> Any:
+def nested_compile_region(
+    fn: Any = None,
+    *,
+    options: Any = None,
+    max_reuse_entries: int = 8,
+    reuse_hash_fn: Callable[..., int] | None = None,
+) -> Any:
     """``fn`` occurs often with the same kind of input; backends compile its graph once.
 
-    Source: ``torch.compiler.nested_compile_region``, whose mark this is.
+    Without ``fn``, a decorator. ``max_reuse_entries``: a program that needs more different graphs
+    of it is an error (:class:`~refcompiler.errors.GraphBreakError`). ``reuse_hash_fn``: gives, for
+    the arguments of a call, an int that is the same where the graph is; that it is so is checked.
+    ``options`` is torch's, for its tests only: an error.
+
+    Source: ``torch.compiler.nested_compile_region``, whose mark this is. Errors: ``TypeError`` for
+    other types, :class:`~refcompiler.errors.UnsupportedError` for ``options``.
     """
+    what = "nested_compile_region"
+    if options is not None:
+        raise UnsupportedError(f"{what}: options are torch's own; choose the backend by compile")
+    if type(max_reuse_entries) is not int or max_reuse_entries < 1:
+        raise TypeError(
+            f"{what}: max_reuse_entries takes a positive int, not {max_reuse_entries!r}"
+        )
+    if reuse_hash_fn is not None and not callable(reuse_hash_fn):
+        raise TypeError(f"{what}: reuse_hash_fn takes a function, not {reuse_hash_fn!r}")
+    said: dict[str, Any] = {"max_reuse_entries": max_reuse_entries, "reuse_hash_fn": reuse_hash_fn}
     if fn is None:
-        return nested_compile_region
+        return functools.partial(nested_compile_region, **said)
     if not callable(fn):
-        raise TypeError(f"nested_compile_region: expected a callable, not {type(fn).__name__}")
-    return torch.compiler.nested_compile_region(fn)
+        raise TypeError(f"{what}: expected a callable, not {type(fn).__name__}")
+    known = inspect.signature(torch.compiler.nested_compile_region).parameters
+    return torch.compiler.nested_compile_region(fn, **{k: said[k] for k in said if k in known})
 
 
 # ---- questions --------------------------------------------------------------------------------

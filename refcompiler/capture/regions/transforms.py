@@ -18,6 +18,7 @@ from refcompiler.capture.arithmetic import EXAMPLES
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.effects import effects, reachable
 from refcompiler.capture.models.registry import TRANSFORMING, model, named
+from refcompiler.capture.natively import interpreting
 from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.regions.region import Region, emit, refusal, suspended
 from refcompiler.capture.regions.targets import (
@@ -31,6 +32,8 @@ from refcompiler.capture.regions.targets import (
     transformation,
 )
 from refcompiler.capture.signals import Break
+from refcompiler.errors import GraphBreakError
+from refcompiler.interpreter.failures import Failure
 from refcompiler.interpreter.registry import native
 from refcompiler.shapes.node import SYMBOLS
 
@@ -198,16 +201,45 @@ def _checkpoint(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 
 def _nested(m: Calls, frame: Any, function: FunctionType, args: Sequence, kwargs: Mapping) -> Any:
     """A part that backends compile once, however often it occurs."""
-    region = Region(m, frame, _held(m, function)["func"])
+    inner = _held(m, function)["func"]
+    region = Region(m, frame, inner)
     region.gives_numbers = True
     rest = [m.force(a) for a in args]
     named = {k: m.force(v) for k, v in kwargs.items()}
+    said = getattr(inner, "__dict__", {})
+    hashed = said.get(f"{_MARK}_reuse_hash_fn__")
+    key = None if hashed is None else _reuse_key(m, frame, hashed, rest, named)
     value = region.call(*rest, **named)
     assert region.module is not None
     operands = [*tensors_of((rest, named)), *region.lifted]
     module, name = _same_region(m, region.module)
+    known = m.recorder.scope.region_names.setdefault(getattr(inner, "__code__", inner), {})
+    title = getattr(inner, "__qualname__", type(inner).__name__)
+    if known.setdefault(name if key is None else key, name) != name:
+        text = f"nested_compile_region: reuse_hash_fn gives {key} for calls of {title} that differ"
+        raise Failure(GraphBreakError(text), frame.code.co_qualname)
+    limit = said.get(f"{_MARK}_max_reuse_entries__", len(known))
+    if len(set(known.values())) > limit:
+        text = (
+            f"nested_compile_region: {title} has more than {limit} different graphs, so that little"
+            " is compiled once; give what differs as a tensor, or say a larger max_reuse_entries"
+        )
+        raise Failure(GraphBreakError(text), frame.code.co_qualname)
     emit(m, nested(name), [module, *operands], region.outputs)
     return value
+
+
+#: The attributes in which torch keeps what was said of such a function begin so.
+_MARK = "__marked_compile_region"
+
+
+def _reuse_key(m: Calls, frame: Any, function: Any, args: Sequence, kwargs: Mapping) -> int:
+    with interpreting():
+        key = m.force(m.invoke(frame, function, args, kwargs))
+    if type(key) is not int:
+        text = f"nested_compile_region: reuse_hash_fn gives an int, not a {type(key).__name__}"
+        raise Failure(GraphBreakError(text), frame.code.co_qualname)
+    return key
 
 
 def _same_region(m: Calls, module: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule, str]:
