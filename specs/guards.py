@@ -141,6 +141,15 @@ GUARDS: Table[GuardKind] = Table(
             hint="define the function once: one with another body is another program",
         ),
         GuardKind(
+            "CLASS",
+            "how a class that a function makes is built: metaclass, module and name, bases, the "
+            "names in its namespace, the class of each value, and the code of functions",
+            "all equal; bases and code that lasts are the same objects",
+            "{source}: expected {expected}, found {found}",
+            "a class whose statement gives it another method",
+            hint="define the class once: one with another body is another program",
+        ),
+        GuardKind(
             "TENSOR",
             "class, dtype, shape, strides, device, requires_grad, conjugate and negative bits",
             "all equal",

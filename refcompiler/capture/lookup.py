@@ -142,6 +142,9 @@ class Lookup(Namespaces):
         """The bases of a class of the user's may be assigned to."""
         if is_heap(cls) and cls not in self.fixed and cls not in self.own_classes:
             self.fixed.add(cls)
+            known = self.external.get(id(cls))
+            if known is not None and self.is_made_anew(cls):
+                return  # which its guard has told
             if str(cls.__module__).partition(".")[0] not in QUIET:
                 source = self.member(self.sources.constant(cls, cls.__qualname__), "__mro__")
                 self.lazy(source, cls.__mro__)
@@ -151,17 +154,24 @@ class Lookup(Namespaces):
         """The source of a class's namespace; each ``__dict__`` of a class is a new proxy."""
         source = self.namespaces.get(cls)
         if source is None:
-            source = self.namespaces[cls] = self.sources.space(cls)
-            self.lazy(source, source.fixed)
+            known = self.external.get(id(cls))
+            if known is not None and self.is_made_anew(cls):
+                source = self.member(known.source, "__dict__")
+            else:
+                source = self.sources.space(cls)
+            self.namespaces[cls] = source
+            self.lazy(source, cls.__dict__)
         return source
 
     def class_lacks(self, cls: type, name: str) -> None:
         """No attribute of a class: one guard per class takes all such names."""
         namespace = self.class_namespace(cls)
+        if namespace.kind != "space":
+            return  # its guard tells all its names
         names = self.lacking.get(namespace)
         if names is None:
             names = self.lacking[namespace] = set()
-            self.guard("WITHOUT", namespace, (len(namespace.fixed), names))
+            self.guard("WITHOUT", namespace, (len(cls.__dict__), names))
         names.add(name)
 
     def from_class(self, source: Source | None, value: Any) -> Any:
@@ -255,7 +265,6 @@ class Lookup(Namespaces):
     nested: int  # how many calls run within the instruction
     written_classes: set[int]
     shown_classes: set[int]  # whose namespaces the program has
-    own_classes: dict[type, int]  # that the frame has made, and the steps of their statements
     fixed: set[type]
     lacking: dict[Source, set[str]]
     namespaces: dict[type, Source]

@@ -12,7 +12,7 @@ import sysconfig
 import types
 from collections.abc import Callable, Sequence
 from types import CellType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -22,6 +22,7 @@ from refcompiler.capture.door import Recorder
 from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import DELETED, External, Lazy, LazyMethod, Literal
+from refcompiler.guards.classes import Build, build_of, is_made_anew
 from refcompiler.guards.kinds import Guard, TensorMeta, metadata, separate
 from refcompiler.guards.permanence import lasts
 from refcompiler.guards.sources import SCALARS, Source, Sources, plain_scalar
@@ -128,6 +129,8 @@ class Observing(Machine):
         self.lazies: dict[Source, Lazy] = {}
         self.forced: dict[Source, Any] = {}
         self.external: dict[int, External] = {}
+        #: How classes are built that functions make; False for all others.
+        self.made_anew: dict[type, Build | Literal[False]] = {}
         self.composing: set[int] = set()  # ids of what is observed part by part
         self.inputs: dict[int, tuple[Any, Source, Any]] = {}  # real tensor -> its fake
         self.input_order: list[int] = []
@@ -144,13 +147,19 @@ class Observing(Machine):
         self.globals_written: set[int] = set()  # ids of the namespaces of modules
         self.dict_kinds: dict[type, str] = {}  # how the __dict__ of instances is reached
 
-    sizes: Any  # filled by the machine
+    # filled by the machine
+    sizes: Any
+    own_classes: dict[type, int]  # that the frame has made, and the steps of their statements
 
     # ---- guards -----------------------------------------------------------------------------
 
     def guard(self, kind: str, source: Source | None, expected: Any = None) -> None:
         key = (kind, source, expected if kind in _KEYED else None)
         if key not in self.guards:
+            if kind == "TYPE" and self.is_made_anew(expected):
+                assert source is not None
+                self.observe(self.lazy(self.sources.make("class_of", source), expected))
+                return
             self.guards[key] = Guard(kind, source, expected, self.place())
 
     def place(self) -> tuple[str, int]:
@@ -241,6 +250,9 @@ class Observing(Machine):
         if issubclass(kind, enum.Enum) or issubclass(type(value), IDENTITY_TYPES):
             return self._observe_identity(value, source)
         if issubclass(kind, type):
+            if self.is_made_anew(value):
+                self.observe_class(value, source)
+                return value
             self.guard("ID", source, value)
             self.external.setdefault(id(value), External(value, source))
             return value
@@ -396,6 +408,30 @@ class Observing(Machine):
         self.guard("EQUALS" if alias else "ID", source, value)
         self.external.setdefault(id(value), External(value, source))
         return value
+
+    def is_made_anew(self, cls: type) -> bool:
+        """Whether a class is told by how it is built, not by which one it is."""
+        known = self.made_anew.get(cls)
+        if known is None:
+            build = build_of(cls) if is_made_anew(cls) and cls not in self.own_classes else None
+            known = self.made_anew[cls] = build or False
+        return known is not False
+
+    def observe_class(self, cls: type, source: Source) -> None:
+        """One that a function makes anew; so may be some of its bases."""
+        known = self.external.get(id(cls))
+        if known is not None:
+            if known.source is not source:
+                self.guard("SAME", source, known.source)
+            return
+        self.external[id(cls)] = External(cls, source)
+        self.hashed[id(cls)] = type, source
+        self.guard("CLASS", source, self.made_anew[cls])
+        bases = self.member(source, "__mro__")
+        for i, base in enumerate(cls.__mro__):
+            if i and self.is_made_anew(base):
+                self.lazy(bases, cls.__mro__)
+                self.observe(self.lazy(self.item(bases, i), base))
 
     def observe_function(self, value: FunctionType, source: Source) -> None:
         """One that is made again and again is known by what it does."""

@@ -17,6 +17,7 @@ import torch
 
 from refcompiler.guards import ambient
 from refcompiler.guards.ambient import Ambient
+from refcompiler.guards.classes import build_of, is_built
 from refcompiler.guards.constants import equals_text, is_asked_once, keys_text, same_constant
 from refcompiler.guards.held import named
 from refcompiler.guards.iterators import Ahead, apart, fed, shape
@@ -315,6 +316,13 @@ KINDS: dict[str, Kind] = {
         found=lambda value: _short(getattr(value, "__code__", value)),
         fails=_code_fails,
     ),
+    "CLASS": Kind(
+        lambda v, want, c: f"is_built({v}, {c(want)})",
+        is_built,
+        show=str,
+        found=lambda value: _short(value) if build_of(value) is None else str(build_of(value)),
+        once=True,
+    ),
     "TENSOR": Kind(
         tensor_text,
         tensor_check,
@@ -421,6 +429,7 @@ NAMESPACE: dict[str, Any] = {
     **ambient.NAMES,
     "copysign": math.copysign,
     "same_constant": same_constant,
+    "is_built": is_built,
     "is_empty": is_empty,
     "storage_pattern": storage_pattern,
     "Ahead": Ahead,

@@ -17,6 +17,7 @@ FORMS: dict[str, tuple[str, str]] = {
     "arg": ("{k}", "{k}"),
     "const": ("{k}", "{n}"),
     "space": ("{k}", "{n}"),  # the namespace of a class
+    "class_of": ("type({p})", "type({p})"),
     "attr": ("{p}.{k}", "{p}.{k}"),
     "dict": ("{p}.__dict__", "{p}"),
     # past a ``__getattribute__`` of the user's, which runs as often as in eager mode

@@ -27,6 +27,7 @@ from refcompiler.plan.effects import replay, set_contexts, shadows
 from refcompiler.plan.entry import Entry
 from refcompiler.plan.failure import OnError, Recover
 from refcompiler.plan.holding import weaken
+from refcompiler.plan.pinning import pins
 from refcompiler.plan.rebuild import Rebuilder
 from refcompiler.plan.resume import Layout, Space, describe
 from refcompiler.plan.writer import Writer
@@ -169,6 +170,7 @@ def build(
         own += [f"__g{i}" for i in range(len(rebuilder.outputs))]
         lines += [f"del {', '.join(own)}"] if own else []
     lines.append(f"return {result}")
+    guards += pins(machine, writer, guards, graph_module)
     still = captured.reason is not None and machine.steps == 1 and not recorder.operations
     return Plan(
         weaken(Entry(guards, list(writer.needed)), writer),

@@ -258,8 +258,9 @@ class Rebuilder(Objects, Iterators):
             return self.assign(value, f"{self.tensor(value._tensor)}{detached}.numpy(){taken}")
         if kind is ArrayMethod:
             return self.assign(value, f"{self.expression(value.array)}.{value.name}")
-        if kind is weakref.ref and (target := value()) is not None and not value.__callback__:
-            return self.assign(value, f"{constant(kind)}({self.expression(target)})")
+        if kind is weakref.ref and (target := value()) is not None:
+            parts = (target,) if value.__callback__ is None else (target, value.__callback__)
+            return self.assign(value, f"{constant(kind)}({self.many(parts)})")
         if kind is _KEY:  # it tells its function to nobody else
             function, *of = [part for part in gc.get_referents(value) if part is not _KEY]
             name = f"{constant(functools.cmp_to_key)}({self.expression(function)})"
@@ -399,6 +400,9 @@ class Rebuilder(Objects, Iterators):
         """A class; one that the frame has made is made again."""
         step = self.machine.own_classes.get(cls)
         if step is None:
+            known = self.machine.external.get(id(cls))
+            if known is not None and self.machine.is_made_anew(cls):
+                return self.writer.read(known.source)
             return self.writer.constant(cls)
         name = self.names.get(id(cls))
         if name is not None:

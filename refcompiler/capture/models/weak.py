@@ -1,4 +1,5 @@
-"""Weak references: one with a callback tells of an end, which a capture would put off."""
+"""Weak references: one with a callback to what the frame has made tells of its end, which a capture
+would put off."""
 
 from __future__ import annotations
 
@@ -24,8 +25,12 @@ def _new(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 
 
 def _check(m: Any, args: Sequence) -> None:
-    if len(args) > 1 and m.force(args[1]) is not None:
-        kind = type(m.force(args[0])).__qualname__
+    if len(args) < 2 or m.force(args[1]) is None:
+        return
+    target = m.force(args[0])
+    lives_on = isinstance(target, type) and target not in m.own_classes
+    if not lives_on and m.source_of(target) is None:
+        kind = type(target).__qualname__
         raise Break("c-function", f"a weak reference that tells of the end of a {kind}")
 
 

@@ -172,6 +172,7 @@ def test_a_class_attribute_that_came_in_the_place_of_another() -> None:
         setattr(Base, f"other_{i}", i)
 
     class Box(Base):
+        known_by = object()  # which no other class has
         gone = 0
         last = 0
 

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from refcompiler.capture.observe import CONSTANT_TYPES
+from refcompiler.guards.classes import build_of
 from refcompiler.guards.iterators import Ahead, Feeder, advance, count_on, fed, nested, shape
 from refcompiler.guards.kinds import (
     KINDS,
@@ -306,6 +307,23 @@ def test_answers() -> None:
             assert compiled(guard, [])() is holds is checked(guard, {})
             compared += 1
     assert compared == 64
+
+
+def _made(k: int, **more: Any) -> type:
+    class Made:
+        def m(self) -> int:
+            return k
+
+    for name, value in more.items():
+        setattr(Made, name, value)
+    return Made
+
+
+def test_classes_are_told_by_how_they_are_built() -> None:
+    build = build_of(_made(1))
+    values: list[Any] = [_made(1), _made(2), _made(1, other=3), _made(1, m=len), type, 5]
+    values += [_made(1, m=lambda self: 1), type("Made", (_made(1),), {})]
+    assert agree("CLASS", build, values) == 2
 
 
 def test_code() -> None:
@@ -719,6 +737,7 @@ def test_sources_read_alike() -> None:
         (s.make("slot", x, "v", "v"), box),
         (s.make("dict", x), box),
         (s.make("hidden_dict", x), box),
+        (s.make("class_of", x), box),
         (s.make("item", x, 0), [box]),
         (s.make("member", s.make("dict", x), "w", "w"), box),
         (s.make("dict_item", x, "k"), table),
@@ -773,6 +792,7 @@ def test_explanations_survive_any_value(name: str) -> None:
     expected = {
         "WITHOUT": ({}, {"a"}),
         "CODE": ((lambda: 0).__code__, None),
+        "CLASS": build_of(_made(1)),
         "TENSOR": TensorMeta.of(torch.ones(1)),
         "METADATA": ("is_leaf", True),
         "STATE": (len, ((),), 0),

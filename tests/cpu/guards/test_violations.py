@@ -140,7 +140,7 @@ def _without() -> tuple:
             return x * 2
 
     class Derived(Base):
-        pass
+        known_by = object()  # which no other class has
 
     def change() -> tuple:
         Derived.m = lambda self, x: x * 3
@@ -155,6 +155,19 @@ def _code() -> tuple:
         return lambda x: function(x)
 
     return lambda x, f: f(x), (_x(), make(_double)), (_x(), lambda x: x - 1)
+
+
+@violates("CLASS")
+def _class() -> tuple:
+    class Made:
+        def m(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+    class Other:
+        def m(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 3
+
+    return lambda x, cls: cls().m(x), (_x(), Made), (_x(), Other)
 
 
 @violates("TENSOR")
