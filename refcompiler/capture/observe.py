@@ -12,7 +12,7 @@ import sysconfig
 import types
 from collections.abc import Callable, Sequence
 from types import CellType, FunctionType, MethodType, ModuleType
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -130,7 +130,7 @@ class Observing(Machine):
         self.forced: dict[Source, Any] = {}
         self.external: dict[int, External] = {}
         #: How classes are built that functions make; False for all others.
-        self.made_anew: dict[type, Build | Literal[False]] = {}
+        self.made_anew: dict[type, Build | bool] = {}
         self.composing: set[int] = set()  # ids of what is observed part by part
         self.inputs: dict[int, tuple[Any, Source, Any]] = {}  # real tensor -> its fake
         self.input_order: list[int] = []

@@ -84,10 +84,11 @@ def build_of(cls: type) -> Build | None:
     )
 
 
-def is_built(cls: Any, want: Build) -> bool:
-    """Whether ``cls`` is a class that is built like this; no code of the user's runs."""
-    if type(cls) is not want.metaclass:
+def is_built(value: Any, want: Build) -> bool:
+    """Whether ``value`` is a class that is built like this; no code of the user's runs."""
+    if type(value) is not want.metaclass:
         return False
+    cls: type = value
     bases, space = cls.__mro__, cls.__dict__
     if cls.__qualname__ != want.qualname or cls.__module__ != want.module:
         return False
