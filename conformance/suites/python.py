@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from conformance.rows import (
     python_classes,
     python_coroutines,
+    python_data,
     python_functions,
     python_idioms,
     python_library,
@@ -33,6 +34,7 @@ ROWS = (
     *python_tools.ROWS,
     *python_coroutines.ROWS,
     *python_wrappers.ROWS,
+    *python_data.ROWS,
 )
 
 
