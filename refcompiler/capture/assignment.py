@@ -146,7 +146,7 @@ class Assignment(Attributes):
 
     def set_plain(self, value: Any, name: str, new: Any) -> bool:
         """``nn.Module.__setattr__`` where it does no more than ``object.__setattr__``."""
-        new = self.passing(new)
+        new = self.passed_on(new)
         if issubclass(type(new), (torch.Tensor, torch.nn.Module)) or value.__dict__ is None:
             return False
         if type(new) is Lazy:
@@ -166,7 +166,7 @@ class Assignment(Attributes):
         self.plain_setattr(value, name, new)
         return True
 
-    def passing(self, new: Any) -> Any:
+    def passed_on(self, new: Any) -> Any:
         """What an object from outside is given: constants and displays as unobserved as they are.
 
         Nothing looks at them before the program reads the attribute.
@@ -180,7 +180,7 @@ class Assignment(Attributes):
         self.finish(self.assign_plainly(value, name, new))
 
     def assign_plainly(self, value: Any, name: str, new: Any) -> Run | None:
-        new = self.passing(new) if id(value) in self.external else self.force(new)
+        new = self.passed_on(new) if id(value) in self.external else self.force(new)
         source, found = self.find_guarded(type(value), name)
         if found is not UNSET and type(found) is property and found.fset is not None:
             return Run(self.wrapped(source, found, "fset"), [value, new])
