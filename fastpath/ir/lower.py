@@ -101,7 +101,7 @@ class Lowering:
     def _given(self, node: torch.fx.Node) -> Any:
         val = node.meta["val"]
         if isinstance(val, torch.Tensor):
-            t = self._input(val)
+            t = self._input(val, bool(node.users))
             self.parameters.append(t.node.name)
             return t
         name = f"n{len(self.parameters)}"
@@ -115,7 +115,8 @@ class Lowering:
             self.sizes.give(number, name)
         return number
 
-    def _input(self, t: Any) -> Tensor:
+    def _input(self, t: Any, read: bool = True) -> Tensor:
+        """What is not ``read`` may be None in a call, as a missing gradient is."""
         if not isinstance(t, torch.Tensor):
             raise Unsupported(f"an input of the ATen graph is a {type(t).__name__}")
         n = len(self.inputs)
@@ -123,7 +124,7 @@ class Lowering:
         node = Input(f"in{n}", n, seen.shape, name_of(t.dtype), seen.stride())
         self.inputs.append(node)
         for d, size in enumerate(seen.shape):
-            if isinstance(size, Size):
+            if read and isinstance(size, Size):
                 self.sizes.give(size, f"{node.name}.size({d})")
         if t.device != self.device:
             self.elsewhere.add(node)
