@@ -16,7 +16,7 @@ import gc
 import itertools
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CellType, FrameType, FunctionType, MethodType
 from typing import Any
 
@@ -88,39 +88,43 @@ def tells(value: Any) -> bool:
     return not issubclass(kind, torch.nn.Module) and weakref.getweakrefcount(value) > 0
 
 
-def ends_tell(value: Any) -> bool:
-    """Whether the program can tell when ``value`` ends, or what it alone may hold."""
-    pending, seen = [value], set[int]()
-    while pending and len(seen) < _FEW:
+def _walk(values: list[Any], most: int, visit: Callable[[Any, set[int]], bool]) -> bool:
+    """Ask ``visit`` about ``values`` and what is in the containers among them; if any is so.
+
+    It is a function rather than a generator's loop, since a generator that is suspended refers to
+    what it has in hand, and ``visit`` may ask who does. It is given the ids of all seen so far.
+    """
+    pending, seen = values, set[int]()
+    while pending and len(seen) < most:
         value = pending.pop()
         if type(value) is Lazy:
             value = value.value
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if tells(value):
+        if visit(value, seen):
             return True
         if issubclass(type(value), _PASSING):
             pending += gc.get_referents(value)
     return False
 
 
+def ends_tell(value: Any) -> bool:
+    """Whether the program can tell when ``value`` ends, or what it alone may hold."""
+    return _walk([value], _FEW, lambda value, seen: tells(value))
+
+
 def held_alone(frames: list[Frame]) -> list[Any]:
     """The objects in the hands of ``frames``, and perhaps of nobody else, whose end tells."""
-    pending = [value for frame in frames for value in _values(frame)]
-    seen: set[int] = set()
-    found = []
-    while pending and len(seen) < _MOST:
-        value = pending.pop()
-        if type(value) is Lazy:
-            value = value.value
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        if issubclass(type(value), _PASSING):
-            pending += gc.get_referents(value)
-        elif tells(value) and (type(value) in DRIVEN or not _owners(value, seen)):
-            found.append(value)
+    found: list[Any] = []
+
+    def visit(value: Any, seen: set[int]) -> bool:
+        if not issubclass(type(value), _PASSING) and tells(value):
+            if type(value) in DRIVEN or not _owners(value, seen):
+                found.append(value)
+        return False
+
+    _walk([value for frame in frames for value in _values(frame)], _MOST, visit)
     return found
 
 

@@ -88,7 +88,7 @@ def is_built(value: Any, want: Build) -> bool:
     """Whether ``value`` is a class that is built like this; no code of the user's runs."""
     if type(value) is not want.metaclass:
         return False
-    cls: type = value
+    cls: Any = value
     bases, space = cls.__mro__, cls.__dict__
     if cls.__qualname__ != want.qualname or cls.__module__ != want.module:
         return False
