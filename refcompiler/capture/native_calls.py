@@ -487,7 +487,7 @@ class NativeCalls(Operators):
         if type(lazy) is Literal:
             found = call_method(self, lazy, method.name, args, kwargs)
             if found is UNSET:
-                found = self.call_native(frame, self.force(method), args, kwargs)
+                found = self.call(frame, self.force(method), args, kwargs)
             return found
         if issubclass(type(lazy.value), torch.Tensor):
             raise Break("tensor-kind", f"{lazy.source} has layout {lazy.value.layout}")

@@ -221,7 +221,7 @@ class Observing(Machine):
                 items = [self.force(item) for item in literal.items]
                 kind = literal.kind
                 made = items if kind is list else tuple.__new__(kind, items)
-            literal.made = made
+            literal.made, literal.items = made, None
         return literal.made
 
     def observe(self, lazy: Lazy) -> Any:

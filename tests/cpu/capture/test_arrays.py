@@ -150,7 +150,7 @@ def array_float32():
     ]
 
 
-@cases(graphs=2, breaks=2)
+@cases(graphs=2, breaks=1)
 def array_index():
     return lambda a: (a[0], a[0, 1], a[:, 1], a[a > 0], a[[0, 1]], a[..., None], a[1:, ::2]), [
         (A(3, 4),),
@@ -262,7 +262,7 @@ def array_tolist():
     return lambda a: a.tolist(), [(A(3),), (A(3),)]
 
 
-@cases(breaks=2, recompiles=1)
+@cases(breaks=2)
 def array_item():
     return lambda a: (a.item(0), float(a[0]), len(a)), [(A(3),), (A(3),)]
 
@@ -515,7 +515,7 @@ def wrapped_inside():
     return lambda x: g(x * 2, 3)[0] + x
 
 
-@cases(graphs=4, breaks=2, recompiles=1)
+@cases(graphs=3, breaks=2)
 def an_array_and_a_part_of_it():
     """After the break a method of one of them waits to be called."""
 

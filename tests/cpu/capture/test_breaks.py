@@ -79,7 +79,7 @@ def item_used():
     return f, [(torch.ones(3),), (torch.ones(3) * 2,)]
 
 
-@cases(breaks=1, recompiles=1)
+@cases(breaks=1)
 def item_returned():
     def f(x):
         return (x * 2).sum().item(), "done"
@@ -87,7 +87,7 @@ def item_returned():
     return f
 
 
-@cases(breaks=3, recompiles=1)
+@cases(breaks=3)
 def values_of_tensors():
     def f(x):
         y = x.sum()
@@ -96,7 +96,7 @@ def values_of_tensors():
     return f
 
 
-@cases(graphs=3, breaks=1, recompiles=1)
+@cases(graphs=2, breaks=1)
 def text_of_a_tensor():
     def f(x):
         y = x + 1

@@ -35,7 +35,7 @@ def enumeration_in_cpp():
     return f, [(t(), one), (t(), other), (t(), one)]
 
 
-@cases(graphs=4, breaks=2, recompiles=2)
+@cases(graphs=3, breaks=2, recompiles=1)
 def numbers_of_the_library():
     def f(x, number, part):
         y = x * 2

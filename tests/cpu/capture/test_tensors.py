@@ -748,7 +748,7 @@ def unused_argument():
     return lambda x, y, z=None: x + 1, [(t(3), object()), (t(3), [1, 2]), (t(3), t(4))]
 
 
-@cases(graphs=0, recompiles=1)
+@cases(graphs=0)
 def nothing_to_do():
     return lambda x, y: (y, x), [(t(3), 1), (t(3), "a")]
 

@@ -123,7 +123,7 @@ def number_of_a_subclass():
     return lambda x: (x * Degrees(3)).clamp(max=Degrees(2))
 
 
-@cases(graphs=1, breaks=3)
+@cases(graphs=1, breaks=2)
 def object_with_an_end():
     class Held:
         def __init__(self, log):
@@ -164,7 +164,7 @@ def objects_in_a_list_that_nobody_reads():
     return f, [(torch.ones(3), []), (torch.ones(3), [])]
 
 
-@cases(graphs=3, breaks=4, recompiles=3)
+@cases(graphs=3, breaks=4, recompiles=2)
 def counted_hits():
     @functools.lru_cache(maxsize=2)
     def doubled(n):
