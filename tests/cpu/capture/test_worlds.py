@@ -123,7 +123,7 @@ def number_of_a_subclass():
     return lambda x: (x * Degrees(3)).clamp(max=Degrees(2))
 
 
-@cases(graphs=1, breaks=2)
+@cases(graphs=1, breaks=3)
 def object_with_an_end():
     class Held:
         def __init__(self, log):
