@@ -12,6 +12,7 @@ from pathlib import Path
 
 from specs import dtypes, opcodes
 from specs.ahead import AHEAD
+from specs.backends import BACKENDS
 from specs.breaks import BREAKS
 from specs.guards import GUARDS
 from specs.logs import LOGS
@@ -256,6 +257,25 @@ def options() -> str:
     return NOTE + _OPTIONS + table(head, rows) + modes_page
 
 
+_BACKENDS = """
+# Backends
+
+`refcompiler.compile(f, backend="...")`. Other names are those that packages register in the
+entry-point group `torch_dynamo_backends`, that torch's registry has, or that
+`refcompiler.register_backend` was given. Where a package is missing, `compile` says which.
+
+"""
+
+
+def backends() -> str:
+    """The page of the backends by name."""
+    rows = []
+    for r in BACKENDS:
+        needs = f"`pip install {r.install}`" if r.install else ""
+        rows.append((f"`{r.name}`", r.doc, r.devices, needs, r.untried or "tested"))
+    return NOTE + _BACKENDS + table(("backend", "what", "device", "needs", "tests"), rows)
+
+
 _OPCODES = """
 # Opcodes
 
@@ -301,6 +321,7 @@ def pages() -> dict[str, str]:
         "logs.md": logs(),
         "aot.md": ahead(),
         "options.md": options(),
+        "backends.md": backends(),
     }
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import difflib
 import importlib.metadata
+import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from refcompiler.errors import UnsupportedError
 from refcompiler.shapes.node import has_symbols
+from specs.backends import BACKENDS, Backend
 
 GROUP = "torch_dynamo_backends"
 #: Backends that torch has others of by the same name, so that it may not find ours.
@@ -101,15 +105,33 @@ def list_backends(exclude_tags: Sequence[str] | None = ("debug", "experimental")
     return sorted(names)
 
 
+def _import(row: Backend) -> None:
+    """A package that registers its backends when it is imported."""
+    try:
+        importlib.import_module(row.module)
+    except Exception as error:  # a package for other versions fails in its own ways
+        raise UnsupportedError(
+            f"backend {row.name!r}: the package {row.module} cannot be imported "
+            f"({type(error).__name__}: {error}); install one for torch {torch.__version__}"
+        ) from error
+
+
 def lookup_backend(backend: str | Callable) -> Callable:
     """The backend called ``backend``, or ``backend`` itself when it is callable."""
     if callable(backend):
         return backend
     if not isinstance(backend, str):
         raise TypeError(f"a backend is a name or a callable, not {type(backend).__name__}")
+    row = BACKENDS[backend] if backend in BACKENDS else None
+    if row is not None and row.module and importlib.util.find_spec(row.module) is None:
+        raise UnsupportedError(
+            f"backend {backend!r} needs the package {row.module}: pip install {row.install}"
+        )
     found = _REGISTERED.get(backend)
     if found is not None:
         return found
+    if row is not None and row.module and row.origin == "installed":
+        _import(row)
     entry = _entry_points().get(backend)
     if entry is not None:
         try:
@@ -127,6 +149,11 @@ def lookup_backend(backend: str | Callable) -> Callable:
         _REGISTERED[backend] = loaded = torch_lookup(backend)
         _TAGS.setdefault(backend, ())
         return loaded
+    if row is not None and row.module:
+        raise UnsupportedError(
+            f"the package {row.module} registers no backend {backend!r}: install one for torch "
+            f"{torch.__version__}"
+        )
     known = sorted({*list_backends(()), *_torch_backends()})
     close = difflib.get_close_matches(backend, known, 1)
     hint = f"; did you mean {close[0]!r}?" if close else "."
