@@ -1,5 +1,5 @@
-"""Tensors that no graph holds: sparse, nested, quantized ones, and subclasses with operators of
-their own.
+"""What no graph holds: sparse, nested, quantized tensors, subclasses with operators of their own,
+and blocks of tangents and of hooks on saved tensors.
 
 A graph ends before the first operation on one. What follows would end the next graph at once, so
 that a statement that reads such a tensor, or has one on the stack, runs natively to its end: one
@@ -12,6 +12,7 @@ from types import BuiltinMethodType, FunctionType, MethodType, MethodWrapperType
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from refcompiler.capture.observe import is_alien
 from refcompiler.capture.subclasses import is_captured
@@ -36,6 +37,16 @@ def is_in_no_graph(value: Any) -> bool:
         with torch._C.DisableTorchFunction():
             return not is_plain(value)
     return issubclass(kind, torch.Tensor) and not is_captured(kind)
+
+
+def open_regions() -> tuple[Any, Any]:
+    """The level of forward differentiation, and the hooks on saved tensors.
+
+    What a graph gives has no tangents, and saves other tensors than eager does. So a block of
+    either that no graph holds as a whole runs natively to its end: one break for all in it.
+    """
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return forward_ad._current_level, hooks and tuple(map(id, hooks))
 
 
 def runs_natively(frame: Frame | None) -> bool:

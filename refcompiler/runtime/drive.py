@@ -21,7 +21,7 @@ from refcompiler.interpreter.resumption import generator_frames, host, take_over
 from refcompiler.interpreter.signals import Signal
 from refcompiler.plan.build import MISS, Plan
 from refcompiler.plan.resume import GLOBALS, Layout, describe
-from refcompiler.runtime.aliens import runs_natively
+from refcompiler.runtime.aliens import open_regions, runs_natively
 from refcompiler.runtime.site import _LOCK, OVERTAKEN, STATE, Native, Site, run_new
 from refcompiler.runtime.stance import CURRENT
 from refcompiler.runtime.trace import NOTHING, Asked
@@ -245,6 +245,7 @@ class Drive:
         self.done = False
         self.result: Any = None
         self.error: BaseException | None = None
+        self.regions = open_regions()
         self.begin(pending)
 
     def begin(self, pending: Pending) -> None:
@@ -288,7 +289,8 @@ class Drive:
     def advance(self, stepwise: bool) -> None:
         stepper = self.stepper
         found = MISS
-        if not (self.broke or self.native or runs_natively(stepper.frame)):
+        inside = open_regions() != self.regions  # of blocks that the program has entered since
+        if not (self.broke or self.native or inside or runs_natively(stepper.frame)):
             found = self.driver.go_on(stepper)
             if found is NATIVE:
                 self.native = True

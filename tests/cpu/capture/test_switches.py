@@ -195,7 +195,7 @@ def hooks_on_saved_tensors_refused():
     return f, [(t(3).requires_grad_(),), (t(3).requires_grad_(),)]
 
 
-@cases(graphs=3, breaks=2)
+@cases(graphs=2, breaks=1)
 def hooks_on_saved_tensors():
     seen = []
 
@@ -211,6 +211,28 @@ def hooks_on_saved_tensors():
             return z, z.cos()
 
     return f, [(t(3).requires_grad_(),), (t(3).requires_grad_(),)], [seen]
+
+
+@cases(graphs=2, breaks=1)
+def breaks_where_tensors_are_packed():
+    packed = []
+
+    class Packed(torch.autograd.graph.saved_tensors_hooks):
+        def __init__(self):
+            super().__init__(lambda x: packed.append(x.shape) or (x * 2), lambda x: x / 2)
+
+    def inner(x):
+        with Packed():
+            y = x * x
+            print("inside")
+            with Packed():
+                y = y * x
+            return y.exp()
+
+    def f(x):
+        return inner(x + 1).sin()
+
+    return f, [(t(3).requires_grad_(),), (t(3).requires_grad_(),)], [packed]
 
 
 @cases(graphs=1, breaks=1)
@@ -251,11 +273,16 @@ def default_device_over_another():
     return f, [on, (t(3),), (t(3),), off]
 
 
-@cases(graphs=2, recompiles=1)
-def dual_tensors():
-    forward_ad.enter_dual_level()  # the first one of a process loads rules, and says so
+def load_rules():
+    """The first level of a process does that, and says so."""
+    forward_ad.enter_dual_level()
     forward_ad.make_dual(t(3), t(3))
     forward_ad.exit_dual_level()
+
+
+@cases(graphs=2, recompiles=1)
+def dual_tensors():
+    load_rules()
 
     def f(x, tangent):
         with forward_ad.dual_level():
@@ -269,6 +296,8 @@ def dual_tensors():
 
 @cases()
 def a_level_left_by_an_exception():
+    load_rules()
+
     def f(x):
         try:
             with forward_ad.dual_level():
@@ -280,8 +309,10 @@ def a_level_left_by_an_exception():
     return f, [(t(3),)] * 2
 
 
-@cases(graphs=3, breaks=5)
+@cases(graphs=2, breaks=1)
 def a_break_in_a_level():
+    load_rules()
+
     def f(x):
         y = x + 1
         with forward_ad.dual_level():
