@@ -100,7 +100,7 @@ def _compiled(
         if any(fake.device.type != "cpu" for fake in fakes):
             raise ValueError("it is on another device than the CPU")
         (output,) = graph.graph.find_nodes(op="output")
-        promised = [
+        promised: list[Any] = [
             node.meta["val"] if isinstance(node, torch.fx.Node) else None for node in output.args[0]
         ]
         if not all(isinstance(value, torch.Tensor) for value in promised):
@@ -116,7 +116,7 @@ def _compiled(
         text = " ".join(str(error).split())
         reasons.append(f"{type(error).__name__}: {text}"[:400])
         return graph.forward
-    layouts = [(v.shape, v.stride(), v.dtype) for v in promised]
+    layouts = [(value.shape, value.stride(), value.dtype) for value in promised]
 
     def run(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
         found = compute([tensor.detach().contiguous() for tensor in given])
