@@ -303,4 +303,39 @@ ROWS = (
             torch.set_default_device(None)
             return x + 1, str(made.device), str(torch.ones(3).device)
         ''', ("f(x)", "f(x2)")),
+    Row("traced", "graphs of torch's own", '''
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.scale = torch.nn.Parameter(torch.tensor([0.5, -2.0, 1.0, 4.0]))
+                self.register_buffer("seen", torch.zeros(4))
+            def forward(self, x):
+                self.seen.add_(x)
+                return (x * self.scale).relu() + self.seen
+        model = torch.fx.symbolic_trace(Net())
+        def program(x):
+            return model(x) * 2, model.seen.clone()
+        ''', ("f(x)", "f(x2)", "model.seen.zero_()", "f(w)"), backward=True),
+    Row("exported", "graphs of torch's own", '''
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.scale = torch.nn.Parameter(torch.tensor([0.5, -2.0, 1.0, 4.0]))
+            def forward(self, x, more):
+                return {"y": (x * self.scale).relu(), "z": more["bias"] + x}
+        model = torch.export.export(Net(), (torch.ones(4), {"bias": torch.ones(4)})).module()
+        def program(x, bias):
+            found = model(x, {"bias": bias})
+            return found["y"] + found["z"], found
+        ''', ("f(x, x2)", "f(x2, x)", "f(w, x)", "f(long, x)"), backward=True),
+    Row("edited between calls", "graphs of torch's own", '''
+        model = torch.fx.symbolic_trace(torch.nn.ReLU())
+        def edit():
+            for node in model.graph.nodes:
+                if node.op == "call_module":
+                    node.op, node.target = "call_function", torch.neg
+            model.recompile()
+        def program(x):
+            return model(x) + 1
+        ''', ("f(x)", "f(x2)", "edit()", "f(x)")),
 )  # fmt: skip

@@ -175,6 +175,12 @@ INTERPRETED_FUNCTIONS = (
     "torch._dynamo.decorators.CudagraphOverrideContextManager",
     "torch._dynamo.decorators.override_cudagraphs",
     "torch._dynamo.decorators.dont_skip_tracing",
+    # what calls the code of a graph that torch has traced or exported
+    "torch.fx.graph_module.GraphModule.recompile",
+    "torch.fx.graph_module._WrappedCall.__call__",
+    "torch.fx._pytree",
+    "torch.export._unlift",
+    "torch.export._tree_utils",
 )
 
 #: Instances of these classes of them are made like any other.
