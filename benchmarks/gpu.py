@@ -24,6 +24,8 @@ from benchmarks.harness import Row, calls_to_fill, compare, time_of
 Work = tuple[Callable[..., Any], list[Any], float | None]
 HALF = torch.bfloat16
 FEW = 1.02  # the ratio that no kernel should exceed
+TUNED = "max-autotune-no-cudagraphs"
+SUFFIX = {None: "", "reduce-overhead": ", device graphs", TUNED: ", measured products"}
 
 
 def clock() -> float:
@@ -51,10 +53,10 @@ def rows() -> list[Row]:
         note="",
     )
     modelled = [model_row(name, *work) for name, work in models()]
-    recorded = [
-        model_row(f"{name}, device graphs", *work, recorded=True) for name, work in models()
-    ]
-    return [whole, *found, *modelled, entered(), *recorded]
+    recorded = [model_row(name, *work, mode="reduce-overhead") for name, work in models()]
+    tuned = [model_row(name, *work, mode=TUNED) for name, work in models() if not work[2]]
+    multiplied = [product_row(*product, mode) for product in products() for mode in (None, TUNED)]
+    return [whole, *found, *multiplied, *modelled, entered(), *recorded, *tuned]
 
 
 def bandwidth() -> float:
@@ -213,9 +215,38 @@ def kernel_row(name: str, work: Work, copied: float) -> Row:
     return shown(replace(row, note=f"{shares}; {kernels} kernels, {calls} ATen calls"))
 
 
+def products() -> Iterator[tuple[str, Callable[..., Any], list[Any]]]:
+    """Matrix products with elementwise work on what they give."""
+    yield "gelu of a product 4096^3 bf16", lambda a, b: F.gelu(a @ b), [numbers(4096, 4096)] * 2
+    wide = [numbers(4096, 768), numbers(3072, 768), numbers(3072)]
+    yield "linear 4096x768x3072, gelu", lambda x, w, b: F.gelu(F.linear(x, w, b)), wide
+    deep = [numbers(4096, 3072), numbers(768, 3072), numbers(768), numbers(4096, 768)]
+    yield "linear 4096x3072x768, residual", lambda x, w, b, y: F.linear(x, w, b) + y, deep
+    few = [numbers(16, 4096), numbers(4096, 4096)]
+    yield "silu of a product 16x4096x4096", lambda x, w: F.silu(x @ w), few
+
+
+def product_row(
+    name: str, function: Callable[..., Any], inputs: list[Any], mode: str | None
+) -> Row:
+    ours, theirs = both(function, mode)
+    with torch.no_grad():
+        row = compare(
+            name + SUFFIX[mode],
+            lambda: ours(*inputs),
+            lambda: theirs(*inputs),
+            against="inductor",
+            goal=1.0,
+            rounds=9,
+            sample=0.02,
+            clock=clock,
+        )
+    return shown(row)
+
+
 def entered() -> Row:
     """A function of so little work that its launches are all, as device graphs."""
-    ours, theirs = both(lambda x, y: F.gelu(x * y + 1), recorded=True)
+    ours, theirs = both(lambda x, y: F.gelu(x * y + 1), "reduce-overhead")
     inputs = [torch.randn(64, 64, device="cuda") for _ in range(2)]
 
     def run(compiled: Callable[..., Any]) -> None:
@@ -236,9 +267,9 @@ def entered() -> Row:
 
 
 def model_row(
-    name: str, model: nn.Module, inputs: list[Any], training: bool, recorded: bool = False
+    name: str, model: nn.Module, inputs: list[Any], training: bool, mode: str | None = None
 ) -> Row:
-    ours, theirs = both(model, recorded)
+    ours, theirs = both(model, mode)
 
     def run(compiled: Callable[..., Any]) -> None:
         if not training:
@@ -250,7 +281,7 @@ def model_row(
         model.zero_grad(set_to_none=True)
 
     row = compare(
-        name,
+        name + SUFFIX[mode],
         lambda: run(ours),
         lambda: run(theirs),
         against="inductor",
@@ -263,12 +294,10 @@ def model_row(
 
 
 def both(
-    function: Callable[..., Any], recorded: bool = False
+    function: Callable[..., Any], mode: str | None = None
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """``recorded``: both with device graphs."""
     refcompiler.reset()
     torch.compiler.reset()
-    mode = "reduce-overhead" if recorded else None
     ours = refcompiler.compile(function, backend="fastpath", fullgraph=True, mode=mode)
     return ours, torch.compile(function, dynamic=False, mode=mode)
 

@@ -16,8 +16,9 @@ class Target:
 
     A reduction of at least ``long`` terms (``tall`` where the results are neighbours in memory, and
     not the terms) is split where its results make at most ``workers`` pieces of work, into pieces
-    of about ``piece`` terms, or of more where that makes ``enough`` pieces of work. ``neighbours``
-    are results side by side in memory that make one of them.
+    of about ``piece`` terms, or of more where that makes ``enough`` pieces of work: of rows, up to
+    ``whole`` terms, which a unit takes all at once. ``neighbours`` are results side by side in
+    memory that make one of them.
 
     ``predicated``: whether to read on a condition costs no more than to read.
     """
@@ -36,6 +37,7 @@ class Target:
     piece: int
     neighbours: int
     enough: int | None
+    whole: int = 0
     predicated: bool = True
 
     def pieces(self, length: int, results: int, rows: bool) -> int:
@@ -47,7 +49,12 @@ class Target:
         if length < (self.long if rows else self.tall) or work > self.workers:
             return 1
         found = max(2, length // self.piece)
-        return found if self.enough is None else max(2, min(found, -(-self.enough // work)))
+        if self.enough is None:
+            return found
+        enough = -(-self.enough // work)
+        if rows and self.whole:
+            enough = max(enough, length // self.whole)
+        return max(2, min(found, enough))
 
 
 # Scratch rows lie on the stack of a thread.
@@ -84,4 +91,5 @@ GPU = Target(
     piece=32,
     neighbours=128,
     enough=528,
+    whole=16_384,
 )

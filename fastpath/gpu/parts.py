@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection
 from typing import Any
 
@@ -43,7 +44,8 @@ def _computed(cluster: Cluster, roots: Collection[Any], origin: dict[Any, Node])
 
 
 def _between(nodes: set[Node]) -> set[Node]:
-    """``nodes`` and all that lies on a way from one of them to another: views, above all."""
+    """``nodes`` and all that lies on a way from one of them to another, views above all, and the
+    single results of those that have several."""
     order = {node: n for n, node in enumerate(next(iter(nodes)).graph.nodes)}
     last = max(order[node] for node in nodes)
     below = set(nodes)
@@ -61,6 +63,8 @@ def _between(nodes: set[Node]) -> set[Node]:
             if given in below and given not in above:
                 above.add(given)
                 stack.append(given)
+    for node in list(above):
+        above.update(user for user in node.users if user.target is operator.getitem)
     return above
 
 

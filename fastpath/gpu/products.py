@@ -67,10 +67,10 @@ class ProductPrinter(Values):
                 self.line(f"tl.store({pointer}, {value}{mask})")
         constants = [f"    {name} = {text}" for text, name in self.constants.items()]
         text = "\n".join([*constants, *self.lines])
-        arguments = [f"p{n}" for n in range(len(kernel.buffers))]
+        arguments = [*(f"p{n}" for n in range(len(kernel.buffers))), *self.arguments.values()]
         source = f"\n\n@triton.jit\ndef {kernel.name}({', '.join(arguments)}):\n{text}\n"
         count = math.prod(a.extent for a in plan.outer) * math.prod(blocks)
-        return Printed(kernel.name, source, count, tile.warps, (), tile.stages)
+        return Printed(kernel.name, source, count, tile.warps, tuple(self.arguments), tile.stages)
 
     # -- the program's place ---------------------------------------------------------------------
 

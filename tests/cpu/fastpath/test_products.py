@@ -12,18 +12,25 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 pytest.importorskip("triton")
 
+from fastpath.decompositions import table
 from fastpath.gpu import tuning
 from fastpath.gpu.compile import machine_code
-from fastpath.gpu.parts import extracted, parts_of, text_of
+from fastpath.gpu.parts import _between, extracted, parts_of, text_of
 from fastpath.gpu.vectors import print_kernel
 from fastpath.ir import products
+from fastpath.ir.lower import Lowering
 from fastpath.ir.program import Tile
 from fastpath.options import Options
 from fastpath.padding import pad_products
+from fastpath.random import philox
+from fastpath.schedule.cluster import Fusion
+from fastpath.schedule.loops import Builder
 from fastpath.target import GPU
 from refcompiler.cache import store
 from tests.cpu.fastpath.triton_kernels import kernels_of
@@ -59,6 +66,26 @@ def test_kernels_use_the_tensor_cores_and_load_ahead(capability: int, word: str)
     assert word in text and "cp.async" in text
     stores = [line for line in text.splitlines() if "st.global" in line]
     assert stores and all(".v4.b32" in line for line in stores)
+
+
+def test_draws_are_made_beside_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(philox, "resident", lambda device: 132 * 2048)
+    with FakeTensorMode():
+        fakes = [torch.empty(512, 512, device="cuda", dtype=BFLOAT) for _ in range(3)]
+        graph = make_fx(torch.func.functionalize(dropped), table())(*fakes)
+    tile, device = Tile(64, 64, 64, 4, 3), torch.device("cuda", 0)
+    program = Lowering(graph, GPU, device, products={"mm": tile}).run()
+    fusion = Fusion(program)
+    (cluster,) = (c for c in fusion.clusters if c.product is not None)
+    stored = {t.node for t in program.outputs}
+    kernel = Builder(cluster, "dropped", fusion.roots.roots, stored, (), GPU).build()
+    printed = print_kernel(kernel)
+    assert len(printed.arguments) == 2  # the seed and the counter
+    assert machine_code(printed, tuple(b.dtype for b in kernel.buffers), 90).asm["cubin"]
+
+
+def dropped(x: torch.Tensor, w: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    return [F.dropout(x @ w, 0.5) + y]
 
 
 def test_without_epilogues_a_product_is_rounded_and_no_more() -> None:
@@ -121,6 +148,20 @@ def test_parts_are_what_a_kernel_computes() -> None:
         texts.add(text_of(module.graph))
     assert elements >= 3 * 64 * 256
     assert len(texts) <= 2  # the last one's result is added up by another kernel, or is not
+
+
+def test_of_several_results_a_part_has_the_single_ones() -> None:
+    """A part's inputs and outputs are tensors."""
+
+    def split(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.native_dropout(x @ w, 0.5, False)[0] + x
+
+    graph = graph_of(split, [numbers(16, 16)] * 2)
+    part = {n for n in graph.graph.nodes if n.op == "call_function" and "getitem" not in n.name}
+    cut = extracted(_between(part))
+    assert cut is not None
+    outputs = cut[0].graph.output_node().args[0]
+    assert [n.name for n in outputs] == [graph.graph.output_node().args[0][0].name]
 
 
 @pytest.mark.parametrize("found", [Tile(64, 64, 64, 4, 5), None])

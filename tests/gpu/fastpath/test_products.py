@@ -13,6 +13,7 @@ import fastpath
 import refcompiler
 from fastpath.gpu import tuning
 from fastpath.ir.program import Tile
+from refcompiler.cache import store
 from tests.cpu.fastpath.triton_kernels import on_cuda
 from tests.cpu.fastpath.triton_products import CASES, execute
 
@@ -59,6 +60,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], list[torch.Tensor]]]]
 def test_tuned(name: str, forced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     function, make = PROGRAMS[name]
     monkeypatch.setattr(tuning, "_known", {})
+    monkeypatch.setattr(store, "current", lambda: None)
     monkeypatch.setattr(tuning, "GAIN", 100.0 if forced else tuning.GAIN)
     inputs = make()
     refcompiler.reset()
