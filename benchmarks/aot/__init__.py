@@ -48,14 +48,17 @@ def captured() -> list[Captured]:
 def _captured() -> Iterator[Captured]:
     torch.manual_seed(0)
     small = torch.nn.Linear(4, 4)
-    yield "a linear layer", *_graph(small, {"input": torch.randn(2, 4)})
-    yield "100 parameters", *_graph(Hundred(), {"x": torch.rand(8)})
+    yield "a linear layer", *graph_of(small, {"input": torch.randn(2, 4)})
+    yield "100 parameters", *graph_of(Hundred(), {"x": torch.rand(8)})
     for name in MODELS:
         _, model, inputs = next(iter(calls(name)))
-        yield f"{name}, training", *_graph(model.train(), inputs)
+        yield f"{name}, training", *graph_of(model.train(), inputs)
 
 
-def _graph(model: torch.nn.Module, inputs: dict[str, Any]) -> tuple[torch.fx.GraphModule, list]:
+def graph_of(
+    model: torch.nn.Module, inputs: dict[str, Any]
+) -> tuple[torch.fx.GraphModule, list[Any]]:
+    """The first graph of torch's front end and its inputs, which are leaves."""
     found: list[tuple[torch.fx.GraphModule, list[Any]]] = []
 
     def backend(graph: torch.fx.GraphModule, given: list[Any]) -> Any:

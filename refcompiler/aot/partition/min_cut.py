@@ -64,17 +64,20 @@ def min_cut_partition(
             f"activation_memory_budget is a share from 0 to 1, not {activation_memory_budget!r}"
         )
     parts = Parts(joint_module, num_fwd_outputs)
-    saved = saved_by(parts, is_cheap)
+    saved = usually = saved_by(parts, is_cheap)
+    twice: set[Node] = set()
     if activation_memory_budget < 1:
-        saved = _within(parts, saved, activation_memory_budget)
+        saved = _within(parts, usually, activation_memory_budget)
+        twice = {n for n in parts.nodes if is_cheap(n)} - usually - saved - parts.late
     in_order = sorted(saved, key=parts.order.__getitem__)
-    return split(parts, in_order, packed_of(saved, parts.outputs))
+    return split(parts, in_order, packed_of(saved, parts.outputs), twice)
 
 
 def _within(parts: Parts, usually: set[Node], budget: float) -> set[Node]:
     least = saved_by(parts, may_repeat)
     spare = budget * (sum(map(_size, usually)) - sum(map(_size, least)))
-    choice = [n for n in usually - least if n.op != "placeholder"]
+    undecided = [n for n in usually - least if n.op != "placeholder"]
+    choice = sorted(undecided, key=parts.order.__getitem__)
     kept = worth_saving(choice, [_size(n) for n in choice], spare, usually)
     return saved_by(parts, lambda node: node not in kept and may_repeat(node))
 

@@ -109,17 +109,22 @@ def is_number(node: Node) -> bool:
 
 
 def split(
-    parts: Parts, saved: Collection[Node], packed: Collection[Node] = ()
+    parts: Parts,
+    saved: Collection[Node],
+    packed: Collection[Node] = (),
+    twice: Collection[Node] = (),
 ) -> tuple[GraphModule, GraphModule]:
     """The two graphs. What the backward reads and is not among ``saved`` it computes again.
 
-    ``packed``: masks among ``saved`` that are kept as one byte an element.
+    ``packed``: masks among ``saved`` that are kept as one byte an element. ``twice``: what costs
+    little, and so is not kept from where a dear operator is computed again of it until the
+    gradients need it, but computed once more.
     """
     shown = [*parts.inputs, *parts.outputs]
     tensors = private_last([n for n in saved if not is_number(n)], shown)
     numbers = [n for n in saved if is_number(n)]
     forward = _forward(parts, [*tensors, *numbers], packed)
-    return forward, _backward(parts, [*numbers, *tensors], packed)
+    return forward, _backward(parts, [*numbers, *tensors], packed, twice)
 
 
 def _forward(parts: Parts, saved: Sequence[Node], packed: Collection[Node]) -> GraphModule:
@@ -140,7 +145,9 @@ def _forward(parts: Parts, saved: Sequence[Node], packed: Collection[Node]) -> G
     return _module(parts, graph, "forward")
 
 
-def _backward(parts: Parts, saved: Sequence[Node], packed: Collection[Node]) -> GraphModule:
+def _backward(
+    parts: Parts, saved: Sequence[Node], packed: Collection[Node], twice: Collection[Node]
+) -> GraphModule:
     graph = Graph()
     made: dict[Node, Node] = {}
     for n in (*saved, *parts.tangents):
@@ -148,38 +155,47 @@ def _backward(parts: Parts, saved: Sequence[Node], packed: Collection[Node]) -> 
         made[n].meta = dict(n.meta)
         if n in packed:
             hold(made[n])
-    return finished(parts, graph, made)
+    return finished(parts, graph, made, twice)
 
 
 class Unsaved(Exception):
     """The backward needs what it is not given and cannot compute."""
 
 
-def finished(parts: Parts, graph: Graph, made: dict[Node, Node]) -> GraphModule:
-    """The backward graph whose placeholders are there: ``made`` says for which nodes.
+def finished(
+    parts: Parts, graph: Graph, given: dict[Node, Node], twice: Collection[Node] = ()
+) -> GraphModule:
+    """The backward graph whose placeholders are there: ``given`` says for which nodes.
 
-    Raises :class:`Unsaved` where they are too few.
+    Raises :class:`Unsaved` where they are too few. ``twice``: as :func:`split` says.
     """
-    held = {n: holder for n, holder in made.items() if is_packed(holder)}
-    made = {n: holder for n, holder in made.items() if n not in held}
+    held = {n: holder for n, holder in given.items() if is_packed(holder)}
+    #: Of those made twice, there is one for what is computed again (True) and one for gradients.
+    made = {(n, False): holder for n, holder in given.items() if n not in held}
+
+    def key(n: Node, reader: tuple[Node, bool]) -> tuple[Node, bool]:
+        node, again = reader
+        return n, n in twice and (again if node in twice else node not in parts.late)
 
     def make(n: Node) -> None:
         """What is computed again comes just before its first use."""
-        stack = [n]
+        stack = [(n, False)]
         while stack:
             top = stack[-1]
-            missing = [given for given in top.all_input_nodes if given not in made]
+            node = top[0]
+            keys = {each: key(each, top) for each in node.all_input_nodes}
+            missing = [each for each in keys.values() if each not in made]
             if top in made:
                 stack.pop()
-            elif top in held:
-                made[top] = unpack(graph, held[top], top)
+            elif node in held:
+                made[top] = unpack(graph, held[node], node)
                 stack.pop()
             elif missing:
                 stack += reversed(missing)
-            elif top not in parts.late and (top.op == "placeholder" or stays(top)):
-                raise Unsaved(top.name)
+            elif node not in parts.late and (node.op == "placeholder" or stays(node)):
+                raise Unsaved(node.name)
             else:
-                made[top] = graph.node_copy(top, made.__getitem__)
+                made[top] = graph.node_copy(node, lambda n, keys=keys: made[keys[n]])
                 stack.pop()
 
     for n in parts.nodes:
@@ -187,7 +203,7 @@ def finished(parts: Parts, graph: Graph, made: dict[Node, Node]) -> GraphModule:
             make(n)
     for n in nodes_in(parts.gradients):
         make(n)
-    graph.output(tuple([made[v] if isinstance(v, Node) else v for v in parts.gradients]))
+    graph.output(tuple([made[v, False] if isinstance(v, Node) else v for v in parts.gradients]))
     return _module(parts, graph, "backward")
 
 

@@ -15,6 +15,7 @@ import refcompiler
 from benchmarks.aot.memory import Peak
 from refcompiler.aot import aot_autograd, backend
 from refcompiler.aot.partition import default_partition, min_cut_partition
+from refcompiler.backends.ahead import _freeing
 
 N = 64 * 64 * 4  # bytes of a square
 
@@ -83,6 +84,18 @@ def test_a_budget_is_kept_and_changes_no_bit() -> None:
         assert all(map(torch.equal, gradients, wanted)), share
         found[share] = saved(call, inputs) / N
     assert found == {1.0: 6, 0.75: 4, 0.5: 3, 0.25: 1, 0.0: 0}
+
+
+def test_what_is_cheap_is_not_kept_from_where_products_are_computed_again() -> None:
+    """The backward has all products, and of one layer at a time the rest."""
+    inputs = squares(7)
+    graph = torch.fx.symbolic_trace(lambda x, a, b, c, d, e, f: chain(x, a, b, c, d, e, f))
+    call = aot_autograd(fw_compiler=_freeing, partition_fn=budget(0.0))(graph, inputs)
+    torch.autograd.grad(call(*inputs), inputs)
+    with Peak(inputs) as peak, torch.autograd.set_multithreading_enabled(False):
+        found = torch.autograd.grad(call(*inputs), inputs)
+    assert all(map(torch.equal, found, torch.autograd.grad(chain(*inputs), inputs)))
+    assert peak.most < 10.5 * N
 
 
 def test_a_budget_saves_what_costs_most_for_its_bytes() -> None:
