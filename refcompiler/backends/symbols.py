@@ -48,6 +48,8 @@ def compiled(backend: Callable, graph: torch.fx.GraphModule, inputs: Sequence[An
     try:
         made = _made(backend, *_read_from_tensors(graph, inputs, floats))
     except Exception as error:
+        if any(inputs[i].node.hint is None for i in floats):
+            raise  # there is no constant that it could be
         log.info("floats are specialised, since the backend cannot have them symbolic: %s", error)
         return _with_constants(backend, graph, inputs, floats)
 
@@ -89,7 +91,8 @@ def _read_from_tensors(
             read = made.graph.call_method("item", (node,))
         node.replace_all_uses_with(read, lambda user, read=read: user is not read)
         read.meta["example_value"] = number
-        taken[i] = torch.scalar_tensor(number.node.hint, dtype=torch.float64)
+        hint = number.node.hint  # none of a number that each call draws anew
+        taken[i] = torch.scalar_tensor(0.5 if hint is None else hint, dtype=torch.float64)
         with torch._C.DisableTorchFunction(), _disable_current_modes():
             node.meta["example_value"] = torch.empty((), dtype=torch.float64)
     made.recompile()

@@ -147,6 +147,18 @@ class Sizes:
         self._say(source, value, made, why)
         return made
 
+    def drawn(self, kind: type, source: Source, range_: Range) -> Any:
+        """A symbol for a number that each call draws anew."""
+        env = self.environment()
+        if kind is int:
+            made = self._fresh()
+            env.knowledge.bound(made.node.expr, range_)
+        else:
+            made = env.create_unbacked_symfloat()
+            env.pending_fresh_unbacked_symbols.clear()
+        self._define(made, source)
+        return made
+
     def _wanted(self, source: Source, value: Any) -> str:
         """Why a number is to be a symbol; nothing if it is not."""
         policy = self.policy

@@ -219,6 +219,7 @@ class Symbolic(Calls):
         self.insides = {}
         self.strict = False  # a break is an error here, says the program
         self.patched = []
+        self.draws = []
 
     def where(self) -> tuple[str, tuple[Place, ...]]:
         """The line that runs, as fx keeps it, and where each frame stands, outermost first."""

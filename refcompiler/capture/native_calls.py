@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import enum
 import functools
+import random
 import types
 from collections.abc import Mapping, Sequence
 from contextvars import Context, ContextVar
@@ -28,6 +29,7 @@ from refcompiler.capture.marking.marked import (
     is_allowed,
     substitute_of,
 )
+from refcompiler.capture.models.drawing import Draw, draw_in_c
 from refcompiler.capture.models.printing import is_plain, printed
 from refcompiler.capture.models.registry import OPERATION_MODELS
 from refcompiler.capture.natively import called_back, natively
@@ -141,6 +143,8 @@ class NativeCalls(Operators):
             slot = find(function.__objclass__, name)[1]
             args = (function.__self__, *args)
             return self.call_descriptor(frame, slot, name, args, kwargs)
+        if type(bound) is random.Random:
+            return draw_in_c(self, bound, name, args, kwargs)
         if bound is not None:
             return self.call_bound(function, bound, name, args, kwargs)
         owner = getattr(function, "__self__", None)
@@ -511,6 +515,7 @@ class NativeCalls(Operators):
 
     # filled by the machine
     decimals: Decimals | None
+    draws: list[Draw]
     contexts: Contexts
     made: dict[type, int]  # of what classes objects were made, and at which step the first
     open_devices: list[tuple[Any, int]]  # blocks that were entered, and at which step

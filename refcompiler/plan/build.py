@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import CellType
@@ -15,11 +16,12 @@ from refcompiler.capture.door import version_of
 from refcompiler.capture.gathers import check_gathers
 from refcompiler.capture.iterators import guard_views
 from refcompiler.capture.machine import Captured
-from refcompiler.capture.signals import Reason
+from refcompiler.capture.signals import Reason, Restart
 from refcompiler.capture.state.hooks import set_hooks
 from refcompiler.capture.state.modes import leave_modes
 from refcompiler.capture.state.switches import leave_switches
 from refcompiler.capture.values import is_changed
+from refcompiler.errors import BackendError
 from refcompiler.guards.kinds import Guard
 from refcompiler.guards.sources import Source
 from refcompiler.guards.tensors import is_registered, storage_pattern
@@ -127,7 +129,7 @@ def build(
     set_hooks(machine, rebuilder, writer)
     result, layout = _result(captured, rebuilder, writer, pending, root)
     effects = replay(machine, rebuilder, writer)
-    lines: list[str] = []
+    lines, undraw = _draws(machine, writer)
     graph_module = None
     recorder = machine.recorder
     if recorder.operations:
@@ -135,7 +137,13 @@ def build(
         graph_module, inputs, names = _graph(machine, rebuilder, writer)
         graph_module.meta["refcompiler_writes"] = recorder.mutates
         graph_module.meta["refcompiler_buckets"] = recorder.buckets
-        writer.namespace["__graph"] = compile_graph(graph_module, inputs)
+        try:
+            writer.namespace["__graph"] = compile_graph(graph_module, inputs)
+        except BackendError as error:
+            if not machine.draws:
+                raise
+            why = "random numbers, which the backend cannot have as inputs"
+            raise Restart(machine.draws[0].step, "io", why) from error
         guards += machine.sizes.guards()[len(relations) :]  # what the backend decided by
         call = f"__graph({', '.join(names)})"
         targets = [f"__g{i}" for i in range(len(rebuilder.outputs))]
@@ -152,6 +160,7 @@ def build(
             "except BaseException as __raised:",  # which must not be the context of others
             "    __error = __raised",
             "if __error is not None:",
+            *[f"    {line}" for line in undraw],
             f"    return {writer.constant(on_error)}(__error, ({given}), ({taken}))",
         ]
     if captured.grad != machine.ambient.grad:
@@ -183,6 +192,22 @@ def build(
         captured.reason,
         still,
     )
+
+
+def _draws(machine: Any, writer: Writer) -> tuple[list[str], list[str]]:
+    """Statements that draw the numbers of Python's generators, and those that take them back."""
+    lines, undraw = [], []
+    generators = {draw.generator: None for draw in machine.draws}
+    if machine.recorder.operations:
+        for i, generator in enumerate(generators):
+            known = writer.read(generator)
+            lines.append(f"__state{i} = {writer.constant(random.Random.getstate)}({known})")
+            undraw.append(f"{writer.constant(random.Random.setstate)}({known}, __state{i})")
+    for draw in machine.draws:
+        given = [writer.read(draw.generator), *map(writer.constant, draw.args)]
+        given += [f"{name}={writer.constant(value)}" for name, value in draw.kwargs.items()]
+        lines.append(f"{draw.name} = {writer.constant(draw.method)}({', '.join(given)})")
+    return lines, undraw
 
 
 def _ordered_guards(captured: Captured) -> list[Guard]:
