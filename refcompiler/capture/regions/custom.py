@@ -5,7 +5,7 @@ Where no gradient can flow, ``apply`` is a call of ``forward`` without gradients
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -195,11 +195,10 @@ def _differentiated(m: Calls, frame: Any, cls: Any, context: Context, inputs: li
         raise refusal(m, f"{cls.__name__}.forward changes a tensor that it does not mark as dirty")
     if not isinstance(forward.form.fill(forward.outputs), (tuple, torch.Tensor)):
         raise refusal(m, f"{cls.__name__}.forward returns a structure")
-    if not context.materialize_grads and len(forward.outputs) > 1:
-        raise refusal(m, f"{cls.__name__} has several outputs and does not materialize gradients")
+    absent = _absent_gradients(m, cls, context, forward.outputs)
     backward, once = _backward_of(m, cls)
     scope, gradients, found = _capture_backward(
-        m, frame, backward, context, forward, None if once else cls
+        m, frame, backward, context, forward, None if once else cls, absent
     )
     operands = list(tensors)
     places = {id(t): i for i, t in reversed(list(enumerate(operands)))}
@@ -237,6 +236,21 @@ def _differentiated(m: Calls, frame: Any, cls: Any, context: Context, inputs: li
     return forward.form.fill(results)
 
 
+def _absent_gradients(m: Calls, cls: Any, context: Context, outputs: Sequence) -> set[int]:
+    """The outputs for whose gradients backward is given None; of others that must not depend on
+    what the program does with them."""
+    if context.materialize_grads:
+        return set()
+    absent = {
+        i
+        for i, t in enumerate(outputs)
+        if _among(t, context.non_differentiable) or not (t.is_floating_point() or t.is_complex())
+    }
+    if len(outputs) - len(absent) > 1:
+        raise refusal(m, f"{cls.__name__} has several outputs and does not materialize gradients")
+    return absent
+
+
 def _switch_gradients(m: Calls, on: bool) -> None:
     """As autograd does around the two functions; a backward that is differentiated has them on."""
     with suspended(m):
@@ -260,13 +274,19 @@ _FUNCTION_FILE = torch.autograd.function.once_differentiable.__code__.co_filenam
 
 
 def _capture_backward(
-    m: Calls, frame: Any, backward: Any, context: Context, forward: Region, differentiated: Any
+    m: Calls,
+    frame: Any,
+    backward: Any,
+    context: Context,
+    forward: Region,
+    differentiated: Any,
+    absent: Collection[int],
 ) -> tuple[Scope, list[torch.Tensor], list[Any]]:
     """The open graph of backward, its gradients' fakes, and what it returned."""
     recorder = m.recorder
     with suspended(m), torch.no_grad():
         gradients = [torch.empty_like(t) for t in forward.outputs]
-    given = iter(gradients)
+    given = iter([None if i in absent else t for i, t in enumerate(gradients)])
     arguments = [next(given) if leaf is SLOT else None for leaf in forward.form.leaves]
     scope = recorder.scope = Scope(recorder.scope)
     scope.sibling = forward.scope
