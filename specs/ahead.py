@@ -167,8 +167,15 @@ AHEAD: Table[Rule] = Table(
         Rule(
             "double backward",
             "Gradients have gradients.",
-            "create_graph works. Its gradients are computed, as autograd sees it, from what the "
-            "backward read and from all leaves; their derivative raises and says what to do.",
+            "With create_graph the gradients are functions of the inputs, whose derivative runs the "
+            "graph again as it is, under autograd.",
+            "uncompiled",
+        ),
+        Rule(
+            "double backward of another run",
+            "Gradients of what draws, or whose inputs are written to or gone, have gradients.",
+            "A second run would be another one. The first gradients are computed, as autograd sees "
+            "it, from what the backward read and from all leaves; their derivative raises.",
             "refused",
         ),
         Rule(
@@ -187,6 +194,19 @@ AHEAD: Table[Rule] = Table(
             "saved-tensor hooks",
             "pack and unpack hooks see what autograd saves.",
             "They see what the compiled graph saves, which may be other tensors.",
+        ),
+        Rule(
+            "gradient of a result",
+            "autograd.grad, retain_grad and hooks take any tensor that is on the way.",
+            "Where a graph ends since autograd is asked about a tensor that it made, it is cut "
+            "behind that tensor, and what comes after is another part.",
+        ),
+        Rule(
+            "hook on an inner result",
+            "A hook on a result sees what comes back through all that is computed from it.",
+            "What comes back through other results of the graph stays inside: the backward raises "
+            "where such a result has a hook, or retains its gradient.",
+            "refused",
         ),
         Rule(
             "hooks while tracing",

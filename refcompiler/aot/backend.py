@@ -316,6 +316,8 @@ def _compile(
             run: Any = _training(joint, mode, compilers, partition_fn, seen, fakes)
             if len(joint.tangents) > 1 and (env is None or isinstance(env, ShapeEnv)):
                 run.uneven = joint.uneven
+                slots = len(seen.slots)  # what is behind them is written inputs
+                run.inner = [(n, m) for n, m in joint.inner.items() if joint.tangents[n] < slots]
                 run.traced_for = _again(joint, run, then, traced, env)
             run.derivable = _derivable(original, joint, seen, fakes, replaced, given, leaves, then)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,11 @@ _ONCE = (
     "Trying to backward an extra time. You are only allowed to backward once on any region "
     "computed under selective activation checkpoint."
 )
+_HOOKED = (
+    "a hook or retain_grad is on a result of a compiled graph that other results of it are "
+    "computed from: what comes back to it through those stays inside of the graph. Put it into the "
+    "compiled function, or compute uncompiled (torch.compiler.disable or backend='eager')"
+)
 
 
 @dataclass
@@ -37,7 +43,9 @@ class Program:
     ``uneven``: what autograd's functions of several results are reached by; where some of them are
     without a gradient, ``traced_for`` gives the backward for such a set instead, if it can.
     ``repeated``: so many of the inputs, the last, are there a second time for autograd alone, which
-    adds up their gradients. ``derivable``: what second derivatives are computed by, if they can be.
+    adds up their gradients. ``inner``: the tangents of results that others are computed from, and a
+    number whose bits say of which others, as tangents. ``derivable``: what second derivatives are
+    computed by, if they can be.
     """
 
     forward: Callable[..., Any]
@@ -55,6 +63,7 @@ class Program:
     uneven: Collection[tuple[int, ...]] = ()
     traced_for: Callable[..., Any] = lambda missing, otherwise: None
     repeated: int = 0
+    inner: Sequence[tuple[int, int]] = ()
     derivable: Derivable | None = None
     compiled: dict[tuple[int, ...], Callable[[list[Any]], Any]] = field(default_factory=dict)
 
@@ -78,6 +87,16 @@ class Program:
     def selective(self) -> bool:
         """Whether a part of the backward may run once, though the graph is retained."""
         return any(SELECTIVE in node.meta for node in self.backward.graph.nodes)
+
+    def check_hooks(self, results: Sequence[weakref.ref], gradients: Sequence[Any]) -> None:
+        """``results``: those of ``inner``, whose own gradients are but a part of what hooks see."""
+        asked = 0
+        for made, (_, others) in zip(results, self.inner):
+            t = made()
+            if t is not None and (t._backward_hooks or t.retains_grad):
+                asked = asked or self.asked(gradients)
+                if asked & others:
+                    raise RuntimeError(_HOOKED)
 
     def asked(self, gradients: Sequence[Any]) -> int:
         """The tangents that are given, a bit for each."""
@@ -134,6 +153,9 @@ class Compiled(torch.autograd.Function):
             ctx.kept = results[program.shared : end]
         ctx.numbers = results[end:]
         ctx.program = program
+        if program.inner:
+            at = program.differentiable
+            ctx.inner = [weakref.ref(outputs[at[n]]) for n, _ in program.inner]
         if program.derivable is not None:
             ctx.noted = program.derivable.note(inputs)
         if program.symbolic:
@@ -151,6 +173,8 @@ class Compiled(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         given: list[Any] = gradients[0] if _BOXED else list(gradients)
         program: Program = ctx.program
+        if program.inner:
+            program.check_hooks(ctx.inner, given)
         left = None
         try:
             arguments = [*ctx.numbers, *ctx.saved_tensors, *ctx.kept]

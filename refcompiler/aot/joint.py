@@ -26,7 +26,7 @@ from refcompiler.aot.effects import derivative_checks
 from refcompiler.aot.functional import FunctionalMode, plain
 from refcompiler.aot.inputs import Runner, Unsupported, resolved
 from refcompiler.aot.layout import Layout
-from refcompiler.aot.missing import uneven
+from refcompiler.aot.missing import inner, uneven
 from refcompiler.aot.numbers import begin, symbols_of
 from refcompiler.aot.observation import Observation, expanded
 from refcompiler.aot.reads import Parts
@@ -60,6 +60,7 @@ class Joint:
     written: list[int] = field(default_factory=list)
     uneven: set[tuple[int, ...]] = field(default_factory=set)  # see :func:`uneven`
     reads: list[int] = field(default_factory=list)
+    inner: dict[int, int] = field(default_factory=dict)  # see :func:`inner`, of the tangents
 
     def unreached(self) -> set[int]:
         """Places of inputs that have no gradient, whatever has one, though others have."""
@@ -171,7 +172,14 @@ def trace(
         holders[primals.index(owner)].meta[WRITTEN] = True
     outputs = len(seen.slots) + len(tracer.written) + len(seen.numbers)
     return Joint(
-        graph, primals, outputs, tracer.tangents, tracer.written, tracer.uneven, tracer.parts
+        graph,
+        primals,
+        outputs,
+        tracer.tangents,
+        tracer.written,
+        tracer.uneven,
+        tracer.parts,
+        tracer.inner,
     )
 
 
@@ -212,6 +220,7 @@ class _Tracer:
         self.flagged: set[int] = set()  # inputs that require gradients
         self.missing: Collection[int] = ()  # tangents that autograd is not given
         self.uneven: set[tuple[int, ...]] = set()
+        self.inner: dict[int, int] = {}
         self.reads: Sequence[int] | None = None
         self.parts: list[int] = []
         self.tangents = [n for n, slot in enumerate(seen.slots) if slot.requires_grad]
@@ -344,7 +353,7 @@ class _Tracer:
         wanted = [n for n, t in enumerate(primals) if _is_tensor(t) and t.requires_grad]
         there = [n for n in range(len(self.tangents)) if n not in self.missing]
         outputs = [found[self.tangents[n]] for n in there]
-        self.uneven = uneven(outputs)
+        self.uneven, self.inner = uneven(outputs), inner(outputs)
         with torch.amp.autocast("cpu", enabled=False), torch.no_grad():
             parts = Parts(outputs, {n: primals[n] for n in wanted if self._is_shared(n)})
             gradients = torch.autograd.grad(

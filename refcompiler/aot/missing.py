@@ -30,8 +30,26 @@ def uneven(outputs: Sequence[torch.Tensor]) -> set[tuple[int, ...]]:
     Each is a number whose bit ``n`` says that output ``n`` does. Functions of which all results are
     reached alike are left out.
     """
+    reached = _reached(outputs)
+    kinds = [tuple(set(results.values())) for results in reached.values() if len(results) > 1]
+    return {kind for kind in kinds if len(kind) > 1}
+
+
+def inner(outputs: Sequence[torch.Tensor]) -> dict[int, int]:
+    """Which of ``outputs`` others are computed from: a number whose bits say from which others."""
+    reached = _reached(outputs)
+    masks = {
+        n: reached[t.grad_fn][t.output_nr] & ~(1 << n)
+        for n, t in enumerate(outputs)
+        if t.grad_fn in reached
+    }
+    return {n: mask for n, mask in masks.items() if mask}
+
+
+def _reached(outputs: Sequence[torch.Tensor]) -> dict[Any, dict[int, int]]:
+    """By function and result, which of ``outputs``, if they are several, lead to it."""
     if len(outputs) < 2:
-        return set()
+        return {}
     reached: dict[Any, dict[int, int]] = {}
     for n, t in enumerate(outputs):
         if t.grad_fn is not None:
@@ -43,8 +61,7 @@ def uneven(outputs: Sequence[torch.Tensor]) -> set[tuple[int, ...]]:
             if following is not None:
                 results = reached.setdefault(following, {})
                 results[n] = results.get(n, 0) | mask
-    kinds = [tuple(set(results.values())) for results in reached.values() if len(results) > 1]
-    return {kind for kind in kinds if len(kind) > 1}
+    return reached
 
 
 def _users_first(roots: Sequence[Any]) -> list[Any]:

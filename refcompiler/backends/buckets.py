@@ -1,14 +1,15 @@
-"""A graph in parts, so that the gradients of its last parameters are there before those of others.
+"""A graph in parts: autograd then knows what goes from part to part, and when gradients are there.
 
 DistributedDataParallel sends gradients in buckets while the backward goes on. One graph gives all
 of them at its end. So under it a graph is compiled as a row of graphs, each with the parameters of
-one bucket: a part's backward is a node of autograd of its own.
+one bucket: a part's backward is a node of autograd of its own. And a program may ask autograd for
+the gradient of what a graph computes, or hook it: then a part ends there.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -27,14 +28,20 @@ Backend = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
 
 
 def compile_parts(
-    backend: Backend, graph: GraphModule, inputs: Sequence[Any], limits: Sequence[int]
+    backend: Backend,
+    graph: GraphModule,
+    inputs: Sequence[Any],
+    limits: Sequence[int],
+    asked: Collection[str] = (),
 ) -> Callable[..., Any]:
     """``backend(graph, inputs)``, or a compiled part for each bucket, one after another.
 
-    ``limits``: bytes at which each bucket is full, in the order of sending; the last repeats.
+    ``limits``: bytes at which each bucket is full, in the order of sending; the last repeats (none:
+    there are no buckets). ``asked``: names of nodes, each of which ends a part where that can be.
     ``call.parts``: what the backend made. ``call.fallback``: why one of them runs uncompiled.
     """
-    cuts = cuts_of(graph, inputs, limits) if torch.is_grad_enabled() else []
+    cuts = cuts_of(graph, inputs, limits) if limits and torch.is_grad_enabled() else []
+    cuts = sorted({*cuts, *cuts_behind(graph, asked)})
     if not cuts:
         return backend(graph, inputs)
     return _Writer(graph, inputs, cuts).compiled(backend)
@@ -62,6 +69,18 @@ def cuts_of(graph: GraphModule, inputs: Sequence[Any], limits: Sequence[int]) ->
     if found and size + weights[0] == 0:  # nothing before it has a gradient to send
         found.pop()
     return found[::-1]
+
+
+def cuts_behind(graph: GraphModule, asked: Collection[str]) -> list[int]:
+    """Places of operations that come next when what the nodes ``asked`` make is as it will be."""
+    nodes = operations(graph)
+    places = _Places(graph, nodes)
+    found: list[int] = []
+    for node in sorted([n for n in nodes if n.name in asked], key=places.made.__getitem__):
+        place = places.ready(node)
+        if place < len(nodes) and places.may_begin(place, len(nodes)):
+            found.append(place)
+    return found
 
 
 def operations(graph: GraphModule) -> list[Node]:
@@ -104,6 +123,12 @@ class _Places:
                 off = not node.args[0]
             for t in _written(node):
                 self.writes.setdefault(_memory(t), []).append(place)
+
+    def ready(self, node: Node) -> int:
+        """The place behind ``node`` and all writes to what it makes."""
+        value = node.meta.get("example_value")
+        writes = self.writes.get(_memory(value), ()) if isinstance(value, torch.Tensor) else ()
+        return 1 + max([self.made[node], *writes])
 
     def may_begin(self, place: int, end: int) -> bool:
         """Whether a part may be the operations from ``place`` up to ``end``."""

@@ -64,6 +64,7 @@ _INPLACE = frozenset(
     f"__i{name}__"
     for name in "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul".split()
 )
+EXAMINED = "refcompiler_examined"  # in the meta of nodes that autograd is asked about
 #: fx prints arguments as Python, which it can for these only.
 _PRINTABLE = (*base_types, type, range, enum.Enum)
 #: How an instance of a subclass becomes the plain number or text that it is.
@@ -221,6 +222,16 @@ class Recorder:
     def node_of(self, fake: Any) -> torch.fx.Node | None:
         """The node of ``fake`` in the whole graph."""
         return self.root.nodes.get(id(fake))
+
+    def examine(self, fake: torch.Tensor) -> None:
+        """Autograd is asked about a tensor of the whole graph, which ends there."""
+        node = self.node_of(fake)
+        if node is not None:
+            node.meta[EXAMINED] = True
+
+    def examined(self) -> set[str]:
+        """The names of nodes that autograd was asked about."""
+        return {node.name for node in self.root.graph.nodes if EXAMINED in node.meta}
 
     def node_in(self, scope: Scope, fake: torch.Tensor) -> torch.fx.Node | None:
         """The node of ``fake`` in ``scope``; a value of an outer scope becomes an input."""

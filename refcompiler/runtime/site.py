@@ -19,6 +19,7 @@ import torch
 from refcompiler.ambient import kept
 from refcompiler.backends.buckets import compile_parts
 from refcompiler.backends.registry import compile_graph
+from refcompiler.capture.door import EXAMINED
 from refcompiler.capture.dynamic import History, Policy
 from refcompiler.capture.machine import Captured, Symbolic
 from refcompiler.capture.models.parallel import limits_now
@@ -124,6 +125,7 @@ class Site:
 
     def __init__(self, title: str, parameters: list[str], backend: Callable, fullgraph: bool):
         self.title = title
+        self.examined: set[str] = set()  # nodes that autograd was asked about in captures given up
         self.parameters = parameters
         self.backend = backend
         self.fullgraph = fullgraph
@@ -373,6 +375,7 @@ class Site:
 
     def capture(self, start: Callable[[Symbolic], Frame]) -> Plan:
         stops: dict[int, tuple[str, str]] = {}
+        self.examined = set()
         STATE.capturing = True
         try:
             while True:
@@ -397,6 +400,7 @@ class Site:
                     if machine.strict:
                         self.refuse_break(machine.reason(signal.row, signal.context))
                     stops[signal.step] = (signal.row, signal.context)
+                    self.examined |= machine.recorder.examined()
                 except Failure as failure:
                     raise failure.as_error() from None
                 finally:
@@ -558,12 +562,15 @@ class Site:
         return Checked(compiled, len(outputs), name, self.title, writes)
 
     def by_buckets(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable:
-        """Compiled in parts where gradients are sent while the backward goes on."""
+        """Compiled in parts where gradients are sent while the backward goes on, or asked for."""
         backend = functools.partial(compile_graph, self.backend)
         limits = graph.meta["refcompiler_buckets"] or limits_now()
-        if not limits or config.optimize_ddp in (False, "no_optimization"):
+        if config.optimize_ddp in (False, "no_optimization"):
+            limits = ()
+        asked = self.examined | {n.name for n in graph.graph.nodes if EXAMINED in n.meta}
+        if not limits and not asked:
             return backend(graph, inputs)
-        return compile_parts(backend, graph, inputs, limits)
+        return compile_parts(backend, graph, inputs, limits, asked)
 
     # ---- explanations -----------------------------------------------------------------------
 

@@ -29,9 +29,22 @@ from refcompiler.interpreter.registry import native
 _FUNCTION = torch.autograd.Function
 
 
-@model(torch.autograd.grad, torch.autograd.backward)
-def _engine(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+@model(torch.autograd.grad)
+def _gradients(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    return _engine(m, kwargs["inputs"] if "inputs" in kwargs else args[1] if args[1:] else ())
+
+
+@model(torch.autograd.backward)
+def _backward(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    return _engine(m, kwargs["inputs"] if "inputs" in kwargs else args[5] if args[5:] else ())
+
+
+def _engine(m: Calls, inputs: Any) -> Any:
     """What torch does around the call differs by its version; it is one break in each."""
+    inputs = m.force(inputs)
+    for t in map(m.force, inputs if isinstance(inputs, list | tuple) else [inputs]):
+        if isinstance(t, torch.Tensor):
+            m.recorder.examine(t)
     raise Break("higher-order", "torch.autograd.grad or backward, which runs autograd's engine")
 
 

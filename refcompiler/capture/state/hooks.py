@@ -77,7 +77,11 @@ def _register(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
     if hook.source is None:
         if name != "register_hook" or _is_leaf(m, tensor):
             raise Break("operation-not-modelled", f"{name} of a tensor made in the graph")
-        _register_in_graph(m, hook)
+        try:
+            _register_in_graph(m, hook)
+        except (Break, Restart):
+            m.recorder.examine(tensor)
+            raise
     elif name != "register_hook" and not _is_leaf(m, tensor):
         raise Break("operation-not-modelled", f"{name} of a tensor that is no leaf")
     m.hooks[id(hook.handle)] = hook
@@ -117,6 +121,7 @@ def _retain(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
     tensor, rest = _checked(m, "retain_grad", args, kwargs)
     if m.fakes_of_inputs.get(id(tensor)) is None:
         # A backend that computes it and what comes of it in one step has no gradient for it.
+        m.recorder.examine(tensor)
         raise Break("operation-not-modelled", "retain_grad of a tensor made in the graph")
     if not _is_leaf(m, tensor):
         hook = Hook(m, tensor, "retain_grad")

@@ -21,6 +21,7 @@ import refcompiler
 from refcompiler.aot import aot_autograd, backend, function, joint, observation, wrapper
 from refcompiler.aot.overlap import disjoint
 from refcompiler.aot.partition import split
+from refcompiler.backends import buckets
 from refcompiler.runtime.counters import reasons
 from tests.cpu.aot import test_backward
 from tests.cpu.aot.test_backward import compiled
@@ -93,6 +94,10 @@ def _as_attributes(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def _nothing_of(*_: Any) -> None:
+    pass
+
+
 def _unrefused(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(wrapper.Wrapper, "_refuse", lambda *_: None)
 
@@ -104,8 +109,11 @@ check("second backward", _as_attributes)(test_backward.test_a_second_backward_ne
 check("written after the call", _as_attributes)(
     test_backward.test_a_saved_tensor_that_is_written_to
 )
-check("double backward", lambda p: p.setattr(function, "_once", lambda given, _: given))(
-    test_backward.test_second_derivatives_are_refused_where_they_are_asked_for
+check("double backward", lambda p: p.setattr(function, "derivable", lambda *_: [*_[-1]]))(
+    test_backward.test_a_second_derivative_goes_through_several_graphs
+)
+check("double backward of another run", lambda p: p.setattr(function, "once", lambda g, _: g))(
+    test_backward.test_second_derivatives_by_inputs_that_were_written_to_are_refused
 )
 check("saved-tensor hooks", _as_attributes)(
     test_backward.test_hooks_of_saved_tensors_see_what_is_saved
@@ -445,6 +453,48 @@ def test_without_what_keeps_it(rule: str, monkeypatch: pytest.MonkeyPatch) -> No
     CHECKS[rule].without(monkeypatch)
     with pytest.raises((AssertionError, RuntimeError, pytest.fail.Exception)):
         CHECKS[rule].run()
+
+
+def _asked(x: Any) -> Any:
+    y = x * 2
+    return torch.autograd.grad(y.sin().sum(), y)
+
+
+def _retained(x: Any) -> Any:
+    y = x * 2
+    z = y.sin()
+    y.retain_grad()
+    z.sum().backward()
+    return y.grad
+
+
+def _hooked(x: Any) -> Any:
+    y, seen = x * 2, []
+    y.add_(1)
+    z = y.sin()
+    y.register_hook(lambda gradient: seen.append(gradient.clone()))
+    (z * y).sum().backward()
+    return seen[0], x.grad
+
+
+@check("gradient of a result", lambda p: p.setattr(buckets, "cuts_behind", lambda *_: []))
+def _results_that_autograd_is_asked_about() -> None:
+    for program in (_asked, _retained, _hooked):
+        found = []
+        for call in (refcompiler.compile(program, backend="aot_eager"), program):
+            found.append(call(torch.ones(3, requires_grad=True)))
+        torch.testing.assert_close(*found, rtol=0, atol=0)
+
+
+@check("hook on an inner result", lambda p: p.setattr(function.Program, "check_hooks", _nothing_of))
+def _hooks_on_inner_results() -> None:
+    call, _ = compiled(lambda x: (y := x * 2, y.sin()))
+    for name in ("retain_grad", "register_hook"):
+        y, z = call(torch.ones(3, requires_grad=True))
+        getattr(y, name)(*[lambda gradient: gradient][: name != "retain_grad"])
+        y.sum().backward(retain_graph=True)
+        with pytest.raises(RuntimeError, match="stays inside of the graph"):
+            (y + z).sum().backward()
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
