@@ -24,6 +24,7 @@ _PUBLIC = {
     "reset": "refcompiler.runtime.api",
     "set_default_backend": "refcompiler.runtime.api",
     "explain": "refcompiler.runtime.explain",
+    **dict.fromkeys(("export", "load_compiled_function"), "refcompiler.runtime.export"),
     **dict.fromkeys(
         (
             "allow_in_graph",

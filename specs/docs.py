@@ -12,6 +12,7 @@ from pathlib import Path
 
 from specs import dtypes, opcodes
 from specs.ahead import AHEAD
+from specs.api import API
 from specs.backends import BACKENDS
 from specs.breaks import BREAKS
 from specs.guards import GUARDS
@@ -257,6 +258,21 @@ def options() -> str:
     return NOTE + _OPTIONS + table(head, rows) + modes_page
 
 
+_API = """
+# Public names
+
+What `import refcompiler` has; `help(refcompiler.<name>)` tells arguments and errors. *As*: what
+means the same in torch. What torch's has and this has not is an error that says what to do.
+
+"""
+
+
+def api() -> str:
+    """The page of the public names."""
+    rows = ((f"`{r.name}`", r.doc, code(r.torch) if r.torch else "", r.lacks) for r in API)
+    return NOTE + _API + table(("name", "what", "as", "not here"), rows)
+
+
 _BACKENDS = """
 # Backends
 
@@ -322,6 +338,7 @@ def pages() -> dict[str, str]:
         "aot.md": ahead(),
         "options.md": options(),
         "backends.md": backends(),
+        "api.md": api(),
     }
 
 

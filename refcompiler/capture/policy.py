@@ -240,7 +240,7 @@ ASKING_MODULES = frozenset(
     """
     refcompiler.backends.registry refcompiler.cache.artifacts refcompiler.logs
     refcompiler.runtime.collectives refcompiler.runtime.counters refcompiler.runtime.explain
-    refcompiler.runtime.options refcompiler.runtime.trace
+    refcompiler.runtime.export refcompiler.runtime.options refcompiler.runtime.trace
     """.split()
 )
 SPEAKING_MODULES = frozenset(

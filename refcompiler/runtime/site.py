@@ -146,6 +146,7 @@ class Site:
         self.given: Sequence[Any] = ()  # what the capture that is going on was called with
         self.called = False  # by a call that was not to compile
         self.blocked = False
+        self.fixed = False  # it has all its plans
         self.charged: dict[int, Allowance] = {}  # id of a plan -> whose limit it has used
         self.loose: tuple[int, list[Callable]] = (-1, [])  # of which version, and the plans
         self.agreeing: tuple[int, bool, list[Callable]] = (-1, False, [])  # as ``loose``
@@ -296,11 +297,10 @@ class Site:
                 f"before with all kinds of inputs; {what}"
             )
         self.check_limits(allowance, why)
-        if self.plans and config.error_on_recompile:
-            raise RecompileError(
-                f"{self.title} compiles again (config.error_on_recompile); the guard that failed: "
-                f"{why}"
-            )
+        if self.plans and (config.error_on_recompile or self.fixed):
+            who = "it was exported" if self.fixed else "config.error_on_recompile"
+            text = f"{self.title} compiles again ({who}); the guard that failed: {why}"
+            raise RecompileError(text)
         if self.plans:
             count("recompiles", f"{self.title}: {why}")
             recompiles_log.info("recompiling %s: %s", self.title, why)

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from refcompiler.errors import UnsupportedError
+
 INF = float("inf")
 
 
@@ -174,7 +176,7 @@ def mark_unbacked(
     index: int | Iterable[int],
     hint_override: int | None = None,
     strict: bool = False,
-    *,
+    specialize_on: Iterable[Callable[[int], Any]] | None = None,
     shape_id: str | None = None,
     min: int | None = None,
     max: int | None = None,
@@ -185,8 +187,13 @@ def mark_unbacked(
     ``strict``: a program that makes a constant of it is refused, as by :func:`mark_dynamic`.
     ``shape_id``: dimensions that were given one are one symbol, also of different tensors; calls
     where they differ are compiled anew. ``min``, ``max``, ``hint_override``: as for
-    :func:`mark_dynamic`.
+    :func:`mark_dynamic`. ``specialize_on`` decides by the size, and so is an error here
+    (:class:`~refcompiler.errors.UnsupportedError`): :func:`mark_dynamic` takes it.
     """
+    if specialize_on:
+        raise UnsupportedError(
+            "mark_unbacked: specialize_on decides by the size; use mark_dynamic, which takes it"
+        )
     dims = _dimensions("mark_unbacked", t, index)
     _limits("mark_unbacked", min, max, hint_override)
     _mark(t, "_dynamo_strict_unbacked_indices" if strict else "_dynamo_unbacked_indices", dims)

@@ -1,0 +1,100 @@
+"""``export``: one call of a program as a graph and the guards under which it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from refcompiler.errors import GraphBreakError, UnsupportedError
+from refcompiler.guards.kinds import Guard
+from refcompiler.plan.build import Plan
+from refcompiler.runtime.api import Compiler, wrapped
+
+
+class Exported:
+    """A program for the inputs that its guards allow, which is never captured again.
+
+    ``graph`` is the ``torch.fx.GraphModule``, whose inputs are the tensors and symbols that the
+    program reads; ``guards`` what has to hold of a call; ``source`` the Python that checks them,
+    calls the graph and gives what eager gives. Calling it takes what the program takes; a call for
+    which a guard does not hold is a :class:`~refcompiler.errors.RecompileError` that names it.
+    """
+
+    def __init__(self, graph: torch.fx.GraphModule, plan: Plan, call: Callable, owner: Compiler):
+        self.graph = graph
+        self.guards: list[Guard] = list(plan.guards)
+        self.source = plan.source
+        self._call, self._owner = call, owner
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        nodes = sum(node.op in ("call_function", "call_method") for node in self.graph.graph.nodes)
+        return f"<exported: {nodes} operations, {len(self.guards)} guards>"
+
+    def __reduce__(self) -> Any:
+        raise UnsupportedError(
+            "an exported program cannot be pickled: its guards name objects of this process; "
+            "torch.export.save keeps a program in a file, save_cache_artifacts compiled kernels"
+        )
+
+
+def export(
+    model: Callable,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic: bool | None = None,
+    backend: Callable | None = None,
+) -> Exported:
+    """One call ``model(*args, **kwargs)`` as a graph and its guards. The call runs.
+
+    ``model``: what :func:`refcompiler.compile` takes. ``dynamic``: as there; marks on tensors
+    count. ``backend``: compiles the graph; by default it runs as it is.
+
+    Errors: :class:`~refcompiler.errors.GraphBreakError` where the program is more than one graph,
+    or none; ``TypeError`` for other types. The program's own exceptions come out as they are.
+    """
+    if not callable(model) or isinstance(model, type):
+        raise TypeError(
+            f"export: expected a function, method, nn.Module or callable, not {model!r}"
+        )
+    if not isinstance(args, (tuple, list)) or not isinstance(kwargs or {}, Mapping):
+        raise TypeError("export: args takes a tuple of arguments, and kwargs a dict of named ones")
+    if dynamic is not None and not isinstance(dynamic, bool):
+        raise TypeError(f"export: dynamic takes True, False or None, not {dynamic!r}")
+    graphs: list[torch.fx.GraphModule] = []
+    plans: list[Plan] = []
+
+    def compiled(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable:
+        graphs.append(graph)
+        return graph.forward if backend is None else backend(graph, inputs)
+
+    compiled.takes_symbols = getattr(backend, "takes_symbols", backend is None)  # type: ignore
+    compiler = Compiler(compiled, True, plans.append, dynamic)
+    call = wrapped(model, compiler, _not_copied)
+    call(*args, **(kwargs or {}))
+    if len(graphs) != 1 or len(plans) != 1:
+        title = getattr(model, "__qualname__", type(model).__name__)
+        raise GraphBreakError(f"export: {title} is {len(graphs)} graphs, and not one")
+    for entry in compiler.entries.values():
+        entry.fixed = True
+    return Exported(graphs[0], plans[0], call, compiler)
+
+
+def load_compiled_function(*args: Any, **kwargs: Any) -> Any:
+    """``torch.compiler.load_compiled_function``: there are no packages of compiled programs.
+
+    Errors: always :class:`~refcompiler.errors.UnsupportedError`.
+    """
+    raise UnsupportedError(
+        "load_compiled_function: programs are not kept in files; export one with torch.export.save,"
+        " and move compiled kernels with save_cache_artifacts and load_cache_artifacts"
+    )
+
+
+def _not_copied(module: Any) -> Any:
+    raise UnsupportedError("an exported module is not for copying: copy the module itself")
