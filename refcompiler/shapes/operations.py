@@ -39,6 +39,15 @@ def _product(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
     return made
 
 
+def _quotient(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
+    """Without what each term of ``a`` shares with ``b``, for which torch would simplify both."""
+    shared = F.simple_floordiv_gcd(a, b)
+    if shared != 1 and b.is_positive:
+        a = sympy.Add(*[term / shared for term in sympy.Add.make_args(a)])
+        b = b / shared
+    return F.FloorDiv(a, b)
+
+
 def _remainder(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
     return F.Mod(a, b) if a.is_nonnegative and b.is_positive else F.PythonMod(a, b)
 
@@ -116,8 +125,8 @@ BINARY: dict[str, Operation] = {
     "sub": Operation(operator.sub, lambda a, b: sympy.Add(a, sympy.Mul(-1, b)), SAME),
     "mul": Operation(operator.mul, _product, SAME),
     "mod": Operation(operator.mod, _remainder, SAME),
-    "int_floordiv": Operation(operator.floordiv, F.FloorDiv, int),
-    "floordiv": Operation(operator.floordiv, F.FloorDiv, SAME),
+    "int_floordiv": Operation(operator.floordiv, _quotient, int),
+    "floordiv": Operation(operator.floordiv, _quotient, SAME),
     "int_truediv": Operation(operator.truediv, F.IntTrueDiv, float),
     "float_truediv": Operation(operator.truediv, F.FloatTrueDiv, float),
     "pow_by_natural": Operation(operator.pow, F.PowByNatural, int),

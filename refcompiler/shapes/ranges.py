@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import sympy
 from torch.utils._sympy import functions as F
 
+from refcompiler.shapes import polynomials
 from refcompiler.shapes.operations import Larger, Smaller
 
 INF = math.inf
@@ -139,27 +140,34 @@ class Knowledge:
 
     def __init__(self) -> None:
         self.ranges: dict[sympy.Symbol, Range] = {}
-        self.facts: dict[Any, Range] = {}  # polynomial without constant -> its range
+        self.facts: dict[frozenset, Range] = {}  # polynomial without constant -> its range
         self.divisible: set[tuple[Any, Any]] = set()
-        self._shifted: dict[sympy.Symbol, Any] = {}
-        self._offsets: dict[sympy.Symbol, Range] = {}
+        self._lows: dict[sympy.Symbol, int] = {}
         self._memo: dict[Any, Range] = {}
+        self._known: dict[Any, Range] = {}
+        self._polynomials: dict[Any, polynomials.Polynomial] = {}
         self._decided: dict[Any, bool | None] = {}
 
     def forget(self) -> None:
         """Something new is known: what was concluded before may be too weak."""
         self._memo.clear()
+        self._known.clear()
         self._decided.clear()
 
     def drop(self, symbols: set[sympy.Symbol]) -> None:
         """Unlearn everything about ``symbols``."""
         for symbol in symbols:
             self.ranges.pop(symbol, None)
-            self._shifted.pop(symbol, None)
-        self.facts = {e: r for e, r in self.facts.items() if not e.free_symbols & symbols}
+            self._lows.pop(symbol, None)
+        self.facts = {
+            key: known
+            for key, known in self.facts.items()
+            if not polynomials.symbols_of(key) & symbols
+        }
         self.divisible = {
             (a, b) for a, b in self.divisible if not (a.free_symbols | b.free_symbols) & symbols
         }
+        self._polynomials.clear()
         self.forget()
 
     def bound(self, symbol: sympy.Symbol, range_: Range) -> None:
@@ -169,48 +177,86 @@ class Knowledge:
             return
         self.ranges[symbol] = new
         if new.low > -INF:
-            offset = sympy.Dummy(f"{symbol}_", integer=True, nonnegative=True)
-            self._shifted[symbol] = offset + int(new.low)
-            self._offsets[offset] = Range(0, new.high - new.low)
+            self._lows[symbol] = int(new.low)
         else:
-            self._shifted.pop(symbol, None)
+            self._lows.pop(symbol, None)
         self.forget()
 
     def range_of(self, expression: Any) -> Range:
         """What is known of an integer expression."""
-        plain = bounds(expression, self.ranges, self._memo)
-        if plain.low == plain.high or expression.is_Symbol:
-            return plain
-        return plain & self._difference(expression)
-
-    def _difference(self, expression: Any) -> Range:
-        """The range of the polynomial form, which knows that a symbol equals itself."""
-        expanded = sympy.expand(self._divided(expression))
-        constant, rest = expanded.as_coeff_Add()
-        known = ALL
-        if self.facts:
-            known = self._fact(rest)
-        shifted = sympy.expand(expanded.xreplace(self._shifted))
-        found = bounds(shifted, {**self.ranges, **self._offsets}, {})
-        if known != ALL and constant.is_Rational:
-            found &= _plus(known, Range(float(constant), float(constant)))
+        found = self._known.get(expression)
+        if found is None:
+            found = bounds(expression, self.ranges, self._memo)
+            if found.low != found.high and not expression.is_Symbol:
+                terms = self._terms(expression)
+                if terms is not None:
+                    found &= self._range(terms)
+            self._known[expression] = found
         return found
 
-    def _divided(self, expression: Any) -> Any:
-        """Quotients that are known to leave no remainder as fractions."""
-        if not self.divisible:
-            return expression
-        return expression.replace(
-            lambda e: e.func is F.FloorDiv and (e.args[0], e.args[1]) in self.divisible,
-            lambda e: e.args[0] / e.args[1],
-        )
+    def _terms(self, expression: Any) -> polynomials.Polynomial | None:
+        """The polynomial, which knows that a symbol equals itself; None if it is too large."""
+        try:
+            return polynomials.polynomial(expression, self._polynomials, self._quotient)
+        except polynomials.TooLarge:
+            return None
 
-    def _fact(self, rest: Any) -> Range:
-        size, rest = _primitive(rest)
-        found = self.facts.get(rest, ALL)
-        opposite = self.facts.get(sympy.expand(-rest))
-        if opposite is not None:
-            found &= Range(-opposite.high, -opposite.low)
+    def _quotient(self, expression: Any) -> tuple[Any, Any] | None:
+        """What is divided by what, if it is known to leave no remainder."""
+        if expression.func is F.FloorDiv and expression.args in self.divisible:
+            return expression.args
+        return None
+
+    def _range(self, terms: polynomials.Polynomial) -> Range:
+        constant, rest = polynomials.split(terms)
+        found = ALL
+        if self.facts and rest:
+            found = _plus(self._fact(rest), Range(float(constant), float(constant)))
+        try:
+            offset = polynomials.shifted(terms, self._lows)
+        except polynomials.TooLarge:
+            offset = terms
+            lows: dict[Any, int] = {}
+        else:
+            lows = self._lows
+        made = Range(0, 0)
+        for monomial, coefficient in offset.items():
+            part = Range(_float(coefficient), _float(coefficient))
+            for atom, power in monomial:
+                part = _times(part, self._factor(atom, power, lows))
+            made = _plus(made, part)
+        return found & made
+
+    def _factor(self, atom: Any, power: int, lows: dict[Any, int]) -> Range:
+        if atom.is_Symbol:
+            known = self.ranges.get(atom, ALL)
+            low = lows.get(atom, 0)
+            found = Range(known.low - low, known.high - low) if power > 0 else known
+        else:
+            found = self._atom(atom)
+        if power > 0:
+            return _power(found, power)
+        if found.low > 0:
+            low = 0 if found.high == INF else 1 / _power(found, -power).high
+            return Range(low, 1 / _power(found, -power).low)
+        return ALL
+
+    def _atom(self, atom: Any) -> Range:
+        """The range of what is no sum or product, by what is known of its operands."""
+        if atom.is_number:
+            return bounds(atom, self.ranges, self._memo)
+        for part in atom.args:
+            if part.is_integer:
+                self._memo[part] = self.range_of(part)
+        return bounds(atom, self.ranges, self._memo)
+
+    def _fact(self, rest: polynomials.Polynomial) -> Range:
+        size, rest = polynomials.primitive(rest)
+        found = self.facts.get(polynomials.key_of(rest), ALL)
+        opposite = {monomial: -coefficient for monomial, coefficient in rest.items()}
+        known = self.facts.get(polynomials.key_of(opposite))
+        if known is not None:
+            found &= Range(-known.high, -known.low)
         return _times(found, Range(size, size))
 
     def decide(self, condition: Any) -> bool | None:
@@ -221,6 +267,15 @@ class Knowledge:
             return self._decided[condition]
         found = self._decided[condition] = self._decide(condition)
         return found
+
+    def _difference(self, left: Any, right: Any) -> tuple[polynomials.Polynomial | None, Range]:
+        """``left - right``: its terms, if they are few, and its range."""
+        first, second = self._terms(left), self._terms(right)
+        if first is None or second is None:
+            low, high = self.range_of(right)
+            return None, _plus(self.range_of(left), Range(-high, -low))
+        terms = polynomials.minus(first, second)
+        return terms, self._range(terms)
 
     def _decide(self, condition: Any) -> bool | None:
         kind = condition.func
@@ -239,13 +294,12 @@ class Knowledge:
         left, right = condition.args
         if not (left.is_integer and right.is_integer):
             return None
-        difference = left - right
-        found = self._difference(difference)
+        terms, found = self._difference(left, right)
         if found.low > found.high:
             return None  # contradictory facts: this program cannot get here
         if sign in ("eq", "ne"):
             equal = None
-            if found.low > 0 or found.high < 0 or not _has_integer_zero(difference):
+            if found.low > 0 or found.high < 0 or not _has_integer_zero(terms):
                 equal = False
             elif found.low == found.high == 0:
                 equal = True
@@ -274,12 +328,18 @@ class Knowledge:
             return
         if sign == "eq" and right == 0 and left.func in (F.Mod, F.PythonMod):
             self.divisible.add((left.args[0], left.args[1]))
+            self._polynomials.clear()
             self.forget()
-        constant, rest = sympy.expand(left - right).as_coeff_Add()
-        if sign == "ne" or not constant.is_Integer or rest == 0:
-            self._learn_unequal(rest, -constant)
+        first, second = self._terms(left), self._terms(right)
+        if first is None or second is None:
             return
-        limit = -int(constant)
+        constant, rest = polynomials.split(polynomials.minus(first, second))
+        if not rest or type(constant) is not int:
+            return
+        limit = -constant
+        if sign == "ne":
+            self._learn_unequal(rest, limit)
+            return
         made = {
             "eq": Range(limit, limit),
             "lt": Range(-INF, limit - 1),
@@ -289,50 +349,49 @@ class Knowledge:
         }[sign]
         self._learn_range(rest, made)
 
-    def _learn_range(self, rest: Any, made: Range) -> None:
-        size, rest = _primitive(rest)
+    def _learn_range(self, rest: polynomials.Polynomial, made: Range) -> None:
+        if not all(type(coefficient) is int for coefficient in rest.values()):
+            return
+        size, rest = polynomials.primitive(rest)
         low = made.low if made.low == -INF else -(-int(made.low) // size)
         high = made.high if made.high == INF else int(made.high) // size
-        if rest.is_Symbol:
-            self.bound(rest, Range(low, high))
-        elif (-rest).is_Symbol:
-            self.bound(-rest, Range(-high, -low))
-        else:
-            self.facts[rest] = self.facts.get(rest, ALL) & Range(low, high)
+        known = polynomials.symbol_of(rest)
+        if known is None:
+            key = polynomials.key_of(rest)
+            self.facts[key] = self.facts.get(key, ALL) & Range(low, high)
             self.forget()
+        elif known[1] > 0:
+            self.bound(known[0], Range(low, high))
+        else:
+            self.bound(known[0], Range(-high, -low))
 
-    def _learn_unequal(self, rest: Any, value: Any) -> None:
+    def _learn_unequal(self, rest: polynomials.Polynomial, value: int) -> None:
         """A bound that a symbol does not reach moves by one."""
-        if rest.is_Symbol and value.is_Integer and rest in self.ranges:
-            known = self.ranges[rest]
-            if known.low == value:
-                self.bound(rest, Range(known.low + 1, INF))
-            elif known.high == value:
-                self.bound(rest, Range(-INF, known.high - 1))
+        found = polynomials.symbol_of(rest)
+        if found is None or found[0] not in self.ranges:
+            return
+        symbol, sign = found
+        known = self.ranges[symbol]
+        if known.low == sign * value:
+            self.bound(symbol, Range(known.low + 1, INF))
+        elif known.high == sign * value:
+            self.bound(symbol, Range(-INF, known.high - 1))
 
 
-def _primitive(polynomial: Any) -> tuple[int, Any]:
-    """The common divisor of the coefficients, and the polynomial divided by it."""
-    divisor = 0
-    for term in sympy.Add.make_args(polynomial):
-        factor, _ = term.as_coeff_Mul()
-        if not factor.is_Integer:
-            return 1, polynomial
-        divisor = math.gcd(divisor, int(factor))
-    if divisor < 2:
-        return 1, polynomial
-    return divisor, sympy.expand(polynomial / divisor)
+def _float(coefficient: Any) -> float:
+    return coefficient if type(coefficient) is int else float(coefficient)
 
 
-def _has_integer_zero(difference: Any) -> bool:
+def _has_integer_zero(terms: polynomials.Polynomial | None) -> bool:
     """False if no integers make it 0: the coefficients' divisor does not divide the constant."""
-    constant, rest = sympy.expand(difference).as_coeff_Add()
-    if not constant.is_Integer:
+    if terms is None:
         return True
-    divisor = 0
-    for term in sympy.Add.make_args(rest):
-        factor, _ = term.as_coeff_Mul()
-        if not factor.is_Integer:
-            return True
-        divisor = math.gcd(divisor, int(factor))
-    return divisor == 0 or int(constant) % divisor == 0
+    constant, rest = polynomials.split(terms)
+    if type(constant) is not int:
+        return True
+    if any(power < 0 for monomial in rest for _, power in monomial):
+        return True
+    size = polynomials.divisor(rest.values())
+    if any(type(c) is not int and c.denominator != 1 for c in rest.values()):
+        return True
+    return size == 0 or constant % size == 0
