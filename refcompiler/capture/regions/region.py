@@ -91,7 +91,7 @@ class Region:
         if given != self.given or after != self.effects or self.module is None:
             raise refusal(self.machine, "the function is called more than once")
         with suspended(self.machine):
-            return self.form.fill(self.module(*tensors, *self.lifted))
+            return self.form.fill(self.module.forward(*tensors, *self.lifted))
 
     def _finish(self, scope: Scope, value: Any) -> None:
         self.form = Form.of(value)

@@ -86,7 +86,7 @@ def transformation(
         lifted = tensors[count:]
 
         def function(*args: Any, **kwargs: Any) -> Any:
-            return value.fill(graph(*tensors_of((args, kwargs)), *lifted))
+            return value.fill(graph.forward(*tensors_of((args, kwargs)), *lifted))
 
         args, kwargs = arguments.fill(tensors[:count])
         with mode():
@@ -104,7 +104,7 @@ def pullback(arguments: Form, cotangent: Form, value: Form, options: dict[str, A
         lifted = tensors[primals + cotangents :]
 
         def function(*args: Any) -> Any:
-            return value.fill(graph(*tensors_of(args), *lifted))
+            return value.fill(graph.forward(*tensors_of(args), *lifted))
 
         args, _ = arguments.fill(tensors[:primals])
         pull = torch.func.vjp(function, *args, **options)[1]
@@ -141,7 +141,7 @@ def nested(name: str) -> Callable:
     def run(graph: torch.fx.GraphModule, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         if TracingContext.try_get() is not None:
             return tuple(operator(graph, name, *tensors))
-        return tuple(graph(*tensors))
+        return tuple(graph.forward(*tensors))
 
     return named(run, "nested_region")
 
