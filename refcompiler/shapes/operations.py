@@ -41,8 +41,8 @@ def _product(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
 
 def _quotient(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
     """Without what each term of ``a`` shares with ``b``, for which torch would simplify both."""
-    shared = F.simple_floordiv_gcd(a, b)
-    if shared != 1 and b.is_positive:
+    shared = 1 if b.is_zero else F.simple_floordiv_gcd(a, b)
+    if shared != 1:
         a = sympy.Add(*[term / shared for term in sympy.Add.make_args(a)])
         b = b / shared
     return F.FloorDiv(a, b)

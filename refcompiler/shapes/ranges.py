@@ -248,7 +248,9 @@ class Knowledge:
         for part in atom.args:
             if part.is_integer:
                 self._memo[part] = self.range_of(part)
-        return bounds(atom, self.ranges, self._memo)
+        found = bounds(atom, self.ranges, self._memo)
+        known = self.facts.get(frozenset({(frozenset({(atom, 1)}), 1)}))
+        return found if known is None else found & known
 
     def _fact(self, rest: polynomials.Polynomial) -> Range:
         size, rest = polynomials.primitive(rest)
@@ -366,7 +368,14 @@ class Knowledge:
             self.bound(known[0], Range(-high, -low))
 
     def _learn_unequal(self, rest: polynomials.Polynomial, value: int) -> None:
-        """A bound that a symbol does not reach moves by one."""
+        """A bound that a symbol does not reach moves by one; no factor of a product is 0."""
+        if value == 0 and len(rest) == 1:
+            ((monomial, _),) = rest.items()
+            for atom, power in monomial:
+                known = self.range_of(atom) if power > 0 and atom.is_integer else ALL
+                if known.low == 0:
+                    self._learn_range({frozenset({(atom, 1)}): 1}, Range(1, INF))
+            return
         found = polynomials.symbol_of(rest)
         if found is None or found[0] not in self.ranges:
             return
