@@ -1,6 +1,7 @@
-"""The suite ``breaks``: the programs of ``python`` and ``mutation`` with graph breaks forced.
+"""The suite ``breaks``: the programs of ``python`` and ``mutation`` and generated ones with graph
+breaks forced.
 
-A break comes after one statement, or after each of them.
+A break comes after one statement, or after each of them; after some of a generated program.
 
 A compiler may run what follows a break as it likes; nothing that a user can see may change.
 """
@@ -19,6 +20,8 @@ from hypothesis import strategies as st
 from conformance.case import Case
 from conformance.rows import mutation
 from conformance.rows.row import Row
+from conformance.strategies.statements import FOCI
+from conformance.suites.programs import CHANGES, cases
 from conformance.suites.python import ROWS as PYTHON
 from conformance.suites.suite import Family
 
@@ -40,6 +43,18 @@ def families(device: str) -> Iterator[Family]:
         if places > 1:
             drawn = st.integers(0, places - 1).map(partial(_broken_once, case, row))
             yield Family("breaks", row.feature, f"{row.name}, once", drawn)
+    for focus in FOCI:
+        yield Family("breaks", "generated", focus, _generated(focus, device))
+
+
+@st.composite
+def _generated(draw: st.DrawFn, focus: str, device: str) -> Case:
+    """A program of the suite ``programs`` with a break after up to four of its statements."""
+    case = draw(st.sampled_from(list(CHANGES)).flatmap(partial(cases, focus, device=device)))
+    source = case.program.source
+    places = draw(st.sets(st.integers(0, count(source) - 1), min_size=1, max_size=4))
+    program = replace(case.program, source=with_breaks(source, tuple(sorted(places))))
+    return replace(case, suite="breaks", subject="generated", variant=focus, program=program)
 
 
 def _broken_once(case: Case, row: Row, place: int) -> Case:
