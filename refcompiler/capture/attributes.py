@@ -39,13 +39,15 @@ from refcompiler.capture.wrappers import is_wrapper, part
 from refcompiler.guards.permanence import lasts
 from refcompiler.guards.sources import Source, filled_slots
 from refcompiler.interpreter import helpers
-from refcompiler.interpreter.driven import DRIVEN
+from refcompiler.interpreter.driven import DELEGATES, DRIVEN, PREFIXES
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.shapes.node import SYMBOLS
 
 #: What tells the state of a generator.
 _STATES = frozenset(
-    {"gi_running", "gi_suspended", "gi_yieldfrom", "cr_running", "cr_suspended", "cr_await"}
+    f"{prefix}_{name}"
+    for kind, prefix in PREFIXES.items()
+    for name in ("running", "suspended", DELEGATES[kind].partition("_")[2])
 )
 _MODULE_DICTS = ("_parameters", "_buffers", "_modules")
 _module_getattr = torch.nn.Module.__getattr__

@@ -311,6 +311,8 @@ def _asking(name: str, method: str, kept: int) -> None:
         else:
             m.acted = m.steps  # in C
             otherwise(m, f, arg)
+            if kept:  # an object of C that is awaited, and not made again
+                m.made[type(s[-1])] = m.steps
 
     def judged(machine: Any, frame: Frame, value: Any, extra: Any) -> None:
         """CPython judges the answer of the user's method."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from types import CellType
+from types import AsyncGeneratorType, CellType
 from typing import Any
 
 from refcompiler.capture.signals import Break, Restart
@@ -148,7 +148,7 @@ def shadow_generator(machine: Any, external: External) -> Any:
     """A generator that goes on, in the symbolic domain, where one from outside is suspended."""
     value, source = external.value, external.source
     activation = continues(value)
-    if activation is None:
+    if activation is None or (activation.delegates and type(value) is AsyncGeneratorType):
         return value
     machine.guard("SUSPENDED", source, suspension(value))
     real = activation.frame

@@ -7,8 +7,9 @@ can also take it out of there again. What its frame is then to do is replaced at
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
-from types import GeneratorType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 from refcompiler.interpreter.driven import (
@@ -134,8 +135,12 @@ def generator_of(layout: Any, name: str, qualname: str) -> Any:
 
 def ended(kind: type, name: str, qualname: str) -> Any:
     """A generator or coroutine whose body has ended."""
-    made: Any = (_generator if kind is GeneratorType else _coroutine)()
-    made.close()
+    made: Any = _ENDED[kind]()
+    if kind is AsyncGeneratorType:
+        with contextlib.suppress(StopIteration):
+            made.aclose().send(None)
+    else:
+        made.close()
     made.__name__, made.__qualname__ = name, qualname
     return made
 
@@ -146,6 +151,17 @@ def _generator() -> Any:
 
 async def _coroutine() -> None:
     pass
+
+
+async def _async_generator() -> Any:
+    yield
+
+
+_ENDED: dict[type, Callable[[], Any]] = {
+    GeneratorType: _generator,
+    CoroutineType: _coroutine,
+    AsyncGeneratorType: _async_generator,
+}
 
 
 def move(

@@ -1,13 +1,15 @@
 """Generators and coroutines alike: CPython's objects whose bodies the interpreter may run.
 
-The two have the same states under other names; one step of either is one resumption of its driver.
+They have the same states under other names, and so do asynchronous generators; one step of any of
+them is one resumption of its driver.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dis
 from operator import attrgetter
-from types import CoroutineType, GeneratorType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 from refcompiler.interpreter.generators import Activation, activation_of, is_driver
@@ -16,17 +18,36 @@ from refcompiler.own_builtins import BUILTINS
 __builtins__ = BUILTINS
 
 #: How their attributes begin.
-PREFIXES: dict[type, str] = {GeneratorType: "gi", CoroutineType: "cr"}
+PREFIXES: dict[type, str] = {GeneratorType: "gi", CoroutineType: "cr", AsyncGeneratorType: "ag"}
 #: The attribute that tells to what one delegates.
-DELEGATES: dict[type, str] = {GeneratorType: "gi_yieldfrom", CoroutineType: "cr_await"}
+DELEGATES: dict[type, str] = {
+    GeneratorType: "gi_yieldfrom",
+    CoroutineType: "cr_await",
+    AsyncGeneratorType: "ag_await",
+}
 DRIVEN = frozenset(PREFIXES)
+
+
+async def _started_later() -> Any:
+    yield
 
 
 def _getters(name: str) -> dict[type, Any]:
     return {kind: attrgetter(f"{prefix}_{name}") for kind, prefix in PREFIXES.items()}
 
 
+def _is_begun(value: Any) -> bool:
+    """Of an asynchronous generator, which tells it from CPython 3.12 on."""
+    frame = value.ag_frame
+    return frame is not None and frame.f_lasti > _FIRST and not value.ag_running
+
+
+#: The last instruction of the part of a body that makes the generator.
+_FIRST = next(
+    i.offset for i in dis.get_instructions(_started_later) if i.opname == "RETURN_GENERATOR"
+)
 _FRAMES, _RUNNING, _SUSPENDED = _getters("frame"), _getters("running"), _getters("suspended")
+_SUSPENDED[AsyncGeneratorType] = _is_begun
 _DELEGATE = {kind: attrgetter(name) for kind, name in DELEGATES.items()}
 
 
@@ -62,5 +83,6 @@ def is_driven(value: Any) -> bool:
 
 def advance(value: Any) -> None:
     """Resume the driver, whatever it yields, and be it to its end."""
-    with contextlib.suppress(StopIteration):
-        value.send(None)
+    step = value.asend(None) if type(value) is AsyncGeneratorType else value
+    with contextlib.suppress(StopIteration, StopAsyncIteration):
+        step.send(None)

@@ -14,7 +14,7 @@ its end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import CoroutineType
+from types import AsyncGeneratorType, CoroutineType
 from typing import Any
 
 from refcompiler.interpreter.continued import (
@@ -52,6 +52,8 @@ WAYS = frozenset({ITERATED, NEXT, NEXT_OR, DELEGATED})
 def resumable(generator: Any) -> bool:
     """Whether ``generator`` is one of ours that is suspended where a frame can be pushed."""
     if not is_driven(generator) or is_running(generator):
+        return False
+    if type(generator) is AsyncGeneratorType:  # its items are awaited, by objects of C
         return False
     activation = driven_by(generator)
     return isinstance(activation, Continued) and activation.delegates == (

@@ -234,7 +234,10 @@ class Rebuilder(Objects, Iterators):
             return self.iterator(value)
         if kind in DRIVEN:
             if is_driven(value):
-                return self.generator(value, driven_by(value))
+                activation = driven_by(value)
+                if activation.delegates and kind is types.AsyncGeneratorType:
+                    raise self.refuse(value)
+                return self.generator(value, activation)
             if frame_of(value) is None:
                 names = f"{value.__name__!r}, {value.__qualname__!r}"
                 return self.assign(value, f"{constant(ended)}({constant(kind)}, {names})")
@@ -259,8 +262,8 @@ class Rebuilder(Objects, Iterators):
         if kind is ArrayMethod:
             return self.assign(value, f"{self.expression(value.array)}.{value.name}")
         if kind is weakref.ref and (target := value()) is not None:
-            parts = (target,) if value.__callback__ is None else (target, value.__callback__)
-            return self.assign(value, f"{constant(kind)}({self.many(parts)})")
+            given = (target,) if value.__callback__ is None else (target, value.__callback__)
+            return self.assign(value, f"{constant(kind)}({self.many(given)})")
         if kind is _KEY:  # it tells its function to nobody else
             function, *of = [part for part in gc.get_referents(value) if part is not _KEY]
             name = f"{constant(functools.cmp_to_key)}({self.expression(function)})"
