@@ -154,7 +154,9 @@ class Calls(Instances):
                 return generator.throw(error)
             if sent is not None:
                 return generator.send(self.force(sent))
-            return next(generator) if default is UNSET else next(generator, default)
+            if default is UNSET:
+                return generator.send(None)  # a coroutine has no other way
+            return next(generator, default)
 
     def invoke(self, frame: Any, function: Any, args: Sequence, kwargs: Mapping = {}) -> Any:
         """Call ``function`` to its end within this instruction."""
@@ -349,6 +351,7 @@ class Calls(Instances):
     answers: dict[tuple, Any]  # of functions under lru_cache, by what they were given
     whole: list[tuple[Frame, int]]  # calls of torch's own that break as one, and their steps
     open_inference: list[Any]
+    left_inference: Source | None  # one that was entered before the graph
     open_levels: list[int]  # of forward differentiation: the steps at which they were entered
     function_modes: list[Any]  # TorchFunctionModes that the frame has entered
     switches: dict[Any, tuple]  # switches of torch that were set -> what they were before

@@ -17,7 +17,6 @@ from refcompiler.capture.arithmetic import CLASSES
 from refcompiler.capture.literals import items_in
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.natively import natively
-from refcompiler.capture.signals import Break
 from refcompiler.capture.values import Resume
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import CALLED, NULL, UNSET, Frame
@@ -306,8 +305,6 @@ def _asking(name: str, method: str, kept: int) -> None:
         kind = type(value)
         if m.method_of(kind, method) is not UNSET:
             enter_special(m, f, value, method, [], 1 - kept, name)
-        elif m.is_foreign(value) or issubclass(kind, torch.Tensor):
-            raise Break("coroutine", f"a {m.type_of(value).__name__} from outside")
         else:
             m.acted = m.steps  # in C
             otherwise(m, f, arg)

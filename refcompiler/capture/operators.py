@@ -610,6 +610,14 @@ class Operators(Identity):
             return self.run_special(iterator, "__next__")
         return None
 
+    def awaited(self, value: Any, name: str) -> Any:
+        value = self.force(value)
+        kind = type(value)
+        if self.method_of(kind, name) is UNSET:
+            if self.is_foreign(value) or issubclass(kind, torch.Tensor):
+                raise Break("coroutine", f"a {self.type_of(value).__name__} from outside")
+        return value
+
     def delegate_of(self, value: Any) -> Any:
         """What the program sees of what :meth:`delegate` has made."""
         inner = value.inner if type(value) is Switch else value

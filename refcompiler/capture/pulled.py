@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from refcompiler.capture.natively import called_back
+from refcompiler.capture.natively import called_back, natively
 from refcompiler.capture.signals import Break
 from refcompiler.interpreter.frame import UNSET
-
-if TYPE_CHECKING:
-    from refcompiler.capture.operators import Operators
 
 
 class Pulled:
@@ -18,8 +15,8 @@ class Pulled:
 
     __slots__ = ("machine", "iterator", "passing", "origin")
 
-    def __init__(self, machine: Operators, iterator: Any, origin: Any = None):
-        self.machine = machine
+    def __init__(self, machine: Any, iterator: Any, origin: Any = None):
+        self.machine = machine  # the symbolic one
         self.iterator = iterator
         self.passing = 0  # items that were taken from the iterator itself
         self.origin = origin  # what the program has given to C code
@@ -53,6 +50,8 @@ class Delegate(Pulled):
     def __next__(self) -> Any:
         machine, iterator = self.machine, self.iterator
         if machine.method_of(type(iterator), "__next__") is UNSET:
+            if hasattr(type(iterator), "send") and not machine.is_foreign(iterator):
+                return natively(machine, next, iterator)  # such as what awaits an item
             return super().__next__()
         with called_back(machine):  # its StopIteration has a value
             return machine.force(machine.call_special(iterator, "__next__"))

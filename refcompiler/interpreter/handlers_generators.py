@@ -111,6 +111,7 @@ class Answer:
 
 def _asked(m: Machine, f: Frame, value: Any, name: str) -> Any:
     """``value``, or the answer of its method ``name`` if that is to be interpreted."""
+    value = m.awaited(value, name)
     if type(lookup_special(type(value), name)) is not FunctionType:
         return value
     return Answer(m.invoke(f, m.special(value, name), ()))

@@ -149,6 +149,10 @@ class Machine(Loop):
         """``value`` is about to enter a container, a cell, or C code."""
         return value
 
+    def awaited(self, value: Any, name: str) -> Any:
+        """``value`` is about to be asked by its method ``name`` for what is awaited."""
+        return value
+
     def append(self, target: Any, value: Any) -> None:
         target.append(value)
 
