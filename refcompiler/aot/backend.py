@@ -49,7 +49,7 @@ from refcompiler.aot.symbols import (
     where,
     with_symbols,
 )
-from refcompiler.aot.twice import Derivable
+from refcompiler.aot.twice import Derivable, reads_written
 from refcompiler.aot.wrapper import Wrapper
 from refcompiler.fakes.mode import EagerFakeMode
 from refcompiler.logs import log_of
@@ -319,7 +319,8 @@ def _compile(
                 slots = len(seen.slots)  # what is behind them is written inputs
                 run.inner = [(n, m) for n, m in joint.inner.items() if joint.tangents[n] < slots]
                 run.traced_for = _again(joint, run, then, traced, env)
-            run.derivable = _derivable(original, joint, seen, fakes, replaced, given, leaves, then)
+            known = fakes, replaced, given, leaves, bases, then
+            run.derivable = _derivable(original, joint, seen, *known)
         else:
             run = _inference(joint, mode, compilers, fakes)
     sources = sources_of(fakes[:given])
@@ -462,10 +463,14 @@ def _derivable(
     lifted: Mapping[int, int],
     given: int,
     leaves: Sequence[bool],
+    bases: Sequence[Base],
     then: Then,
 ) -> Derivable | None:
     """What second derivatives are computed by: the graph as it is, if a second run is the first."""
-    if joint.written or seen.moves or any(map(drawing, joint.graph.graph.nodes)):
+    if bases or seen.moves or any(map(drawing, joint.graph.graph.nodes)):
+        return None
+    count = len(seen.slots)
+    if any(at >= count for at in joint.tangents) or reads_written(joint, count):
         return None
     holders = enumerate(gm.graph.find_nodes(op="placeholder"))
     if {place for place, node in holders if node.users} - {*joint.inputs}:
@@ -474,7 +479,9 @@ def _derivable(
     outputs = [(slot.output, slot.is_base) for slot in slots]
     known = [leaf and t.requires_grad for leaf, t in zip(leaves, fakes, strict=False)]
     places = joint.inputs
-    return Derivable(gm, places, given, lifted, outputs, known, joint.reads or (), then.again)
+    return Derivable(
+        gm, places, given, lifted, outputs, known, joint.reads or (), joint.written, then.again
+    )
 
 
 def _requires_grad(t: Any) -> bool:

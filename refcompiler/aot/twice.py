@@ -7,20 +7,22 @@ eager's gradients are computed once more, this time with a graph of their own.
 
 from __future__ import annotations
 
+import operator
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from refcompiler.aot.inputs import Runner
+from refcompiler.aot.joint import Joint
 
 _TWICE = (
     "a graph compiled ahead of time has no second derivative here: it draws random numbers, or "
-    "writes to an input, or an input of the call is gone or was written to since. Compute it "
-    "uncompiled (torch.compiler.disable or backend='eager')"
+    "reads an input that it writes to, or an input of the call is gone or was written to since. "
+    "Compute it uncompiled (torch.compiler.disable or backend='eager')"
 )
 
 
@@ -31,7 +33,9 @@ class Derivable:
     its own tensors, which ``lifted`` has by identity. ``outputs``: of those with a tangent, the
     place among the graph's, and whether it is the base of what is there. ``leaves``: by place,
     whether autograd has the input itself. ``repeated``: which inputs autograd is given a second
-    time, behind the others. ``then``: enters the state in which the graph was traced.
+    time, behind the others. ``written``: the places of those that the graph writes to, of which
+    only what it writes there depends, so that any values do. ``then``: enters the state in which
+    the graph was traced.
     """
 
     def __init__(
@@ -43,10 +47,12 @@ class Derivable:
         outputs: Sequence[tuple[int, bool]],
         leaves: Sequence[bool],
         repeated: Sequence[int],
+        written: Collection[int],
         then: Callable[[], Any],
     ):
         self.graph, self.places, self.given, self.lifted = graph, places, given, lifted
         self.outputs, self.repeated, self.then = outputs, repeated, then
+        self.written = frozenset(n for n, place in enumerate(places) if place in written)
         #: The program's inputs that a call has to be asked for.
         self.asked = [n for n, place in enumerate(places) if not leaves[place]]
 
@@ -65,7 +71,7 @@ class Derivable:
             if type(kept) is tuple:
                 reference, version = kept
                 kept = reference()
-                if kept is None or kept._version != version:
+                if kept is None or (kept._version != version and n not in self.written):
                     return None
             found[n] = kept
         edges = iter(node.next_functions)
@@ -91,7 +97,9 @@ class Derivable:
 
     def gradients(self, inputs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         """Those of the inputs, with a graph; None where there is none."""
-        by_place = dict(zip(self.places, inputs, strict=True))
+        written = self.written
+        values = [t.clone() if n in written else t for n, t in enumerate(inputs)]
+        by_place = dict(zip(self.places, values, strict=True))
         replaced = {key: by_place[at] for key, at in self.lifted.items() if at in by_place}
         given = [by_place.get(place) for place in range(self.given)]
         with torch._C._DisableAutocast(), self.then():
@@ -111,6 +119,52 @@ class Derivable:
             )
         made = iter(found)
         return [next(made) if _tracked(t) else None for t in inputs]
+
+
+_aten = torch.ops.aten
+#: Where a batch norm has its running statistics, and whether it is for training, which reads none.
+_STATISTICS = {
+    _aten._native_batch_norm_legit_functional.default: (slice(3, 5), 5),
+    _aten.native_batch_norm.default: (slice(3, 5), 5),
+    _aten.native_batch_norm_backward.default: (slice(3, 5), 7),
+}
+
+
+def reads_written(joint: Joint, slots: int) -> bool:
+    """Whether a result or a gradient of the graph depends on what an input held that it writes to.
+
+    ``slots``: how many results come before the new values of those inputs.
+    """
+    if not joint.written:
+        return False
+    (output,) = joint.graph.graph.find_nodes(op="output")
+    ends = list(output.args[0])
+    del ends[slots : slots + len(joint.written)]
+    holders = joint.graph.graph.find_nodes(op="placeholder")
+    written = {holders[joint.inputs.index(place)] for place in joint.written}
+    left = [node for node in ends if isinstance(node, Node)]
+    seen = set(left)
+    while left:
+        for node in _read(left.pop()):
+            if node in written:
+                return True
+            if node not in seen:
+                seen.add(node)
+                left.append(node)
+    return False
+
+
+def _read(node: Node) -> list[Node]:
+    """What a node's value depends on."""
+    if node.target is operator.getitem:
+        made, place = node.args
+        if isinstance(made, Node) and made.target in _STATISTICS and place < 3:
+            return _read(made)
+    among, flag = _STATISTICS.get(node.target, (None, 0))
+    if among is None or node.args[flag] is not True:
+        return node.all_input_nodes
+    args = [*node.args[: among.start], *node.args[among.stop :]]
+    return [arg for arg in args if isinstance(arg, Node)]
 
 
 class Twice(torch.autograd.Function):

@@ -146,6 +146,19 @@ def test_second_derivatives_of_what_draws_are_refused_where_they_are_asked_for()
         gradient.sum().backward()
 
 
+def test_second_derivatives_of_batch_norms_in_training_are_eagers() -> None:
+    statistics = torch.zeros(4), torch.ones(4)
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(F.batch_norm(x * w, *statistics, training=True)) * w
+
+    call, _ = compiled(function)
+    x, w = torch.randn(3, 4, requires_grad=True), torch.randn(4, requires_grad=True)
+    wanted = _twice(function, x, w)
+    for got, expected in zip(_twice(call, x, w), wanted, strict=True):
+        torch.testing.assert_close(got, expected)
+
+
 def test_second_derivatives_by_inputs_that_were_written_to_are_refused() -> None:
     call, _ = compiled(lambda x, w: (x * x).sin() + w)
     x, w = torch.randn(4, requires_grad=True), torch.randn(4)
