@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from refcompiler.capture.attributes import _MODULE_DICTS, _SLOT_TYPES, Attributes
+from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import namespace_of
-from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.signals import Break
 from refcompiler.capture.subclasses import find_own
 from refcompiler.capture.values import DELETED, External, Lazy, Literal, Rethrown, Run

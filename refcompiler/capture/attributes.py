@@ -20,10 +20,10 @@ from refcompiler.capture import arithmetic
 from refcompiler.capture.arithmetic import CLASSES
 from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.iterators import state_of
+from refcompiler.capture.kinds import CONSTANT_TYPES, IDENTITY_TYPES, is_alien
 from refcompiler.capture.literals import METHODS, field_of
 from refcompiler.capture.lookup import Lookup, find, is_heap, is_plain, namespace_of
 from refcompiler.capture.natively import QUIET, is_quiet
-from refcompiler.capture.observe import CONSTANT_TYPES, IDENTITY_TYPES, is_alien
 from refcompiler.capture.signals import Break
 from refcompiler.capture.subclasses import attribute
 from refcompiler.capture.values import (

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from refcompiler.capture.effects import effects
+from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.natively import QUIET
-from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.signals import Restart
 from refcompiler.capture.values import Asked
 from refcompiler.guards.sources import Source

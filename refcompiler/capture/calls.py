@@ -18,6 +18,7 @@ from refcompiler.capture.arrays.calls import call_numpy
 from refcompiler.capture.caches import call_cached
 from refcompiler.capture.entering import enter_generator
 from refcompiler.capture.instances import Instances
+from refcompiler.capture.kinds import IDENTITY_TYPES
 from refcompiler.capture.literals import DISPLAYED, construct, mapping, sequence
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.marking.marked import (
@@ -30,7 +31,6 @@ from refcompiler.capture.marking.marked import (
 )
 from refcompiler.capture.models.registry import LATE, MODELS, OPERATION_MODELS, TRANSFORMING
 from refcompiler.capture.natively import interpreting, is_quiet, natively
-from refcompiler.capture.observe import IDENTITY_TYPES
 from refcompiler.capture.policy import (
     ASKING_MODULES,
     HIGHER_ORDER_MODULES,

@@ -9,8 +9,8 @@ from __future__ import annotations
 import collections
 from typing import Any
 
+from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import find, is_heap
-from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.values import External
 
 _BASES = (dict, collections.OrderedDict, list)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from refcompiler.capture.entering import ENTERING, enters
+from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.literals import extend, items_in, sequence, update
-from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.values import Literal
 from refcompiler.interpreter.frame import UNSET, Frame
 from refcompiler.interpreter.registry import HANDLERS

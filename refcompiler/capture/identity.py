@@ -6,8 +6,8 @@ import operator
 from typing import Any
 
 from refcompiler.capture.assignment import Assignment
+from refcompiler.capture.kinds import COLLECTIONS, CONSTANT_TYPES, MAPPINGS, is_fixed
 from refcompiler.capture.natively import natively
-from refcompiler.capture.observe import COLLECTIONS, CONSTANT_TYPES, MAPPINGS, is_fixed
 from refcompiler.capture.values import Lazy
 
 

@@ -19,8 +19,8 @@ import sys
 import weakref
 from typing import Any
 
+from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import find, is_heap
-from refcompiler.capture.observe import CONSTANT_TYPES
 
 #: Containers that a program alone can reach, whose operations have no other effects.
 BUFFERS = frozenset({array.array, bytearray, io.StringIO, io.BytesIO})

@@ -12,6 +12,7 @@ import torch
 
 from refcompiler.capture.arrays.calls import call_numpy
 from refcompiler.capture.immutable import is_computed
+from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.marking.marked import (
     DISABLED,
@@ -19,7 +20,6 @@ from refcompiler.capture.marking.marked import (
 )
 from refcompiler.capture.models.registry import LATE
 from refcompiler.capture.native_calls import NativeCalls
-from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.policy import (
     HIGHER_ORDER_MODULES,
     INTERPRETED_CLASSES,

@@ -12,7 +12,7 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from refcompiler.capture.observe import CONSTANT_TYPES
+from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.values import Lazy, Literal
 from refcompiler.interpreter.frame import UNSET
 

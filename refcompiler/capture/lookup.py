@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
+from refcompiler.capture.kinds import IDENTITY_TYPES, is_made
 from refcompiler.capture.namespaces import Namespaces
 from refcompiler.capture.natively import QUIET
-from refcompiler.capture.observe import IDENTITY_TYPES, is_made
 from refcompiler.capture.values import DELETED, External, Lazy
 from refcompiler.guards.permanence import lasts
 from refcompiler.guards.sources import Source

@@ -23,6 +23,7 @@ from refcompiler.capture.contents import contents
 from refcompiler.capture.door import UNKNOWN_VALUES
 from refcompiler.capture.immutable import Decimals, is_computed, is_value
 from refcompiler.capture.indexing import as_index
+from refcompiler.capture.kinds import COLLECTIONS, CONSTANT_TYPES
 from refcompiler.capture.literals import call_method, named
 from refcompiler.capture.lookup import find, is_heap, slot_of
 from refcompiler.capture.marking.marked import (
@@ -33,7 +34,6 @@ from refcompiler.capture.models.drawing import Draw, draw_in_c
 from refcompiler.capture.models.printing import is_plain, printed
 from refcompiler.capture.models.registry import OPERATION_MODELS
 from refcompiler.capture.natively import called_back, natively
-from refcompiler.capture.observe import COLLECTIONS, CONSTANT_TYPES
 from refcompiler.capture.operators import Operators
 from refcompiler.capture.policy import (
     AMBIENT_READERS,
@@ -509,6 +509,14 @@ class NativeCalls(Operators):
             self.guard("ABSENT", lazy.source, key)
             return args[1] if len(args) > 1 else None
         return self.getitem(lazy, key)
+
+    def awaited(self, value: Any, name: str) -> Any:
+        value = self.force(value)
+        kind = type(value)
+        if self.method_of(kind, name) is UNSET:
+            if self.is_foreign(value) or issubclass(kind, torch.Tensor):
+                raise Break("coroutine", f"a {self.type_of(value).__name__} from outside")
+        return value
 
     def make_instance(self, frame: Any, cls: type, args: Sequence, kwargs: Mapping) -> Any:
         raise NotImplementedError  # Instances

@@ -17,7 +17,7 @@ from typing import Any
 
 from torch._subclasses.fake_tensor import FakeTensor
 
-from refcompiler.capture.observe import CONSTANT_TYPES
+from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.signals import Again, Break, Restart
 from refcompiler.interpreter.tracebacks import DRIVERS, ENTRIES
 

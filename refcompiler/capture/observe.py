@@ -5,20 +5,30 @@ from __future__ import annotations
 import collections
 import enum
 import functools
-import operator
 import os
 import re
 import sysconfig
 import types
 from collections.abc import Callable, Sequence
-from types import CellType, FunctionType, MethodType, ModuleType
+from types import CellType, FunctionType, MethodType
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from refcompiler.ambient import outside_transformations
 from refcompiler.capture.door import Recorder
+from refcompiler.capture.kinds import (
+    CONSTANT_TYPES,
+    IDENTITY_TYPES,
+    MAPPINGS,
+    SEQUENCES,
+    SETS,
+    is_alien,
+    is_made,
+    is_native_enum,
+    is_numpy_scalar,
+    is_structseq,
+)
 from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import DELETED, External, Lazy, LazyMethod, Literal
@@ -31,47 +41,6 @@ from refcompiler.interpreter.frame import UNSET
 from refcompiler.interpreter.machine import Machine
 
 _NOT_MADE = 1 << 7  # Py_TPFLAGS_DISALLOW_INSTANTIATION
-#: Values of these classes are constants of the graph, guarded by equality.
-CONSTANT_TYPES = frozenset(
-    {
-        int,
-        float,
-        bool,
-        complex,
-        str,
-        bytes,
-        type(None),
-        type(...),
-        type(NotImplemented),
-        torch.dtype,
-        torch.device,
-        torch.layout,
-        torch.memory_format,
-        torch.Size,
-        range,
-    }
-)
-#: Objects that are what they are: guarded by identity.
-IDENTITY_TYPES = (
-    ModuleType,
-    types.CodeType,
-    types.BuiltinFunctionType,
-    types.MethodWrapperType,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    types.GetSetDescriptorType,
-    types.MemberDescriptorType,
-    types.ClassMethodDescriptorType,
-    operator.attrgetter,
-    operator.itemgetter,
-    operator.methodcaller,
-    types.UnionType,
-    types.GenericAlias,
-    re.Pattern,
-    property,
-    staticmethod,
-    classmethod,
-)
 #: Classes of what is made at once from its parts: their names, and what makes it.
 _COMPOSED: dict[type, tuple[tuple[str, ...], Callable[..., Any]]] = {
     MethodType: (("__func__", "__self__"), MethodType),
@@ -83,14 +52,6 @@ _COMPOSED: dict[type, tuple[tuple[str, ...], Callable[..., Any]]] = {
     ),
 }
 _KEYED = frozenset({"HAS", "ABSENT", "LACKS", "SAME", "DISTINCT", "UNIQUE", "METADATA", "STATE"})
-SEQUENCES = (list, tuple, collections.deque)
-MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
-SETS = (set, frozenset)
-CONTAINERS = (*SEQUENCES, *MAPPINGS, *SETS)
-#: Containers of C, and views of them, in which items are compared.
-COLLECTIONS = frozenset(
-    {*CONTAINERS, collections.Counter, type({}.keys()), type({}.values()), type({}.items())}
-)
 
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -106,12 +67,6 @@ def _is_library(filename: str) -> bool:
 
 
 _BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
-_NATIVE_METACLASS: type = type(torch._C._SDPBackend)
-
-
-def is_native_enum(kind: type) -> bool:
-    """An enumeration of torch's in C++, whose members are numbers with a name."""
-    return type(kind) is _NATIVE_METACLASS and "__members__" in kind.__dict__
 
 
 class Observing(Machine):
@@ -680,45 +635,6 @@ class Observing(Machine):
         key = (id(external.value), name)
         self.overlay[key] = value
         self.changed[id(external.value)] = external
-
-
-def is_made(value: Any) -> bool:
-    """Whether it is a function that another one has made, or may have."""
-    return type(value) is FunctionType and (
-        bool(value.__closure__) or "<locals>" in value.__qualname__
-    )
-
-
-def is_fixed(value: Any) -> bool:
-    """Whether what is read of it says which object it is."""
-    kind = type(value)
-    return issubclass(kind, (type, enum.Enum, *IDENTITY_TYPES)) or (
-        kind is FunctionType and not is_made(value)
-    )
-
-
-def is_structseq(kind: type) -> bool:
-    """A class of named tuples in C, such as torch's results, without fields beside the items."""
-    fields = getattr(kind, "n_fields", None)
-    return type(fields) is int and fields == getattr(kind, "n_sequence_fields", None)
-
-
-def is_alien(value: torch.Tensor) -> bool:
-    """A tensor that no graph holds: sparse, nested or quantized, or a plain view of a wrapper's."""
-    with torch._C.DisableTorchFunction():
-        if value.layout is not torch.strided or value.is_quantized or value.is_nested:
-            return True
-        if not value._is_view() or is_traceable_wrapper_subclass(value):
-            return False
-        return is_traceable_wrapper_subclass(value._base)
-
-
-def is_numpy_scalar(kind: type) -> bool:
-    """numpy's scalars and dtypes are constants like Python's numbers (known by name)."""
-    return kind.__module__ in ("numpy", "numpy.dtypes") and any(
-        base.__name__ in ("generic", "dtype") and base.__module__ == "numpy"
-        for base in kind.__mro__
-    )
 
 
 _NO_WORD = re.compile(r"[\W_]+")

@@ -22,17 +22,17 @@ from refcompiler.capture.identity import Identity
 from refcompiler.capture.immutable import is_value
 from refcompiler.capture.indexing import tensor_index
 from refcompiler.capture.iterators import shadow_generator, view_of
-from refcompiler.capture.literals import append, item_of, joined, put_item
-from refcompiler.capture.lookup import find, is_heap
-from refcompiler.capture.models.printing import operand
-from refcompiler.capture.natively import is_quiet, natively
-from refcompiler.capture.observe import (
+from refcompiler.capture.kinds import (
     COLLECTIONS,
     CONSTANT_TYPES,
     CONTAINERS,
     MAPPINGS,
     SEQUENCES,
 )
+from refcompiler.capture.literals import append, item_of, joined, put_item
+from refcompiler.capture.lookup import find, is_heap
+from refcompiler.capture.models.printing import operand
+from refcompiler.capture.natively import is_quiet, natively
 from refcompiler.capture.pulled import Delegate, Pulled
 from refcompiler.capture.signals import Break
 from refcompiler.capture.state.contexts import Contexts
@@ -609,14 +609,6 @@ class Operators(Identity):
         if self.method_of(kind, "__next__") is not UNSET:
             return self.run_special(iterator, "__next__")
         return None
-
-    def awaited(self, value: Any, name: str) -> Any:
-        value = self.force(value)
-        kind = type(value)
-        if self.method_of(kind, name) is UNSET:
-            if self.is_foreign(value) or issubclass(kind, torch.Tensor):
-                raise Break("coroutine", f"a {self.type_of(value).__name__} from outside")
-        return value
 
     def delegate_of(self, value: Any) -> Any:
         """What the program sees of what :meth:`delegate` has made."""

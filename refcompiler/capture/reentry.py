@@ -15,9 +15,9 @@ from typing import Any
 from weakref import finalize
 
 from refcompiler.capture.effects import effects
+from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import is_heap, namespace_of
 from refcompiler.capture.natively import called_back, is_watching
-from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.signals import Break, Restart
 from refcompiler.interpreter.binding import ASYNCHRONOUS, GENERATOR
 from refcompiler.interpreter.entries import arguments, driver_of, run_natively

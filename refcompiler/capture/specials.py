@@ -14,8 +14,8 @@ import torch
 
 from refcompiler.capture.arrays.array import Array, ArrayMethod
 from refcompiler.capture.entering import enter, enter_special, enters
+from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import find, is_heap
-from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.operators import (
     _DUNDERS,
     _JOINED,

@@ -24,9 +24,9 @@ from torch.utils.hooks import RemovableHandle
 
 from refcompiler.capture.arrays.array import Array, ArrayMethod, is_scalar
 from refcompiler.capture.immutable import BUFFERS, PROTOCOL, is_value_class
+from refcompiler.capture.kinds import CONSTANT_TYPES, is_numpy_scalar
 from refcompiler.capture.literals import make
 from refcompiler.capture.lookup import CACHE, is_heap, namespace_of, slot_of
-from refcompiler.capture.observe import CONSTANT_TYPES, is_numpy_scalar
 from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.pulled import Delegate, Pulled
 from refcompiler.capture.signals import Restart

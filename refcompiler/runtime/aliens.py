@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from refcompiler.capture.observe import is_alien
+from refcompiler.capture.kinds import is_alien
 from refcompiler.capture.subclasses import is_captured
 from refcompiler.capture.wrappers import is_plain, is_wrapper
 from refcompiler.interpreter.frame import Frame

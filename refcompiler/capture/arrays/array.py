@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from refcompiler.capture.observe import CONSTANT_TYPES
+from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.signals import Break
 from refcompiler.interpreter.registry import NATIVE_CODES
 

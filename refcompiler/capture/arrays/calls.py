@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from refcompiler.capture.arrays.array import Array, is_supported, operate, stand_in
 from refcompiler.capture.arrays.tensors import array_of
-from refcompiler.capture.observe import CONSTANT_TYPES, is_numpy_scalar
+from refcompiler.capture.kinds import CONSTANT_TYPES, is_numpy_scalar
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import External
 from refcompiler.guards.sources import array_tensor

@@ -20,9 +20,7 @@ from typing import Any
 import torch
 
 from refcompiler.capture.calls import Calls
-from refcompiler.capture.lookup import find, is_heap, namespace_of
-from refcompiler.capture.models.registry import model
-from refcompiler.capture.observe import (
+from refcompiler.capture.kinds import (
     CONSTANT_TYPES,
     IDENTITY_TYPES,
     MAPPINGS,
@@ -30,6 +28,8 @@ from refcompiler.capture.observe import (
     SETS,
     is_numpy_scalar,
 )
+from refcompiler.capture.lookup import find, is_heap, namespace_of
+from refcompiler.capture.models.registry import model
 from refcompiler.capture.signals import Break
 from refcompiler.interpreter.frame import UNSET
 

@@ -17,8 +17,8 @@ import torch
 from torch.optim import optimizer as base
 from torch.utils._python_dispatch import _disable_current_modes
 
+from refcompiler.capture.kinds import MAPPINGS
 from refcompiler.capture.models.registry import model, operation
-from refcompiler.capture.observe import MAPPINGS
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import is_changed
 

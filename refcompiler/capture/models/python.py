@@ -24,11 +24,11 @@ from refcompiler.capture.calls import Calls
 from refcompiler.capture.contents import contents
 from refcompiler.capture.immutable import is_value
 from refcompiler.capture.iterators import view_of
+from refcompiler.capture.kinds import MAPPINGS, SEQUENCES, SETS
 from refcompiler.capture.literals import make
 from refcompiler.capture.lookup import find, is_heap, namespace_of
 from refcompiler.capture.models.registry import constant, model, named
 from refcompiler.capture.natively import QUIET, is_quiet, natively
-from refcompiler.capture.observe import MAPPINGS, SEQUENCES, SETS
 from refcompiler.capture.operators import _DUNDERS
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import DELETED, Lazy, Literal, Resume, Run

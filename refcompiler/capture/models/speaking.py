@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from refcompiler.capture.calls import Calls
+from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.models.registry import model
 from refcompiler.capture.models.warned import caller_of
-from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.signals import Break
 
 # ---- logging ----------------------------------------------------------------------------------

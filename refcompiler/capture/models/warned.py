@@ -18,8 +18,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.models.registry import model
-from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.signals import Break, Restart
 from refcompiler.capture.values import Lazy, Run, is_changed
 from refcompiler.interpreter.frame import UNSET, Frame

@@ -16,10 +16,10 @@ import torch
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Scope, version_of
 from refcompiler.capture.effects import effects, reachable
+from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import described
 from refcompiler.capture.natively import interpreting
 from refcompiler.capture.numbers import is_known
-from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.regions.targets import SLOT, Form, tensors_of
 from refcompiler.capture.signals import Restart
 from refcompiler.interpreter.signals import Signal

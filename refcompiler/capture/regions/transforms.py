@@ -17,9 +17,9 @@ from torch.utils.checkpoint import checkpoint
 from refcompiler.capture.arithmetic import EXAMPLES
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.effects import effects, reachable
+from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.models.registry import TRANSFORMING, model, named
 from refcompiler.capture.natively import interpreting
-from refcompiler.capture.observe import CONSTANT_TYPES
 from refcompiler.capture.regions.region import Region, emit, refusal, suspended
 from refcompiler.capture.regions.targets import (
     SLOT,

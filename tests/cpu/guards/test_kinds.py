@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from refcompiler.capture.observe import CONSTANT_TYPES
+from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.guards.classes import build_of
 from refcompiler.guards.iterators import Ahead, Feeder, advance, count_on, fed, nested, shape
 from refcompiler.guards.kinds import (
