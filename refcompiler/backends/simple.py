@@ -31,7 +31,8 @@ def inductor(
 ) -> Callable:
     """torch's own compiler. ``mode`` and ``options``: as ``torch.compile`` takes them.
 
-    Errors: ``ValueError`` for a mode or an option that it has not; both name what there is.
+    Errors: ``ValueError`` for a mode or an option that it has not, which names what there is, and
+    for an option that the mode sets otherwise.
     """
     chosen = _settings(mode, options)
     from torch._inductor import compile as compile_graph
@@ -53,7 +54,13 @@ def _settings(mode: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
             close = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise ValueError(f"inductor has no option {name!r}{hint}")
-    return {**modes[mode], **(options or {})}
+    given = {name.replace("-", "_"): value for name, value in (options or {}).items()}
+    for name, value in modes[mode].items():
+        if given.get(name, value) != value:
+            raise ValueError(
+                f"mode {mode!r} and the option {name} = {given[name]!r} clash: the mode sets {value!r}"
+            )
+    return {**modes[mode], **given}
 
 
 def _check(mode: str | None, options: Mapping[str, Any]) -> None:

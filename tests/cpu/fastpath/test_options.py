@@ -144,6 +144,11 @@ def test_lists_are_the_rows() -> None:
             ValueError,
             "mode 'reduce-overhead' and the option triton.cudagraphs = False clash: the mode sets",
         ),
+        (
+            {"backend": "inductor", "mode": "max-autotune", "options": {"max_autotune": False}},
+            ValueError,
+            "mode 'max-autotune' and the option max_autotune = False clash: the mode sets True",
+        ),
         ({"backend": "eager", "mode": "max-autotune"}, TypeError, "backend eager takes no mode"),
         ({"backend": "eager", "options": {"x": 1}}, TypeError, "eager takes no options"),
     ],
