@@ -26,6 +26,11 @@ _TWICE = (
 )
 
 
+def _version(t: torch.Tensor) -> int:
+    """Writes to what inference mode has made are not counted."""
+    return -1 if t.is_inference() else t._version
+
+
 class Derivable:
     """A graph and what a call of it was given, to differentiate it twice.
 
@@ -60,7 +65,7 @@ class Derivable:
         """What a call keeps of the inputs, without keeping one alive."""
         tensor = torch.Tensor
         return [
-            (weakref.ref(t), t._version) if isinstance(t, tensor) else t
+            (weakref.ref(t), _version(t)) if isinstance(t, tensor) else t
             for t in map(inputs.__getitem__, self.asked)
         ]
 
@@ -71,7 +76,7 @@ class Derivable:
             if type(kept) is tuple:
                 reference, version = kept
                 kept = reference()
-                if kept is None or (kept._version != version and n not in self.written):
+                if kept is None or (_version(kept) != version and n not in self.written):
                     return None
             found[n] = kept
         edges = iter(node.next_functions)
