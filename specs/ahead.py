@@ -214,6 +214,11 @@ AHEAD: Table[Rule] = Table(
             "A graph that is compiled under a caller's hooks is traced without them.",
         ),
         Rule(
+            "anomaly mode",
+            "Every function of the backward is asked for results that are no numbers.",
+            "The trace is made without it; the compiled backward is asked as one function.",
+        ),
+        Rule(
             "gradients off",
             "A graph without gradients saves nothing.",
             "It is compiled alone, by the compiler for inference.",

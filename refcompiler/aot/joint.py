@@ -145,6 +145,7 @@ def trace(
         mode,
         _engine_in_this_thread(),
         torch.set_grad_enabled(torch.is_grad_enabled()),
+        torch.autograd.set_detect_anomaly(False),  # which looks at values
     ):
         try:
             graph = make_fx(

@@ -94,6 +94,11 @@ def _as_attributes(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+@contextlib.contextmanager
+def _anything(*_: Any) -> Iterator[None]:
+    yield
+
+
 def _nothing_of(*_: Any) -> None:
     pass
 
@@ -475,6 +480,18 @@ def _hooked(x: Any) -> Any:
     y.register_hook(lambda gradient: seen.append(gradient.clone()))
     (z * y).sum().backward()
     return seen[0], x.grad
+
+
+@check("anomaly mode", lambda p: p.setattr(torch.autograd, "set_detect_anomaly", _anything))
+def _anomalies() -> None:
+    with torch.autograd.detect_anomaly(check_nan=True):
+        call, _ = compiled(lambda x: x.sqrt() * 0)
+        for value, fails in ((1.0, False), (0.0, True)):
+            x = torch.full((3,), value, requires_grad=True)
+            y = call(x)
+            assert type(y.grad_fn).__name__ == "CompiledBackward"
+            with pytest.raises(RuntimeError, match="nan") if fails else contextlib.nullcontext():
+                torch.autograd.grad(y.sum(), x)
 
 
 @check("gradient of a result", lambda p: p.setattr(buckets, "cuts_behind", lambda *_: []))
