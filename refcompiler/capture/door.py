@@ -67,6 +67,8 @@ _INPLACE = frozenset(
 EXAMINED = "refcompiler_examined"  # in the meta of nodes that autograd is asked about
 #: fx prints arguments as Python, which it can for these only.
 _PRINTABLE = (*base_types, type, range, enum.Enum)
+#: What Python's classes mean as a dtype: fx would print them as what is no expression.
+_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 #: How an instance of a subclass becomes the plain number or text that it is.
 _SCALARS: dict[type, Callable] = {
     int: int.__pos__,
@@ -283,6 +285,8 @@ class Recorder:
             return value.item()  # torch takes a numpy scalar as the Python number
         if kind is FunctionType or (callable(value) and not isinstance(value, type)):
             raise Break("higher-order", f"a {kind.__name__} is an argument of an operation")
+        if kind is type and value in _DTYPES:
+            return _DTYPES[value]
         if kind not in _PLAIN and not issubclass(kind, enum.Enum):
             for base, plain in _SCALARS.items():
                 if issubclass(kind, base):
