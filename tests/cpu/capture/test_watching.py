@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import weakref
 from typing import Any
 
@@ -74,6 +76,66 @@ def in_a_tensor(value: Any) -> Any:
     return tensor
 
 
+class Slotted:
+    __slots__ = ("kept",)
+
+
+def in_a_slot(value: Any) -> Any:
+    slotted = Slotted()
+    slotted.kept = value  # type: ignore[attr-defined]
+    return slotted
+
+
+def in_a_class(value: Any) -> Any:
+    return type("Made", (), {"kept": value, "__module__": __name__})()
+
+
+def in_a_weak_dict(value: Any) -> Any:
+    held = in_an_attribute(value)
+    HELD.append(held)
+    return weakref.WeakValueDictionary({1: held})
+
+
+def in_a_coroutine(value: Any) -> Any:
+    async def coroutine() -> Any:
+        await Waiting()
+        return value
+
+    found = coroutine()
+    found.send(None)
+    return found
+
+
+class Waiting:
+    def __await__(self) -> Any:
+        yield 1
+
+
+def in_an_iterator(value: Any) -> Any:
+    return map(functools.partial(max, key=in_a_closure(value)), [1])
+
+
+def in_a_hook(value: Any) -> Any:
+    tensor = torch.ones(2, requires_grad=True)
+    tensor.register_hook(in_a_default(value))
+    return tensor
+
+
+class Keeping(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, value: Any) -> torch.Tensor:
+        ctx.value = value
+        return tensor * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return grad, None
+
+
+def in_a_backward(value: Any) -> Any:
+    return Keeping.apply(torch.ones(2, requires_grad=True), (value,)) + 1
+
+
 PLACES = [
     in_a_closure,
     in_a_default,
@@ -82,14 +144,24 @@ PLACES = [
     in_a_generator,
     in_an_attribute,
     in_a_tensor,
+    in_a_slot,
+    in_a_class,
+    in_a_weak_dict,
+    in_a_coroutine,
+    in_an_iterator,
+    in_a_hook,
+    in_a_backward,
 ]
 
 
 @pytest.mark.parametrize("make", [fake, lazy])
 @pytest.mark.parametrize("place", PLACES)
 def test_what_the_user_holds_is_swept(place: Any, make: Any) -> None:
-    assert intruders([place(torch.ones(2))]) == []
-    found = intruders([place(make())])
+    try:
+        assert intruders([place(torch.ones(2))]) == []
+        found = intruders([place(make())])
+    finally:
+        HELD.clear()
     assert len(found) >= 1 and type(make()).__name__ in found[0]
 
 
@@ -127,6 +199,21 @@ def test_what_runs_natively_during_capture_is_listed() -> None:
         finally:
             STATE.capturing = False
     assert len(outside.frames) == 1 and "native (test_watching.py" in outside.frames[0]
+
+
+def test_what_is_generated_for_a_class_is_listed() -> None:
+    @dataclasses.dataclass
+    class Made:
+        value: int
+
+    outside = Outside()
+    with outside.watching():
+        STATE.capturing = True
+        try:
+            Made(1)
+        finally:
+            STATE.capturing = False
+    assert len(outside.frames) == 1 and "__init__" in outside.frames[0]
 
 
 def test_a_finaliser_during_capture_fails_a_case(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import os
 import sys
 import sysconfig
 import types
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -83,8 +84,12 @@ def intruders(roots: Any) -> list[str]:
 
 
 def _children(value: Any) -> list[Any]:
+    if issubclass(type(value), type):
+        return list(vars(value).values()) if _is_made_by_the_tests(value) else []
     if issubclass(type(value), SHALLOW):
         return []
+    if issubclass(type(value), weakref.ref):
+        return [value(), value.__callback__]
     if issubclass(type(value), types.FunctionType):
         if value.__code__.co_filename.startswith("<refcompiler"):
             return []
@@ -102,10 +107,27 @@ def _children(value: Any) -> list[Any]:
     if issubclass(type(value), torch.Tensor):
         with torch._C.DisableTorchFunction():
             known = [value._base] if not value.is_inference() and value._is_view() else []
-            return [*known, value.grad if value.is_leaf else None, value.__dict__]
+            made = [] if value.grad_fn is None else _backward_nodes(value.grad_fn)
+            own = [value.grad if value.is_leaf else None, value.__dict__, value._backward_hooks]
+            return [*known, *made, *own]
     if type(value) is dict:
         return [item for pair in value.items() if not is_ours(pair[0]) for item in pair]
     return gc.get_referents(value)
+
+
+def _backward_nodes(node: Any) -> list[Any]:
+    """What the user's ``autograd.Function`` keep for their backwards, anywhere in the graph."""
+    found: list[Any] = []
+    pending, seen = [node], {node}
+    while pending:
+        node = pending.pop()
+        made_for = getattr(type(node), "_forward_cls", None)
+        if made_for is not None and _is_made_by_the_tests(made_for):
+            found.append(node.__dict__)
+        below = {n for n, _ in node.next_functions if n is not None and n not in seen}
+        seen |= below
+        pending += below
+    return found
 
 
 def touched(roots: Any) -> dict[str, Any]:
@@ -201,6 +223,13 @@ def _is_the_users(code: types.CodeType) -> bool:
     return file.startswith(_TESTS) or not file.startswith(("<", *_LIBRARY))
 
 
+def _is_of_the_user(frame: types.FrameType) -> bool:
+    """Written by the user, or for a class of the user's: a dataclass's methods are in no file."""
+    if frame.f_code.co_filename == "<string>":
+        return is_of_the_tests(frame.f_globals.get("__file__", ""))
+    return _is_the_users(frame.f_code)
+
+
 class Outside:
     """Lists the user's frames that begin natively while a program is captured.
 
@@ -216,7 +245,7 @@ class Outside:
             return None  # which lets none of them run
         if frame.f_back is not None and frame.f_back.f_code.co_filename == _TRACEBACKS:
             return None  # made, not run
-        if STATE.capturing and _is_the_users(code) and not _allowed(frame):
+        if STATE.capturing and _is_of_the_user(frame) and not _allowed(frame):
             if code.co_flags & inspect.CO_GENERATOR and frame.f_lineno == code.co_firstlineno:
                 return self._runs  # one that is dropped unstarted is told to end, and runs nothing
             self._note(frame)
