@@ -304,6 +304,72 @@ def event_loop():
     return f
 
 
+async def scaled(x, log):
+    try:
+        for i in range(4):
+            sent = yield x * i
+            if sent is not None:
+                x = x + sent
+    finally:
+        log.append("end")
+
+
+@cases(graphs=3, breaks=2)
+def asynchronous_generator_over_breaks():
+    def f(x):
+        log = []
+
+        async def body():
+            steps = scaled(x, log)
+            a = await anext(steps)
+            torch._dynamo.graph_break()
+            b = await steps.asend(x)
+            torch._dynamo.graph_break()
+            c = await anext(steps)
+            await steps.aclose()
+            return a + b + c
+
+        return finished(body()), log
+
+    return f, [(torch.ones(3),)] * 2
+
+
+@cases(graphs=2, breaks=2)
+def asynchronous_generator_left_in_a_loop():
+    def f(x):
+        log = []
+
+        async def body():
+            async for v in scaled(x, log):
+                torch._dynamo.graph_break()
+                break
+            return v + 1
+
+        return finished(body()), log
+
+    return f, [(torch.ones(3),)] * 3
+
+
+@cases(breaks=2)
+def asynchronous_generators_in_each_other():
+    async def inner(x):
+        yield x + 1
+        torch._dynamo.graph_break()
+        yield x + 2
+
+    async def outer(x):
+        async for v in inner(x):
+            yield v * 2
+
+    def f(x):
+        async def body():
+            return [v async for v in outer(x)]
+
+        return finished(body())
+
+    return f, [(torch.ones(3),)] * 2
+
+
 @pytest.mark.parametrize("case", cases, ids=str)
 def test_coroutines(case: Case) -> None:
     assert check(case) > 0

@@ -43,6 +43,13 @@ def t_return():
     f()
     log.append('after')
     return [l for l in log if type(l) is str]
+def t_variables():
+    log = []
+    def f():
+        a, b, c = O(), O(), [O(), O()]
+        log.extend([r(b, log, 'b'), r(a, log, 'a'), r(c[0], log, '0'), r(c[1], log, '1')])
+    f()
+    return [l for l in log if type(l) is str]
 def t_arg():
     log = []
     def f(x):
