@@ -57,9 +57,8 @@ def _settings(mode: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
     given = {name.replace("-", "_"): value for name, value in (options or {}).items()}
     for name, value in modes[mode].items():
         if given.get(name, value) != value:
-            raise ValueError(
-                f"mode {mode!r} and the option {name} = {given[name]!r} clash: the mode sets {value!r}"
-            )
+            said = f"mode {mode!r} and the option {name} = {given[name]!r}"
+            raise ValueError(f"{said} clash: the mode sets {value!r}")
     return {**modes[mode], **given}
 
 
