@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -41,17 +42,21 @@ def parts_of(function: Any) -> list[Any]:
 _ENTRY: Any = parts_of(functools.lru_cache(len))[-2]
 
 
+#: The dict of keys of a wrapper in C, for as long as that lives.
+_CACHES: weakref.WeakKeyDictionary[Any, dict] = weakref.WeakKeyDictionary()
+
+
 class Known:
     """What the cache of ``function`` knows of one call, without counting as a call."""
 
-    __slots__ = ("function", "cache", "key", "entry")
+    __slots__ = ("function", "key", "entry")
 
     def __init__(self, function: Any, args: Sequence, kwargs: Mapping):
-        self.function = function
-        parts = parts_of(self.function)
-        self.cache: Any = parts[-5]
+        self.function = weakref.ref(function)
+        parts = parts_of(function)
         mark = parts[-3]
-        assert type(self.cache) is dict
+        assert type(parts[-5]) is dict
+        _CACHES[function] = parts[-5]
         told: Any = getattr(function, "cache_parameters", dict)()
         typed = told.get("typed", False)
         key = tuple(args)
@@ -65,10 +70,11 @@ class Known:
 
     def value(self) -> Any:
         """The value; ``_ABSENT`` if there is none."""
-        found = self.cache.get(self.key, _ABSENT)
+        function = self.function()
+        found = _CACHES[function].get(self.key, _ABSENT)
         if type(found) is not _ENTRY:
             return found
-        parts = parts_of(self.function)[:-5]
+        parts = parts_of(function)[:-5]
         keys = iter(parts[len(parts) % 3 :: 3])
         values = iter(parts[len(parts) % 3 + 1 :: 3])
         for key, value in zip(keys, values, strict=True):
@@ -78,7 +84,10 @@ class Known:
 
     def agrees(self, value: Any, needed: bool) -> bool:
         """Whether ``value`` is what the function gives, or it would compute it anew."""
-        found = self.cache.get(self.key, _ABSENT)
+        function = self.function()
+        if function is None:
+            return False
+        found = _CACHES[function].get(self.key, _ABSENT)
         if found is _ABSENT:
             return not needed
         if found is not self.entry:

@@ -27,7 +27,7 @@ from refcompiler.capture.policy import (
     PURE_MODULES,
 )
 from refcompiler.capture.signals import Break
-from refcompiler.capture.values import External, Run
+from refcompiler.capture.values import External, Literal, Run
 from refcompiler.capture.wrappers import construct, is_wrapper
 from refcompiler.guards.sources import Source
 from refcompiler.interpreter import helpers
@@ -134,6 +134,8 @@ class Instances(NativeCalls):
         return made
 
     def call_builtin_class(self, frame: Any, cls: type, args: Sequence, kwargs: Mapping) -> Any:
+        if cls is bool and len(args) == 1 and type(args[0]) is Literal:
+            return self.truth(args[0])
         if cls in CONSTANT_TYPES or issubclass(cls, BaseException):
             if args and issubclass(type(self.force(args[0])), torch.Tensor):
                 if not issubclass(cls, BaseException):

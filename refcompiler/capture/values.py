@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -84,15 +85,17 @@ class Asked:
     __slots__ = ("function", "kwargs", "made")
 
     def __init__(self, function: Any, kwargs: Mapping, made: bool):
-        self.function = function
+        self.function = weakref.ref(function)
         self.kwargs = kwargs
         self.made = made
 
     def __call__(self, *args: Any) -> None:
         if self.made:
             self.made = False
-        else:
-            self.function(*args, **self.kwargs)
+            return
+        function = self.function()
+        if function is not None:
+            function(*args, **self.kwargs)
 
 
 class External:

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any
 
-from refcompiler.guards.permanence import is_of_library, lasts
+from refcompiler.guards.permanence import CACHE, is_of_library, lasts
 
 _HEAP_TYPE = 1 << 9
-_WEAK = (type, FunctionType, ModuleType)
+_WEAK = (type, FunctionType, ModuleType, CACHE)
 
 
 class Held:

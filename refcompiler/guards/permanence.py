@@ -7,11 +7,14 @@ fits. The others would live for the sake of their plans alone.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterable
 from types import FunctionType, ModuleType
 from typing import Any
 
+#: What ``functools.lru_cache`` makes.
+CACHE: type = type(functools.lru_cache(len))
 #: Packages whose functions stay, also those that were made inside of others.
 _LASTING = frozenset({"torch", "numpy", "refcompiler", "fastpath", *sys.stdlib_module_names})
 
@@ -26,7 +29,7 @@ def lasts(value: Any) -> bool:
 
     A container does if its items do, and any other object if its class does.
     """
-    if isinstance(value, (type, FunctionType)):
+    if isinstance(value, (type, FunctionType, CACHE)):
         return _is_found(value)
     if isinstance(value, ModuleType):
         return sys.modules.get(value.__name__) is value
@@ -38,10 +41,10 @@ def lasts(value: Any) -> bool:
     return _is_found(type(value))
 
 
-def _is_found(value: type | FunctionType) -> bool:
+def _is_found(value: Any) -> bool:
     """Whether its module has it under its name."""
-    name = value.__module__
-    if not isinstance(name, str):
+    name = getattr(value, "__module__", None)  # of a cached object in C there is none
+    if not isinstance(name, str) or not hasattr(value, "__qualname__"):
         return False
     if is_of_library(name):
         return True

@@ -69,6 +69,8 @@ KINDS: dict[str, tuple[Callable[[], Any], str]] = {
     "closure": (local_function, "v(x)"),
     "instance of its own class": (instance_of_its_own_class, "v(x)"),
     "partial": (lambda: functools.partial(torch.add, other=2), "v(x)"),
+    "cached function": (lambda: functools.lru_cache(lambda n: n * 2), "x * v(3)"),
+    "cached function of an object": (lambda: functools.lru_cache(lambda n: Box(n)), "x * v(3).k"),
     "receiver of a method": (lambda: Box(2), "v.method(x)"),
     "identity": (lambda: Box(2), "x * 2 if v is x else x + 1"),
     "equality": (lambda: Box(2), "x * 2 if v == 3 else x + 1"),
