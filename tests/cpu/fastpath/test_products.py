@@ -50,7 +50,7 @@ def test_in_tritons_interpreter() -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.split()[0] == str(sum(case[2] for case in CASES.values()))
-    assert int(done.stdout.split()[4]) > 20_000
+    assert int(done.stdout.split()[4]) > 4_000
 
 
 def wide(*shape: int) -> torch.Tensor:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 @pytest.mark.parametrize("name", CASES)
 def test_values(name: str, tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)
-    assert execute(name, on_cuda, "cuda", tile)[2] > 200
+    assert execute(name, on_cuda, "cuda", tile)[2] > 100
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
