@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import random
+import weakref
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
+from torch.autograd.grad_mode import _enter_inference_mode
 
 
 class Autocast(NamedTuple):
@@ -41,6 +43,24 @@ class Autocast(NamedTuple):
             nesting = torch.autocast_decrement_nesting()
         if nesting == 0:
             torch.clear_autocast_cache()
+
+
+#: Inference mode (1) and gradients (2) around the blocks that plans have entered, which C's
+#: objects for them tell nobody.
+_AROUND: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+
+def enter_inference(mode: bool) -> Any:
+    """Enter an inference mode; the object that leaves it."""
+    around = torch.is_inference_mode_enabled() + 2 * torch.is_grad_enabled()
+    entered = _enter_inference_mode(mode)
+    _AROUND[entered] = around
+    return entered
+
+
+def mode_around(entered: Any) -> int:
+    """Inference mode (1) and gradients (2) as leaving ``entered`` brings them back; -1: unknown."""
+    return _AROUND.get(entered, -1)
 
 
 @contextlib.contextmanager

@@ -113,6 +113,7 @@ class Captured:
     grad: bool = True
     autocast: Autocast | None = None  # where it is another than at the start
     settings: Sequence[Setting] = ()  # the switches that were set
+    blocks: Sequence[Any] = ()  # of inference mode, that were entered and not left
 
 
 def _no_saving_hooks() -> Any:
@@ -192,6 +193,7 @@ class Symbolic(Calls):
         self.surprise: BaseException | None = None
         self.rethrown = {}
         self.open_inference = []
+        self.left_inference = None
         self.open_devices = []
         self.open_levels = []
         self.function_modes = []
@@ -274,9 +276,6 @@ class Symbolic(Calls):
 
     def _ended(self, captured: Captured) -> Captured:
         """With the modes in which the program goes on."""
-        if self.open_inference:
-            why = "a graph ends inside inference_mode"
-            raise Restart(self.open_inference[0].step, "ambient-state", why)
         if self.open_devices:
             why = "a graph ends inside a block of a device"
             raise Restart(self.open_devices[0][1], "ambient-state", why)
@@ -297,6 +296,7 @@ class Symbolic(Calls):
         hooks.check_hooks(self)
         warned.check_logs(self)
         captured.grad = torch.is_grad_enabled()
+        captured.blocks = modes.open_blocks(self)
         if self.recorder.switched:
             captured.autocast = Autocast.now()
         if self.switches:
@@ -316,6 +316,8 @@ class Symbolic(Calls):
                 try:
                     yield
                 finally:  # before the door, which lies below them on the stack of modes
+                    while self.open_inference:
+                        self.open_inference.pop().guard.__exit__(None, None, None)
                     while self.open_devices:
                         self.open_devices.pop()[0].__exit__(None, None, None)
                     while self.function_modes:
@@ -324,8 +326,6 @@ class Symbolic(Calls):
             while self.open_levels:
                 self.open_levels.pop()
                 forward.forward_ad.exit_dual_level()
-            while self.open_inference:
-                self.open_inference.pop().guard.__exit__(None, None, None)
             torch._C._set_grad_enabled(grad)
             if self.recorder.switched or self.ambient.autocast:
                 self.autocast.set()

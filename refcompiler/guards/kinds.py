@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from refcompiler.ambient import mode_around
 from refcompiler.guards import ambient
 from refcompiler.guards.ambient import Ambient
 from refcompiler.guards.classes import build_of, is_built
@@ -445,6 +446,7 @@ NAMESPACE: dict[str, Any] = {
     "wrapper_check": wrapper_check,
     "default_of": default_of,
     "set_here": set_here,
+    "mode_around": mode_around,
     "plain_tensor": plain_tensor,
     "plain_scalar": plain_scalar,
     "namespace_of": namespace_of,

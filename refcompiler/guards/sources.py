@@ -41,6 +41,7 @@ FORMS: dict[str, tuple[str, str]] = {
     "context_default": ("default_of({p})", "{p}"),
     "made_of": ("{p}.__reduce_ex__(4)", "{p}"),  # of a value of a class in C
     "set_here": ("set_here({p})", "{p}"),  # of a token
+    "mode_around": ("mode_around({p})", "{p}"),  # of an inference mode that was entered
     "start": ("{p}.__reduce__()[1][1]", "{p}.count"),  # of an enumeration
     "plain": ("plain_tensor({p})", "{p}"),  # of a tensor of a subclass
     "array": ("array_tensor({p})", "{p}"),  # over the memory of a numpy array

@@ -18,7 +18,7 @@ from refcompiler.capture.iterators import guard_views
 from refcompiler.capture.machine import Captured
 from refcompiler.capture.signals import Reason, Restart
 from refcompiler.capture.state.hooks import set_hooks
-from refcompiler.capture.state.modes import leave_modes
+from refcompiler.capture.state.modes import go_on_in_blocks, leave_modes
 from refcompiler.capture.state.switches import leave_switches
 from refcompiler.capture.values import is_changed
 from refcompiler.errors import BackendError
@@ -163,7 +163,9 @@ def build(
             *[f"    {line}" for line in undraw],
             f"    return {writer.constant(on_error)}(__error, ({given}), ({taken}))",
         ]
-    if captured.grad != machine.ambient.grad:
+    if captured.blocks or machine.left_inference is not None:
+        lines += go_on_in_blocks(captured, rebuilder, writer)
+    elif captured.grad != machine.ambient.grad:
         writer.namespace["__set_grad_enabled"] = torch._C._set_grad_enabled
         lines.append(f"__set_grad_enabled({captured.grad})")
     if captured.autocast is not None and captured.autocast != machine.autocast:

@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from refcompiler.ambient import enter_inference, mode_around
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.models.registry import model
 from refcompiler.capture.signals import Break
@@ -158,10 +159,25 @@ def _device(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 
 
 class OpenInference:
-    """Stands for C's guard object inside the frame that entered it."""
+    """Stands for C's guard object inside the frame that entered it.
 
-    def __init__(self, guard: Any, node: Any, step: int):
-        self.guard, self.node, self.step = guard, node, step
+    ``block`` is the program's; None where a mode that was entered before the graph has been left,
+    and the rest of the graph runs in the one around it.
+    """
+
+    def __init__(self, block: Any, mode: bool):
+        self.block, self.mode = block, mode
+        self.grad = torch.is_grad_enabled()
+        self.guard = _enter_inference_mode(mode)
+        self.node: Any = None
+
+
+def _open(m: Calls, block: Any, mode: bool) -> OpenInference:
+    opened = OpenInference(block, mode)
+    opened.node = m.recorder.scope.graph.call_function(_enter_inference_mode, (mode,))
+    m.open_inference.append(opened)
+    m.recorder.switched = True
+    return opened
 
 
 @model(torch.inference_mode.__enter__)
@@ -170,20 +186,63 @@ def _enter_inference(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> N
     value = m.force(m.getattr(block, "mode"))
     if type(value) is not bool or m.source_of(block) is not None:
         raise Break("ambient-state", "an inference_mode object from outside")
-    node = m.recorder.scope.graph.call_function(_enter_inference_mode, (value,))
-    opened = OpenInference(_enter_inference_mode(value), node, m.steps)
-    m.open_inference.append(opened)
-    m.recorder.switched = True
-    m.setattr(block, "_inference_mode_context", opened)
+    m.setattr(block, "_inference_mode_context", _open(m, block, value))
 
 
 @model(torch.inference_mode.__exit__)
 def _exit_inference(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> None:
     block = m.force(args[0])
     opened = m.force(m.getattr(block, "_inference_mode_context"))
+    if type(opened) is torch._C._InferenceMode:
+        _leave_inference(m, opened)
+        return
     if not m.open_inference or m.open_inference[-1] is not opened:
         raise Break("ambient-state", "an inference mode that was entered before is left")
     m.open_inference.pop()
     opened.guard.__exit__(None, None, None)
     m.recorder.scope.graph.call_function(_exit_inference_mode, (opened.node,))
     m.delattr(block, "_inference_mode_context")
+
+
+def _leave_inference(m: Calls, entered: Any) -> None:
+    """One that was entered before the graph, and is the innermost one."""
+    source = m.source_of(entered)
+    around = -1
+    if source is not None and not m.open_inference and m.recorder.scope.outer is None:
+        around = m.observe(m.lazy(m.sources.make("mode_around", source), mode_around(entered)))
+    if around < 0:
+        raise Break("ambient-state", "an inference mode that was entered before is left")
+    _open(m, None, bool(around & 1))
+    torch._C._set_grad_enabled(bool(around & 2))  # which the door records
+    m.left_inference = source
+
+
+def open_blocks(m: Any) -> list[OpenInference]:
+    """The blocks of inference mode inside which a graph ends, which leaves them.
+
+    Their objects are as before they were entered; the plan enters them for the program.
+    """
+    entered = [opened for opened in m.open_inference if opened.block is not None]
+    for opened in entered:
+        object.__setattr__(opened.block, "_inference_mode_context", None)
+    for opened in reversed(m.open_inference):
+        m.recorder.root.graph.call_function(_exit_inference_mode, (opened.node,))
+    return entered
+
+
+def go_on_in_blocks(captured: Any, rebuilder: Any, writer: Any) -> list[str]:
+    """Lines that leave an inference mode right after the graph; those that enter some come last."""
+    machine, grad = captured.machine, captured.grad
+    lines = []
+    if machine.left_inference is not None:
+        left = writer.read(machine.left_inference)
+        lines = [f"{left}.__exit__(None, None, None)"]
+    enter, set_grad = map(writer.constant, (enter_inference, torch._C._set_grad_enabled))
+    for opened in captured.blocks:
+        name = rebuilder.expression(opened.block)
+        rebuilder.last += [
+            f"{set_grad}({opened.grad})",
+            f"{name}._inference_mode_context = {enter}({opened.mode})",
+        ]
+    (rebuilder.last if captured.blocks else lines).append(f"{set_grad}({grad})")
+    return lines

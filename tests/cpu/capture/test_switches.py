@@ -235,6 +235,45 @@ def breaks_where_tensors_are_packed():
     return f, [(t(3).requires_grad_(),), (t(3).requires_grad_(),)], [packed]
 
 
+@cases(graphs=3, breaks=2)
+def breaks_in_inference_mode():
+    @torch.inference_mode()
+    def inner(x):
+        y = x * 2
+        print("inside", torch.is_grad_enabled())
+        return y + 1
+
+    def f(x):
+        with torch.no_grad():
+            try:
+                with torch.inference_mode():
+                    y = x.sin()
+                    print("raises")
+                    raise KeyError
+            except KeyError:
+                z = x * 3
+        return y, z, inner(x), x + 1, torch.is_grad_enabled()
+
+    return f, [(t(3).requires_grad_(),), (t(3).requires_grad_(),)]
+
+
+@cases(graphs=4, breaks=3)
+def breaks_in_inference_modes_inside_others():
+    def f(x):
+        with torch.inference_mode():
+            y = x + 1
+            print("1")
+            with torch.inference_mode(False):
+                z = x * 2
+                print("2", torch.is_grad_enabled())
+                z = z + 1
+            y = y * 2
+            print("3")
+        return y, z, x * 4
+
+    return f, [(t(3).requires_grad_(),), (t(3).requires_grad_(),)]
+
+
 @cases(graphs=1, breaks=1)
 def default_device_that_stays():
     def f(x):

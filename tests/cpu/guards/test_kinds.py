@@ -756,6 +756,7 @@ def test_sources_read_alike() -> None:
         (s.make("context_default", x), context),
         (s.make("in_context", x, context, "c"), contextvars.copy_context()),
         (s.make("set_here", x), token),
+        (s.make("mode_around", x), box),
         (s.make("activation", x), generator),
         (s.make("local", s.make("activation", x), 0, "n"), generator),
         (s.make("stacked", s.make("activation", x), 0), generator),
