@@ -258,7 +258,7 @@ def ends_in_the_order_of_variables():
             log.append(self.name)
 
     def f(x):
-        a, b = Telling("a"), Telling("b")
+        a, b = Telling("a"), Telling("b")  # noqa: F841 (they live until the end)
         items = [Telling("c"), Telling("d")]
         graph_break()
         y = x + len(items)

@@ -444,4 +444,4 @@ def test_lifetime(name: str) -> None:
 
 
 def test_there_are_cases() -> None:
-    assert len(CASES) == 25
+    assert len(CASES) == 26
