@@ -342,7 +342,7 @@ ROWS = (
         def program(x):
             made = torch.zeros(4, dtype=int) + torch.ones(4, dtype=bool)
             made = made + x.to(int) + torch.arange(4, dtype=float, device=x.device)
-            full = torch.full((2,), 1, dtype=int)
+            full = torch.full((2,), 1, dtype=int) + x[:2].type(torch.LongTensor)
             return made, x.sum(dtype=float), x.new_ones(2, dtype=complex), full
         ''', ("f(x)", "f(x2)", "f(w)")),
 )  # fmt: skip

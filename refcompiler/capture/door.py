@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import keyword
+import math
 import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -69,6 +70,7 @@ EXAMINED = "refcompiler_examined"  # in the meta of nodes that autograd is asked
 _PRINTABLE = (*base_types, type, range, enum.Enum)
 #: What Python's classes mean as a dtype: fx would print them as what is no expression.
 _DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+_TENSOR_TYPE = type(torch.FloatTensor)
 #: How an instance of a subclass becomes the plain number or text that it is.
 _SCALARS: dict[type, Callable] = {
     int: int.__pos__,
@@ -287,11 +289,13 @@ class Recorder:
             raise Break("higher-order", f"a {kind.__name__} is an argument of an operation")
         if kind is type and value in _DTYPES:
             return _DTYPES[value]
+        if isinstance(value, _TENSOR_TYPE):  # torch.LongTensor, which fx would print as a class
+            return f"{value.__module__}.{value.__name__}"
         if kind not in _PLAIN and not issubclass(kind, enum.Enum):
             for base, plain in _SCALARS.items():
                 if issubclass(kind, base):
                     return plain(value)  # fx would print what the class makes of it
-        if kind is complex and "-0.0" in (str(value.real), str(value.imag)):
+        if kind is complex and not _is_printable(value):
             raise Break("operation-not-modelled", f"the constant {value!r}, which fx misprints")
         if value is not None and value is not ... and not isinstance(value, _PRINTABLE):
             raise Break("operation-not-modelled", f"an argument of class {kind.__qualname__}")
@@ -570,6 +574,11 @@ def innermost(value: torch.Tensor) -> torch.Tensor:
     while torch._C._functorch.is_functorch_wrapped_tensor(value):
         value = torch._C._functorch.get_unwrapped(value)
     return value
+
+
+def _is_printable(value: complex) -> bool:
+    """Whether ``repr`` gives an expression for it: not for ``-0.0`` and ``infj``."""
+    return math.isfinite(value.imag) and "-0.0" not in (str(value.real), str(value.imag))
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:
