@@ -203,3 +203,25 @@ def test_what_sizes_leave_open_is_left_to_aten() -> None:
     report = fastpath.last_report()
     assert report is not None and report.fallback is None and report.kernels == 1
     assert dict(report.aten_calls) == {"aten.roll.default": 1}
+
+
+class _Halves(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> Any:
+        a, b = x.chunk(2)
+        return a.clone(), b * 2
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return torch.cat([gradients[0], gradients[1] * 2])
+
+
+def test_a_missing_gradient_is_not_asked_for_its_sizes() -> None:
+    compiled = refcompiler.compile(_Halves.apply, backend="fastpath", dynamic=True)
+    for size in (4, 6):
+        x = torch.randn(size, requires_grad=True)
+        for n in (0, 1):
+            found, wanted = [
+                torch.autograd.grad(call(x)[n].sum(), x)[0] for call in (compiled, _Halves.apply)
+            ]
+            assert torch.equal(found, wanted)
