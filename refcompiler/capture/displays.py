@@ -50,7 +50,7 @@ def build_set(m: Any, f: Frame, count: int) -> None:
 @enters("BUILD_MAP")
 def build_map(m: Any, f: Frame, count: int) -> None:
     items = _take(f, 2 * count)
-    keys = [m.force(key) for key in items[::2]]
+    keys = [m.key(key) for key in items[::2]]
     if all(type(key) in CONSTANT_TYPES for key in keys):
         _replace(f, 2 * count, Literal(dict, dict(zip(keys, items[1::2], strict=True))))
         return

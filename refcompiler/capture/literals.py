@@ -12,11 +12,15 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.values import Lazy, Literal
 from refcompiler.interpreter.frame import UNSET
 
 DISPLAYED = frozenset({list, tuple, dict})
+#: What is a key without more ado; a torch.Size may hold symbols.
+_KEYS = CONSTANT_TYPES - {torch.Size}
 #: What may be asked of a container in which nothing has looked.
 METHODS = {list: frozenset({"append", "extend"}), dict: frozenset({"get", "update"})}
 
@@ -104,7 +108,7 @@ def item_of(m: Any, literal: Literal, key: Any) -> Any:
     if literal.made is not UNSET:
         return UNSET
     if literal.kind is dict:
-        return items.get(key, UNSET) if type(key) in CONSTANT_TYPES else UNSET
+        return items.get(key, UNSET) if type(key) in _KEYS else UNSET
     if type(key) is int:
         return items[key] if -len(items) <= key < len(items) else UNSET
     if type(key) is slice:
@@ -120,7 +124,7 @@ def put_item(m: Any, literal: Literal, key: Any, new: Any) -> bool:
     if literal.made is not UNSET or _holds(new, literal):
         return False
     items = literal.items
-    if literal.kind is dict and type(key) in CONSTANT_TYPES:
+    if literal.kind is dict and type(key) in _KEYS:
         items[key] = new
         return True
     if literal.kind is list and type(key) is int and -len(items) <= key < len(items):
@@ -187,7 +191,7 @@ def call_method(m: Any, literal: Literal, name: str, args: Sequence, kwargs: Map
         return None if extend(m, literal, args[0]) else UNSET
     if name == "get" and 1 <= len(args) <= 2 and not kwargs and literal.made is UNSET:
         key = m.force(args[0])
-        if type(key) in CONSTANT_TYPES:
+        if type(key) in _KEYS:
             return literal.items.get(key, args[1] if len(args) > 1 else None)
     if name == "update" and len(args) <= 1 and literal.made is UNSET:
         if any(_holds(item, literal) for item in kwargs.values()):

@@ -11,7 +11,7 @@ import torch
 
 import refcompiler
 
-Pair = collections.namedtuple("Pair", "value name")  # noqa: PYI024
+Pair = collections.namedtuple("Pair", "value name")
 
 
 class Box:
@@ -40,7 +40,7 @@ def filled(x: Any, n: Any) -> Any:
     table["name"] = n
     table.update(other=n)
     found.extend([n, table])
-    return [*found, n], {**table, "more": n}, found + [n], tuple(found), dict(name=n)
+    return [*found, n], {**table, "more": n}, found + [n], tuple(found), dict(name=n)  # noqa: C408
 
 
 def through_calls(x: Any, n: Any) -> Any:
