@@ -69,7 +69,8 @@ class Policy:
 
     So are numbers of ``values``, and ``unbacked`` sources, of which besides nothing is known.
     ``scalars`` and ``shapes``: whether a number read from a tensor, and a size that depends on
-    data, are captured instead of ending the graph.
+    data, are captured instead of ending the graph. ``chosen`` is what a capture under this policy
+    has made symbols: another one under it, of a call that its plan ran for, does the same.
     """
 
     dynamic: bool | None = False
@@ -80,6 +81,7 @@ class Policy:
     values: frozenset[int] = frozenset()
     unbacked: str = ""
     history: History = field(default_factory=History)
+    chosen: dict[Any, Any] = field(default_factory=dict)
 
     def names_none(self) -> bool:
         """Only marks make symbols."""
@@ -130,22 +132,35 @@ class Sizes:
 
     def number(self, value: Any, source: Source) -> Any:
         """A symbol for an int or float from outside; None if it is to be a constant."""
-        why = self._wanted(source, value)
-        if not why:
+        policy = self.policy
+        if policy.names_none() or source.kind not in _PLACES or source.key in _FIXED_ATTRIBUTES:
             return None
-        env = self.environment()
-        if type(value) is int:
-            if not -(2**63) <= value < 2**63:
-                return None
-            made = self._fresh() if why == _NOT_KNOWN else env.integer(value)
-        else:
-            made = env.floating(value)
-        if type(made) is type(value):
+        if not (policy.unbacked or policy.sources) and self._owned_by_module(source):
+            return None
+        path = _path(source)
+        again = policy.chosen.get(path, "")
+        if again is None:
+            return None
+        made, why = self._number(value, source, again)
+        policy.chosen[path] = None if made is None else why
+        if made is None:
             return None
         self.machine.guard("TYPE", source, type(value))
         self._define(made, source)
         self._say(source, value, made, why)
         return made
+
+    def _number(self, value: Any, source: Source, again: str) -> tuple[Any, str]:
+        """A symbol and why; ``again`` is why it was one before, where it was."""
+        why = again or self._wanted(source, value)
+        if not why or (type(value) is int and not -(2**63) <= value < 2**63):
+            return None, why
+        env = self.environment()
+        if type(value) is float:
+            made: Any = env.floating(value, bool(again))
+        else:
+            made = self._fresh() if why == _NOT_KNOWN else env.integer(value, bool(again))
+        return None if type(made) is type(value) else made, why
 
     def drawn(self, kind: type, source: Source, range_: Range) -> Any:
         """A symbol for a number that each call draws anew."""
@@ -162,10 +177,6 @@ class Sizes:
     def _wanted(self, source: Source, value: Any) -> str:
         """Why a number is to be a symbol; nothing if it is not."""
         policy = self.policy
-        if policy.names_none():
-            return ""
-        if source.kind not in _PLACES or source.key in _FIXED_ATTRIBUTES:
-            return ""
         if self._named(policy.unbacked, source):
             return _NOT_KNOWN
         if self._named(policy.sources, source):
@@ -256,8 +267,11 @@ class Sizes:
         if owned and marks is None:
             if not any(self._named(names, source) for names in (policy.sources, policy.unbacked)):
                 return None
-        dims = self._dims(value, source, marks)
-        changing = self._changing_strides(value, source)
+        chosen, path = policy.chosen, (_path(source), value.dim())
+        if path not in chosen:
+            found = self._dims(value, source, marks), self._changing_strides(value, source)
+            chosen[path] = found
+        dims, changing = chosen[path]
         if not dims or value.is_conj() or value.is_neg():
             return None
         sizes = self._symbolic(value, source, dims, marks)

@@ -85,18 +85,26 @@ class ShapeEnv:
         self.knowledge.bound(symbol, Range(low, high))
         return self._backed(symbol, int, hint)
 
-    def integer(self, hint: int) -> Any:
-        """A symbol for a number of the program, of any sign; 0 and 1 stay themselves."""
-        if hint in (0, 1):
+    def integer(self, hint: int, always: bool = False) -> Any:
+        """A symbol for a number of the program, of any sign; 0 and 1 stay themselves.
+
+        Unless ``always``: as where a plan that another number has led to holds for them.
+        """
+        if hint in (0, 1) and not always:
             return hint
         symbol = sympy.Symbol(f"n{next(self._names['n'])}", integer=True)
         self.initial[symbol] = Range(-(2**63), 2**63 - 1)
         self.knowledge.bound(symbol, ALL)
         return self._backed(symbol, int, hint)
 
-    def floating(self, hint: float) -> Any:
-        """A symbol for a float that is an ordinary number; other ones stay themselves."""
-        if hint != hint or hint in (0.0, INF, -INF):
+    def floating(self, hint: float, always: bool = False) -> Any:
+        """A symbol for a float that is an ordinary number; other ones stay themselves.
+
+        Unless ``always``, as in :meth:`integer`.
+        """
+        if always:
+            pass
+        elif hint != hint or hint in (0.0, INF, -INF):
             return hint
         symbol = sympy.Symbol(f"z{next(self._names['z'])}", real=True)
         return self._backed(symbol, float, hint)

@@ -185,6 +185,19 @@ def stop_iteration():
     return f
 
 
+@cases(graphs=2, recompiles=1)
+def number_that_is_one_only_where_the_graph_raises():
+    """The plan has a symbol for it, which a capture that begins with 1 would not make."""
+    log = []
+
+    def f(x, n):
+        log.append(n)
+        return x.index_select(0, torch.tensor([n * 3 % 5]))
+
+    x = torch.randn(3, 2)
+    return f, [(x, 2), (x, 5), (x, 1), (x, 0), (x, 6)], [log]
+
+
 @pytest.mark.parametrize("case", cases, ids=str)
 def test_raising(case: Case) -> None:
     assert check(case) > 0
