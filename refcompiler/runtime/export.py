@@ -73,7 +73,8 @@ def export(
         graphs.append(graph)
         return graph.forward if backend is None else backend(graph, inputs)
 
-    compiled.takes_symbols = getattr(backend, "takes_symbols", backend is None)  # type: ignore
+    takes = getattr(backend, "takes_symbols", backend is None)
+    compiled.takes_symbols = takes  # type: ignore[attr-defined]
     compiler = Compiler(compiled, True, plans.append, dynamic)
     call = wrapped(model, compiler, _not_copied)
     call(*args, **(kwargs or {}))
