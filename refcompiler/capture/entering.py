@@ -345,7 +345,7 @@ def send(m: Any, f: Frame, target: int) -> None:
 def _delegate_to(m: Any, f: Frame, iterator: Any, sent: Any) -> None:
     """One step of a delegation to what is not a generator made here."""
     s = f.stack
-    stop: Any = None
+    ended = False
     try:
         if not m.is_none(sent):
             value = m.invoke(f, m.getattr(iterator, "send"), [sent])
@@ -356,11 +356,11 @@ def _delegate_to(m: Any, f: Frame, iterator: Any, sent: Any) -> None:
         else:
             value = m.next(iterator)
         value = m.force(value)
-    except StopIteration as error:
-        stop = error
+    except StopIteration as stop:  # which, kept, would keep this frame and the iterator
+        ended, value = True, stop.value
     del s[-2:]
-    if stop is not None:
-        s.append(stop.value)
+    if ended:
+        s.append(value)
     elif value is UNSET:
         s.append(None)
     else:

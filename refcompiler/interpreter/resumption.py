@@ -209,15 +209,15 @@ LEAVES.update(dict.fromkeys(WAYS, _left))
 
 def delegate_to(machine: Any, frame: Frame, iterator: Any, sent: Any) -> None:
     """``frame``, of a generator on the stack, delegates to an iterator that runs natively."""
-    stop: Any = None
+    ended = False
     try:
         iterates = sent is None and hasattr(type(iterator), "__next__")  # coroutines do not
         value = next(iterator) if iterates else iterator.send(sent)
-    except StopIteration as ended:
-        stop = ended
+    except StopIteration as stop:  # which, kept, would keep this frame and the iterator
+        ended, value = True, stop.value
     del frame.stack[-2:]
-    if stop is not None:
-        frame.stack.append(stop.value)
+    if ended:
+        frame.stack.append(value)
     else:
         suspend(machine, frame, value, iterator)
 
