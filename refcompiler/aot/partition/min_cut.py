@@ -77,7 +77,8 @@ def _within(parts: Parts, usually: set[Node], budget: float) -> set[Node]:
     least = saved_by(parts, may_repeat)
     spare = budget * (sum(map(_size, usually)) - sum(map(_size, least)))
     undecided = [n for n in usually - least if n.op != "placeholder"]
-    choice = sorted(undecided, key=parts.order.__getitem__)
+    # Of two that are worth the same, the later is kept: what is early would be there longest.
+    choice = sorted(undecided, key=parts.order.__getitem__, reverse=True)
     kept = worth_saving(choice, [_size(n) for n in choice], spare, usually)
     return saved_by(parts, lambda node: node not in kept and may_repeat(node))
 
