@@ -3,7 +3,8 @@
 In eager that is a view, and only the run knows of what. The graph copies what is seen through it,
 so that backends need no number there. That is the same as long as nobody writes to either of
 them before the other is read, and the view itself does not leave the graph; where that is not so,
-:func:`check_gathers` puts the view itself in the copy's place at the end. What is written to
+:func:`check_gathers` ends the graph, or puts the view itself in the copy's place where the program
+wants numbers of tensors in its graphs (``capture_scalar_outputs``). What is written to
 ``x[i]`` directly is put at that index.
 """
 
@@ -17,7 +18,7 @@ import torch
 from refcompiler.capture.door import version_of
 from refcompiler.capture.known import is_data
 from refcompiler.capture.models.registry import operation
-from refcompiler.capture.signals import Break
+from refcompiler.capture.signals import Break, Restart
 
 _PLAIN_PARTS = (int, slice, type(None), type(...))
 _PLACES = (torch.int64, torch.int32, torch.int16, torch.int8)
@@ -29,6 +30,7 @@ class Gather(NamedTuple):
     view: torch.Tensor
     node: torch.fx.Node
     version: int
+    step: int
 
 
 def is_place(part: Any) -> bool:
@@ -59,7 +61,7 @@ def gather(m: Any, tensor: torch.Tensor, dim: int, place: torch.Tensor) -> torch
 def _copied(m: Any, view: torch.Tensor, *call: Any) -> torch.Tensor:
     recorder = m.recorder
     recorder.add("call_function", call[0], call[1:], {}, view)
-    recorder.gathers.append(Gather(view, recorder.node_of(view), version_of(view)))
+    recorder.gathers.append(Gather(view, recorder.node_of(view), version_of(view), m.steps))
     return view
 
 
@@ -95,18 +97,18 @@ def _offset(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
     tensor, node = m.force(args[0]), None
     if m.recorder.gathers and issubclass(type(tensor), torch.Tensor):
         node = m.recorder.node_of(tensor)
-    if node and any(_is_view_of(node, of, view) for view, of, _ in m.recorder.gathers):
+    if node and any(_is_view_of(node, of, view) for view, of, _, _ in m.recorder.gathers):
         raise Break("data-dependent-value", "storage_offset of a view at the place in a tensor")
     return NotImplemented
 
 
 def check_gathers(recorder: Any, outputs: Sequence[torch.fx.Node]) -> None:
-    """Where a gather is no copy in the program's eyes the graph makes the view, as eager does."""
+    """End the graph before a gather that is no copy in the program's eyes, or make it the view."""
     if not recorder.gathers:
         return
     nodes = recorder.root.graph.nodes
     uncounted = recorder.mutates and any(map(is_data, nodes))
-    for i, (view, node, version) in enumerate(recorder.gathers):
+    for i, (view, node, version, step) in enumerate(recorder.gathers):
         used = list(outputs)
         if version_of(view) != version:  # which is nothing to those that have read it before
             for each in nodes:
@@ -114,6 +116,9 @@ def check_gathers(recorder: Any, outputs: Sequence[torch.fx.Node]) -> None:
                 if len(found) > i and found[i] != version:
                     used += each.all_input_nodes
         if uncounted or any(_is_view_of(each, node, view) for each in used):
+            if not recorder.captures_numbers:  # no backend of ours compiles a graph with one
+                why = "a view at the place in a tensor that leaves, or is written to"
+                raise Restart(step, "data-dependent-value", why)
             node.target, *arguments = node.meta["place"]
             node.args = tuple(arguments)
 

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from refcompiler.ambient import enter_inference, mode_around
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.models.registry import model
-from refcompiler.capture.signals import Break
+from refcompiler.capture.signals import Break, Restart
 
 #: The methods themselves, without a model. They run within one instruction: a graph ends before or
 #: after a change of the state.
@@ -165,15 +165,15 @@ class OpenInference:
     and the rest of the graph runs in the one around it.
     """
 
-    def __init__(self, block: Any, mode: bool):
-        self.block, self.mode = block, mode
+    def __init__(self, block: Any, mode: bool, step: int):
+        self.block, self.mode, self.step = block, mode, step
         self.grad = torch.is_grad_enabled()
         self.guard = _enter_inference_mode(mode)
         self.node: Any = None
 
 
 def _open(m: Calls, block: Any, mode: bool) -> OpenInference:
-    opened = OpenInference(block, mode)
+    opened = OpenInference(block, mode, m.steps)
     opened.node = m.recorder.scope.graph.call_function(_enter_inference_mode, (mode,))
     m.open_inference.append(opened)
     m.recorder.switched = True
@@ -217,11 +217,34 @@ def _leave_inference(m: Calls, entered: Any) -> None:
     m.left_inference = source
 
 
+def _check_rest(m: Any) -> None:
+    """Nothing is computed after an inference mode that was entered before is left.
+
+    A backend has one mode for a graph: what comes after is another graph.
+    """
+    graph = m.recorder.root.graph
+    for opened in m.open_inference:
+        if opened.block is None:
+            node = opened.node.next
+            while node.op != "root" and node.target is torch._C._set_grad_enabled:
+                node = node.next
+            if node.op != "root":
+                why = "an inference mode that was entered before is left"
+                raise Restart(opened.step, "ambient-state", why)
+            while (last := next(iter(reversed(graph.nodes)))) is not opened.node:
+                graph.erase_node(last)
+            graph.erase_node(opened.node)
+            m.open_inference.remove(opened)
+            opened.guard.__exit__(None, None, None)
+            return
+
+
 def open_blocks(m: Any) -> list[OpenInference]:
     """The blocks of inference mode inside which a graph ends, which leaves them.
 
     Their objects are as before they were entered; the plan enters them for the program.
     """
+    _check_rest(m)
     entered = [opened for opened in m.open_inference if opened.block is not None]
     for opened in entered:
         object.__setattr__(opened.block, "_inference_mode_context", None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import refcompiler
 from tests.cpu.capture.oracle import Case, Cases, check
 
 cases = Cases()
@@ -74,7 +75,7 @@ def differentiated():
     return f, [(x.requires_grad_(), i) for x, i in calls(2, 3)]
 
 
-@cases()
+@cases(graphs=2, breaks=1)
 def a_view_that_leaves():
     def f(x, i):
         y = x * 2
@@ -83,7 +84,7 @@ def a_view_that_leaves():
     return f, calls(2, 3)
 
 
-@cases()
+@cases(graphs=2, breaks=1)
 def a_view_that_is_written_to():
     def f(x, i):
         y = x * 2
@@ -94,7 +95,7 @@ def a_view_that_is_written_to():
     return f, calls(2, 3)
 
 
-@cases()
+@cases(graphs=2, breaks=1)
 def what_is_viewed_is_written_to():
     def f(x, i):
         y = x * 2
@@ -115,7 +116,7 @@ def what_was_viewed_is_written_to():
     return f, calls(2, 3)
 
 
-@cases()
+@cases(graphs=2, breaks=1)
 def a_write_that_is_not_counted():
     def f(x, i):
         y = x * 2
@@ -188,7 +189,7 @@ def out_that_is_resized_and_shares_its_memory():
     return f, [(torch.ones(2, 3), torch.empty(0))] * 2
 
 
-@cases()
+@cases(graphs=1, breaks=3)
 def an_argument_s_view_that_leaves():
     def f(x, i):
         return x.narrow(1, i, 1), x[i], x[:, i].view(-1)
@@ -196,7 +197,7 @@ def an_argument_s_view_that_leaves():
     return f, calls(2, 3)
 
 
-@cases()
+@cases(graphs=3, breaks=2)
 def a_view_that_is_written_to_under_autograd():
     def f(x, i):
         y = x * 2
@@ -211,7 +212,7 @@ def a_view_that_is_written_to_under_autograd():
     return f, [(x.requires_grad_(), i) for x, i in calls(2, 3)]
 
 
-@cases()
+@cases(graphs=2, breaks=2)
 def a_view_that_is_written_to_itself():
     def f(x, i):
         x[i] += 5
@@ -221,7 +222,7 @@ def a_view_that_is_written_to_itself():
     return f, calls(2, 3)
 
 
-@cases(graphs=1, breaks=1)
+@cases(graphs=1, breaks=1, recompiles=1)
 def where_a_view_begins():
     def f(x, i):
         return x[i] * 2, x[i].storage_offset()
@@ -236,6 +237,20 @@ def a_leaf_of_autograd():
         return weight, (x * weight).sum()
 
     return f, [(torch.ones(3) + n,) for n in range(2)]
+
+
+def test_a_graph_that_may_ask_for_numbers_makes_the_view():
+    def f(x, i):
+        y = x * 2
+        part = y.narrow(1, i, 1)
+        part.add_(1)
+        return y, part, x[i]
+
+    compiled = refcompiler.compile(f, backend="eager", fullgraph=True)
+    with refcompiler.config.patch(capture_scalar_outputs=True):
+        for x, i in calls(2, 3):
+            assert all(map(torch.equal, compiled(x, i), f(x, i)))
+            assert compiled(x, i)[2].untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
 
 
 @pytest.mark.parametrize("case", cases, ids=str)

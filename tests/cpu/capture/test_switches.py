@@ -235,7 +235,18 @@ def breaks_where_tensors_are_packed():
     return f, [(t(3).requires_grad_(),), (t(3).requires_grad_(),)], [packed]
 
 
-@cases(graphs=3, breaks=2)
+@cases(graphs=2, breaks=1)
+def a_break_in_a_function_in_inference_mode():
+    @torch.inference_mode()
+    def f(x):
+        y = x * 2
+        print("inside", torch.is_grad_enabled())
+        return y, y + 1
+
+    return f, [(t(3).requires_grad_(),), (t(3).requires_grad_(),)]
+
+
+@cases(graphs=4, breaks=4)
 def breaks_in_inference_mode():
     @torch.inference_mode()
     def inner(x):
@@ -257,7 +268,7 @@ def breaks_in_inference_mode():
     return f, [(t(3).requires_grad_(),), (t(3).requires_grad_(),)]
 
 
-@cases(graphs=4, breaks=3)
+@cases(graphs=5, breaks=5)
 def breaks_in_inference_modes_inside_others():
     def f(x):
         with torch.inference_mode():
