@@ -75,7 +75,7 @@ class Attributes(Lookup):
     def attribute(self, value: Any, name: str) -> Any:
         """The attribute, or the :class:`Run` that is left to do for it."""
         if type(value) is Literal:
-            if value.made is UNSET and name in METHODS.get(value.kind, ()):
+            if value.made is UNSET and name in METHODS.get(value.kind, frozenset()):
                 return LazyMethod(value, name)
             found = field_of(self, value, name)
             if found is not UNSET:

@@ -22,7 +22,7 @@ DISPLAYED = frozenset({list, tuple, dict})
 #: What is a key without more ado; a torch.Size may hold symbols.
 _KEYS = CONSTANT_TYPES - {torch.Size}
 #: What may be asked of a container in which nothing has looked.
-METHODS = {list: frozenset({"append", "extend"}), dict: frozenset({"get", "update"})}
+METHODS: dict[type, frozenset[str]] = {list: frozenset({"append", "extend"}), dict: frozenset({"get", "update"})}
 
 
 def is_open(m: Any, value: Any) -> bool:
@@ -82,10 +82,11 @@ def named(m: Any, args: Sequence, kwargs: Mapping) -> Any:
 
 def field_of(m: Any, literal: Literal, name: str) -> Any:
     """A field of a named tuple, or UNSET."""
-    if literal.made is not UNSET or name not in getattr(literal.kind, "_fields", ()):
+    fields: tuple[str, ...] = getattr(literal.kind, "_fields", ())
+    if literal.made is not UNSET or name not in fields:
         return UNSET
     found = m.find_guarded(literal.kind, name)[1]
-    return literal.items[literal.kind._fields.index(name)] if type(found) is _FIELD else UNSET
+    return literal.items[fields.index(name)] if type(found) is _FIELD else UNSET
 
 
 def make(kind: type, items: Any) -> Any:

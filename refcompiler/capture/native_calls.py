@@ -488,7 +488,7 @@ class NativeCalls(Operators):
         self, frame: Any, method: LazyMethod, args: Sequence, kwargs: Mapping
     ) -> Any:
         lazy = method.lazy
-        if type(lazy) is Literal:
+        if isinstance(lazy, Literal):
             found = call_method(self, lazy, method.name, args, kwargs)
             if found is UNSET:
                 found = self.call(frame, self.force(method), args, kwargs)

@@ -237,8 +237,8 @@ class Knowledge:
         if power > 0:
             return _power(found, power)
         if found.low > 0:
-            low = 0 if found.high == INF else 1 / _power(found, -power).high
-            return Range(low, 1 / _power(found, -power).low)
+            known = _power(found, -power)
+            return Range(0 if known.high == INF else 1 / known.high, 1 / known.low)
         return ALL
 
     def _atom(self, atom: Any) -> Range:
