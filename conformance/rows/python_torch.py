@@ -270,6 +270,29 @@ ROWS = (
             y.add_(1)
             return part * 2, y[i]
         ''', ("f(m, torch.tensor(1))", "f(m2, torch.tensor(0))")),
+    Row("a view at the place in a tensor, written to", "items", '''
+        def program(m, i):
+            y = m * 2
+            part = y.narrow(1, i, 1)
+            part.mul_(3)
+            m[i].add_(5)
+            m[:, i] *= 2
+            return y, part, m[:, i].view(-1)
+        ''', ("f(m, torch.tensor(1))", "f(m2, torch.tensor(0))", "f(m, torch.tensor(-1))")),
+    Row("left by a break", "inference mode", '''
+        @torch.inference_mode()
+        def inner(x):
+            y = x * 2
+            print("inside", torch.is_grad_enabled())
+            return y + 1
+        def program(x):
+            with torch.no_grad():
+                y = inner(x)
+            with torch.inference_mode():
+                z = x.sin()
+                print("again")
+            return y, z, x * 3, torch.is_grad_enabled(), y.is_inference()
+        ''', ("f(x)", "f(x2)")),
     Row("in a level", "forward differentiation", '''
         from torch.autograd import forward_ad
         def program(x):
