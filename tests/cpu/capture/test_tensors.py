@@ -597,7 +597,7 @@ def random_order_across_functions():
     return f, [(t(3),)] * 2
 
 
-@cases(breaks=3, graphs=4, recompiles=2)
+@cases(breaks=0, graphs=1)
 def python_random():
     import random
 
