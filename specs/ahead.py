@@ -167,8 +167,8 @@ AHEAD: Table[Rule] = Table(
         Rule(
             "double backward",
             "Gradients have gradients.",
-            "With create_graph the gradients are functions of the inputs, whose derivative runs the "
-            "graph again as it is, under autograd.",
+            "With create_graph the gradients are functions of the inputs, whose derivative runs "
+            "the graph again as it is, under autograd.",
             "uncompiled",
         ),
         Rule(
