@@ -22,7 +22,10 @@ DISPLAYED = frozenset({list, tuple, dict})
 #: What is a key without more ado; a torch.Size may hold symbols.
 _KEYS = CONSTANT_TYPES - {torch.Size}
 #: What may be asked of a container in which nothing has looked.
-METHODS: dict[type, frozenset[str]] = {list: frozenset({"append", "extend"}), dict: frozenset({"get", "update"})}
+METHODS: dict[type, frozenset[str]] = {
+    list: frozenset({"append", "extend"}),
+    dict: frozenset({"get", "update"}),
+}
 
 
 def is_open(m: Any, value: Any) -> bool:
