@@ -132,6 +132,12 @@ class Keeping(torch.autograd.Function):
         return grad, None
 
 
+def in_a_graph(value: Any) -> Any:
+    module = torch.fx.GraphModule({}, torch.fx.Graph())
+    module.kept = (value,)
+    return module
+
+
 def in_a_backward(value: Any) -> Any:
     return Keeping.apply(torch.ones(2, requires_grad=True), (value,)) + 1
 
@@ -150,6 +156,7 @@ PLACES = [
     in_a_coroutine,
     in_an_iterator,
     in_a_hook,
+    in_a_graph,
     in_a_backward,
 ]
 
