@@ -110,7 +110,7 @@ def _children(value: Any) -> list[Any]:
             made = [] if value.grad_fn is None else _backward_nodes(value.grad_fn)
             own = [value.grad if value.is_leaf else None, value.__dict__, value._backward_hooks]
             return [*known, *made, *own]
-    if issubclass(type(value), torch.fx.GraphModule):  # a backend's or the program's, as its nodes are
+    if issubclass(type(value), torch.fx.GraphModule):  # whose nodes are its own
         return [held for name, held in value.__dict__.items() if name != "_graph"]
     if type(value) is dict:
         return [item for pair in value.items() if not is_ours(pair[0]) for item in pair]
