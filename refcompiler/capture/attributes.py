@@ -21,7 +21,7 @@ from refcompiler.capture.arithmetic import CLASSES
 from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.iterators import state_of
 from refcompiler.capture.kinds import CONSTANT_TYPES, IDENTITY_TYPES, is_alien
-from refcompiler.capture.literals import METHODS, field_of
+from refcompiler.capture.literals import METHODS, field_from_outside, field_of
 from refcompiler.capture.lookup import Lookup, find, is_heap, is_plain, namespace_of
 from refcompiler.capture.natively import QUIET, is_quiet
 from refcompiler.capture.signals import Break
@@ -89,6 +89,10 @@ class Attributes(Lookup):
             if name == "append" and inner is list and self.is_unseen(value):
                 self.guard("TYPE", value.source, list)
                 return LazyMethod(value, name)
+            if issubclass(inner, tuple):
+                found = field_from_outside(self, value, name)
+                if found is not UNSET:
+                    return found
             if issubclass(inner, torch.Tensor) and is_alien(value.value):
                 if type(find(inner, name)[1]) is types.MethodDescriptorType:
                     return LazyMethod(value, name)  # which is called natively

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Mapping, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
 
 from refcompiler.capture.kinds import CONSTANT_TYPES
+from refcompiler.capture.lookup import find
 from refcompiler.capture.values import Lazy, Literal
 from refcompiler.interpreter.frame import UNSET
 
@@ -90,6 +92,25 @@ def field_of(m: Any, literal: Literal, name: str) -> Any:
         return UNSET
     found = m.find_guarded(literal.kind, name)[1]
     return literal.items[fields.index(name)] if type(found) is _FIELD else UNSET
+
+
+def field_from_outside(m: Any, lazy: Lazy, name: str) -> Any:
+    """A field of a named tuple in which nothing has looked, and may not have to; or UNSET."""
+    value, source = lazy.value, lazy.source
+    kind = type(value)
+    fields: tuple[str, ...] = getattr(kind, "_fields", ())
+    if name not in fields or len(value) != len(fields) or not m.is_unread(lazy):
+        return UNSET
+    plain = find(kind, "__getitem__")[1] is tuple.__dict__["__getitem__"]
+    if not plain or type(m.find_guarded(kind, "__getattribute__")[1]) is FunctionType:
+        return UNSET
+    descriptor = m.find_guarded(kind, name)[1]
+    if type(descriptor) is not _FIELD:
+        return UNSET
+    m.guard("TYPE", source, kind)
+    m.guard("LENGTH", source, len(value))
+    place = descriptor.__reduce__()[1][0]
+    return m.lazy(m.item(source, place), tuple.__getitem__(value, place))
 
 
 def make(kind: type, items: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -140,3 +140,28 @@ def test_containers_stay_themselves() -> None:
         made, *facts = compiled(torch.ones(2), name)
         assert facts == [True, False, True, True]
         assert made[0] == name and made[2][0] is made and len(made) == 3
+
+
+class Scaled(NamedTuple):
+    scale: float
+    name: str
+
+
+class Renamed(Scaled):
+    def __getattribute__(self, name: str) -> Any:
+        return 7.0 if name == "scale" else super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("kind, captures", [(Scaled, 1), (Renamed, 2)])
+def test_fields_of_a_named_tuple_are_guarded_one_by_one(kind: type[Scaled], captures: int) -> None:
+    refcompiler.reset()
+
+    def function(x: torch.Tensor, pair: Scaled) -> Any:
+        return x * pair.scale
+
+    compiled = refcompiler.compile(function, backend="eager", dynamic=False)
+    x = torch.arange(3.0)
+    for name in "ab":
+        assert repr(compiled(x, kind(2.0, name))) == repr(function(x, kind(2.0, name)))
+    assert refcompiler.counters()["captures"] == captures
+    assert repr(compiled(x, kind(3.0, "b"))) == repr(function(x, kind(3.0, "b")))
