@@ -23,6 +23,8 @@ from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
 
+_handled = sys.exception
+
 _BEHIND = {(3, 11): 0, (3, 12): 0}.get(sys.version_info[:2], 2)  # bytes
 _NOP = bytes((dis.opmap["NOP"], 0))
 _GENERATOR = 0x20
@@ -385,17 +387,19 @@ def chain(error: BaseException, handled: BaseException | None) -> None:
 def chain_native(error: BaseException, handled: BaseException | None) -> None:
     """The same for an exception that native code raised, which knows of its own handling only.
 
-    What it handled itself comes first in the chain, so ``handled`` goes to the chain's end.
+    What it handled itself comes first in the chain, so ``handled`` goes to the chain's end, or
+    before what native code around the interpreter handles.
     """
     if handled is None:
         return
+    outer = _handled()
     link: BaseException = error
     seen = set()
     while id(link) not in seen:
         if link is handled:
             return
         seen.add(id(link))
-        if link.__context__ is None:
+        if link.__context__ is None or link.__context__ is outer is not handled:
             chain(link, handled)
             return
         link = link.__context__

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from refcompiler.interpreter.api import interpret
 from tests.tiny.interpreter.oracle import check, programs
 
 PROGRAMS = programs("""
@@ -727,3 +730,32 @@ def main():
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_generators(name: str) -> None:
     check(PROGRAMS[name])
+
+
+def test_what_a_generator_handles_comes_before_what_its_native_consumer_handles() -> None:
+    def failing() -> Iterator[BaseException]:
+        try:
+            raise KeyError("inner")
+        except KeyError as error:
+            yield error
+            for fails in (None, [].pop, lambda: int("e")):
+                try:
+                    if fails is None:
+                        raise TypeError("second")
+                    fails()
+                except Exception as second:
+                    yield second
+
+    def contexts(generator: Iterator[BaseException]) -> list[list[str]]:
+        next(generator)
+        try:
+            raise ValueError("outer")
+        except ValueError:
+            return [linked(error) for error in generator]
+
+    def linked(error: BaseException | None) -> list[str]:
+        return [] if error is None else [repr(error), *linked(error.__context__)]
+
+    found = contexts(interpret(failing))
+    assert len(found) == 3 and all("KeyError" in links[1] for links in found)
+    assert found == contexts(failing())
