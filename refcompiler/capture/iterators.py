@@ -1,12 +1,13 @@
 """Advancing iterators that were made outside the graph.
 
 What one gives is read ahead of it, item by item and as lazily as everything from outside; that
-it was advanced is replayed after the graph. ``map``, ``filter``, ``zip`` and ``enumerate`` over
-iterators that run the user's code are taken apart instead: the code then runs interpreted.
+it was advanced is replayed after the graph. ``map``, ``filter``, ``compress``, ``zip`` and
+``enumerate`` over what runs the user's code are taken apart instead: it then runs interpreted.
 """
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable
 from types import AsyncGeneratorType, CellType
@@ -115,6 +116,17 @@ def _filter(machine: Any, view: Parts, parts: list[Any]) -> Any:
     return UNSET
 
 
+def _compress(machine: Any, view: Parts, parts: list[Any]) -> Any:
+    items, selectors = parts
+    while (item := machine.next(items)) is not UNSET:
+        selects = machine.next(selectors)
+        if selects is UNSET:
+            break
+        if machine.truth(selects):
+            return item
+    return UNSET
+
+
 def _enumerate(machine: Any, view: Parts, parts: list[Any]) -> Any:
     iterator, start = parts
     item = machine.next(iterator)
@@ -124,7 +136,13 @@ def _enumerate(machine: Any, view: Parts, parts: list[Any]) -> Any:
     return number, machine.force(item)
 
 
-_APART: dict[type, Callable] = {zip: _zip, map: _map, filter: _filter, enumerate: _enumerate}
+_APART: dict[type, Callable] = {
+    zip: _zip,
+    map: _map,
+    filter: _filter,
+    itertools.compress: _compress,
+    enumerate: _enumerate,
+}
 
 
 def view_of(machine: Any, iterator: Any) -> Any:

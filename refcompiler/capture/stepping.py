@@ -1,4 +1,4 @@
-"""One step of ``map``, ``filter``, ``zip`` and ``enumerate`` in frames of the stack.
+"""One step of ``map``, ``filter``, ``compress``, ``zip`` and ``enumerate`` in frames of the stack.
 
 These iterators run in C. Where what they go over, or the function that they call, is Python code,
 the functions here do the same for one item, and the interpreter runs them.
@@ -6,6 +6,7 @@ the functions here do the same for one item, and the interpreter runs them.
 
 from __future__ import annotations
 
+from itertools import compress
 from typing import Any
 
 from refcompiler.capture.iterators import Parts, view_of
@@ -37,11 +38,19 @@ def filtered(function: Any, iterator: Any) -> Any:
 
 
 @hidden
+def compressed(items: Any, selectors: Any) -> Any:
+    while True:
+        item = next(items)
+        if next(selectors):
+            return item
+
+
+@hidden
 def enumerated(enumeration: Any, iterator: Any) -> Any:
     return numbered(enumeration, next(iterator))
 
 
-COMPOSED = frozenset({map, filter, zip, enumerate})
+COMPOSED = frozenset({map, filter, compress, zip, enumerate})
 
 
 def step(machine: Any, iterator: Any) -> Run | None:
@@ -65,6 +74,8 @@ def step(machine: Any, iterator: Any) -> Run | None:
         return Run(zipped, [tuple(parts)])
     if kind is filter:
         return Run(filtered, parts)
+    if kind is compress:
+        return Run(compressed, parts)
     return Run(enumerated, [iterator, parts[0]])
 
 

@@ -2,7 +2,7 @@
 
 The builtin iterators tell their state when pickled (``__reduce__``), so that a copy can run ahead
 of the original. An iterator over other iterators is copied with them. What would run the user's
-code (``map`` of a function, a generator) is not copied.
+code (``map`` of a function, a generator, what asks items for their truth) is not copied.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ COMPOSITES: frozenset[type] = frozenset(
         itertools.islice,
         itertools.cycle,
         itertools.zip_longest,
-        itertools.compress,
     }
 )
 
@@ -98,7 +97,8 @@ def restore(iterator: Any, state: Any) -> None:
 
 _CONTAINERS = (list, tuple, dict, set, frozenset, str, bytes, range, collections.deque)
 _SEQUENTIAL: tuple[type, ...] = (type(iter(())), type(iter([])))
-_SHAPED = COMPOSITES | {map, filter}
+_SHAPED = COMPOSITES | {map, filter, itertools.compress}
+_NUMBERS = (int, float, complex, bool)
 
 
 def _parts(iterator: Any) -> Iterator[Any]:
@@ -132,6 +132,8 @@ def nested(iterator: Any, found: dict[int, Any]) -> bool:
         return True
     found[id(iterator)] = iterator
     kind = type(iterator)
+    if kind is itertools.count:  # which adds
+        return all(type(number) in _NUMBERS for number in account(iterator)[1])
     if kind in LEAVES:
         return True
     if kind not in COMPOSITES:

@@ -28,7 +28,8 @@ from refcompiler.interpreter.generators import Activation
 from refcompiler.plan.resume import describe_suspended
 from refcompiler.plan.writing import Writing
 
-ITERATORS: tuple[type, ...] = (*LEAVES, *COMPOSITES, map, filter, itertools.starmap)
+_CALLING = (map, filter, itertools.compress, itertools.starmap)
+ITERATORS: tuple[type, ...] = (*LEAVES, *COMPOSITES, *_CALLING)
 #: Iterators of dicts -> how they are made.
 _DICT_ITERATORS: dict[type, str] = {
     type(iter({})): "iter({})",

@@ -151,6 +151,22 @@ def truths(key, x):
     return x + 1, found, by_c, list(filter(bool, k))[0].n
 
 
+@cases(graphs=2, breaks=1)
+def truths_over_a_break():
+    def f(x):
+        log = []
+        key = keys_with(log)
+        keys = [key(n) for n in (0, 1, 2, 3)]
+        it = itertools.compress(range(4), keys)
+        number = next(it)
+        y = x * number
+        print("break")
+        log.append("behind")
+        return y + next(it), log.append("between"), list(it), log
+
+    return f, [(t(3),), (t(3),)]
+
+
 @logged
 def counted(key, x):
     c = collections.Counter([key(1), key(2), key(1)])
