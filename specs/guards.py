@@ -142,11 +142,11 @@ GUARDS: Table[GuardKind] = Table(
         ),
         GuardKind(
             "CLASS",
-            "how a class that a function makes is built: metaclass, module and name, bases, the "
-            "names in its namespace, the class of each value, and the code of functions",
+            "how a class that a function makes is built: metaclass, module and name, bases, its "
+            "slots and names with an underscore first, the class and the code of their values",
             "all equal; bases and code that lasts are the same objects",
             "{source}: expected {expected}, found {found}",
-            "a class whose statement gives it another method",
+            "a class whose statement gives it another special method",
             hint="define the class once: one with another body is another program",
         ),
         GuardKind(

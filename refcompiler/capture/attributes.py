@@ -287,6 +287,7 @@ class Attributes(Lookup):
             if kind is FunctionType or kind is property:
                 return self.from_class(source, found)
             if issubclass(type(found), _SLOT_TYPES) or not is_heap(value):
+                self.from_class(source, found)
                 return getattr(value, name)
             getter = find(kind, "__get__")[1]
             if getter is not UNSET:
@@ -484,10 +485,11 @@ class Attributes(Lookup):
         if kind is property:
             return Run(self.wrapped(source, found, "fget"), [value])
         if type(found) is types.BuiltinFunctionType:
-            return found
+            return self.from_class(source, found)
         if kind is functools.cached_property:
             return self.cached(source, found, value)
         if issubclass(type(found), _SLOT_TYPES):
+            self.from_class(source, found)
             receiver = value
             external = self.external.get(id(value))
             if external is not None and external.shadow is not None:

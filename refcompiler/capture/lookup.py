@@ -166,8 +166,8 @@ class Lookup(Namespaces):
     def class_lacks(self, cls: type, name: str) -> None:
         """No attribute of a class: one guard per class takes all such names."""
         namespace = self.class_namespace(cls)
-        if namespace.kind != "space":
-            return  # its guard tells all its names
+        if namespace.kind != "space" and name[:1] == "_":
+            return  # its guard tells all such names
         names = self.lacking.get(namespace)
         if names is None:
             names = self.lacking[namespace] = set()

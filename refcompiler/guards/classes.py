@@ -2,8 +2,9 @@
 
 Two runs of one ``class`` statement make two classes that differ in nothing but which they are. So
 where a program reads such a class from a variable, what is guarded is how it is built: its bases,
-the names it has in their order, what kind of value each is, and the code of its functions. What its
-attributes are is asked where they are read.
+and of what Python itself looks for (names that begin with an underscore, and slots) the names, what
+kind of value each is, and the code of its functions. Any other attribute is asked for where it is
+read, or missed.
 """
 
 from __future__ import annotations
@@ -19,15 +20,18 @@ import torch
 from refcompiler.guards.permanence import lasts
 
 _HEAP_TYPE = 1 << 9
+_ABSTRACT = 1 << 20
 _METACLASSES = (type, ABCMeta)
 #: Classes that torch, an enumeration or a module's state tell by which they are.
 _APART = (torch.Tensor, torch.nn.Module, torch.autograd.Function, enum.Enum)
+#: By which an instance is laid out, under whatever name.
+_SLOTS = (GetSetDescriptorType, MemberDescriptorType)
 #: Values of these are asked for where they are read.
 _READ = (
     *(int, float, complex, bool, str, bytes, type(None), range),
     *(list, tuple, dict, set, frozenset, collections.OrderedDict, collections.deque),
     *(FunctionType, MethodType, property, staticmethod, classmethod),
-    *(GetSetDescriptorType, MemberDescriptorType),
+    *_SLOTS,
 )
 _OWN: type = type(ABC.__dict__["_abc_impl"])
 
@@ -40,17 +44,25 @@ class Member(NamedTuple):
 
 
 class Build(NamedTuple):
-    """How a class is built. Of ``bases``, None stands for one that is told like this itself."""
+    """How a class is built. Of ``bases``, None stands for one that is told like this itself.
+
+    ``members`` has those for which :func:`is_special` holds.
+    """
 
     metaclass: type
     module: str
     qualname: str
     bases: tuple[type | None, ...]
-    names: tuple[str, ...]
-    members: tuple[Member, ...]
+    abstract: frozenset[str]
+    members: dict[str, Member]
 
     def __str__(self) -> str:
-        return f"a class {self.qualname} with {', '.join(self.names)}"
+        return f"a class {self.qualname} with {', '.join(self.members)}"
+
+
+def is_special(name: Any, kind: type) -> bool:
+    """Whether an attribute of a class may decide about what no program reads by its name."""
+    return kind in _SLOTS or (type(name) is str and name[:1] == "_")
 
 
 def is_made_anew(cls: type) -> bool:
@@ -65,22 +77,27 @@ def is_made_anew(cls: type) -> bool:
 
 def build_of(cls: type) -> Build | None:
     """None where what the class holds says which one it is."""
-    members = []
-    for value in cls.__dict__.values():
-        kind = type(value)
-        if kind in _READ or kind is _OWN:
-            members.append(Member(kind, _codes(value)))
-        elif kind in _METACLASSES and is_made_anew(value):
-            members.append(Member(kind, ()))
-        else:
+    bases: list[type | None] = []
+    for base in cls.__mro__[1:]:
+        anew = is_made_anew(base)
+        if anew and build_of(base) is None:
             return None
+        bases.append(None if anew else base)
+    members = {}
+    for name, value in cls.__dict__.items():
+        kind = type(value)
+        known = kind in _READ or kind is _OWN
+        if not known and not (kind in _METACLASSES and is_made_anew(value)):
+            return None
+        if is_special(name, kind):
+            members[name] = Member(kind, _codes(value))
     return Build(
         type(cls),
         cls.__module__,
         cls.__qualname__,
-        tuple([None if is_made_anew(base) else base for base in cls.__mro__[1:]]),
-        tuple(cls.__dict__),
-        tuple(members),
+        tuple(bases),
+        _abstract(cls),
+        members,
     )
 
 
@@ -92,15 +109,29 @@ def is_built(value: Any, want: Build) -> bool:
     bases, space = cls.__mro__, cls.__dict__
     if cls.__qualname__ != want.qualname or cls.__module__ != want.module:
         return False
-    if len(bases) != len(want.bases) + 1 or tuple(space) != want.names:
+    if _abstract(cls) != want.abstract:
+        return False
+    if len(bases) != len(want.bases) + 1:
         return False
     for base, known in zip(bases[1:], want.bases, strict=True):
         if known is not None and base is not known:
             return False
-    for value, member in zip(space.values(), want.members, strict=True):
-        if type(value) is not member.kind or (member.codes and _codes(value) != member.codes):
-            return False
-    return True
+    members, seen = want.members, 0
+    for name, value in space.items():
+        kind = type(value)
+        if is_special(name, kind):
+            member = members.get(name)
+            if member is None or kind is not member.kind:
+                return False
+            if member.codes and _codes(value) != member.codes:
+                return False
+            seen += 1
+    return seen == len(members)
+
+
+def _abstract(cls: type) -> frozenset[str]:
+    """The methods for which no instance can be made."""
+    return cls.__dict__["__abstractmethods__"] if cls.__flags__ & _ABSTRACT else frozenset()
 
 
 def _codes(value: Any) -> tuple[CodeType | None, ...]:

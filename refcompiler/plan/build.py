@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import CellType
@@ -29,7 +30,7 @@ from refcompiler.plan.effects import replay, set_contexts, shadows
 from refcompiler.plan.entry import Entry
 from refcompiler.plan.failure import OnError, Recover
 from refcompiler.plan.holding import weaken
-from refcompiler.plan.pinning import pins
+from refcompiler.plan.pinning import origins, pins
 from refcompiler.plan.rebuild import Rebuilder
 from refcompiler.plan.resume import Layout, Space, describe
 from refcompiler.plan.writer import Writer
@@ -40,7 +41,7 @@ class Plan:
     """``run`` is the generated function; it answers ``MISS`` when a guard fails.
 
     ``entry`` is what it checks and reads before its ``body``. ``stands_still``: the frame is where
-    it was when it began.
+    it was when it began. ``origins``: classes for which those that are built like them stand in.
     """
 
     entry: Entry
@@ -52,6 +53,7 @@ class Plan:
     operations: int
     reason: Reason | None
     stands_still: bool
+    origins: list[weakref.ref[type]]
 
     @functools.cached_property
     def run(self) -> Callable:
@@ -69,6 +71,11 @@ class Plan:
     def is_dead(self) -> bool:
         """Something that it names has died, so that it never holds again."""
         return any(held() is None for held in self.writer.held.values())
+
+    @property
+    def is_stale(self) -> bool:
+        """It could hold again, but only for another class than it was made for."""
+        return any(origin() is None for origin in self.origins)
 
     def weaken(self) -> bool:
         """Let go of what has been replaced in its module since; whether ``run`` is a new one."""
@@ -193,6 +200,7 @@ def build(
         recorder.operations,
         captured.reason,
         still,
+        origins(machine),
     )
 
 
@@ -236,7 +244,11 @@ def _ordered_guards(captured: Captured) -> list[Guard]:
 
 
 def _guard_presence(machine: Any) -> None:
-    """That something could be read may have decided which way the program went."""
+    """That something could be read may have decided which way the program went.
+
+    Of a class's attribute so did its kind, since what is read is what a descriptor makes of it.
+    """
+    of_classes = set(machine.namespaces.values())
     covered: set[Source] = set()
 
     def cover(source: Any) -> None:
@@ -245,10 +257,13 @@ def _guard_presence(machine: Any) -> None:
             source = source.parent
 
     for guard in machine.guards.values():
-        cover(guard.source)
-    for source in reversed(machine.lazies):  # what was reached through another comes after it
+        present = guard.kind == "PRESENT" and guard.source.parent in of_classes
+        cover(guard.source.parent if present else guard.source)
+    for source in [*reversed(machine.lazies)]:  # what was reached through another comes after it
         if source not in covered:
-            if source.parent is not None:
+            if source.parent in of_classes:
+                machine.guard("TYPE", source, type(machine.lazies[source].value))
+            elif source.parent is not None:
                 machine.guard("PRESENT", source)
             cover(source)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from types import BuiltinFunctionType, MethodType, MethodWrapperType
 from typing import Any
@@ -38,6 +39,12 @@ def pins(
     if not found <= known.keys():  # it was reached through one of the others
         found = set(known)
     return [Guard("ID", known[cls], cls, machine.place()) for cls in found]
+
+
+def origins(machine: Any) -> list[weakref.ref[type]]:
+    """The classes made anew that the capture was given, for which others may stand in later."""
+    given = [cls for cls, build in machine.made_anew.items() if build]
+    return [weakref.ref(cls) for cls in given if id(cls) in machine.external]
 
 
 def _constants(source: Source | None) -> Iterator[Any]:

@@ -148,6 +148,7 @@ class Site:
         self.blocked = False
         self.fixed = False  # it has all its plans
         self.charged: dict[int, Allowance] = {}  # id of a plan -> whose limit it has used
+        self.dropped = 0  # plans whose classes had died, to make room for others
         self.loose: tuple[int, list[Callable]] = (-1, [])  # of which version, and the plans
         self.agreeing: tuple[int, bool, list[Callable]] = (-1, False, [])  # as ``loose``
         CURRENT.add(self)
@@ -194,20 +195,31 @@ class Site:
         if not _LOCK.acquire(blocking=False):
             return
         try:
-            dead = [plan for plan in self.plans if plan.is_dead]
-            if not dead:
-                return
-            self.version += 1
-            self.plans[:] = [plan for plan in self.plans if plan not in dead]
-            runs = [plan.run for plan in dead]
-            left = [entry for entry in self.entries if entry not in runs]
-            self.entries[:] = left or [always_miss]
-            for plan in dead:
-                allowance = self.charged.pop(id(plan), None)
-                if allowance is not None:
-                    allowance.made -= 1
+            self._drop([plan for plan in self.plans if plan.is_dead])
         finally:
             _LOCK.release()
+
+    def _drop(self, plans: Sequence[Plan]) -> None:
+        if not plans:
+            return
+        self.version += 1
+        self.plans[:] = [plan for plan in self.plans if plan not in plans]
+        runs = [plan.run for plan in plans]
+        left = [entry for entry in self.entries if entry not in runs]
+        self.entries[:] = left or [always_miss]
+        for plan in plans:
+            allowance = self.charged.pop(id(plan), None)
+            if allowance is not None:
+                allowance.made -= 1
+
+    def _drop_stale(self) -> bool:
+        """Make room under a limit, as often as the limit of all captures allows."""
+        stale = [plan for plan in self.plans if plan.is_stale]
+        self.dropped += len(stale)
+        if not stale or self.dropped > config.accumulated_recompile_limit:
+            return False
+        self._drop(stale)
+        return True
 
     # ---- a call whose first entry missed ----------------------------------------------------
 
@@ -338,6 +350,9 @@ class Site:
             name, limit = "config.accumulated_recompile_limit", config.accumulated_recompile_limit
             if made < limit:
                 return
+        if self._drop_stale():
+            self.check_limits(allowance, why)
+            return
         text = f"{self.title} was compiled {made} times ({name})"
         if config.fail_on_recompile_limit_hit or self.fullgraph:
             reason = "fullgraph=True" if self.fullgraph else "config.fail_on_recompile_limit_hit"

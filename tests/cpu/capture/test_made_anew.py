@@ -5,8 +5,10 @@ The graphs of the first call serve the next one, whose classes and functions are
 
 from __future__ import annotations
 
+import abc
 import functools
 import gc
+import re
 import types
 import weakref
 
@@ -125,6 +127,67 @@ def test_classes_are_told_apart_by_what_they_are() -> None:
             assert torch.equal(want[0], found[0]) and want[1:] == found[1:]
             compared += 1
     assert compared == 2 * len(pairs) and refcompiler.counters()["captures"] == before
+
+
+def _abstract(*names):
+    class Made(abc.ABC):
+        def go(self, x):
+            return x
+
+        for name in names:
+            locals()[name] = abc.abstractmethod(lambda self: None)
+
+    return Made
+
+
+def _heir(base):
+    class Made(base):
+        pass
+
+    return Made
+
+
+def test_what_decides_is_asked_for_where_it_is_read() -> None:
+    """An attribute that no program reads decides nothing; any other does by its kind, too."""
+
+    def read(x, cls):
+        made = cls()
+        return x * 2, made.m, cls.m if hasattr(cls, "m") else 0
+
+    def called(x, cls):
+        return cls().m(x), cls.m(x)
+
+    def inherited(x, cls):
+        return super(cls, cls()).m if hasattr(super(cls, cls()), "m") else x
+
+    def instance(x, cls):
+        return cls().go(x)
+
+    values = [1, 2, "1", property(lambda self: 5), staticmethod(len), None]
+    functions = [torch.sin, torch.cos, staticmethod(torch.relu), staticmethod(torch.tanh)]
+    of_functions = [_made(2, m=m) for m in functions]
+    of_values = [_made(2, m=m) for m in values] + [_made(2), _made(2, m=1, other=4)]
+    cases = {
+        read: [*of_values, *map(_heir, of_values)],
+        inherited: [*map(_heir, of_values), _heir(_made(2, m=7, other=1))],
+        called: [*of_functions, *map(_heir, of_functions)],
+        instance: [_abstract(), _abstract("u"), _abstract("v"), _abstract()],
+    }
+
+    def outcome(function, *args):
+        try:
+            return re.sub(" at 0x.*?>", "", str(function(*args)))
+        except (AttributeError, TypeError) as error:
+            return str(error)
+
+    compared = 0
+    x = torch.ones(2)
+    for program, classes in cases.items():
+        compiled = refcompiler.compile(program, backend="eager", recompile_limit=40)
+        for cls in classes * 2:
+            assert outcome(program, x, cls) == outcome(compiled, x, cls), (program, vars(cls))
+            compared += 1
+    assert compared == 2 * (16 + 9 + 8 + 4) and not refcompiler.counters()["fallbacks"]
 
 
 def test_a_class_that_is_written_to_is_another_one() -> None:

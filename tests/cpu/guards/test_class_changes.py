@@ -120,6 +120,29 @@ def class_read_directly(compile: Compile) -> Iterator[Any]:
     yield f(numbers())
 
 
+class _Kept:
+    kept: Any = torch.sin
+
+
+@program
+def class_attribute_of_another_kind(compile: Compile) -> Iterator[Any]:
+    """Functions in C, and what a descriptor makes of itself, though the program only returns it."""
+
+    def had(x: Any, o: Any) -> Any:
+        return o.kept if hasattr(o, "kept") else x
+
+    functions = [torch.sin, torch.cos, staticmethod(torch.relu), _Kept]
+    values = [1, 2, property(lambda s: 5), staticmethod(len), classmethod(len)]
+    for given in (_Kept, _Kept()):
+        call = compile(lambda x, o: o.kept(x) if o.kept is not _Kept else x)
+        for _Kept.kept in functions:
+            yield call(numbers(), given)
+        for program in (lambda x, o: (x, o.kept), had):
+            read = compile(program)
+            for _Kept.kept in values:
+                yield str(read(numbers(), given)).partition(" at ")[0]
+
+
 @program
 def class_name(compile: Compile) -> Iterator[Any]:
     class A:

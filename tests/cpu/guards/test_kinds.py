@@ -319,11 +319,22 @@ def _made(k: int, **more: Any) -> type:
     return Made
 
 
+def _two(self: Any) -> int:
+    return 2
+
+
+class _Slotted:
+    __slots__ = ("slot",)
+
+
 def test_classes_are_told_by_how_they_are_built() -> None:
-    build = build_of(_made(1))
-    values: list[Any] = [_made(1), _made(2), _made(1, other=3), _made(1, m=len), type, 5]
-    values += [_made(1, m=lambda self: 1), type("Made", (_made(1),), {})]
-    assert agree("CLASS", build, values) == 2
+    build = build_of(_made(1, __len__=_two))
+    values: list[Any] = [_made(k, __len__=_two) for k in (1, 2)]
+    values += [_made(1, __len__=_two, other=3), _made(1, __len__=_two, m=lambda self: 1)]
+    others = [_made(1), _made(1, __len__=lambda self: 2), _made(1, __len__=2), type, 5]
+    others += [_made(1, __len__=_two, _more=3), type("Made", (_made(1),), {"__len__": _two})]
+    others.append(_made(1, __len__=_two, slot=_Slotted.__dict__["slot"]))
+    assert agree("CLASS", build, values + others) == len(values)
 
 
 def test_code() -> None:
