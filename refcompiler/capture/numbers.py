@@ -12,7 +12,7 @@ import sympy
 import torch
 
 from refcompiler.capture.signals import Break
-from refcompiler.shapes.functions import FUNCTIONS, NARY
+from refcompiler.shapes.functions import FUNCTIONS, NARY, type_of
 from refcompiler.shapes.node import SYMBOLS
 
 
@@ -90,7 +90,7 @@ def _node(recorder: Any, scope: Any, expr: Any, pytype: type) -> Any:
     function = FUNCTIONS.get(expr.func)
     if function is None:
         raise Break("operation-not-modelled", f"the number {expr} as an argument")
-    parts = [_node(recorder, scope, part, int) for part in expr.args]
+    parts = [_node(recorder, scope, part, type_of(part)) for part in expr.args]
     if expr.func in NARY:
         made = parts[0]
         for part in parts[1:]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import sympy
 import torch
+from sympy.logic.boolalg import Boolean
 from torch.utils._sympy import functions as F
 
 from refcompiler.shapes.operations import FLOAT, FloorQuotient, FloorRemainder, Larger, Smaller
@@ -61,3 +62,11 @@ for _name, _function in vars(F).items():
         FUNCTIONS[_function] = getattr(torch, f"_sym_{_name}", getattr(math, _name))
 #: Kinds with any number of operands, of which their functions take two.
 NARY = frozenset({sympy.Add, sympy.Mul, F.Max, F.Min, sympy.And, sympy.Or})
+_BITWISE = (F.BitwiseFn_bitwise_and, F.BitwiseFn_bitwise_or, F.BitwiseFn_bitwise_xor)
+
+
+def type_of(expr: Any) -> type:
+    """The class of the number that an expression is: bool, int or float."""
+    if isinstance(expr, Boolean):
+        return bool
+    return int if expr.is_integer or expr.func in _BITWISE else float

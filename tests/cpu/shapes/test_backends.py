@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -95,6 +96,21 @@ def test_gradients_and_floats(backend: Any) -> None:
         gradients = [torch.autograd.grad(out[0].sum(), weight)[0] for out in (found, wanted)]
         torch.testing.assert_close(*gradients)
     assert count == 3 * len(SIZES) and refcompiler.counters()["captures"] == 1
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", torchs_aot, _prints])
+def test_an_operand_is_of_the_class_of_its_parts(backend: Any) -> None:
+    """A whole number made of floats and truths; each part has a node of its own in the graph."""
+
+    def function(x: Any, y: Any) -> Any:
+        ratio = x.shape[0] / (x.shape[1] + 1)
+        least = torch.sym_min(math.trunc(ratio * 3), math.floor(math.sqrt(x.shape[1])))
+        return x * least + y * torch.sym_ite(ratio > 0.5, x.shape[0] % 7, x.shape[1])
+
+    compiled = refcompiler.compile(function, backend=backend, dynamic=True, fullgraph=True)
+    for s in SIZES:
+        x, y = torch.randn(s, s + 3), torch.randn(s, s + 3)
+        torch.testing.assert_close(compiled(x, y), function(x, y))
 
 
 @pytest.mark.parametrize("backend", [torchs_aot, "fastpath"])
