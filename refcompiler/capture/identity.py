@@ -9,6 +9,10 @@ from refcompiler.capture.assignment import Assignment
 from refcompiler.capture.kinds import COLLECTIONS, CONSTANT_TYPES, MAPPINGS, is_fixed
 from refcompiler.capture.natively import natively
 from refcompiler.capture.values import Lazy
+from refcompiler.shapes.node import SYMBOLS
+
+#: Constants of which equal ones may be two objects.
+_COPIED = frozenset({int, float, complex, str, bytes})
 
 
 class Identity(Assignment):
@@ -25,9 +29,19 @@ class Identity(Assignment):
             return self.is_none(a)
         if a is None:
             return self.is_none(b)
+        if type(a) is Lazy and type(b) is Lazy and a is not b:
+            kinds = type(a.value), type(b.value)
+            if kinds[0] is kinds[1] and kinds[0] in _COPIED:  # equal ones may be two objects
+                one = a.value is b.value
+                for lazy, kind in zip((a, b), kinds, strict=True):
+                    self.guard("TYPE", lazy.source, kind)
+                self.guard("SAME" if one else "DISTINCT", a.source, b.source)
+                return one
         a, b = self.force(a), self.force(b)
         if a is b:
             return True
+        if type(a) in SYMBOLS or type(b) in SYMBOLS:  # which of the small ones are one object
+            return self.sizes.plain(a) is self.sizes.plain(b)
         first, second = self._origin(a), self._origin(b)
         if first is not None and second is not None and first is not second:
             self.guard("DISTINCT", first, second)

@@ -140,7 +140,10 @@ def item_of(m: Any, literal: Literal, key: Any) -> Any:
         parts = (key.start, key.stop, key.step)
         if all(part is None or type(part) is int for part in parts) and key.step != 0:
             kind = literal.kind if literal.kind in DISPLAYED else tuple
-            return sequence(m, kind, items[key])
+            taken = items[key]
+            if literal.kind is tuple and len(taken) == len(items) and (key.step or 1) == 1:
+                return literal  # a tuple's slice of all is the tuple
+            return sequence(m, kind, taken)
     return UNSET
 
 

@@ -96,6 +96,7 @@ class Observing(Machine):
         self.retained: set[int] = set()  # inputs that the program made keep their gradient
         #: What was used as a key or compared by identity: its class, and where it comes from.
         self.hashed: dict[int, tuple[type, Source]] = {}
+        self.nans: list[tuple[float, Source]] = []
         self.own_namespaces: dict[int, Any] = {}  # id of a __dict__ -> the frame's own instance
         self.handed_out: dict[int, Any] = {}  # id of a __dict__ that was read -> its instance
         self.plain_kinds: dict[type, bool] = {}  # whether ``object``'s rules hold for attributes
@@ -194,6 +195,8 @@ class Observing(Machine):
                 return number
         if kind in CONSTANT_TYPES or is_numpy_scalar(kind):
             self.guard("EQUALS", source, value)
+            if kind is float and value != value:
+                self._observe_nan(value, source)
             return value
         if issubclass(kind, torch.Tensor):
             return self.tensor_input(value, source)
@@ -236,6 +239,14 @@ class Observing(Machine):
             self.external.pop(id(external.shadow), None)
             external.shadow = None
             raise
+
+    def _observe_nan(self, value: float, source: Source) -> None:
+        """Containers ask which object it is, since it equals none."""
+        for known, other in self.nans:
+            self.guard("SAME" if value is known else "DISTINCT", source, other)
+            if value is known:
+                return
+        self.nans.append((value, source))
 
     def _observe_object(self, external: External, kind: type) -> Any:
         value, source = external.value, external.source

@@ -123,6 +123,10 @@ class Rebuilder(Objects, Iterators):
             return self.number(value)
         if kind is torch.Size and any(type(item) in SYMBOLS for item in value):
             return f"{self.writer.constant(torch.Size)}(({self.many(value)},))"
+        if kind is float and value != value:
+            for known, source in self.machine.nans:
+                if known is value:  # containers ask which one it is
+                    return self.writer.read(source)
         if kind in CONSTANT_TYPES or value is NULL or value is UNSET or is_numpy_scalar(kind):
             return self.writer.constant(value)
         if issubclass(type(value), torch.Tensor):

@@ -22,7 +22,7 @@ from refcompiler.interpreter.binding import ASYNCHRONOUS, GENERATOR, VARARGS, VA
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.registry import program_of
 from refcompiler.logs import log_of, wanted
-from refcompiler.plan.build import MISS
+from refcompiler.plan.build import MISS, Plan
 from refcompiler.runtime.drive import Driver
 from refcompiler.runtime.site import (
     _LOCK,
@@ -154,14 +154,16 @@ class Entry(Site):
                 if self.version != version:
                     continue  # another thread was faster, perhaps with the plan that holds here
                 try:
-                    plan = self.compile(
+                    plan: Plan | None = self.compile(
                         given, lambda machine: self.start(machine, given), allowance
                     )
                 except Native:
-                    return call_natively(function, values)
+                    plan = None
                 except FullGraphBreak as stop:
                     error = stop
                     break
+            if plan is None:  # the program's code runs without the lock, and handles no error
+                return call_natively(function, values)
             found = run_new(plan, self, given)
             if found is not MISS:
                 return found

@@ -51,7 +51,15 @@ def _deepcopy(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     memo = m.force(given.get("memo"))
     if "_nil" in given or not (memo is None or type(memo) is dict) or m.is_foreign(memo):
         raise Break("c-function", "copy.deepcopy with a memo from outside")
-    return _deep(m, given["x"], {} if memo is None else memo)
+    memo = {} if memo is None else memo
+    made = _deep(m, given["x"], memo)
+    known = [(m.external[key], copied) for key, copied in memo.items() if key in m.external]
+    copied_once = [
+        of.source for of, copied in known if copied is not of.shadow and copied is not of.value
+    ]
+    if len(copied_once) > 1:
+        m.guard("UNIQUE", None, tuple(copied_once))
+    return made
 
 
 def _is_atom(value: Any) -> bool:
