@@ -339,8 +339,7 @@ class Attributes(Lookup):
                 found = base.__dict__[name]
                 source = None
                 if heap:
-                    source = self.item(self.class_namespace(base), name, "member", name)
-                    self.lazy(source, found)
+                    source = self.class_member(base, name)
                 return self.bind_found(source, found, receiver, cls, name)
             if heap:
                 self.class_lacks(base, name)

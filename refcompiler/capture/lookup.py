@@ -124,8 +124,7 @@ class Lookup(Namespaces):
                 source = None
                 value = namespace[name]
                 if heap:
-                    source = self.item(self.class_namespace(base), name, "member", name)
-                    self.lazy(source, value)
+                    source = self.class_member(base, name)
                 found = (source, value)
                 break
             if heap:
@@ -161,6 +160,14 @@ class Lookup(Namespaces):
                 source = self.sources.space(cls)
             self.namespaces[cls] = source
             self.lazy(source, cls.__dict__)
+        return source
+
+    def class_member(self, cls: type, name: str) -> Source:
+        """The source of an attribute that a class of the user's has."""
+        source = self.item(self.class_namespace(cls), name, "member", name)
+        self.lazy(source, cls.__dict__[name])
+        if source not in self.members:
+            self.members[source] = self.place()
         return source
 
     def class_lacks(self, cls: type, name: str) -> None:
@@ -268,4 +275,5 @@ class Lookup(Namespaces):
     fixed: set[type]
     lacking: dict[Source, set[str]]
     namespaces: dict[type, Source]
+    members: dict[Source, tuple[str, int]]  # attributes of classes, and where they were looked up
     class_lookups: dict[tuple[type, str], tuple[Source | None, Any]]

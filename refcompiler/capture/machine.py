@@ -184,6 +184,7 @@ class Symbolic(Calls):
         self.shown_classes = set()
         self.made = {}
         self.namespaces = {}
+        self.members = {}
         self.callbacks = {}
         self.callback_of = {}
         self.recorder.place = self.where

@@ -109,14 +109,21 @@ class Observing(Machine):
 
     # ---- guards -----------------------------------------------------------------------------
 
-    def guard(self, kind: str, source: Source | None, expected: Any = None) -> None:
+    def guard(
+        self,
+        kind: str,
+        source: Source | None,
+        expected: Any = None,
+        place: tuple[str, int] | None = None,
+    ) -> None:
+        """``place``: of the user's program, instead of where it is now."""
         key = (kind, source, expected if kind in _KEYED else None)
         if key not in self.guards:
             if kind == "TYPE" and self.is_made_anew(expected):
                 assert source is not None
                 self.observe(self.lazy(self.sources.make("class_of", source), expected))
                 return
-            self.guards[key] = Guard(kind, source, expected, self.place())
+            self.guards[key] = Guard(kind, source, expected, place or self.place())
 
     def place(self) -> tuple[str, int]:
         """The user's file and line that runs now."""

@@ -248,7 +248,6 @@ def _guard_presence(machine: Any) -> None:
 
     Of a class's attribute so did its kind, since what is read is what a descriptor makes of it.
     """
-    of_classes = set(machine.namespaces.values())
     covered: set[Source] = set()
 
     def cover(source: Any) -> None:
@@ -257,12 +256,13 @@ def _guard_presence(machine: Any) -> None:
             source = source.parent
 
     for guard in machine.guards.values():
-        present = guard.kind == "PRESENT" and guard.source.parent in of_classes
+        present = guard.kind == "PRESENT" and guard.source in machine.members
         cover(guard.source.parent if present else guard.source)
     for source in [*reversed(machine.lazies)]:  # what was reached through another comes after it
         if source not in covered:
-            if source.parent in of_classes:
-                machine.guard("TYPE", source, type(machine.lazies[source].value))
+            if source in machine.members:
+                kind = type(machine.lazies[source].value)
+                machine.guard("TYPE", source, kind, machine.members[source])
             elif source.parent is not None:
                 machine.guard("PRESENT", source)
             cover(source)
