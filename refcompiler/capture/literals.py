@@ -232,9 +232,13 @@ def call_method(m: Any, literal: Literal, name: str, args: Sequence, kwargs: Map
 
 def _holds(value: Any, target: Literal) -> bool:
     """Whether ``target`` would hold itself."""
-    if type(value) is not Literal or value.made is not UNSET:
-        return False
-    if value is target:
-        return True
-    items = value.items.values() if value.kind is dict else value.items
-    return any(_holds(item, target) for item in items)
+    pending, seen = [value], set()
+    while pending:
+        value = pending.pop()
+        if type(value) is not Literal or value.made is not UNSET or id(value) in seen:
+            continue
+        if value is target:
+            return True
+        seen.add(id(value))
+        pending.extend(value.items.values() if value.kind is dict else value.items)
+    return False

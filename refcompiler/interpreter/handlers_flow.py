@@ -303,7 +303,8 @@ def call_function_ex(m: Machine, f: Frame, flags: int) -> None:
         if is_iterable(m, args):
             raise complaint
         kind = m.type_of(args).__name__
-        raise TypeError(f"{callee_name(function)} argument after * must be an iterable, not {kind}")
+        name = callee_name(m.own(function))
+        raise TypeError(f"{name} argument after * must be an iterable, not {kind}")
     found = m.call(f, function, items, dict(kwargs))
     del s[-given - 1 :]  # and the NULL below
     if found is not CALLED:

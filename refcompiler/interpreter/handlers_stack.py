@@ -425,13 +425,12 @@ def dict_merge(m: Machine, f: Frame, depth: int) -> None:
     if keys is None:
         kind = type(value).__name__
         raise TypeError(
-            f"{callee_name(s[-depth - 3])} argument after ** must be a mapping, not {kind}"
+            f"{callee_name(m.own(s[-depth - 3]))} argument after ** must be a mapping, not {kind}"
         )
     for key in keys():
         if key in target:
-            raise TypeError(
-                f"{callee_name(s[-depth - 3])} got multiple values for keyword argument '{key}'"
-            )
+            name = callee_name(m.own(s[-depth - 3]))
+            raise TypeError(f"{name} got multiple values for keyword argument '{key}'")
         target[key] = value[key]
     s.pop()
 

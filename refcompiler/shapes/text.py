@@ -93,7 +93,10 @@ for _name, _function in F.__dict__.items():
     if _name.startswith("OpaqueUnaryFn_"):
         _CALLS[_function] = getattr(math, _name.removeprefix("OpaqueUnaryFn_"))
 #: What the texts call, under names that no parameter of the user's has.
-NAMES: dict[str, Callable] = {f"__{f.__name__}": f for f in _CALLS.values()}
+NAMES: dict[str, Any] = {f"__{f.__name__}": f for f in _CALLS.values()}
+NAMES |= {"__inf": math.inf, "__nan": math.nan}
+#: Floats that are no ordinary numbers.
+_SPECIAL = {sympy.oo: "__inf", -sympy.oo: "(-__inf)", sympy.nan: "__nan"}
 
 
 def python(expression: Any, name: Callable[[sympy.Symbol], str]) -> str:
@@ -107,6 +110,8 @@ def python(expression: Any, name: Callable[[sympy.Symbol], str]) -> str:
         return repr(float(expression))
     if expression in (sympy.true, sympy.false):
         return str(bool(expression))
+    if expression in _SPECIAL:
+        return _SPECIAL[expression]
     parts: Sequence[str] = [python(part, name) for part in expression.args]
     infix = _INFIX.get(kind)
     if infix is not None:
