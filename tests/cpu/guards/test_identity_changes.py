@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+import copy
 
+import pytest
+import torch
+
+import refcompiler
 from conformance.case import Compiles
 from conformance.rows.guarded import PLACES, case
 from conformance.suites.guards import ROWS
@@ -35,3 +39,25 @@ def test_changes(name: str) -> None:
                 catalogue.check(case(row, place, change, place.at(text), Compiles.NO))
                 count += 1
     assert count >= 9
+
+
+def test_which_nan_it_is_decides() -> None:
+    def told(x: torch.Tensor, v: float, w: float) -> tuple:
+        items = [v, 1]
+        return x + 1, w in items, len({v, w}), copy.deepcopy(items) == [w, 1]
+
+    compiled = refcompiler.compile(told, backend="eager")
+    one, other = float("nan"), float("nan")
+    for pair in ((one, other), (one, one), (other, one), (2.0, 2.0)):
+        assert compiled(torch.ones(1), *pair)[1:] == told(torch.ones(1), *pair)[1:]
+
+
+def test_lists_are_copied_as_often_as_there_are() -> None:
+    def copied(x: torch.Tensor, v: list, w: list) -> tuple:
+        return x + 1, copy.deepcopy([v, w])
+
+    compiled = refcompiler.compile(copied, backend="eager")
+    one, other = [1], [1]
+    for pair in ((one, other), (one, one), (other, one)):
+        first, second = compiled(torch.ones(1), *pair)[1]
+        assert (first is second) == (pair[0] is pair[1])
