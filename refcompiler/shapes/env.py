@@ -100,11 +100,10 @@ class ShapeEnv:
     def floating(self, hint: float, always: bool = False) -> Any:
         """A symbol for a float that is an ordinary number; other ones stay themselves.
 
-        Unless ``always``, as in :meth:`integer`.
+        Unless ``always``, as in :meth:`integer`. A NaN is never one: it is not even equal to
+        itself, as all that a symbol stands for is.
         """
-        if always:
-            pass
-        elif hint != hint or hint in (0.0, INF, -INF):
+        if hint != hint or (hint in (0.0, INF, -INF) and not always):
             return hint
         symbol = sympy.Symbol(f"z{next(self._names['z'])}", real=True)
         return self._backed(symbol, float, hint)

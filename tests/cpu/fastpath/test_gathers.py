@@ -25,11 +25,12 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 
 def agree(function: Callable[..., Any], *inputs: torch.Tensor, exact: bool = True) -> Any:
-    """All outputs are eager's, and kernels alone made them."""
+    """All outputs are eager's, and kernels alone made them; what eager asks first ATen asks."""
     with torch.no_grad():
         found, expected = compiled(function)(*inputs), function(*inputs)
     report = fastpath.last_report()
-    assert report is not None and report.fallback is None and not report.aten_calls, report
+    assert report is not None and report.fallback is None, report
+    assert report.aten_calls.keys() <= {"aten._assert_async.msg"}, report
     assert len(found) == len(expected) > 0
     for a, b in zip(found, expected, strict=True):
         assert (a.dtype, a.shape, a.stride()) == (b.dtype, b.shape, b.stride())

@@ -257,3 +257,27 @@ def test_elements_of_a_tensor_as_numbers(backend: str) -> None:
         read = refcompiler.compile(lambda t: (t.tolist(), t + 1), backend=backend, fullgraph=True)
         for value in (given, given.flip(0) if given.dim() else given):
             assert read(value)[0] == value.tolist()
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize(
+    "test",
+    [
+        lambda v: v == v,
+        lambda v: v != v,
+        lambda v: v <= v,
+        lambda v: abs(v) >= 0,
+        lambda v: -v == -v,
+        lambda v: v - v == 0,
+        lambda v: not v > 1,
+    ],
+)
+def test_what_holds_of_every_number_does_not_of_nan(test: Any, dynamic: bool | None) -> None:
+    def program(x: Any, v: float) -> Any:
+        return x * v if test(v) else x + 1
+
+    compiled = refcompiler.compile(program, backend="eager", dynamic=dynamic)
+    x = torch.ones(2)
+    for v in (1.5, 2.5, math.nan, 3.5, math.inf, -0.0, math.nan):
+        assert repr(compiled(x, v)) == repr(program(x, v)), v
+    assert 2 <= refcompiler.counters()["captures"] <= 6
