@@ -195,16 +195,7 @@ def kernel_row(name: str, work: Work, copied: float) -> Row:
     function, inputs, goal = work
     ours, theirs = both(function)
     with torch.no_grad():
-        row = compare(
-            name,
-            lambda: ours(*inputs),
-            lambda: theirs(*inputs),
-            against="inductor",
-            goal=goal,
-            rounds=9,
-            sample=0.02,
-            clock=clock,
-        )
+        row = compared(name, ours, theirs, lambda f: f(*inputs), goal, 0.02)
         result = function(*inputs)
     results = result if isinstance(result, tuple) else (result,)
     moved = sum(t.numel() * t.element_size() for t in (*inputs, *results))
@@ -231,17 +222,7 @@ def product_row(
 ) -> Row:
     ours, theirs = both(function, mode)
     with torch.no_grad():
-        row = compare(
-            name + SUFFIX[mode],
-            lambda: ours(*inputs),
-            lambda: theirs(*inputs),
-            against="inductor",
-            goal=1.0,
-            rounds=9,
-            sample=0.02,
-            clock=clock,
-        )
-    return shown(row)
+        return shown(compared(name + SUFFIX[mode], ours, theirs, lambda f: f(*inputs), 1.0, 0.02))
 
 
 def entered() -> Row:
@@ -253,17 +234,7 @@ def entered() -> Row:
         torch.compiler.cudagraph_mark_step_begin()
         compiled(*inputs)
 
-    row = compare(
-        "entering a small graph, device graphs",
-        lambda: run(ours),
-        lambda: run(theirs),
-        against="inductor",
-        goal=0.2,
-        rounds=9,
-        sample=0.05,
-        clock=clock,
-    )
-    return shown(row)
+    return shown(compared("entering a small graph, device graphs", ours, theirs, run, 0.2, 0.05))
 
 
 def model_row(
@@ -280,17 +251,28 @@ def model_row(
         F.cross_entropy(out.flatten(0, 1).float(), inputs[0].flatten()).backward()
         model.zero_grad(set_to_none=True)
 
-    row = compare(
-        name + SUFFIX[mode],
+    return shown(compared(name + SUFFIX[mode], ours, theirs, run, 0.9, 0.05))
+
+
+def compared(
+    name: str,
+    ours: Callable[..., Any],
+    theirs: Callable[..., Any],
+    run: Callable[[Callable[..., Any]], Any],
+    goal: float | None,
+    sample: float,
+) -> Row:
+    """``run`` of either function, in turns; ``sample``: seconds of each measurement, about."""
+    return compare(
+        name,
         lambda: run(ours),
         lambda: run(theirs),
         against="inductor",
-        goal=0.9,
+        goal=goal,
         rounds=9,
-        sample=0.05,
+        sample=sample,
         clock=clock,
     )
-    return shown(row)
 
 
 def both(

@@ -34,7 +34,7 @@ def total(a, b):
 def product(a, b):
     return a * b
 """
-_WIDE = 2**31 - 1
+WIDE = 2**31 - 1  # the last place that 32 bits hold
 ALIGNED = 16  # elements; a mask whose edge is a multiple of it does not break up vectors
 
 
@@ -60,7 +60,7 @@ class Printer(Stages):
         kernel, plan = self.kernel, self.plan
         name = kernel.name
         self._count_uses()
-        wide = any(index.bounds()[1] > _WIDE for index in self._indices())
+        wide = any(index.bounds()[1] > WIDE for index in self._indices())
         kind = ".to(tl.int64)" if wide else ""
         self.line(f"program = tl.program_id(0){kind}")
         self._outer()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from fastpath.gpu.printer import Printed
+from fastpath.gpu.printer import WIDE, Printed
 from fastpath.gpu.tiling import Tiling
 from fastpath.gpu.values import Values
 from fastpath.ir.expr import Expr
@@ -21,7 +21,6 @@ from specs.dtypes import REDUCED
 from specs.scalars import TRITON_TYPE
 
 ROWS = 8  # of blocks, whose programs run side by side
-_WIDE = 2**31 - 1
 
 
 class ProductPrinter(Values):
@@ -52,7 +51,7 @@ class ProductPrinter(Values):
     def print(self) -> Printed:
         kernel, plan, tile = self.kernel, self.plan, self.tile
         self._count_uses()
-        wide = any(index.bounds()[1] > _WIDE for index in self._indices())
+        wide = any(index.bounds()[1] > WIDE for index in self._indices())
         blocks = -(-self.y_points // tile.m), -(-plan.x_points // tile.n)
         self.line(f"program = tl.program_id(0){'.to(tl.int64)' if wide else ''}")
         self._batch(math.prod(blocks))

@@ -134,6 +134,8 @@ def _measured(
     device: torch.device,
     compile_part: Compile,
 ) -> Tile | None:
+    from triton.errors import TritonError
+
     _, m, n, k = sizes_of(node)
     tiles = [None, *tiles_for(m, n, k, node.meta["val"].itemsize)]
 
@@ -144,7 +146,7 @@ def _measured(
         with torch.cuda.device(device), torch.no_grad():
             try:
                 return compile_part(graph, {} if tile is None else {there[node].name: tile})
-            except Exception as error:
+            except (TritonError, RuntimeError) as error:  # too many registers, or too much memory
                 if tile is None:
                     raise
                 _HINTS.info("no kernel of %s for %s: %s", tile, node, error)

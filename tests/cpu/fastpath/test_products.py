@@ -222,6 +222,8 @@ def test_the_vendors_product_is_kept_unless_ours_is_faster(
     for ours, vendor, wanted in ((1.0, 2.0, best), (1.99, 2.0, None), (2.5, 2.0, None)):
         times.update({best: ours, None: vendor})
         assert tuning._measured(node, part, torch.device("cpu"), compile_part) == wanted
+    with pytest.raises(TypeError):  # an error of ours is no tile that does not fit
+        tuning._measured(node, part, torch.device("cpu"), lambda: None)  # type: ignore[arg-type]
 
 
 def test_tiles_fit_the_product_and_the_memory() -> None:
