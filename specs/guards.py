@@ -75,6 +75,13 @@ GUARDS: Table[GuardKind] = Table(
             "an object without the attribute",
         ),
         GuardKind(
+            "PLAIN",
+            "the class it had, where that cannot change",
+            "the value's class defines none of __get__, __set__, __delete__",
+            "{source}: expected a value that is no descriptor, found {found}",
+            "a class whose attribute has become a property",
+        ),
+        GuardKind(
             "EMPTY",
             "nothing",
             "the cell of the closure has no value",

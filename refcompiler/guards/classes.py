@@ -65,6 +65,14 @@ def is_special(name: Any, kind: type) -> bool:
     return kind in _SLOTS or (type(name) is str and name[:1] == "_")
 
 
+def is_plain(value: Any) -> bool:
+    """Whether an attribute of a class with this value is what is read, and may be written over."""
+    kind = type(value)
+    return not (
+        hasattr(kind, "__get__") or hasattr(kind, "__set__") or hasattr(kind, "__delete__")
+    )
+
+
 def is_made_anew(cls: type) -> bool:
     """Whether no module holds a class, so that the next call may bring another one."""
     return (

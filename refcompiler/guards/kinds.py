@@ -18,7 +18,7 @@ import torch
 from refcompiler.ambient import mode_around
 from refcompiler.guards import ambient
 from refcompiler.guards.ambient import Ambient
-from refcompiler.guards.classes import build_of, is_built
+from refcompiler.guards.classes import build_of, is_built, is_plain
 from refcompiler.guards.constants import equals_text, is_asked_once, keys_text, same_constant
 from refcompiler.guards.held import named
 from refcompiler.guards.iterators import Ahead, apart, fed, shape
@@ -212,6 +212,11 @@ def _code_fails(v: str, want: tuple, constant: Callable[[Any], str]) -> str:
     return text if want[1] is None else f"{text} or {v}.__globals__ is not {constant(want[1])}"
 
 
+def _plain_text(v: str, want: type | None, constant: Callable[[Any], str]) -> str:
+    """``want`` is a class without the three, which cannot be given them; it is told sooner."""
+    return f"is_plain({v})" if want is None else f"(type({v}) is {constant(want)} or is_plain({v}))"
+
+
 def is_empty(cell: CellType) -> bool:
     """Whether a closure's variable has no value."""
     try:
@@ -260,6 +265,13 @@ KINDS: dict[str, Kind] = {
     ),
     # reading the value through its source is the check
     "PRESENT": Kind(lambda v, want, c: "True", lambda value, want: True),
+    "PLAIN": Kind(
+        _plain_text,
+        lambda value, want: is_plain(value),
+        show=lambda want: "a value that is no descriptor",
+        found=lambda value: f"one of {type(value)!r}",
+        once=True,
+    ),
     "LENGTH": Kind(
         lambda v, want, c: f"len({v}) == {want}",
         lambda value, want: len(value) == want,
@@ -431,6 +443,7 @@ NAMESPACE: dict[str, Any] = {
     "copysign": math.copysign,
     "same_constant": same_constant,
     "is_built": is_built,
+    "is_plain": is_plain,
     "is_empty": is_empty,
     "storage_pattern": storage_pattern,
     "Ahead": Ahead,

@@ -16,6 +16,7 @@ from torch.fx.experimental.symbolic_shapes import free_symbols
 from refcompiler.capture.door import version_of
 from refcompiler.capture.gathers import check_gathers
 from refcompiler.capture.iterators import guard_views
+from refcompiler.capture.lookup import is_heap
 from refcompiler.capture.machine import Captured
 from refcompiler.capture.signals import Reason, Restart
 from refcompiler.capture.state.hooks import set_hooks
@@ -23,6 +24,7 @@ from refcompiler.capture.state.modes import go_on_in_blocks, leave_modes
 from refcompiler.capture.state.switches import leave_switches
 from refcompiler.capture.values import is_changed
 from refcompiler.errors import BackendError
+from refcompiler.guards.classes import is_plain
 from refcompiler.guards.kinds import Guard
 from refcompiler.guards.sources import Source
 from refcompiler.guards.tensors import is_registered, storage_pattern
@@ -246,7 +248,7 @@ def _ordered_guards(captured: Captured) -> list[Guard]:
 def _guard_presence(machine: Any) -> None:
     """That something could be read may have decided which way the program went.
 
-    Of a class's attribute so did its kind, since what is read is what a descriptor makes of it.
+    Of a class's attribute so did that it is no descriptor, which would make what is read of it.
     """
     covered: set[Source] = set()
 
@@ -261,8 +263,13 @@ def _guard_presence(machine: Any) -> None:
     for source in [*reversed(machine.lazies)]:  # what was reached through another comes after it
         if source not in covered:
             if source in machine.members:
-                kind = type(machine.lazies[source].value)
-                machine.guard("TYPE", source, kind, machine.members[source])
+                value = machine.lazies[source].value
+                kind = type(value)
+                if is_plain(value):
+                    fixed = None if is_heap(kind) else kind
+                    machine.guard("PLAIN", source, fixed, machine.members[source])
+                else:
+                    machine.guard("TYPE", source, kind, machine.members[source])
             elif source.parent is not None:
                 machine.guard("PRESENT", source)
             cover(source)

@@ -115,6 +115,11 @@ class Number(int):
     pass
 
 
+class Placed:
+    def __set__(self, instance: object, value: object) -> None:
+        raise NotImplementedError
+
+
 CONSTANTS: list[Any] = [
     *[0, 1, -1, 2, 256, 257, 2**70, -(2**70), True, False],
     *[0.0, -0.0, 1.0, 1.5, math.nan, -math.nan, math.inf, -math.inf, 1e-320],
@@ -291,6 +296,8 @@ def test_identity_and_class() -> None:
     assert agree("NONE", None, [None, 0, False, "", torch.ones(1)]) == 1
     assert agree("NOT_NONE", None, [None, 0, False, "", torch.ones(1)]) == 4
     assert agree("PRESENT", None, [None, 0]) == 2
+    for known in (None, int):
+        assert agree("PLAIN", known, [1, "a", [], int, property(), len, Number(1), Placed()]) == 6
 
 
 def test_empty_cells() -> None:

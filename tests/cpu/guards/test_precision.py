@@ -283,6 +283,17 @@ def ordered_dict_by_key(compile: Compile) -> Iterator[Any]:
         yield f(_x(i), collections.OrderedDict(k=2, other=i))
 
 
+@program
+def attribute_of_a_class_that_is_handed_on(compile: Compile) -> Iterator[Any]:
+    class Box:
+        kept: Any = [1]
+
+    f = compile(lambda x, box: (x * 2, box.kept))
+    for kept in ([1], (2, 3), {"k": 1}, torch.ones(2), "text"):
+        Box.kept = kept
+        yield f(_x(), Box())
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_cannot_matter_compiles_once(name: str) -> None:
     played = check(PROGRAMS[name])

@@ -84,6 +84,18 @@ def _present() -> tuple:
     return lambda x, b: x * hasattr(b, "k"), (_x(), _Box()), (_x(), bare)
 
 
+@violates("PLAIN")
+def _plain() -> tuple:
+    class Box:
+        kept = [1]
+
+    def change() -> tuple:
+        Box.kept = property(lambda self: 2)
+        return (_x(),)
+
+    return lambda x, box=Box(): (x * 2, box.kept), (_x(),), change
+
+
 @violates("EMPTY")
 def _empty() -> tuple:
     if not _x().numel():
