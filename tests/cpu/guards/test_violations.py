@@ -93,7 +93,8 @@ def _plain() -> tuple:
         Box.kept = property(lambda self: 2)
         return (_x(),)
 
-    return lambda x, box=Box(): (x * 2, box.kept), (_x(),), change
+    box = Box()
+    return lambda x: (x * 2, box.kept), (_x(),), change
 
 
 @violates("EMPTY")
