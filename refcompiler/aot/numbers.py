@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
-from sympy.logic.boolalg import Boolean, false, true
+from sympy.logic.boolalg import Boolean
 from torch.fx import Graph, Node, Proxy
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
@@ -19,6 +19,7 @@ from refcompiler.aot.inputs import Unsupported
 from refcompiler.shapes.env import ShapeEnv
 from refcompiler.shapes.functions import FUNCTIONS, NARY
 from refcompiler.shapes.node import SYMBOLS
+from refcompiler.shapes.text import compiled
 
 #: Targets of nodes whose results are arithmetic on numbers.
 ARITHMETIC = frozenset(FUNCTIONS.values())
@@ -66,10 +67,8 @@ def write(
         return found
     if expr.is_Integer:
         return int(expr)
-    if expr.is_Rational or expr.is_Float:
-        return float(expr)
-    if expr in (true, false):
-        return bool(expr)
+    if not expr.free_symbols:
+        return compiled(expr, ())()
     function = FUNCTIONS.get(expr.func)
     if expr.is_Symbol or function is None:
         raise Unsupported(f"the number {expr}, which no input gives, is an operand")

@@ -72,13 +72,72 @@ def _product(values: Any, *, start: Any = 1) -> Any:
 
 
 def extreme(function: Callable, values: Any) -> Any:
-    """``max`` or ``min`` of ints, which of any two has the value of one: nothing is compared."""
+    """``max`` or ``min`` of ints, or of floats: of any two the value of one, nothing is decided.
+
+    Where there are both, the class of the result tells which it was.
+    """
     if type(values) not in (tuple, list, torch.Size) or not values:
         return NotImplemented
     kinds = {type(value) for value in values}
-    if torch.SymInt not in kinds or kinds - {int, torch.SymInt}:
+    name = "sym_max" if function is max else "sym_min"
+    if torch.SymInt in kinds and not kinds - {int, torch.SymInt}:
+        return functools.reduce(getattr(torch, name), values)
+    if torch.SymFloat in kinds and not kinds - {float, torch.SymFloat}:
+        return functools.reduce(functools.partial(binary_of, name), values)
+    return NotImplemented
+
+
+def binary_of(name: str, a: Any, b: Any) -> Any:
+    """An operation of the environment on numbers, one of which is a symbol."""
+    env = (a if type(a) in SYMBOLS else b).node.shape_env
+    nodes = [n.node if type(n) in SYMBOLS else env.number(type(n), n) for n in (a, b)]
+    return env.wrap(env.binary(name, *nodes))
+
+
+#: The names that nodes have for operators on floats, whose operands are all floats there.
+_OF_FLOATS: dict[Callable, str] = {
+    getattr(operator, name): name for name in "add sub mul mod floordiv".split()
+}
+_OF_FLOATS |= {operator.truediv: "float_truediv", operator.pow: "float_pow"}
+_COMPARING = {getattr(operator, name): name for name in "eq ne lt le gt ge".split()}
+
+
+def _with_float(function: Callable, a: Any, b: Any) -> Any:
+    """An operator on numbers, one of which is a symbolic float. Torch's own operators decide more.
+
+    (That a base is not negative, and a quotient no infinity.) NotImplemented: it has no symbol.
+    """
+    name = _COMPARING.get(function)
+    if name is not None:
+        return binary_of(name, a, b)
+    name = _OF_FLOATS.get(function)
+    if name is None or (name == "float_pow" and not _is_real_power(a, b)):
         return NotImplemented
-    return functools.reduce(torch.sym_max if function is max else torch.sym_min, values)
+    return binary_of(name, torch.sym_float(a), torch.sym_float(b))
+
+
+def _is_real_power(base: Any, exponent: Any) -> bool:
+    """Whether the power of a negative base would be a float too, or the base is none."""
+    if type(exponent) is torch.SymInt or (
+        type(exponent) in (int, float) and float(exponent).is_integer()
+    ):
+        return True
+    if type(base) is torch.SymFloat and not base.node.has_hint():
+        torch._check(base >= 0)
+        return True
+    return bool(base >= 0)
+
+
+def _is_nan(n: Any) -> bool:
+    return decided(binary_of("ne", n, n)) if type(n) is torch.SymFloat else False
+
+
+def _is_infinite(n: Any) -> bool:
+    return type(n) is torch.SymFloat and decided(binary_of("eq", abs(n), math.inf))
+
+
+def _is_finite(n: Any) -> bool:
+    return decided(binary_of("lt", abs(n), math.inf)) if type(n) is torch.SymFloat else True
 
 
 #: C functions that have a symbolic answer; one may answer NotImplemented.
@@ -93,6 +152,9 @@ _SYMBOLIC: dict[Any, Callable] = {
     math.sqrt: torch.sym_sqrt,
     math.pow: _float_power,
     math.prod: _product,
+    math.isnan: _is_nan,
+    math.isinf: _is_infinite,
+    math.isfinite: _is_finite,
     operator.index: _itself,
     int: torch.sym_int,
     float: torch.sym_float,
@@ -162,6 +224,9 @@ def binary(machine: Any, function: Callable, a: Any, b: Any) -> Any:
         a = int(a)
     if type(b) is bool:
         b = int(b)
+    if torch.SymFloat in (type(a), type(b)) and torch.SymBool not in (type(a), type(b)):
+        found = _with_float(function, a, b)
+        return function(plain(a), plain(b)) if found is NotImplemented else decided(found)
     try:
         return decided(function(a, b))
     except TypeError:  # an operator that torch's symbols do not have

@@ -483,11 +483,9 @@ class Sizes:
         return found
 
     def _limits(self, symbol: sympy.Symbol) -> list[Any]:
-        """The range that a symbol was given, as conditions; a float is a number."""
+        """The range that a symbol was given, as conditions."""
         env = self.env
         assert env is not None
-        if env.hints.get(symbol).__class__ is float:
-            return [sympy.Ge(symbol, -sympy.oo, evaluate=False)]  # as no NaN is
         range_ = env.initial.get(symbol, Range(-INF, INF))
         limits = []
         if range_.low > -INF:

@@ -14,6 +14,7 @@ import torch
 from refcompiler.capture.signals import Break
 from refcompiler.shapes.functions import FUNCTIONS, NARY, type_of
 from refcompiler.shapes.node import SYMBOLS
+from refcompiler.shapes.text import compiled
 
 
 def check(condition: Any, error: str, message: str) -> None:
@@ -78,8 +79,8 @@ def _lifted(recorder: Any, scope: Any, symbol: sympy.Symbol) -> torch.fx.Node:
 def _node(recorder: Any, scope: Any, expr: Any, pytype: type) -> Any:
     if expr.is_Integer:
         return int(expr)
-    if expr.is_Rational or expr.is_Float:
-        return float(expr)
+    if not expr.free_symbols:
+        return compiled(expr, ())()
     found = scope.numbers.get(expr)
     if found is not None:
         return found

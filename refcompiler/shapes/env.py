@@ -11,10 +11,10 @@ import sympy
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._sympy import functions as F
 
+from refcompiler.shapes.floats import FLOAT, FloatEq, float_of, identical
 from refcompiler.shapes.node import WRAPPERS, Node
 from refcompiler.shapes.operations import (
     BINARY,
-    FLOAT,
     ROUND,
     SAME,
     UNARY,
@@ -98,12 +98,11 @@ class ShapeEnv:
         return self._backed(symbol, int, hint)
 
     def floating(self, hint: float, always: bool = False) -> Any:
-        """A symbol for a float that is an ordinary number; other ones stay themselves.
+        """A symbol for a float; NaN and infinities stay themselves.
 
-        Unless ``always``, as in :meth:`integer`. A NaN is never one: it is not even equal to
-        itself, as all that a symbol stands for is.
+        Unless ``always``, as in :meth:`integer`.
         """
-        if hint != hint or (hint in (0.0, INF, -INF) and not always):
+        if (hint != hint or hint in (INF, -INF)) and not always:
             return hint
         symbol = sympy.Symbol(f"z{next(self._names['z'])}", real=True)
         return self._backed(symbol, float, hint)
@@ -182,7 +181,7 @@ class ShapeEnv:
         key = (pytype, repr(value) if pytype is float else value)
         found = self._numbers.get(key)
         if found is None:
-            made = {int: sympy.Integer, float: sympy.Float, bool: sympy.sympify}[pytype]
+            made = {int: sympy.Integer, float: float_of, bool: sympy.sympify}[pytype]
             found = self._numbers[key] = Node(self, made(value), pytype, value, value)
         return found
 
@@ -226,6 +225,9 @@ class ShapeEnv:
         gives = row.gives if row.gives is not SAME else float if floats else int
         build = FLOAT.get(name, row.build) if floats else row.build
         left, right = a.expr, b.expr
+        if floats and name in ("sym_min", "sym_max"):
+            left, right = [self.unary("sym_float", n).expr for n in (a, b)]
+            hint = None if hint is None else float(hint)
         if name in ("int_floordiv", "floordiv") and not floats:
             if self.knowledge.range_of(right).low <= 0:
                 build = FloorQuotient
@@ -306,8 +308,8 @@ class ShapeEnv:
         expr = node.expr
         if node.pytype is bool:
             found = self.knowledge.decide(expr)
-        elif expr.is_number:
-            found = node.pytype(expr)
+        elif not expr.free_symbols:
+            found = node.pytype(compiled(expr, ())())
         if found is None:
             if node._hint is None:
                 return self._unknown(expr, size_oblivious, fallback_value)
@@ -321,6 +323,8 @@ class ShapeEnv:
             condition = expr
         elif value is False:
             condition = sympy.Not(expr)
+        elif type(value) is float:
+            condition = identical(expr, value)
         else:
             condition = sympy.Eq(expr, value)
         self.record(condition)
@@ -386,6 +390,8 @@ class ShapeEnv:
         self._decided.clear()
         if condition.func is sympy.Eq:
             self._equate(*condition.args)
+        elif condition.func is FloatEq:
+            self._equate_float(*condition.args)
         for symbol in condition.free_symbols:
             range_ = self.knowledge.ranges.get(symbol, ALL)
             if range_.low == range_.high and symbol not in self._replacements:
@@ -399,7 +405,7 @@ class ShapeEnv:
         for symbol, other in ((left, right), (right, left)):
             if not symbol.is_Symbol or symbol in other.free_symbols:
                 continue
-            if other.is_number and (other.is_Integer or symbol not in self.knowledge.ranges):
+            if other.is_Integer:
                 self._replace(symbol, other)
             elif other.is_Symbol and _age(symbol, self) > _age(other, self):
                 self._replace(symbol, other)
@@ -408,6 +414,12 @@ class ShapeEnv:
             else:
                 continue
             return
+
+    def _equate_float(self, left: Any, right: Any) -> None:
+        """A symbol that equals a number is that number; not where that is a zero of some sign."""
+        for symbol, other in ((left, right), (right, left)):
+            if symbol.is_Symbol and not symbol.is_integer and other.is_Number and not other.is_zero:
+                self._replace(symbol, float_of(float(other)))
 
     def _is_newest(self, symbol: sympy.Symbol, other: Any) -> bool:
         """What depends on data is replaced by anything, a symbol by those that came before it."""

@@ -12,7 +12,8 @@ import torch
 from sympy.logic.boolalg import Boolean
 from torch.utils._sympy import functions as F
 
-from refcompiler.shapes.operations import FLOAT, FloorQuotient, FloorRemainder, Larger, Smaller
+from refcompiler.shapes.floats import MEANINGS
+from refcompiler.shapes.operations import FloorQuotient, FloorRemainder, Larger, Smaller
 
 #: What a node of a graph calls for each kind of expression: torch's own names for them.
 FUNCTIONS: dict[Any, Callable] = {
@@ -54,7 +55,7 @@ FUNCTIONS: dict[Any, Callable] = {
     sympy.And: operator.and_,
     sympy.Or: operator.or_,
     sympy.Not: torch.sym_not,
-    **{function: getattr(operator, name) for name, function in FLOAT.items()},
+    **MEANINGS,
 }
 for _name, _function in vars(F).items():
     if _name.startswith("OpaqueUnaryFn_"):

@@ -53,7 +53,7 @@ def _remainder(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
 
 
 def _to_float(a: sympy.Expr) -> sympy.Expr:
-    return a if a.is_Float else F.ToFloat(a)
+    return F.ToFloat(a) if a.is_integer and not a.is_Float else a
 
 
 def _round(a: sympy.Expr, digits: sympy.Expr | None = None) -> sympy.Expr:
@@ -150,32 +150,6 @@ BINARY: dict[str, Operation] = {
     "sym_or": Operation(operator.or_, sympy.Or, bool),
 }
 
-
-def _opaque(name: str, meaning: Callable[[float, float], float]) -> Any:
-    """Arithmetic of floats, which rounds: nothing is reordered, cancelled or collected."""
-
-    class Rounded(sympy.Function):
-        is_real = True
-        _torch_handler_name = name
-
-        @classmethod
-        def eval(cls, a: Any, b: Any) -> Any:
-            if a.is_Number and b.is_Number:
-                return sympy.Float(meaning(float(a), float(b)))
-            return None
-
-    Rounded.__name__ = Rounded.__qualname__ = f"Float{name.capitalize()}"
-    return Rounded
-
-
-#: The same operations where an operand is a float.
-FLOAT: dict[str, Any] = {
-    "add": _opaque("add", operator.add),
-    "sub": _opaque("sub", operator.sub),
-    "mul": _opaque("mul", operator.mul),
-    "mod": _opaque("mod", operator.mod),
-    "floordiv": _opaque("floordiv", operator.floordiv),
-}
 
 UNARY: dict[str, Operation] = {
     "neg": Operation(operator.neg, lambda a: sympy.Mul(-1, a), SAME),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import sympy
 from torch.utils._sympy import functions as F
 
-from refcompiler.shapes import polynomials
+from refcompiler.shapes import floats, polynomials
 from refcompiler.shapes.operations import Larger, Smaller
 
 INF = math.inf
@@ -142,6 +142,7 @@ class Knowledge:
         self.ranges: dict[sympy.Symbol, Range] = {}
         self.facts: dict[frozenset, Range] = {}  # polynomial without constant -> its range
         self.divisible: set[tuple[Any, Any]] = set()
+        self.told: dict[Any, bool] = {}  # comparisons of floats, of which nothing else follows
         self._lows: dict[sympy.Symbol, int] = {}
         self._memo: dict[Any, Range] = {}
         self._known: dict[Any, Range] = {}
@@ -167,6 +168,7 @@ class Knowledge:
         self.divisible = {
             (a, b) for a, b in self.divisible if not (a.free_symbols | b.free_symbols) & symbols
         }
+        self.told = {c: known for c, known in self.told.items() if not c.free_symbols & symbols}
         self._polynomials.clear()
         self.forget()
 
@@ -292,7 +294,7 @@ class Knowledge:
             return None if None in parts else not absorbing
         sign = _SIGNS.get(kind)
         if sign is None:
-            return None
+            return self.told.get(condition)
         left, right = condition.args
         if not (left.is_integer and right.is_integer):
             return None
@@ -324,6 +326,10 @@ class Knowledge:
             kind = condition.func
         sign = _SIGNS.get(kind)
         if sign is None:
+            told = condition.args[0] if kind is sympy.Not else condition
+            if told.func in floats.COMPARISONS:
+                self.told[told] = told is condition
+                self.forget()
             return
         left, right = condition.args
         if not (left.is_integer and right.is_integer):

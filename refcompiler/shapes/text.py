@@ -10,7 +10,8 @@ from typing import Any
 import sympy
 from torch.utils._sympy import functions as F
 
-from refcompiler.shapes.operations import FLOAT, FloorQuotient, FloorRemainder, Larger, Smaller
+from refcompiler.shapes.floats import FLOAT, FloatEq, FloatLe, FloatLt, FloatSign, NegativeZero
+from refcompiler.shapes.operations import FloorQuotient, FloorRemainder, Larger, Smaller
 
 
 def is_dense(*numbers: int) -> bool:
@@ -24,6 +25,11 @@ def is_dense(*numbers: int) -> bool:
             return False
         extent *= size
     return True
+
+
+def sign(value: float) -> float:
+    """1.0 or -1.0, also of a zero."""
+    return math.copysign(1.0, value)
 
 
 class Dense(sympy.Function):
@@ -71,6 +77,9 @@ _INFIX: dict[Any, str] = {
     FLOAT["mul"]: "*",
     FLOAT["mod"]: " % ",
     FLOAT["floordiv"]: " // ",
+    FloatEq: " == ",
+    FloatLt: " < ",
+    FloatLe: " <= ",
 }
 _CALLS: dict[Any, Callable] = {
     F.Max: max,
@@ -88,6 +97,7 @@ _CALLS: dict[Any, Callable] = {
     F.RoundToInt: round,
     F.RoundDecimal: round,
     Dense: is_dense,
+    FloatSign: sign,
 }
 for _name, _function in F.__dict__.items():
     if _name.startswith("OpaqueUnaryFn_"):
@@ -107,7 +117,10 @@ def python(expression: Any, name: Callable[[sympy.Symbol], str]) -> str:
     if expression.is_Integer:
         return str(int(expression)) if expression >= 0 else f"({int(expression)})"
     if expression.is_Float:
-        return repr(float(expression))
+        value = float(expression)
+        return repr(value) if value >= 0 else f"({value!r})"
+    if kind is NegativeZero:
+        return "(-0.0)"
     if expression in (sympy.true, sympy.false):
         return str(bool(expression))
     if expression in _SPECIAL:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refcompiler.shapes import ShapeEnv
-from refcompiler.shapes.operations import FLOAT
+from refcompiler.shapes.floats import FLOAT
 from refcompiler.shapes.ranges import Knowledge, Range
 from refcompiler.shapes.text import compiled, is_dense
 
@@ -197,14 +197,15 @@ def test_floats_are_not_rearranged() -> None:
     (symbol,) = made.node.expr.free_symbols
     assert compiled(made.node.expr, (symbol,))(0.1) == (0.1 + 0.2) - 0.2 != 0.1
     assert made.node.hint == (0.1 + 0.2) - 0.2
-    assert [env.floating(v) for v in (0.0, float("inf"))] == [0.0, float("inf")]
+    assert env.floating(float("inf")) == float("inf")
 
 
 def test_a_rounded_float_may_be_a_whole_number() -> None:
     z = sympy.Symbol("z", real=True)
-    for name, operation in FLOAT.items():
+    for name in "add sub mul mod floordiv".split():
         for value in (9.0, 8.5):
-            assert sympy.Eq(operation(z, sympy.Float(1.0)), value) is not sympy.false, name
+            made = FLOAT[name](z, sympy.Float(1.0))
+            assert sympy.Eq(made, value) is not sympy.false, name
 
 
 def test_dense_layouts() -> None:
