@@ -25,6 +25,7 @@ from refcompiler.capture.literals import METHODS, field_from_outside, field_of
 from refcompiler.capture.lookup import Lookup, find, is_heap, is_plain, namespace_of
 from refcompiler.capture.natively import QUIET, is_quiet
 from refcompiler.capture.signals import Break
+from refcompiler.capture.state import history
 from refcompiler.capture.subclasses import attribute
 from refcompiler.capture.values import (
     DELETED,
@@ -126,6 +127,8 @@ class Attributes(Lookup):
                 return self.getattr(value.__func__, name)
         if type(value) in DRIVEN and name in _STATES:
             return state_of(self, value, name)
+        if history.is_node(self, value):
+            return history.node_attribute(self, value, name)
         if self.is_foreign(value) and not issubclass(type(value), IDENTITY_TYPES):
             try:
                 found = getattr(value, name)
@@ -567,6 +570,10 @@ class Attributes(Lookup):
             if name == "grad" and value.is_leaf:
                 with torch._C.DisableTorchFunction():
                     return value.grad
+            if name in history.NAMES:
+                found = history.attribute(self, value, name)
+                if found is not UNSET:
+                    return found
         else:
             overlaid = self.overlay.get((id(real), name), UNSET)
             if overlaid is not UNSET and name != "data":

@@ -175,6 +175,7 @@ class Recorder:
         self.modes = 0  # of the program's that see its operations
         self.asked = False  # the next operation is the program's, not capture's own
         self.converting: type | None = None  # the class whose default is running
+        self.plain: list[tuple[Any, int]] = []  # blocks without torch functions, and their steps
         self.override: Callable[[Callable, type, tuple, dict], Any]
         self.convert: Callable[[Callable, Any, type], None]
         self.class_of: Callable[[list[torch.Tensor]], type | None]
@@ -329,6 +330,8 @@ class Recorder:
         asked, self.asked = self.asked, False
         if self.converting is not None:  # inside of the default's call, which is one operation
             return self.converting, False
+        if self.plain:
+            return None, False
         cls = self.class_of(list(_tensors((args, kwargs))))
         if cls is None or not asked:
             return cls, False

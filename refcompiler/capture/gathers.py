@@ -91,6 +91,20 @@ def _narrow(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
     return found
 
 
+@operation("tensor_split")
+def _split(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """At places that a tensor says, where they are known."""
+    given = [m.force(a) for a in args]
+    named = {name: m.force(value) for name, value in kwargs.items()}
+    places = named.pop("tensor_indices_or_sections", None)
+    if places is None and len(given) > 1:
+        places = given.pop(1)
+    if len(given) != 1 or not issubclass(type(places), torch.Tensor):
+        return NotImplemented
+    known = m.recorder.known(torch.Tensor.tolist, (places,))
+    return torch.tensor_split(given[0], known[0], **named) if known else NotImplemented
+
+
 @operation("storage_offset")
 def _offset(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
     """The place of such a view is a number that only the run knows."""

@@ -46,7 +46,7 @@ from refcompiler.capture.natively import interpreting
 from refcompiler.capture.reentry import Reentry
 from refcompiler.capture.regions import attention, branches, custom, loops, transforms
 from refcompiler.capture.signals import Break, Reason, Restart
-from refcompiler.capture.state import forward, hooks, modes, switches
+from refcompiler.capture.state import forward, functions, hooks, modes, switches
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.state.switches import Setting, restore, settings
 from refcompiler.capture.values import Place
@@ -283,6 +283,7 @@ class Symbolic(Calls):
         if self.open_levels:
             why = "a graph ends inside a level of forward differentiation"
             raise Restart(self.open_levels[0], "ambient-state", why)
+        functions.check_left(self)
         if self.function_modes:
             inner = captured.reason
             because = f", for {inner.row}: {inner.context}" if inner is not None else ""

@@ -52,6 +52,8 @@ from refcompiler.capture.policy import (
 from refcompiler.capture.pulled import Pulled
 from refcompiler.capture.signals import Break
 from refcompiler.capture.state.contexts import Contexts
+from refcompiler.capture.state.functions import BLOCKS, call_block
+from refcompiler.capture.state.history import is_node, node_method
 from refcompiler.capture.subclasses import subclass_input
 from refcompiler.capture.values import External, LazyMethod, Literal, Resume, Run
 from refcompiler.guards.sources import Source
@@ -242,6 +244,10 @@ class NativeCalls(Operators):
         )
         if module in PURE_MODULES or builtin_base or module.startswith("refcompiler."):
             return self.call_pure(function, args, kwargs)
+        if is_node(self, owner):
+            return node_method(self, function)
+        if type(owner) in BLOCKS and name in ("__enter__", "__exit__"):
+            return call_block(self, owner, name)
         if type(owner) is torch.device and name in ("__enter__", "__exit__"):
             return self.call_device_block(owner, name, args)
         if type(owner) in CONSTANT_TYPES or issubclass(type(owner), torch.Tensor):

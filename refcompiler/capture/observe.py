@@ -96,6 +96,7 @@ class Observing(Machine):
         self.retained: set[int] = set()  # inputs that the program made keep their gradient
         #: What was used as a key or compared by identity: its class, and where it comes from.
         self.hashed: dict[int, tuple[type, Source]] = {}
+        self.node_kinds: set[type] = set()  # of autograd's nodes that the program has got
         self.nans: list[tuple[float, Source]] = []
         self.own_namespaces: dict[int, Any] = {}  # id of a __dict__ -> the frame's own instance
         self.handed_out: dict[int, Any] = {}  # id of a __dict__ that was read -> its instance

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from refcompiler.capture.models.registry import operation
 from refcompiler.capture.signals import Break
+from refcompiler.capture.state.functions import check_enabled
 from refcompiler.capture.wrappers import is_wrapper, wrapper_input
 from refcompiler.guards.sources import Source, plain_tensor
 from refcompiler.interpreter.frame import UNSET
@@ -76,6 +77,7 @@ def subclass_input(m: Any, value: torch.Tensor, source: Source) -> Any:
         return wrapper_input(m, value, source)
     if not is_captured(cls):
         raise Break("tensor-kind", f"{source} is a {cls.__name__}")
+    check_enabled(m)
     m.guard("TYPE", source, cls)
     m.find_guarded(cls, "__torch_function__")
     if not dispatches(cls):
@@ -163,8 +165,10 @@ def _as_subclass(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
     tensor, cls = given
     if find_own(m.classes.get(id(tensor), torch.Tensor), "__torch_function__") is not UNSET:
         raise Break("tensor-kind", "as_subclass of a tensor with a __torch_function__ of its own")
-    if cls is not torch.Tensor and not (is_captured(cls) and dispatches(cls)):
-        raise Break("tensor-kind", f"as_subclass({cls.__name__})")
+    if cls is not torch.Tensor:
+        check_enabled(m)
+        if not (is_captured(cls) and dispatches(cls)):
+            raise Break("tensor-kind", f"as_subclass({cls.__name__})")
     made = torch.ops.aten.alias.default(tensor)
     m.recorder.kinds.pop(id(made), None)
     m.classes.pop(id(made), None)

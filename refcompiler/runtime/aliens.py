@@ -1,5 +1,5 @@
 """What no graph holds: sparse, nested, quantized tensors, subclasses with operators of their own,
-and blocks of tangents and of hooks on saved tensors.
+and blocks of tangents, of hooks on saved tensors, without torch functions, of forked generators.
 
 A graph ends before the first operation on one. What follows would end the next graph at once, so
 that a statement that reads such a tensor, or has one on the stack, runs natively to its end: one
@@ -8,6 +8,7 @@ break for all of a row of them. A function of the user's that gets one is captur
 
 from __future__ import annotations
 
+import contextlib
 from types import BuiltinMethodType, FunctionType, MethodType, MethodWrapperType
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.autograd import forward_ad
 from refcompiler.capture.kinds import is_alien
 from refcompiler.capture.subclasses import is_captured
 from refcompiler.capture.wrappers import is_plain, is_wrapper
+from refcompiler.interpreter.driven import driven_by, is_driven
 from refcompiler.interpreter.frame import Frame
 
 _METHODS = frozenset({MethodType, BuiltinMethodType, MethodWrapperType})
@@ -39,14 +41,16 @@ def is_in_no_graph(value: Any) -> bool:
     return issubclass(kind, torch.Tensor) and not is_captured(kind)
 
 
-def open_regions() -> tuple[Any, Any]:
-    """The level of forward differentiation, and the hooks on saved tensors.
+def open_regions() -> tuple[Any, Any, Any]:
+    """The level of forward differentiation, the hooks on saved tensors, and who is asked.
 
-    What a graph gives has no tangents, and saves other tensors than eager does. So a block of
-    either that no graph holds as a whole runs natively to its end: one break for all in it.
+    What a graph gives has no tangents, saves other tensors than eager does, and its results get the
+    classes that torch functions give. So a block of any of these that no graph holds as a whole
+    runs natively to its end: one break for all in it.
     """
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
-    return forward_ad._current_level, hooks and tuple(map(id, hooks))
+    functions = torch._C._get_torch_function_state()
+    return forward_ad._current_level, hooks and tuple(map(id, hooks)), functions
 
 
 def runs_natively(frame: Frame | None) -> bool:
@@ -55,12 +59,38 @@ def runs_natively(frame: Frame | None) -> bool:
     if frame is None:
         return False
     instructions = frame.program.instructions
-    if "CALL" in instructions[frame.ip].name and any(map(_is_users, frame.stack)):
-        return False
-    if any(map(is_in_no_graph, frame.stack)):
+    name, arg = instructions[frame.ip].name, instructions[frame.ip].arg
+    if "CALL" in name:
+        called = frame.stack[-arg - 2 :] if name == "CALL" else frame.stack
+        if any(map(_is_users, called)):
+            return False
+    if any(map(is_in_no_graph, frame.stack)) or _is_forked(frame):
         return True
     held = [i for i, value in enumerate(frame.fast) if is_in_no_graph(value)]
     return bool(held) and any(slot in held for slot in _read(instructions, frame.ip))
+
+
+_FORK = getattr(torch.random.fork_rng, "__wrapped__").__code__  # noqa: B009
+_MANAGER = contextlib._GeneratorContextManager
+_MANAGERS_OWN = frozenset({_MANAGER.__enter__.__code__, _MANAGER.__exit__.__code__})
+
+
+def _is_forked(frame: Frame) -> bool:
+    """Whether ``frame`` stands in a block of ``torch.random.fork_rng``, enters or leaves one.
+
+    Each of the states that it reads and sets would end a graph.
+    """
+    if frame.code is _FORK:
+        return True
+    held = [value.__self__ for value in frame.stack if type(value) is MethodType]
+    if frame.code in _MANAGERS_OWN:
+        held.append(frame.fast[0])
+    return any(type(value) is _MANAGER and _code_of(value.gen) is _FORK for value in held)
+
+
+def _code_of(generator: Any) -> Any:
+    frame = driven_by(generator).frame if is_driven(generator) else None
+    return generator.gi_code if frame is None else frame.code
 
 
 def _read(instructions: Any, start: int) -> Any:

@@ -114,8 +114,8 @@ def _apply(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     if kwargs:
         raise Break("higher-order", f"autograd.Function {cls.__name__} with keyword arguments")
     level = current_level()
-    if not m.open_levels:
-        m.guard("STATE", None, (current_level, (), level))
+    if not m.open_levels and (level < 0 or m.recorder.scope.outer is None):
+        m.guard("STATE", None, (current_level, (), level))  # not the level of a region around it
     if level >= 0:  # its jvp is asked for tangents
         why = f"autograd.Function {cls.__name__} in a level of forward differentiation"
         raise Break("higher-order", why)

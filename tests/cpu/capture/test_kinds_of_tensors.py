@@ -137,7 +137,7 @@ def rng_state_saved():
     return f, [(t(3),), (t(3),)]
 
 
-@cases(graphs=2, breaks=2)
+@cases(graphs=1, breaks=2)
 def fork():
     def f(x):
         with torch.random.fork_rng(devices=[]):
@@ -147,13 +147,32 @@ def fork():
     return f, [(t(3),), (t(3),)]
 
 
-@cases(graphs=2, breaks=3)
+@cases(graphs=2, breaks=2)
 def fork_seeded():
     def f(x):
+        y = x * 2
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(3)
             a = torch.rand(3) + x
+            a = a * y
         return a, x + torch.rand(3)
+
+    return f, [(t(3),), (t(3),)]
+
+
+@cases(graphs=3, breaks=2)
+def fork_around_a_function():
+    def drawn(x):
+        return (x * torch.rand(3)).sin()
+
+    def f(x):
+        y = x * 2
+        try:
+            with torch.random.fork_rng(devices=[]):
+                y = drawn(y)
+                raise ValueError
+        except ValueError:
+            return y + torch.rand(3)
 
     return f, [(t(3),), (t(3),)]
 

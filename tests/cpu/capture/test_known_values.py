@@ -26,6 +26,15 @@ def branches_on_constants():
     return f, [(t(3),), (t(4),)]
 
 
+@cases()
+def places_to_split_at():
+    def f(x):
+        first, rest = torch.tensor_split(x, torch.tensor([1]))
+        return first * 2, rest, x.tensor_split(torch.tensor(2), dim=1), torch.tensor_split(x, 2)
+
+    return f, [(t(3, 4),), (t(3, 4),)]
+
+
 @cases(graphs=2, breaks=1)
 def constant_that_was_written_to():
     def f(x):

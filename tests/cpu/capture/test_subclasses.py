@@ -252,6 +252,44 @@ def parameters_of_a_module():
     return lambda x: m(x), [(t(2, 3),), (t(2, 3),)], [m]
 
 
+@cases()
+def without_torch_functions():
+    def f(x):
+        with torch._C.DisableTorchFunctionSubclass():
+            y = x * 2
+            enabled = torch._C._is_torch_function_enabled()
+        z = torch.stack([x, y])
+        return y, type(y).__name__, z, type(z).__name__, enabled
+
+    return f, [(tagged(3),), (tagged(3),)]
+
+
+@cases(graphs=1, breaks=2)
+def a_break_without_torch_functions():
+    def f(x):
+        try:
+            with torch._C.DisableTorchFunctionSubclass():
+                y = x * x.sum().item()
+                raise ValueError
+        except ValueError:
+            return y, type(y).__name__, x * 3
+
+    return f, [(tagged(3),), (tagged(3),)]
+
+
+@cases(graphs=1, breaks=1, recompiles=1)
+def called_without_torch_functions():
+    return lambda x: x * 2, [(tagged(3),), switched_off, (tagged(3),), switched_on, (tagged(3),)]
+
+
+def switched_off():
+    torch._C._set_torch_function_state(torch._C._TorchFunctionState.SUBCLASSES_DISABLED)
+
+
+def switched_on():
+    torch._C._set_torch_function_state(torch._C._TorchFunctionState.ENABLED)
+
+
 @pytest.mark.parametrize("case", cases, ids=str)
 def test_captured_as_in_eager(case: Case):
     assert check(case) > 0

@@ -386,14 +386,25 @@ def operations_counted():
 
 class Tripled(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_forward(x)
+    def forward(x):
         return x * x
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_forward(*inputs)
 
     @staticmethod
     def jvp(ctx, tangent):
         (x,) = ctx.saved_tensors
         return 3 * x * tangent
+
+
+@cases(breaks=1, graphs=1)
+def a_rule_of_its_own_in_a_transformation():
+    def f(x):
+        return torch.func.jvp(Tripled.apply, (x,), (x + 1,))
+
+    return f, [(t(3),)] * 2
 
 
 @pytest.mark.parametrize("case", cases, ids=str)
