@@ -48,6 +48,13 @@ AHEAD: Table[Rule] = Table(
             "Functionalisation is asked, not version counters.",
         ),
         Rule(
+            "version of an input",
+            "An input's version tells of writes, also of those that change nothing, but not of one "
+            "to x.data or of new statistics: what saved the input before may have its backward.",
+            "The epilogue copies the values of the latter into the input's data, and counts the "
+            "former.",
+        ),
+        Rule(
             "gradient mode",
             "A graph that switches gradients on or off leaves them so.",
             "The epilogue's last line sets the mode that the graph leaves.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -286,6 +286,7 @@ def _compile(
     autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
     leaves = [isinstance(t, torch.nn.Parameter) for t in (*examples, *lifted)]
     given = len(examples)
+    unreached: set[int] = set()
     with _plainly(), torch._C._DisablePythonDispatcher():
         every = [*shown, *lifted]
         fakes = fakes_of(mode, [*every, *[base.of(every) for base in bases]])
@@ -319,16 +320,15 @@ def _compile(
                 slots = len(seen.slots)  # what is behind them is written inputs
                 run.inner = [(n, m) for n, m in joint.inner.items() if joint.tangents[n] < slots]
                 run.traced_for = _again(joint, run, then, traced, env)
-            known = fakes, replaced, given, leaves, bases, then
+            unreached = {n for n in joint.unreached() if _requires_grad(fakes[n])}
+            known = fakes, replaced, given, leaves, bases, then, unreached
             run.derivable = _derivable(original, joint, seen, *known)
         else:
             run = _inference(joint, mode, compilers, fakes)
     sources = sources_of(fakes[:given])
-    unreached: set[int] = set()
     partly: set[int] = set()
     tracked = [w.place for w in seen.writes if w.tracked and w.requires_grad]
     if training:
-        unreached = {n for n in joint.unreached() if _requires_grad(fakes[n])}
         partly = joint.partly_reached(tracked)
     taken = [*joint.inputs, *[joint.inputs[n] for n in joint.reads]]
     wrapper = Wrapper(
@@ -426,6 +426,7 @@ def _training(
         compile_backward,
         len(seen.numbers),
         repeated=len(joint.reads),
+        saves=joint.saves or tensors > 0,
     )
 
 
@@ -465,6 +466,7 @@ def _derivable(
     leaves: Sequence[bool],
     bases: Sequence[Base],
     then: Then,
+    unreached: Collection[int],
 ) -> Derivable | None:
     """What second derivatives are computed by: the graph as it is, if a second run is the first."""
     if bases or seen.moves or any(map(drawing, joint.graph.graph.nodes)):
@@ -480,7 +482,16 @@ def _derivable(
     known = [leaf and t.requires_grad for leaf, t in zip(leaves, fakes, strict=False)]
     places = joint.inputs
     return Derivable(
-        gm, places, given, lifted, outputs, known, joint.reads or (), joint.written, then.again
+        gm,
+        places,
+        given,
+        lifted,
+        outputs,
+        known,
+        joint.reads or (),
+        joint.written,
+        then.again,
+        unreached,
     )
 
 

@@ -65,6 +65,7 @@ class Program:
     repeated: int = 0
     inner: Sequence[tuple[int, int]] = ()
     derivable: Derivable | None = None
+    saves: bool = True  # nothing, where the backward of the same outputs may run again
     compiled: dict[tuple[int, ...], Callable[[list[Any]], Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -130,12 +131,19 @@ _BOXED = hasattr(torch.autograd.Function, "boxed_grads_call")  # torch 2.11 has 
 
 
 class Compiled(torch.autograd.Function):
-    """``apply(program, *inputs)``: the first ``program.outputs`` results."""
+    """``apply(program, *inputs)``: the first ``program.outputs`` results.
+
+    ``apply((program, *tensors), *inputs)`` where ``program.derivable.detached`` are given detached:
+    these are ``tensors``.
+    """
 
     boxed_grads_call = True  # gradients come in a list, so that they can be freed
 
     @staticmethod
-    def forward(ctx: Any, program: Program, *inputs: Any) -> Any:
+    def forward(ctx: Any, program: Any, *inputs: Any) -> Any:
+        detached: Sequence[torch.Tensor] = ()
+        if type(program) is tuple:
+            program, *detached = program
         if program.repeated:
             inputs = inputs[: program.inputs]
         results = program.forward([*inputs]) if program.boxed else program.forward(*inputs)
@@ -157,7 +165,7 @@ class Compiled(torch.autograd.Function):
             at = program.differentiable
             ctx.inner = [weakref.ref(outputs[at[n]]) for n, _ in program.inner]
         if program.derivable is not None:
-            ctx.noted = program.derivable.note(inputs)
+            ctx.noted = program.derivable.note(inputs, detached)
         if program.symbolic:
             layouts = [each or Layout.of(outputs[at]) for _, at, _, each in program.tangents]
             ctx.tangents = [
@@ -177,7 +185,8 @@ class Compiled(torch.autograd.Function):
             program.check_hooks(ctx.inner, given)
         left = None
         try:
-            arguments = [*ctx.numbers, *ctx.saved_tensors, *ctx.kept]
+            saved = ctx.saved_tensors if program.saves else ()
+            arguments = [*ctx.numbers, *saved, *ctx.kept]
         except RuntimeError:
             left = getattr(ctx, "left", None)  # behind a backward of other outputs
             tensors = left and left.take(program.asked(given))

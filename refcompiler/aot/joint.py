@@ -29,7 +29,7 @@ from refcompiler.aot.layout import Layout
 from refcompiler.aot.missing import inner, uneven
 from refcompiler.aot.numbers import begin, symbols_of
 from refcompiler.aot.observation import Observation, expanded
-from refcompiler.aot.reads import Parts
+from refcompiler.aot.reads import Parts, saves
 from refcompiler.aot.recording import record
 from refcompiler.aot.regions.branches import DECOMPOSITIONS
 from refcompiler.aot.regions.table import REGIONS
@@ -61,6 +61,7 @@ class Joint:
     uneven: set[tuple[int, ...]] = field(default_factory=set)  # see :func:`uneven`
     reads: list[int] = field(default_factory=list)
     inner: dict[int, int] = field(default_factory=dict)  # see :func:`inner`, of the tangents
+    saves: bool = True  # whether eager's backward reads anything that the forward has saved
 
     def unreached(self) -> set[int]:
         """Places of inputs that have no gradient, whatever has one, though others have."""
@@ -181,6 +182,7 @@ def trace(
         tracer.uneven,
         tracer.parts,
         tracer.inner,
+        tracer.saves,
     )
 
 
@@ -222,6 +224,7 @@ class _Tracer:
         self.missing: Collection[int] = ()  # tangents that autograd is not given
         self.uneven: set[tuple[int, ...]] = set()
         self.inner: dict[int, int] = {}
+        self.saves = True
         self.reads: Sequence[int] | None = None
         self.parts: list[int] = []
         self.tangents = [n for n, slot in enumerate(seen.slots) if slot.requires_grad]
@@ -355,6 +358,7 @@ class _Tracer:
         there = [n for n in range(len(self.tangents)) if n not in self.missing]
         outputs = [found[self.tangents[n]] for n in there]
         self.uneven, self.inner = uneven(outputs), inner(outputs)
+        self.saves = saves(outputs)
         with torch.amp.autocast("cpu", enabled=False), torch.no_grad():
             parts = Parts(outputs, {n: primals[n] for n in wanted if self._is_shared(n)})
             gradients = torch.autograd.grad(

@@ -116,7 +116,7 @@ class Write:
 
     ``tracked``: autograd sees it; ``layout``: its size, strides or offset afterwards if they are
     others, and by how many elements the offset has ``moved``. ``expanded``: its dimensions along
-    which all elements are one, as of a view of what is written to.
+    which all elements are one, as of a view of what is written to. ``counted``: its version tells.
     """
 
     place: int
@@ -125,6 +125,7 @@ class Write:
     layout: Layout | None = None
     moved: int = 0
     expanded: tuple[int, ...] = ()
+    counted: bool = True
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ class Observation:
 
     def write(self, place: int, requires_grad: bool) -> Write:
         """A write that only the trace saw."""
-        found = Write(place, False, requires_grad)
+        found = Write(place, False, requires_grad, counted=False)
         self.writes.append(found)
         return found
 
@@ -459,10 +460,11 @@ class _Observer:
             raise Unsupported("the graph changes whether an input requires gradients")
         tracked = t.grad_fn is not before.function
         other = layout if not layout.is_like(before.layout) else None
-        # Some operators on several tensors leave the version of a fake alone.
-        if t._version != before.version or tracked or other is not None:
+        counted = t._version != before.version
+        if counted or tracked or other is not None:
             moved = layout.offset - before.layout.offset
-            self.seen.writes.append(Write(n, tracked, t.requires_grad, other, moved))
+            write = Write(n, tracked, t.requires_grad, other, moved, counted=counted)
+            self.seen.writes.append(write)
 
 
 def _whole(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -66,6 +66,28 @@ class Parts:
         return first, more, numbers
 
 
+def saves(outputs: Sequence[torch.Tensor]) -> bool:
+    """Whether a function of the backward reads what its forward has saved, once."""
+    names: dict[type, list[str]] = {}
+    for node in _nodes(outputs):
+        kind = type(node)
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            if node.saved_tensors:
+                return True
+            continue
+        if kind not in names:
+            names[kind] = [name for name in dir(kind) if name.startswith("_raw_saved_")]
+        if any(_is_saved(getattr(node, name)) for name in names[kind]):
+            return True
+    return False
+
+
+def _is_saved(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return any(map(_is_saved, value))
+    return value is not None
+
+
 def _nodes(outputs: Sequence[torch.Tensor]) -> list[Node]:
     """The nodes that the engine can come to."""
     found: dict[Node, None] = {}

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from refcompiler.aot.inputs import Runner
 from refcompiler.aot.joint import Joint
+from refcompiler.aot.statistics import TWINS
 
 _TWICE = (
     "a graph compiled ahead of time has no second derivative here: it draws random numbers, or "
@@ -40,7 +41,7 @@ class Derivable:
     whether autograd has the input itself. ``repeated``: which inputs autograd is given a second
     time, behind the others. ``written``: the places of those that the graph writes to, of which
     only what it writes there depends, so that any values do. ``then``: enters the state in which
-    the graph was traced.
+    the graph was traced. ``unreached``: the places of those that the program is given detached.
     """
 
     def __init__(
@@ -54,25 +55,30 @@ class Derivable:
         repeated: Sequence[int],
         written: Collection[int],
         then: Callable[[], Any],
+        unreached: Collection[int] = (),
     ):
         self.graph, self.places, self.given, self.lifted = graph, places, given, lifted
         self.outputs, self.repeated, self.then = outputs, repeated, then
         self.written = frozenset(n for n, place in enumerate(places) if place in written)
+        away = set(unreached)
         #: The program's inputs that a call has to be asked for.
-        self.asked = [n for n, place in enumerate(places) if not leaves[place]]
+        self.asked = [
+            n for n, place in enumerate(places) if not leaves[place] and place not in away
+        ]
+        self.detached = [n for n, at in enumerate(places) if at in away]
 
-    def note(self, inputs: Sequence[Any]) -> list[Any]:
-        """What a call keeps of the inputs, without keeping one alive."""
+    def note(self, inputs: Sequence[Any], detached: Sequence[torch.Tensor]) -> list[Any]:
+        """What a call keeps of the inputs, without keeping one alive: of the asked, then these."""
         tensor = torch.Tensor
         return [
             (weakref.ref(t), _version(t)) if isinstance(t, tensor) else t
-            for t in map(inputs.__getitem__, self.asked)
+            for t in (*map(inputs.__getitem__, self.asked), *detached)
         ]
 
     def inputs(self, node: Any, noted: Sequence[Any], count: int) -> list[Any] | None:
         """The ``count`` inputs of a call, if each is what it was; ``node`` is autograd's of it."""
         found: list[Any] = [None] * count
-        for n, kept in zip(self.asked, noted, strict=True):
+        for n, kept in zip((*self.asked, *self.detached), noted, strict=True):
             if type(kept) is tuple:
                 reference, version = kept
                 kept = reference()
@@ -127,8 +133,11 @@ class Derivable:
 
 
 _aten = torch.ops.aten
-#: Where a batch norm has its running statistics, and whether it is for training, which reads none.
-_STATISTICS = {
+#: Where a batch norm has its running statistics, and whether it is for training, which reads none
+#: (None: it always is).
+_STATISTICS: dict[Any, tuple[slice, int | None]] = {
+    TWINS[_aten.cudnn_batch_norm.default]: (slice(3, 5), 5),
+    _aten.cudnn_batch_norm_backward.default: (slice(3, 5), None),
     _aten._native_batch_norm_legit_functional.default: (slice(3, 5), 5),
     _aten.native_batch_norm.default: (slice(3, 5), 5),
     _aten.native_batch_norm_backward.default: (slice(3, 5), 7),
@@ -166,7 +175,7 @@ def _read(node: Node) -> list[Node]:
         if isinstance(made, Node) and made.target in _STATISTICS and place < 3:
             return _read(made)
     among, flag = _STATISTICS.get(node.target, (None, 0))
-    if among is None or node.args[flag] is not True:
+    if among is None or flag is not None and node.args[flag] is not True:
         return node.all_input_nodes
     args = [*node.args[: among.start], *node.args[among.stop :]]
     return [arg for arg in args if isinstance(arg, Node)]

@@ -67,6 +67,8 @@ class Wrapper:
             self.values.append(f"p{n}")
             self.names[f"p{n}"] = t
         self.sources = {f"b{n}": base.source(self.values) for n, base in enumerate(bases)}
+        #: Which share memory and version with what is written to in their stead.
+        self.members = {n for base in bases if base.tracked for n, *_ in base.members}
         self.checked = list(self.values)
         self.values += self.sources
         self.lines: list[str] = []
@@ -122,12 +124,19 @@ class Wrapper:
         ]
 
     def _hooked(self) -> None:
-        """Calls with hooks on what some outputs alone reach.
+        """Calls with hooks on what some outputs alone reach, or on views that are written to.
 
-        Autograd would tell a hook of None for an input that the outputs at hand do not reach.
+        Autograd would tell a hook of None for an input that the outputs at hand do not reach. And
+        behind a write to a view eager's gradients go to its base, past the view.
         """
-        names = [self.values[place] for place in sorted(self.partly)]
-        hooked = " or ".join([f"{name}._backward_hooks" for name in names if name[0] == "x"])
+        tests = dict.fromkeys(sorted(self.partly), "")
+        for write in self.seen.writes:
+            if write.tracked and write.requires_grad:
+                tests.setdefault(write.place, " and {}._is_view()")
+        names = [(self.values[place], test) for place, test in tests.items()]
+        hooked = " or ".join(
+            [f"{name}._backward_hooks{test.format(name)}" for name, test in names if name[0] == "x"]
+        )
         if hooked:
             self.lines += [f"if {hooked}:", f"    return uncompiled({', '.join(self.parameters)})"]
 
@@ -148,7 +157,10 @@ class Wrapper:
         managers = []
         if isinstance(run, Program):
             self.names.update(apply=apply, program=run)
-            call = f"apply(program, {arguments})"
+            again = run.derivable
+            detached = again.detached if again is not None else ()
+            whole = "".join([f", {self.values[self.taken[n]]}" for n in detached])
+            call = f"apply({f'(program{whole})' if whole else 'program'}, {arguments})"
             if not grad_mode:
                 managers.append("enable_grad()")
         else:
@@ -199,7 +211,13 @@ class Wrapper:
             self._under(managers, f"{target}.as_strided_({size}, {stride}, {offset})")
         if value is not None:
             chosen = "".join([f".select({d}, 0)" for d in reversed(write.expanded)])
-            self._under(managers, f"{target}{chosen}.copy_({value})")
+            if write.counted:
+                self._under(managers, f"{target}{chosen}.copy_({value})")
+            else:  # of which autograd is not to know
+                self.lines.append(f"{target}.data{chosen}.copy_({value})")
+        elif write.counted and write.layout is None and write.place not in self.members:
+            self.names["counted"] = counted
+            self.lines.append(f"counted({target})")
 
     def _return(self, grad_mode: bool) -> None:
         names: list[str] = []
@@ -288,7 +306,14 @@ class Wrapper:
         exec(compile(source, title, "exec"), self.names)
         call = self.names["call"]
         call.source = source
+        call.__dict__[WRITTEN] = "aot"
         return call
+
+
+def counted(t: torch.Tensor) -> None:
+    """Tell those who ask for the version of ``t`` of a write that has changed nothing."""
+    if not t.is_inference():
+        torch.autograd.graph.increment_version(t)
 
 
 def inferred(t: torch.Tensor) -> torch.Tensor:

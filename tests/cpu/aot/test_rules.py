@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -134,6 +134,28 @@ def _untracked(x: Any, w: Any) -> Any:
 )
 def _statistics(x: Any, mean: Any, var: Any) -> Any:
     return F.batch_norm(x, mean, var, training=True)
+
+
+def _all_counted(patch: pytest.MonkeyPatch) -> None:
+    real = wrapper.Wrapper._write
+
+    def write(self: Any, given: Any, value: Any) -> None:
+        real(self, replace(given, counted=value is not None), value)
+
+    patch.setattr(wrapper.Wrapper, "_write", write)
+
+
+@case(
+    "version of an input",
+    lambda: [T(3, 4), torch.zeros(4), torch.ones(4), T(4, grad=False), T(4)],
+    without=_all_counted,
+)
+def _version(x: Any, mean: Any, var: Any, b: Any, w: Any) -> Any:
+    saved = F.batch_norm(x, mean, var)
+    b.unsqueeze_(0).squeeze_(0)
+    y = w.sin()
+    w.data.mul_(2)
+    return saved.sin(), F.batch_norm(x, mean, var, training=True), y + b
 
 
 @case("metadata of an input", lambda: [T(4, 8, grad=False)], without=_no_epilogue)

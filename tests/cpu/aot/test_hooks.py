@@ -1,0 +1,96 @@
+"""Hooks, and gradients asked for again, beside eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import refcompiler
+from tests.cpu.aot.programs import Compiler
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    yield
+    refcompiler.reset()
+
+
+def _both(program: Callable[..., Any], scenario: Callable[..., list[Any]]) -> int:
+    """``scenario(call, n)`` twice with eager and compiled, tensor by tensor; the comparisons."""
+    backend = Compiler(separate_reads=True)
+    call = refcompiler.compile(program, backend=backend, fullgraph=True)
+    count = 0
+    for n in range(2):
+        wanted, found = scenario(program, n), scenario(call, n)
+        assert len(wanted) == len(found)
+        for expected, got in zip(wanted, found, strict=True):
+            count += 1
+            assert (expected is None) == (got is None)
+            if isinstance(expected, torch.Tensor):
+                torch.testing.assert_close(got, expected, rtol=0, atol=0)
+            else:
+                assert got == expected
+    assert backend.reasons == [None] * len(backend.reasons) and len(backend.forward) >= 1
+    return count
+
+
+def _leaf(n: int) -> torch.Tensor:
+    return (torch.arange(4.0) + n).requires_grad_()
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_second_derivatives_beside_what_has_no_gradient(inner: bool) -> None:
+    def program(x: Any, w: Any) -> Any:
+        return x.sin() * w.detach()
+
+    def scenario(call: Callable[..., Any], n: int) -> list[Any]:
+        x = _leaf(n)
+        w = torch.nn.Parameter(x.detach() + 2)
+        given = w * 1 if inner else w
+        (first,) = torch.autograd.grad(call(x, given).sum(), x, create_graph=True)
+        first.square().sum().backward()
+        return [first.detach(), x.grad, w.grad]
+
+    assert _both(program, scenario) == 6
+
+
+@pytest.mark.parametrize("scale", [1, 2])  # eager saves the factor
+def test_a_second_backward_of_what_has_saved_nothing(scale: int) -> None:
+    def program(x: Any, w: Any) -> Any:
+        y = (x if scale == 1 else x * scale) + w
+        return y, y.view(2, 2)
+
+    def scenario(call: Callable[..., Any], n: int) -> list[Any]:
+        x, w = _leaf(n), _leaf(2)
+        errors = 0
+        for result in call(x, w):
+            for _ in range(2):
+                try:
+                    result.sin().sum().backward()
+                except RuntimeError:
+                    errors += 1
+        return [*((x.grad, w.grad) if scale == 1 else ()), errors]
+
+    assert _both(program, scenario) == (6 if scale == 1 else 2)
+
+
+def test_a_hook_on_a_view_that_is_written_to() -> None:
+    def program(part: Any, w: Any) -> Any:
+        part.mul_(w)
+        return part.sin()
+
+    def scenario(call: Callable[..., Any], n: int) -> list[Any]:
+        x, w = _leaf(n), _leaf(2)
+        seen: list[Any] = []
+        base = x * 1
+        part = base.view(4)
+        for t in (part, base) if n else (part,):
+            t.register_hook(lambda g: seen.append(g.clone()) or g * 3)
+        result = call(part, w)
+        (result.sum() + base.sum()).backward()
+        return [*seen, x.grad, w.grad]
+
+    assert _both(program, scenario) > 4
