@@ -39,7 +39,6 @@ _FORWARD = (
     "_fused_rms_norm",
     "_prelu_kernel",
     "_safe_softmax",
-    "addcdiv",
     "addcmul",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",

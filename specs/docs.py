@@ -107,6 +107,8 @@ def _arg(arg: Arg) -> str:
 
 def _operator(row: Operator) -> tuple[str, ...]:
     lowering = code(row.lowering) if row.lowering else f"ATen: {row.reasons['lowering']}"
+    if row.cuda and row.cuda != row.lowering:
+        lowering += f"; on CUDA {code(row.cuda)}"
     if row.when:
         lowering += f" when `{row.when}`"
     if row.strict:

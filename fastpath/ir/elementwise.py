@@ -37,6 +37,8 @@ def apply(op: str, *operands: Expr) -> Expr:
         return _decided(op, operands) or Expr(op, operands, "bool")
     if op == "where" and operands[0].op == "const":
         return operands[1 if operands[0].args[0] else 2]
+    if op in ("add", "mul") and operands[0].op == "const":
+        operands = operands[::-1]  # equal values are written alike, and computed once
     return Expr(op, operands, dtype)
 
 
@@ -71,13 +73,13 @@ def _largest(dtype: str) -> float:
 class Elementwise:
     """One call of an elementwise operator: ``result`` is its dtype, ``body`` its element."""
 
-    def __init__(self, row: Operator, arguments: Mapping[str, Any]):
+    def __init__(self, row: Operator, arguments: Mapping[str, Any], device: str):
         if row.lowering is None:
             raise NotLowered(row.reasons.get("lowering", "no lowering"))
         for name, value in arguments.items():
             if isinstance(value, (Size, Scalar)):
                 self._check_number(row, name, value)
-        self.row = row
+        self.row, self.lowering = row, row.lowering_on(device)
         self.arguments = row.complete({k: _plain(v) for k, v in arguments.items()})
         types = {k: _typed(v) for k, v in self.arguments.items()}
         operands = [types[a.name] for a in row.args if a.promotes]
@@ -103,7 +105,7 @@ class Elementwise:
             raise NotLowered("a number that is another one in each call")
 
     def body(self, index: Position) -> Expr:
-        value = eval(_code(self.row.lowering or ""), self._names(index))
+        value = eval(_code(self.lowering), self._names(index))
         if not isinstance(value, Expr):
             raise NotLowered(f"{self.row.name}: its lowering gives no expression")
         return E.cast(value, self.result)
@@ -190,13 +192,14 @@ def _typed(value: Any) -> Any:
 
 
 def elementwise(
-    row: Operator, arguments: Mapping[str, Any], strict: bool = False
+    row: Operator, arguments: Mapping[str, Any], device: str, strict: bool = False
 ) -> tuple[str, Callable[..., Expr]]:
     """The result's dtype and the function from a position to the element.
 
-    ``strict``: only if that gives eager's bits.
+    ``device``: the type of the one whose eager's values count. ``strict``: only if that gives
+    eager's bits.
     """
-    call = Elementwise(row, arguments)
+    call = Elementwise(row, arguments, device)
     if strict:
         call.insist_on_bits()
     probe: Sequence[Any] = [v for v in call.arguments.values() if isinstance(v, Tensor)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from ctypes import c_float
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -128,6 +129,8 @@ def const(value: bool | int | float, dtype: str) -> Expr:
     """``value`` converted to ``dtype`` as a tensor's elements are: integers wrap around."""
     if dtype == "bool":
         value = bool(value)
+    elif dtype == "float32":  # equal ones are written alike, however many digits they came with
+        value = c_float(value).value
     elif dtype.startswith(("float", "bfloat")):
         value = float(value)
     else:

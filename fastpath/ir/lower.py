@@ -272,7 +272,7 @@ class Lowering:
                 given[name] = value
             elif value is not None and name not in _IGNORED:
                 raise NotLowered(f"its argument {name} has no part in the row")
-        result, body = elementwise(row, given, self.options.numerics == "strict")
+        result, body = elementwise(row, given, self.target.name, self.options.numerics == "strict")
         if result != name_of(val.dtype):
             raise NotLowered(f"the row's dtype rule gives {result}, ATen {val.dtype}")
         return self.pointwise(val.shape, result, body, node.name, val.stride())

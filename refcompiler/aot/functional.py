@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from refcompiler.aot.draws import normal_in_gaps
 from refcompiler.aot.effects import checks
+from refcompiler.aot.statistics import write_statistics, writes_statistics
 from refcompiler.fakes.fused import TWINS, write_twins_results
 from refcompiler.fakes.overlap import count_writes, writes_to_list
 from refcompiler.shapes.known import same, usual
@@ -47,6 +48,9 @@ class FunctionalMode(FunctionalTensorMode):
         if func in TWINS:
             with self:
                 return write_twins_results(func, args, kwargs or {})
+        if writes_statistics(func, args):
+            with self:
+                return write_statistics(func, args)
         if _reads_what_it_writes(func, args):
             with self:
                 for each in _one_by_one(args):

@@ -28,7 +28,8 @@ pointwise(
     "where(lt(self, const(0)), const(0), self)",
     "promote_no_bool",
     NUMBERS,
-    doc="nan stays nan, and -0.0 stays -0.0.",
+    cuda="maximum(self, const(0))",
+    doc="nan stays nan, and -0.0 stays -0.0 on the CPU.",
 )
 pointwise(
     "relu6.default",
@@ -37,6 +38,7 @@ pointwise(
     "where(gt(self, const(6)), const(6), where(lt(self, const(0)), const(0), self))",
     "promote_no_bool",
     NUMBERS,
+    cuda="minimum(maximum(self, const(0)), const(6))",
 )
 pointwise(
     "leaky_relu.default",
@@ -91,6 +93,8 @@ pointwise(
     tolerance=tolerance(6),
 )
 _SIX = "minimum(maximum(add(self, const(3)), const(0)), const(6))"
+# CUDA's kernels multiply by a sixth that is rounded to float32, for float64 too.
+_SIXTH = "const(0.1666666716337204)"
 pointwise(
     "hardsigmoid.default",
     f"{_F}.hardsigmoid",
@@ -98,6 +102,7 @@ pointwise(
     f"truediv({_SIX}, const(6))",
     "floating",
     FLOATS,
+    cuda=f"mul({_SIX}, {_SIXTH})",
     tolerance=tolerance(2),
 )
 pointwise(
@@ -107,6 +112,7 @@ pointwise(
     f"truediv(mul(self, {_SIX}), const(6))",
     "floating",
     FLOATS,
+    cuda=f"mul(mul(self, {_SIX}), {_SIXTH})",
     tolerance=tolerance(3),
 )
 _LOW = "where(lt(self, rounded(min_val)), rounded(min_val), self)"
@@ -117,6 +123,7 @@ pointwise(
     f"where(gt({_LOW}, rounded(max_val)), rounded(max_val), {_LOW})",
     "floating",
     FLOATS,
+    cuda="minimum(maximum(self, rounded(min_val)), rounded(max_val))",
 )
 pointwise(
     "elu.default",

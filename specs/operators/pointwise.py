@@ -60,8 +60,8 @@ def pointwise(
 _ALPHA = Arg("alpha", "scalar", keyword=True, optional=True, default=1)
 
 
-def _scaled(operand: str) -> str:
-    return f"({operand} if alpha == 1 else mul({operand}, rounded(alpha)))"
+def _scaled(operand: str, factor: str = "rounded(alpha)") -> str:
+    return f"({operand} if alpha == 1 else mul({operand}, {factor}))"
 
 
 # Why an exact lowering's bits may be others.
@@ -70,10 +70,10 @@ _VECTORS = "eager's vectors give nan where the quotient is large or the divisor 
 
 # One rounding more than the sum's own, from the scaled operand.
 _ALPHA_TOLERANCE = tolerance(1, 1, 2)
-for _name, _call, _rule, _lowering in (
-    ("add", "torch.add", "promote", f"add(self, {_scaled('other')})"),
-    ("sub", "torch.sub", "subtract", f"sub(self, {_scaled('other')})"),
-    ("rsub", "torch.rsub", "subtract", f"sub(other, {_scaled('self')})"),
+for _name, _call, _rule, _lowering, _scales in (
+    ("add", "torch.add", "promote", "add(self, {})", "other"),
+    ("sub", "torch.sub", "subtract", "sub(self, {})", "other"),
+    ("rsub", "torch.rsub", "subtract", "sub(other, {})", "self"),
 ):
     _accepts = ALL if _rule == "promote" else NUMBERS
     for _overload, _other in (("Tensor", OTHER_OR_NUMBER), ("Scalar", NUMBER)):
@@ -81,9 +81,10 @@ for _name, _call, _rule, _lowering in (
             f"{_name}.{_overload}",
             _call,
             (SELF, _other, _ALPHA),
-            _lowering,
+            _lowering.format(_scaled(_scales)),
             _rule,
             _accepts,
+            cuda=_lowering.format(_scaled(_scales, "const(alpha)")),
             tolerance=_ALPHA_TOLERANCE,
             cancels=True,
             # Eager has it subtract the other way round, and that call's first operand decides.
@@ -499,9 +500,10 @@ pointwise(
     _BETWEEN,
     "promote_no_bool",
     NUMBERS,
+    cuda=_CLAMP(min="min", max="max"),
     when="not (min is None and max is None) and fits(min) and fits(max)",
-    doc="nan of any operand comes out; min > max gives max; what equals a bound stays. One bound"
-    " has to be given.",
+    doc="nan of any operand comes out; min > max gives max; what equals a bound stays, on the CPU"
+    " a zero with its sign. One bound has to be given.",
 )
 pointwise(
     "clamp.Tensor",
@@ -538,6 +540,7 @@ for _name, _bound, _scalar, _number in (
             _number if _kind == "scalar" else f"{_scalar}(self, {_bound})",
             "promote_no_bool",
             NUMBERS,
+            cuda=f"{_scalar}(self, {_bound})",
             strict="" if _kind == "scalar" else "not is_float(dtype)",
             reasons={} if _kind == "scalar" else {"strict": _ZEROS},
         )
@@ -592,6 +595,7 @@ pointwise(
     "add(self, truediv((tensor1 if value == 1 else mul(const(value), tensor1)), tensor2))",
     "floating",
     FLOATS,
+    cuda="add(self, mul(const(value), truediv(tensor1, tensor2)))",
     cancels=True,
     tolerance=tolerance(2, 2, 2),
     doc="Integer division is not supported by eager.",

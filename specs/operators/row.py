@@ -117,7 +117,8 @@ class Operator:
     ``fits(arg)`` (see :func:`specs.dtypes.fits`), is true (empty: always), and where every number
     that does not promote fits; otherwise ATen is called, which raises what eager raises. For the
     other kinds ``lowering`` names a rule of the loop IR (``reduce:sum``, ``view:permute``).
-    ``None``: ATen is called, and ``reasons["lowering"]`` says why.
+    ``None``: ATen is called, and ``reasons["lowering"]`` says why. ``cuda`` is the lowering where
+    CUDA's kernels give other values than the CPU's (``None``: they do not).
 
     ``laid_by``: the tensors whose layouts decide that of the result (by
     :func:`specs.strides.elementwise`), in that order; ``None``: every tensor, in the order of the
@@ -144,6 +145,7 @@ class Operator:
     dtype_rule: str
     shape_rule: str
     lowering: str | None
+    cuda: str | None = None
     when: str = ""
     strict: str = ""
     tolerance: Mapping[str, float] = field(default_factory=dict)
@@ -206,6 +208,10 @@ class Operator:
         if self.strict and not self._holds(self.strict, args):
             return self.reasons["strict"]
         return ""
+
+    def lowering_on(self, device: str) -> str:
+        """The text of ``lowering`` for a type of device; empty where there is none."""
+        return (self.cuda if device == "cuda" else None) or self.lowering or ""
 
     def lowers(self, args: Mapping[str, Any]) -> bool:
         """Whether the lowering holds for these arguments (see ``when``)."""

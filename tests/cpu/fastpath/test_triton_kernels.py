@@ -111,6 +111,30 @@ def test_only_the_last_program_of_an_odd_size_is_masked() -> None:
     assert "x_in" not in whole and "x_in" in last
 
 
+def test_bounds_are_taken_as_cudas_kernels_take_them() -> None:
+    # Of two zeros the larger one, which no comparison tells from the other.
+    functions = (torch.relu, F.relu6, lambda x: F.hardtanh(x, 0.0), lambda x: x.clamp(0, 1))
+    for function in functions:
+        (kernel,) = kernels(function, torch.empty(64))
+        text = print_kernel(kernel).source
+        assert "tl.maximum(" in text and "tl.where" not in text
+    half = torch.empty(64, dtype=torch.float16)
+    (kernel,) = kernels(lambda x: torch.add(x, x, alpha=0.1), half)
+    assert "0.10000000149011612" in print_kernel(kernel).source  # as a float32
+
+
+def test_what_a_forward_and_a_backward_write_otherwise_is_computed_once() -> None:
+    def both(x: torch.Tensor) -> list[torch.Tensor]:
+        cube = x * x * x
+        return [
+            torch.tanh(0.7978845608028654 * (x + 0.044715 * cube)),
+            1 + torch.tanh((x + cube * 0.044714998453855515) * 0.7978845834732056),
+        ]
+
+    (kernel,) = kernels(both, torch.empty(64))
+    assert print_kernel(kernel).source.count("libdevice.tanh") == 1
+
+
 def test_addresses_beyond_31_bits_are_counted_in_64() -> None:
     (wide,) = kernels(lambda x: x + 1, torch.empty(3, 1 << 30, device="meta"))
     (narrow,) = kernels(lambda x: x + 1, torch.empty(1 << 30, device="meta"))

@@ -1,0 +1,116 @@
+"""Where CUDA's eager kernels give other values than the CPU's, compiled ones give CUDA's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import fastpath
+import refcompiler
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    yield
+    refcompiler.reset()
+
+
+ZEROS: dict[str, Callable[..., Any]] = {
+    "relu": torch.relu,
+    "relu6": F.relu6,
+    "hardtanh": lambda x: F.hardtanh(x, 0.0, 2.0),
+    "clamp": lambda x: x.clamp(0.0, 1.0),
+    "clamp_min": lambda x: x.clamp_min(0.0),
+    "clamp_max": lambda x: x.clamp_max(-0.0),
+}
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", ZEROS)
+def test_zeros_have_eagers_signs(name: str, dtype: Any) -> None:
+    numbers = [-0.0, 0.0, -1.0, 1.0, 7.0, float("nan"), float("inf"), -float("inf")]
+    x = torch.tensor(numbers * 5, device="cuda", dtype=dtype)
+    found, expected = refcompiler.compile(ZEROS[name], fullgraph=True)(x), ZEROS[name](x)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+    there = ~expected.isnan()
+    assert torch.equal(found.signbit()[there], expected.signbit()[there])
+    assert fastpath.last_report().kernels == 1
+
+
+SIXTHS = {"hardsigmoid": F.hardsigmoid, "hardswish": F.hardswish}
+
+
+@pytest.mark.parametrize("name", SIXTHS)
+def test_a_sixth_is_eagers(name: str) -> None:
+    x = torch.randn(1000, device="cuda", dtype=torch.float64) * 3
+    found, expected = refcompiler.compile(SIXTHS[name], fullgraph=True)(x), SIXTHS[name](x)
+    torch.testing.assert_close(found, expected, rtol=1e-14, atol=1e-16)
+
+
+SCALED: dict[str, Callable[..., Any]] = {
+    "add": lambda x, y: torch.add(x, y, alpha=0.1),
+    "sub": lambda x, y: torch.sub(x, y, alpha=6e4 + 7),
+    "add a number": lambda x, y: torch.add(x, -2.5e-3, alpha=6e4 + 7),
+}
+
+
+@pytest.mark.parametrize("dtype", FLOATS[:2])
+@pytest.mark.parametrize("name", SCALED)
+def test_factors_are_not_rounded(name: str, dtype: Any) -> None:
+    x = torch.randn(1000, device="cuda", dtype=dtype)
+    y = torch.randn(1000, device="cuda", dtype=dtype) * 1e-3
+    found, expected = refcompiler.compile(SCALED[name], fullgraph=True)(x, y), SCALED[name](x, y)
+    assert torch.equal(found, expected) and expected.isfinite().all()
+
+
+def test_a_quotient_is_scaled_behind_the_division() -> None:
+    x, y = (torch.randn(100, device="cuda", dtype=torch.float64) for _ in range(2))
+    small, large = y * 1e-300, y.abs() * 1e300
+
+    def divided(x: Any, a: Any, b: Any) -> Any:
+        return torch.addcdiv(x, a, b, value=1e20)
+
+    found = refcompiler.compile(divided, fullgraph=True)(x, large, small)
+    assert torch.equal(found, divided(x, large, small))
+
+
+def _batch(x: Any, m: Any, v: Any, w: Any, b: Any) -> Any:
+    before = m * 1
+    return F.batch_norm(x, m, v, w, b, training=True), before, m * 2, v + 1
+
+
+def _instance(x: Any, m: Any, v: Any, w: Any, b: Any) -> Any:
+    return F.instance_norm(x, m, v, w, b, use_input_stats=True), m + 0, v * 2
+
+
+def _twice(x: Any, m: Any, v: Any, w: Any, b: Any) -> Any:
+    first = F.batch_norm(x, m, v, w, b, training=True)
+    return F.batch_norm(first.relu(), m, v, w, b, training=True), m - v
+
+
+@pytest.mark.parametrize("program", [_batch, _instance, _twice], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("learning", [False, True])
+def test_running_statistics_are_eagers(program: Callable[..., Any], learning: bool) -> None:
+    compiled = refcompiler.compile(program, fullgraph=True)
+    torch.manual_seed(0)
+    for _ in range(2):
+        seen = []
+        x, more = torch.randn(4, 3, 8, 8, device="cuda"), torch.rand(2, 3, device="cuda")
+        for function in (compiled, program):
+            m, v = torch.zeros(3, device="cuda"), torch.ones(3, device="cuda")
+            leaves = [t.clone().requires_grad_(learning) for t in (x, *more)]
+            results = function(leaves[0], m, v, *leaves[1:])
+            if learning:
+                (results[0].square() * torch.arange(8.0, device="cuda")).sum().backward()
+            seen.append([*results, m, v, *(t.grad for t in leaves if learning)])
+        for ours, eagers in zip(*seen, strict=True):
+            torch.testing.assert_close(ours, eagers, rtol=2e-4, atol=2e-4)
+        assert not torch.equal(seen[1][-1 - 3 * learning], torch.ones(3, device="cuda"))
+    assert refcompiler.counters()["captures"] == 1
