@@ -218,7 +218,7 @@ def _draws(machine: Any, writer: Writer) -> tuple[list[str], list[str]]:
     for draw in machine.draws:
         given = [writer.read(draw.generator), *map(writer.constant, draw.args)]
         given += [f"{name}={writer.constant(value)}" for name, value in draw.kwargs.items()]
-        lines.append(f"{draw.name} = {writer.constant(draw.method)}({', '.join(given)})")
+        lines.append(f"{draw.target} = {writer.constant(draw.method)}({', '.join(given)})")
     return lines, undraw
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,10 @@ from refcompiler.capture.signals import Break, Prepare
 from refcompiler.interpreter.introspection import frame_locals
 
 _MODULE_CALL = torch.nn.Module._call_impl.__code__
+_SGD: Any = sys.modules["torch.optim.sgd"]
+#: What does otherwise where it takes itself to be compiled than eager does: ``nn.Module`` leaves
+#: out hooks with ``always_call``, and SGD multiplies first by a rate in a tensor, which rounds.
+_AS_IN_EAGER = frozenset({_MODULE_CALL, _SGD._multi_tensor_sgd.__code__})
 #: What ``torch._check`` says where the program says nothing.
 _UNEXPLAINED = (
     "Expected cond to be True, but got False. (Could this error message be improved? If so, "
@@ -32,8 +37,7 @@ _UNEXPLAINED = (
 
 @model(torch.compiler.is_compiling)
 def _is_compiling(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
-    """``nn.Module`` leaves out hooks with ``always_call`` where it takes itself to be compiled."""
-    if frame.code is _MODULE_CALL:
+    if frame.code in _AS_IN_EAGER:
         return False
     if m.told is None:
         m.told = m.steps

@@ -100,17 +100,6 @@ for _name in ("adam", "sgd", "adagrad"):
     model(_fused)(_inlined(_fused))
 
 
-_sgd_of_lists: Any = sys.modules["torch.optim.sgd"].__dict__["_multi_tensor_sgd"]
-
-
-@model(_sgd_of_lists)
-def _sgd(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
-    """Where it is compiled it multiplies by a rate in a tensor first, which rounds differently."""
-    if issubclass(type(m.force(kwargs.get("lr"))), torch.Tensor):
-        raise Break("data-dependent-value", "Tensor.item")
-    return m.call_function(frame, _sgd_of_lists, args, kwargs)
-
-
 @model(torch.optim.Optimizer.zero_grad)
 def _zero_grad(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     if len(args) == 1 and m.force(kwargs.get("set_to_none", True)) is True:

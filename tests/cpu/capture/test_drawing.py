@@ -52,6 +52,42 @@ def over_a_break(x, bad):
     return y + scale, random.choice([1, 2, 3])
 
 
+def from_known_numbers(x, bad):
+    first, second = random.sample(range(10), 2)
+    order = [1, 2, 3]
+    random.shuffle(order)
+    weighted = random.choices([0.5, 1.5], weights=[1, 3], k=2)
+    y = x * random.choice((0.5, 2.5)) + first * second
+    return y[: random.choice([1, 2])], order, weighted, GENERATOR.choice(order[:1] * 0 + [4, 5])
+
+
+def from_what_is_no_number(x, bad):
+    chosen = random.choice([x, x * 2])
+    return chosen + 1 if random.choice("ab") == "a" else chosen
+
+
+def seeded(x, bad):
+    first = random.random()
+    random.seed(4)
+    y = x * first + random.random()
+    random.seed("text")
+    return torch.linalg.cholesky(torch.eye(2) * (-1 if bad else 1)), y, random.choice([1, 2, 3])
+
+
+def wrong_populations(x, bad):
+    said = []
+    for function, given in ((random.choice, []), (random.choice, 3), (random.shuffle, (1, 2))):
+        try:
+            function(given)
+        except (TypeError, IndexError) as error:
+            said.append(str(error))
+    try:
+        random.sample([1], 2)
+    except ValueError as error:
+        said.append(str(error))
+    return x + random.choice([1, 2]), said
+
+
 def graph_that_raises(x, bad):
     y = x * random.random()
     factor = torch.linalg.cholesky(torch.eye(2) * (-1 if bad else 1))
@@ -80,7 +116,11 @@ PROGRAMS: dict[Callable, tuple[int, int]] = {
     many: (1, 0),
     within_c: (1, 0),
     branching: (2, 1),
-    over_a_break: (3, 3),
+    from_known_numbers: (1, 0),
+    from_what_is_no_number: (2, 2),
+    seeded: (2, 0),
+    wrong_populations: (1, 3),
+    over_a_break: (3, 1),
     graph_that_raises: (2, 0),
     program_that_raises: (2, 1),
     wrong_arguments: (1, 0),

@@ -54,16 +54,14 @@ _MADE |= {
     "nadam_foreach": _training(lambda p: O.NAdam(p, 0.1, foreach=True)),
     "nadam_rate_in_a_tensor": _training(lambda p: O.NAdam(p, torch.tensor(0.1))),
     "two_groups": _training(lambda p: O.Adam([{"params": [q]} for q in p], 0.1)),
-    # Their rules branch on their state, so that the update is one break, and no graph.
     "sgd_rate_in_a_tensor": _training(lambda p: O.SGD(p, torch.tensor(0.1))),
     "adadelta_rate_in_a_tensor": _training(
         lambda p: O.Adadelta(p, torch.tensor(0.1), foreach=True)
     ),
+    "sgd_foreach_rate_in_a_tensor": _training(lambda p: O.SGD(p, torch.tensor(0.1), foreach=True)),
+    # Their rules branch on their state, so that the update is one break, and no graph.
     "asgd": _training(lambda p: O.ASGD(p, 0.1), graphs=2, breaks=4),
     "radam_foreach": _training(lambda p: O.RAdam(p, 0.1, foreach=True), graphs=2, breaks=4),
-    "sgd_foreach_rate_in_a_tensor": _training(
-        lambda p: O.SGD(p, torch.tensor(0.1), foreach=True), graphs=2, breaks=4
-    ),
 }
 
 
