@@ -28,6 +28,8 @@ def _check(mode: Any, options: Any) -> None:
 compile_graph.check_options = _check  # type: ignore[attr-defined]
 #: Symbols of either front end will do.
 compile_graph.takes_symbols = True  # type: ignore[attr-defined]
+#: What puts compiled code into packages: see :mod:`refcompiler.package`.
+compile_graph.packages = "fastpath.packaging"  # type: ignore[attr-defined]
 
 
 def last_report() -> Any:

@@ -26,6 +26,8 @@ FUNCTIONS: dict[str, Any] = {
     "aten.gather.default": torch.gather,
     "aten.native_dropout.default": torch.native_dropout,
 }
+#: By the id of what they run, overloads that :func:`function_of` was asked for.
+OVERLOADS: dict[int, Any] = {}
 METHODS = {
     "aten.t.default": "t",
     "aten.view.default": "view",
@@ -44,7 +46,10 @@ def function_of(target: Any) -> Any:
     short = FUNCTIONS.get(str(target))
     if short is not None:
         return short
-    return target._op if isinstance(target, torch._ops.OpOverload) else target
+    if not isinstance(target, torch._ops.OpOverload):
+        return target
+    OVERLOADS[id(target._op)] = target
+    return target._op
 
 
 def method_of(target: Any) -> str | None:

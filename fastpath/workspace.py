@@ -26,6 +26,9 @@ from fastpath.ir.types import DTYPE
 ALIGNMENT = 64  # bytes
 MOST = 512 << 20  # bytes that a program may keep; one that needs more allocates them in each call
 
+OWN = "own"  # the number of a program, in its text
+Outside = ctypes.c_int64 * 2  # what a kernel says of a position that there is not
+
 #: Operators whose results never lie in the memory of their arguments, whatever those are.
 FRESH = frozenset(
     f"aten.{name}"
@@ -179,7 +182,7 @@ class Workspace:
         self.plan = plan
         self.lines: list[str] = []
         self.wanted: list[str] = []  # names of the call that it makes
-        self.number = next(_NUMBERS)
+        self.number = new_number()
         self._made: dict[Node, str] = {}
 
     def __contains__(self, node: object) -> bool:
@@ -208,21 +211,28 @@ class Workspace:
     def taken(self) -> list[str]:
         """What a call begins with."""
         made = "".join(f"{name}, " for name in self.wanted)
-        lay = f"arena.lay({self.number}, workspace, {self.plan.size})"
-        return ["arena = take()", f"({made}) = arena.parts.get({self.number}) or {lay}"]
+        lay = f"arena.lay({OWN}, workspace, {self.plan.size})"
+        return ["arena = take()", f"({made}) = arena.parts.get({OWN}) or {lay}"]
 
     def watch(self) -> None:
         """Memory for what a kernel says of a position that there is not: see the wrapper."""
         self.line("outside", "Outside()")
         self.line("outside_p", "addressof(outside)")
 
-    def bound(self, call: FunctionType) -> None:
-        """The kept memory is forgotten with ``call``, among whose globals ``workspace`` is."""
-        weakref.finalize(call, _forget, self.number)
-        scope = call.__globals__
-        made = scope.pop("workspace", None)
-        if made is not None:  # a function that is among its own globals would be a circle
-            scope["workspace"] = FunctionType(made.__code__, dict(scope), "workspace")
+
+def new_number() -> int:
+    """Of a program that keeps memory."""
+    return next(_NUMBERS)
+
+
+def bind(call: FunctionType, number: int) -> None:
+    """The kept memory is forgotten with ``call``, among whose globals ``workspace`` is."""
+    weakref.finalize(call, _forget, number)
+    scope = call.__globals__
+    scope[OWN] = number
+    made = scope.pop("workspace", None)
+    if made is not None:  # a function that is among its own globals would be a circle
+        scope["workspace"] = FunctionType(made.__code__, dict(scope), "workspace")
 
 
 #: What the text of calls and of ``workspace`` names.
@@ -230,7 +240,7 @@ TEXT: dict[str, Any] = {
     "take": take,
     "give": give,
     "part": part,
-    "Outside": ctypes.c_int64 * 2,
+    "Outside": Outside,
     "addressof": ctypes.addressof,
 }
 

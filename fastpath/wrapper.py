@@ -41,8 +41,9 @@ from fastpath.schedule.cluster import Cluster, Fusion
 from fastpath.schedule.kernel import Kernel
 from fastpath.schedule.loops import Builder
 from fastpath.schedule.streams import STREAM_ALIGNMENT
-from fastpath.workspace import INTO, MOST, TEXT, Plan, Workspace, keepable, linear
+from fastpath.workspace import INTO, MOST, TEXT, Plan, Workspace, bind, keepable, linear
 from refcompiler.aot.inputs import Unsupported
+from refcompiler.remade import WRITTEN
 from refcompiler.shapes.text import NAMES, python
 
 _NUMBERS = itertools.count()
@@ -59,15 +60,14 @@ def realigned(t: torch.Tensor) -> torch.Tensor:
     return torch.as_strided(more, t.size(), t.stride(), offset)
 
 
-def reject(kernel: Kernel, extents: Sequence[int], outside: Any, *addresses: int) -> None:
+def reject(kernel: Any, extents: Sequence[int], outside: Any, *addresses: int) -> None:
     """Raise as eager does for the position that a kernel met and that does not exist.
 
     ``addresses`` are the kernel's arguments: it runs again, and says which position it is.
     ``extents`` are those of its bounds in this call.
     """
-    from fastpath.cpu.compile import finder
-
-    finder(kernel)(*addresses)
+    ``kernel`` is a :class:`~fastpath.schedule.kernel.Kernel`, or what a package has of it.
+    kernel.find(*addresses)
     number, value = outside
     found, extent = kernel.bounds()[number - 1], extents[number - 1]
     message = found.message.replace("{value}", str(value)).replace("{extent}", str(extent))
@@ -541,17 +541,18 @@ class Wrapper:
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)
         scope = dict(self.names)
         exec(compile(text, file, "exec"), scope)
-        made = scope.pop("call")
+        made, first = scope.pop("call"), ""
         if self.first is not None and any(line.startswith(ASKED) for line in lines):
             later = made.__code__
             scope |= self.first.names()
-            exec(compile(text_of(first_lines(lines, parameters, self.boxed)), file, "exec"), scope)
+            first = text_of(first_lines(lines, parameters, self.boxed))
+            exec(compile(first, file, "exec"), scope)
             made = scope.pop("call")
             self.first.begins(made, later)
         if self.titles and self.device.is_cpu:
             scope.update(profiled=profiled, named=announced(made, self.titles))
         weakref.finalize(made, linecache.cache.pop, file, None)
-        self.kept.bound(made)
+        bind(made, self.kept.number)
         addresses = {a: name for name, a in self._addresses.items() if name in self.parameters}
         self.recordable.call, self.recordable.addresses = made, addresses
         call: Any = self.device.entered(made)
@@ -559,3 +560,5 @@ class Wrapper:
         call.source, call._boxed_call = text, self.boxed
         call.kernel_sources = self.kernels
         return call
+        call.first_source, call.titles = first, self.titles
+        call.__dict__[WRITTEN] = "fastpath"

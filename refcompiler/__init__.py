@@ -24,7 +24,8 @@ _PUBLIC = {
     "reset": "refcompiler.runtime.api",
     "set_default_backend": "refcompiler.runtime.api",
     "explain": "refcompiler.runtime.explain",
-    **dict.fromkeys(("export", "load_compiled_function"), "refcompiler.runtime.export"),
+    "export": "refcompiler.runtime.export",
+    "load_compiled_function": "refcompiler.runtime.package",
     **dict.fromkeys(
         (
             "allow_in_graph",

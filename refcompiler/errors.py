@@ -33,6 +33,11 @@ class RecompileError(RefcompilerError):
     """A recompile where none is allowed: the guard that failed, and which setting forbids it."""
 
 
+class PackageError(RefcompilerError):
+    """A package of a compiled program that cannot be loaded here: damaged, or made for another
+    program, version or processor."""
+
+
 class InternalError(RefcompilerError):
     """Cannot happen. Please report it with the script that shows it."""
 

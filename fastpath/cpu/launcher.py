@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
+from types import BuiltinFunctionType
 from typing import Any
 
 WORK_PER_THREAD = 60_000  # element operations that are worth waking a thread
@@ -169,6 +170,7 @@ class _MethodDef(ctypes.Structure):
 
 _METH_FASTCALL = 0x80
 _alive: list[Any] = []  # what the process needs as long as any kernel may be called
+_records: dict[int, Any] = {}  # by address: of each callable, which it has as ``__self__``
 
 
 def _torch_openmp() -> dict[str, int] | None:
@@ -238,9 +240,25 @@ def bind_sized(kernel: int, numbers: int) -> Callable[..., None]:
     return _bound(kernel, 0, 0, numbers + 2, 2)
 
 
+def record_of(run: Callable[..., None]) -> tuple[int, ...]:
+    """What :func:`bind` or :func:`bind_sized` has made a callable of, for :func:`bound`."""
+    return tuple(_records[run.__self__])  # type: ignore[attr-defined]
+
+
+def is_bound(value: Any) -> bool:
+    """Whether ``value`` is a callable of :func:`bind` or :func:`bind_sized`."""
+    return type(value) is BuiltinFunctionType and type(value.__self__) is int
+
+
+def bound(*values: int) -> Callable[..., None]:
+    """A callable for the kernel at an address, units, threads, number of addresses, and how many
+    numbers come before these."""
+    return _bound(*values)
+
+
 def _bound(*values: int) -> Callable[..., None]:
     record = (ctypes.c_int64 * 5)(*values)
-    _alive.append(record)
+    _records[ctypes.addressof(record)] = record
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype = ctypes.py_object
     make.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]

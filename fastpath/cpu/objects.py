@@ -25,6 +25,9 @@ _SYMBOLS, _UNDEFINED = 2, 0  # a section of symbols; the section of a symbol tha
 
 made = 0  # kernels compiled by this process
 _loaded: dict[str, int] = {}  # by symbol, which one engine may have only once
+_keys: dict[int, tuple[str, str]] = {}  # by address: the symbol, and the key in the store
+_codes: dict[int, tuple[str, bytes]] = {}  # by address: the symbol, and code that no store has
+_given: set[str] = set()  # symbols of packages
 _loading = threading.Lock()
 
 
@@ -41,8 +44,42 @@ def address_of(parts: tuple[str, ...], make: Callable[[str], bytes]) -> int:
         made += 1
         return make(symbol)
 
+    if symbol in _given:
+        return _loaded[symbol]
     kept = store.current()
-    return _load(code() if kept is None else kept.made(KIND, key, code), symbol)
+    if kept is None:
+        return _loaded_from(code(), symbol)
+    address = _load(kept.made(KIND, key, code), symbol)
+    _keys[address] = symbol, key
+    return address
+
+
+def load(code: bytes, symbol: str) -> int:
+    """Where the function ``symbol`` of a package's object file is: nobody need compile it now."""
+    address = _loaded_from(code, symbol)
+    _given.add(symbol)
+    return address
+
+
+def _loaded_from(code: bytes, symbol: str) -> int:
+    address = _load(code, symbol)
+    _codes[address] = symbol, code
+    return address
+
+
+def object_at(address: int) -> tuple[str, bytes]:
+    """The symbol and the object file of the function at an address that was given out here.
+
+    Raises ``LookupError`` where the store has lost it.
+    """
+    if address in _codes:
+        return _codes[address]
+    symbol, key = _keys[address]
+    kept = store.current()
+    code = kept.get(KIND, key) if kept is not None else None
+    if code is None:
+        raise LookupError(f"the object file of {symbol}, which the cache has no longer")
+    return symbol, code
 
 
 @functools.cache

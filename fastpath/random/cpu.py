@@ -28,6 +28,7 @@ from refcompiler.logs import log_of
 _HINTS = log_of("perf_hints")
 _STATE_BYTES = 5056
 _SIZES = (16, 17, 700, 4099)  # of a trial: part of a generation, several, groups that are not full
+DISTRIBUTION = "distribution"  # the attribute of functions that draw
 _lock = threading.Lock()  # between reading a state and putting it back
 
 Draw = Callable[..., torch.Tensor]
@@ -56,6 +57,7 @@ def drawing(d: Distribution) -> Draw:
         return out
 
     draw.__name__ = f"draw_{d.name}_{d.dtype}"
+    draw.__dict__[DISTRIBUTION] = d
     return draw
 
 
@@ -150,6 +152,7 @@ def drawing_each(d: Distribution) -> Draw:
         return out
 
     draw.__name__ = f"draw_{d.name}_{d.dtype}"
+    draw.__dict__[DISTRIBUTION] = d
     return draw
 
 

@@ -54,6 +54,7 @@ from refcompiler.aot.wrapper import Wrapper
 from refcompiler.fakes.mode import EagerFakeMode
 from refcompiler.logs import log_of
 from refcompiler.shapes.env import ShapeEnv
+from refcompiler.remade import made, maker
 
 #: Set to False on a compiler that is to be given graphs without symbols, one for each size.
 TAKES_SYMBOLS = "takes_symbols"
@@ -373,6 +374,7 @@ def _inference(
 def _owned(compiled: Callable[..., Any], views: Sequence[int]) -> Callable[..., Any]:
     """``compiled`` with results that autograd takes for no views: in eager they are none."""
     if not views:
+@maker
         return compiled
 
     def call(*inputs: Any) -> list[Any]:
@@ -381,7 +383,7 @@ def _owned(compiled: Callable[..., Any], views: Sequence[int]) -> Callable[..., 
             results[n] = results[n].detach()
         return results
 
-    return call
+    return made(call, _owned, compiled, views)
 
 
 def _training(
@@ -513,15 +515,17 @@ def _backward_state() -> Iterator[None]:
 def _flat(compiled: Callable[..., Any]) -> Callable[..., Any]:
     """A compiler's answer, called with its inputs one by one."""
     if _is_boxed(compiled):
-        return lambda *inputs: compiled(list(inputs))
+@maker
+        return made(lambda *inputs: compiled(list(inputs)), _flat, compiled)
     return compiled
 
 
 def _boxed(compiled: Callable[..., Any]) -> Callable[[list[Any]], Any]:
     """A compiler's answer, called with its inputs in a list."""
     if _is_boxed(compiled):
+@maker
         return compiled
-    return lambda inputs: compiled(*inputs)
+    return made(lambda inputs: compiled(*inputs), _boxed, compiled)
 
 
 def _is_boxed(compiled: Callable[..., Any]) -> bool:

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from refcompiler.remade import made, maker
+
 
 def span(t: torch.Tensor) -> int:
     """Bytes from the first to the end of the last element (strides are never negative)."""
@@ -36,8 +38,21 @@ def disjoint(
     spans = [] if symbolic else [span(examples[n]) for n in places]
     changed = set(written)
     marks = [n in changed for n in places]
+    return _test(viewed, places, spans, marks, symbolic)
+
+
+@maker
+def _test(
+    viewed: Sequence[int],
+    places: Sequence[int],
+    spans: Sequence[int],
+    marks: Sequence[bool],
+    symbolic: bool,
+) -> Callable[..., bool]:
+    """The test of the tensors at ``places``, which reach over ``spans`` bytes (if those are not
+    ``symbolic``) and of which some are written to (``marks``); ``viewed``: see :func:`disjoint`."""
     # Addresses and bytes that passed: those of parameters and buffers seldom change.
-    last: tuple[list[int], list[int]] = [], []
+    last: tuple[Sequence[int], Sequence[int]] = [], []
 
     def check(*inputs: Any) -> bool:
         nonlocal last
@@ -60,7 +75,7 @@ def disjoint(
             last = starts, lengths
         return apart
 
-    return check
+    return made(check, _test, viewed, places, spans, marks, symbolic)
 
 
 #: As many inputs are compared with each of the others; more are sorted.

@@ -32,6 +32,7 @@ from refcompiler.aot.observation import (
     Write,
 )
 from refcompiler.shapes.node import SYMBOLS
+from refcompiler.remade import WRITTEN
 from refcompiler.shapes.text import NAMES, python
 
 _NUMBERS = itertools.count()

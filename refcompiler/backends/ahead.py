@@ -9,6 +9,7 @@ import torch
 from torch.fx.graph import _BoxedCodeGen
 
 from refcompiler.backends.registry import register_backend
+from refcompiler.remade import made, maker
 
 
 def _as_it_is(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -19,13 +20,19 @@ def _freeing(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[...
     """As it is; each tensor is freed after its last use, inputs too."""
     graph.graph.set_codegen(_BoxedCodeGen())
     graph.recompile()
+    return _boxed(graph)
+
+
+@maker
+def _boxed(graph: torch.fx.GraphModule) -> Callable[..., Any]:
+    """``graph``, which takes a list, as it is."""
     forward = graph.forward
 
     def run(arguments: list[Any]) -> Any:
         return forward(arguments)
 
     run._boxed_call = True  # type: ignore[attr-defined]
-    return run
+    return made(run, _boxed, graph)
 
 
 def _made(**options: Any) -> Callable[..., Any]:

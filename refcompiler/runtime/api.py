@@ -118,7 +118,7 @@ class Compiler:
         entry.called_code = forward if isinstance(forward, CodeType) else None
         entry.serve(module)
         own = wrap(call_module, entry, allowance=entry.allow())
-        return wrap_module(module, own, remake)
+        return wrap_module(module, _ahead(own, module, self), remake)
 
 
 _COMPILERS: dict[tuple, tuple[Any, Compiler]] = {}
@@ -281,14 +281,30 @@ def wrapped(model: Any, compiler: Compiler, remake: Callable) -> Any:
             model = model._orig_mod
         return compiler.module(model, remake)
     if isinstance(model, MethodType) and isinstance(model.__func__, FunctionType):
-        return MethodType(compiler.function(model.__func__), model.__self__)
+        bound = MethodType(compiler.function(model.__func__), model.__self__)
+        return _ahead(bound, model, compiler)
     if isinstance(model, FunctionType):
-        return compiler.function(original_of(model) or model)
-    if isinstance(model, functools.partial):
-        return compiler.callable(model)
-    if isinstance(vars_of_class(model).get("__call__"), FunctionType):
-        return compiler.callable(model)
-    return compiler.function(_python_caller(model))
+        model = original_of(model) or model
+    elif isinstance(model, functools.partial):
+        return _ahead(compiler.callable(model), model, compiler)
+    elif isinstance(vars_of_class(model).get("__call__"), FunctionType):
+        return _ahead(compiler.callable(model), model, compiler)
+    else:
+        model = _python_caller(model)
+    return _ahead(compiler.function(model), model, compiler)
+
+
+def _ahead(entering: Any, model: Any, compiler: Compiler) -> Any:
+    """``entering`` with its method ``aot_compile``."""
+
+    def aot_compile(example_inputs: Any) -> Any:
+        """One call as a program that can be saved: see :mod:`refcompiler.runtime.package`."""
+        from refcompiler.runtime import package
+
+        return package.aot_compile(model, compiler, example_inputs)
+
+    getattr(entering, "__func__", entering).aot_compile = aot_compile
+    return entering
 
 
 def vars_of_class(value: Any) -> dict[str, Any]:

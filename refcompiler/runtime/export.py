@@ -86,16 +86,5 @@ def export(
     return Exported(graphs[0], plans[0], call, compiler)
 
 
-def load_compiled_function(*args: Any, **kwargs: Any) -> Any:
-    """``torch.compiler.load_compiled_function``: there are no packages of compiled programs.
-
-    Errors: always :class:`~refcompiler.errors.UnsupportedError`.
-    """
-    raise UnsupportedError(
-        "load_compiled_function: programs are not kept in files; export one with torch.export.save,"
-        " and move compiled kernels with save_cache_artifacts and load_cache_artifacts"
-    )
-
-
 def _not_copied(module: Any) -> Any:
     raise UnsupportedError("an exported module is not for copying: copy the module itself")

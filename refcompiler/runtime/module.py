@@ -49,6 +49,7 @@ def compiled_class(cls: type) -> type:
                 "load_state_dict": _load,
                 "_load_from_state_dict": _load_part,
                 "__refcompiler_class__": cls,
+                "aot_compile": _aot_compile,
             },
         )
     return found
@@ -56,6 +57,11 @@ def compiled_class(cls: type) -> type:
 
 def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
     return self._refcompiler_entry(self._orig_mod, *args, **kwargs)
+
+
+def _aot_compile(self: Any, example_inputs: Any) -> Any:
+    """One call as a program that can be saved: see :mod:`refcompiler.runtime.package`."""
+    return self._refcompiler_entry.aot_compile(example_inputs)
 
 
 def _reduce(self: Any, protocol: Any) -> Any:

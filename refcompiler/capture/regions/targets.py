@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
 from refcompiler.capture.door import indices_as_tensors
+from refcompiler.remade import made, maker
 
 
 class _Slot:
@@ -114,6 +115,7 @@ def pullback(arguments: Form, cotangent: Form, value: Form, options: dict[str, A
     return named(run, "vjp_pullback")
 
 
+@maker
 def checkpointed(options: dict[str, Any]) -> Callable:
     """``torch.utils.checkpoint.checkpoint`` of a graph.
 
@@ -131,9 +133,10 @@ def checkpointed(options: dict[str, Any]) -> Callable:
         return tuple(checkpoint(graph, *tensors, use_reentrant=False, **options))
 
     run.region, run.options = "checkpoint", options  # type: ignore[attr-defined]
-    return named(run, "checkpoint")
+    return named(made(run, checkpointed, options), "checkpoint")
 
 
+@maker
 def nested(name: str) -> Callable:
     """A graph that occurs several times under one ``name``; torch's own stack compiles it once."""
     operator = torch.ops.higher_order.invoke_subgraph
@@ -143,7 +146,7 @@ def nested(name: str) -> Callable:
             return tuple(operator(graph, name, *tensors))
         return tuple(graph.forward(*tensors))
 
-    return named(run, "nested_region")
+    return named(made(run, nested, name), "nested_region")
 
 
 @dataclass(frozen=True)

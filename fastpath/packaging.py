@@ -1,0 +1,240 @@
+"""What the CPU's programs are in a package: their text, what it names, and object files.
+
+A kernel is loaded as from the cache on disk; no text of one is in the package, and numba is not
+asked. The first call in each process asks ATen whether it does as its stand-ins say, as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from fastpath.agreement import FirstCall, broken
+from fastpath.bindings import OVERLOADS
+from fastpath.compiler import _Otherwise
+from fastpath.cpu import launcher, objects
+from fastpath.cpu.compile import finder
+from fastpath.ir.expr import Bounds
+from fastpath.profiles import announced, profiled
+from fastpath.random.cpu import DISTRIBUTION, drawing, drawing_each
+from fastpath.random.kernels import Distribution
+from fastpath.random.kernels import address_of as address_of_draw
+from fastpath.report import Report
+from fastpath.schedule.kernel import Kernel
+from fastpath.workspace import OWN, TEXT, bind, new_number
+from fastpath.wrapper import realigned, reject
+from refcompiler.cache import identity
+from refcompiler.errors import PackageError
+from refcompiler.package.rows import HERE, Packer, Refused, Unpacker, record, register
+from refcompiler.package.text import named_in, run
+from refcompiler.remade import WRITTEN
+from refcompiler.runtime.counters import count
+from refcompiler.shapes.text import NAMES
+
+_SOURCE = "the source of fastpath"
+HERE[_SOURCE] = lambda: identity.source_of("fastpath", "specs")
+#: What texts name besides the values that a package has.
+_FIXED: dict[str, Any] = {
+    **TEXT,
+    **NAMES,
+    "torch": torch,
+    "empty": torch.empty_strided,
+    "as_strided": torch.as_strided,
+    "profiled": profiled,
+    "realigned": realigned,
+    "reject": reject,
+}
+_MADE = frozenset({OWN, "named", "workspace", "call"})
+
+
+# ---- programs ------------------------------------------------------------------------------------
+
+
+def pack(p: Packer, call: FunctionType) -> list[Any]:
+    """The row of a program."""
+    p.require(_SOURCE)
+    known: Any = call
+    scope = call.__globals__
+    names = {}
+    for name in sorted(named_in(known.source) & scope.keys() - _FIXED.keys() - _MADE):
+        names[name] = p.pack(_of_operator(scope[name]))
+    if known.first_source:
+        for name in sorted(named_in(known.first_source) & scope.keys()):
+            if name.startswith("constant_"):  # of promises
+                names[name] = p.pack(scope[name])
+    boxed = bool(getattr(call, "_boxed_call", False))
+    return [known.source, known.first_source, boxed, names, known.titles]
+
+
+def unpack(
+    u: Unpacker, source: str, first: str, boxed: bool, names: Any, titles: dict[str, str]
+) -> Callable[..., Any]:
+    """The program of a row."""
+    known = {**_FIXED, **{name: u.value(value) for name, value in names.items()}}
+    known |= {OWN: new_number(), "named": None}
+    scope = run(source, known, u.title, "program")
+    made = scope.pop("call")
+    if first:
+        asking = Promised(u.title)
+        scope = run(first, {**known, **asking.names()}, u.title, "program")
+        later, made = made.__code__, scope.pop("call")
+        asking.begins(made, later)
+    if titles:
+        scope["named"] = announced(made, titles)
+    bind(made, scope[OWN])
+    call: Any = made
+    call.source, call.first_source, call._boxed_call = source, first, boxed
+    call.titles, call.kernel_sources = titles, []
+    call.__dict__[WRITTEN] = "fastpath"
+    return call
+
+
+class Promised(FirstCall):
+    """What the first call of a loaded program asks. A broken promise is an error there."""
+
+    def __init__(self, title: str):
+        self.title, self.plainly, self.generators = title, None, []
+        self._call, self._later = lambda: None, None
+
+    def names(self) -> dict[str, Any]:
+        return {
+            "broken": broken,
+            "states": self.states,
+            "settle": self.settle,
+            "instead": self.instead,
+        }
+
+    def instead(self, why: str, inputs: Sequence[Any], drawn: Sequence[torch.Tensor]) -> Any:
+        raise PackageError(f"{self.title} was made for operators that do otherwise here: {why}")
+
+
+class Plainly:
+    """The graph as it is, for calls with sizes that a program is not made for."""
+
+    def __init__(self, graph: Callable[[], torch.fx.GraphModule], boxed: bool):
+        self.graph, self.boxed = graph, boxed
+
+    def __call__(self, values: tuple[int, ...], *inputs: Any) -> Any:
+        count("uncompiled", f"a graph of a package runs as it is: its sizes are {values}")
+        return self.graph()(*(inputs[0] if self.boxed else inputs))
+
+
+def _of_operator(value: Any) -> Any:
+    """An overload in the place of what it runs, which has no name."""
+    return OVERLOADS.get(id(value), value)
+
+
+# ---- kernels -------------------------------------------------------------------------------------
+
+
+def _features() -> list[str]:
+    """What kernels are compiled for: the processor's features."""
+    import llvmlite.binding as llvm
+
+    return sorted(name for name, there in llvm.get_host_cpu_features().items() if there)
+
+
+def _object(p: Packer, address: int) -> list[Any]:
+    try:
+        symbol, code = objects.object_at(address)
+    except LookupError as error:
+        raise Refused(f"a kernel without {error}") from error
+    return [symbol, p.pack(code), p.pack(_FEATURES)]
+
+
+class _Features:
+    """Stands for the list of features in rows, which is there once."""
+
+
+_FEATURES = _Features()
+
+
+def _check_features(u: Unpacker, features: list[str]) -> list[str]:
+    lacking = sorted(set(features) - set(_features()))
+    if lacking:
+        some = ", ".join(lacking[:4])
+        raise PackageError(f"{u.title} has kernels for processors with {some}; this one has not")
+    return features
+
+
+def _loaded(u: Unpacker, symbol: str, code: Any, features: Any) -> int:
+    u.value(features)
+    return objects.load(u.value(code), symbol)
+
+
+def _pack_kernel(p: Packer, value: Any) -> list[Any]:
+    address, *how = launcher.record_of(value)
+    return [*_object(p, address), *how]
+
+
+def _unpack_kernel(u: Unpacker, symbol: str, code: Any, features: Any, *how: int) -> Any:
+    return launcher.bound(_loaded(u, symbol, code, features), *how)
+
+
+class Found:
+    """What a program needs of a kernel whose positions are data."""
+
+    def __init__(self, find: Callable[..., None], bounds: list[Bounds]):
+        self.find, self._bounds = find, bounds
+
+    def bounds(self) -> list[Bounds]:
+        return self._bounds
+
+
+class Limit:
+    """What is said of a position beyond a limit."""
+
+    def __init__(self, error: str, message: str):
+        self.error, self.message = error, message
+
+
+def _pack_found(p: Packer, kernel: Any) -> list[Any]:
+    find = finder(kernel) if isinstance(kernel, Kernel) else kernel.find
+    return [p.pack(find), [[b.error, b.message] for b in kernel.bounds()]]
+
+
+def _unpack_found(u: Unpacker, find: Any, bounds: list[Any]) -> Found:
+    return Found(u.value(find), [Limit(*known) for known in bounds])  # type: ignore[misc]
+
+
+def _pack_draw(p: Packer, draw: Any) -> list[Any]:
+    d: Distribution = draw.__dict__[DISTRIBUTION]
+    return [p.pack(d), *_object(p, address_of_draw(d))]
+
+
+def _unpack_draw(u: Unpacker, d: Any, symbol: str, code: Any, features: Any) -> Any:
+    _loaded(u, symbol, code, features)  # where the kernel is looked for by its symbol
+    distribution: Distribution = u.value(d)
+    return drawing_each(distribution) if distribution.given else drawing(distribution)
+
+
+def _pack_report(p: Packer, report: Report) -> list[Any]:
+    return [report.kernels, dict(report.aten_calls), dict(report.draws), report.nodes]
+
+
+def _unpack_report(u: Unpacker, kernels: int, calls: Any, draws: Any, nodes: int) -> Report:
+    return Report(kernels=kernels, aten_calls=calls, draws=draws, nodes=nodes)
+
+
+register("features", lambda p, v: _features(), lambda u, *f: _check_features(u, [*f]), _Features)
+register("kernel", _pack_kernel, _unpack_kernel, when=launcher.is_bound)
+register("rejecting", _pack_found, _unpack_found, Kernel, Found)
+register(
+    "draw", _pack_draw, _unpack_draw, when=lambda v: DISTRIBUTION in getattr(v, "__dict__", ())
+)
+register("report", _pack_report, _unpack_report, Report)
+register(
+    "otherwise",
+    lambda p, v: [p.pack(v.graph if isinstance(v, _Otherwise) else v.graph()), v.boxed],
+    lambda u, graph, boxed: Plainly(u.later(graph), boxed),
+    _Otherwise,
+    Plainly,
+)
+record(
+    Distribution,
+    *("name", "dtype", "words", "elements", "kind", "text", "second", "pairs64"),
+    *("integers", "given"),
+)

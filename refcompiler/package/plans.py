@@ -1,0 +1,310 @@
+"""Plans as rows: sources, guards, and the text behind the guards with the values that it names.
+
+The guards of a loaded plan are printed from their rows, as those of a new one are. The whole text
+is then held against :mod:`refcompiler.package.text`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any
+
+from refcompiler.ambient import Autocast
+from refcompiler.capture.state.switches import Setting, Switch
+from refcompiler.errors import PackageError, UnsupportedError
+from refcompiler.guards.ambient import Ambient
+from refcompiler.guards.classes import Build, Member
+from refcompiler.guards.held import Held
+from refcompiler.guards.kinds import KINDS as GUARD_KINDS
+from refcompiler.guards.kinds import NAMESPACE, Guard
+from refcompiler.guards.sizes import Relations, SizedMeta
+from refcompiler.guards.sources import FORMS, NOT_SET, Source
+from refcompiler.guards.tensors import TensorMeta
+from refcompiler.interpreter.frame import NULL, UNSET
+from refcompiler.package import expressions, graphs, names, programs  # noqa: F401  # their kinds
+from refcompiler.package.rows import Packer, Refused, Unpacker, described, record, register
+from refcompiler.package.text import check, named_in
+from refcompiler.plan.build import MISS, Plan
+from refcompiler.plan.entry import Entry
+from refcompiler.plan.failure import OnError
+from refcompiler.plan.writer import Writer
+from refcompiler.runtime.failing import read
+from refcompiler.runtime.runs import Checked, Remembering
+
+_SINGLE = {"MISS": MISS, "NOT_SET": NOT_SET, "NULL": NULL, "UNSET": UNSET}
+_CONSTANT = re.compile(r"__c(\d+)_\w+")
+
+
+class Raises(OnError):
+    """What a loaded plan does with an error of its graph: the modes are restored, and it is raised.
+
+    Nothing captures the call once more, so what the program had done before is not done.
+    """
+
+    def __init__(self, grad: bool, autocast: Any, switches: Sequence[Setting]):
+        self.grad, self.autocast, self.switches = grad, autocast, switches
+
+    def __call__(self, error: BaseException, values: Sequence[Any], inputs: Sequence[Any]) -> Any:
+        error.__traceback__ = None  # the frames may hold a mode, which ends
+        self.restore_modes()
+        raise error
+
+
+class PackedWriter(Writer):
+    """Prints functions whose text may name nothing but what it is told of."""
+
+    def __init__(self, title: str, known: dict[str, Any], sources: dict[Source, str]):
+        super().__init__()
+        self.title = title
+        self.namespace = {**self.namespace, **known, "__MISS": MISS}
+        numbers = [int(found[1]) for name in known if (found := _CONSTANT.fullmatch(name))]
+        self._count = itertools.count(1 + max(numbers, default=-1))
+        self._names = sources
+
+    def function(self, parameters: list[str], lines: list[str], title: str) -> Any:
+        text = f"def plan({', '.join(parameters)}):\n" + "".join(f"    {line}\n" for line in lines)
+        check(text, self.namespace.keys(), self.title)
+        return super().function(parameters, lines, title)
+
+
+# ---- packing -------------------------------------------------------------------------------------
+
+
+def pack_plan(p: Packer, plan: Plan, place: str) -> Any:
+    """``plan`` as a row; ``place`` is the program's file and line.
+
+    Errors: :class:`UnsupportedError` that names what cannot be packaged, and where it is.
+    """
+    if plan.reason is not None:
+        raise UnsupportedError(f"{plan.title} cannot be packaged: {plan.reason}")
+    guards = []
+    for guard in plan.guards:
+        try:
+            guards.append(p.pack(guard))
+        except Refused as error:
+            what = f"the guard {guard.kind} on {guard.source}" if guard.source else guard.kind
+            raise _refuse(plan, f"{what} names {error}", guard.where or place) from None
+    space = plan.writer.namespace
+    known: dict[str, Any] = {}
+    text = "def plan():\n" + "".join([f"    {line}\n" for line in plan.body])
+    held, used = plan.writer.held, named_in(text)
+    spaces = _spaces(plan)
+    for name in sorted(used - NAMESPACE.keys() - {"__MISS"}):
+        if name in held:
+            value: Any = held[name]()
+        elif name in space:
+            value = space[name]
+        else:
+            continue
+        try:
+            if type(value) is MappingProxyType and id(value) in spaces:
+                known[name] = p.pack(Space(spaces[id(value)]))
+            else:
+                known[name] = p.pack(value)
+        except Refused as error:
+            what = (
+                "what the backend made has" if name == "__graph" else "its results or effects name"
+            )
+            raise _refuse(plan, f"{what} {error}", place) from None
+    try:
+        needed = [p.pack(source) for source in plan.entry.needed]
+        sources = [[p.pack(source), name] for source, name in plan.writer._names.items()]
+        graph = p.pack(plan.graph)
+    except Refused as error:
+        raise _refuse(plan, f"it has {error}", place) from None
+    rest = plan.title, plan.parameters, plan.body, plan.operations
+    return [guards, needed, known, sources, graph, *rest]
+
+
+def _refuse(plan: Plan, why: str, place: str) -> UnsupportedError:
+    return UnsupportedError(f"{plan.title} cannot be packaged: {why}{place}")
+
+
+class Space:
+    """The namespace of a class, of which each look is a new proxy."""
+
+    def __init__(self, cls: type):
+        self.cls = cls
+
+
+def _spaces(plan: Plan) -> dict[int, type]:
+    found: dict[int, type] = {}
+
+    def add(source: Source | None) -> None:
+        while source is not None:
+            if source.kind == "space" and source.fixed is not None:
+                found[id(source.fixed)] = _named(source.key)
+            source = source.parent
+
+    for guard in plan.guards:
+        add(guard.source)
+        guard.wanted(add)
+    for source in plan.entry.needed:
+        add(source)
+    return found
+
+
+def _named(value: Any) -> Any:
+    return value() if type(value) is Held else value
+
+
+def unpack_plan(
+    u: Unpacker,
+    guards: list[Any],
+    needed: list[Any],
+    known: dict[str, Any],
+    sources: list[Any],
+    graph: Any,
+    title: str,
+    parameters: list[str],
+    body: list[str],
+    operations: int,
+) -> Plan:
+    named = {name: u.value(value) for name, value in known.items()}
+    texts = {u.value(source): name for source, name in sources}
+    writer = PackedWriter(u.title, named, texts)
+    entry = Entry(u.values(guards), u.values(needed))
+    return Plan(entry, body, parameters, title, writer, None, operations, None, False, [])
+
+
+# ---- kinds ---------------------------------------------------------------------------------------
+
+
+def _pack_source(p: Packer, source: Source) -> list[Any]:
+    return [source.kind, p.pack(source.parent), p.pack(_named(source.key)), source.label]
+
+
+def _unpack_source(u: Unpacker, kind: str, parent: Any, key: Any, label: str) -> Source:
+    if kind not in FORMS:
+        raise PackageError(f"{u.title} is malformed: a source of kind {kind!r}")
+    made = Source(kind, u.value(parent), u.value(key), label)
+    if kind == "space":
+        made.fixed = made.key.__dict__
+    return made
+
+
+def _pack_guard(p: Packer, guard: Guard) -> list[Any]:
+    expected, source = _named(guard.expected), guard.source
+    if guard.kind == "ID" and type(expected) is tuple and source and source.key == "__mro__":
+        expected = Bases(expected)
+    elif guard.kind == "ID":
+        expected = _identified(p, expected, source)
+    elif guard.kind == "CODE":
+        expected = _identified(p, expected[0], source, True), expected[1]
+    return [guard.kind, p.pack(source), p.pack(expected), list(guard.place)]
+
+
+class Bases:
+    """The very tuple that a class has of what it inherits from."""
+
+    def __init__(self, classes: tuple[type, ...]):
+        self.classes = classes
+
+
+def _bases(u: Unpacker, *classes: Any) -> tuple[type, ...]:
+    """Where the class inherits otherwise here, what no guard finds."""
+    found = tuple(u.values(classes))
+    return found[0].__mro__ if found[0].__mro__ == found else found
+
+
+class Found:
+    """A function, or its code, that is read from its place, since it does not name that itself."""
+
+    def __init__(self, source: Source, code: Any, of_code: bool):
+        self.source, self.code, self.of_code = source, code, of_code
+
+
+def _pack_found(p: Packer, found: Found) -> list[Any]:
+    return [p.pack(found.source), names.digest_of(found.code), found.of_code]
+
+
+def _unpack_found(u: Unpacker, source: Any, digest: str, of_code: bool) -> Any:
+    place = u.value(source)
+    found = read(place, {})
+    code = names.code_in(found)
+    if code is None or names.digest_of(code) != digest:
+        raise PackageError(f"{u.title} was made for another {place}: its code has changed")
+    return code if of_code else found
+
+
+_IDENTIFIED = frozenset(
+    ("named", "globals", "member", "external", "code", "sentinel", "dtype", "layout")
+    + ("memory_format", "operator")
+)
+
+
+def _identified(p: Packer, value: Any, source: Source | None, of_code: bool = False) -> Any:
+    """``value``, of which another process can tell which object it is."""
+    if value is None or type(value) is bool:
+        return value
+    try:
+        (at,) = p.pack(value)
+    except (Refused, TypeError):
+        code, root = names.code_in(value), source
+        while root is not None and root.parent is not None:
+            root = root.parent
+        if code is None or source is None or root is None or root.kind == "arg":
+            raise Refused(described(value)) from None
+        return Found(source, code, of_code)
+    if p.rows[at][0] not in _IDENTIFIED:
+        raise Refused(f"{described(value)}, by which object it is")
+    return value
+
+
+def _unpack_guard(u: Unpacker, kind: str, source: Any, expected: Any, place: list[Any]) -> Guard:
+    if kind not in GUARD_KINDS:
+        raise PackageError(f"{u.title} is malformed: a guard of kind {kind!r}")
+    return Guard(kind, u.value(source), u.value(expected), (place[0], place[1]))
+
+
+register("bases", lambda p, v: [p.pack(cls) for cls in v.classes], _bases, Bases)
+register("found", _pack_found, _unpack_found, Found)
+register("source", _pack_source, _unpack_source, Source)
+register("guard", _pack_guard, _unpack_guard, Guard)
+register(
+    "space",
+    lambda p, value: [p.pack(value.cls)],
+    lambda u, cls: u.value(cls).__dict__,
+    Space,
+)
+register(
+    "held",
+    lambda p, value: [p.pack(value())],
+    lambda u, value: u.value(value),
+    Held,
+)
+register(
+    "run",
+    lambda p, value: [p.pack(value.compiled)],
+    lambda u, value: u.value(value),
+    Checked,
+    Remembering,
+)
+register(
+    "on error",
+    lambda p, value: [value.grad, p.pack(value.autocast), [p.pack(s) for s in value.switches]],
+    lambda u, grad, autocast, switches: Raises(grad, u.value(autocast), u.values(switches)),
+    OnError,
+    Raises,
+)
+register(
+    "sentinel",
+    lambda p, value: [next(name for name, known in _SINGLE.items() if known is value)],
+    lambda u, name: _SINGLE[name],
+    when=lambda value: any(value is known for known in _SINGLE.values()),
+)
+for _record in (
+    Ambient,
+    Autocast,
+    Build,
+    Member,
+    Relations,
+    Setting,
+    SizedMeta,
+    Switch,
+    TensorMeta,
+):
+    record(_record)

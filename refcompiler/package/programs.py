@@ -1,0 +1,251 @@
+"""What ahead-of-time autograd makes, as rows: the text around a graph, and the program of training.
+
+A backward is compiled when it first runs; a package has no compiler, so backwards are compiled as
+it is saved: for all gradients, and where the outputs are few for each set of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from refcompiler.aot.bases import Base, Overlapping
+from refcompiler.aot.function import Program
+from refcompiler.aot.inputs import Unsupported
+from refcompiler.aot.layout import Layout
+from refcompiler.aot.sizes import Sized
+from refcompiler.backends.registry import lookup_backend
+from refcompiler.errors import PackageError, UnsupportedError
+from refcompiler.package.rows import Packer, Refused, Unpacker, record, register
+from refcompiler.package.text import named_in, run
+from refcompiler.remade import MADE, WRITTEN, is_maker, maker
+
+#: Outputs with gradients, of which each set has a backward in the package.
+FEW = 3
+_AOT = "aot"
+#: On a backend: the module that packs and unpacks what it writes.
+PACKAGES = "packages"
+
+
+# ---- text ----------------------------------------------------------------------------------------
+
+
+def _pack_call(p: Packer, call: FunctionType) -> list[Any]:
+    source: str = call.source  # type: ignore[attr-defined]
+    scope = call.__globals__
+    names = {}
+    for name in sorted(named_in(source) & scope.keys() - {"__builtins__", "call"}):
+        value = scope[name]
+        if isinstance(value, Sized):  # which would compile
+            value = scope["uncompiled"]
+        names[name] = p.pack(value)
+    return [source, names]
+
+
+def _unpack_call(u: Unpacker, source: str, names: dict[str, Any]) -> Callable[..., Any]:
+    known = {name: u.value(value) for name, value in names.items()}
+    call = run(source, known, u.title, "around a graph")["call"]
+    call.source, call.fallback, call.uncompiled = source, None, known["uncompiled"]
+    call.__dict__[WRITTEN] = _AOT
+    return call
+
+
+def written_by(value: Any) -> str | None:
+    """Which package has generated the text of a function, if one has."""
+    if type(value) is not FunctionType or "__name__" in value.__globals__:  # it is of a module
+        return None
+    return value.__dict__.get(WRITTEN)
+
+
+def _packing_of(backend: str) -> Any:
+    module = getattr(lookup_backend(backend), PACKAGES, None)
+    if module is None:
+        raise Refused(f"code of the backend {backend}")
+    return importlib.import_module(module)
+
+
+def _unpack_compiled(u: Unpacker, backend: str, *parts: Any) -> Any:
+    try:
+        packing = _packing_of(backend)
+    except (UnsupportedError, Refused) as error:
+        raise PackageError(f"{u.title} needs the backend {backend}: {error}") from error
+    return packing.unpack(u, *parts)
+
+
+register("around", _pack_call, _unpack_call, when=lambda value: written_by(value) == _AOT)
+register(
+    "compiled",
+    lambda p, value: [written_by(value), *_packing_of(written_by(value) or "").pack(p, value)],
+    _unpack_compiled,
+    when=lambda value: written_by(value) not in (None, _AOT),
+)
+
+
+# ---- functions that were made by functions -------------------------------------------------------
+
+
+def _pack_made(p: Packer, value: Any) -> list[Any]:
+    by, given = value.__dict__[MADE]
+    return [by.__module__, by.__qualname__, [p.pack(item) for item in given]]
+
+
+def _unpack_made(u: Unpacker, module: str, name: str, given: list[Any]) -> Any:
+    if not is_maker(module, name):
+        raise PackageError(f"{u.title} is malformed: {module}.{name} makes nothing")
+    return getattr(sys.modules[module], name)(*u.values(given))
+
+
+@maker
+def viewer(size: Sequence[int], stride: Sequence[int], offset: int) -> Callable[..., torch.Tensor]:
+    """What makes a view of a base again, where autograd sees it."""
+
+    def view(base: torch.Tensor) -> torch.Tensor:
+        return base.as_strided(size, stride, base.storage_offset() + offset)
+
+    view.__dict__[MADE] = viewer, (size, stride, offset)
+    return view
+
+
+def _is_replay(value: Any) -> bool:
+    return (
+        isinstance(value, BuiltinFunctionType)
+        and value.__name__ == "_view_func_unsafe"
+        and isinstance(value.__self__, torch.Tensor)
+    )
+
+
+def _pack_replay(p: Packer, value: Any) -> list[Any]:
+    t = value.__self__
+    base = t._base
+    plain = not (t.is_conj() or t.is_neg() or base.is_conj() or base.is_neg())
+    numbers = *t.shape, *t.stride(), t.storage_offset(), base.storage_offset()
+    if not plain or t.dtype != base.dtype or not all(type(n) is int for n in numbers):
+        raise Refused("an output that is a view with other bits, or with symbols for sizes")
+    offset = t.storage_offset() - base.storage_offset()
+    return [list(t.shape), list(t.stride()), offset]
+
+
+register("made", _pack_made, _unpack_made, when=lambda v: MADE in getattr(v, "__dict__", ()))
+register("replay", _pack_replay, lambda u, *parts: viewer(*parts), when=_is_replay)
+
+
+# ---- programs that are trained -------------------------------------------------------------------
+
+
+class Backward:
+    """The graph of a backward, which is made from its rows where somebody asks for its nodes."""
+
+    def __init__(self, make: Callable[[], Any]):
+        self.make = make
+
+    @property
+    def graph(self) -> Any:
+        return self.make().graph
+
+
+class Packed(Program):
+    """A program with the backwards that its package has, and no compiler for others."""
+
+    def backward_for(self, missing: tuple[int, ...]) -> Callable[[list[Any]], Any]:
+        found = self.compiled.get(missing)
+        if found is None:
+            given = [n for n in range(len(self.differentiable)) if n not in missing]
+            raise UnsupportedError(
+                f"the package has no backward for gradients of the outputs {given} alone of "
+                f"{len(self.differentiable)}: it has those for all, for one, and for each set of "
+                f"at most {FEW}"
+            )
+        return found
+
+
+def _sets(count: int) -> Iterator[tuple[int, ...]]:
+    """The sets of missing gradients, of ``count``, for which a package has a backward."""
+    yield ()
+    every = range(count)
+    if count <= FEW:
+        for size in range(1, count):
+            yield from itertools.combinations(every, size)
+    else:
+        yield from (tuple(n for n in every if n != one) for one in every)
+
+
+_FIELDS = (
+    *("boxed", "outputs", "tensors", "private", "numbers", "inputs", "differentiable", "layouts"),
+    *("counted", "uneven", "repeated", "inner"),
+)
+
+
+def _pack_program(p: Packer, program: Program) -> list[Any]:
+    compiled = []
+    for missing in _sets(len(program.differentiable)):
+        backward = program.compiled.get(missing)
+        if backward is None:
+            try:
+                backward = program.backward_for(missing)
+            except Exception as error:
+                raise Refused(f"a backward that is not compiled: {error}") from error
+        compiled.append([list(missing), p.pack(backward)])
+    backward_graph = program.backward
+    if isinstance(backward_graph, Backward):
+        backward_graph = backward_graph.make()
+    fields = {name: p.pack(_plain(getattr(program, name))) for name in _FIELDS}
+    return [p.pack(program.forward), p.pack(backward_graph), program.selective, compiled, fields]
+
+
+def _plain(value: Any) -> Any:
+    """Sequences and sets of any class as lists, which serve as well."""
+    return list(value) if isinstance(value, (Sequence, set, frozenset)) else value
+
+
+def _unpack_program(
+    u: Unpacker, forward: Any, backward: Any, selective: bool, compiled: list[Any], fields: Any
+) -> Program:
+    made = Packed(
+        forward=u.value(forward),
+        backward=Backward(u.later(backward)),
+        compile_backward=_no_compiler,
+        compiled={tuple(missing): u.value(value) for missing, value in compiled},
+        **{name: u.value(fields[name]) for name in _FIELDS},
+    )
+    made.__dict__["selective"] = selective
+    return made
+
+
+def _no_compiler(graph: Any) -> Any:
+    raise UnsupportedError("a package has no compiler")
+
+
+def _pack_overlapping(p: Packer, value: Overlapping) -> list[Any]:
+    rest = [list(value.written), value.saves, sorted(value.tracked)]
+    return [p.pack(value.uncompiled), p.pack(list(value.lifted)), *rest, p.pack(value.programs)]
+
+
+def _unpack_overlapping(
+    u: Unpacker, uncompiled: Any, lifted: Any, written: Any, saves: bool, tracked: Any, known: Any
+) -> Overlapping:
+    def compile(inputs: Any, bases: Any) -> Any:
+        raise Unsupported("a package has no compiler")
+
+    made = Overlapping(u.value(uncompiled), u.value(lifted), written, saves, compile, tracked)
+    made.programs.update(u.value(known))
+    return made
+
+
+register("program", _pack_program, _unpack_program, Program, Packed)
+register("overlapping", _pack_overlapping, _unpack_overlapping, Overlapping)
+register(
+    "structure",
+    lambda p, spec: [pytree.treespec_dumps(spec)],
+    lambda u, text: pytree.treespec_loads(text),
+    type(pytree.tree_structure((1, 2))),
+    type(pytree.tree_structure(1)),
+)
+record(Layout, "size", "stride", "offset")
+record(Base, "first", "through", "tracked", "layout", "dtype", "members")
