@@ -63,10 +63,10 @@ def realigned(t: torch.Tensor) -> torch.Tensor:
 def reject(kernel: Any, extents: Sequence[int], outside: Any, *addresses: int) -> None:
     """Raise as eager does for the position that a kernel met and that does not exist.
 
+    ``kernel`` is a :class:`~fastpath.schedule.kernel.Kernel`, or what a package has of it.
     ``addresses`` are the kernel's arguments: it runs again, and says which position it is.
     ``extents`` are those of its bounds in this call.
     """
-    ``kernel`` is a :class:`~fastpath.schedule.kernel.Kernel`, or what a package has of it.
     kernel.find(*addresses)
     number, value = outside
     found, extent = kernel.bounds()[number - 1], extents[number - 1]
@@ -559,6 +559,6 @@ class Wrapper:
         call.recordable = self.recordable
         call.source, call._boxed_call = text, self.boxed
         call.kernel_sources = self.kernels
-        return call
         call.first_source, call.titles = first, self.titles
         call.__dict__[WRITTEN] = "fastpath"
+        return call

@@ -53,8 +53,8 @@ from refcompiler.aot.twice import Derivable, reads_written
 from refcompiler.aot.wrapper import Wrapper
 from refcompiler.fakes.mode import EagerFakeMode
 from refcompiler.logs import log_of
-from refcompiler.shapes.env import ShapeEnv
 from refcompiler.remade import made, maker
+from refcompiler.shapes.env import ShapeEnv
 
 #: Set to False on a compiler that is to be given graphs without symbols, one for each size.
 TAKES_SYMBOLS = "takes_symbols"
@@ -371,10 +371,10 @@ def _inference(
     return _owned(_flat(compilers.inference(joint.graph, inputs)), joint.views())
 
 
+@maker
 def _owned(compiled: Callable[..., Any], views: Sequence[int]) -> Callable[..., Any]:
     """``compiled`` with results that autograd takes for no views: in eager they are none."""
     if not views:
-@maker
         return compiled
 
     def call(*inputs: Any) -> list[Any]:
@@ -512,18 +512,18 @@ def _backward_state() -> Iterator[None]:
         yield
 
 
+@maker
 def _flat(compiled: Callable[..., Any]) -> Callable[..., Any]:
     """A compiler's answer, called with its inputs one by one."""
     if _is_boxed(compiled):
-@maker
         return made(lambda *inputs: compiled(list(inputs)), _flat, compiled)
     return compiled
 
 
+@maker
 def _boxed(compiled: Callable[..., Any]) -> Callable[[list[Any]], Any]:
     """A compiler's answer, called with its inputs in a list."""
     if _is_boxed(compiled):
-@maker
         return compiled
     return made(lambda inputs: compiled(*inputs), _boxed, compiled)
 

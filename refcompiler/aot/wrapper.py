@@ -31,8 +31,8 @@ from refcompiler.aot.observation import (
     ViewOf,
     Write,
 )
-from refcompiler.shapes.node import SYMBOLS
 from refcompiler.remade import WRITTEN
+from refcompiler.shapes.node import SYMBOLS
 from refcompiler.shapes.text import NAMES, python
 
 _NUMBERS = itertools.count()
