@@ -33,7 +33,7 @@ from torch.fx.node import base_types
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from refcompiler.capture import numbers
+from refcompiler.capture import held, numbers
 from refcompiler.capture.known import known_value
 from refcompiler.capture.policy import (
     DATA_DEPENDENT,
@@ -309,9 +309,9 @@ class Recorder:
         given = []
         for value in args:
             if isinstance(value, torch.Tensor):
-                value = known_value(self, value)
+                fake, value = value, known_value(self, value)
                 if value is None:
-                    return ()
+                    return held.read(self, function, fake) if len(args) == 1 else ()
             given.append(value)
         with torch._C.DisableTorchFunction(), _disable_current_modes():
             return (function(*given, **kwargs),)
@@ -478,7 +478,10 @@ class Door(TorchFunctionMode):
             self.recorder.scope.graph.call_function(func, args, kwargs)
             self.recorder.switched = True
             return found
-        if name in DATA_DEPENDENT and not (name == "item" and self.recorder.captures_numbers):
+        captured = name == "item" and self.recorder.captures_numbers
+        if captured and (known := held.read(self.recorder, func, args[0])):
+            return known[0]
+        if name in DATA_DEPENDENT and not captured:
             if name in _READ and (known := self.recorder.known(func, args, kwargs)):
                 return known[0]
             raise Break("data-dependent-value", f"Tensor.{name}")
@@ -494,6 +497,8 @@ class Door(TorchFunctionMode):
             raise Break("operation-not-modelled", name)
         if kwargs.get("requires_grad"):  # what a graph gives is no leaf that gradients reach
             raise Break("operation-not-modelled", f"{name} makes a tensor that requires grad")
+        if name in held.SIZED and self.recorder.fake_mode.shape_env is not None:
+            args, kwargs = held.as_numbers(self.recorder, name, args, kwargs)
         if self.recorder.scope.outer is not None:
             self.recorder.lift((*args, *kwargs.values()))
         sizes = _sizes(kwargs["out"]) if "out" in kwargs else []

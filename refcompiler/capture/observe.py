@@ -201,6 +201,10 @@ class Observing(Machine):
             number = self.sizes.number(value, source)
             if number is not None:
                 return number
+        elif kind is torch.Size:
+            sizes = self._observe_sizes(value, source)
+            if sizes is not None:
+                return sizes
         if kind in CONSTANT_TYPES or is_numpy_scalar(kind):
             self.guard("EQUALS", source, value)
             if kind is float and value != value:
@@ -247,6 +251,20 @@ class Observing(Machine):
             self.external.pop(id(external.shadow), None)
             external.shadow = None
             raise
+
+    def _observe_sizes(self, value: torch.Size, source: Source) -> torch.Size | None:
+        """Sizes of a tensor as a value of their own; None if all of them are constants."""
+        places = [self.item(source, i) for i in range(len(value))]
+        made = [self.sizes.number(n, place) for n, place in zip(value, places, strict=True)]
+        if all(n is None for n in made):
+            return None
+        self.guard("TYPE", source, torch.Size)
+        self.guard("LENGTH", source, len(value))
+        for i, number in enumerate(made):
+            if number is None:
+                self.guard("EQUALS", places[i], value[i])
+                made[i] = value[i]
+        return torch.Size(made)
 
     def _observe_nan(self, value: float, source: Source) -> None:
         """Containers ask which object it is, since it equals none."""
