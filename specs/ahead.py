@@ -211,9 +211,23 @@ AHEAD: Table[Rule] = Table(
         Rule(
             "hook on an inner result",
             "A hook on a result sees what comes back through all that is computed from it.",
-            "What comes back through other results of the graph stays inside: the backward raises "
-            "where such a result has a hook, or retains its gradient.",
+            "Hooks on a result that others of the graph are computed from are kept from autograd; "
+            "where there is one, the backward runs the graph once more as it is, with the hooks. "
+            "It raises where a second run would be another one, and with create_graph.",
+            "uncompiled",
+        ),
+        Rule(
+            "hook on a view of an inner result",
+            "So does one on a view that is returned, or on an input that was written to.",
+            "These have a function behind the compiled one; the backward raises where one is asked "
+            "that has a hook, or retains its gradient, and others of its readers are inside.",
             "refused",
+        ),
+        Rule(
+            "hook on a view that is written to",
+            "A write to a view goes to its base: gradients from there pass the view's old hooks.",
+            "A call with such a hook runs the graph as it is.",
+            "uncompiled",
         ),
         Rule(
             "hooks while tracing",

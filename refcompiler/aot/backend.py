@@ -24,6 +24,7 @@ from refcompiler.aot.bases import Base, Overlapping, bases_of, share
 from refcompiler.aot.draws import drawing
 from refcompiler.aot.effects import stays
 from refcompiler.aot.function import Program
+from refcompiler.aot.hooks import Hooks
 from refcompiler.aot.inputs import (
     DependsOnData,
     Unsupported,
@@ -318,12 +319,13 @@ def _compile(
             run: Any = _training(joint, mode, compilers, partition_fn, seen, fakes)
             if len(joint.tangents) > 1 and (env is None or isinstance(env, ShapeEnv)):
                 run.uneven = joint.uneven
-                slots = len(seen.slots)  # what is behind them is written inputs
-                run.inner = [(n, m) for n, m in joint.inner.items() if joint.tangents[n] < slots]
                 run.traced_for = _again(joint, run, then, traced, env)
             unreached = {n for n in joint.unreached() if _requires_grad(fakes[n])}
             known = fakes, replaced, given, leaves, bases, then, unreached
             run.derivable = _derivable(original, joint, seen, *known)
+            if joint.inner or joint.watched:
+                inner = {at: (joint.tangents.index(at), m) for at, m in joint.inner.items()}
+                run.hooks = Hooks(inner, list(joint.watched.values()), run.derivable)
         else:
             run = _inference(joint, mode, compilers, fakes)
     sources = sources_of(fakes[:given])
@@ -335,6 +337,7 @@ def _compile(
     wrapper = Wrapper(
         seen, joint.written, len(examples), lifted, bases, taken, sources, unreached, partly
     )
+    wrapper.watched = list(joint.watched)
     grows = grad_mode and any(map(_requires_grad, fakes))
     apart: Callable[..., bool] | None = None
     overlapping: Callable[..., Any] | None = None

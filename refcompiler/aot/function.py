@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from refcompiler.aot.hooks import Hooks, with_hooks
 from refcompiler.aot.inputs import has_bits
 from refcompiler.aot.missing import is_even, without
 from refcompiler.aot.observation import Layout
@@ -21,11 +21,6 @@ _hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _ONCE = (
     "Trying to backward an extra time. You are only allowed to backward once on any region "
     "computed under selective activation checkpoint."
-)
-_HOOKED = (
-    "a hook or retain_grad is on a result of a compiled graph that other results of it are "
-    "computed from: what comes back to it through those stays inside of the graph. Put it into the "
-    "compiled function, or compute uncompiled (torch.compiler.disable or backend='eager')"
 )
 
 
@@ -43,9 +38,8 @@ class Program:
     ``uneven``: what autograd's functions of several results are reached by; where some of them are
     without a gradient, ``traced_for`` gives the backward for such a set instead, if it can.
     ``repeated``: so many of the inputs, the last, are there a second time for autograd alone, which
-    adds up their gradients. ``inner``: the tangents of results that others are computed from, and a
-    number whose bits say of which others, as tangents. ``derivable``: what second derivatives are
-    computed by, if they can be.
+    adds up their gradients. ``hooks``: what sees to hooks on results that others are computed from.
+    ``derivable``: what second derivatives are computed by, if they can be.
     """
 
     forward: Callable[..., Any]
@@ -63,7 +57,7 @@ class Program:
     uneven: Collection[tuple[int, ...]] = ()
     traced_for: Callable[..., Any] = lambda missing, otherwise: None
     repeated: int = 0
-    inner: Sequence[tuple[int, int]] = ()
+    hooks: Hooks | None = None
     derivable: Derivable | None = None
     saves: bool = True  # nothing, where the backward of the same outputs may run again
     compiled: dict[tuple[int, ...], Callable[[list[Any]], Any]] = field(default_factory=dict)
@@ -161,9 +155,8 @@ class Compiled(torch.autograd.Function):
             ctx.kept = results[program.shared : end]
         ctx.numbers = results[end:]
         ctx.program = program
-        if program.inner:
-            at = program.differentiable
-            ctx.inner = [weakref.ref(outputs[at[n]]) for n, _ in program.inner]
+        if program.hooks is not None:
+            ctx.inner = program.hooks.note(outputs)
         if program.derivable is not None:
             ctx.noted = program.derivable.note(inputs, detached)
         if program.symbolic:
@@ -181,8 +174,9 @@ class Compiled(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         given: list[Any] = gradients[0] if _BOXED else list(gradients)
         program: Program = ctx.program
-        if program.inner:
-            program.check_hooks(ctx.inner, given)
+        hooked: dict[int, Any] = {}
+        if program.hooks is not None:
+            hooked = program.hooks.asked(ctx, ctx.inner, program.asked(given))
         left = None
         try:
             saved = ctx.saved_tensors if program.saves else ()
@@ -210,6 +204,12 @@ class Compiled(torch.autograd.Function):
         ctx.maybe_clear_saved_tensors()  # unless they are needed again
         if program.private and not _keeps_graph():
             ctx.kept = ()
+        if hooked and program.hooks is not None:
+            again = program.derivable
+            inputs = again.inputs(ctx, ctx.noted, program.inputs) if again is not None else None
+            ends = [given[at] for at in program.differentiable]
+            found = program.hooks.gradients(ctx, hooked, inputs, ends, given)
+            return (None, *found, *[None] * program.repeated)
         missing: tuple[int, ...] = ()
         tangents: Any = ctx.tangents if program.symbolic else program.tangents
         for n, place, stride, layout in tangents:
@@ -242,6 +242,8 @@ class Compiled(torch.autograd.Function):
                 return (None, *call(arguments))
         return (None, *call(arguments))
 
+
+with_hooks(Compiled._backward_cls, torch.autograd.function.BackwardCFunction._register_hook_dict)
 
 #: Without the question in Python whether a transformation of ``torch.func`` is under way.
 apply: Callable[..., Any] = super(torch.autograd.Function, Compiled).apply

@@ -26,9 +26,9 @@ from refcompiler.aot.effects import derivative_checks
 from refcompiler.aot.functional import FunctionalMode, plain
 from refcompiler.aot.inputs import Runner, Unsupported, resolved
 from refcompiler.aot.layout import Layout
-from refcompiler.aot.missing import inner, uneven
+from refcompiler.aot.missing import readers, uneven
 from refcompiler.aot.numbers import begin, symbols_of
-from refcompiler.aot.observation import Observation, expanded
+from refcompiler.aot.observation import Observation, Value, expanded
 from refcompiler.aot.reads import Parts, saves
 from refcompiler.aot.recording import record
 from refcompiler.aot.regions.branches import DECOMPOSITIONS
@@ -60,7 +60,9 @@ class Joint:
     written: list[int] = field(default_factory=list)
     uneven: set[tuple[int, ...]] = field(default_factory=set)  # see :func:`uneven`
     reads: list[int] = field(default_factory=list)
-    inner: dict[int, int] = field(default_factory=dict)  # see :func:`inner`, of the tangents
+    inner: dict[int, int] = field(default_factory=dict)  # see :func:`readers`, by output
+    #: As that, of views (True, and their number among the outputs) and written inputs (False).
+    watched: dict[tuple[bool, int], int] = field(default_factory=dict)
     saves: bool = True  # whether eager's backward reads anything that the forward has saved
 
     def unreached(self) -> set[int]:
@@ -182,6 +184,7 @@ def trace(
         tracer.uneven,
         tracer.parts,
         tracer.inner,
+        tracer.watched,
         tracer.saves,
     )
 
@@ -224,6 +227,8 @@ class _Tracer:
         self.missing: Collection[int] = ()  # tangents that autograd is not given
         self.uneven: set[tuple[int, ...]] = set()
         self.inner: dict[int, int] = {}
+        self.watched: dict[tuple[bool, int], int] = {}
+        self.flat: Sequence[Any] = ()
         self.saves = True
         self.reads: Sequence[int] | None = None
         self.parts: list[int] = []
@@ -298,6 +303,7 @@ class _Tracer:
         result = self._run(lifted, inputs[: self.given])
         flat, _ = pytree.tree_flatten(result)
         flat += [inputs[move.place] for move in self.seen.moves]
+        self.flat = flat
         found: list[Any] = []
         slots = len(self.tangents)
         for slot in self.seen.slots:
@@ -357,8 +363,8 @@ class _Tracer:
         wanted = [n for n, t in enumerate(primals) if _is_tensor(t) and t.requires_grad]
         there = [n for n in range(len(self.tangents)) if n not in self.missing]
         outputs = [found[self.tangents[n]] for n in there]
-        self.uneven, self.inner = uneven(outputs), inner(outputs)
-        self.saves = saves(outputs)
+        self.uneven, self.saves = uneven(outputs), saves(outputs)
+        self._find_readers(found, outputs)
         with torch.amp.autocast("cpu", enabled=False), torch.no_grad():
             parts = Parts(outputs, {n: primals[n] for n in wanted if self._is_shared(n)})
             gradients = torch.autograd.grad(
@@ -377,11 +383,25 @@ class _Tracer:
             result[n] = part
         return [*result, *more]
 
+    def _find_readers(self, found: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """What a caller may hook, and other results are computed from."""
+        slots = len(self.seen.slots)
+        places = {n: found[n] for n in self.tangents if n < slots}
+        self.inner = readers(outputs, places)
+        behind = {
+            (True, n): self.flat[n]
+            for n, output in enumerate(self.seen.outputs)
+            if isinstance(output, Value) and output.view is not None and output.view.requires_grad
+        }
+        written = zip(self.written, range(slots, len(found)))
+        behind |= {(False, place): found[n] for place, n in written if n in self.tangents}
+        self.watched = readers(outputs, behind)
+
     def _is_shared(self, n: int) -> bool:
         """Whether an input may be what others than this graph read, in the same backward."""
         place = self.primals[n]
-        leaf = place in self.bases or place in self.seen.bits or self.parameters[place]
-        return self.reads is not None and not leaf
+        other = place in self.bases or place in self.seen.bits
+        return self.reads is not None and not other
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -35,15 +35,18 @@ def uneven(outputs: Sequence[torch.Tensor]) -> set[tuple[int, ...]]:
     return {kind for kind in kinds if len(kind) > 1}
 
 
-def inner(outputs: Sequence[torch.Tensor]) -> dict[int, int]:
-    """Which of ``outputs`` others are computed from: a number whose bits say from which others."""
+def readers(outputs: Sequence[torch.Tensor], tensors: Mapping[Any, torch.Tensor]) -> dict[Any, int]:
+    """By name, which of ``outputs`` are computed from one of ``tensors``: a number whose bits say.
+
+    Itself, and what none is computed from, is left out.
+    """
     reached = _reached(outputs)
-    masks = {
-        n: reached[t.grad_fn][t.output_nr] & ~(1 << n)
-        for n, t in enumerate(outputs)
-        if t.grad_fn in reached
-    }
-    return {n: mask for n, mask in masks.items() if mask}
+    found = {}
+    for name, t in tensors.items():
+        if t.grad_fn in reached:
+            own = sum(1 << n for n, output in enumerate(outputs) if output is t)
+            found[name] = reached[t.grad_fn].get(t.output_nr, 0) & ~own
+    return {name: mask for name, mask in found.items() if mask}
 
 
 def _reached(outputs: Sequence[torch.Tensor]) -> dict[Any, dict[int, int]]:

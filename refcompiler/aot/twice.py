@@ -106,8 +106,16 @@ class Derivable:
                 found[n] = more if found[n] is None else found[n] + more
         return found
 
-    def gradients(self, inputs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-        """Those of the inputs, with a graph; None where there is none."""
+    def gradients(
+        self,
+        inputs: Sequence[Any],
+        tangents: Sequence[Any],
+        hooks: Mapping[int, Sequence[Callable[..., Any]]] | None = None,
+    ) -> list[Any]:
+        """Those of the inputs, with a graph; None where there is none.
+
+        ``hooks``: by tangent, on the tensor that it is of; then the gradients have no graph.
+        """
         written = self.written
         values = [t.clone() if n in written else t for n, t in enumerate(inputs)]
         by_place = dict(zip(self.places, values, strict=True))
@@ -115,6 +123,9 @@ class Derivable:
         given = [by_place.get(place) for place in range(self.given)]
         with torch._C._DisableAutocast(), self.then():
             flat, _ = pytree.tree_flatten(Runner(self.graph, replaced).run(*given))
+        for n, called in (hooks or {}).items():
+            for hook in called:
+                flat[self.outputs[n][0]].register_hook(hook)
         ends = []
         for (place, is_base), tangent in zip(self.outputs, tangents, strict=True):
             if tangent is not None:
@@ -125,7 +136,7 @@ class Derivable:
                 [end for end, _ in ends],
                 wanted,
                 [tangent for _, tangent in ends],
-                create_graph=True,
+                create_graph=hooks is None,
                 allow_unused=True,
             )
         made = iter(found)

@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from refcompiler.aot.bases import Base
 from refcompiler.aot.function import Program, apply
+from refcompiler.aot.hooks import watch
 from refcompiler.aot.inputs import resolved
 from refcompiler.aot.layout import view_of_bits
 from refcompiler.aot.observation import (
@@ -60,6 +61,7 @@ class Wrapper:
         partly: Collection[int] = (),
     ):
         self.unreached, self.partly = unreached, partly
+        self.watched: Sequence[tuple[bool, int]] = ()  # which the backward asks for hooks
         self.seen, self.written, self.taken = seen, written, taken
         self.parameters = [f"x{n}" for n in range(inputs)]
         self.names: dict[str, Any] = {}
@@ -227,6 +229,11 @@ class Wrapper:
         for move in self.seen.moves:
             self._move(move, names[move.output])
         names = names[: len(names) - len(self.seen.moves)]
+        if self.watched:
+            result = next(f"r{n}" for n, slot in enumerate(self.seen.slots) if slot.requires_grad)
+            self.names["watch"] = watch
+            tensors = [f"o{n}" if made else self.values[n] for made, n in self.watched]
+            self.lines.append(f"watch({result}, ({''.join(f'{t}, ' for t in tensors)}))")
         self._switch()
         if self.seen.spec.is_leaf():
             self.lines.append(f"return {names[0]}")

@@ -18,12 +18,12 @@ import torch
 from torch.autograd import forward_ad
 
 import refcompiler
-from refcompiler.aot import aot_autograd, backend, function, joint, observation, wrapper
+from refcompiler.aot import aot_autograd, backend, function, hooks, joint, observation, wrapper
 from refcompiler.aot.overlap import disjoint
 from refcompiler.aot.partition import split
 from refcompiler.backends import buckets
 from refcompiler.runtime.counters import reasons
-from tests.cpu.aot import test_backward
+from tests.cpu.aot import test_backward, test_hooks
 from tests.cpu.aot.test_backward import compiled
 
 Without = Callable[[pytest.MonkeyPatch], None]
@@ -503,15 +503,22 @@ def _results_that_autograd_is_asked_about() -> None:
         torch.testing.assert_close(*found, rtol=0, atol=0)
 
 
-@check("hook on an inner result", lambda p: p.setattr(function.Program, "check_hooks", _nothing_of))
-def _hooks_on_inner_results() -> None:
-    call, _ = compiled(lambda x: (y := x * 2, y.sin()))
-    for name in ("retain_grad", "register_hook"):
-        y, z = call(torch.ones(3, requires_grad=True))
-        getattr(y, name)(*[lambda gradient: gradient][: name != "retain_grad"])
-        y.sum().backward(retain_graph=True)
-        with pytest.raises(RuntimeError, match="stays inside of the graph"):
-            (y + z).sum().backward()
+def _nothing_asked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(hooks.Hooks, "asked", lambda *_: {})
+
+
+def _as_if_without_hooks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(wrapper.Wrapper, "_hooked", _nothing_of)
+
+
+check("hook on an inner result", _nothing_asked)(test_hooks.test_hooks_on_inner_results)
+check("hook on a view of an inner result", _nothing_asked)(
+    test_hooks.test_hooks_on_views_of_inner_results_are_refused
+)
+check(
+    "hook on a view that is written to",
+    lambda p: p.setattr(wrapper.Wrapper, "_hooked", _nothing_of),
+)(test_hooks.test_a_hook_on_a_view_that_is_written_to)
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])

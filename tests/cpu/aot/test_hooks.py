@@ -94,3 +94,46 @@ def test_a_hook_on_a_view_that_is_written_to() -> None:
         return [*seen, x.grad, w.grad]
 
     assert _both(program, scenario) > 4
+
+
+def test_hooks_on_inner_results() -> None:
+    def program(x: Any, w: Any) -> Any:
+        y = x * w
+        return y, y.sin(), x.cos()
+
+    def scenario(call: Callable[..., Any], n: int) -> list[Any]:
+        x, w = _leaf(n), _leaf(2)
+        seen: list[Any] = []
+        for ends in ((0,), (1,), (0, 1), (1, 2), (2,)):
+            y, z, other = results = call(x, w)
+            for factor in (2, 3):
+                y.register_hook(lambda g, factor=factor: seen.append(g.clone()) or g * factor)
+            y.register_hook(seen.append).remove()
+            end = sum(results[at].exp().sum() for at in ends)
+            del results, y, z, other
+            end.backward()
+        y, z, _ = call(x, w)
+        y.retain_grad()
+        for end in (y + z, z, y):
+            end.sum().backward(retain_graph=True)
+            seen.append(y.grad.clone())
+        return [*seen, x.grad, w.grad]
+
+    assert _both(program, scenario) == 2 * (8 + 3 + 2)
+
+
+def test_hooks_on_views_of_inner_results_are_refused() -> None:
+    def program(x: Any) -> Any:
+        y = (x * 2).view(2, 2)
+        x.mul_(3)
+        return y, y.sin(), x.cos()
+
+    call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    for name in ("retain_grad", "register_hook"):
+        for place in range(2):
+            x = _leaf(1) * 1
+            y, z, other = call(x)
+            getattr((y, x)[place], name)(*[lambda g: g][: name != "retain_grad"])
+            (z, other)[1 - place].sum().backward(retain_graph=True)
+            with pytest.raises(RuntimeError, match="stays inside of the graph"):
+                (z, other)[place].sum().backward()

@@ -32,19 +32,20 @@ def stacked(x: torch.Tensor, shared: torch.Tensor) -> Any:
     return x + 0 * unused.detach()
 
 
-def gradients(call: Any) -> tuple[torch.Tensor, ...]:
+def gradients(call: Any, leaf: bool = False) -> tuple[torch.Tensor, ...]:
     torch.manual_seed(1)
-    x, start = torch.randn(64, 64), torch.randn(64, 64, requires_grad=True)
-    shared = start * 3  # no leaf
+    x, start = torch.randn(64, 64), torch.nn.Parameter(torch.randn(64, 64))
+    shared = start if leaf else start * 3
     result = call(x, shared).square().mean()
     return torch.autograd.grad(result, (shared, start))
 
 
+@pytest.mark.parametrize("leaf", [False, True])  # weights that are tied, across a break
 @pytest.mark.parametrize("symbols", [False, None])
-def test_sums_over_graphs_are_eagers(symbols: bool | None) -> None:
-    wanted = gradients(stacked)
+def test_sums_over_graphs_are_eagers(symbols: bool | None, leaf: bool) -> None:
+    wanted = gradients(stacked, leaf)
     backend = Compiler(separate_reads=True)
-    found = gradients(refcompiler.compile(stacked, backend=backend, dynamic=symbols))
+    found = gradients(refcompiler.compile(stacked, backend=backend, dynamic=symbols), leaf)
     assert backend.reasons == [None] * len(backend.reasons) and len(backend.forward) >= READERS
     assert all(map(torch.equal, found, wanted))
 
