@@ -83,16 +83,6 @@ class Program:
         """Whether a part of the backward may run once, though the graph is retained."""
         return any(SELECTIVE in node.meta for node in self.backward.graph.nodes)
 
-    def check_hooks(self, results: Sequence[weakref.ref], gradients: Sequence[Any]) -> None:
-        """``results``: those of ``inner``, whose own gradients are but a part of what hooks see."""
-        asked = 0
-        for made, (_, others) in zip(results, self.inner):
-            t = made()
-            if t is not None and (t._backward_hooks or t.retains_grad):
-                asked = asked or self.asked(gradients)
-                if asked & others:
-                    raise RuntimeError(_HOOKED)
-
     def asked(self, gradients: Sequence[Any]) -> int:
         """The tangents that are given, a bit for each."""
         return sum(1 << n for n, at in enumerate(self.differentiable) if gradients[at] is not None)
