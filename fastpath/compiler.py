@@ -191,6 +191,7 @@ def _written(
     lowering = Lowering(graph, device.target, device.device, options, sizes, products)
     program = lowering.run()
     program.epilogues = options.epilogue_fusion
+    program.products = options.numerics == "fast"
     otherwise = _Otherwise(graph, report, device, options, boxed, sizes, more)
     first = FirstCall(graph, device.device, report)
     wrapper = Wrapper(program, lowering.constants, report, device, boxed, otherwise, first)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import torch
 
+from fastpath.ir.index import Number
 from fastpath.ir.program import Computed, Result, Tensor
 
 _aten = torch.ops.aten
@@ -54,6 +55,20 @@ def one_step(t: Tensor) -> bool:
     if isinstance(node, Result):
         return node.call.single and not node.bits
     return isinstance(node, Computed) or t.offset == bases[-1].offset
+
+
+def views_of_shape(t: Tensor) -> bool:
+    """Whether what ``t`` reads is what its node holds: views only say where points lie."""
+    nearest = t
+    for base in _bases(t):
+        nearest = base
+    return nearest.replay is None
+
+
+def beginning(t: Tensor) -> Number | None:
+    """How many elements behind its node's first ``t`` begins; None where only the call knows: an
+    input may begin anywhere in its memory, and so may what an operator gives."""
+    return t.offset if isinstance(t.node, Computed) else 0 if t.replay is None else None
 
 
 def _bases(t: Tensor) -> Iterator[Tensor]:

@@ -10,8 +10,8 @@ import builtins
 import itertools
 import linecache
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,7 +19,7 @@ from fastpath.agreement import ASKED, FirstCall, first_lines, promise_of
 from fastpath.bindings import function_of, method_of
 from fastpath.device import Device
 from fastpath.graphs.launches import Launches
-from fastpath.handles import one_step, unchanged
+from fastpath.handles import beginning, one_step, unchanged
 from fastpath.ir.expr import Bounds
 from fastpath.ir.program import (
     Call,
@@ -45,6 +45,9 @@ from fastpath.workspace import INTO, MOST, TEXT, Plan, Workspace, bind, keepable
 from refcompiler.aot.inputs import Unsupported
 from refcompiler.remade import WRITTEN
 from refcompiler.shapes.text import NAMES, python
+
+if TYPE_CHECKING:
+    from fastpath.cpu.products import Product
 
 _NUMBERS = itertools.count()
 
@@ -124,6 +127,11 @@ class Wrapper:
         stored = self._stored(fusion)
         order = fusion.result
         last = self._last_uses(order, stored)
+        self.products: Mapping[Call, Product] = {}
+        if self.device.is_cpu and self.program.products:
+            from fastpath.cpu.products import products_of
+
+            self.products = products_of(c.call for c in order if c.call is not None)
         self.read = {node.name for cluster in order for node in cluster.needs}
         self._pool: list[Node] = []
         self.kept = self._keep(order, last, stored)
@@ -173,7 +181,8 @@ class Wrapper:
         calls = [c.call for c in order if c.call is not None]
         given = tensors_in([(c.arguments, c.keywords) for c in calls])
         viewed = {t.node for t in (*given, *tensors_in(self.program.outputs)) if t.replay}
-        return viewed.union(*(c.needs for c in order if c.call is None))
+        kernels = (c for c in order if c.call is None or c.call in self.products)
+        return viewed.union(*(c.needs for c in kernels))
 
     def _keep(
         self, order: Sequence[Cluster], last: dict[int, list[Node]], stored: set[Node]
@@ -202,7 +211,8 @@ class Wrapper:
             name = self._variable.get(node)
             if name is None or node in self.kept:
                 continue
-            if isinstance(node, Computed) and node not in self.escaping:
+            ours = isinstance(node, Computed) or getattr(node, "call", None) in self.products
+            if ours and node not in self.escaping:
                 self._pool.append(node)
                 continue
             dead.append(name)
@@ -213,7 +223,7 @@ class Wrapper:
         if dead:
             self.lines.append(f"del {', '.join(sorted(dead))}")
 
-    def _allocate(self, node: Computed) -> str:
+    def _allocate(self, node: Node) -> str:
         if node in self.kept:
             return self._place(node)
         for candidate in self._pool:
@@ -375,7 +385,38 @@ class Wrapper:
         move = f"{name} = realigned({name}); {name}_p = {name}.data_ptr()"
         self.lines.append(f"if {name}_p % {STREAM_ALIGNMENT}: {move}")
 
+    def _multiply(self, call: Call, product: Product) -> None:
+        """Launch the kernel of a matrix product."""
+        from fastpath.cpu.compile import compile_product
+
+        number = len(self.kernels)
+        run, source = compile_product(product.dtype)
+        self.kernels.append(source)
+        self.report.kernels += 1
+        self.report.products += 1
+        (result,) = call.outputs
+        self._allocate(result)
+        addresses = [self._place_of(t) for t in (product.a, product.b)]
+        addresses.append("0" if product.s is None else self._place_of(product.s))
+        addresses.append(self._address(result))
+        texts = product.arguments(addresses, result.strides, self.number)
+        name = f"k{number}"
+        self.names[name], self.titles[name] = run, title(number, [call.name])
+        self.lines.append(f"{name}({', '.join(texts)})  # {result.name} = {call.name}")
+
+    def _place_of(self, t: Tensor) -> str:
+        """The text of the address at which a view of a real tensor begins."""
+        offset = beginning(t)
+        if offset is None:
+            return f"{self._real(t)}.data_ptr()"
+        size = DTYPE[t.dtype].itemsize
+        place = self._address(t.node)
+        return f"{place} + {size} * {self.number(offset)}" if offset else place
+
     def _call(self, call: Call) -> None:
+        product = self.products.get(call)
+        if product is not None:
+            return self._multiply(call, product)
         counts = self.report.draws if call.kernel else self.report.aten_calls
         counts[call.name] = counts.get(call.name, 0) + 1
         if not call.kernel:
@@ -525,8 +566,8 @@ class Wrapper:
         lines = [*self.prologue, *checked, *lines]
         if self.boxed:
             taken = [f"{parameters}, = inputs"] if parameters else []
-            first = len(self.prologue) + len(checked)
-            lines = [*taken, *lines[:first], "inputs.clear()", *lines[first:]]
+            begin = len(self.prologue) + len(checked)
+            lines = [*taken, *lines[:begin], "inputs.clear()", *lines[begin:]]
             parameters = "inputs"
         if self.titles and self.device.is_cpu:
             lines = [f"if profiled(): return named({parameters})", *lines]

@@ -41,6 +41,15 @@ def compile_kernel(kernel: Kernel) -> tuple[Callable[..., None], str]:
     return run, printed.source
 
 
+@functools.cache
+def compile_product(dtype: str) -> tuple[Callable[..., None], str]:
+    """A callable of work, units and :data:`fastpath.cpu.gemm.ARGUMENTS`, and what it is."""
+    from fastpath.cpu import gemm
+
+    run = bind_sized(gemm.kernel(dtype), len(gemm.ARGUMENTS))
+    return run, f"# {gemm.__name__}: products of {dtype} by tiles\n"
+
+
 def finder(kernel: Kernel) -> Callable[..., None]:
     """The kernel as it leaves word of a position that there is not; it is slower."""
     printed = print_kernel(kernel, finding=True)

@@ -292,7 +292,8 @@ class Program:
 
     ``outputs`` are :class:`Tensor` or plain Python values. ``parameters`` names what is given, in
     order: inputs and numbers, which ``sizes`` knows. ``epilogues``: whether what is computed of a
-    reduction's results may be so in the reduction's kernel.
+    reduction's results may be so in the reduction's kernel. ``products``: whether a kernel may
+    answer a call that is a matrix product, whose terms it adds up in another order.
     """
 
     inputs: list[Input]
@@ -301,3 +302,4 @@ class Program:
     parameters: list[str] = field(default_factory=list)
     sizes: Assumptions = field(default_factory=Assumptions)
     epilogues: bool = True
+    products: bool = False

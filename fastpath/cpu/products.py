@@ -1,0 +1,99 @@
+"""Which of ATen's matrix products run by :mod:`fastpath.cpu.gemm`, and what its kernel is given.
+
+That is a matter of sizes: products of few rows or columns only stream an operand through, which
+there is nothing to gain by copying first, and those that are left ATen knows best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastpath.cpu import gemm
+from fastpath.handles import views_of_shape
+from fastpath.ir.program import Call, Result, Tensor
+from fastpath.ir.size import Number, hint
+
+LEAST_ROWS, LEAST_COLUMNS, LEAST_TERMS = 12, 8, 8
+WORK = 16  # multiplications in the time of one element operation
+_FIRST = {"aten.mm.default": 0, "aten.bmm.default": 0}
+_FIRST |= {"aten.addmm.default": 1, "aten.baddbmm.default": 1}
+
+
+@dataclass(frozen=True)
+class Product:
+    """``a @ b + s`` for matrices ``[batch, m, k]`` and ``[batch, k, n]``; ``s`` may be none."""
+
+    a: Tensor
+    b: Tensor
+    s: Tensor | None
+    batch: Number
+    m: Number
+    n: Number
+    k: int
+    dtype: str
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        return [t for t in (self.a, self.b, self.s) if t is not None]
+
+    def arguments(
+        self, addresses: Sequence[str], strides: Sequence[Number], number: Callable[[Number], str]
+    ) -> list[str]:
+        """The texts of what a launch is given, for operands and a result at ``addresses``.
+
+        ``strides`` are the result's; ``number`` prints sizes.
+        """
+        a, b = (_strides(t, 3) for t in (self.a, self.b))
+        s = (0, 0, 0) if self.s is None else _strides(self.s, 3)
+        c = (0, 0, *strides)[-3:]
+        batch, m, n = map(number, (self.batch, self.m, self.n))
+        panels = f"-({n} // -{gemm.panel(self.dtype)})"
+        units = f"{batch} * -({m} // -{gemm.CHUNK}) * {panels}"
+        work = f"{batch} * {m} * {n} * {self.k} // {WORK}"
+        numbers = [self.m, self.n, self.k, a[1], a[2], b[1], b[2], s[1], c[1]]
+        numbers += [a[0], b[0], s[0], c[0]]
+        return [work, units, *addresses, *map(number, numbers)]
+
+
+def products_of(calls: Iterable[Call]) -> dict[Call, Product]:
+    """Those of ``calls`` that the kernel is to compute."""
+    return {call: found for call in calls if (found := product_of(call)) is not None}
+
+
+def product_of(call: Call) -> Product | None:
+    """The product that ``call`` is, if the kernel is to compute it."""
+    first = _FIRST.get(call.name)
+    if first is None or not gemm.vector_bytes():
+        return None
+    if any(call.keywords.get(name, 1) != 1 for name in ("alpha", "beta")):
+        return None
+    a, b = call.arguments[first : first + 2]
+    s = call.arguments[0] if first else None
+    (result,) = call.outputs
+    if any(t.dtype not in ("float32", "float64") for t in (a, b)) or result.bits:
+        return None
+    if len({t.dtype for t in (a, b, *([] if s is None else [s]))}) > 1:
+        return None
+    *batch, m, n = result.shape
+    k = a.shape[-1]
+    whole = type(k) is int and result.strides[-1] == 1
+    if not whole or k < LEAST_TERMS or hint(m) < LEAST_ROWS or hint(n) < LEAST_COLUMNS:
+        return None
+    found = Product(a, b, s, batch[0] if batch else 1, m, n, k, a.dtype)
+    if any(isinstance(t.node, Result) and t.node.bits for t in found.tensors):
+        return None
+    if not all(map(views_of_shape, found.tensors)):
+        return None
+    if not all(1 in _strides(t, 2) for t in (a, b)):
+        return None
+    if s is not None and (s.shape[-1:] != (n,) or s.strides[-1] != 1):
+        return None
+    return found
+
+
+def _strides(t: Tensor, rank: int) -> tuple[Any, ...]:
+    """The strides of the last ``rank`` dimensions, 0 along those that the tensor has not."""
+    steps = [0 if n == 1 else step for n, step in zip(t.shape, t.strides, strict=True)]
+    return tuple([0] * rank + steps)[-rank:]
