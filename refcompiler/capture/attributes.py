@@ -26,6 +26,7 @@ from refcompiler.capture.lookup import Lookup, find, is_heap, is_plain, namespac
 from refcompiler.capture.natively import QUIET, is_quiet
 from refcompiler.capture.signals import Break
 from refcompiler.capture.state import history
+from refcompiler.capture.state.contexts import Set
 from refcompiler.capture.subclasses import attribute
 from refcompiler.capture.values import (
     DELETED,
@@ -623,7 +624,7 @@ class Attributes(Lookup):
             return torch.nn.Parameter if getattr(value, "_is_param", False) else torch.Tensor
         if type(value) in SYMBOLS:
             return CLASSES[type(value)]
-        return value.__class__ if type(value) is Array else type(value)
+        return value.__class__ if type(value) in (Array, Set) else type(value)
 
     def has_special(self, value: Any, name: str) -> bool:
         return self.find_guarded(type(self.force(value)), name)[1] is not UNSET

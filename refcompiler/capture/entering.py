@@ -313,7 +313,7 @@ def _asking(name: str, method: str, kept: int) -> None:
 
     def judged(machine: Any, frame: Frame, value: Any, extra: Any) -> None:
         """CPython judges the answer of the user's method."""
-        frame.stack.append(Answer(machine.force(value)))
+        frame.stack.append(Answer(machine.own(value)))
         otherwise(machine, frame, frame.program.values[frame.ip - 1])
         if kept:
             del frame.stack[-2]

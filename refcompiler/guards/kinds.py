@@ -21,7 +21,7 @@ from refcompiler.guards.ambient import Ambient
 from refcompiler.guards.classes import build_of, is_built, is_plain
 from refcompiler.guards.constants import equals_text, is_asked_once, keys_text, same_constant
 from refcompiler.guards.held import named
-from refcompiler.guards.iterators import Ahead, apart, fed, shape
+from refcompiler.guards.iterators import Ahead, account, apart, fed, shape
 from refcompiler.guards.sizes import (
     Relations,
     relation_check,
@@ -447,6 +447,7 @@ NAMESPACE: dict[str, Any] = {
     "is_empty": is_empty,
     "storage_pattern": storage_pattern,
     "Ahead": Ahead,
+    "account": account,
     "apart": apart,
     "fed": fed,
     "shape": shape,

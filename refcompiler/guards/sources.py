@@ -31,7 +31,7 @@ FORMS: dict[str, tuple[str, str]] = {
     "values": ("list({p}.values())", "{p}.values()"),
     "referent": ("{p}()", "{p}()"),
     "ahead": ("Ahead({p})", "{p}"),  # the items that an iterator will give
-    "part": ("{p}.__reduce__()[1][{k}]", "{p}.parts[{k}]"),  # of an iterator over others
+    "part": ("account({p})[1][{k}]", "{p}.parts[{k}]"),  # of an iterator over others
     "fed": ("fed({p})", "{p}.parts[0]"),
     "activation": ("driven_by({p})", "{p}"),  # of a generator or coroutine
     "local": ("{p}.frame.fast[{k}]", "{p}.{n}"),

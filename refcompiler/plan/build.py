@@ -28,7 +28,7 @@ from refcompiler.guards.classes import is_plain
 from refcompiler.guards.kinds import Guard
 from refcompiler.guards.sources import Source
 from refcompiler.guards.tensors import is_registered, storage_pattern
-from refcompiler.plan.effects import replay, set_contexts, shadows
+from refcompiler.plan.effects import replay, set_attributes, shadows
 from refcompiler.plan.entry import Entry
 from refcompiler.plan.failure import OnError, Recover
 from refcompiler.plan.holding import weaken
@@ -134,7 +134,8 @@ def build(
     if keep is not None:
         guards = keep(guards)
     rebuilder = Rebuilder(machine, writer, captured.frames is None)
-    set_contexts(machine, rebuilder, writer)
+    set_attributes(machine, rebuilder)
+    rebuilder.set_contexts()
     set_hooks(machine, rebuilder, writer)
     result, layout = _result(captured, rebuilder, writer, pending, root)
     effects = replay(machine, rebuilder, writer)

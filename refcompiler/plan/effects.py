@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
-from types import CellType
 from typing import Any
 
 from refcompiler.capture.contents import base_of
 from refcompiler.capture.iterators import Parts
 from refcompiler.capture.lookup import is_heap
-from refcompiler.capture.values import DELETED, External, Rethrown, is_changed
+from refcompiler.capture.values import External, Rethrown, is_changed
 from refcompiler.guards.iterators import advance, count_on
 from refcompiler.interpreter.continued import finish, replace
 from refcompiler.interpreter.driven import DRIVEN, frame_of
@@ -20,32 +18,11 @@ from refcompiler.plan.writer import Writer
 
 
 def replay(machine: Any, rebuilder: Rebuilder, writer: Writer) -> list[str]:
-    """Statements that replay what the frame did to objects from outside."""
+    """Statements that replay what the frame did to objects from outside, but for attributes."""
     lines = [line for view in machine.views.values() for line in _advance(view, writer)]
     lines += [f"{writer.read(source)}.{call}" for source, call in machine.after]
     before = machine.speech.settled or 0  # said while the filters were as they had been
     lines += _said(machine.deferred[:before], rebuilder, writer)
-    for (owner, name), value in machine.overlay.items():
-        external = machine.changed[owner]
-        target = writer.read(external.source)
-        if type(external.value) is dict:  # a module's globals, or a namespace
-            place = f"{target}[{writer.constant(name)}]"
-            if value is DELETED:  # it may be what the frame itself had put there
-                lines.append(f"{target}.pop({writer.constant(name)}, None)")
-                continue
-        elif issubclass(type(external.value), CellType):
-            place = f"{target}.cell_contents"
-        else:
-            of_class = issubclass(type(external.value), type)
-            setter = writer.constant(type.__setattr__ if of_class else object.__setattr__)
-            if value is DELETED:
-                lines.append(f"{writer.constant(_discard)}({target}, {name!r})")
-            else:
-                lines.append(f"{setter}({target}, {name!r}, {rebuilder.expression(value)})")
-            continue
-        lines.append(
-            f"del {place}" if value is DELETED else f"{place} = {rebuilder.expression(value)}"
-        )
     for external in list(machine.external.values()):
         if external.tail:
             target = writer.read(external.source)
@@ -57,29 +34,17 @@ def replay(machine: Any, rebuilder: Rebuilder, writer: Writer) -> list[str]:
     return lines + _said(machine.deferred[before:], rebuilder, writer)
 
 
+def set_attributes(machine: Any, rebuilder: Rebuilder) -> None:
+    """Attributes, cells and globals that the frame wrote to or deleted.
+
+    They come before the containers that are made again, for which keys may be asked for hashes.
+    """
+    for owner, _ in list(machine.overlay):
+        rebuilder.settle(owner)
+
+
 def _said(deferred: Sequence[tuple], rebuilder: Rebuilder, writer: Writer) -> list[str]:
     return [f"{writer.constant(call)}({rebuilder.many(values)})" for call, values in deferred]
-
-
-def set_contexts(machine: Any, rebuilder: Rebuilder, writer: Writer) -> None:
-    """Sets and resets of context variables, whose tokens may be used further on."""
-    contexts = machine.contexts
-    changes = contexts.changes()
-    if changes:
-        for made, scope in contexts.scopes.values():
-            if scope.own:  # a copy of what was before
-                rebuilder.expression(made)
-    for scope, resets, token in changes:
-        var = writer.read(machine.source_of(token.var))
-        call = f"{var}.reset, " if resets else f"{var}.set, "
-        if scope.below is None:
-            call = call[:-2] + "("
-        else:
-            call = f"{writer.read(scope.below)}.run({call}"
-        if resets:
-            rebuilder.lines.append(f"{call}{rebuilder.expression(token)})")
-        else:
-            rebuilder.assign(token, f"{call}{rebuilder.expression(token.value)})")
 
 
 def _advance(view: Any, writer: Writer) -> list[str]:
@@ -109,12 +74,6 @@ def _rethrow(rethrown: Rethrown, rebuilder: Rebuilder, writer: Writer) -> list[s
         constant = writer.constant(tuple(added))
         lines.append(f"{target}.__traceback__ = {entries}({target}.__traceback__, {constant})")
     return lines
-
-
-def _discard(owner: Any, name: str) -> None:
-    """Delete an attribute, unless only the frame itself had made it."""
-    with contextlib.suppress(AttributeError):
-        (type if issubclass(type(owner), type) else object).__delattr__(owner, name)
 
 
 def shadows(machine: Any) -> list[External]:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import types
 from typing import Any
 
 from refcompiler.capture.lookup import is_heap, namespace_of
+from refcompiler.capture.values import DELETED, External
 from refcompiler.interpreter.tracebacks import without_values
 from refcompiler.plan.writing import Writing
 
 
 class Objects(Writing):
     """Instances of classes that a program may define."""
+
+    #: What the frame wrote to each object from outside (by its id) and no line has written yet.
+    unsettled: dict[int, list[tuple[str, Any]]] | None = None
 
     def new(self, value: Any) -> str:
         kind = self.kind(type(value))
@@ -71,6 +76,40 @@ class Objects(Writing):
             return f"{name}.__dict__"
         return f"{self.writer.constant(namespace_of)}({name})"
 
+    def settle(self, owner: int) -> None:
+        """What the frame has written to an object from outside, once."""
+        if self.unsettled is None:
+            self.unsettled = {}
+            for (id_, name), value in self.machine.overlay.items():
+                self.unsettled.setdefault(id_, []).append((name, value))
+        for name, value in self.unsettled.pop(owner, ()):
+            self.lines.append(self.written(self.machine.changed[owner], name, value))
+
+    def written(self, external: External, name: str, value: Any) -> str:
+        """The statement that sets or deletes one attribute, cell or global."""
+        constant = self.writer.constant
+        target = self.writer.read(external.source)
+        kind = type(external.value)
+        if kind is dict:  # a module's globals, or a namespace
+            if value is DELETED:  # it may be what the frame itself had put there
+                return f"{target}.pop({constant(name)}, None)"
+            return f"{target}[{constant(name)}] = {self.expression(value)}"
+        if issubclass(kind, types.CellType):
+            place = f"{target}.cell_contents"
+            return f"del {place}" if value is DELETED else f"{place} = {self.expression(value)}"
+        if value is DELETED:
+            return f"{constant(_discard)}({target}, {name!r})"
+        setter = constant(type.__setattr__ if issubclass(kind, type) else object.__setattr__)
+        return f"{setter}({target}, {name!r}, {self.expression(value)})"
+
+    def is_hashable_yet(self, key: Any) -> bool:
+        """Not before the object has its attributes: those made again, and those written after."""
+        if type(key) in (tuple, frozenset):
+            return all(map(self.is_hashable_yet, key))
+        if id(key) in self.machine.changed:
+            self.settle(id(key))
+        return id(key) not in self.unfinished
+
     def exception(self, value: BaseException) -> str:
         """With its traceback, whose entries hold no values, and what C keeps in it."""
         constant = self.writer.constant
@@ -96,6 +135,12 @@ class Objects(Writing):
             text = self.literal(value.__dict__)
             self.lines.append(f"{self.namespace(value, name)}.update({text})")
         return name
+
+
+def _discard(owner: Any, name: str) -> None:
+    """Delete an attribute, unless only the frame itself had made it."""
+    with contextlib.suppress(AttributeError):
+        (type if issubclass(type(owner), type) else object).__delattr__(owner, name)
 
 
 @functools.cache

@@ -15,7 +15,7 @@ import operator
 import sys
 import types
 import weakref
-from contextvars import Context, Token, copy_context
+from contextvars import Context, Token
 from types import CellType, FunctionType, MethodType
 from typing import Any
 
@@ -30,6 +30,7 @@ from refcompiler.capture.lookup import CACHE, is_heap, namespace_of, slot_of
 from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.pulled import Delegate, Pulled
 from refcompiler.capture.signals import Restart
+from refcompiler.capture.state.contexts import Set
 from refcompiler.capture.state.hooks import check_handle
 from refcompiler.capture.values import External, Lazy, LazyMethod, Literal
 from refcompiler.guards.iterators import account, restore
@@ -37,6 +38,7 @@ from refcompiler.interpreter.continued import ended
 from refcompiler.interpreter.driven import DRIVEN, driven_by, frame_of, is_driven
 from refcompiler.interpreter.frame import NULL, UNSET
 from refcompiler.interpreter.tracebacks import without_values
+from refcompiler.plan.contexts import ContextVariables
 from refcompiler.plan.iterating import ITERATORS, Iterators
 from refcompiler.plan.objects import Objects
 from refcompiler.plan.writing import NotRebuilt
@@ -59,7 +61,7 @@ _FIXED = (
 )
 
 
-class Rebuilder(Objects, Iterators):
+class Rebuilder(Objects, Iterators, ContextVariables):
     """Writes expressions and statements that rebuild values of one capture."""
 
     # ---- tensors ----------------------------------------------------------------------------
@@ -274,6 +276,8 @@ class Rebuilder(Objects, Iterators):
             return self.assign(value, f"{name}({self.many(of)})" if of else name)
         if kind is Context and self.machine.contexts.is_own(value):
             return self.context(value)
+        if kind is Set:
+            return self.token(value)
         if kind is type(Token.MISSING):
             return constant(value)
         if kind is CACHE and not value.cache_info().currsize:
@@ -333,23 +337,6 @@ class Rebuilder(Objects, Iterators):
         asynchronous = any(hasattr(type(value), name) for name in ("__await__", "__anext__"))
         row = "coroutine" if asynchronous else "c-function"
         return Restart(step, row, f"a {type(value).__qualname__}, which is not made again")
-
-    def context(self, value: Context) -> str:
-        """One that the frame has made: a copy of what lies below it, and what was set in it."""
-        scope = self.machine.contexts.scope_of(value)
-        if scope.below is UNSET:
-            made = f"{self.writer.constant(Context)}()"
-        elif scope.below is None:
-            made = f"{self.writer.constant(copy_context)}()"
-        else:
-            made = f"{self.writer.read(scope.below)}.copy()"
-        name = self.assign(value, made)
-        for var, item in scope.now.items():
-            if item is not Token.MISSING:
-                self.lines.append(
-                    f"{name}.run({self.expression(var)}.set, {self.expression(item)})"
-                )
-        return name
 
     def entries(self, name: str, value: dict) -> None:
         lines = self.lines

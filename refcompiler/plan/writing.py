@@ -67,12 +67,6 @@ class Writing:
                 lines[:] = [line.replace(token, text) for line in lines]
         return text
 
-    def is_hashable_yet(self, key: Any) -> bool:
-        """Not before the object has its attributes: those made again, and those written after."""
-        if type(key) in (tuple, frozenset):
-            return all(map(self.is_hashable_yet, key))
-        return id(key) not in self.unfinished and id(key) not in self.machine.changed
-
     def many(self, values: Any) -> str:
         return ", ".join([self.expression(v) for v in values])
 

@@ -29,20 +29,27 @@ class Set:
         self.used = False
         self.scope = scope
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return Token
+
 
 class Scope:
     """One context. ``now`` is what the capture has set in it.
 
     What it has not set is ``below``: the source of a context from outside, None for the one in
-    which the plan runs, UNSET for nothing.
+    which the plan runs, UNSET for nothing. ``first`` is what one of the frame's own had been given
+    when it was made, and ``log`` the sets and resets since, each with whether it is a reset.
     """
 
-    __slots__ = ("below", "now", "own", "entered")
+    __slots__ = ("below", "first", "now", "own", "entered", "log")
 
     def __init__(self, below: Any, now: Mapping[ContextVar, Any] = {}, own: bool = True):
         self.below = below
+        self.first = dict(now)
         self.now = dict(now)
         self.own = own  # the frame has made it
+        self.log: list[tuple[bool, Set | Token]] = []
         self.entered = False
 
 
@@ -95,7 +102,9 @@ class Contexts:
 
     def put(self, resets: bool, token: Set | Token, var: ContextVar, value: Any) -> None:
         self.current.now[var] = value
-        if not self.current.own:
+        if self.current.own:
+            self.current.log.append((resets, token))
+        else:
             self.log.append((self.current, resets, token))
 
     def reset_to(self, token: Token, var: ContextVar) -> None:
@@ -172,6 +181,10 @@ class Contexts:
     def is_own(self, context: Any) -> bool:
         known = self.scopes.get(id(context))
         return known is not None and known[1].own
+
+    def context_of(self, scope: Scope) -> Context:
+        """The context of the frame's own that stands for ``scope``."""
+        return next(made for made, known in self.scopes.values() if known is scope)
 
     def method(self, context: Context, name: str, args: Sequence, kwargs: Mapping) -> Any:
         """A method of ``context``."""

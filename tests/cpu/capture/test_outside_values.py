@@ -144,6 +144,39 @@ def context_across_a_break():
     return f, [(t(),)] * 2
 
 
+@cases(graphs=4, breaks=6, recompiles=1)
+def tokens_across_a_break():
+    def f(x):
+        mine = contextvars.Context()
+        first = mine.run(OTHER.set, x)
+        second = mine.run(OTHER.set, x * 2)
+        undone = LEVEL.set(5)
+        LEVEL.reset(undone)
+        kept = LEVEL.set(x * 3)
+        inner = mine.copy()
+        y = x + 1
+        torch._dynamo.graph_break()
+        mine.run(OTHER.reset, second)
+        once = mine[OTHER] + 0
+        mine.run(OTHER.reset, first)
+        old = kept.old_value, second.old_value is contextvars.Token.MISSING
+        LEVEL.reset(kept)
+        said = repr(undone).startswith("<Token used")
+        return y * 2, said, once, OTHER in mine, inner[OTHER] + 1, old, LEVEL.get()
+
+    return f, [(t(),)] * 2
+
+
+@cases()
+def a_used_token_is_given_back():
+    def f(x):
+        token = LEVEL.set(5)
+        LEVEL.reset(token)
+        return x + 1, type(token) is contextvars.Token, token.var is LEVEL, [token][:0], token
+
+    return lambda x: (*(found := f(x))[:-1], type(found[-1]).__name__), [(t(),)] * 2
+
+
 @cases()
 def context_from_outside():
     context = contextvars.copy_context()
