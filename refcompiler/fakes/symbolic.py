@@ -162,6 +162,32 @@ def _unsqueeze(tensor: Any, dim: int) -> Result | None:
     return _viewed(tensor, [*shape[:dim], 1, *shape[dim:]], [*strides[:dim], step, *strides[dim:]])
 
 
+def _permute(tensor: Any, order: Sequence[int]) -> Result | None:
+    rank = tensor.dim()
+    places = [d + rank if d < 0 else d for d in order]
+    if not _can_view(tensor) or sorted(places) != list(range(rank)):
+        return None
+    shape, strides = tensor.shape, tensor.stride()
+    return _viewed(tensor, [shape[d] for d in places], [strides[d] for d in places])
+
+
+def _expand(tensor: Any, shape: Sizes) -> Result | None:
+    rest = len(shape) - tensor.dim()
+    if not _can_view(tensor) or rest < 0:
+        return None
+    sizes, steps = list(shape), [0] * rest + list(tensor.stride())
+    if not _positive(sizes[:rest]) or any(type(n) is int and n == 1 for n in sizes[:rest]):
+        return None
+    for i, n in enumerate(tensor.shape, rest):
+        if (type(sizes[i]) is int and sizes[i] == -1) or _same(sizes[i], n):
+            sizes[i] = n
+        elif type(n) is int and n == 1 and _positive(sizes[i : i + 1]):
+            steps[i] = 0
+        else:
+            return None
+    return _viewed(tensor, sizes, steps)
+
+
 # ---- element by element -------------------------------------------------------------------------
 
 
@@ -246,6 +272,60 @@ def _layer_norm(x: Any, normalized: Any, weight: Any, bias: Any, eps: Any) -> Re
         return None
     rows = (*size[:-rank], *[1] * rank)
     return _result(_new(x, size), _new(x, rows), _new(x, rows), kind=tuple)
+
+
+def _batch_norm(x: Any, weight: Any, bias: Any, mean: Any, variance: Any, *_: Any) -> Result | None:
+    """Of inference, on the CPU, where nothing is kept for a backward."""
+    given = [t for t in (weight, bias, mean, variance) if t is not None]
+    if x.dim() < 2 or x.fake_device.type != "cpu" or not _floats(x, *given):
+        return None
+    if any(not _all_same(t.shape, x.shape[1:2]) for t in given):
+        return None
+    return _result(_new(x, x.shape), _new(x, (0,)), _new(x, (0,)), kind=tuple)
+
+
+def _group_norm(
+    x: Any, weight: Any, bias: Any, n: Any, channels: Any, rest: Any, groups: Any, eps: float
+) -> Result | None:
+    given = [t for t in (weight, bias) if t is not None]
+    if x.dim() < 2 or x.fake_device.type != "cpu" or not _floats(x, *given):
+        return None
+    if type(channels) is not int or type(groups) is not int or groups < 1 or channels % groups:
+        return None
+    if not _all_same((n, channels, rest), (*x.shape[:2], _product(x.shape[2:]))):
+        return None
+    if any(not _all_same(t.shape, (channels,)) for t in given):
+        return None
+    kept = _new(x, (n, groups))
+    return _result(_new(x, x.shape), kept, kept, kind=tuple)
+
+
+def _bmm(a: Any, b: Any) -> Result | None:
+    if (a.dim(), b.dim()) != (3, 3) or not _factors(a, b):
+        return None
+    if not _same(a.shape[0], b.shape[0]) or not _same(a.shape[2], b.shape[1]):
+        return None
+    return _result(_new(a, (*a.shape[:2], b.shape[2])))
+
+
+def _softmax(x: Any, dim: int, as_float: bool) -> Result | None:
+    if as_float or not x.dim() or not -x.dim() <= dim < x.dim() or not _floats(x):
+        return None
+    return _result(_new(x, x.shape))
+
+
+def _cat(tensors: Sequence[Any], dim: int = 0) -> Result | None:
+    rank = tensors[0].dim()
+    if not rank or not -rank <= dim < rank or not _floats(*tensors):
+        return None
+    dim += rank if dim < 0 else 0
+    shape = list(tensors[0].shape)
+    for t in tensors[1:]:
+        others = [t.shape[:dim], t.shape[dim + 1 :]]
+        if t.dim() != rank or not all(map(_all_same, others, (shape[:dim], shape[dim + 1 :]))):
+            return None
+        shape[dim] = shape[dim] + t.shape[dim]
+    return _result(_new(tensors[0], shape))
 
 
 def _embedding(weight: Any, indices: Any, *rest: Any) -> Result | None:
@@ -376,10 +456,17 @@ _RULES: dict[Any, Callable[..., Result | None]] = {
     _aten._unsafe_view.default: _view,
     _aten.transpose.int: _transpose,
     _aten.unsqueeze.default: _unsqueeze,
+    _aten.permute.default: _permute,
+    _aten.expand.default: _expand,
     _aten.where.self: _where,
     _aten.mm.default: _mm,
     _aten.addmm.default: _addmm,
+    _aten.bmm.default: _bmm,
     _aten.native_layer_norm.default: _layer_norm,
+    _aten.native_group_norm.default: _group_norm,
+    _aten._native_batch_norm_legit_no_training.default: _batch_norm,
+    _aten._softmax.default: _softmax,
+    _aten.cat.default: _cat,
     _aten.embedding.default: _embedding,
     _aten.index.Tensor: _index,
     _aten.convolution.default: _convolution,
@@ -398,5 +485,5 @@ for _name in ("add", "sub", "mul"):
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     for _overload in ("Tensor", "Scalar"):
         _RULES[getattr(getattr(_aten, _name), _overload)] = _elementwise(_NUMBERS, torch.bool)
-for _name in "tanh exp relu sigmoid neg rsqrt sqrt abs silu cos sin".split():
+for _name in "tanh exp relu sigmoid neg rsqrt sqrt abs silu cos sin gelu".split():
     _RULES[getattr(_aten, _name).default] = _elementwise(_FLOATS, None)

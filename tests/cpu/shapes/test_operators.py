@@ -169,6 +169,10 @@ RULED: dict[str, Callable[[Any, Any, Make], tuple]] = {
     "unsqueeze": lambda s, t, x: (x(s, t), 1),
     "unsqueeze at the end": lambda s, t, x: (x(s, t).t(), -1),
     "unsqueeze at the start": lambda s, t, x: (x(s, t).t(), 0),
+    "permute": lambda s, t, x: (x(s, t, 8), (2, 0, -2)),
+    "expand": lambda s, t, x: (x(s, 1, 1, 8), (3, -1, t, 4, 8)),
+    "expand to what is there": lambda s, t, x: (x(s, t).t(), (t, s)),
+    "expand of what does not fit": lambda s, t, x: (x(s, t), (t, t)),
     "where.self": lambda s, t, x: (x(s, t, dtype=torch.bool), x(s, t), x(t)),
     "mm": lambda s, t, x: (x(s, t), x(t, 5)),
     "mm transposed": lambda s, t, x: (x(s, t), x(5, t).t()),
@@ -186,6 +190,16 @@ RULED: dict[str, Callable[[Any, Any, Make], tuple]] = {
     "index.Tensor by a mask": lambda s, t, x: (x(s, t), [x(s, t, dtype=torch.bool)]),
     "addmm": lambda s, t, x: (x(5), x(s, t), x(t, 5)),
     "native_layer_norm": lambda s, t, x: (x(s, t, 8), (8,), x(8), x(8), 1e-5),
+    "native_group_norm": lambda s, t, x: (x(s, 6, t, 3), x(6), None, s, 6, t * 3, 2, 1e-5),
+    "_native_batch_norm_legit_no_training": lambda s, t, x: (
+        x(s, 6, t),
+        *(x(6), None, x(6), x(6), 0.1, 1e-5),
+    ),
+    "bmm": lambda s, t, x: (x(s, 3, t), x(s, 5, t).transpose(1, 2)),
+    "_softmax": lambda s, t, x: (x(s, t, 4), -2, False),
+    "cat": lambda s, t, x: ([x(s, t, 4), x(s, 2, 4), x(s, s, 4)], 1),
+    "cat of what does not fit": lambda s, t, x: ([x(s, t), x(t, t)], 1),
+    "gelu": lambda s, t, x: (x(s, t),),
     "embedding": lambda s, t, x: (x(9, 8), x(s, t, dtype=torch.int64)),
     "cumsum": lambda s, t, x: (x(s, t, dtype=torch.bool), -1),
     "add.Tensor": lambda s, t, x: (x(s, t), x(t)),
@@ -250,10 +264,11 @@ def test_rules_answer_as_torch_does() -> None:
             assert [str(n) for n in (*output.shape, *output.stride, output.offset)] == [
                 str(n) for n in numbers
             ], name
-            same = tensor.untyped_storage()._cdata == args[0].untyped_storage()._cdata
+            given = args[0] if isinstance(args[0], torch.Tensor) else args[0][0]
+            same = tensor.untyped_storage()._cdata == given.untyped_storage()._cdata
             assert same == (output.memory == 0), name
             compared += 1
-    assert ruled == len(RULED) - 6 and compared == ruled + 3
+    assert ruled == len(RULED) - 8 and compared == ruled + 7
 
 
 def test_sizes_that_depend_on_data() -> None:
