@@ -42,6 +42,7 @@ from refcompiler.capture.policy import (
     operation_name,
 )
 from refcompiler.capture.signals import Break, Restart
+from refcompiler.capture.state import leaves
 from refcompiler.capture.wrappers import is_fake, is_wrapper
 from refcompiler.fakes.mode import EagerFakeMode
 from refcompiler.guards.kinds import METADATA as UNGUARDED
@@ -175,6 +176,7 @@ class Recorder:
         self.modes = 0  # of the program's that see its operations
         self.asked = False  # the next operation is the program's, not capture's own
         self.converting: type | None = None  # the class whose default is running
+        self.leaves: list[leaves.Leaf] = []
         self.plain: list[tuple[Any, int]] = []  # blocks without torch functions, and their steps
         self.override: Callable[[Callable, type, tuple, dict], Any]
         self.convert: Callable[[Callable, Any, type], None]
@@ -495,8 +497,11 @@ class Door(TorchFunctionMode):
             return iter(args[0].unbind(0))
         if name == "tensor" and _holds_tensor(args):
             raise Break("operation-not-modelled", name)
-        if kwargs.get("requires_grad"):  # what a graph gives is no leaf that gradients reach
-            raise Break("operation-not-modelled", f"{name} makes a tensor that requires grad")
+        grows = bool(kwargs.get("requires_grad"))
+        if grows:
+            if self.recorder.scope.outer is not None or self.recorder.kinds:
+                raise Break("operation-not-modelled", f"{name} makes a tensor that requires grad")
+            kwargs = {key: value for key, value in kwargs.items() if key != "requires_grad"}
         if name in held.SIZED and self.recorder.fake_mode.shape_env is not None:
             args, kwargs = held.as_numbers(self.recorder, name, args, kwargs)
         if self.recorder.scope.outer is not None:
@@ -539,6 +544,8 @@ class Door(TorchFunctionMode):
             self.recorder.record(func, args, kwargs, result)
         if cls is not None:
             self.recorder.convert(func, result, cls)
+        if grows:
+            leaves.grow(self.recorder, result, f"{name} makes a tensor that requires grad")
         return result
 
     def _is_seen_elsewhere(self, out: Any) -> bool:

@@ -20,6 +20,7 @@ from refcompiler.capture.lookup import is_heap
 from refcompiler.capture.machine import Captured
 from refcompiler.capture.signals import Reason, Restart
 from refcompiler.capture.state.hooks import set_hooks
+from refcompiler.capture.state.leaves import check_leaves
 from refcompiler.capture.state.modes import go_on_in_blocks, leave_modes
 from refcompiler.capture.state.switches import leave_switches
 from refcompiler.capture.values import is_changed
@@ -363,6 +364,7 @@ def _graph(
     graph = root.graph
     leave_modes(root)
     check_gathers(machine.recorder, rebuilder.outputs)
+    check_leaves(machine, rebuilder.outputs)
     graph.output(tuple(rebuilder.outputs))
     given: dict[torch.fx.Node, tuple[Any, Source]] = {}
     needed: set[Any] = set()  # symbols in the sizes of tensors
