@@ -26,8 +26,9 @@ def _dynamo(name: str, doc: str, lacks: str = "") -> Name:
     return Name(name, doc, f"torch._dynamo.{name}", lacks)
 
 
-_NO_PACKAGE = (
-    "programs are not kept in files: guards and plans name objects of the process; kernels are kept"
+_PACKAGED = (
+    "code of the backends `eager`, `aot_eager`, `aot_eager_decomp_partition` and, on the CPU, "
+    "`fastpath`; no others, no second derivatives"
 )
 
 API: Table[Name] = Table(
@@ -75,7 +76,11 @@ API: Table[Name] = Table(
         ),
         _dynamo("explain", "What one call is captured as, and why not more."),
         Name("export", "One call as a graph and the guards under which it holds."),
-        _compiler("load_compiled_function", "Refuses, and says what there is.", _NO_PACKAGE),
+        _compiler(
+            "load_compiled_function",
+            "A package of a program compiled ahead of time, which is not compiled again.",
+            _PACKAGED,
+        ),
         _compiler("save_cache_artifacts", "What was compiled, as bytes for another machine."),
         _compiler("load_cache_artifacts", "Takes such bytes."),
         _compiler("skip_guard_on_inbuilt_nn_modules_unsafe", "A filter of guards."),

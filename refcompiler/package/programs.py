@@ -10,6 +10,7 @@ import importlib
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from refcompiler.aot.bases import Base, Overlapping
 from refcompiler.aot.function import Program
+from refcompiler.aot.hooks import Hooks
 from refcompiler.aot.inputs import Unsupported
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.sizes import Sized
@@ -176,10 +178,11 @@ def _sets(count: int) -> Iterator[tuple[int, ...]]:
         yield from (tuple(n for n in every if n != one) for one in every)
 
 
-_FIELDS = (
-    *("boxed", "outputs", "tensors", "private", "numbers", "inputs", "differentiable", "layouts"),
-    *("counted", "uneven", "repeated", "inner"),
+#: Those that a package has otherwise, or not: what would be computed again, or compiled.
+_OTHERWISE = frozenset(
+    ("forward", "backward", "compile_backward", "compiled", "traced_for", "derivable")
 )
+_FIELDS = [field.name for field in fields(Program) if field.name not in _OTHERWISE]
 
 
 def _pack_program(p: Packer, program: Program) -> list[Any]:
@@ -195,8 +198,8 @@ def _pack_program(p: Packer, program: Program) -> list[Any]:
     backward_graph = program.backward
     if isinstance(backward_graph, Backward):
         backward_graph = backward_graph.make()
-    fields = {name: p.pack(_plain(getattr(program, name))) for name in _FIELDS}
-    return [p.pack(program.forward), p.pack(backward_graph), program.selective, compiled, fields]
+    known = {name: p.pack(_plain(getattr(program, name))) for name in _FIELDS}
+    return [p.pack(program.forward), p.pack(backward_graph), program.selective, compiled, known]
 
 
 def _plain(value: Any) -> Any:
@@ -205,14 +208,14 @@ def _plain(value: Any) -> Any:
 
 
 def _unpack_program(
-    u: Unpacker, forward: Any, backward: Any, selective: bool, compiled: list[Any], fields: Any
+    u: Unpacker, forward: Any, backward: Any, selective: bool, compiled: list[Any], known: Any
 ) -> Program:
     made = Packed(
         forward=u.value(forward),
         backward=Backward(u.later(backward)),
         compile_backward=_no_compiler,
         compiled={tuple(missing): u.value(value) for missing, value in compiled},
-        **{name: u.value(fields[name]) for name in _FIELDS},
+        **{name: u.value(known[name]) for name in _FIELDS},
     )
     made.__dict__["selective"] = selective
     return made
@@ -238,6 +241,12 @@ def _unpack_overlapping(
     return made
 
 
+register(
+    "hooks",  # which are refused where they would have to run the graph once more
+    lambda p, value: [p.pack(dict(value.inner)), [*value.watched]],
+    lambda u, inner, watched: Hooks(u.value(inner), watched, None),
+    Hooks,
+)
 register("program", _pack_program, _unpack_program, Program, Packed)
 register("overlapping", _pack_overlapping, _unpack_overlapping, Overlapping)
 register(

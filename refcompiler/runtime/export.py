@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 
 from refcompiler.errors import GraphBreakError, UnsupportedError
 from refcompiler.guards.kinds import Guard
+from refcompiler.package.format import write
 from refcompiler.plan.build import Plan
 from refcompiler.runtime.api import Compiler, wrapped
 
@@ -20,13 +22,22 @@ class Exported:
     program reads; ``guards`` what has to hold of a call; ``source`` the Python that checks them,
     calls the graph and gives what eager gives. Calling it takes what the program takes; a call for
     which a guard does not hold is a :class:`~refcompiler.errors.RecompileError` that names it.
+    :meth:`save_compiled_function` keeps it in a file.
     """
 
-    def __init__(self, graph: torch.fx.GraphModule, plan: Plan, call: Callable, owner: Compiler):
+    def __init__(
+        self,
+        graph: torch.fx.GraphModule,
+        plan: Plan,
+        call: Callable,
+        owner: Compiler,
+        model: Callable,
+    ):
         self.graph = graph
         self.guards: list[Guard] = list(plan.guards)
         self.source = plan.source
         self._call, self._owner = call, owner
+        self._plan, self._model = plan, model
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._call(*args, **kwargs)
@@ -37,9 +48,25 @@ class Exported:
 
     def __reduce__(self) -> Any:
         raise UnsupportedError(
-            "an exported program cannot be pickled: its guards name objects of this process; "
-            "torch.export.save keeps a program in a file, save_cache_artifacts compiled kernels"
+            "an exported program cannot be pickled: save_compiled_function keeps it in a file"
         )
+
+    def serialize(self, external_data: Mapping[str, Any] | None = None) -> bytes:
+        """The bytes of a package: see :meth:`save_compiled_function`."""
+        from refcompiler.runtime import package
+
+        return package.packaged(self._model, self._plan, self.graph).serialize(external_data)
+
+    def save_compiled_function(
+        self, path: str | os.PathLike[str], external_data: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write a package for ``refcompiler.load_compiled_function``.
+
+        What that gives takes the module, or the object whose method was exported, first.
+        Errors: as for
+        :meth:`refcompiler.runtime.package.AOTCompiledFunction.save_compiled_function`.
+        """
+        write(path, self.serialize(external_data))
 
 
 def export(
@@ -83,7 +110,7 @@ def export(
         raise GraphBreakError(f"export: {title} is {len(graphs)} graphs, and not one")
     for entry in compiler.entries.values():
         entry.fixed = True
-    return Exported(graphs[0], plans[0], call, compiler)
+    return Exported(graphs[0], plans[0], call, compiler, model)
 
 
 def _not_copied(module: Any) -> Any:

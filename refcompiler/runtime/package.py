@@ -6,6 +6,7 @@ import functools
 import io
 import os
 import platform
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FunctionType, MethodType
@@ -41,6 +42,7 @@ from refcompiler.runtime.module import call_module
 from refcompiler.runtime.site import _LOCK, STATE, Allowance, FullGraphBreak, run_new
 from specs.version import VERSION
 
+_ON_ERROR = re.compile(r"return __c\d+_(OnError|Raises)\(")
 #: What every package requires of the process that loads it: see :data:`HERE`.
 _EVERY = {
     "refcompiler": lambda: VERSION,
@@ -230,7 +232,9 @@ class AOTCompiledFunction:
                 if source.kind == "arg" and source.key == FUNCTION:
                     return True
                 source = source.parent
-        return any(FUNCTION in line for line in self._plan.body if "__OnError" not in line)
+        # What an error of the graph is answered with is given all arguments, and asks for none.
+        asking = [line for line in self._plan.body if not _ON_ERROR.search(line)]
+        return any(FUNCTION in line for line in asking)
 
 
 # ---- making --------------------------------------------------------------------------------------
@@ -293,6 +297,12 @@ def aot_compile(model: Any, compiler: Any, example_inputs: Any) -> AOTCompiledFu
 
     compiled._entries[:] = [first_run]
     return compiled
+
+
+def packaged(model: Any, plan: Plan, graph: Any) -> AOTCompiledFunction:
+    """A plan that is there for ``model``, what ``compile`` would be given."""
+    function, _, title = _entered(model)
+    return AOTCompiledFunction(Program.of(function, title), plan, lambda: graph, plan.run)
 
 
 def _entered(model: Any) -> tuple[FunctionType, tuple[Any, ...], str]:
