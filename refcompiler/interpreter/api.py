@@ -13,7 +13,7 @@ from refcompiler.interpreter.callers import CALLERS
 from refcompiler.interpreter.current import CURRENT
 from refcompiler.interpreter.entries import begin, end
 from refcompiler.interpreter.frame import CALLED, Frame
-from refcompiler.interpreter.introspection import FRAME_READERS
+from refcompiler.interpreter.introspection import FRAME_READERS, set_interpret
 from refcompiler.interpreter.machine import RETURNS, Machine
 from refcompiler.interpreter.registry import NATIVE_CODES
 from refcompiler.interpreter.tracebacks import user_part
@@ -124,3 +124,4 @@ def _called(machine: Machine, root: Frame, fn: Any, args: Sequence, kwargs: Mapp
 
 #: Interpreted code that calls these gets an interpreter of its own, which runs natively.
 NATIVE_CODES.update(id(function.__code__) for function in (interpret, call_on, _called))
+set_interpret(interpret)

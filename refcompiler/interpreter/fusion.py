@@ -15,7 +15,7 @@ import copy
 import linecache
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
 from typing import Any, TypeGuard
 
@@ -25,6 +25,8 @@ from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
 
+#: The names of the concrete domain, which tells them itself: it runs what is made here.
+HOOKS: list[Mapping[str, Any]] = []
 #: Arrivals at an instruction before a run is made that begins there.
 ARRIVALS = 40
 #: Instructions in a run, at most.
@@ -299,11 +301,9 @@ class _Inline(ast.NodeTransformer):
 
 def _hook(node: ast.expr) -> Any:
     """The concrete hook that is called, or None."""
-    from refcompiler.interpreter.machine import Machine  # it runs what is made here
-
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.keywords:
         if isinstance(node.func.value, ast.Name) and node.func.value.id == "m":
-            found = vars(Machine).get(node.func.attr)
+            found = HOOKS[0].get(node.func.attr)
             return found if type(found) is FunctionType else None
     return None
 

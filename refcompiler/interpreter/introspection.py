@@ -152,6 +152,14 @@ def _getrecursionlimit(machine: Any, frame: Frame, function: Any, args: Any, kwa
     return function(*args, **kwargs) if args or kwargs else recursion.limit()
 
 
+_INTERPRET: list[Callable] = []
+
+
+def set_interpret(interpret: Callable) -> None:
+    """Tell what interprets a function from its beginning to its end."""
+    _INTERPRET.append(interpret)
+
+
 class _InThread:
     """What a thread that interpreted code starts runs: the same, interpreted."""
 
@@ -159,9 +167,7 @@ class _InThread:
         self.function = function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        from refcompiler.interpreter.api import interpret
-
-        return interpret(self.function, *args, **kwargs)
+        return _INTERPRET[0](self.function, *args, **kwargs)
 
     def __repr__(self) -> str:
         return repr(self.function)

@@ -27,7 +27,7 @@ from refcompiler.interpreter.classes import finish_class
 from refcompiler.interpreter.entries import KNOWN, SILENT, meet, meet_argument, meet_class, met
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
 from refcompiler.interpreter.frames import innermost
-from refcompiler.interpreter.fusion import prepare
+from refcompiler.interpreter.fusion import HOOKS, prepare
 from refcompiler.interpreter.generators import Activation, make_generator
 from refcompiler.interpreter.introspection import FRAME_READERS
 from refcompiler.interpreter.loop import LEAVES, Loop
@@ -455,3 +455,4 @@ _origin = sys.get_coroutine_origin_tracking_depth
 _set_origin = sys.set_coroutine_origin_tracking_depth
 _TYPE_CALL = type.__dict__["__call__"]
 _OBJECT_NEW = object.__dict__["__new__"]
+HOOKS.append(vars(Machine))
