@@ -86,6 +86,11 @@ AHEAD: Table[Rule] = Table(
             "Their common base leaves the graph, and the epilogue makes the views of it.",
         ),
         Rule(
+            "one of several views",
+            "A write to one of the views that unbind, split or chunk make at once is an error.",
+            "A result that is one is made again of their base, also where it is the only result.",
+        ),
+        Rule(
             "overlapping result",
             "An expanded output has strides of 0.",
             "Its base leaves the graph, and the epilogue expands it.",
@@ -330,6 +335,12 @@ AHEAD: Table[Rule] = Table(
             "one, and its version tells of set_ alone.",
             "The trace goes on with the new memory, which leaves the graph behind the caller's "
             "outputs; the epilogue's last lines give it to the input in the same way.",
+        ),
+        Rule(
+            "detached input",
+            "detach_ and requires_grad_ change whether an input takes part in autograd.",
+            "The graph runs as it is.",
+            "uncompiled",
         ),
         Rule(
             "other memory",

@@ -321,7 +321,7 @@ def _compile(
                 run.uneven = joint.uneven
                 run.traced_for = _again(joint, run, then, traced, env)
             unreached = {n for n in joint.unreached() if _requires_grad(fakes[n])}
-            known = fakes, replaced, given, leaves, bases, then, unreached
+            known = fakes, replaced, given, leaves, bases, then, unreached | seen.bits
             run.derivable = _derivable(original, joint, seen, *known)
             if joint.inner or joint.watched:
                 inner = {at: (joint.tangents.index(at), m) for at, m in joint.inner.items()}
@@ -471,7 +471,7 @@ def _derivable(
     leaves: Sequence[bool],
     bases: Sequence[Base],
     then: Then,
-    unreached: Collection[int],
+    others: Collection[int],
 ) -> Derivable | None:
     """What second derivatives are computed by: the graph as it is, if a second run is the first."""
     if bases or seen.moves or any(map(drawing, joint.graph.graph.nodes)):
@@ -496,7 +496,7 @@ def _derivable(
         joint.reads or (),
         joint.written,
         then.again,
-        unreached,
+        others,
     )
 
 

@@ -117,17 +117,17 @@ _BOXED = hasattr(torch.autograd.Function, "boxed_grads_call")  # torch 2.11 has 
 class Compiled(torch.autograd.Function):
     """``apply(program, *inputs)``: the first ``program.outputs`` results.
 
-    ``apply((program, *tensors), *inputs)`` where ``program.derivable.detached`` are given detached:
-    these are ``tensors``.
+    ``apply((program, *tensors), *inputs)``: ``tensors`` are the caller's own, where for those that
+    ``program.derivable.replaced`` says the inputs are others (detached, or without bits).
     """
 
     boxed_grads_call = True  # gradients come in a list, so that they can be freed
 
     @staticmethod
     def forward(ctx: Any, program: Any, *inputs: Any) -> Any:
-        detached: Sequence[torch.Tensor] = ()
+        originals: Sequence[torch.Tensor] = ()
         if type(program) is tuple:
-            program, *detached = program
+            program, *originals = program
         if program.repeated:
             inputs = inputs[: program.inputs]
         results = program.forward([*inputs]) if program.boxed else program.forward(*inputs)
@@ -148,7 +148,7 @@ class Compiled(torch.autograd.Function):
         if program.hooks is not None:
             ctx.inner = program.hooks.note(outputs)
         if program.derivable is not None:
-            ctx.noted = program.derivable.note(inputs, detached)
+            ctx.noted = program.derivable.note(inputs, originals)
         if program.symbolic:
             layouts = [each or Layout.of(outputs[at]) for _, at, _, each in program.tangents]
             ctx.tangents = [

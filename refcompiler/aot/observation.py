@@ -425,7 +425,8 @@ class _Observer:
         """Outputs with one memory, which no input has."""
         tensors = [self.flat[n] for n in places]
         first = tensors[0]
-        if len(tensors) == 1 and not _has_gaps_or_overlaps(first) and not has_bits(first):
+        alone = len(tensors) == 1 and not _has_gaps_or_overlaps(first) and not has_bits(first)
+        if alone and not _refuses_writes(first):
             return [Value(self._slot(places[0], False, first))]
         roots = [t._base if t._is_view() else t for t in tensors]
         if any(t.is_inference() for t in tensors):  # which know no base
@@ -456,8 +457,7 @@ class _Observer:
         layout = Layout.of(t)
         if self._has_moved(n):
             return
-        if t.requires_grad != before.requires_grad and t._version == before.version:
-            raise Unsupported("the graph changes whether an input requires gradients")
+        _check_flag(t, before)
         tracked = t.grad_fn is not before.function
         other = layout if not layout.is_like(before.layout) else None
         counted = t._version != before.version
@@ -465,6 +465,13 @@ class _Observer:
             moved = layout.offset - before.layout.offset
             write = Write(n, tracked, t.requires_grad, other, moved, counted=counted)
             self.seen.writes.append(write)
+
+
+def _check_flag(t: torch.Tensor, before: _State) -> None:
+    if before.requires_grad and not t.requires_grad:
+        raise Unsupported("the graph detaches an input")
+    if t.requires_grad != before.requires_grad and t._version == before.version:
+        raise Unsupported("the graph changes whether an input requires gradients")
 
 
 def _whole(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -539,6 +546,14 @@ def _leads_to(t: torch.Tensor, base: torch.Tensor) -> bool:
             seen.add(node)
             ahead.extend(following for following, _ in node.next_functions)
     return False
+
+
+def _refuses_writes(t: torch.Tensor) -> bool:
+    """Whether eager has an error for writes to ``t``: it is one of several views made at once."""
+    if not t._is_view():
+        return False
+    several = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
+    return torch._C._autograd._get_creation_meta(t) == several
 
 
 def _has_gaps_or_overlaps(t: torch.Tensor) -> bool:

@@ -41,7 +41,8 @@ class Derivable:
     whether autograd has the input itself. ``repeated``: which inputs autograd is given a second
     time, behind the others. ``written``: the places of those that the graph writes to, of which
     only what it writes there depends, so that any values do. ``then``: enters the state in which
-    the graph was traced. ``unreached``: the places of those that the program is given detached.
+    the graph was traced. ``others``: the places of those in whose stead the program has another
+    tensor.
     """
 
     def __init__(
@@ -55,30 +56,30 @@ class Derivable:
         repeated: Sequence[int],
         written: Collection[int],
         then: Callable[[], Any],
-        unreached: Collection[int] = (),
+        others: Collection[int] = (),
     ):
         self.graph, self.places, self.given, self.lifted = graph, places, given, lifted
         self.outputs, self.repeated, self.then = outputs, repeated, then
         self.written = frozenset(n for n, place in enumerate(places) if place in written)
-        away = set(unreached)
+        away = set(others)
         #: The program's inputs that a call has to be asked for.
         self.asked = [
             n for n, place in enumerate(places) if not leaves[place] and place not in away
         ]
-        self.detached = [n for n, at in enumerate(places) if at in away]
+        self.replaced = [n for n, at in enumerate(places) if at in away]
 
-    def note(self, inputs: Sequence[Any], detached: Sequence[torch.Tensor]) -> list[Any]:
+    def note(self, inputs: Sequence[Any], originals: Sequence[torch.Tensor]) -> list[Any]:
         """What a call keeps of the inputs, without keeping one alive: of the asked, then these."""
         tensor = torch.Tensor
         return [
             (weakref.ref(t), _version(t)) if isinstance(t, tensor) else t
-            for t in (*map(inputs.__getitem__, self.asked), *detached)
+            for t in (*map(inputs.__getitem__, self.asked), *originals)
         ]
 
     def inputs(self, node: Any, noted: Sequence[Any], count: int) -> list[Any] | None:
         """The ``count`` inputs of a call, if each is what it was; ``node`` is autograd's of it."""
         found: list[Any] = [None] * count
-        for n, kept in zip((*self.asked, *self.detached), noted, strict=True):
+        for n, kept in zip((*self.asked, *self.replaced), noted, strict=True):
             if type(kept) is tuple:
                 reference, version = kept
                 kept = reference()

@@ -161,8 +161,8 @@ class Wrapper:
         if isinstance(run, Program):
             self.names.update(apply=apply, program=run)
             again = run.derivable
-            detached = again.detached if again is not None else ()
-            whole = "".join([f", {self.values[self.taken[n]]}" for n in detached])
+            replaced = again.replaced if again is not None else ()
+            whole = "".join([f", {self.values[self.taken[n]]}" for n in replaced])
             call = f"apply({f'(program{whole})' if whole else 'program'}, {arguments})"
             if not grad_mode:
                 managers.append("enable_grad()")

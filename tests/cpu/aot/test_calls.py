@@ -503,6 +503,33 @@ def _results_that_autograd_is_asked_about() -> None:
         torch.testing.assert_close(*found, rtol=0, atol=0)
 
 
+@check("one of several views", lambda p: p.setattr(observation, "_refuses_writes", lambda t: False))
+def _one_of_several_views() -> None:
+    for program in (lambda x: (x * 2).unbind()[1], lambda x: (x * 2).view(2, 2).chunk(2)[0]):
+        call, compiler = compiled(program)
+        for factor in (1, 3):
+            y = call(torch.full((4, 1), 1.0 * factor, requires_grad=True))
+            assert torch.equal(y, torch.full(y.shape, 2.0 * factor))
+            with pytest.raises(RuntimeError, match="function that returns multiple views"):
+                y.mul_(2)
+        assert len(compiler.forward) == 1 and compiler.reasons == [None]
+
+
+@check("detached input", lambda p: p.setattr(observation, "_check_flag", _nothing_of))
+def _detached_input() -> None:
+    def program(w: Any) -> Any:
+        w.detach_()
+        w.t().mul_(2)
+        return w * 1
+
+    call, compiler = compiled(program)
+    for value in (1.0, 2.0):
+        w = torch.full((2, 2), value, requires_grad=True)
+        assert torch.equal(call(w), torch.full((2, 2), value * 2))
+        assert not w.requires_grad and w.is_leaf
+    assert compiler.reasons == ["the graph detaches an input"]
+
+
 def _nothing_asked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(hooks.Hooks, "asked", lambda *_: {})
 

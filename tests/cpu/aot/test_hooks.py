@@ -57,6 +57,21 @@ def test_second_derivatives_beside_what_has_no_gradient(inner: bool) -> None:
     assert _both(program, scenario) == 6
 
 
+def test_second_derivatives_of_negatives_and_conjugates() -> None:
+    def program(x: Any, w: Any) -> Any:
+        return x.sin() * w
+
+    def scenario(call: Callable[..., Any], n: int) -> list[Any]:
+        x, w = _leaf(n), _leaf(2)
+        negative = torch.complex(x, w).conj().imag
+        assert negative.is_neg()
+        (first,) = torch.autograd.grad(call(x, negative).sum(), x, create_graph=True)
+        first.square().sum().backward()
+        return [first.detach(), x.grad, w.grad]
+
+    assert _both(program, scenario) == 6
+
+
 @pytest.mark.parametrize("scale", [1, 2])  # eager saves the factor
 def test_a_second_backward_of_what_has_saved_nothing(scale: int) -> None:
     def program(x: Any, w: Any) -> Any:
