@@ -24,6 +24,7 @@ from refcompiler.aot.sizes import compile_for_sizes, number_inputs
 from refcompiler.logs import log_of, wanted
 
 MOST_PROGRAMS = 4  # of one graph, for sizes that the first is not made for
+LARGE = 20  # nodes of a graph that may have kernels enough to be compiled beside each other
 _GRAPHS, _CODE, _HINTS = map(log_of, ("aot_graphs", "output_code", "perf_hints"))
 
 
@@ -49,8 +50,13 @@ def compile_graph(
     def by_sizes(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         return compile_for_sizes(gm, inputs, number_inputs(inputs), again, _crowded)
 
-    if number_inputs(example_inputs) and _on_gpu(example_inputs):
-        return by_sizes(gm, example_inputs)
+    if _on_gpu(example_inputs):
+        if len(gm.graph.nodes) > LARGE:
+            from fastpath.gpu import server
+
+            server.start()  # while the graph is traced
+        if number_inputs(example_inputs):
+            return by_sizes(gm, example_inputs)
     kernels = _Kernels(chosen)
     report = kernels.report
     backend = aot_autograd(

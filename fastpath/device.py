@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -26,15 +26,27 @@ class Device:
     def is_cpu(self) -> bool:
         return self.device.type == "cpu"
 
-    def compile_kernel(self, kernel: Kernel) -> tuple[Callable[..., None], str]:
-        """A callable of the addresses of ``kernel.buffers``, in order, and the kernel's source."""
+    def compile_kernel(self, kernel: Kernel) -> tuple[Any, str]:
+        """A callable of the addresses of ``kernel.buffers``, in order, and the kernel's source.
+
+        On a GPU it is one only when it is :meth:`loaded`: all of a program are compiled together.
+        """
         if self.is_cpu:
             from fastpath.cpu import compile as cpu
 
             return cpu.compile_kernel(kernel)
+        from fastpath.gpu.compile import Later
+
+        later = Later(kernel, self.device.index)
+        return later, later.printed.source
+
+    def loaded(self, names: Mapping[str, Any]) -> dict[str, Callable[..., None]]:
+        """The callables of those of ``names`` that are kernels and cannot be called yet."""
+        if self.is_cpu:
+            return {}
         from fastpath.gpu import compile as gpu
 
-        return gpu.compile_kernel(kernel, self.device.index)
+        return gpu.loaded(names)
 
     def entered(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """``call``, with this device as the current one, to which kernels are launched."""

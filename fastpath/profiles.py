@@ -18,12 +18,19 @@ from torch._C._profiler import _RecordFunctionFast
 #: Whether a profiler records this thread.
 profiled: Callable[[], bool] = torch._C._autograd._profiler_enabled
 LONGEST = 80  # characters
+_STEM = re.compile(r"(_\d+)+$")  # what follows it
 
 
 def title(number: int, members: Iterable[str]) -> str:
     """What a profile calls the kernel: the operators that it computes, each once."""
-    stems = dict.fromkeys(re.sub(r"(_\d+)+$", "", name) for name in members)
+    stems = dict.fromkeys(_STEM.sub("", name) for name in members)
     return f"fastpath kernel {number}: {' '.join(stems)}"[:LONGEST]
+
+
+def kernel_name(members: Iterable[str]) -> str:
+    """What a GPU's kernel is called: equal kernels alike, wherever they are."""
+    stems = dict.fromkeys(_STEM.sub("", name).strip("_") for name in members)
+    return f"kernel_{'_'.join(stems)}"[:LONGEST].rstrip("_")
 
 
 def announced(call: FunctionType, titles: Mapping[str, str]) -> Callable[..., Any]:

@@ -20,7 +20,8 @@ class Target:
     ``whole`` terms, which a unit takes all at once. ``neighbours`` are results side by side in
     memory that make one of them.
 
-    ``predicated``: whether to read on a condition costs no more than to read.
+    ``predicated``: whether to read on a condition costs no more than to read. ``ends``: points up
+    to which reductions that nothing waits for share a kernel, 0 for none.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Target:
     enough: int | None
     whole: int = 0
     predicated: bool = True
+    ends: int = 0
 
     def pieces(self, length: int, results: int, rows: bool) -> int:
         """How many partial results each of ``results`` reductions of ``length`` terms is made of.
@@ -92,4 +94,5 @@ GPU = Target(
     neighbours=128,
     enough=528,
     whole=16_384,
+    ends=1 << 19,
 )

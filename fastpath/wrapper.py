@@ -35,7 +35,7 @@ from fastpath.ir.program import (
 )
 from fastpath.ir.size import Number, Size, Unknown, text_of
 from fastpath.ir.types import DTYPE
-from fastpath.profiles import announced, profiled, title
+from fastpath.profiles import announced, kernel_name, profiled, title
 from fastpath.report import Report
 from fastpath.schedule.cluster import Cluster, Fusion
 from fastpath.schedule.kernel import Kernel
@@ -122,7 +122,7 @@ class Wrapper:
                 self.names[node.name] = constants[node.place - given]
 
     def write(self) -> Callable[..., Any]:
-        fusion = Fusion(self.program)
+        fusion = Fusion(self.program, self.device.target.ends)
         self.escaping = fusion.roots.stored
         stored = self._stored(fusion)
         order = fusion.result
@@ -143,6 +143,7 @@ class Wrapper:
                 self._launch(cluster, fusion, stored)
             self._release(last.get(place, ()))
         self._finish()
+        self.names |= self.device.loaded(self.names)
         return self._compile()
 
     # -- memory ----------------------------------------------------------------------------------
@@ -326,6 +327,8 @@ class Wrapper:
         number = len(self.kernels)
         roots = fusion.roots.roots
         name, target = f"kernel_{number}", self.device.target
+        if not self.device.is_cpu:
+            name = kernel_name(n.name for n in cluster.members)
         sizes = self.program.sizes
         kernel = Builder(cluster, name, roots, stored, self.read, target, sizes).build()
         run, source = self.device.compile_kernel(kernel)

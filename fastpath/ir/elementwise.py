@@ -149,6 +149,7 @@ class Elementwise:
             math=math,
             is_float=is_float,
             is_int=is_int,
+            is_number=lambda value: isinstance(value, bool | int | float),
             plain=self.arguments,
         )
         for name, value in self.arguments.items():

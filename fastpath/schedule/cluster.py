@@ -105,9 +105,13 @@ def match(shape: Sequence[Number], axes: Sequence[Axis]) -> list[list[Any]] | No
 
 
 class Fusion:
-    """Clusters of a program, in an order that respects every dependency (``result``)."""
+    """Clusters of a program, in an order that respects every dependency (``result``).
 
-    def __init__(self, program: Program):
+    ``ends``: up to how many points clusters are joined that nothing waits for, where their loops
+    are alike, whatever they read: what they cost is their launch.
+    """
+
+    def __init__(self, program: Program, ends: int = 0):
         self.program = program
         self.roots = Roots(program)
         self.clusters: list[Cluster] = []
@@ -131,6 +135,8 @@ class Fusion:
                 cluster = self._new()
                 joined = self._join(cluster, step)
                 assert joined
+        if ends:
+            self._join_ends(ends)
         self.result = self._sorted()
 
     def _new(self) -> Cluster:
@@ -232,6 +238,31 @@ class Fusion:
                 self._readers.setdefault(n, []).append(cluster)
         return True
 
+    def _join_ends(self, most: int) -> None:
+        """What ends a gradient, for example: the sums of its pieces, one small kernel a weight."""
+        awaited = {source for cluster in self.clusters for source in self._sources(cluster)}
+        alike: dict[Any, Cluster] = {}
+        for cluster in list(self.clusters):
+            shape = _loops(cluster, most)
+            if shape is None or cluster in awaited:
+                continue
+            first = alike.setdefault(shape, cluster)
+            if first is cluster:
+                continue
+            both = [*first.members, *cluster.members]
+            if len(first.needs.union(cluster.needs, both)) > MOST_BUFFERS:
+                alike[shape] = cluster
+                continue
+            axes = {b: variable(a) for a, b in zip(first.axes, cluster.axes, strict=True)}
+            for node in cluster.members:
+                place = cluster.place[node]
+                first.place[node] = tuple(i.substitute(axes) for i in place)
+                self.home[node] = first
+            first.members = both
+            first.inner |= cluster.inner
+            first.needs |= cluster.needs
+            self.clusters.remove(cluster)
+
     def _place(self, cluster: Cluster, step: Computed) -> bool:
         """Give ``step`` a position in the cluster's axes, splitting axes where that helps."""
         dims = [n for n in step.space if n != 1]
@@ -318,6 +349,18 @@ class Fusion:
             return True
         later = {m for m in members if isinstance(m, Reduction) or m not in cluster.inner}
         return not any(self.roots.needs[m] & later for m in members if m in cluster.inner)
+
+
+def _loops(cluster: Cluster, most: int) -> Any:
+    """What tells loops apart, of a cluster of reductions and at most so many points, else None."""
+    if cluster.call is not None or not cluster.reduced:
+        return None
+    if any(isinstance(m, (Product, Scan)) for m in cluster.members):
+        return None
+    extents = [a.extent for a in cluster.axes]
+    if not all(isinstance(n, int) for n in extents) or not 0 < math.prod(extents) <= most:
+        return None
+    return tuple((a.extent, a in cluster.reduced) for a in cluster.axes)
 
 
 def _walked(step: Computed) -> frozenset[int]:

@@ -70,21 +70,27 @@ _VECTORS = "eager's vectors give nan where the quotient is large or the divisor 
 
 # One rounding more than the sum's own, from the scaled operand.
 _ALPHA_TOLERANCE = tolerance(1, 1, 2)
-for _name, _call, _rule, _lowering, _scales in (
-    ("add", "torch.add", "promote", "add(self, {})", "other"),
-    ("sub", "torch.sub", "subtract", "sub(self, {})", "other"),
-    ("rsub", "torch.rsub", "subtract", "sub(other, {})", "self"),
+# CUDA's kernels compute with numbers as they are.
+_EXACT = '(const(plain["other"]) if is_number(plain["other"]) else other)'
+for _name, _call, _rule, _lowering, _scaled_first in (
+    ("add", "torch.add", "promote", "add({self}, {other})", False),
+    ("sub", "torch.sub", "subtract", "sub({self}, {other})", False),
+    ("rsub", "torch.rsub", "subtract", "sub({other}, {self})", True),
 ):
+    _plain = {"self": "self", "other": "other"}
+    _scales = "self" if _scaled_first else "other"
+    _on_cuda = {"self": "self", "other": _EXACT}
+    _on_cuda |= {_scales: _scaled(_on_cuda[_scales], "const(alpha)")}
     _accepts = ALL if _rule == "promote" else NUMBERS
     for _overload, _other in (("Tensor", OTHER_OR_NUMBER), ("Scalar", NUMBER)):
         pointwise(
             f"{_name}.{_overload}",
             _call,
             (SELF, _other, _ALPHA),
-            _lowering.format(_scaled(_scales)),
+            _lowering.format(**{**_plain, _scales: _scaled(_scales)}),
             _rule,
             _accepts,
-            cuda=_lowering.format(_scaled(_scales, "const(alpha)")),
+            cuda=_lowering.format(**_on_cuda),
             tolerance=_ALPHA_TOLERANCE,
             cancels=True,
             # Eager has it subtract the other way round, and that call's first operand decides.

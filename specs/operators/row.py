@@ -109,7 +109,8 @@ class Operator:
     - ``const(v)``: a Python number in the computing dtype; ``rounded(v)``: the same, rounded to
       the ``common`` dtype first; ``cast(x, dtype)``: a conversion; ``dtype``: the computing
       dtype's name; ``common``, ``result``: the other two; ``largest``: the largest finite number
-      of ``result``; ``plain[name]``: a promoting argument as it was passed; ``math``: the module.
+      of ``result``; ``plain[name]``: a promoting argument as it was passed; ``is_number(v)``:
+      whether that is one; ``math``: the module.
 
     ``if``/``else`` in it decides on plain Python values only. Its value is cast to the ``result``
     dtype by whoever evaluates it. It holds where ``when``, an expression over the plain arguments,

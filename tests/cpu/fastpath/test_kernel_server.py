@@ -1,0 +1,79 @@
+"""Kernels compiled beside each other by a process of its own, and found in Triton's cache."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+ROOT = Path(__file__).parents[3]
+PROGRAM = """
+import sys, time, torch
+from fastpath.gpu import build, compile, server
+from fastpath.gpu.vectors import print_kernel
+from tests.cpu.fastpath.triton_kernels import kernels_of, program_of
+
+functions = [torch.sin, torch.cos, torch.exp, lambda x: x.softmax(-1), lambda x: x.sum(0)]
+found = [kernels_of(program_of(f, [torch.empty(64, 32)]))[0] for f in functions]
+printed = [print_kernel(kernel) for kernels in found for kernel in kernels]
+dtypes = [tuple(b.dtype for b in kernel.buffers) for kernels in found for kernel in kernels]
+jobs = [compile._job(p, d, 90, True) for p, d in zip(printed, dtypes)]
+if "bad" in sys.argv:
+    jobs.insert(1, {**jobs[0], "text": "def nothing(", "name": "nothing"})
+if "gone" in sys.argv:
+    server.start()
+    server._server[0]._process.kill()
+server.compile_together(jobs)
+import triton
+compiled = []
+triton.knobs.compilation.listener = lambda **seen: compiled.append(seen["cache_hit"])
+for p, d in zip(printed, dtypes):
+    assert compile.machine_code(p, d, 90).asm["cubin"]
+print(len(printed), sum(compiled))
+"""
+
+
+def run(folder: Path, *arguments: str) -> tuple[int, int]:
+    """How many kernels there were, and how many the process then found compiled."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
+            "TRITON_CACHE_DIR": str(folder),
+        },
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    count, found = map(int, done.stdout.split())
+    return count, found
+
+
+def test_what_the_process_compiled_is_found(tmp_path: Path) -> None:
+    assert run(tmp_path) == (5, 5)
+
+
+def test_a_job_that_fails_costs_only_itself(tmp_path: Path) -> None:
+    assert run(tmp_path, "bad") == (5, 5)
+
+
+def test_without_the_process_kernels_are_compiled_all_the_same(tmp_path: Path) -> None:
+    assert run(tmp_path, "gone") == (5, 0)
+
+
+def test_equal_kernels_of_a_program_have_one_text() -> None:
+    from fastpath.profiles import kernel_name
+
+    names = ["_to_copy_3_17", "gelu_12", "gelu_2_30", "sum_9"]
+    assert kernel_name(names) == "kernel_to_copy_gelu_sum" == kernel_name(n + "_7" for n in names)
+    many: Callable[[int], str] = lambda n: kernel_name(f"operator{k}" for k in range(n))  # noqa: E731
+    assert len(many(40)) <= 80 and many(40).isidentifier()
