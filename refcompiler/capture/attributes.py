@@ -38,6 +38,7 @@ from refcompiler.capture.values import (
     Run,
 )
 from refcompiler.capture.wrappers import is_wrapper, part
+from refcompiler.guards.classes import FIELD
 from refcompiler.guards.permanence import lasts
 from refcompiler.guards.sources import Source, filled_slots
 from refcompiler.interpreter import helpers
@@ -464,7 +465,9 @@ class Attributes(Lookup):
             if overlaid is not UNSET and overlaid is not DELETED:
                 return overlaid
             return self.lazy(self.slot(external, name), object.__getattribute__(value, name))
-        if source is not None:
+        if source is not None and kind is FIELD:
+            self.field_of_class(source, found)
+        elif source is not None:
             self.guard("ID", source, found)
         return getattr(value, name)
 

@@ -1,7 +1,12 @@
-"""What instances of subclasses of ``dict`` and ``list`` from outside hold, once it is asked for.
+"""What instances of subclasses of C's containers and numbers from outside hold.
 
-Such an object stays itself, with its attributes and methods; only its items are kept apart, in an
-instance that C code reads and writes in its place. Changes are replayed after the graph.
+Such an object stays itself, with its attributes and methods; only its items are kept apart, once
+they are asked for, in a container that C code reads and writes in its place. Changes are replayed
+after the graph. Where the class says how it is read, that is an instance of the class in C, so that
+C code does not ask the methods, which are interpreted and have been asked already.
+
+The value of an instance of a number's or text's subclass is guarded, and never changes: C code is
+given the plain number.
 """
 
 from __future__ import annotations
@@ -12,22 +17,29 @@ from typing import Any
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.values import External
+from refcompiler.guards.sources import SCALARS, contents_of, plain_scalar
 
-_BASES = (dict, collections.OrderedDict, list)
-#: A class that says otherwise how it is read is not read here.
-_READS = ("__iter__", "__len__", "keys", "values", "items")
+_BASES = (
+    *(dict, collections.OrderedDict, collections.defaultdict),
+    *(list, tuple, collections.deque, set, frozenset),
+)
+#: What C code asks of a container, and a class may answer by itself.
+_READS = ("__iter__", "__len__", "__getitem__", "keys", "values", "items")
+#: What C keeps besides the items.
+_KEPT = {collections.deque: "maxlen", collections.defaultdict: "default_factory"}
 
 
 def base_of(kind: type) -> Any:
     """The class in C of which ``kind`` is a subclass, if its contents can be kept apart."""
     for base in kind.__mro__:
         if not is_heap(base):
-            if base is list and find(kind, "__getitem__")[0] is not list:
-                return None
             return base if base in _BASES else None
-        if any(name in base.__dict__ for name in _READS):
-            return None
     return None
+
+
+def _is_read_by_c(kind: type) -> bool:
+    """Whether no class of the user's says how ``kind`` is read."""
+    return all(not is_heap(owner) for name in _READS if (owner := find(kind, name)[0]) is not None)
 
 
 def contents(machine: Any, value: Any) -> Any:
@@ -36,30 +48,87 @@ def contents(machine: Any, value: Any) -> Any:
     if known is not None:
         return known
     kind = type(value)
-    base = base_of(kind) if is_heap(kind) and machine.is_foreign(value) else None
-    if base is None or (base is not list and not all(type(k) in CONSTANT_TYPES for k in value)):
+    if not is_heap(kind) or not machine.is_foreign(value):
+        return value
+    if issubclass(kind, SCALARS):
+        return plain_scalar(value)
+    base = base_of(kind)
+    if base is None or not _is_told(base, value):
         return value
     source = machine.external[id(value)].source
-    for name in _READS:
-        machine.find_guarded(kind, name)
-    made = base.__new__(kind)
-    external = External(value, source)
+    external, given = External(value, source), value
+    kept = (
+        machine.lazy(machine.member(source, _KEPT[base]), getattr(value, _KEPT[base]))
+        if (base in _KEPT)
+        else None
+    )
+    if _is_read_by_c(kind) and not issubclass(kind, (set, frozenset)):
+        for name in _READS:
+            machine.find_guarded(kind, name)
+    else:
+        source, given, kind = machine.sources.make("contents", source), contents_of(value), base
+        machine.lazy(source, given)
+    made: Any
+    if issubclass(base, dict):
+        made = base.__new__(kind)
+        if base is collections.defaultdict:
+            made.default_factory = machine.observe(kept)
+    elif base is list or base is collections.deque:
+        made = base.__new__(kind)
+        if base is collections.deque:
+            base.__init__(made, (), machine.observe(kept))
+    elif base is tuple:
+        made = tuple.__new__(kind, _items(machine, source, given))
+    else:
+        machine.guard("EQUALS", source, given)
+        made = given
     external.shadow = made
     machine.external[id(made)], machine.insides[id(value)] = external, made
     try:
-        if base is list:
-            machine.guard("LENGTH", source, len(value))
-            for i, item in enumerate(value):
-                list.append(made, machine.observe(machine.lazy(machine.item(source, i), item)))
-        else:
-            machine.guard("KEYS", source, tuple(value))
-            for key, item in base.items(value):
+        if issubclass(base, dict):
+            machine.guard("KEYS", source, tuple(given))
+            for key, item in (dict if type(given) is dict else base).items(given):
                 place = machine.sources.make("dict_item", source, key)
-                found = machine.observe(machine.lazy(place, item))
-                base.__setitem__(made, key, found)
+                base.__setitem__(made, key, machine.observe(machine.lazy(place, item)))
+        elif base is list or base is collections.deque:
+            base.extend(made, _items(machine, source, given))
     except BaseException:
         del machine.external[id(made)], machine.insides[id(value)]
         raise
-    external.original = list(made) if base is list else dict(made)
+    external.original = _unchanged(base, made)
     machine.recorder.keep.append(made)
     return made
+
+
+def _is_told(base: type, value: Any) -> bool:
+    """Whether guards can tell what is in ``value``, and what C keeps besides."""
+    kind = type(value)
+    if base in _KEPT and find(kind, _KEPT[base])[0] is not base:
+        return False
+    if issubclass(base, dict):
+        return all(type(key) in CONSTANT_TYPES for key in dict.__iter__(value))
+    if base is set or base is frozenset:
+        items = list(base.__iter__(value))
+        return all(type(i) in CONSTANT_TYPES for i in items) and items == list(base(items))
+    return True
+
+
+def _items(machine: Any, source: Any, given: Any) -> list[Any]:
+    machine.guard("LENGTH", source, len(given))
+    places = [machine.item(source, i) for i in range(len(given))]
+    return [machine.observe(machine.lazy(place, given[i])) for i, place in enumerate(places)]
+
+
+def _unchanged(base: type, made: Any) -> Any:
+    """What to compare ``made`` with after the capture."""
+    if base is tuple or base is frozenset:
+        return made
+    if base is set:
+        return set(made)
+    return dict(made) if issubclass(base, dict) else list(made)
+
+
+def given_back(value: Any, inside: Any, found: Any) -> Any:
+    """What C code that was given ``inside`` for ``value`` has answered, to the program."""
+    own = found is inside and inside is not value and not issubclass(type(value), SCALARS)
+    return value if own else found

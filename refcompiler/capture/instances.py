@@ -27,9 +27,8 @@ from refcompiler.capture.policy import (
     PURE_MODULES,
 )
 from refcompiler.capture.signals import Break
-from refcompiler.capture.values import External, Literal, Run
+from refcompiler.capture.values import Literal, Run
 from refcompiler.capture.wrappers import construct, is_wrapper
-from refcompiler.guards.sources import Source
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
 from refcompiler.shapes.node import SYMBOLS
@@ -86,11 +85,10 @@ class Instances(NativeCalls):
             if is_heap(base) and base.__module__ not in PURE_MODULES:
                 raise Break("c-function", f"construction of a {cls.__qualname__}")
         if type(new) is staticmethod:
-            new = new.__func__
+            new = self.wrapped(new_source, new, "__func__")
+        elif type(new) is FunctionType:
+            self.from_class(new_source, new)
         if type(new) is FunctionType:
-            if new_source is not None:
-                self.guard("ID", new_source, find(cls, "__new__")[1])
-                self.external.setdefault(id(new), _external_staticmethod(self, new, new_source))
             init_source, init = self.find_guarded(cls, "__init__")
             if not self.nested and not issubclass(cls, torch.nn.Module):
                 if init is object.__init__ or type(init) is FunctionType:
@@ -181,7 +179,3 @@ def _says_what_is_missing(cls: type) -> bool:
     """An enum of the user's that finds members by Python code."""
     owner: Any = find(cls, "_missing_")[0]
     return owner is not None and owner.__module__ != "enum"
-
-
-def _external_staticmethod(machine: NativeCalls, function: Any, source: Source) -> Any:
-    return External(function, machine.member(source, "__func__"))

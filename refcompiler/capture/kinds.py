@@ -13,6 +13,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from refcompiler.guards.constants import is_written
+from refcompiler.guards.permanence import lasts
+
 #: Values of these classes are constants of the graph, guarded by equality.
 CONSTANT_TYPES = frozenset(
     {
@@ -74,7 +77,9 @@ def is_native_enum(kind: type) -> bool:
 def is_made(value: Any) -> bool:
     """Whether it is a function that another one has made, or may have."""
     return type(value) is FunctionType and (
-        bool(value.__closure__) or "<locals>" in value.__qualname__
+        bool(value.__closure__)
+        or "<locals>" in value.__qualname__
+        or (is_written(value.__code__) and not lasts(value))
     )
 
 

@@ -8,7 +8,6 @@ more than one item by its place forces it, like any lazy value, and it becomes t
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Mapping, Sequence
 from types import FunctionType
 from typing import Any
@@ -18,6 +17,7 @@ import torch
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import find
 from refcompiler.capture.values import Lazy, Literal
+from refcompiler.guards.classes import FIELD
 from refcompiler.interpreter.frame import UNSET
 
 DISPLAYED = frozenset({list, tuple, dict})
@@ -65,7 +65,6 @@ def construct(m: Any, cls: type, args: Sequence, kwargs: Mapping) -> Any:
     return Literal(list, list(items))
 
 
-_FIELD = type(collections.namedtuple("_Field", "name").name)  # type: ignore[attr-defined]
 #: What a class of named tuples may say for itself; such a one is looked into at once.
 _SAYS = frozenset(
     """
@@ -91,7 +90,7 @@ def field_of(m: Any, literal: Literal, name: str) -> Any:
     if literal.made is not UNSET or name not in fields:
         return UNSET
     found = m.find_guarded(literal.kind, name)[1]
-    return literal.items[fields.index(name)] if type(found) is _FIELD else UNSET
+    return literal.items[fields.index(name)] if type(found) is FIELD else UNSET
 
 
 def field_from_outside(m: Any, lazy: Lazy, name: str) -> Any:
@@ -101,13 +100,14 @@ def field_from_outside(m: Any, lazy: Lazy, name: str) -> Any:
     fields: tuple[str, ...] = getattr(kind, "_fields", ())
     if name not in fields or len(value) != len(fields) or not m.is_unread(lazy):
         return UNSET
-    plain = find(kind, "__getitem__")[1] is tuple.__dict__["__getitem__"]
-    if not plain or type(m.find_guarded(kind, "__getattribute__")[1]) is FunctionType:
+    if find(kind, "__getitem__")[1] is not tuple.__dict__["__getitem__"]:
+        return UNSET
+    m.guard("TYPE", source, kind)  # first, since a class made anew is read from there
+    if type(m.find_guarded(kind, "__getattribute__")[1]) is FunctionType:
         return UNSET
     descriptor = m.find_guarded(kind, name)[1]
-    if type(descriptor) is not _FIELD:
+    if type(descriptor) is not FIELD:
         return UNSET
-    m.guard("TYPE", source, kind)
     m.guard("LENGTH", source, len(value))
     place = descriptor.__reduce__()[1][0]
     return m.lazy(m.item(source, place), tuple.__getitem__(value, place))

@@ -18,6 +18,7 @@ from refcompiler.capture.kinds import IDENTITY_TYPES, is_made
 from refcompiler.capture.namespaces import Namespaces
 from refcompiler.capture.natively import QUIET
 from refcompiler.capture.values import DELETED, External, Lazy
+from refcompiler.guards.classes import FIELD
 from refcompiler.guards.permanence import lasts
 from refcompiler.guards.sources import Source
 from refcompiler.interpreter.frame import UNSET
@@ -192,6 +193,8 @@ class Lookup(Namespaces):
                     self.observe_function(value, source)
                 else:
                     self.guard("SAME", source, known.source)
+            elif kind is FIELD:
+                self.field_of_class(source, value)
             elif heap or kind is CACHE or issubclass(kind, IDENTITY_TYPES):
                 self.guard("ID", source, value)
             # descriptors of the user's have a state of their own
@@ -203,6 +206,11 @@ class Lookup(Namespaces):
                 registered = tuple(value.dispatcher.registry.items())
                 self.guard("STATE", None, (_registers, (value, registered), True))
         return value
+
+    def field_of_class(self, source: Source, field: Any) -> None:
+        """What finds a field of named tuples; the guard of a class made anew tells its place."""
+        if source.parent is None or source.parent.kind == "space":
+            self.guard("ID", source, field)
 
     def wrapped(self, source: Source | None, descriptor: Any, name: str) -> Any:
         """The function inside a staticmethod, classmethod or property of a class."""

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from refcompiler.capture import arithmetic
 from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.arrays.calls import array_input, call_numpy
-from refcompiler.capture.contents import contents
+from refcompiler.capture.contents import contents, given_back
 from refcompiler.capture.door import UNKNOWN_VALUES
 from refcompiler.capture.immutable import Decimals, is_computed, is_value
 from refcompiler.capture.indexing import as_index
@@ -31,7 +31,7 @@ from refcompiler.capture.marking.marked import (
     substitute_of,
 )
 from refcompiler.capture.models.drawing import Draw, draw_in_c
-from refcompiler.capture.models.printing import is_plain, printed
+from refcompiler.capture.models.printing import arguments
 from refcompiler.capture.models.registry import OPERATION_MODELS
 from refcompiler.capture.natively import called_back, natively
 from refcompiler.capture.operators import Operators
@@ -224,11 +224,11 @@ class NativeCalls(Operators):
             slot, inside = slot_of(function), contents(self, owner)
             if inside is not owner and slot is not None:
                 found = self.call_bound(slot.__get__(inside), inside, name, args, kwargs)
-                return owner if found is inside else found
+                return given_back(owner, inside, found)
             raise Break("c-function", f"{type(owner).__name__}.{name} of an object from outside")
-        if type(owner) is str and name == "format" and is_plain(owner):
-            args = [printed(self, value) for value in args]
-            kwargs = {key: printed(self, value) for key, value in kwargs.items()}
+        if type(owner) is str and name == "format":
+            owner, args, kwargs = arguments(self, owner, args, kwargs)
+            function = owner.format
         if type(owner) is list and name == "sort" and not args:
             from refcompiler.capture.models.ordering import in_order
 
@@ -317,7 +317,7 @@ class NativeCalls(Operators):
                 if inside is not receiver:
                     given = (inside, *args[1:])
                     found = self.call_descriptor(frame, function, name, given, kwargs)
-                    return receiver if found is inside else found
+                    return given_back(receiver, inside, found)
                 raise Break("c-function", f"{function.__qualname__} of an object from outside")
             if issubclass(type(receiver), torch.Tensor):
                 return self.call_operation(function, args, kwargs)

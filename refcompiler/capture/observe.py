@@ -437,7 +437,7 @@ class Observing(Machine):
     def reach_globals(self, function: FunctionType, source: Source) -> bool:
         """Globals that may go are read from the function; whether these are."""
         space = function.__globals__
-        if id(space) in self.homes or lasts(space):
+        if id(space) in self.homes or ("__name__" in space and lasts(space)):
             return False
         own = self.member(source, "__globals__")
         known = self.sources.reached.setdefault(id(space), own)

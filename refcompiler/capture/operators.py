@@ -16,7 +16,7 @@ import torch
 
 from refcompiler.capture import arithmetic, floats
 from refcompiler.capture.arrays.array import Array, ArrayMethod
-from refcompiler.capture.contents import contents
+from refcompiler.capture.contents import contents, given_back
 from refcompiler.capture.gathers import put
 from refcompiler.capture.identity import Identity
 from refcompiler.capture.immutable import is_value
@@ -38,6 +38,7 @@ from refcompiler.capture.signals import Break
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.stepping import COMPOSED, step
 from refcompiler.capture.values import External, Lazy, Literal, Run
+from refcompiler.guards.sources import SCALARS
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.continued import Switch
 from refcompiler.interpreter.driven import DRIVEN
@@ -320,14 +321,16 @@ class Operators(Identity):
                 return self.same(a, b) is (function is operator.eq)
         if function in (operator.eq, operator.ne) and type(a) is type(b) is FunctionType:
             return self.same(a, b) is (function is operator.eq)
-        pair = contents(self, a), contents(self, b)
+        formats = function is operator.mod and type(a) in (str, bytes)
+        shown = formats and issubclass(type(b), SCALARS)  # as its class says
+        pair = contents(self, a), b if shown else contents(self, b)
         if pair[0] is not a or pair[1] is not b:
             found = self._native_binary(function, *pair)
-            return a if found is pair[0] else found  # in place
-        if self.is_hidden(a) or self.is_hidden(b):
+            return given_back(a, pair[0], found)  # in place
+        if self.is_hidden(a) or (self.is_hidden(b) and not shown):
             names = f"{type(a).__name__} and {type(b).__name__}"
             raise Break("external-object", f"{function.__name__} of {names}")
-        if function is operator.mod and type(a) in (str, bytes):
+        if formats:
             b = operand(self, b)
         elif type(a) in COLLECTIONS and type(b) in COLLECTIONS and function not in _OF_SEQUENCES:
             self.hashes(a)
@@ -369,17 +372,17 @@ class Operators(Identity):
             inner: Any = getattr(found, "__func__", None)
             if type(found) is classmethod and not is_quiet(inner):
                 return self.invoke(self.frame, inner, [value, key])
+        if issubclass(type(value), collections.defaultdict):
+            inside = contents(self, value)
+            missing = self.method_of(type(value), "__missing__")
+            if missing is UNSET and not self.is_foreign(inside):
+                return self.default_item(inside, self.sizes.plain(key))
         if issubclass(type(value), dict) and type(value) not in MAPPINGS:
             return self.dict_item(value, key)
-        if self.method_of(type(key), "__index__") is not UNSET and type(value) in SEQUENCES:
+        asked = type(value) in SEQUENCES and not issubclass(type(key), int)
+        if asked and self.method_of(type(key), "__index__") is not UNSET:
             key = self.force(self.call_special(key, "__index__"))
         key = self.sizes.plain(key)
-        if type(value) is collections.defaultdict:
-            found = natively(self, dict.get, value, key, UNSET)
-            if found is UNSET and value.default_factory is not None:
-                found = self.force(self.invoke(self.frame, value.default_factory, []))
-                natively(self, dict.__setitem__, value, key, found)
-            return value[key] if found is UNSET else found
         if type(value) is Context:
             return self.contexts.method(value, "__getitem__", [key], {})
         value = contents(self, value)
@@ -388,6 +391,17 @@ class Operators(Identity):
         if type(value) in MAPPINGS and self.hashes(key):
             self.hashes(value)
         return natively(self, operator.getitem, value, key)
+
+    def default_item(self, value: Any, key: Any) -> Any:
+        """An item of a defaultdict, which may make it."""
+        found = natively(self, dict.get, value, key, UNSET)
+        if found is not UNSET:
+            return found
+        if value.default_factory is None:
+            raise KeyError(key)
+        found = self.force(self.invoke(self.frame, value.default_factory, []))
+        natively(self, dict.__setitem__, value, key, found)
+        return found
 
     def dict_item(self, value: Any, key: Any) -> Any:
         """An item of an instance of a dict's subclass, with ``__missing__``."""

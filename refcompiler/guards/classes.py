@@ -34,13 +34,20 @@ _READ = (
     *_SLOTS,
 )
 _OWN: type = type(ABC.__dict__["_abc_impl"])
+#: What finds a field of a named tuple.
+FIELD: Any = type(collections.namedtuple("_Field", "name").name)  # type: ignore[attr-defined]
+#: Under a name that C code may look for, a value of another kind says which class it is; these the
+#: standard library alone reads, by their names.
+_BY_NAME = frozenset({"__dataclass_params__"})
+#: Where ``copyreg`` keeps what the class's own slots say, once it was asked.
+_KEPT = "__slotnames__"
 
 
 class Member(NamedTuple):
-    """An attribute: its class, and the code of the functions in it."""
+    """An attribute: its class, and the code of the functions in it, or the place of a field."""
 
     kind: type
-    codes: tuple[CodeType | None, ...]
+    codes: tuple[Any, ...]
 
 
 class Build(NamedTuple):
@@ -62,15 +69,27 @@ class Build(NamedTuple):
 
 def is_special(name: Any, kind: type) -> bool:
     """Whether an attribute of a class may decide about what no program reads by its name."""
-    return kind in _SLOTS or (type(name) is str and name[:1] == "_")
+    if name == _KEPT:
+        return False
+    return kind in _SLOTS or kind is FIELD or (type(name) is str and name[:1] == "_")
+
+
+def _is_told(name: Any, value: Any) -> bool:
+    """Whether classes with such an attribute may be told apart where it is read.
+
+    What C code finds by itself has to be of a kind of which :class:`Member` says everything.
+    """
+    kind = type(value)
+    if kind in _READ or kind is _OWN or (kind in _METACLASSES and is_made_anew(value)):
+        return True
+    hidden = type(name) is str and name[:2] == name[-2:] == "__" and name not in _BY_NAME
+    return not hidden and not issubclass(kind, type)
 
 
 def is_plain(value: Any) -> bool:
     """Whether an attribute of a class with this value is what is read, and may be written over."""
     kind = type(value)
-    return not (
-        hasattr(kind, "__get__") or hasattr(kind, "__set__") or hasattr(kind, "__delete__")
-    )
+    return not (hasattr(kind, "__get__") or hasattr(kind, "__set__") or hasattr(kind, "__delete__"))
 
 
 def is_made_anew(cls: type) -> bool:
@@ -93,10 +112,9 @@ def build_of(cls: type) -> Build | None:
         bases.append(None if anew else base)
     members = {}
     for name, value in cls.__dict__.items():
-        kind = type(value)
-        known = kind in _READ or kind is _OWN
-        if not known and not (kind in _METACLASSES and is_made_anew(value)):
+        if not _is_told(name, value):
             return None
+        kind = type(value)
         if is_special(name, kind):
             members[name] = Member(kind, _codes(value))
     return Build(
@@ -142,9 +160,11 @@ def _abstract(cls: type) -> frozenset[str]:
     return cls.__dict__["__abstractmethods__"] if cls.__flags__ & _ABSTRACT else frozenset()
 
 
-def _codes(value: Any) -> tuple[CodeType | None, ...]:
-    """Of the functions that a class's attribute is made of."""
+def _codes(value: Any) -> tuple[Any, ...]:
+    """Of the functions that a class's attribute is made of; of a named tuple's field its place."""
     kind = type(value)
+    if kind is FIELD:
+        return value.__reduce__()[1][:1]
     if kind is FunctionType:
         return (value.__code__,)
     if kind is property:

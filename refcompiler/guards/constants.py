@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 import torch
@@ -66,3 +67,15 @@ def keys_text(v: str, want: tuple, constant: Callable[[Any], str]) -> str:
         classes = tuple([type(key) for key in want])
         return f"tuple({v}) == {constant(want)} and tuple(map(type, {v})) == {constant(classes)}"
     return f"same_constant(tuple({v}), {constant(want)})"
+
+
+def is_written(code: CodeType) -> bool:
+    """Whether code is in no file: what writes it as text may write it again, as equal code."""
+    return code.co_filename[:1] == "<"
+
+
+def is_code(code: CodeType, want: CodeType) -> bool:
+    """Whether ``code`` is ``want``, or was written anew and cannot be told from it."""
+    if code is want:
+        return True
+    return is_written(want) and code == want and code.co_filename == want.co_filename

@@ -19,7 +19,14 @@ from refcompiler.ambient import mode_around
 from refcompiler.guards import ambient
 from refcompiler.guards.ambient import Ambient
 from refcompiler.guards.classes import build_of, is_built, is_plain
-from refcompiler.guards.constants import equals_text, is_asked_once, keys_text, same_constant
+from refcompiler.guards.constants import (
+    equals_text,
+    is_asked_once,
+    is_code,
+    is_written,
+    keys_text,
+    same_constant,
+)
 from refcompiler.guards.held import named
 from refcompiler.guards.iterators import Ahead, account, apart, fed, shape
 from refcompiler.guards.sizes import (
@@ -34,6 +41,7 @@ from refcompiler.guards.sources import (
     NOT_SET,
     Source,
     array_tensor,
+    contents_of,
     default_of,
     filled_slots,
     namespace_of,
@@ -204,11 +212,15 @@ def _without_fails(v: str, want: tuple, constant: Callable[[Any], str]) -> str:
 
 def _code_text(v: str, want: tuple, constant: Callable[[Any], str]) -> str:
     text = f"{v}.__code__ is {constant(want[0])}"
+    if is_written(want[0]):
+        text = f"is_code({v}.__code__, {constant(want[0])})"
     return text if want[1] is None else f"{text} and {v}.__globals__ is {constant(want[1])}"
 
 
 def _code_fails(v: str, want: tuple, constant: Callable[[Any], str]) -> str:
     text = f"{v}.__code__ is not {constant(want[0])}"
+    if is_written(want[0]):
+        text = f"not is_code({v}.__code__, {constant(want[0])})"
     return text if want[1] is None else f"{text} or {v}.__globals__ is not {constant(want[1])}"
 
 
@@ -323,7 +335,7 @@ KINDS: dict[str, Kind] = {
     "CODE": Kind(
         _code_text,
         lambda value, want: (
-            value.__code__ is want[0] and (want[1] is None or value.__globals__ is want[1])
+            is_code(value.__code__, want[0]) and (want[1] is None or value.__globals__ is want[1])
         ),
         show=lambda want: _short(want[0]),
         found=lambda value: _short(getattr(value, "__code__", value)),
@@ -442,6 +454,7 @@ NAMESPACE: dict[str, Any] = {
     **ambient.NAMES,
     "copysign": math.copysign,
     "same_constant": same_constant,
+    "is_code": is_code,
     "is_built": is_built,
     "is_plain": is_plain,
     "is_empty": is_empty,
@@ -463,6 +476,7 @@ NAMESPACE: dict[str, Any] = {
     "mode_around": mode_around,
     "plain_tensor": plain_tensor,
     "plain_scalar": plain_scalar,
+    "contents_of": contents_of,
     "namespace_of": namespace_of,
     "dict_contains": dict.__contains__,
     "filled_slots": filled_slots,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import warnings
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar, Token
 from types import MemberDescriptorType
@@ -46,6 +47,7 @@ FORMS: dict[str, tuple[str, str]] = {
     "plain": ("plain_tensor({p})", "{p}"),  # of a tensor of a subclass
     "array": ("array_tensor({p})", "{p}"),  # over the memory of a numpy array
     "scalar": ("plain_scalar({p})", "{p}"),  # of an instance of a number's or text's subclass
+    "contents": ("contents_of({p})", "{p}"),  # of a container that says how it is read itself
     "closure": ("{p}.__closure__[{k}]", "{p}.__closure__[{k}]"),
     "cell": ("{p}.cell_contents", "{p}"),
     "default": ("{p}.__defaults__[{k}]", "{p}.__defaults__[{k}]"),
@@ -179,6 +181,17 @@ def plain_scalar(value: Any) -> Any:
 
 
 _ALL = slice(None)
+
+
+def contents_of(value: Any) -> Any:
+    """What an instance of a subclass of a container of C holds; no code of the user's runs."""
+    kind = type(value)
+    if issubclass(kind, OrderedDict):
+        return {key: dict.__getitem__(value, key) for key in OrderedDict.__iter__(value)}
+    if issubclass(kind, dict):
+        return dict(dict.items(value))
+    base: Any = next(c for c in (list, tuple, set, frozenset, deque) if issubclass(kind, c))
+    return [*base.__iter__(value)] if base is deque else base(base.__iter__(value))
 
 
 def plain_tensor(value: torch.Tensor) -> torch.Tensor:

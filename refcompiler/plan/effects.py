@@ -89,9 +89,14 @@ def _contents_effect(
 ) -> list[str]:
     """Of an instance of a subclass, past its own methods."""
     target = writer.read(external.source)
-    setter = writer.constant(base.__setitem__)
     if base is list:
+        setter = writer.constant(base.__setitem__)
         return [f"{setter}({target}, slice(None), [{rebuilder.many(external.shadow)}])"]
+    if not issubclass(base, dict):
+        clear, add = writer.constant(base.clear), "update" if base is set else "extend"
+        items = rebuilder.many(external.shadow)
+        return [f"{clear}({target})", f"{writer.constant(getattr(base, add))}({target}, [{items}])"]
+    setter = writer.constant(base.__setitem__)
     lines = [f"{writer.constant(base.clear)}({target})"]
     for key, value in external.shadow.items():
         lines.append(
@@ -112,7 +117,8 @@ def _container_effect(external: External, rebuilder: Rebuilder, writer: Writer) 
             return [f"{writer.constant(finish)}({target})"]
         parts = rebuilder.suspended(shadow, original)
         return [f"{writer.constant(replace)}({target}, {parts})"]
-    base = base_of(type(shadow)) if is_heap(type(shadow)) else None
+    kind = type(external.value)
+    base = base_of(kind) if is_heap(kind) else None
     if base is not None:
         return _contents_effect(base, external, rebuilder, writer)
     if issubclass(type(shadow), dict):

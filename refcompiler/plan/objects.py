@@ -10,8 +10,13 @@ from typing import Any
 
 from refcompiler.capture.lookup import is_heap, namespace_of
 from refcompiler.capture.values import DELETED, External
+from refcompiler.guards.sources import SCALARS, contents_of, plain_scalar
 from refcompiler.interpreter.tracebacks import without_values
 from refcompiler.plan.writing import Writing
+
+#: What C keeps of a container besides its items.
+_MAXLEN: Any = collections.deque.__dict__["maxlen"]
+_FACTORY: Any = collections.defaultdict.__dict__["default_factory"]
 
 
 class Objects(Writing):
@@ -27,9 +32,10 @@ class Objects(Writing):
             if issubclass(type(value), base):
                 return f"{self.writer.constant(base)}.__new__({kind})"
         if any(not is_heap(b) and b is not object for b in type(value).__mro__):
-            for scalar in (int, float, str, bytes, frozenset):
+            for scalar in (*SCALARS, frozenset):
                 if issubclass(type(value), scalar):
-                    plain = self.expression(scalar(value))
+                    read = contents_of if scalar is frozenset else plain_scalar
+                    plain = self.expression(read(value))
                     return f"{scalar.__name__}.__new__({kind}, {plain})"
             raise self.refuse(value)
         return f"object.__new__({kind})"
@@ -44,11 +50,12 @@ class Objects(Writing):
     def fill(self, value: Any, name: str) -> None:
         """Contents and attributes of an instance that was made empty."""
         if issubclass(type(value), dict):
-            setter = "dict"
+            base: Any = dict
             if issubclass(type(value), collections.OrderedDict):
-                setter = self.writer.constant(collections.OrderedDict)
-            lines = self.lines
-            for key, item in dict.items(value):
+                base = collections.OrderedDict
+            setter, lines = self.writer.constant(base), self.lines
+            for key in base.__iter__(value):
+                item = dict.__getitem__(value, key)
                 pair = f"{self.expression(key)}, {self.expression(item)}"
                 if not self.is_hashable_yet(key):
                     lines = self.late
@@ -57,6 +64,13 @@ class Objects(Writing):
             self.lines.append(f"list.extend({name}, [{self.many(list.__iter__(value))}])")
         elif issubclass(type(value), set):
             self.lines.append(f"set.update({name}, [{self.many(set.__iter__(value))}])")
+        elif issubclass(type(value), collections.deque):
+            make = self.writer.constant(collections.deque.__init__)
+            items = self.many(collections.deque.__iter__(value))
+            self.lines.append(f"{make}({name}, [{items}], {_MAXLEN.__get__(value)})")
+        if issubclass(type(value), collections.defaultdict):
+            factory = self.expression(_FACTORY.__get__(value))
+            self.lines.append(f"{self.writer.constant(_FACTORY)}.__set__({name}, {factory})")
         namespace = namespace_of(value)
         if namespace:
             text = self.literal(namespace)

@@ -33,6 +33,7 @@ from refcompiler.capture.signals import Restart
 from refcompiler.capture.state.contexts import Set
 from refcompiler.capture.state.hooks import check_handle
 from refcompiler.capture.values import External, Lazy, LazyMethod, Literal
+from refcompiler.guards.classes import FIELD
 from refcompiler.guards.iterators import account, restore
 from refcompiler.interpreter.continued import ended
 from refcompiler.interpreter.driven import DRIVEN, driven_by, frame_of, is_driven
@@ -110,6 +111,17 @@ class Rebuilder(Objects, Iterators, ContextVariables):
             return f"bool({self.output(known)})"
         return python(value.node.expr, name)
 
+    def one_number(self, value: Any) -> str:
+        """A symbolic number, which is one object wherever the program has it."""
+        name = self.names.get(id(value))
+        if name is None:
+            text = self.number(value)
+            if text.isidentifier() or text.isdigit():
+                return text
+            self.keep.append(value)
+            name = self.assign(value, text)
+        return name
+
     # ---- everything -------------------------------------------------------------------------
 
     def expression(self, value: Any) -> str:
@@ -122,7 +134,7 @@ class Rebuilder(Objects, Iterators, ContextVariables):
         if kind is Literal:
             return self.display(value)
         if kind in SYMBOLS:
-            return self.number(value)
+            return self.one_number(value)
         if kind is torch.Size and any(type(item) in SYMBOLS for item in value):
             return f"{self.writer.constant(torch.Size)}(({self.many(value)},))"
         if kind is float and value != value:
@@ -130,7 +142,7 @@ class Rebuilder(Objects, Iterators, ContextVariables):
                 if known is value:  # containers ask which one it is
                     return self.writer.read(source)
         if kind in CONSTANT_TYPES or value is NULL or value is UNSET or is_numpy_scalar(kind):
-            return self.writer.constant(value)
+            return self.writer.object(value)
         if issubclass(type(value), torch.Tensor):
             return self.tensor(value)
         name = self.names.get(id(value))
@@ -312,7 +324,7 @@ class Rebuilder(Objects, Iterators, ContextVariables):
             if id(value) in self.machine.open_ranges:  # as one of the profiler's has to be left
                 self.late.append(f"{name}.__enter__()")
             return name
-        if is_value_class(kind) or kind in BUFFERS or kind in _TEES:
+        if is_value_class(kind) or kind in BUFFERS or kind in _TEES or kind is FIELD:
             return self.account(value)
         raise self.refuse(value)
 

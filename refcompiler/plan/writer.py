@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import linecache
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,19 @@ from refcompiler.guards.sources import Source
 
 _NAME = re.compile(r"__c\d+_\w+")
 _LITERALS = (int, bool, type(None), str)
+#: One object for each value, whoever makes it: small integers, and texts that CPython interns.
+_SMALL = range(-5, 257)
+_WORD = re.compile(r"[A-Za-z0-9_]{0,100}")
 _numbers = itertools.count()
+
+
+def _is_one(value: Any) -> bool:
+    """Whether any literal of this value is this object."""
+    if type(value) is int:
+        return value in _SMALL
+    if type(value) is str:
+        return _WORD.fullmatch(value) is not None and sys.intern(value) is value
+    return value is None or type(value) is bool
 
 
 class Writer:
@@ -38,6 +51,15 @@ class Writer:
             text = repr(value)
             if len(text) < 200:
                 return text
+        return self.object(value)
+
+    def object(self, value: Any) -> str:
+        """The name under which the function knows ``value``, which a program may tell from equals.
+
+        A literal where there is one such object only.
+        """
+        if _is_one(value):
+            return repr(value)
         name = self._constants.get(id(value))
         if name is None and self.held:
             name = next((name for name, held in self.held.items() if held() is value), None)

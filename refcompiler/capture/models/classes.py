@@ -7,6 +7,7 @@ natively behind a break: making it again after the graph would repeat what that 
 from __future__ import annotations
 
 import builtins
+import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,10 +32,7 @@ def _build_class(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     metaclass = _FUNCTION_META if any(type(base) is _FUNCTION_META for base in bases) else type
 
     def make(name: str, bases: tuple, namespace: dict) -> type:
-        made = natively(m, metaclass, name, bases, namespace)
-        m.own_classes[made] = step
-        m.reentry.adopt(made)
-        return made
+        return _adopted(m, natively(m, metaclass, name, bases, namespace), step)
 
     found = m.call(frame, body, [], {})
     assert found is CALLED
@@ -43,6 +41,23 @@ def _build_class(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     new.on_return, new.extra = "class", (make, name, tuple(bases), new.mapping, {})
     m.class_bodies.append((new, step))
     return CALLED
+
+
+def _adopted(m: Any, made: type, step: int) -> type:
+    """A class that the frame has made at ``step``."""
+    m.own_classes[made] = step
+    m.reentry.adopt(made)
+    return made
+
+
+@model(collections.namedtuple)
+def _namedtuple(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """Its text runs natively, and tells nobody of the class that it makes."""
+    given = [m.pass_native(value, iterates=i == 1) for i, value in enumerate(args)]
+    named = {k: m.pass_native(v, iterates=k != "typename") for k, v in kwargs.items()}
+    if named.get("module") is None:
+        named["module"] = frame.globals.get("__name__", "__main__")
+    return _adopted(m, natively(m, collections.namedtuple, *given, **named), m.steps)
 
 
 def _is_quietly_derived(base: Any) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import string
+import _string  # type: ignore[import-not-found]
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from refcompiler.capture.natively import interpreting
@@ -48,17 +49,69 @@ def printed(machine: Any, value: Any) -> Any:
 
 def operand(machine: Any, value: Any) -> Any:
     """The right operand of ``text % value``."""
-    if type(value) is tuple:
-        return tuple([printed(machine, item) for item in value])
+    if issubclass(type(value), tuple):
+        return tuple([printed(machine, item) for item in tuple.__iter__(value)])
     if type(value) is dict:
         return {key: printed(machine, item) for key, item in value.items()}
     return printed(machine, value)
 
 
-def is_plain(text: str) -> bool:
-    """A format whose fields only name their arguments, without parts of them."""
+def arguments(
+    machine: Any, text: str, args: Sequence, kwargs: Mapping
+) -> tuple[str, list[Any], dict[str, Any]]:
+    """What ``text.format(...)`` is called with: parts of arguments that it names are arguments."""
+    fields = Fields(args, kwargs)
     try:
-        fields = [field for _, field, _, _ in string.Formatter().parse(text) if field]
-    except ValueError:
-        return False
-    return not any("." in field or "[" in field for field in fields)
+        text = fields.apart(text)
+    except (ValueError, IndexError, KeyError):  # which C code raises as well
+        fields.whole |= {*range(len(args)), *kwargs}
+        fields.parts.clear()
+    for name, (value, path) in fields.parts.items():
+        for is_attribute, key in path:
+            value = (machine.getattr if is_attribute else machine.getitem)(value, key)
+        fields.parts[name] = value
+    whole, given = fields.whole, {**kwargs, **fields.parts}
+    return (
+        text,
+        [printed(machine, v) if i in whole else None for i, v in enumerate(args)],
+        {name: printed(machine, v) if name in whole else None for name, v in given.items()},
+    )
+
+
+class Fields:
+    """The fields of a format. ``parts``: of the arguments; ``whole``: which are named as such."""
+
+    def __init__(self, args: Sequence, kwargs: Mapping):
+        self.args = args
+        self.kwargs = kwargs
+        self.parts: dict[str, Any] = {}
+        self.whole: set[int | str] = set()
+        self.counted = 0  # fields without a number
+        self.numbered = False
+
+    def apart(self, text: str) -> str:
+        """``text`` with a name of its own for each ``{0.part[1]}``."""
+        pieces = []
+        for literal, field, spec, conversion in _string.formatter_parser(text):
+            pieces.append(literal.replace("{", "{{").replace("}", "}}"))
+            if field is None:
+                continue
+            name = self.field(*_string.formatter_field_name_split(field))
+            convert = f"!{conversion}" if conversion else ""
+            pieces.append(f"{{{name}{convert}{':' + self.apart(spec) if spec else ''}}}")
+        return "".join(pieces)
+
+    def field(self, name: int | str, path: Iterable) -> int | str:
+        if name == "":
+            name, self.counted = self.counted, self.counted + 1
+        elif type(name) is int:
+            self.numbered = True
+        if self.numbered and self.counted:
+            raise ValueError("some fields have numbers and others have none")
+        parts = list(path)
+        if parts:
+            value = self.args[name] if isinstance(name, int) else self.kwargs[name]
+            name = f" {len(self.parts)}"  # which is no name of an argument
+            self.parts[name] = value, parts
+        self.whole.add(name)
+        return name

@@ -140,7 +140,9 @@ class Describer:
             return [self.describe(v) for v in (value.func, value.args, value.keywords)]
         parts: dict[str, Any] = {}
         if isinstance(value, dict):
-            parts["items"] = [(self.describe(k), self.describe(v)) for k, v in dict.items(value)]
+            ordered = isinstance(value, collections.OrderedDict)  # whose order is its own
+            items = (collections.OrderedDict if ordered else dict).items(value)
+            parts["items"] = [(self.describe(k), self.describe(v)) for k, v in items]
             if isinstance(value, collections.defaultdict):
                 parts["factory"] = self.describe(value.default_factory)
         elif isinstance(value, (list, tuple, collections.deque)):

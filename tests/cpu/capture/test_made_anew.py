@@ -6,10 +6,14 @@ The graphs of the first call serve the next one, whose classes and functions are
 from __future__ import annotations
 
 import abc
+import collections
+import copy
+import dataclasses
 import functools
 import gc
 import re
 import types
+import typing
 import weakref
 
 import pytest
@@ -344,6 +348,136 @@ def ends_told_to_weak_references():
         return y, list(log), first() is a
 
     return f, [(torch.ones(3),)] * 2
+
+
+@cases(graphs=1, breaks=1)
+def named_tuples():
+    def f(x, start):
+        Point = collections.namedtuple("Point", ["a", "b", "c"], defaults=(start,))
+
+        class Summed(Point):
+            def total(self):
+                return self.a * self.c
+
+        point = Summed(x, b=2)
+        moved = point._replace(b=5)
+        graph_break()
+        told = Point._fields, Point._field_defaults, Point.__module__, repr(Point(1, 2))
+        made = Point._make([1, 2, 3])
+        return point.total() + moved.b, told, made._asdict(), isinstance(point, Point), made
+
+    return f, [(torch.ones(3), 3), (torch.zeros(3), 3)]
+
+
+@cases()
+def named_tuples_for_a_moment():
+    def f(x):
+        pair = collections.namedtuple("Pair", "a b")(x + 1, 2)
+        try:
+            collections.namedtuple("Pair", "a a")
+        except ValueError as error:
+            return pair.a * pair.b, str(error)
+
+    return f, [(torch.ones(3),)] * 3
+
+
+@cases(graphs=2, breaks=2)
+def typed_named_tuples():
+    def f(x):
+        class Point(typing.NamedTuple):
+            a: torch.Tensor
+            b: int = 3
+
+        point = Point(x + 1)
+        graph_break()
+        return point.a * point.b, Point.__annotations__
+
+    return f, [(torch.ones(3),)] * 3
+
+
+@cases(graphs=2, breaks=2)
+def dataclasses_made_here():
+    def f(x):
+        @dataclasses.dataclass
+        class Pair:
+            a: object
+            b: int = 2
+            c: list = dataclasses.field(default_factory=list)
+
+        pair = Pair(x + 1)
+        graph_break()
+        pair.b += 1
+        pair.c.append(pair.a)
+        told = repr(Pair(1, 2)), Pair(1) == Pair(1), dataclasses.fields(Pair)[1].name
+        return pair.a * pair.b, told
+
+    return f, [(torch.ones(3),)] * 3
+
+
+@cases(graphs=2, breaks=2)
+def descriptors_made_here():
+    class Named:
+        def __set_name__(self, owner, name):
+            self.name = name
+
+        def __get__(self, instance, owner):
+            return self if instance is None else self.name
+
+    def f(x):
+        class Holder:
+            field = Named()
+            scale = 3
+
+        made = Holder()
+        y = x * made.scale
+        graph_break()
+        return y + made.scale, made.scale
+
+    return f, [(torch.ones(3),)] * 3
+
+
+@cases(graphs=1, breaks=1)
+def classes_that_were_copied():
+    class Holder:
+        def __init__(self, value):
+            self.value = value
+
+    def f(x):
+        made = Holder(x)
+        copied = copy.copy(made)  # which leaves a note in the class
+        graph_break()
+        return copied.value + 1, copied.value is made.value
+
+    return f, [(torch.ones(3),)] * 3
+
+
+def test_fields_in_another_order_are_other_classes() -> None:
+    def f(x, kind):
+        return x * kind(2, 5).a
+
+    compiled = refcompiler.compile(f, backend="eager", recompile_limit=20)
+    x, compared = torch.ones(2), 0
+    for names in ("a b", "b a", "a b", "b a"):
+        kind = collections.namedtuple("Pair", names)
+        kind.__new__.__defaults__ = (1,)
+        assert torch.equal(compiled(x, kind), f(x, kind))
+        compared += 1
+    assert compared == 4 and refcompiler.counters()["captures"] == 2
+
+
+def test_written_code_is_told_by_what_it_says() -> None:
+    def f(x, function):
+        return function(x)
+
+    compiled = refcompiler.compile(f, backend="eager", recompile_limit=20)
+    x, compared = torch.ones(2), 0
+    for text in ("x * 2", "x * 3", "x * 2", "x * 3", "x + two"):
+        for two in (2, 4):
+            space = {"two": two}
+            exec(f"def written(x):\n    return {text}", space)
+            assert torch.equal(compiled(x, space["written"]), f(x, space["written"]))
+            compared += 1
+    assert compared == 10 and refcompiler.counters()["captures"] == 4
 
 
 @pytest.mark.parametrize("case", cases, ids=str)

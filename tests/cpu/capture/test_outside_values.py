@@ -18,6 +18,7 @@ from torch.nn.attention import SDPBackend
 from tests.cpu.capture.oracle import Case, Cases, check
 
 cases = Cases()
+graph_break = torch._dynamo.graph_break
 LEVEL: contextvars.ContextVar = contextvars.ContextVar("LEVEL", default=1)
 OTHER: contextvars.ContextVar = contextvars.ContextVar("OTHER")
 
@@ -202,6 +203,68 @@ def break_in_a_context():
         return copy.run(inner, x), LEVEL.get(), copy[LEVEL]
 
     return f, [(t(),)] * 2
+
+
+@cases(graphs=1, breaks=1)
+def equal_constants_that_are_two_objects():
+    def f(x):
+        one, other, number, another = "a %d" % 1, "a %d" % 1, int("1000"), int("1000")
+        same, kept = one, {"k": one, other: [number, another, number]}
+        y = x + 1
+        graph_break()
+        texts = one is other, one is same, kept["k"] is one, [*kept][1] is other
+        first, second, third = kept[other]
+        return y, texts, first is second, first is third, another is second, number is first
+
+    return f, [(t(),)] * 2
+
+
+@cases(graphs=2, breaks=2, recompiles=1)
+def numbers_with_symbols_that_are_one_object():
+    def f(x, n):
+        number = n * 1000
+        same, pair = number, (number, n * 1000)
+        y = x + 1
+        graph_break()
+        return y, number is same, pair[0] is number, pair[1] is number
+
+    return f, [(t(), 3), (t(), 4), (t(), 5)]
+
+
+@cases(graphs=4, recompiles=3)
+def parts_of_arguments_in_a_format():
+    class Holder:
+        size = 3
+
+        def __init__(self):
+            self.held = {"k": [1, 2]}
+
+        def __getattr__(self, name):
+            if name == "made":
+                return "anew"
+            raise AttributeError(name)
+
+    holder = Holder()
+
+    def failing(text, *args):
+        try:
+            return text.format(*args)
+        except (IndexError, AttributeError, ValueError) as error:
+            return str(error)
+
+    def f(x):
+        text = "{0.shape} {0.dtype!r:>15} {{}} {1.size:{2[w]}d} {1.held[k][1]} {1.made} {k.ndim}"
+        told = (
+            text.format(x, holder, {"w": 5}, k=x),
+            "{.shape} {.size} {:{}}".format(x, holder, 3, 4),
+        )
+        errors = failing("{1}", holder), failing("{0.missing}", holder), failing("{0} {}", 1, 2)
+        return x + 1, told, errors
+
+    def change():
+        holder.held["k"][1] = 7
+
+    return f, [(t(),), (torch.randn(5),), (torch.randn(6),), change, (torch.randn(5),)]
 
 
 @pytest.mark.parametrize("case", cases, ids=str)

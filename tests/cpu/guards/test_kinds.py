@@ -781,7 +781,7 @@ def test_sources_read_alike() -> None:
     ]
     function.__kwdefaults__["b"] = box
     made_anew = {"ahead", "array", "plain", "keys", "values", "filled", "space", "scalar"}
-    made_anew.add("made_of")
+    made_anew |= {"made_of", "contents"}
     assert {source.kind for source, _ in cases} | made_anew == set(FORMS)
     for source, value in cases:
         found = read(source, {"x": value})
