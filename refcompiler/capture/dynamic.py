@@ -456,7 +456,7 @@ class Sizes:
         kind = type(value)
         if kind in SYMBOLS:
             return value.node.shape_env.evaluate_sym_node(value.node)
-        if issubclass(kind, tuple) and any(type(item) in SYMBOLS for item in value):
+        if issubclass(kind, tuple) and any(type(item) in SYMBOLS for item in tuple.__iter__(value)):
             items = [self.plain(item) for item in value]
             return torch.Size(items) if kind is torch.Size else tuple(items)
         return value
