@@ -1,11 +1,14 @@
 """Which of ATen's matrix products run by :mod:`fastpath.cpu.gemm`, and what its kernel is given.
 
 That is a matter of sizes: products of few rows or columns only stream an operand through, which
-there is nothing to gain by copying first, and those that are left ATen knows best.
+there is nothing to gain by copying first. And of the processor: on AMD's Zen the kernel is measured
+against the library that torch has on x86, whose fastest code is for another vendor's; elsewhere it
+takes what is so small that it is the way into the library that costs.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +18,7 @@ from fastpath.handles import views_of_shape
 from fastpath.ir.program import Call, Result, Tensor
 from fastpath.ir.size import Number, hint
 
+SMALL = 1 << 21  # multiplications
 LEAST_ROWS, LEAST_COLUMNS, LEAST_TERMS = 12, 8, 8
 WORK = 16  # multiplications in the time of one element operation
 _FIRST = {"aten.mm.default": 0, "aten.bmm.default": 0}
@@ -57,6 +61,15 @@ class Product:
         return [work, units, *addresses, *map(number, numbers)]
 
 
+@functools.cache
+def measured() -> bool:
+    """Whether the processor is of a kind on which the kernel wins at all sizes."""
+    import llvmlite.binding as llvm
+
+    name: str = llvm.get_host_cpu_name()
+    return name.startswith("znver")
+
+
 def products_of(calls: Iterable[Call]) -> dict[Call, Product]:
     """Those of ``calls`` that the kernel is to compute."""
     return {call: found for call in calls if (found := product_of(call)) is not None}
@@ -81,7 +94,10 @@ def product_of(call: Call) -> Product | None:
     whole = type(k) is int and result.strides[-1] == 1
     if not whole or k < LEAST_TERMS or hint(m) < LEAST_ROWS or hint(n) < LEAST_COLUMNS:
         return None
-    found = Product(a, b, s, batch[0] if batch else 1, m, n, k, a.dtype)
+    count = batch[0] if batch else 1
+    if not measured() and hint(count) * hint(m) * hint(n) * k > SMALL:
+        return None
+    found = Product(a, b, s, count, m, n, k, a.dtype)
     if any(isinstance(t.node, Result) and t.node.bits for t in found.tensors):
         return None
     if not all(map(views_of_shape, found.tensors)):

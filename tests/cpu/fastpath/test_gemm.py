@@ -16,7 +16,7 @@ from torch import nn
 
 import fastpath
 import refcompiler
-from fastpath.cpu import gemm, objects
+from fastpath.cpu import gemm, objects, products
 from fastpath.cpu.launcher import bind_sized
 
 pytestmark = pytest.mark.skipif(
@@ -176,6 +176,16 @@ def test_programs(f: Any, given: Any, count: int) -> None:
 def test_what_is_left_to_aten(f: Any, given: Any) -> None:
     report = agree(f, *given)
     assert report.products == 0 and sum(report.aten_calls.values()) == 1
+
+
+@pytest.mark.parametrize("known, count", [(True, 2), (False, 1)])
+def test_large_ones_only_where_that_was_measured(
+    known: bool, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "measured", lambda: known)
+    x, w = torch.randn(128, 200), torch.randn(200, 128)
+    report = agree(lambda x, w: ((x @ w).relu(), x[:16] @ w), x, w, tolerance=1e-3)
+    assert report.products == count and sum(report.aten_calls.values()) == 2 - count
 
 
 def test_strict_numerics_are_aten_s() -> None:
