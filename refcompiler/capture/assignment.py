@@ -12,7 +12,7 @@ from refcompiler.capture.attributes import _MODULE_DICTS, _SLOT_TYPES, Attribute
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import namespace_of
 from refcompiler.capture.signals import Break
-from refcompiler.capture.subclasses import find_own
+from refcompiler.capture.subclasses import find_own, is_data_descriptor
 from refcompiler.capture.values import DELETED, External, Lazy, Literal, Rethrown, Run
 from refcompiler.capture.wrappers import is_wrapper
 from refcompiler.interpreter.frame import UNSET
@@ -99,7 +99,7 @@ class Assignment(Attributes):
         real = self.real_of(value)
         cls = self.classes.get(id(value))
         held = is_wrapper(type(value)) and name in value.__dict__
-        if cls is not None and (held or find_own(cls, name) is not UNSET):
+        if cls is not None and (held or is_data_descriptor(find_own(cls, name))):
             raise Break("tensor-kind", f"assignment to attribute {name} of a subclass's")
         if name == "data" and issubclass(type(new), torch.Tensor):
             self.set_data(value, real, new)

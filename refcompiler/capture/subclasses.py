@@ -148,6 +148,8 @@ def attribute(m: Any, value: torch.Tensor, name: str) -> Any:
     source, found = m.find_guarded(cls, name)
     if type(found) is property:
         return m.invoke(m.frame, m.wrapped(source, found, "fget"), [value])
+    if not is_data_descriptor(found) and _has_own(m, value, name):
+        return UNSET
     if type(found) is FunctionType:
         return MethodType(m.from_class(source, found), value)
     if type(found) in (staticmethod, classmethod):
@@ -155,6 +157,24 @@ def attribute(m: Any, value: torch.Tensor, name: str) -> Any:
     if hasattr(type(found), "__get__") or isinstance(found, types.MemberDescriptorType):
         raise Break("tensor-kind", f"attribute {name} of a {cls.__name__}")
     return m.plain_class_value(source, found)
+
+
+def is_data_descriptor(found: Any) -> bool:
+    """Whether an attribute of a class goes before one of the instance, as CPython has it."""
+    return hasattr(type(found), "__set__")
+
+
+def _has_own(m: Any, value: torch.Tensor, name: str) -> bool:
+    """Whether the tensor itself has an attribute of that name."""
+    real = m.real_of(value)
+    if real is None:
+        return (id(value), name) in m.own_attributes
+    if (id(real), name) in m.overlay or name in real.__dict__:
+        return True
+    parent = m.namespace(real, m.fakes_of_inputs[id(value)])
+    m.lazy(parent, real.__dict__)
+    m.guard("ABSENT", parent, name)
+    return False
 
 
 @operation("as_subclass")

@@ -252,6 +252,21 @@ def parameters_of_a_module():
     return lambda x: m(x), [(t(2, 3),), (t(2, 3),)], [m]
 
 
+@cases(graphs=2, recompiles=1)
+def attributes_that_the_class_has_too():
+    first, second = tagged(3), tagged(3)
+
+    def f(x):
+        y = x * x.factor
+        y.factor, before = 5, y.factor
+        return y, y.factor, before, (y + 1).factor, x.scaled()
+
+    def change():
+        second.factor = 7
+
+    return f, [(first,), (second,), change, (second,)], [second]
+
+
 @cases()
 def without_torch_functions():
     def f(x):
