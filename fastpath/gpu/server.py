@@ -9,6 +9,7 @@ is raised where the kernel is compiled again.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import json
@@ -26,6 +27,7 @@ class Server:
     """The other end: starts the process, and waits for it."""
 
     def __init__(self) -> None:
+        self.owner = os.getpid()  # a child that this process forks must not talk to it
         path = os.pathsep.join(dict.fromkeys(p for p in sys.path if p))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "fastpath.gpu.server"],
@@ -35,6 +37,13 @@ class Server:
             env={**os.environ, "PYTHONPATH": path},
             text=True,
         )
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Let the process end: with its input."""
+        if self.owner == os.getpid():
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                self._process.communicate(timeout=5)
 
     def compile(self, jobs: Sequence[dict[str, Any]]) -> None:
         """Return when all ``jobs`` (arguments of a build) are done, or the process ends."""
@@ -55,7 +64,9 @@ _server: list[Server] = []
 def start() -> None:
     """Have the process ready by the time that there are kernels."""
     with _lock, contextlib.suppress(OSError):
-        if not _server and (os.cpu_count() or 1) > 1:
+        if _server and _server[0].owner != os.getpid():
+            _server.clear()
+        if not _server and sys.executable and (os.cpu_count() or 1) > 1:
             _server.append(Server())
 
 

@@ -77,3 +77,21 @@ def test_equal_kernels_of_a_program_have_one_text() -> None:
     assert kernel_name(names) == "kernel_to_copy_gelu_sum" == kernel_name(n + "_7" for n in names)
     many: Callable[[int], str] = lambda n: kernel_name(f"operator{k}" for k in range(n))  # noqa: E731
     assert len(many(40)) <= 80 and many(40).isidentifier()
+
+
+def test_a_forked_child_has_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fastpath.gpu import server
+
+    monkeypatch.setattr(server, "_server", [])
+    server.start()
+    (first,) = server._server
+    server.start()
+    assert server._server == [first]
+    first.owner += 1  # as it looks in a child
+    server.start()
+    (second,) = server._server
+    assert second is not first and second._process.pid != first._process.pid
+    first.owner -= 1
+    for each in (first, second):
+        each.close()
+        assert each._process.returncode == 0

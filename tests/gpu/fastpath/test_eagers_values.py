@@ -49,9 +49,11 @@ SIXTHS = {"hardsigmoid": F.hardsigmoid, "hardswish": F.hardswish}
 
 @pytest.mark.parametrize("name", SIXTHS)
 def test_a_sixth_is_eagers(name: str) -> None:
-    x = torch.randn(1000, device="cuda", dtype=torch.float64) * 3
+    x = torch.randn(1000, device="cuda", dtype=torch.float64).mul(3).requires_grad_()
     found, expected = refcompiler.compile(SIXTHS[name], fullgraph=True)(x), SIXTHS[name](x)
     torch.testing.assert_close(found, expected, rtol=1e-14, atol=1e-16)
+    ours, eagers = (torch.autograd.grad(y.square().sum(), x)[0] for y in (found, expected))
+    torch.testing.assert_close(ours, eagers, rtol=1e-13, atol=1e-15)
 
 
 SCALED: dict[str, Callable[..., Any]] = {
