@@ -56,6 +56,9 @@ def address_of(parts: tuple[str, ...], make: Callable[[str], bytes]) -> int:
 
 def load(code: bytes, symbol: str) -> int:
     """Where the function ``symbol`` of a package's object file is: nobody need compile it now."""
+    known = _loaded.get(symbol)
+    if known is not None:
+        return known
     address = _loaded_from(code, symbol)
     _given.add(symbol)
     return address

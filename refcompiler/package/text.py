@@ -9,6 +9,7 @@ whoever can write a package can run code where it is loaded, as with machine cod
 from __future__ import annotations
 
 import ast
+import builtins
 import itertools
 import linecache
 from collections.abc import Collection, Mapping
@@ -24,23 +25,14 @@ _FORMS = (
     *(ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.NamedExpr, ast.expr_context),
     *(ast.operator, ast.unaryop, ast.boolop, ast.cmpop),
 )
-_BUILTINS = frozenset(
-    (
-        *("type", "len", "tuple", "map", "id", "list", "float", "int", "str", "bytes", "bool"),
-        *("complex", "zip", "super", "slice", "set", "dict", "frozenset", "object", "property"),
-        *("staticmethod", "classmethod", "range", "Exception", "BaseException", "TypeError"),
-        *("LookupError", "abs", "getattr"),
-    )
+#: Builtins that no text of ours names.
+_WITHOUT = frozenset(
+    ("eval", "exec", "compile", "open", "input", "breakpoint", "globals", "locals", "vars")
+    + ("delattr", "setattr", "help", "exit", "quit", "print")
 )
-#: Attributes with such names that generated text asks for.
-_ATTRIBUTES = frozenset(
-    f"__{name}__"
-    for name in (
-        *("dict", "get", "new", "kwdefaults", "defaults", "annotations", "qualname", "module"),
-        *("doc", "setattr", "closure", "code", "reduce", "reduce_ex", "enter", "exit", "mro"),
-        *("func", "self", "globals", "name"),
-    )
-)
+_BUILTINS = frozenset(name for name in dir(builtins) if name[:1] != "_") - _WITHOUT
+#: Attributes that no text of ours asks for.
+_UNASKED = frozenset(("__subclasses__", "__builtins__", "__import__", "__loader__", "__spec__"))
 _NUMBERS = itertools.count()
 
 
@@ -56,7 +48,7 @@ def check(source: str, names: Collection[str], title: str) -> None:
         if not isinstance(node, _FORMS):
             raise PackageError(f"{title} is malformed: its text has a {type(node).__name__}")
         asked = _asked(node)
-        if asked[:2] == "__" and asked[-2:] == "__" and asked not in _ATTRIBUTES:
+        if asked in _UNASKED:
             raise PackageError(f"{title} is malformed: its text asks for {asked}")
         if isinstance(node, ast.Name):
             (found if isinstance(node.ctx, ast.Load) else bound).add(node.id)
@@ -74,12 +66,12 @@ def check(source: str, names: Collection[str], title: str) -> None:
 
 
 def _asked(node: ast.AST) -> str:
-    """The attribute that a node asks for, or ""; one that is computed may be any."""
+    """The attribute that a node asks for, or ""."""
     if isinstance(node, ast.Attribute):
         return node.attr
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
         name = node.args[1] if len(node.args) > 1 else None
-        return str(name.value) if isinstance(name, ast.Constant) else "__any__"
+        return str(name.value) if isinstance(name, ast.Constant) else ""
     return ""
 
 

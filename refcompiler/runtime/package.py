@@ -202,7 +202,13 @@ class AOTCompiledFunction:
             "plan": plan,
             "rows": p.rows,
         }
-        return encoded(head, p.blobs)
+        data = encoded(head, p.blobs)
+        try:  # what is written can be read
+            load_compiled_function(io.BytesIO(data), external_data=external_data)
+        except PackageError as error:
+            why = f"{program.title} cannot be packaged: {error}{program.place}"
+            raise UnsupportedError(why) from error
+        return data
 
     def _function(self, p: Packer) -> list[Any]:
         """How the program's function is found, the digest of its code, and whether it is needed."""
