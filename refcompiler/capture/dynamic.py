@@ -100,7 +100,7 @@ class Sizes:
         self.inputs: dict[torch.fx.Node, tuple[sympy.Symbol, Any]] = {}  # by placeholder
         self.strict: dict[sympy.Symbol, Source] = {}  # the user allows no constant there
         self.refused = ""  # what the marks of the user's contradict
-        self._by_size: dict[int, Any] = {}  # equal sizes are taken to stay equal
+        self._by_size: dict[int, Any] = {}  # of equal sizes that are taken to stay equal
         self._by_name: dict[Any, Any] = {}  # those that the user says are equal
         self._told = 0  # relations that the log has had
         self._fixed: set[sympy.Symbol] = set()  # and constants
@@ -327,12 +327,18 @@ class Sizes:
         return sizes
 
     def _size(self, hint: int, place: Source, why: str) -> Any:
-        """A size that may still turn out to be a constant; equal ones are taken to be the same."""
-        if hint in self._by_size:
+        """A size that may still turn out to be a constant.
+
+        Where all sizes are symbols from the start, equal ones are taken to be the same; one that
+        was seen to change by itself is its own.
+        """
+        together = why == _FROM_THE_START
+        if together and hint in self._by_size:
             return self._by_size[hint]
         made = self.environment().size(hint)
         if type(made) is not int:
-            self._by_size[hint] = made
+            if together:
+                self._by_size[hint] = made
             self._define(made, place)
             self._say(place, hint, made, why)
         return made

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 import refcompiler
 from refcompiler.runtime import counters
-from tests.cpu.shapes.programs import attempt, compare, program
+from tests.cpu.shapes.programs import attempt, compare, program, see
 
 SIZES = (6, 4, 7, 10, 13)  # and no other dimension of the size of the first
 
@@ -362,3 +362,28 @@ def test_nothing_of_a_call_stays_alive() -> None:
     del x, box
     gc.collect()
     assert [reference() for reference in watched] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    "dynamic, sizes, captures",
+    [
+        (None, [(6, 6), (4, 6), (7, 7), (5, 7)], [1, 2, 3, 3]),
+        (None, [(5, 7), (6, 6), (4, 3), (2, 2)], [1, 2, 2, 2]),
+        (None, [(1, 5), (4, 5), (3, 1), (6, 6), (7, 8)], [1, 2, 3, 4, 4]),
+        (True, [(6, 6), (7, 7), (4, 6), (5, 5)], [1, 1, 2, 2]),
+    ],
+)
+def test_a_size_that_changed_is_a_symbol_of_its_own(
+    dynamic: bool | None, sizes: list[tuple[int, int]], captures: list[int]
+) -> None:
+    """As many programs as torch.compile makes, after each call."""
+
+    def doubled(x: Any) -> Any:
+        return x * 2, x.shape
+
+    made = refcompiler.compile(doubled, backend="eager", dynamic=dynamic)
+    found = []
+    for size in sizes:
+        assert see(made(torch.ones(size))) == see(doubled(torch.ones(size)))
+        found.append(refcompiler.counters()["captures"])
+    assert found == captures
