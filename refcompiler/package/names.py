@@ -1,8 +1,8 @@
-"""Functions, classes and modules by their names, and by the digest of the user's code.
+"""Functions, classes and modules by their names, and functions by the digest of their code.
 
 A name is a module and the steps from it. It is looked up among the modules that the process has
-loaded; of the libraries that packages lean on alone, one that is missing is imported. The code of
-a user's function has to be what it was: a package is made for it.
+loaded; of the libraries that packages lean on alone, one that is missing is imported. The code of a
+function has to be what it was: a package is made for it.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _pack_named(p: Packer, value: Any) -> list[Any]:
     found = place_of(value)
     if found is None:
         raise Refused(f"{described(value)}, which no module has under its name{_line(value)}")
-    return [*found, _digest_for(value)]
+    return [*found, type(value).__name__, _digest_for(value)]
 
 
 def _line(value: Any) -> str:
@@ -165,11 +165,9 @@ def _line(value: Any) -> str:
 
 
 def _digest_for(value: Any) -> str:
-    """Of the user's functions; libraries are told by their versions."""
+    """Of functions, a library's too, since programs put others in the places of those."""
     function = _function_in(value)
-    if function is None or is_of_library(function.__module__):
-        return ""
-    return digest_of(function.__code__)
+    return "" if function is None else digest_of(function.__code__)
 
 
 def code_in(value: Any) -> CodeType | None:
@@ -206,10 +204,11 @@ def found_in(u: Unpacker, module: str, steps: Sequence[str], digest: str) -> Any
     return value
 
 
-def _unpack_named(u: Unpacker, module: str, steps: list[str], digest: str) -> Any:
+def _unpack_named(u: Unpacker, module: str, steps: list[str], kind: str, digest: str) -> Any:
     value = found_in(u, module, steps, digest)
-    if not isinstance(value, (*_NAMED, ModuleType, property)) and not callable(value):
-        raise PackageError(f"{u.title} needs the function {module}.{'.'.join(steps)}")
+    if type(value).__name__ != kind:
+        title = ".".join([module, *steps])
+        raise PackageError(f"{u.title} needs {title} as a {kind}; here it is {described(value)}")
     return value
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 import refcompiler
 from refcompiler.errors import (
@@ -436,6 +437,28 @@ def test_changed_code_is_named(package: bytes, monkeypatch: pytest.MonkeyPatch) 
     space["SCALE"] = 2.0
     with pytest.raises(RecompileError, match=r"SCALE: expected 1\.5, found 2\.0"):
         found(x)
+
+
+def test_changed_methods_programs_and_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(2, 8)
+    block, root = packed(Block().eval(), x), packed(scaled, x)
+
+    def another(*args: Any) -> Any:
+        return args[-1] * 3
+
+    changes: list[tuple[bytes, Any, str, Any]] = [
+        (block, Block, "forward", another),
+        (block, F, "gelu", another),
+        (block, nn.Linear, "forward", another),
+        (root, sys.modules[scaled.__module__], "scaled", another),
+        (root, torch, "softmax", another),
+    ]
+    for data, owner, name, value in changes:
+        opened(data)
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, value)
+            with pytest.raises(PackageError, match=rf"{name}.*(has changed|here it is .*another)"):
+                opened(data)
 
 
 def test_rows_of_other_kinds_and_texts_are_refused(package: bytes) -> None:
