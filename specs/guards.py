@@ -142,7 +142,8 @@ GUARDS: Table[GuardKind] = Table(
         GuardKind(
             "CODE",
             "code of a function that is inlined, and its globals (None where ID fixes them)",
-            "value.__code__ and value.__globals__ are the same objects",
+            "value.__code__ and value.__globals__ are the same objects; code that is in no file, "
+            "since a program writes it anew, is equal",
             "code of {source}: expected {expected}, found {found}",
             "a function with another body",
             hint="define the function once: one with another body is another program",
@@ -150,7 +151,8 @@ GUARDS: Table[GuardKind] = Table(
         GuardKind(
             "CLASS",
             "how a class that a function makes is built: metaclass, module and name, bases, its "
-            "slots and names with an underscore first, the class and the code of their values",
+            "slots, fields of named tuples and names with an underscore first, the class and the "
+            "code of their values, or their place",
             "all equal; bases and code that lasts are the same objects",
             "{source}: expected {expected}, found {found}",
             "a class whose statement gives it another special method",

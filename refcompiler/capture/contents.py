@@ -12,12 +12,15 @@ given the plain number.
 from __future__ import annotations
 
 import collections
+import operator
 from typing import Any
 
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import find, is_heap
+from refcompiler.capture.natively import natively
 from refcompiler.capture.values import External
 from refcompiler.guards.sources import SCALARS, contents_of, plain_scalar
+from refcompiler.interpreter.frame import UNSET
 
 _BASES = (
     *(dict, collections.OrderedDict, collections.defaultdict),
@@ -81,7 +84,7 @@ def contents(machine: Any, value: Any) -> Any:
         made = tuple.__new__(kind, _items(machine, source, given))
     else:
         machine.guard("EQUALS", source, given)
-        made = given
+        made = contents_of(value)
     external.shadow = made
     machine.external[id(made)], machine.insides[id(value)] = external, made
     try:
@@ -132,3 +135,35 @@ def given_back(value: Any, inside: Any, found: Any) -> Any:
     """What C code that was given ``inside`` for ``value`` has answered, to the program."""
     own = found is inside and inside is not value and not issubclass(type(value), SCALARS)
     return value if own else found
+
+
+def dict_item(m: Any, value: Any, key: Any) -> Any:
+    """An item of an instance of a dict's subclass, which may make it."""
+    missing = m.method_of(type(value), "__missing__")
+    if missing is UNSET and issubclass(type(value), collections.defaultdict):
+        inside, key = contents(m, value), m.sizes.plain(key)
+        if not m.is_foreign(inside):
+            return _default_item(m, inside, key)
+    inside = m.insides.get(id(value), value)
+    if m.is_foreign(inside):
+        try:
+            return m.read_foreign_dict(value, "__getitem__", [key])
+        except KeyError:
+            if missing is UNSET:
+                raise
+    elif missing is UNSET:
+        return natively(m, operator.getitem, inside, key)
+    elif (item := natively(m, dict.get, inside, key, UNSET)) is not UNSET:
+        return item
+    return m.call_special(value, "__missing__", key)
+
+
+def _default_item(m: Any, value: Any, key: Any) -> Any:
+    found = natively(m, dict.get, value, key, UNSET)
+    if found is not UNSET:
+        return found
+    if value.default_factory is None:
+        raise KeyError(key)
+    found = m.force(m.invoke(m.frame, value.default_factory, []))
+    natively(m, dict.__setitem__, value, key, found)
+    return found

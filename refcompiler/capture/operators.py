@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import enum
 import functools
 import itertools
@@ -16,7 +15,7 @@ import torch
 
 from refcompiler.capture import arithmetic, floats
 from refcompiler.capture.arrays.array import Array, ArrayMethod
-from refcompiler.capture.contents import contents, given_back
+from refcompiler.capture.contents import contents, dict_item, given_back
 from refcompiler.capture.gathers import put
 from refcompiler.capture.identity import Identity
 from refcompiler.capture.immutable import is_value
@@ -372,13 +371,8 @@ class Operators(Identity):
             inner: Any = getattr(found, "__func__", None)
             if type(found) is classmethod and not is_quiet(inner):
                 return self.invoke(self.frame, inner, [value, key])
-        if issubclass(type(value), collections.defaultdict):
-            inside = contents(self, value)
-            missing = self.method_of(type(value), "__missing__")
-            if missing is UNSET and not self.is_foreign(inside):
-                return self.default_item(inside, self.sizes.plain(key))
-        if issubclass(type(value), dict) and type(value) not in MAPPINGS:
-            return self.dict_item(value, key)
+        if issubclass(type(value), dict) and type(value) not in MAPPINGS[:2]:
+            return dict_item(self, value, key)
         asked = type(value) in SEQUENCES and not issubclass(type(key), int)
         if asked and self.method_of(type(key), "__index__") is not UNSET:
             key = self.force(self.call_special(key, "__index__"))
@@ -391,33 +385,6 @@ class Operators(Identity):
         if type(value) in MAPPINGS and self.hashes(key):
             self.hashes(value)
         return natively(self, operator.getitem, value, key)
-
-    def default_item(self, value: Any, key: Any) -> Any:
-        """An item of a defaultdict, which may make it."""
-        found = natively(self, dict.get, value, key, UNSET)
-        if found is not UNSET:
-            return found
-        if value.default_factory is None:
-            raise KeyError(key)
-        found = self.force(self.invoke(self.frame, value.default_factory, []))
-        natively(self, dict.__setitem__, value, key, found)
-        return found
-
-    def dict_item(self, value: Any, key: Any) -> Any:
-        """An item of an instance of a dict's subclass, with ``__missing__``."""
-        missing = self.method_of(type(value), "__missing__")
-        inside = self.insides.get(id(value), value)
-        if self.is_foreign(inside):
-            try:
-                return self.read_foreign_dict(value, "__getitem__", [key])
-            except KeyError:
-                if missing is UNSET:
-                    raise
-        elif missing is UNSET:
-            return natively(self, operator.getitem, inside, key)
-        elif (item := natively(self, dict.get, inside, key, UNSET)) is not UNSET:
-            return item
-        return self.call_special(value, "__missing__", key)
 
     def read_foreign_dict(self, value: dict, name: str, args: Sequence) -> Any:
         raise NotImplementedError

@@ -181,6 +181,83 @@ def containers_with_state_in_c():
 
 
 @cases(graphs=2, breaks=1)
+def every_container_from_outside():
+    class Listed(list):
+        def __init__(self, *items):
+            super().__init__(items)
+            self.log = []
+
+        def append(self, value):
+            self.log.append("append")
+            super().append(value)
+
+    class Numbered(dict):
+        def __setitem__(self, key, value):
+            super().__setitem__(key, (value, len(self)))
+
+    class Recent(collections.deque):
+        pass
+
+    class Seen(collections.defaultdict):
+        def __missing__(self, key):
+            self.missed = key
+            return super().__missing__(key)
+
+    class Bag(set):
+        pass
+
+    class Without(frozenset):
+        def __contains__(self, key):
+            return not super().__contains__(key)
+
+    listed, numbered, recent = Listed(1), Numbered(), Recent([1, 2], maxlen=3)
+    seen, bag, without, counter = (
+        Seen(int),
+        Bag([1, 2]),
+        Without([1, 2]),
+        collections.Counter("aab"),
+    )
+
+    def f(x):
+        listed.append(2)
+        listed.sort(reverse=True)
+        numbered["a"] = x
+        numbered.update(b=1)
+        recent.append(7)
+        recent.rotate(1)
+        recent[0] = 8
+        seen["z"] += 1
+        bag.add(5)
+        bag.discard(1)
+        counter.update("b")
+        y = x * len(listed)
+        graph_break()
+        recent.popleft()
+        told = listed[:], [*numbered], [*recent], dict(seen), seen.missed, sorted(bag)
+        asked = (
+            1 in without,
+            7 in without,
+            len(without),
+            without | {9},
+            bag & without,
+            bag == {2, 5},
+        )
+        return y + 1, told, asked, bool(recent), min(listed), listed * 2, [0] + listed, {**seen}
+
+    def restore():
+        list.__setitem__(listed, slice(None), [1])
+        for each in (numbered, recent, seen, bag, counter, listed.log):
+            each.clear()
+        recent.extend([1, 2])
+        bag.update([1, 2])
+        counter.update("aab")
+        del seen.missed
+
+    watched = [listed, numbered, recent, seen, bag, counter]
+    return f, [ONES[0], restore, ONES[1]], watched
+
+
+@cases(graphs=2, breaks=1)
 def tuples_from_outside():
     class Odd(tuple):
         def __len__(self):
