@@ -596,6 +596,10 @@ class Attributes(Lookup):
                 with torch._C.DisableTorchFunction():
                     grad = real.grad
                 return self.lazy(self.member(source, "grad"), grad)
+            if name == "grad_fn":
+                found = history.of_an_input(self, value, real)
+                if found is not UNSET:
+                    return found
         owner, found = self.find_guarded(torch.nn.Parameter, name)
         if type(found) is FunctionType and not is_quiet(found):
             self.from_class(owner, found)  # a method that somebody added to torch.Tensor

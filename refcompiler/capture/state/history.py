@@ -28,11 +28,22 @@ def attribute(m: Any, tensor: torch.Tensor, name: str) -> Any:
         if name == "grad_fn":
             anew = m.recorder.mutates and tensor._is_view()  # a view's node, in another way
             return UNSET if anew or tensor.is_inference() else _shown(m, tensor.grad_fn)
+        if m.recorder.root.module._modules:  # a region counts writes in its own way
+            return UNSET
         memory = tensor.untyped_storage()._cdata
         if any(fake.untyped_storage()._cdata == memory for _, _, fake in m.inputs.values()):
             return UNSET  # which have been written to before
     version = version_of(tensor)
     return UNSET if version < 0 else version
+
+
+def of_an_input(m: Any, fake: torch.Tensor, real: torch.Tensor) -> Any:
+    """The node behind a tensor from outside, of which a program may ask whether there is one."""
+    if version_of(fake) or m.recorder.scope.outer is not None:
+        return UNSET
+    with torch._C.DisableTorchFunction():
+        node = real.grad_fn
+    return m.lazy(m.member(m.fakes_of_inputs[id(fake)], "grad_fn"), node)
 
 
 def is_node(m: Any, value: Any) -> bool:

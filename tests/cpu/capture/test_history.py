@@ -59,7 +59,7 @@ def nodes_as_keys():
     return f, [(grown(3),), (grown(3),)]
 
 
-@cases(graphs=2, breaks=4)
+@cases(graphs=2, breaks=3)
 def a_node_over_a_break():
     def f(x):
         y = x * 2
@@ -77,6 +77,14 @@ def what_a_node_has_saved():
         return y, y.grad_fn._saved_self
 
     return f, [(grown(3),), (grown(3),)]
+
+
+@cases(graphs=3, recompiles=2)
+def whether_an_input_was_computed():
+    def f(x):
+        return x * 2, x.grad_fn is None, x.grad_fn is not None and x.requires_grad
+
+    return f, [(grown(3),), (t(3),), (grown(3) + 1,), (grown(3) * 2,)]
 
 
 @cases(breaks=7)
@@ -100,6 +108,26 @@ def versions():
         return y, counts, y._version
 
     return f, [(t(3),), (t(3),)]
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+@cases(graphs=2, breaks=2)
+def versions_beside_a_custom_gradient():
+    def f(x):
+        y = Doubled.apply(x * 1)
+        return y._version, y.grad_fn.name(), y.detach()
+
+    return f, [(grown(3),), (grown(3),)]
 
 
 @cases(graphs=2, breaks=1)
