@@ -290,7 +290,7 @@ class Sizes:
         path = _path(source)
         for d, size in enumerate(value.shape):
             key = path, value.dim(), "size", d
-            changes = policy.dynamic is None and policy.history.changes(key, size)
+            changes = policy.dynamic is not False and policy.history.changes(key, size)
             if marks is not None and d in (marks.dynamic | marks.unbacked):
                 found[d] = _MARKED
             elif marks is not None and d in marks.static:
@@ -301,10 +301,10 @@ class Sizes:
                 found[d] = _NAMED
             elif size in policy.values:
                 found[d] = _VALUE
-            elif policy.dynamic:
-                found[d] = _FROM_THE_START
             elif changes and policy.automatic:
                 found[d] = f"it was {policy.history.seen[key]} before"
+            elif policy.dynamic:
+                found[d] = _FROM_THE_START
             elif marks is not None and d in marks.maybe:
                 found[d] = "maybe_mark_dynamic"
         return found

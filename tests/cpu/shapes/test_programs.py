@@ -371,6 +371,8 @@ def test_nothing_of_a_call_stays_alive() -> None:
         (None, [(5, 7), (6, 6), (4, 3), (2, 2)], [1, 2, 2, 2]),
         (None, [(1, 5), (4, 5), (3, 1), (6, 6), (7, 8)], [1, 2, 3, 4, 4]),
         (True, [(6, 6), (7, 7), (4, 6), (5, 5)], [1, 1, 2, 2]),
+        (True, [(6, 7), (1, 5), (4, 4), (5, 7)], [1, 2, 2, 2]),
+        (True, [(6, 6), (1, 7), (4, 4), (7, 1), (8, 9)], [1, 2, 2, 3, 4]),
     ],
 )
 def test_a_size_that_changed_is_a_symbol_of_its_own(
@@ -385,5 +387,21 @@ def test_a_size_that_changed_is_a_symbol_of_its_own(
     found = []
     for size in sizes:
         assert see(made(torch.ones(size))) == see(doubled(torch.ones(size)))
+        found.append(refcompiler.counters()["captures"])
+    assert found == captures
+
+
+@pytest.mark.parametrize("dynamic, captures", [(True, [1, 2, 2, 2]), (None, [1, 2, 3, 3])])
+def test_a_size_that_changed_is_its_own_beside_those_from_the_start(
+    dynamic: bool | None, captures: list[int]
+) -> None:
+    def doubled(x: Any, y: Any) -> Any:
+        return x * 2, y * 2
+
+    made = refcompiler.compile(doubled, backend="eager", dynamic=dynamic)
+    found = []
+    for a, b, c in ((6, 6, 7), (4, 6, 4), (3, 11, 7), (2, 3, 3)):
+        x, y = torch.ones(a, b), torch.ones(a, c)
+        assert see(made(x, y)) == see(doubled(x, y))
         found.append(refcompiler.counters()["captures"])
     assert found == captures
