@@ -222,6 +222,12 @@ AHEAD: Table[Rule] = Table(
             "uncompiled",
         ),
         Rule(
+            "hook on one of several results",
+            "A hook on a result is called where that has a gradient, whatever others have.",
+            "Autograd calls hooks of a function of several results also for those without a "
+            "gradient; such a call is no call of the caller's hook.",
+        ),
+        Rule(
             "hook on a view of an inner result",
             "So does one on a view that is returned, or on an input that was written to.",
             "These have a function behind the compiled one; the backward raises where one is asked "

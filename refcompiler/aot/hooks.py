@@ -10,6 +10,7 @@ of its own behind the compiled one: for those a backward that would miss somethi
 from __future__ import annotations
 
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -109,12 +110,21 @@ def watch(result: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
         result.grad_fn.watched = [weakref.ref(t) for t in tensors]
 
 
+class _OfGradients(OrderedDict[int, Callable[..., Any]]):
+    """Hooks on one of several results, none of which is called where that has no gradient."""
+
+    def __setitem__(self, number: int, hook: Callable[..., Any]) -> None:
+        super().__setitem__(number, lambda g: None if g is None else hook(g))
+
+
 def with_hooks(backward: Any, register: Callable[..., Any]) -> None:
     """Have the nodes of a function of autograd keep hooks (``node.program.hooks``)."""
 
     def kept(node: Any, t: torch.Tensor) -> None:
-        hooks = node.program.hooks
-        if hooks is None or not hooks.keep(node, t):
+        program = node.program
+        if len(program.differentiable) > 1:
+            t._backward_hooks = _OfGradients()
+        if program.hooks is None or not program.hooks.keep(node, t):
             register(node, t)
 
     backward._register_hook_dict = kept

@@ -34,7 +34,8 @@ class View:
     layout is taken of the base's storage, ``offset`` relative to the base's own, in ``dtype``.
     Where sizes are symbols: ``replay(base, numbers)`` with ``numbers`` of the call, and without a
     replay the layout is taken of the base so that autograd sees it, if it does in eager.
-    ``bits``: its dtype is another one than the base's, whose memory it reads.
+    ``bits``: its dtype is another one than the base's, whose memory it reads. ``whole``: it is the
+    base, detached.
     """
 
     layout: Layout
@@ -45,11 +46,14 @@ class View:
     numbers: tuple[Any, ...] = ()
     seen: bool = False  # without a replay: whether autograd sees it
     bits: bool = False
+    whole: bool = False
 
     @property
     def parts(self) -> tuple[Any, ...]:
         """The numbers that it is made again with."""
         at = self.layout
+        if self.whole:
+            return ()
         return self.numbers if self.replay is not None else (*at.size, *at.stride, at.offset)
 
 
@@ -403,6 +407,7 @@ class _Observer:
         if t._is_view() and t._base is base:
             replay, numbers, seen = _checked(t)
         layout = Layout.of(t)
+        whole = not t._is_view() and t.dtype == base.dtype and layout.is_like(Layout.of(base))
         if replay is None:
             if t.is_conj() != base.is_conj() or t.is_neg() != base.is_neg():
                 raise Unsupported("an output shares memory with a conjugate or negative")
@@ -419,7 +424,7 @@ class _Observer:
         if base.requires_grad and tracked and not _leads_to(t, base):
             raise Unsupported("an output is a view of one that was made without gradients")
         bits = t.dtype != base.dtype
-        return View(layout, t.dtype, replay, t.requires_grad, tracked, numbers, seen, bits)
+        return View(layout, t.dtype, replay, t.requires_grad, tracked, numbers, seen, bits, whole)
 
     def _group(self, places: Sequence[int]) -> list[Output]:
         """Outputs with one memory, which no input has."""

@@ -276,6 +276,9 @@ class Wrapper:
 
     def _view(self, name: str, base: str, view: View, grad_mode: bool) -> None:
         managers = []
+        if view.whole:
+            self.lines.append(f"{name} = {base}.detach()")
+            return
         if view.grad_mode and not grad_mode:
             managers.append("enable_grad()")
         elif not view.grad_mode and grad_mode:

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import random
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -534,11 +535,18 @@ def _nothing_asked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(hooks.Hooks, "asked", lambda *_: {})
 
 
+def _called_with_none(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(hooks, "_OfGradients", OrderedDict)
+
+
 def _as_if_without_hooks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(wrapper.Wrapper, "_hooked", _nothing_of)
 
 
 check("hook on an inner result", _nothing_asked)(test_hooks.test_hooks_on_inner_results)
+check("hook on one of several results", _called_with_none)(
+    test_hooks.test_hooks_on_one_of_several_results_are_called_with_gradients
+)
 check("hook on a view of an inner result", _nothing_asked)(
     test_hooks.test_hooks_on_views_of_inner_results_are_refused
 )

@@ -152,3 +152,21 @@ def test_hooks_on_views_of_inner_results_are_refused() -> None:
             (z, other)[1 - place].sum().backward(retain_graph=True)
             with pytest.raises(RuntimeError, match="stays inside of the graph"):
                 (z, other)[place].sum().backward()
+
+
+def test_hooks_on_one_of_several_results_are_called_with_gradients() -> None:
+    def program(x: Any, w: Any) -> Any:
+        return x.sin(), w.exp(), x * w
+
+    def scenario(call: Callable[..., Any], n: int) -> list[Any]:
+        x, w = _leaf(n), _leaf(2)
+        seen: list[Any] = []
+        results = call(x, w)
+        for at, t in enumerate(results):
+            t.register_hook(lambda g, at=at: seen.append(at) or (g if g is None else g * (at + 2)))
+            t.register_hook(seen.append)
+        results[0].sum().backward()
+        (results[1] * 2 + results[2]).sum().backward()
+        return [len(seen), x.grad, w.grad]
+
+    assert _both(program, scenario) == 6

@@ -204,3 +204,21 @@ def test_an_input_that_overlaps_itself_beside_what_is_written_to(
         expected, found = program(*eager), compiled(*ours)
         for a, b in zip([*expected, *eager], [*found, *ours], strict=True):
             assert torch.equal(a, b)
+
+
+def test_what_is_detached_has_no_base() -> None:
+    def program(x: Any, w: Any) -> Any:
+        y = w * 2
+        return x.detach(), y, y.detach(), x.detach()[1:], x.data
+
+    def make() -> list[torch.Tensor]:
+        return [torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)]
+
+    compiler, seen = compare(program, make)
+    assert compiler.reasons == [None] and seen.count > 40
+    x, w = make()
+    call = refcompiler.compile(program, backend="aot_eager")
+    found = [t._base is None for t in call(x, w)]
+    assert found == [t._base is None for t in program(x, w)] == [True, True, True, False, True]
+    call(x, w)[2].add_(1)
+    assert x._version == 0
