@@ -84,7 +84,7 @@ def requires_grad_as_it_is():
     return f, [(t(3),)] * 2
 
 
-@cases(graphs=2, breaks=1, recompiles=1)
+@cases(graphs=2, recompiles=1)
 def gradient_function_of_leaves():
     def f(x):
         return x * 2 if x.grad_fn is None else x * 3, torch.ones(2).grad_fn
