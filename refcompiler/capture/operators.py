@@ -449,8 +449,10 @@ class Operators(Identity):
         """That no special method of an object from outside reads what is not guarded."""
         if self.is_foreign(value):
             found = find(type(value), name)[1]
-            known = found is object.__dict__[name] or issubclass(type(value), enum.Enum)
-            if type(found) is FunctionType:  # the standard library's runs natively
+            member = issubclass(type(value), enum.Enum)
+            known = found is object.__dict__[name] or member
+            if type(found) is FunctionType and not (member and found.__module__ == "enum"):
+                # the standard library's runs natively
                 known = not is_quiet(found) or (found.__module__ or "").startswith("torch")
             if not known:
                 raise Break("external-object", f"{name} of a {type(value).__name__}")

@@ -7,6 +7,7 @@ and written back past the methods of the class, which run where eager runs them.
 from __future__ import annotations
 
 import collections
+import enum
 
 import pytest
 import torch
@@ -317,6 +318,19 @@ def numbers_and_texts():
         sums = n + 1, n.double, type(n + 1).__name__, type(n + 0) is Whole, type(r + 0) is float
         texts = t.shout(), t[0], len(t), t + "c", f"{t}", str(t), t.startswith("a"), "b" in t
         return y, sums, texts, r * 2, -r, r < 3, divmod(n, 2), [5, 6, 7, 8][n], bool(r), "abc"[n:]
+
+    return f, ONES
+
+
+@cases(graphs=1, breaks=0)
+def hashes_of_members():
+    class Kind(enum.Enum):
+        A = 1
+        B = 2
+
+    def f(x):
+        known = {hash(Kind.A): "a", hash(Kind.B): "b"}
+        return x + 1, known[hash(Kind(1))], hash(Kind.A) == hash("A"), len(known)
 
     return f, ONES
 
