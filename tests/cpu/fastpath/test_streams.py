@@ -86,8 +86,8 @@ def test_what_the_graph_reads_again_stays(
     monkeypatch.setattr(streams, "last_level_cache", lambda: 1 << 20)
     x, y = torch.randn(2, 256, 256)
     call = compiled(lambda x, y: torch.mm(x * y, x) * y, x, y)
-    first, second = call.kernel_sources
-    assert "_streamed_" not in first and "_streamed_" in second
+    first, *_, last = call.kernel_sources  # a product of ours is between them
+    assert "_streamed_" not in first and "_streamed_" in last
 
 
 def test_small_work_stays_in_the_caches() -> None:
