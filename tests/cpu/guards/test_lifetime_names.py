@@ -137,7 +137,7 @@ def test_what_was_given_goes_with_its_world(given: str, line: str) -> None:
         del scope, value, out, same
         assert all(dead(watched))
     assert not refcompiler.counters()["fallbacks"]
-    assert refcompiler.counters()["captures"] >= 3
+    assert refcompiler.counters()["captures"] >= 2
 
 
 @pytest.mark.parametrize("line", _LINES)
@@ -226,7 +226,7 @@ def test_a_swap_and_back_finds_the_first_plan() -> None:
     run = refcompiler.compile(scope["f"], backend="eager")
     for scope["v"] in (first["helper"], second["helper"]) * 3:
         assert torch.equal(run(x()), x() * 2 + 1)
-    assert refcompiler.counters()["captures"] == 2
+    assert refcompiler.counters()["captures"] == 1  # what says the same serves both
 
 
 class _Tagged(torch.Tensor):
