@@ -275,9 +275,11 @@ def whole(node: Node) -> Tensor:
 
 
 def tensors_in(value: object) -> Iterable[Tensor]:
-    """Every tensor in nested tuples, lists and dicts."""
+    """Every tensor in nested tuples, lists and dicts, and those that numbers are read from."""
     if isinstance(value, Tensor):
         yield value
+    elif isinstance(value, Scalar):
+        yield from tensors_in(value.arguments)
     elif isinstance(value, (tuple, list)):
         for item in value:
             yield from tensors_in(item)
