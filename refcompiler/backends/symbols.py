@@ -8,6 +8,7 @@ symbols while it compiles becomes relations of ours again.
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +24,9 @@ from refcompiler.shapes.node import SYMBOLS, has_symbols
 from refcompiler.shapes.text import python
 
 log = logging.getLogger("refcompiler.dynamic")
+
+
+_EXACT = (operator.add, operator.sub, operator.mul, operator.truediv, operator.neg, operator.pos)
 
 
 class Input(Source):
@@ -45,6 +49,11 @@ def compiled(backend: Callable, graph: torch.fx.GraphModule, inputs: Sequence[An
     floats = [i for i, value in enumerate(inputs) if type(value) is torch.SymFloat]
     if not floats:
         return _made(backend, graph, inputs)
+    nodes = list(graph.graph.find_nodes(op="placeholder"))
+    fixed = [i for i in floats if inputs[i].node.hint is not None and not _only_adds(nodes[i])]
+    if fixed:
+        log.info("floats are specialised, since torch's compilers take them for real numbers")
+        return _with_constants(backend, graph, inputs, fixed)
     try:
         made = _made(backend, *_read_from_tensors(graph, inputs, floats))
     except Exception as error:
@@ -60,6 +69,19 @@ def compiled(backend: Callable, graph: torch.fx.GraphModule, inputs: Sequence[An
         return made(*taken)
 
     return call
+
+
+def _only_adds(number: torch.fx.Node) -> bool:
+    """Whether compilers of torch compute all that a graph computes with a float as floats are.
+
+    What they compute as of real numbers (quotients rounded down, remainders, comparisons ...) is
+    another number for NaN, infinities and -0.0.
+    """
+    for user in number.users:
+        if type(user.meta.get("example_value")) in SYMBOLS:
+            if user.target not in _EXACT or not _only_adds(user):
+                return False
+    return True
 
 
 def _made(backend: Callable, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
@@ -111,7 +133,7 @@ def _with_constants(
     kept = [i for i in range(len(inputs)) if i not in set(places)]
     taken = [inputs[i] for i in kept]
     if has_symbols(taken):
-        inner = _made(backend, made, taken)
+        inner = compiled(backend, made, taken)
     else:
         inner = backend(made, taken)
     return lambda *given: inner(*[given[i] for i in kept])

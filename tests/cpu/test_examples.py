@@ -25,7 +25,12 @@ def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_there_are_examples() -> None:
-    assert [path.stem for path in SCRIPTS] == ["drop_in", "fastpath_backend", "own_backend", "package"]
+    assert [path.stem for path in SCRIPTS] == [
+        "drop_in",
+        "fastpath_backend",
+        "own_backend",
+        "package",
+    ]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)

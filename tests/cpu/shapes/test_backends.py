@@ -255,3 +255,30 @@ def test_what_torchs_compiler_decides_is_guarded() -> None:
         and "> 4" in found[0]
         and "% 3" in str(found[1]).replace("Mod(s0, 3)", "% 3")
     )
+
+
+@pytest.mark.parametrize("decides", [False, True])
+def test_floats_that_torchs_compilers_would_take_for_real_numbers(decides: bool) -> None:
+    """Of these, the graph has the very number, for later calls too."""
+    seen: list[bool] = []
+
+    def counting(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        seen.append(any(node.target == "item" for node in graph.graph.nodes))
+        return graph.forward
+
+    def function(x: torch.Tensor, v: float) -> torch.Tensor:
+        return x * ((v + 1) // 3.0) if decides else x * ((v + 1) / 3.0 - v)
+
+    compiled = refcompiler.compile(function, backend=counting, dynamic=True)
+    x = torch.ones(3)
+    numbers = (7.5, 8.5, -4.0, math.inf, -1.0)
+    for v in numbers:
+        found, expected = compiled(x, v), function(x, v)
+        torch.testing.assert_close(found, expected, equal_nan=True)
+        assert torch.equal(
+            torch.signbit(found.nan_to_num(0)), torch.signbit(expected.nan_to_num(0))
+        )
+    if decides:
+        assert len(seen) == len(numbers) and not any(seen)
+    else:
+        assert seen == [True]
