@@ -40,6 +40,12 @@ class Device:
         later = Later(kernel, self.device.index)
         return later, later.printed.source
 
+    def finder(self, kernel: Kernel) -> Callable[..., None]:
+        """The same kernel as it leaves word of a position that there is not; on a CPU only."""
+        from fastpath.cpu import compile as cpu
+
+        return cpu.finder(kernel)
+
     def loaded(self, names: Mapping[str, Any]) -> dict[str, Callable[..., None]]:
         """The callables of those of ``names`` that are kernels and cannot be called yet."""
         if self.is_cpu:

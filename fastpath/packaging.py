@@ -16,16 +16,15 @@ from fastpath.agreement import FirstCall, broken
 from fastpath.bindings import OVERLOADS
 from fastpath.compiler import _Otherwise
 from fastpath.cpu import launcher, objects
-from fastpath.cpu.compile import finder
 from fastpath.ir.expr import Bounds
 from fastpath.profiles import announced, profiled
 from fastpath.random.cpu import DISTRIBUTION, drawing, drawing_each
 from fastpath.random.kernels import Distribution
 from fastpath.random.kernels import address_of as address_of_draw
+from fastpath.rejecting import Rejecting, reject
 from fastpath.report import Report
-from fastpath.schedule.kernel import Kernel
 from fastpath.workspace import OWN, TEXT, bind, new_number
-from fastpath.wrapper import realigned, reject
+from fastpath.wrapper import realigned
 from refcompiler.cache import identity
 from refcompiler.errors import PackageError
 from refcompiler.package.rows import HERE, Packer, Refused, Unpacker, record, register
@@ -192,7 +191,7 @@ class Limit:
 
 
 def _pack_found(p: Packer, kernel: Any) -> list[Any]:
-    find = finder(kernel) if isinstance(kernel, Kernel) else kernel.find
+    find = kernel.finder() if isinstance(kernel, Rejecting) else kernel.find
     return [p.pack(find), [[b.error, b.message] for b in kernel.bounds()]]
 
 
@@ -221,7 +220,7 @@ def _unpack_report(u: Unpacker, kernels: int, calls: Any, draws: Any, nodes: int
 
 register("features", lambda p, v: _features(), lambda u, *f: _check_features(u, [*f]), _Features)
 register("kernel", _pack_kernel, _unpack_kernel, when=launcher.is_bound)
-register("rejecting", _pack_found, _unpack_found, Kernel, Found)
+register("rejecting", _pack_found, _unpack_found, Rejecting, Found)
 register(
     "draw", _pack_draw, _unpack_draw, when=lambda v: DISTRIBUTION in getattr(v, "__dict__", ())
 )

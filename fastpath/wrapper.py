@@ -6,7 +6,6 @@ their last use, and a dead one of the same size and layout is used again.
 
 from __future__ import annotations
 
-import builtins
 import itertools
 import linecache
 import weakref
@@ -36,6 +35,7 @@ from fastpath.ir.program import (
 from fastpath.ir.size import Number, Size, Unknown, text_of
 from fastpath.ir.types import DTYPE
 from fastpath.profiles import announced, kernel_name, profiled, title
+from fastpath.rejecting import Rejecting, reject
 from fastpath.report import Report
 from fastpath.schedule.cluster import Cluster, Fusion
 from fastpath.schedule.kernel import Kernel
@@ -61,20 +61,6 @@ def realigned(t: torch.Tensor) -> torch.Tensor:
     more = torch.empty(t.numel() + STREAM_ALIGNMENT // t.itemsize, dtype=t.dtype)
     offset = -more.data_ptr() % STREAM_ALIGNMENT // t.itemsize
     return torch.as_strided(more, t.size(), t.stride(), offset)
-
-
-def reject(kernel: Any, extents: Sequence[int], outside: Any, *addresses: int) -> None:
-    """Raise as eager does for the position that a kernel met and that does not exist.
-
-    ``kernel`` is a :class:`~fastpath.schedule.kernel.Kernel`, or what a package has of it.
-    ``addresses`` are the kernel's arguments: it runs again, and says which position it is.
-    ``extents`` are those of its bounds in this call.
-    """
-    kernel.find(*addresses)
-    number, value = outside
-    found, extent = kernel.bounds()[number - 1], extents[number - 1]
-    message = found.message.replace("{value}", str(value)).replace("{extent}", str(extent))
-    raise getattr(builtins, found.error)(message)
 
 
 class Wrapper:
@@ -357,7 +343,7 @@ class Wrapper:
         self.lines.append(f"k{number}({', '.join(pointers)})  # {made}")
         self.recordable.launched.append((f"k{number}", pointers))
         if checked:
-            self.names[f"k{number}_kernel"] = kernel
+            self.names[f"k{number}_kernel"] = Rejecting(kernel, self.device)
             extents = self._tuple([b.extent for b in checked])
             if kernel.sized:
                 pointers[0] = "0"  # work, for which no thread is woken

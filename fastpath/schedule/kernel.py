@@ -164,12 +164,6 @@ class Kernel:
                 stack.extend(e.operands())
         return list(found)
 
-    def find(self, *addresses: int) -> None:
-        """Run the kernel as it leaves word of a position that there is not."""
-        from fastpath.cpu.compile import finder
-
-        finder(self)(*addresses)
-
     @property
     def blocks(self) -> int | None:
         """Of lanes; None where each call has another number."""
