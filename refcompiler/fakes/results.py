@@ -263,6 +263,8 @@ def _output(
     same = next((i for i, t in enumerate(tensors) if t is item), -1)
     storage = item.untyped_storage()
     memory = storages.get(storage._cdata, -1)
+    if memory >= 0 and (tensors[memory].is_conj() or tensors[memory].is_neg()):
+        return None  # a view has that bit or not, by the way in which it is made
     shape, stride, offset = tuple(item.shape), item.stride(), item.storage_offset()
     end = 0
     if memory >= 0 and not item._has_symbolic_sizes_strides and 0 not in shape:

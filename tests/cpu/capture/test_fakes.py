@@ -10,6 +10,7 @@ import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+import refcompiler
 from conformance.strategies.arguments import arguments
 from conformance.strategies.tensors import Drawing
 from conformance.suites.operators import source
@@ -338,3 +339,21 @@ def test_layouts_that_torchs_stand_ins_get_wrong(call: Callable[..., Any]) -> No
             assert fake.stride() == call(a, b).stride()
             compared += 1
     assert compared == 9
+
+
+def test_views_with_a_conjugate_bit_or_without() -> None:
+    """What is remembered where sizes are numbers is used where others are symbols, and back."""
+
+    def function(z: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        c = z.conj()
+        return c.imag * 2, c[1:].real + 1, c.conj()[1:], c.imag[1:], c[1:]
+
+    z, compared = torch.randn(3, dtype=torch.complex64), 0
+    for backend in ("aot_eager", "eager", "aot_eager"):
+        refcompiler.reset()
+        compiled = refcompiler.compile(function, backend=backend, fullgraph=True)
+        for mine, eagers in zip(compiled(z), function(z), strict=True):
+            assert torch.equal(mine, eagers)
+            assert (mine.is_conj(), mine.is_neg()) == (eagers.is_conj(), eagers.is_neg())
+            compared += 1
+    assert compared == 15
