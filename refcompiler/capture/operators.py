@@ -621,7 +621,7 @@ class Operators(Identity):
         value = self.force(value)
         if issubclass(type(value), torch.Tensor):
             raise Break("data-dependent-value", "a tensor is formatted")
-        value = self.sizes.plain(value)
+        value = self.shown(value)
         for name in ("__format__", "__str__", "__repr__"):
             if self.method_of(type(value), name) is not UNSET:
                 if name == "__format__":
@@ -639,7 +639,7 @@ class Operators(Identity):
         value = self.force(value)
         if issubclass(type(value), torch.Tensor):
             raise Break("data-dependent-value", "a tensor is formatted")
-        value = self.sizes.plain(value)
+        value = self.shown(value)
         names = ("__str__", "__repr__") if conversion == 1 else ("__repr__",)
         for name in names:
             if self.method_of(type(value), name) is not UNSET:
@@ -647,6 +647,15 @@ class Operators(Identity):
                 return ascii(found)[1:-1] if conversion == 3 else found
         self.check_printable(value)
         return natively(self, super().convert, value, conversion)
+
+    def shown(self, value: Any) -> Any:
+        """Symbols as their numbers, in tuples too; one with a text of its own is asked for it."""
+        kind = type(value)
+        if issubclass(kind, tuple) and any(
+            self.method_of(kind, name) is not UNSET for name in ("__format__", "__str__", "__repr__")
+        ):
+            return value
+        return self.sizes.plain(value)
 
     def check_printable(self, value: Any) -> None:
         """The text of an object must not show its address, or a tensor inside it."""

@@ -54,9 +54,9 @@ class Objects(Writing):
             if issubclass(type(value), collections.OrderedDict):
                 base = collections.OrderedDict
             setter, lines = self.writer.constant(base), self.lines
+            held = {id(key): item for key, item in dict.items(value)}  # no key is asked its hash
             for key in base.__iter__(value):
-                item = dict.__getitem__(value, key)
-                pair = f"{self.expression(key)}, {self.expression(item)}"
+                pair = f"{self.expression(key)}, {self.expression(held[id(key)])}"
                 if not self.is_hashable_yet(key):
                     lines = self.late
                 lines.append(f"{setter}.__setitem__({name}, {pair})")

@@ -37,7 +37,7 @@ class Printed:
 
 def printed(machine: Any, value: Any) -> Any:
     """``value`` as an argument of a text: itself, unless its text is Python of the user's."""
-    value = machine.sizes.plain(machine.force(value))
+    value = machine.shown(machine.force(value))
     kind = type(value)
     if any(machine.method_of(kind, name) is not UNSET for name in _TEXTS):
         if all(machine.method_of(kind, name) is UNSET for name in _NUMBERS):

@@ -211,8 +211,8 @@ def test_instances_do_not_use_up_the_limit_of_each_other(monkeypatch):
     assert refcompiler.counters()["graphs"] == 5
     assert refcompiler.counters()["fallbacks"] == 0
     with pytest.warns(UserWarning, match="compiled 2 times"):
-        for rows in (2, 3):
-            compiled[0](t(rows, 2))
+        for given in (t(2, 2), t(2, 2).requires_grad_()):
+            compiled[0](given)
     assert refcompiler.counters()["fallbacks"] == 1
     compiled[0](t(4, 2))  # natively
     compiled[1](t(2, 3))  # has a plan left
