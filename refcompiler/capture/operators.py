@@ -652,7 +652,8 @@ class Operators(Identity):
         """Symbols as their numbers, in tuples too; one with a text of its own is asked for it."""
         kind = type(value)
         if issubclass(kind, tuple) and any(
-            self.method_of(kind, name) is not UNSET for name in ("__format__", "__str__", "__repr__")
+            self.method_of(kind, name) is not UNSET
+            for name in ("__format__", "__str__", "__repr__")
         ):
             return value
         return self.sizes.plain(value)
