@@ -229,11 +229,11 @@ class Wrapper:
         for move in self.seen.moves:
             self._move(move, names[move.output])
         names = names[: len(names) - len(self.seen.moves)]
-        if self.watched:
-            result = next(f"r{n}" for n, slot in enumerate(self.seen.slots) if slot.requires_grad)
+        through = [f"r{n}" for n, slot in enumerate(self.seen.slots) if slot.requires_grad]
+        if self.watched and through:  # else nothing comes back through the graph
             self.names["watch"] = watch
             tensors = [f"o{n}" if made else self.values[n] for made, n in self.watched]
-            self.lines.append(f"watch({result}, ({''.join(f'{t}, ' for t in tensors)}))")
+            self.lines.append(f"watch({through[0]}, ({''.join(f'{t}, ' for t in tensors)}))")
         self._switch()
         if self.seen.spec.is_leaf():
             self.lines.append(f"return {names[0]}")
