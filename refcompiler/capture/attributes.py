@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from refcompiler.capture import arithmetic
+from refcompiler.capture import arithmetic, generators
 from refcompiler.capture.arithmetic import CLASSES
 from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.iterators import state_of
@@ -132,6 +132,8 @@ class Attributes(Lookup):
         if history.is_node(self, value):
             return history.node_attribute(self, value, name)
         if self.is_foreign(value) and not issubclass(type(value), IDENTITY_TYPES):
+            if type(value) is torch.Generator and name == "device":
+                return generators.device(self, value)
             try:
                 found = getattr(value, name)
             except AttributeError:

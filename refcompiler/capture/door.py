@@ -34,6 +34,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from refcompiler.capture import held, numbers
+from refcompiler.capture.generators import held_by
 from refcompiler.capture.known import known_value
 from refcompiler.capture.policy import (
     DATA_DEPENDENT,
@@ -163,6 +164,15 @@ class Scope:
         self.module.add_module(name, module)
         return self.graph.create_node("get_attr", name)
 
+    def generator(self, generator: torch.Generator) -> torch.fx.Node:
+        """A node that stands for ``generator``, which this scope's module holds."""
+        held = held_by(self.module)
+        name = next((name for name, own in held.items() if own is generator), "")
+        if not name:
+            name = f"generator_{len(held)}"
+            setattr(self.module, name, generator)
+        return self.graph.create_node("get_attr", name)
+
 
 class Recorder:
     """The graph being captured, and the node of each fake tensor in each scope."""
@@ -274,6 +284,8 @@ class Recorder:
         kind = type(value)
         if kind in SYMBOLS:
             return numbers.argument(self, value)
+        if kind is torch.Generator:
+            return self.scope.generator(value)
         if kind is tuple or isinstance(value, torch.Size):
             return tuple([self.argument(v) for v in value])
         if kind is list:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +52,7 @@ class History:
     def __init__(self) -> None:
         self.seen: dict[Any, Any] = {}
         self.changing: set[Any] = set()
+        self.objects: dict[str, weakref.WeakSet] = {}
 
     def changes(self, key: Any, value: Any) -> bool:
         """Note ``value``; whether it ever was another one."""
@@ -58,9 +60,16 @@ class History:
             self.changing.add(key)
         return key in self.changing
 
+    def distinct(self, key: str, value: Any) -> int:
+        """Note the object ``value``; of how many that are still alive it was one."""
+        known = self.objects.setdefault(key, weakref.WeakSet())
+        known.add(value)
+        return len(known)
+
     def clear(self) -> None:
         self.seen.clear()
         self.changing.clear()
+        self.objects.clear()
 
 
 @dataclass

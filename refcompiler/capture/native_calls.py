@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from refcompiler.capture import arithmetic
+from refcompiler.capture import arithmetic, generators
 from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.arrays.calls import array_input, call_numpy
 from refcompiler.capture.contents import contents, given_back
@@ -481,6 +481,8 @@ class NativeCalls(Operators):
     def pass_operand(self, value: Any) -> Any:
         value = self.force(value)
         if self.is_foreign(value):
+            if type(value) is torch.Generator:
+                return generators.operand(self, value)
             raise Break("external-object", f"a {type(value).__name__} is an operand")
         if type(value) is Array:
             raise Break("c-function", "an operation of torch with an array of numpy's")

@@ -130,6 +130,8 @@ class EagerFakeMode(FakeTensorMode):
             return func.python_key_table[FakeTensorMode](self, *args, **(kwargs or {}))
         if _draws(func):
             self.random = True
+            if kwargs and kwargs.get("generator") is not None:  # some stand-ins refuse one
+                kwargs = {**kwargs, "generator": None}
         asked = ask(self, func, args, kwargs)
         if asked is None:
             if self.shape_env is None:

@@ -34,14 +34,22 @@ class Before:
     """What a graph's run may change although it fails: ``written`` inputs, and random generators.
 
     ``uncounted``: what inference mode has made, of which writes are not counted, is written to.
+    ``generators``: those of the program that the graph holds.
     """
 
-    __slots__ = ("written", "versions", "random")
+    __slots__ = ("written", "versions", "random", "generators")
 
-    def __init__(self, written: Sequence[torch.Tensor], random: bool, uncounted: bool):
+    def __init__(
+        self,
+        written: Sequence[torch.Tensor],
+        random: bool,
+        uncounted: bool,
+        generators: Sequence[torch.Generator] = (),
+    ):
         self.written = written
         self.versions = [_version(tensor, uncounted) for tensor in written]
         self.random = _random_state() if random else []
+        self.generators = [(g, g.get_state()) for g in generators] if random else []
 
     def is_unwritten(self) -> bool:
         versions = [_version(tensor, False) for tensor in self.written]
@@ -52,7 +60,9 @@ class Before:
 
     def is_unmoved(self) -> bool:
         """No random number was drawn."""
-        return all(map(torch.equal, self.random, _random_state()))
+        return all(map(torch.equal, self.random, _random_state())) and all(
+            torch.equal(state, generator.get_state()) for generator, state in self.generators
+        )
 
     def rewind(self) -> None:
         """Random numbers are drawn once more."""
@@ -60,6 +70,8 @@ class Before:
             torch.set_rng_state(self.random[0])
         for device, state in enumerate(self.random[1:]):
             torch.cuda.set_rng_state(state, device)
+        for generator, state in self.generators:
+            generator.set_state(state)
 
 
 def _version(tensor: torch.Tensor, uncounted: bool) -> int:

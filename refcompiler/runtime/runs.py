@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,20 +14,30 @@ from refcompiler.plan.failure import Before, FailedRun
 class Checked:
     """Looks at a graph's first run, then steps out of the way: ``settled`` is what to call then.
 
-    ``writes``: whether the graph writes to its inputs, where torch does not count that.
+    ``writes``: whether the graph writes to its inputs, where torch does not count that;
+    ``generators``: those of the program's that it holds.
     """
 
-    def __init__(self, compiled: Callable, outputs: int, backend: str, title: str, writes: bool):
+    def __init__(
+        self,
+        compiled: Callable,
+        outputs: int,
+        backend: str,
+        title: str,
+        writes: bool,
+        generators: Sequence[torch.Generator] = (),
+    ):
         self.compiled = compiled
         self.outputs = outputs
         self.backend = backend
         self.title = title
         self.writes = writes
+        self.generators = generators
         self.settled = compiled
 
     def __call__(self, *inputs: Any) -> Any:
         places = [i for i, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
-        before = Before([inputs[i] for i in places], True, self.writes)
+        before = Before([inputs[i] for i in places], True, self.writes, self.generators)
         try:
             found = self.compiled(*inputs)
         except Exception as error:
@@ -41,21 +51,31 @@ class Checked:
         written = [place for i, place in enumerate(places) if before.has_written(i)]
         random = not before.is_unmoved()
         if written or random:
-            self.settled = Remembering(self.compiled, written, random, self.writes)
+            known = written, random, self.writes, self.generators
+            self.settled = Remembering(self.compiled, *known)
         return found
 
 
 class Remembering:
     """Runs a graph that draws random numbers, or writes to its inputs at these places."""
 
-    def __init__(self, compiled: Callable, written: list[int], random: bool, writes: bool):
+    def __init__(
+        self,
+        compiled: Callable,
+        written: list[int],
+        random: bool,
+        writes: bool,
+        generators: Sequence[torch.Generator] = (),
+    ):
         self.compiled = compiled
         self.written = written
         self.random = random
         self.writes = writes
+        self.generators = generators
 
     def __call__(self, *inputs: Any) -> Any:
-        before = Before([inputs[i] for i in self.written], self.random, self.writes)
+        given = [inputs[i] for i in self.written]
+        before = Before(given, self.random, self.writes, self.generators)
         try:
             return self.compiled(*inputs)
         except Exception as error:

@@ -21,6 +21,7 @@ from refcompiler.backends.buckets import compile_parts
 from refcompiler.backends.registry import compile_graph
 from refcompiler.capture.door import EXAMINED
 from refcompiler.capture.dynamic import History, Policy
+from refcompiler.capture.generators import held_within
 from refcompiler.capture.machine import Captured, Symbolic
 from refcompiler.capture.models.parallel import limits_now
 from refcompiler.capture.signals import Again, Prepare, Restart
@@ -574,7 +575,8 @@ class Site:
         if hasattr(report, "tell"):  # a backward is compiled when it first runs
             report.tell = tell
         writes = graph.meta.get("refcompiler_writes", False)
-        return Checked(compiled, len(outputs), name, self.title, writes)
+        held = held_within(graph)
+        return Checked(compiled, len(outputs), name, self.title, writes, held)
 
     def by_buckets(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable:
         """Compiled in parts where gradients are sent while the backward goes on, or asked for."""

@@ -127,7 +127,7 @@ class _First(_Turns):
     def operate(self, key: tuple[Any, int], func: Any, args: Any, kwargs: Any) -> Any:
         kept = self.kept
         state = None
-        if kept.paired and draws(func):
+        if kept.paired and _paired(func, kwargs):
             device = _device(args, kwargs)
             torch.ops.refcompiler.rng_state(device)
             state = next(_newest()), device
@@ -169,7 +169,7 @@ class _Again(_Turns):
             if any(a is not b for a, b in zip(_held(found), held, strict=True)):
                 raise Unsupported("what a selective checkpoint saved is written to")
             return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, found)
-        if not kept.paired or not draws(func):
+        if not kept.paired or not _paired(func, kwargs):
             return func(*args, **kwargs)
         last = next(_newest())
         found = func(*args, **kwargs)
@@ -202,9 +202,13 @@ class _Both(TorchDispatchMode):
         self.inner.__exit__(*error)
 
 
+def _paired(func: Any, kwargs: Any) -> bool:
+    """Whether it draws from a generator whose state eager keeps: a default one, no other."""
+    generator = kwargs.get("generator")
+    return draws(func) and (generator is None or generator is torch.default_generator)
+
+
 def _device(args: Any, kwargs: Any) -> torch.device:
-    if kwargs.get("generator") is not None:
-        raise Unsupported("a checkpointed region draws from a generator of its own")
     if kwargs.get("device") is not None:
         return torch.device(kwargs["device"])
     for value in (*args, *kwargs.values()):
