@@ -250,7 +250,7 @@ def _same_region(m: Calls, module: torch.fx.GraphModule) -> tuple[torch.fx.Graph
         module.code,
         tuple([_described(value) for value in inputs]),
     )
-    if module._modules:
+    if module.graph.find_nodes(op="get_attr"):  # it holds what its text does not tell
         key = (module.code, id(module))
     known = scope.regions.get(key)
     if known is None:
