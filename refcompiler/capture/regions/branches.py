@@ -15,8 +15,9 @@ from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Scope
 from refcompiler.capture.effects import effects, reachable
 from refcompiler.capture.models.registry import model, named
+from refcompiler.capture.regions.aliasing import apart, refuse_aliases
 from refcompiler.capture.regions.region import Region, alone, emit, refusal, suspended
-from refcompiler.capture.regions.targets import tensors_of
+from refcompiler.capture.regions.targets import SLOT, tensors_of
 from refcompiler.capture.signals import Break
 
 _CARRIED = frozenset((int, torch.SymInt))  # besides tensors
@@ -119,8 +120,15 @@ def _cond(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     if not isinstance(predicate, torch.Tensor):
         function = given["true_fn"] if predicate else given["false_fn"]
         return m.call(frame, function, operands, {})
+    if predicate.numel() != 1:
+        raise Break("higher-order", "torch.cond with a predicate of several elements")
     regions = [_pure(m, frame, given[name], operands) for name in ("true_fn", "false_fn")]
     yes, no = regions
+    for region in regions:
+        if any(leaf is not SLOT and not isinstance(leaf, int) for leaf in region.form.leaves):
+            raise refusal(m, "a branch of torch.cond gives values that are no tensors or ints")
+        if torch.is_grad_enabled():
+            refuse_aliases(m, region, operands)
     if yes.form != no.form or not all(map(_alike, yes.outputs, no.outputs)):
         raise refusal(m, "the branches of torch.cond give values of different kinds")
     modules, shared = _aligned(regions, _distinct(tensors_of(operands)))
@@ -146,9 +154,11 @@ def _while_loop(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     if len(_distinct(carried)) != len(carried):
         raise Break("higher-order", "torch.while_loop carries one tensor twice")
     with suspended(m):  # what is carried is soon another value than what it starts with
-        steps = [t.detach().requires_grad_(t.requires_grad) for t in carried]
+        steps = [apart(t) for t in carried]
     test = _pure(m, frame, given["cond_fn"], steps, places)
     body = _pure(m, frame, given["body_fn"], steps, places)
+    for region in (test, body):
+        refuse_aliases(m, region, steps)
     outputs = body.form.fill(body.outputs)
     if not isinstance(outputs, (tuple, list)) or len(body.outputs) != len(carried):
         raise refusal(m, "the body of torch.while_loop gives another structure than it takes")

@@ -13,16 +13,26 @@ import torch
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.effects import effects, reachable
 from refcompiler.capture.models.registry import model, named
+from refcompiler.capture.regions.aliasing import apart, refuse_aliases
 from refcompiler.capture.regions.region import Region, emit, refusal, suspended
 from refcompiler.capture.regions.targets import Form, is_tensor, tensors_of
 from refcompiler.capture.signals import Break
 
 
-def _fresh(m: Calls, tensors: Sequence[torch.Tensor], first: bool) -> list[torch.Tensor]:
-    """Fakes for what one step is given: ``tensors``, or their ``first`` slices."""
+def _fresh(m: Calls, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Fakes for what one step is given of ``tensors``: their first slices."""
     with suspended(m):
-        made = [t.detach()[0] if first else t.detach() for t in tensors]
-        return [a.requires_grad_(t.requires_grad) for a, t in zip(made, tensors, strict=True)]
+        made = [t.detach()[0] for t in tensors]
+        for fake, tensor in zip(made, tensors, strict=True):
+            if tensor.requires_grad:
+                fake.requires_grad_()
+        return made
+
+
+def _apart(m: Calls, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Such fakes that share no memory with anything."""
+    with suspended(m):
+        return [apart(t) for t in tensors]
 
 
 def _step(m: Calls, frame: Any, name: str, function: Any, given: Sequence) -> Region:
@@ -34,8 +44,7 @@ def _step(m: Calls, frame: Any, name: str, function: Any, given: Sequence) -> Re
         raise refusal(m, f"the function of {name} changes Python objects")
     if len(region.outputs) != len(region.form.leaves):
         raise refusal(m, f"the function of {name} gives values that are no tensors")
-    if any(out is value for out in region.outputs for value in (*given, *region.lifted)):
-        raise refusal(m, f"the function of {name} gives an input back")
+    refuse_aliases(m, region, given)
     return region
 
 
@@ -67,11 +76,11 @@ def _record(
 @model(*named("ops.higher_order.scan"))
 def _scan(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     function, init, xs, rest = _operands(m, args, kwargs, "combine_fn init xs additional_inputs")
-    given = [*_fresh(m, init, False), *_fresh(m, xs, True), *rest]
+    given = [*_apart(m, init), *_apart(m, _fresh(m, xs)), *rest]
     region = _step(m, frame, "scan", function, given)
     carried = region.outputs[: len(init)]
     if len(carried) < len(init) or any(
-        (a.dtype, a.shape, a.device) != (b.dtype, b.shape, b.device)
+        (a.dtype, a.shape, a.stride(), a.device) != (b.dtype, b.shape, b.stride(), b.device)
         for a, b in zip(carried, init, strict=True)
     ):
         raise refusal(m, "the function of scan changes what it carries to another kind")
@@ -82,7 +91,7 @@ def _scan(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 @model(*named("ops.higher_order.map_impl"))
 def _map(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     function, xs, rest = _operands(m, args, kwargs, "f xs pos_args")
-    region = _step(m, frame, "map", function, [*_fresh(m, xs, True), *rest])
+    region = _step(m, frame, "map", function, [*_fresh(m, xs), *rest])
     results = _record(m, torch.ops.higher_order.map_impl, region, [xs], rest, 0)
     return region.form.fill(results)
 
