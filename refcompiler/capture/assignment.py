@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from types import FunctionType, ModuleType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -180,6 +180,9 @@ class Assignment(Attributes):
         self.finish(self.assign_plainly(value, name, new))
 
     def assign_plainly(self, value: Any, name: str, new: Any) -> Run | None:
+        if type(value) is CellType and name == "cell_contents":
+            self.store_cell(value, new)
+            return None
         new = self.passed_on(new) if id(value) in self.external else self.force(new)
         source, found = self.find_guarded(type(value), name)
         if found is not UNSET and type(found) is property and found.fset is not None:
@@ -235,6 +238,9 @@ class Assignment(Attributes):
 
     def plain_delattr(self, value: Any, name: str) -> None:
         """``object.__delattr__``."""
+        if type(value) is CellType and name == "cell_contents":
+            self.store_cell(value, UNSET)
+            return
         source, found = self.find_guarded(type(value), name)
         if type(found) is property and found.fdel is not None:
             self.invoke(self.frame, self.wrapped(source, found, "fdel"), [value])

@@ -10,13 +10,14 @@ import collections
 import functools
 import sys
 import types
-from types import FunctionType, MethodType, ModuleType
+from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
 from refcompiler.capture import arithmetic, generators
+from refcompiler.capture.addresses import Address
 from refcompiler.capture.arithmetic import CLASSES
 from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.iterators import state_of
@@ -129,6 +130,9 @@ class Attributes(Lookup):
                 return self.getattr(value.__func__, name)
         if type(value) in DRIVEN and name in _STATES:
             return state_of(self, value, name)
+        if type(value) is CellType and name == "cell_contents":
+            held = self.load_cell(value)
+            return CellType().cell_contents if held is UNSET else held  # as CPython raises
         if history.is_node(self, value):
             return history.node_attribute(self, value, name)
         if self.is_foreign(value) and not issubclass(type(value), IDENTITY_TYPES):
@@ -633,7 +637,7 @@ class Attributes(Lookup):
             return torch.nn.Parameter if getattr(value, "_is_param", False) else torch.Tensor
         if type(value) in SYMBOLS:
             return CLASSES[type(value)]
-        return value.__class__ if type(value) in (Array, Set) else type(value)
+        return value.__class__ if type(value) in (Array, Address, Set) else type(value)
 
     def has_special(self, value: Any, name: str) -> bool:
         return self.find_guarded(type(self.force(value)), name)[1] is not UNSET

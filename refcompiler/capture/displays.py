@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import CellType
 from typing import Any
 
 from refcompiler.capture.entering import ENTERING, enters
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.literals import extend, items_in, sequence, update
-from refcompiler.capture.values import Literal
+from refcompiler.capture.values import Lazy, Literal
 from refcompiler.interpreter.frame import UNSET, Frame
 from refcompiler.interpreter.registry import HANDLERS
 
@@ -58,6 +59,23 @@ def build_map(m: Any, f: Frame, count: int) -> None:
     for key, item in zip(keys, items[1::2], strict=True):
         m.insert(made, key, m.own(item))
     _replace(f, 2 * count, made)
+
+
+def _kept(m: Any, value: Any) -> Any:
+    """What a cell holds, which the interpreter alone reads: as unobserved as it is."""
+    return value if type(value) is Lazy or type(value) is Literal else m.own(value)
+
+
+@enters("MAKE_CELL")
+def make_cell(m: Any, f: Frame, slot: int) -> None:
+    value = f.fast[slot]
+    f.fast[slot] = CellType() if value is UNSET else CellType(_kept(m, value))
+
+
+@enters("STORE_DEREF")
+def store_deref(m: Any, f: Frame, slot: int) -> None:
+    m.store_cell(f.fast[slot], _kept(m, f.stack[-1]))
+    f.stack.pop()
 
 
 @enters("LIST_TO_TUPLE")

@@ -165,10 +165,13 @@ class Sizes:
         if not why or (type(value) is int and not -(2**63) <= value < 2**63):
             return None, why
         env = self.environment()
+        changed = why not in (_NAMED, _VALUE, _FROM_THE_START)  # the program counts with it
         if type(value) is float:
             made: Any = env.floating(value, bool(again))
         else:
-            made = self._fresh() if why == _NOT_KNOWN else env.integer(value, bool(again))
+            made = (
+                self._fresh() if why == _NOT_KNOWN else env.integer(value, bool(again) or changed)
+            )
         return None if type(made) is type(value) else made, why
 
     def drawn(self, kind: type, source: Source, range_: Range) -> Any:

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from refcompiler.capture.lookup import is_heap
-from refcompiler.capture.values import Asked, is_changed
+from refcompiler.capture.values import Asked, Literal, is_changed
 from refcompiler.interpreter.driven import DRIVEN
+from refcompiler.interpreter.frame import UNSET
 
 
 def effects(machine: Any) -> tuple:
@@ -58,6 +59,8 @@ def reachable(function: Any, machine: Any = None) -> tuple:
         if id(value) in seen:
             continue
         seen.add(id(value))
+        if type(value) is Literal:
+            value = value.items if value.made is UNSET else value.made
         if id(value) in written:
             found.append((id(value), *[(name, id(new)) for name, new in written[id(value)]]))
             pending += [new for _, new in written[id(value)]]

@@ -18,7 +18,6 @@ from refcompiler.ambient import Autocast
 from refcompiler.capture import displays, specials, subclasses
 from refcompiler.capture.arithmetic import ending
 from refcompiler.capture.arrays import tensors, wrapping
-from refcompiler.capture.arrays.array import Array, ArrayMethod
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Door, Recorder
 from refcompiler.capture.dropping import Dropping, held_alone
@@ -205,7 +204,9 @@ class Symbolic(Calls):
         self.handed_over = []
         self.told = None
         self.contexts = Contexts(self)
-        self.own_classes = {Array: 0, ArrayMethod: 0}
+        self.own_classes = dict.fromkeys(STAND_INS, 0)
+        self.addresses = {}
+        self.standins = {}
         self.own_attributes = {}
         subclasses.connect(self)
         self.open_ranges: set[int] = set()  # of the profiler, that the frame has entered

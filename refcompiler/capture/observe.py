@@ -106,6 +106,7 @@ class Observing(Machine):
 
     # filled by the machine
     sizes: Any
+    standins: dict[int, Any]  # the array that has one, by the id of that
     own_classes: dict[type, int]  # that the frame has made, and the steps of their statements
 
     # ---- guards -----------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from refcompiler.capture import arithmetic, floats
-from refcompiler.capture.arrays.array import Array, ArrayMethod
+from refcompiler.capture.addresses import STAND_INS, Address
 from refcompiler.capture.contents import contents, dict_item, given_back
 from refcompiler.capture.gathers import put
 from refcompiler.capture.identity import Identity
@@ -117,6 +117,7 @@ class Operators(Identity):
 
     nested: int  # how many calls run within the instruction
     steps: int
+    addresses: dict[int, Address]  # of what the program has asked for
     acted: int  # the step whose instruction has done a part of its work already
     handed_over: list[Delegate]
     strict: bool
@@ -129,7 +130,7 @@ class Operators(Identity):
         """As :func:`python_method`; that no class has it, or which one, is guarded."""
         if not is_heap(cls) or issubclass(cls, torch.Tensor):
             return python_method(cls, name)
-        if cls is Array or cls is ArrayMethod:
+        if cls in STAND_INS:
             return UNSET  # its methods are capture's own
         found = self.find_guarded(cls, name)[1]
         return found if type(found) is FunctionType else UNSET

@@ -18,6 +18,7 @@ import torch
 from refcompiler.ambient import mode_around
 from refcompiler.guards import ambient
 from refcompiler.guards.ambient import Ambient
+from refcompiler.guards.arrays import array_tensor
 from refcompiler.guards.classes import build_of, is_built, is_plain
 from refcompiler.guards.constants import (
     equals_text,
@@ -40,7 +41,6 @@ from refcompiler.guards.sizes import (
 from refcompiler.guards.sources import (
     NOT_SET,
     Source,
-    array_tensor,
     contents_of,
     default_of,
     filled_slots,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar, Token
@@ -198,12 +197,3 @@ def plain_tensor(value: torch.Tensor) -> torch.Tensor:
     """A tensor of a subclass as one of ``torch.Tensor``."""
     with torch._C.DisableTorchFunctionSubclass():
         return value.as_subclass(torch.Tensor)
-
-
-def array_tensor(array: Any) -> torch.Tensor:
-    """The tensor over the memory of a numpy array."""
-    if array.flags.writeable:
-        return torch.from_numpy(array)
-    with warnings.catch_warnings():  # what is read only is not written to by any graph
-        warnings.simplefilter("ignore")
-        return torch.from_numpy(array)

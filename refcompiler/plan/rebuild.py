@@ -22,7 +22,8 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from refcompiler.capture.arrays.array import Array, ArrayMethod, is_scalar
+from refcompiler.capture.addresses import Address
+from refcompiler.capture.arrays.array import Array, ArrayMethod, is_scalar, owner_of
 from refcompiler.capture.immutable import BUFFERS, PROTOCOL, is_value_class
 from refcompiler.capture.kinds import CONSTANT_TYPES, is_numpy_scalar
 from refcompiler.capture.literals import make
@@ -33,6 +34,7 @@ from refcompiler.capture.signals import Restart
 from refcompiler.capture.state.contexts import Set
 from refcompiler.capture.state.hooks import check_handle
 from refcompiler.capture.values import External, Lazy, LazyMethod, Literal
+from refcompiler.guards.arrays import array_view
 from refcompiler.guards.classes import FIELD
 from refcompiler.guards.iterators import account, restore
 from refcompiler.interpreter.continued import ended
@@ -274,10 +276,14 @@ class Rebuilder(Objects, Iterators, ContextVariables):
         if kind is RemovableHandle:
             check_handle(self.machine, value)
         if kind is Array:
+        if kind is Array and not is_scalar(value) and owner_of(value) is not None:
+            return self.array_view(value)
             taken = "[()]" if is_scalar(value) else ""  # which is a scalar then
             detached = ".detach()" if value._tensor.requires_grad else ""
             return self.assign(value, f"{self.tensor(value._tensor)}{detached}.numpy(){taken}")
         if kind is ArrayMethod:
+        if kind is Address:
+            return self.assign(value, f"id({self.expression(value.of)})")
             return self.assign(value, f"{self.expression(value.array)}.{value.name}")
         if kind is weakref.ref and (target := value()) is not None:
             given = (target,) if value.__callback__ is None else (target, value.__callback__)
@@ -329,6 +335,16 @@ class Rebuilder(Objects, Iterators, ContextVariables):
         raise self.refuse(value)
 
     def account(self, value: Any) -> str:
+    def array_view(self, value: Array) -> str:
+        """A view of an array, which shares its memory and says whose it is."""
+        owner, standin = owner_of(value), value._standin
+        assert owner is not None
+        starts = [a._tensor.storage_offset() * a._standin.itemsize for a in (value, owner)]
+        layout = (standin.dtype, standin.shape, starts[0] - starts[1], standin.strides)
+        text = ", ".join([self.writer.constant(part) for part in layout])
+        view = f"{self.writer.constant(array_view)}({self.expression(owner)}, {text}"
+        return self.assign(value, f"{view}, {standin.flags.writeable})")
+
         """An object of C by its own account of what it is made of."""
         tee = type(value) in _TEES
         function, args, *state = account(value) if tee else value.__reduce_ex__(PROTOCOL)

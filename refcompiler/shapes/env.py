@@ -85,11 +85,8 @@ class ShapeEnv:
         self.knowledge.bound(symbol, Range(low, high))
         return self._backed(symbol, int, hint)
 
-    def integer(self, hint: int, always: bool = False) -> Any:
-        """A symbol for a number of the program, of any sign; 0 and 1 stay themselves.
-
-        Unless ``always``: as where a plan that another number has led to holds for them.
-        """
+    def integer(self, hint: int, always: bool = True) -> Any:
+        """A symbol for a number of the program, of any sign; without ``always`` not for 0 and 1."""
         if hint in (0, 1) and not always:
             return hint
         symbol = sympy.Symbol(f"n{next(self._names['n'])}", integer=True)
@@ -100,7 +97,7 @@ class ShapeEnv:
     def floating(self, hint: float, always: bool = False) -> Any:
         """A symbol for a float; NaN and infinities stay themselves.
 
-        Unless ``always``, as in :meth:`integer`.
+        Unless ``always``: as where a plan that another number has led to holds for them.
         """
         if (hint != hint or hint in (INF, -INF)) and not always:
             return hint

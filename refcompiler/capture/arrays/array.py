@@ -49,6 +49,7 @@ class Array:
         object.__setattr__(self, "_machine", machine)
         object.__setattr__(self, "_tensor", tensor)
         object.__setattr__(self, "_standin", standin)
+        machine.standins.setdefault(id(standin), self)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -62,6 +63,8 @@ class Array:
             return operate(self._machine, part, part, (self,), {})
         if name in _METHODS or name in _READING:
             return ArrayMethod(self, name)
+        if name == "base" and not is_scalar(self):
+            return base_of(self)
         if not hasattr(self._standin, name):
             return getattr(self._standin, name)  # numpy's error
         raise Break("operation-not-modelled", f"attribute {name} of an array")
@@ -200,7 +203,32 @@ def _filled(dtype: Any, shape: Sequence[int], strides: Sequence[int]) -> Any:
         return numpy.ndarray(shape, dtype, numpy.zeros(0, dtype), 0, strides)
     last = sum([(n - 1) * step for n, step in zip(shape, strides, strict=True)])
     memory = (numpy.arange(last // dtype.itemsize + 1) * 7919 % 101 + 1).astype(dtype)
-    return numpy.ndarray(shape, dtype, memory, 0, strides)
+    # over something else than an array, so that a view of it says that it is one of this
+    return numpy.ndarray(shape, dtype, bytearray(memory.tobytes()), 0, strides)
+
+
+def owner_of(array: Array) -> Array | None:
+    """The array of whose memory ``array`` is a view, if it is one that the program has made."""
+    if id(array) in array._machine.external:
+        return None
+    return array._machine.standins.get(id(array._standin.base))
+
+
+def base_of(array: Array) -> Any:
+    """``array.base``."""
+    machine = array._machine
+    external = machine.external.get(id(array))
+    if external is not None:
+        return machine.lazy(machine.member(external.source, "base"), external.value.base)
+    if array._standin.base is None:
+        return None
+    owner = owner_of(array)
+    if owner is None:
+        raise Break("operation-not-modelled", "attribute base of an array over a tensor's memory")
+    external = machine.external.get(id(owner))
+    if external is not None and type(external.value.base) is type(array._standin):
+        return base_of(owner)
+    return owner
 
 
 def of_tensor(machine: Any, tensor: torch.Tensor) -> Array:

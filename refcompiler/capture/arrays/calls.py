@@ -14,7 +14,7 @@ from refcompiler.capture.arrays.tensors import array_of
 from refcompiler.capture.kinds import CONSTANT_TYPES, is_numpy_scalar
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import External
-from refcompiler.guards.sources import array_tensor
+from refcompiler.guards.arrays import array_tensor
 
 _MODULES = ("", "linalg", "fft")
 #: Not functions of their arguments alone, or not what numpy means by the name.

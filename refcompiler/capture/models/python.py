@@ -19,12 +19,13 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from refcompiler.capture import arithmetic
+from refcompiler.capture.addresses import address_of
 from refcompiler.capture.arithmetic import EXAMPLES
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.contents import contents
 from refcompiler.capture.immutable import is_value
 from refcompiler.capture.iterators import view_of
-from refcompiler.capture.kinds import MAPPINGS, SEQUENCES, SETS
+from refcompiler.capture.kinds import CONSTANT_TYPES, MAPPINGS, SEQUENCES, SETS
 from refcompiler.capture.literals import make
 from refcompiler.capture.lookup import find, is_heap, namespace_of
 from refcompiler.capture.models.registry import constant, model, named
@@ -37,6 +38,7 @@ from refcompiler.interpreter import helpers, recursion
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.interpreter.introspection import frame_locals, super_of
 from refcompiler.interpreter.resumption import resumable
+from refcompiler.shapes.node import SYMBOLS
 
 constant(True, *named("compiler.is_dynamo_compiling"))
 constant(False, *named("compiler.is_exporting jit.is_scripting"))
@@ -325,15 +327,17 @@ def _fspath(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 
 
 @model(id)
-def _id(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> int:
+def _id(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     value = m.force(args[0])
     if frame.globals.get("__name__") in _RECURSION:
         return id(value)
     is_tensor = issubclass(type(value), torch.Tensor)
     real = m.real_of(value) if is_tensor else value
     source = m.fakes_of_inputs.get(id(value)) or m.source_of(value)
+    if type(value) in CONSTANT_TYPES or type(value) in SYMBOLS:
+        raise Break("c-function", "builtins.id of a constant")
     if source is None or real is None or not (real is value or is_tensor):
-        raise Break("c-function", "builtins.id")
+        return address_of(m, value)
     if m.is_foreign(value) or issubclass(type(value), (torch.Tensor, type, FunctionType)):
         m.guard("ID", source, real)
         return id(real)

@@ -401,7 +401,7 @@ def one_array_twice():
     return f, [(A(3), A(3)), (a, a), (A(3), A(3))]
 
 
-@cases(graphs=2, breaks=1, recompiles=1)
+@cases(graphs=2, recompiles=1)
 def overlapping_arrays():
     def f(a, b):
         a += 1
@@ -515,10 +515,8 @@ def wrapped_inside():
     return lambda x: g(x * 2, 3)[0] + x
 
 
-@cases(graphs=3, breaks=2)
+@cases()
 def an_array_and_a_part_of_it():
-    """After the break a method of one of them waits to be called."""
-
     def f(a, b):
         return a @ b.T, a.sum(), b.reshape(-1)
 
