@@ -16,6 +16,7 @@ import torch
 
 from refcompiler.ambient import Autocast
 from refcompiler.capture import displays, specials, subclasses
+from refcompiler.capture.addresses import STAND_INS
 from refcompiler.capture.arithmetic import ending
 from refcompiler.capture.arrays import tensors, wrapping
 from refcompiler.capture.calls import Calls
