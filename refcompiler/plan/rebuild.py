@@ -275,15 +275,15 @@ class Rebuilder(Objects, Iterators, ContextVariables):
             return self.assign(value, "object()")
         if kind is RemovableHandle:
             check_handle(self.machine, value)
-        if kind is Array:
         if kind is Array and not is_scalar(value) and owner_of(value) is not None:
             return self.array_view(value)
+        if kind is Array:
             taken = "[()]" if is_scalar(value) else ""  # which is a scalar then
             detached = ".detach()" if value._tensor.requires_grad else ""
             return self.assign(value, f"{self.tensor(value._tensor)}{detached}.numpy(){taken}")
-        if kind is ArrayMethod:
         if kind is Address:
             return self.assign(value, f"id({self.expression(value.of)})")
+        if kind is ArrayMethod:
             return self.assign(value, f"{self.expression(value.array)}.{value.name}")
         if kind is weakref.ref and (target := value()) is not None:
             given = (target,) if value.__callback__ is None else (target, value.__callback__)
@@ -334,7 +334,6 @@ class Rebuilder(Objects, Iterators, ContextVariables):
             return self.account(value)
         raise self.refuse(value)
 
-    def account(self, value: Any) -> str:
     def array_view(self, value: Array) -> str:
         """A view of an array, which shares its memory and says whose it is."""
         owner, standin = owner_of(value), value._standin
@@ -345,6 +344,7 @@ class Rebuilder(Objects, Iterators, ContextVariables):
         view = f"{self.writer.constant(array_view)}({self.expression(owner)}, {text}"
         return self.assign(value, f"{view}, {standin.flags.writeable})")
 
+    def account(self, value: Any) -> str:
         """An object of C by its own account of what it is made of."""
         tee = type(value) in _TEES
         function, args, *state = account(value) if tee else value.__reduce_ex__(PROTOCOL)
