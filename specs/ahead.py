@@ -214,12 +214,18 @@ AHEAD: Table[Rule] = Table(
             "behind that tensor, and what comes after is another part.",
         ),
         Rule(
+            "gradient of a result by another",
+            "autograd.grad of a result goes by any tensor that it was computed from.",
+            "A result whose way to the inputs leads past other results, views or written inputs "
+            "goes through a function of autograd that leads to these too. Where a backward asks "
+            "for certain tensors, it runs in stages: what comes to each of them, then what goes on "
+            "from there. With create_graph it finds no way.",
+        ),
+        Rule(
             "hook on an inner result",
             "A hook on a result sees what comes back through all that is computed from it.",
-            "Hooks on a result that others of the graph are computed from are kept from autograd; "
-            "where there is one, the backward runs the graph once more as it is, with the hooks. "
-            "It raises where a second run would be another one, and with create_graph.",
-            "uncompiled",
+            "Where what is on the way of a result has a hook or retains its gradient, the backward "
+            "runs in stages. With create_graph it raises.",
         ),
         Rule(
             "hook on one of several results",
@@ -230,9 +236,7 @@ AHEAD: Table[Rule] = Table(
         Rule(
             "hook on a view of an inner result",
             "So does one on a view that is returned, or on an input that was written to.",
-            "These have a function behind the compiled one; the backward raises where one is asked "
-            "that has a hook, or retains its gradient, and others of its readers are inside.",
-            "refused",
+            "These are on the way too; what comes to them goes on through their own functions.",
         ),
         Rule(
             "hook on a view that is written to",

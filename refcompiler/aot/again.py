@@ -34,11 +34,13 @@ def _signature(node: Node) -> Any:
     return node.target, [n.name for n in node.all_input_nodes]
 
 
-def backward_like(joint: Joint, first: Signatures, backward: GraphModule) -> GraphModule | None:
+def backward_like(
+    joint: Joint, first: Signatures, backward: GraphModule, wanted: slice = slice(None)
+) -> GraphModule | None:
     """The backward of ``joint``, with the placeholders of ``backward``, another trace's.
 
     ``first``: the signatures of that trace. None where the two differ in more than the backward, or
-    where this backward reads what that one did not.
+    where this backward reads what that one did not. ``wanted``: which of the gradients.
     """
     by_name = {}
     for node in joint.graph.graph.nodes:
@@ -54,7 +56,7 @@ def backward_like(joint: Joint, first: Signatures, backward: GraphModule) -> Gra
         if holder.target in by_name:
             made[by_name[holder.target]] = copy
     try:
-        return finished(Parts(joint.graph, joint.outputs), graph, made)
+        return finished(Parts(joint.graph, joint.outputs, wanted), graph, made)
     except Unsaved:
         return None
 

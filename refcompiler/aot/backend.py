@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -24,7 +25,7 @@ from refcompiler.aot.bases import Base, Overlapping, bases_of, share
 from refcompiler.aot.draws import drawing
 from refcompiler.aot.effects import stays
 from refcompiler.aot.function import Program
-from refcompiler.aot.hooks import Hooks
+from refcompiler.aot.gates import REFUSED, Gates, Key, Stages, levels
 from refcompiler.aot.inputs import (
     DependsOnData,
     Unsupported,
@@ -300,13 +301,13 @@ def _compile(
             training = seen.requires_grad and any(map(_requires_grad, fakes))
             then = Then()
 
-            def traced(missing: Sequence[int] = ()) -> Joint:
+            def traced(missing: Sequence[int] = (), staged: bool = False) -> Joint:
                 known = replaced, given, seen, training, decompositions, leaves, bases
                 reads: Sequence[int] | None = () if compilers.separate_reads else None
-                if missing:
+                if missing or staged:
                     reads = joint.reads or None
                 with torch._C._DisablePythonDispatcher(), repeating(env, found):
-                    return trace(switched, mode, fakes, *known, missing, reads)
+                    return trace(switched, mode, fakes, *known, missing, reads, staged)
 
             joint = traced()
         except Unsupported:
@@ -323,9 +324,9 @@ def _compile(
             unreached = {n for n in joint.unreached() if _requires_grad(fakes[n])}
             known = fakes, replaced, given, leaves, bases, then, unreached | seen.bits
             run.derivable = _derivable(original, joint, seen, *known)
-            if joint.inner or joint.watched:
-                inner = {at: (joint.tangents.index(at), m) for at, m in joint.inner.items()}
-                run.hooks = Hooks(inner, list(joint.watched.values()), run.derivable)
+            if joint.inner:
+                stages = _stages(joint, run, then, traced, env)
+                run.gates = Gates(levels(joint.inner, joint.tangents), stages)
         else:
             run = _inference(joint, mode, compilers, fakes)
     sources = sources_of(fakes[:given])
@@ -337,7 +338,6 @@ def _compile(
     wrapper = Wrapper(
         seen, joint.written, len(examples), lifted, bases, taken, sources, unreached, partly
     )
-    wrapper.watched = list(joint.watched)
     grows = grad_mode and any(map(_requires_grad, fakes))
     apart: Callable[..., bool] | None = None
     overlapping: Callable[..., Any] | None = None
@@ -459,6 +459,56 @@ def _again(
         return _boxed(where(decided, values, lambda *given: made(list(given)), otherwise.forward))
 
     return traced_for
+
+
+def _stages(
+    joint: Joint, program: Program, then: Then, traced: Callable[..., Joint], env: Any
+) -> Callable[[], Stages]:
+    """What traces the backward again, in stages."""
+    first = signatures(joint)
+
+    def compiled(graph: GraphModule | None, decided: Sequence[Any]) -> Program:
+        if graph is None:
+            raise RuntimeError(REFUSED.format(why="needs what the forward has not saved"))
+
+        def compile_backward(graph: GraphModule) -> Callable[[list[Any]], Any]:
+            made = program.compile_backward(graph)
+            if not decided:
+                return made
+            values = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
+            return _boxed(where(decided, values, lambda *given: made(list(given)), _other_sizes))
+
+        return dataclasses.replace(
+            program,
+            backward=graph,
+            compile_backward=compile_backward,
+            compiled={},
+            uneven=(),
+            traced_for=lambda missing, otherwise: None,
+            gates=None,
+        )
+
+    def trace() -> Stages:
+        try:
+            with deciding(env) as decided:
+                again = then.run(lambda: traced(staged=True))
+        except _REFUSED as error:
+            raise RuntimeError(REFUSED.format(why=f"cannot be traced: {error}")) from error
+        count = len(joint.inputs) + len(joint.reads)
+        rest = backward_like(again, first, program.backward, slice(count))
+        parts: dict[int, tuple[Program, list[Key]]] = {}
+        for place in dict.fromkeys(place for place, _ in again.parts):
+            at = [n for n, (other, _) in enumerate(again.parts, count) if other == place]
+            graph = backward_like(again, first, program.backward, slice(at[0], at[-1] + 1))
+            keys = [key for other, key in again.parts if other == place]
+            parts[place] = compiled(graph, decided), keys
+        return Stages(compiled(rest, decided), parts)
+
+    return trace
+
+
+def _other_sizes(*given: Any) -> Any:
+    raise RuntimeError(REFUSED.format(why="was traced for other sizes"))
 
 
 def _derivable(

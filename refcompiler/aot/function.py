@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from refcompiler.aot.hooks import Hooks, with_hooks
+from refcompiler.aot.gates import Gates, with_hooks
 from refcompiler.aot.inputs import has_bits
 from refcompiler.aot.missing import is_even, without
 from refcompiler.aot.observation import Layout
@@ -38,7 +38,7 @@ class Program:
     ``uneven``: what autograd's functions of several results are reached by; where some of them are
     without a gradient, ``traced_for`` gives the backward for such a set instead, if it can.
     ``repeated``: so many of the inputs, the last, are there a second time for autograd alone, which
-    adds up their gradients. ``hooks``: what sees to hooks on results that others are computed from.
+    adds up their gradients. ``gates``: of results that are computed from others.
     ``derivable``: what second derivatives are computed by, if they can be.
     """
 
@@ -57,7 +57,7 @@ class Program:
     uneven: Collection[tuple[int, ...]] = ()
     traced_for: Callable[..., Any] = lambda missing, otherwise: None
     repeated: int = 0
-    hooks: Hooks | None = None
+    gates: Gates | None = None
     derivable: Derivable | None = None
     saves: bool = True  # nothing, where the backward of the same outputs may run again
     compiled: dict[tuple[int, ...], Callable[[list[Any]], Any]] = field(default_factory=dict)
@@ -94,6 +94,31 @@ class Program:
         spent |= (1 << len(self.differentiable)) - 1 - sum(1 << n for n in missing)
         saved = arguments[self.numbers : self.numbers + self.tensors]
         return remaining(self.shares, spent, saved, self.tensors - self.private)
+
+    def arguments(self, node: Any) -> list[Any]:
+        """What the forward of a call has kept for its backward, which stays."""
+        found = [*node.numbers, *(node.saved_tensors if self.saves else ()), *node.kept]
+        if node.hooked_tensors:
+            _lay_out(node, found)
+        return found
+
+    def take(self, node: Any, arguments: list[Any], given: Sequence[Any]) -> tuple[int, ...]:
+        """Append the tangents that are ``given``, as they were traced; which are missing."""
+        missing: tuple[int, ...] = ()
+        tangents: Any = node.tangents if self.symbolic else self.tangents
+        for n, place, stride, layout in tangents:
+            tangent = given[place]
+            if tangent is None:
+                missing += (n,)
+            elif (
+                tangent.stride() != stride
+                or tangent.is_conj()
+                or tangent.is_neg()
+                or tangent._is_zerotensor()
+            ):
+                tangent = _laid_out(tangent, layout)
+            arguments.append(tangent)
+        return missing
 
     def backward_for(self, missing: tuple[int, ...]) -> Callable[[list[Any]], Any]:
         found = self.compiled.get(missing)
@@ -135,8 +160,8 @@ class Compiled(torch.autograd.Function):
         # A view of what the graph made could not be written to, as eager's result can.
         made = results[: count - program.counted]
         outputs = tuple([t.detach() if t._is_view() else t for t in made])
-        ctx.hooked = _hooks(False) is not None  # whose tensors may lie otherwise
-        if ctx.hooked:
+        ctx.hooked_tensors = _hooks(False) is not None  # whose tensors may lie otherwise
+        if ctx.hooked_tensors:
             ctx.saved_layouts = [Layout.of(t) for t in results[count:end]]
             ctx.save_for_backward(*results[count:end])
             ctx.kept = ()
@@ -145,8 +170,6 @@ class Compiled(torch.autograd.Function):
             ctx.kept = results[program.shared : end]
         ctx.numbers = results[end:]
         ctx.program = program
-        if program.hooks is not None:
-            ctx.inner = program.hooks.note(outputs)
         if program.derivable is not None:
             ctx.noted = program.derivable.note(inputs, originals)
         if program.symbolic:
@@ -164,9 +187,8 @@ class Compiled(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         given: list[Any] = gradients[0] if _BOXED else list(gradients)
         program: Program = ctx.program
-        hooked: dict[int, Any] = {}
-        if program.hooks is not None:
-            hooked = program.hooks.asked(ctx, ctx.inner, program.asked(given))
+        if program.gates is not None and program.gates.staged(ctx):
+            program = program.gates.stages.rest
         left = None
         try:
             saved = ctx.saved_tensors if program.saves else ()
@@ -177,11 +199,8 @@ class Compiled(torch.autograd.Function):
             if tensors is None:
                 raise
             arguments = [*ctx.numbers, *tensors]
-        if ctx.hooked and left is None:
-            first = len(ctx.numbers)
-            for n, layout in enumerate(ctx.saved_layouts, first):
-                if arguments[n].stride() != layout.stride or has_bits(arguments[n]):
-                    arguments[n] = _laid_out(arguments[n], layout)
+        if ctx.hooked_tensors and left is None:
+            _lay_out(ctx, arguments)
         if program.selective:
             asked, before = program.asked(given), getattr(ctx, "asked", 0)
             if program.shares.once(asked, before):
@@ -194,29 +213,9 @@ class Compiled(torch.autograd.Function):
         ctx.maybe_clear_saved_tensors()  # unless they are needed again
         if program.private and not _keeps_graph():
             ctx.kept = ()
-        if hooked and program.hooks is not None:
-            again = program.derivable
-            inputs = again.inputs(ctx, ctx.noted, program.inputs) if again is not None else None
-            ends = [given[at] for at in program.differentiable]
-            found = program.hooks.gradients(ctx, hooked, inputs, ends, given)
-            return (None, *found, *[None] * program.repeated)
-        missing: tuple[int, ...] = ()
-        tangents: Any = ctx.tangents if program.symbolic else program.tangents
-        for n, place, stride, layout in tangents:
-            tangent = given[place]
-            if tangent is None:
-                missing += (n,)
-            elif (
-                tangent.stride() != stride
-                or tangent.is_conj()
-                or tangent.is_neg()
-                or tangent._is_zerotensor()
-            ):
-                tangent = _laid_out(tangent, layout)
-            arguments.append(tangent)
+        missing = program.take(ctx, arguments, given)
         if missing and not _keeps_graph():
             ctx.left = program.left(missing, arguments, left.spent if left else 0)
-        tangent = None
         given.clear()
         call = program.compiled.get(missing) or program.backward_for(missing)
         if grows:
@@ -233,10 +232,18 @@ class Compiled(torch.autograd.Function):
         return (None, *call(arguments))
 
 
-with_hooks(Compiled._backward_cls, torch.autograd.function.BackwardCFunction._register_hook_dict)
+with_hooks(Compiled)
 
 #: Without the question in Python whether a transformation of ``torch.func`` is under way.
 apply: Callable[..., Any] = super(torch.autograd.Function, Compiled).apply
+
+
+def _lay_out(node: Any, arguments: list[Any]) -> None:
+    """Saved tensors as the graph has them, which hooks may have given back otherwise."""
+    first = len(node.numbers)
+    for n, layout in enumerate(node.saved_layouts, first):
+        if arguments[n].stride() != layout.stride or has_bits(arguments[n]):
+            arguments[n] = _laid_out(arguments[n], layout)
 
 
 def _laid_out(t: torch.Tensor, layout: Layout) -> torch.Tensor:

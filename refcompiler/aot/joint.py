@@ -24,11 +24,12 @@ from refcompiler.aot.bases import Base, member
 from refcompiler.aot.draws import finish
 from refcompiler.aot.effects import derivative_checks
 from refcompiler.aot.functional import FunctionalMode, plain
+from refcompiler.aot.gates import INPUT, RESULT, VIEW, Cut, Key
 from refcompiler.aot.inputs import Runner, Unsupported, resolved
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.missing import readers, uneven
 from refcompiler.aot.numbers import begin, symbols_of
-from refcompiler.aot.observation import Observation, Value, expanded
+from refcompiler.aot.observation import Observation, Value, ViewOf, expanded
 from refcompiler.aot.reads import Parts, saves
 from refcompiler.aot.recording import record
 from refcompiler.aot.regions.branches import DECOMPOSITIONS
@@ -60,9 +61,9 @@ class Joint:
     written: list[int] = field(default_factory=list)
     uneven: set[tuple[int, ...]] = field(default_factory=set)  # see :func:`uneven`
     reads: list[int] = field(default_factory=list)
-    inner: dict[int, int] = field(default_factory=dict)  # see :func:`readers`, by output
-    #: As that, of views (True, and their number among the outputs) and written inputs (False).
-    watched: dict[tuple[bool, int], int] = field(default_factory=dict)
+    inner: dict[Key, int] = field(default_factory=dict)  # see :func:`readers`
+    #: Of a trace in stages: the result and what comes back to what, for each of the last outputs.
+    parts: list[tuple[int, Key]] = field(default_factory=list)
     saves: bool = True  # whether eager's backward reads anything that the forward has saved
 
     def unreached(self) -> set[int]:
@@ -111,17 +112,19 @@ def trace(
     bases: Sequence[Base] = (),
     missing: Collection[int] = (),
     reads: Sequence[int] | None = None,
+    staged: bool = False,
 ) -> Joint:
     """The joint graph of ``gm``; without ``training`` it has no tangents and no gradients.
 
     ``parameters``: which inputs are leaves of autograd in eager. ``bases``: the last of ``fakes``,
     whose members are no inputs of the graph, but views of these. ``missing``: which of the tangents
     autograd is not given, though the graph takes them. ``reads``: as those of the joint graph, of
-    one that was traced before; None: none are wanted.
+    one that was traced before; None: none are wanted. ``staged``: the backward ends where something
+    of ``inner`` is on its way and begins anew there; what comes to that is among the outputs too.
     """
     env = mode.shape_env
     tracer = _Tracer(gm, dict(replaced), given, seen, training, parameters, bases, env)
-    tracer.missing, tracer.reads = missing, reads
+    tracer.missing, tracer.reads, tracer.staged = missing, reads, staged
     tracer.expanded = {n: expanded(t) for n, t in enumerate(fakes) if _is_tensor(t)}
     tracer.flagged = {n for n, t in enumerate(fakes) if _is_tensor(t) and t.requires_grad}
     primals = tracer.primals
@@ -182,9 +185,9 @@ def trace(
         tracer.tangents,
         tracer.written,
         tracer.uneven,
-        tracer.parts,
+        tracer.several,
         tracer.inner,
-        tracer.watched,
+        tracer.parts,
         tracer.saves,
     )
 
@@ -226,12 +229,13 @@ class _Tracer:
         self.flagged: set[int] = set()  # inputs that require gradients
         self.missing: Collection[int] = ()  # tangents that autograd is not given
         self.uneven: set[tuple[int, ...]] = set()
-        self.inner: dict[int, int] = {}
-        self.watched: dict[tuple[bool, int], int] = {}
+        self.inner: dict[Key, int] = {}
+        self.staged = False
+        self.parts: list[tuple[int, Key]] = []
         self.flat: Sequence[Any] = ()
         self.saves = True
         self.reads: Sequence[int] | None = None
-        self.parts: list[int] = []
+        self.several: list[int] = []  # of those that were found
         self.tangents = [n for n, slot in enumerate(seen.slots) if slot.requires_grad]
         self.cotangents = list(range(len(self.tangents)))  # of all that are given, those that count
         self.tracked = {
@@ -364,8 +368,10 @@ class _Tracer:
         there = [n for n in range(len(self.tangents)) if n not in self.missing]
         outputs = [found[self.tangents[n]] for n in there]
         self.uneven, self.saves = uneven(outputs), saves(outputs)
-        self._find_readers(found, outputs)
+        between = self._between(found)
+        self.inner = readers(outputs, between)
         with torch.amp.autocast("cpu", enabled=False), torch.no_grad():
+            begun = self._stages(between, outputs, given) if self.staged else []
             parts = Parts(outputs, {n: primals[n] for n in wanted if self._is_shared(n)})
             gradients = torch.autograd.grad(
                 outputs,
@@ -377,25 +383,41 @@ class _Tracer:
         for n, gradient in zip(wanted, gradients, strict=True):
             result[n] = gradient
         if self.reads is None:
-            return result
-        first, more, self.parts = parts.given(self.reads)
+            return [*result, *begun]
+        first, more, self.several = parts.given(self.reads)
         for n, part in first.items():
             result[n] = part
-        return [*result, *more]
+        return [*result, *more, *begun]
 
-    def _find_readers(self, found: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """What a caller may hook, and other results are computed from."""
+    def _between(self, found: Sequence[Any]) -> dict[Key, torch.Tensor]:
+        """What a caller can name, and results may be computed from."""
         slots = len(self.seen.slots)
-        places = {n: found[n] for n in self.tangents if n < slots}
-        self.inner = readers(outputs, places)
-        behind = {
-            (True, n): self.flat[n]
-            for n, output in enumerate(self.seen.outputs)
-            if isinstance(output, Value) and output.view is not None and output.view.requires_grad
-        }
+        tensors = {(RESULT, n): found[n] for n in self.tangents if n < slots}
+        for n, output in enumerate(self.seen.outputs):
+            view = output.view if isinstance(output, Value | ViewOf) else None
+            if view is not None and view.requires_grad:
+                tensors[VIEW, n] = self.flat[n]
         written = zip(self.written, range(slots, len(found)))
-        behind |= {(False, place): found[n] for place, n in written if n in self.tangents}
-        self.watched = readers(outputs, behind)
+        return tensors | {(INPUT, place): found[n] for place, n in written if n in self.tangents}
+
+    def _stages(
+        self, between: Mapping[Key, Any], outputs: Sequence[Any], given: Sequence[Any]
+    ) -> list[Any]:
+        """What comes back to each in ``inner``; then ways end there, and begin anew."""
+        cut = Cut({key: between[key] for key in self.inner})
+        tangents = [given[at] for at in self.cotangents]
+        result = []
+        for at, output, tangent in zip(self.tangents, outputs, tangents, strict=True):
+            keys, parts = cut.part(output, tangent)
+            self.parts += [(at, key) for key in keys]
+            result += parts
+        slots = len(self.seen.slots)
+        names = [
+            (RESULT, at) if at < slots else (INPUT, self.written[at - slots])
+            for at in self.tangents
+        ]
+        cut.begin(dict(zip(names, tangents, strict=True)))
+        return result
 
     def _is_shared(self, n: int) -> bool:
         """Whether an input may be what others than this graph read, in the same backward."""

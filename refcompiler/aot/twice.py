@@ -111,12 +111,8 @@ class Derivable:
         self,
         inputs: Sequence[Any],
         tangents: Sequence[Any],
-        hooks: Mapping[int, Sequence[Callable[..., Any]]] | None = None,
     ) -> list[Any]:
-        """Those of the inputs, with a graph; None where there is none.
-
-        ``hooks``: by tangent, on the tensor that it is of; then the gradients have no graph.
-        """
+        """Those of the inputs, with a graph; None where there is none."""
         written = self.written
         values = [t.clone() if n in written else t for n, t in enumerate(inputs)]
         by_place = dict(zip(self.places, values, strict=True))
@@ -124,9 +120,6 @@ class Derivable:
         given = [by_place.get(place) for place in range(self.given)]
         with torch._C._DisableAutocast(), self.then():
             flat, _ = pytree.tree_flatten(Runner(self.graph, replaced).run(*given))
-        for n, called in (hooks or {}).items():
-            for hook in called:
-                flat[self.outputs[n][0]].register_hook(hook)
         ends = []
         for (place, is_base), tangent in zip(self.outputs, tangents, strict=True):
             if tangent is not None:
@@ -137,7 +130,7 @@ class Derivable:
                 [end for end, _ in ends],
                 wanted,
                 [tangent for _, tangent in ends],
-                create_graph=hooks is None,
+                create_graph=True,
                 allow_unused=True,
             )
         made = iter(found)

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from refcompiler.aot.bases import Base
 from refcompiler.aot.function import Program, apply
-from refcompiler.aot.hooks import watch
+from refcompiler.aot.gates import RESULT, VIEW, Key, Level, gate, watch
 from refcompiler.aot.inputs import resolved
 from refcompiler.aot.layout import view_of_bits
 from refcompiler.aot.observation import (
@@ -61,7 +61,9 @@ class Wrapper:
         partly: Collection[int] = (),
     ):
         self.unreached, self.partly = unreached, partly
-        self.watched: Sequence[tuple[bool, int]] = ()  # which the backward asks for hooks
+        self.gated: set[int] = set()  # which levels of gates have their lines
+        self.there: set[int | str] = set()  # which written inputs and views have theirs
+        self.new: dict[int, str] = {}  # values of written inputs
         self.seen, self.written, self.taken = seen, written, taken
         self.parameters = [f"x{n}" for n in range(inputs)]
         self.names: dict[str, Any] = {}
@@ -108,11 +110,14 @@ class Wrapper:
         self.lines += [f"{name} = {source}" for name, source in self.sources.items()]
         self._run(run, grad_mode, autocast)
         count = len(self.seen.slots)
-        values = dict(zip(self.written, self.results[count:]))
+        self.new = dict(zip(self.written, self.results[count:]))
         for number, name in zip(self.seen.numbers, self.results[count + len(self.written) :]):
             self.known[number.node.expr] = name
+        gates = run.gates if isinstance(run, Program) else None
+        if gates is not None:
+            self._gates(gates.levels)
         for write in self.seen.writes:
-            self._write(write, values.get(write.place))
+            self._write(write)
         self._return(grad_mode)
         return self._compile()
 
@@ -203,8 +208,57 @@ class Wrapper:
             return [line]
         return [f"with {', '.join(managers)}:", f"    {line}"]
 
-    def _write(self, write: Write, value: str | None) -> None:
-        target = self.values[write.place]
+    def _gates(self, levels: Sequence[Level]) -> None:
+        """Results whose ways to the inputs lead past others: behind those, when they are there."""
+        self.names.update(gate=gate, watch=watch)
+        self.lines.append(f"node = {self.results[levels[0].results[0]]}.grad_fn")
+        for index in range(len(levels)):
+            self._gate(index, levels)
+        keys = dict.fromkeys(key for level in levels for key in level.others)
+        tensors = "".join([f"{self._named(key)}, " for key in keys])
+        self.lines.append(f"watch(node, ({tensors}))")
+
+    def _gate(self, index: int, levels: Sequence[Level]) -> None:
+        if index in self.gated:
+            return
+        self.gated.add(index)
+        level = levels[index]
+        for key in level.others:
+            result, place = self._source(key)
+            for other, each in enumerate(levels):
+                if result in each.results:
+                    self._gate(other, levels)
+            for write in self.seen.writes:
+                if write.place == place:
+                    self._write(write)
+            if key[0] == VIEW:
+                self._output(key[1], self.seen.outputs[key[1]], (), self.grad_mode)
+        results = "".join([f"{self.results[n]}, " for n in level.results])
+        others = "".join([f"{self._named(key)}, " for key in level.others])
+        managers = [] if self.grad_mode else ["enable_grad()"]
+        self._under(managers, f"gate({index}, ({results}), ({others}))")
+
+    def _source(self, key: Key) -> tuple[int | None, int | None]:
+        """The result that has the values of ``key``, and the input that they are in."""
+        kind, n = key
+        if kind == RESULT:
+            return n, None
+        output = self.seen.outputs[n] if kind == VIEW else None
+        if isinstance(output, Value):
+            return output.slot, None
+        place = output.place if isinstance(output, ViewOf) else n
+        written = place in self.written
+        return len(self.seen.slots) + self.written.index(place) if written else None, place
+
+    def _named(self, key: Key) -> str:
+        kind, n = key
+        return self.results[n] if kind == RESULT else f"o{n}" if kind == VIEW else self.values[n]
+
+    def _write(self, write: Write) -> None:
+        if write.place in self.there:
+            return
+        self.there.add(write.place)
+        target, value = self.values[write.place], self.new.get(write.place)
         seen = self.grad_mode and write.requires_grad and not write.tracked
         managers = ["no_grad()"] if seen else []
         if write.layout is not None:
@@ -229,11 +283,6 @@ class Wrapper:
         for move in self.seen.moves:
             self._move(move, names[move.output])
         names = names[: len(names) - len(self.seen.moves)]
-        through = [f"r{n}" for n, slot in enumerate(self.seen.slots) if slot.requires_grad]
-        if self.watched and through:  # else nothing comes back through the graph
-            self.names["watch"] = watch
-            tensors = [f"o{n}" if made else self.values[n] for made, n in self.watched]
-            self.lines.append(f"watch({through[0]}, ({''.join(f'{t}, ' for t in tensors)}))")
         self._switch()
         if self.seen.spec.is_leaf():
             self.lines.append(f"return {names[0]}")
@@ -276,6 +325,9 @@ class Wrapper:
 
     def _view(self, name: str, base: str, view: View, grad_mode: bool) -> None:
         managers = []
+        if name in self.there:
+            return
+        self.there.add(name)
         if view.whole:
             self.lines.append(f"{name} = {base}.detach()")
             return

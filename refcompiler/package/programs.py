@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from refcompiler.aot.bases import Base, Overlapping
 from refcompiler.aot.function import Program
-from refcompiler.aot.hooks import Hooks
+from refcompiler.aot.gates import Gates, Level
 from refcompiler.aot.inputs import Unsupported
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.sizes import Sized
@@ -242,10 +242,13 @@ def _unpack_overlapping(
 
 
 register(
-    "hooks",  # which are refused where they would have to run the graph once more
-    lambda p, value: [p.pack(dict(value.inner)), [*value.watched]],
-    lambda u, inner, watched: Hooks(u.value(inner), watched, None),
-    Hooks,
+    "gates",  # whose stages would be compiled
+    lambda p, value: [[[list(each.results), list(each.others)] for each in value.levels]],
+    lambda u, levels: Gates(
+        [Level(tuple(results), tuple((k, n) for k, n in others)) for results, others in levels],
+        None,
+    ),
+    Gates,
 )
 register("program", _pack_program, _unpack_program, Program, Packed)
 register("overlapping", _pack_overlapping, _unpack_overlapping, Overlapping)

@@ -16,9 +16,12 @@ from refcompiler.aot.partition.private import private_last
 
 
 class Parts:
-    """A joint graph's nodes: inputs, tangents, the forward's, the backward's, outputs of both."""
+    """A joint graph's nodes: inputs, tangents, the forward's, the backward's, outputs of both.
 
-    def __init__(self, joint: GraphModule, num_fwd_outputs: int):
+    ``wanted``: which of the backward's.
+    """
+
+    def __init__(self, joint: GraphModule, num_fwd_outputs: int, wanted: slice = slice(None)):
         self.joint = joint
         self.nodes = list(joint.graph.nodes)
         holders = [n for n in self.nodes if n.op == "placeholder"]
@@ -26,7 +29,7 @@ class Parts:
         self.inputs = [n for n in holders if n not in set(self.tangents)]
         (output,) = joint.graph.find_nodes(op="output")
         flat = list(output.args[0])
-        self.outputs, self.gradients = flat[:num_fwd_outputs], flat[num_fwd_outputs:]
+        self.outputs, self.gradients = flat[:num_fwd_outputs], flat[num_fwd_outputs:][wanted]
         self.order = {n: i for i, n in enumerate(self.nodes)}
         self.late = self._late()
         ends = [*nodes_in(self.gradients), *[n for n in self.late if _checks(n)]]

@@ -19,12 +19,12 @@ import torch
 from torch.autograd import forward_ad
 
 import refcompiler
-from refcompiler.aot import aot_autograd, backend, function, hooks, joint, observation, wrapper
+from refcompiler.aot import aot_autograd, backend, function, gates, joint, observation, wrapper
 from refcompiler.aot.overlap import disjoint
 from refcompiler.aot.partition import split
 from refcompiler.backends import buckets
 from refcompiler.runtime.counters import reasons
-from tests.cpu.aot import test_backward, test_hooks
+from tests.cpu.aot import test_backward, test_gates, test_hooks
 from tests.cpu.aot.test_backward import compiled
 
 Without = Callable[[pytest.MonkeyPatch], None]
@@ -305,8 +305,8 @@ def _views_of_one_base() -> None:
     call, graphs = raw(program, torch.ones(4, requires_grad=True) * 1, torch.ones(4) * 1)
     leaf = torch.randn(8, requires_grad=True)
     base = leaf * 1
-    (found,) = torch.autograd.grad(call(base[:4], base[4:]).sum(), leaf)
-    assert torch.equal(found[:4], leaf[:4].cos()) and not found[4:].any()
+    call(base[:4], base[4:]).sum().backward()
+    assert torch.equal(leaf.grad[:4], leaf[:4].cos()) and not leaf.grad[4:].any()
     assert torch.equal(base[4:], leaf[4:] + 1) and len(graphs) == 3  # one of them a backward
 
 
@@ -463,7 +463,7 @@ def test_without_what_keeps_it(rule: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 def _asked(x: Any) -> Any:
     y = x * 2
-    return torch.autograd.grad(y.sin().sum(), y)
+    return torch.autograd.grad(y.sin().sum(), y, create_graph=True)
 
 
 def _retained(x: Any) -> Any:
@@ -531,24 +531,27 @@ def _detached_input() -> None:
     assert compiler.reasons == ["the graph detaches an input"]
 
 
-def _nothing_asked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(hooks.Hooks, "asked", lambda *_: {})
+def _straight_through(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(gates.Gates, "begins", lambda *_: False)
 
 
 def _called_with_none(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(hooks, "_OfGradients", OrderedDict)
+    patch.setattr(gates, "_OfGradients", OrderedDict)
 
 
 def _as_if_without_hooks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(wrapper.Wrapper, "_hooked", _nothing_of)
 
 
-check("hook on an inner result", _nothing_asked)(test_hooks.test_hooks_on_inner_results)
+check("hook on an inner result", _straight_through)(test_hooks.test_hooks_on_inner_results)
+check("gradient of a result by another", _straight_through)(
+    lambda: test_gates.test_gradients_by_what_is_on_the_way(test_gates.PROGRAMS[0])
+)
 check("hook on one of several results", _called_with_none)(
     test_hooks.test_hooks_on_one_of_several_results_are_called_with_gradients
 )
-check("hook on a view of an inner result", _nothing_asked)(
-    test_hooks.test_hooks_on_views_of_inner_results_are_refused
+check("hook on a view of an inner result", _straight_through)(
+    test_hooks.test_hooks_on_views_of_inner_results_and_on_written_inputs
 )
 check(
     "hook on a view that is written to",

@@ -137,21 +137,36 @@ def test_hooks_on_inner_results() -> None:
     assert _both(program, scenario) == 2 * (8 + 3 + 2)
 
 
-def test_hooks_on_views_of_inner_results_are_refused() -> None:
-    def program(x: Any) -> Any:
-        y = (x * 2).view(2, 2)
+def _doubling(found: list[Any]) -> Callable[[Any], Any]:
+    def hook(gradient: Any) -> Any:
+        found.append(gradient)
+        return None if gradient is None else gradient * 2
+
+    return hook
+
+
+def test_hooks_on_views_of_inner_results_and_on_written_inputs() -> None:
+    def program(x: Any, w: Any) -> Any:
+        y = (x + w).view(2, 2)
         x.mul_(3)
         return y, y.sin(), x.cos()
 
-    call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
-    for name in ("retain_grad", "register_hook"):
-        for place in range(2):
-            x = _leaf(1) * 1
-            y, z, other = call(x)
-            getattr((y, x)[place], name)(*[lambda g: g][: name != "retain_grad"])
-            (z, other)[1 - place].sum().backward(retain_graph=True)
-            with pytest.raises(RuntimeError, match="stays inside of the graph"):
-                (z, other)[place].sum().backward()
+    def scenario(call: Callable[..., Any], n: int) -> list[Any]:
+        found: list[Any] = []
+        for name in ("retain_grad", "register_hook"):
+            for place in range(2):
+                leaf, w = _leaf(n), _leaf(2)
+                x = leaf * 1
+                y, z, other = call(x, w)
+                hook = [_doubling(found)]
+                getattr((y, x)[place], name)(*hook[: name != "retain_grad"])
+                for end in (z, other):
+                    end.sum().backward(retain_graph=True)
+                    found += [(y, x)[place].grad if name == "retain_grad" else None, leaf.grad]
+                found.append(w.grad)
+        return found
+
+    assert _both(program, scenario) == 2 * (4 * 5 + 2)
 
 
 def test_hooks_on_one_of_several_results_are_called_with_gradients() -> None:

@@ -1,0 +1,250 @@
+"""The way from one result of a compiled graph to another that it is computed from.
+
+Autograd takes a compiled backward for one function from all results to all inputs. Who asks it for
+the gradient of one result by another, or puts a hook on one that others are computed from, asks
+about a way inside of that function. So such a result goes through a :class:`Gate`, by which
+autograd finds the results, views and written inputs on its way. A backward that asks for none of
+them passes a gate as it is. Else the backward runs in stages: a gate brings what comes back to what
+is on the way, hooks see it whole, and the compiled function goes on from there. The graphs of the
+stages are traced when they are first wanted, for what the forward has saved.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+#: What is on the way: ``(RESULT, its number)`` of the compiled function, ``(VIEW, number)`` of an
+#: output of the graph, ``(INPUT, place)`` of one that is written to.
+Key = tuple[str, int]
+RESULT, VIEW, INPUT = "result", "view", "input"
+
+REFUSED = (
+    "a hook or retain_grad is on a result of a compiled graph that other results of it are "
+    "computed from, and the backward {why}. Put it into the compiled function, or compute "
+    "uncompiled (torch.compiler.disable or backend='eager')"
+)
+#: No one asks for its gradient: a backward that goes to it goes everywhere.
+_PROBE = torch.zeros((), requires_grad=True)
+_PROBED = torch.autograd.graph.get_gradient_edge(_PROBE).node
+_goes_to = torch._C._will_engine_execute_node
+
+
+@dataclass(frozen=True)
+class Level:
+    """``results``: numbers of those of the compiled function that have the same ``others`` on their
+    way to its inputs."""
+
+    results: tuple[int, ...]
+    others: tuple[Key, ...]
+
+
+def levels(inner: Mapping[Key, int], tangents: Sequence[int]) -> list[Level]:
+    """``inner``: by key the results that are computed from it, as bits of ``tangents``.
+
+    What is on the way of a level's others is on its own way: they have fewer, and come before it.
+    """
+    groups: dict[tuple[Key, ...], list[int]] = {}
+    for bit, place in enumerate(tangents):
+        others = tuple([key for key, mask in inner.items() if mask >> bit & 1])
+        if others:
+            groups.setdefault(others, []).append(place)
+    found = [Level(tuple(places), others) for others, places in groups.items()]
+    return sorted(found, key=lambda level: len(level.others))
+
+
+@dataclass
+class Stages:
+    """``rest``: the program whose backward ends ways where something is on them, and begins there.
+
+    ``parts``: by result, the program of what comes back from it to what is first on its ways.
+    """
+
+    rest: Any
+    parts: Mapping[int, tuple[Any, Sequence[Key]]]
+
+
+class Gates:
+    """Those of a program. ``trace()`` gives its stages; None: they are refused."""
+
+    def __init__(self, levels: Sequence[Level], trace: Callable[[], Stages] | None):
+        self.levels, self.trace = levels, trace
+        every = {key for level in levels for key in level.others}
+        self.inner = {n for kind, n in every if kind == RESULT}
+
+    @functools.cached_property
+    def stages(self) -> Stages:
+        if self.trace is None:
+            raise RuntimeError(REFUSED.format(why="has no compiler"))
+        return self.trace()
+
+    def staged(self, node: Any) -> bool:
+        """Whether the backward under way has come through a gate that began stages."""
+        known = getattr(node, "task", None)
+        return known is not None and known == (torch._C._current_graph_task_id(), True)
+
+    def begins(self, node: Any) -> bool:
+        """Whether it runs in stages, which its first gate decides for all.
+
+        Where it is asked for the gradients of certain tensors, any of them may be on the way.
+        """
+        task = torch._C._current_graph_task_id()
+        known = getattr(node, "task", None)
+        if known is None or known[0] != task:
+            hooked = any(getattr(node, "hooked", ())) or any(map(_is_hooked, node.watched))
+            grows = torch.is_grad_enabled()
+            if grows and hooked:
+                raise RuntimeError(REFUSED.format(why="is asked for a graph (create_graph)"))
+            node.task = known = task, hooked or not (grows or _goes_to(_PROBED))
+        return known[1]
+
+    def parts(self, node: Any, level: Level, gradients: Sequence[Any]) -> Iterator[Any]:
+        """What comes back from ``gradients``, of the level's results, to its others."""
+        found: dict[Key, Any] = {}
+        for place, gradient in zip(level.results, gradients, strict=True):
+            if gradient is None:
+                continue
+            program, keys = self.stages.parts[place]
+            arguments = program.arguments(node)
+            given: list[Any] = [None] * program.outputs
+            given[place] = gradient
+            missing = program.take(node, arguments, given)
+            with torch._C._DisableAutocast():
+                parts = program.backward_for(missing)(arguments)
+            for key, part in zip(keys, parts, strict=True):
+                if part is not None:
+                    found[key] = found[key] + part if key in found else part
+        return map(found.get, level.others)
+
+
+def _is_hooked(reference: weakref.ref[torch.Tensor]) -> bool:
+    t = reference()
+    return t is not None and bool(t._backward_hooks or t.retains_grad)
+
+
+class Gate(torch.autograd.Function):
+    """``apply(level, count, *results, *others, probe)``: the ``count`` results themselves."""
+
+    @staticmethod
+    def forward(ctx: Any, level: int, count: int, *tensors: torch.Tensor) -> Any:
+        ctx.level = level
+        ctx.set_materialize_grads(False)
+        results = tensors[:count]
+        ctx.mark_dirty(*results)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        node, _ = ctx.next_functions[0]
+        gates: Gates = node.program.gates
+        level = gates.levels[ctx.level]
+        if gates.begins(node):
+            return (None, None, *gradients, *gates.parts(node, level, gradients), None)
+        return (None, None, *gradients, *[None] * (len(level.others) + 1))
+
+
+_apply: Callable[..., Any] = super(torch.autograd.Function, Gate).apply
+_versions = torch._C._autograd._unsafe_set_version_counter
+
+
+def gate(level: int, results: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> None:
+    """Put ``results`` of a compiled function behind one that leads to ``others`` too."""
+    before = tuple([t._version for t in results])
+    _apply(level, len(results), *results, *others, _PROBE)
+    _versions(results, before)  # nobody has written to them
+
+
+def watch(node: Any, tensors: Sequence[torch.Tensor]) -> None:
+    """Have the gates of a call ask ``tensors`` for hooks; ``node``: the compiled function's."""
+    node.watched = [weakref.ref(t) for t in tensors]
+
+
+class _OfGradients(OrderedDict[int, Callable[..., Any]]):
+    """Hooks on one of several results, none of which is called where that has no gradient."""
+
+    def __setitem__(self, number: int, hook: Callable[..., Any]) -> None:
+        super().__setitem__(number, lambda g: None if g is None else hook(g))
+
+
+def with_hooks(function: Any) -> None:
+    """Have the nodes of a function of autograd tell those of the compiled one of hooks."""
+    register = torch.autograd.function.BackwardCFunction._register_hook_dict
+
+    def kept(node: Any, t: torch.Tensor) -> None:
+        if type(node) is Gate._backward_cls:
+            compiled, _ = node.next_functions[0]
+            results = compiled.program.gates.levels[node.level].results
+        else:
+            compiled, results = node, range(node.program.outputs)
+        if len(results) > 1:
+            t._backward_hooks = _OfGradients()
+        gates = compiled.program.gates
+        if gates is not None and results[t.output_nr] in gates.inner:
+            compiled.hooked = [*getattr(compiled, "hooked", ()), t._backward_hooks]
+        register(node, t)
+
+    function._backward_cls._register_hook_dict = kept
+
+
+with_hooks(Gate)
+
+
+class Cut:
+    """A traced graph's ways, where they come to one of ``tensors`` (by key)."""
+
+    def __init__(self, tensors: Mapping[Key, torch.Tensor]):
+        self.tensors = tensors
+        self.edges = {(t.grad_fn, t.output_nr): key for key, t in tensors.items()}
+
+    def first(self, root: torch.Tensor) -> list[Key]:
+        """What ways from ``root`` come to first."""
+        found: dict[Key, None] = {}
+        seen = {root.grad_fn}
+        left = [root.grad_fn]
+        while left:
+            for edge in left.pop().next_functions:
+                key = self.edges.get(edge)
+                if key is not None:
+                    found[key] = None
+                elif edge[0] is not None and edge[0] not in seen:
+                    seen.add(edge[0])
+                    left.append(edge[0])
+        return [*found]
+
+    def part(self, root: torch.Tensor, tangent: torch.Tensor) -> tuple[list[Key], list[Any]]:
+        """What comes back from ``root`` to what its ways come to first, and nowhere beyond."""
+        own = root.grad_fn, root.output_nr
+        keys = self.first(root)
+        if not keys:
+            return [], []
+        handles = self._ending({edge: None for edge in self.edges if edge != own})
+        ends = [self.tensors[key] for key in keys]
+        try:
+            found = torch.autograd.grad(
+                [root], ends, [tangent], retain_graph=True, allow_unused=True
+            )
+        finally:
+            for handle in handles:
+                handle.remove()
+        return keys, [*found]
+
+    def begin(self, tangents: Mapping[Key, torch.Tensor]) -> None:
+        """Have all ways end from now on, and begin anew with ``tangents``."""
+        self._ending({edge: tangents.get(key) for edge, key in self.edges.items()})
+
+    @staticmethod
+    def _ending(given: Mapping[tuple[Any, int], torch.Tensor | None]) -> list[Any]:
+        nodes: dict[Any, dict[int, Any]] = {}
+        for (node, number), value in given.items():
+            nodes.setdefault(node, {})[number] = value
+
+        def prehook(values: dict[int, Any]) -> Callable[..., Any]:
+            return lambda gradients: tuple([values.get(n, g) for n, g in enumerate(gradients)])
+
+        return [node.register_prehook(prehook(values)) for node, values in nodes.items()]

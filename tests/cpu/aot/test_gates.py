@@ -1,0 +1,212 @@
+"""Gradients of results by results, and hooks on the way between them, beside eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import refcompiler
+from tests.cpu.aot.programs import Compiler
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    yield
+    refcompiler.reset()
+
+
+def _inner(x: Any, w: Any) -> Any:
+    y = x * w
+    return y, y.sin(), x.cos()
+
+
+def _chain(x: Any, w: Any) -> Any:
+    first = (x * w).tanh()
+    second = first * w.sum() + first.exp()
+    third = second.softmax(-1) + x
+    return third, first, second, (third * second).sum()
+
+
+def _draws(x: Any, w: Any) -> Any:
+    y = F.dropout(x * w, 0.4)
+    return y, F.dropout(y.exp(), 0.3).sum(0)
+
+
+def _views(x: Any, w: Any) -> Any:
+    y = (x * w).view(8, 2)
+    return y, y.t().contiguous().exp() + w.view(2, 2).repeat(1, 4), x.view(2, 8), x.view(2, 8).cos()
+
+
+def _several(x: Any, w: Any) -> Any:
+    first, second = (x * w).tensor_split(2)
+    return first, second, first * second, second.sin()
+
+
+def _written(x: Any, w: Any) -> Any:
+    x.mul_(w.exp())
+    w.add_(x.sum(0))
+    return None
+
+
+def _written_and_read(x: Any, w: Any) -> Any:
+    y = (x * 2).sin()
+    x.add_(y * w)
+    return x.exp(), x.view(2, 8), x.view(2, 8).sin(), y
+
+
+PROGRAMS = [_inner, _chain, _draws, _views, _several, _written, _written_and_read]
+
+
+def _call(program: Callable[..., Any], n: int, size: int) -> tuple[list[Any], list[Any]]:
+    """Leaves, and what of the results and arguments has a gradient."""
+    torch.manual_seed(n)
+    leaves = [torch.randn(size, 4).requires_grad_(), torch.randn(4).requires_grad_()]
+    x, w = arguments = [t * 1 for t in leaves]
+    results = program(*arguments) or ()
+    tensors = [t for t in (*results, x, w) if t.grad_fn is not None]
+    return leaves, tensors
+
+
+def _loss(ends: Sequence[Any]) -> Any:
+    """Of other cotangents for each element."""
+    return sum((t * torch.linspace(-1, 2, t.numel()).view(t.shape)).sum() for t in ends)
+
+
+def _scaling(factor: int, seen: list[Any]) -> Callable[[Any], Any]:
+    """A hook that keeps what it sees; eager calls those on parts of a split with None too."""
+
+    def hook(gradient: Any) -> Any:
+        if gradient is None:
+            return None
+        seen.append(gradient.clone())
+        return gradient * factor
+
+    return hook
+
+
+def _same(found: Sequence[Any], wanted: Sequence[Any], rounds: float) -> int:
+    assert len(found) == len(wanted)
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert (ours is None) == (theirs is None), (found, wanted)
+        if theirs is not None:
+            assert ours.stride() == theirs.stride() or 0 in theirs.stride()
+            torch.testing.assert_close(ours, theirs, rtol=rounds, atol=rounds)
+    return len(wanted)
+
+
+def _compiled(program: Any, backend: Any, **options: Any) -> tuple[Any, Compiler]:
+    known = Compiler(separate_reads=True) if backend is None else backend
+    refcompiler.reset()
+    return refcompiler.compile(program, backend=known, fullgraph=True, **options), known
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_gradients_by_what_is_on_the_way(program: Callable[..., Any]) -> None:
+    call, backend = _compiled(program, None)
+    count = 0
+    for n in range(2):
+        (_, tensors), (_, ours) = _call(program, n, 4), _call(call, n, 4)
+        for end in range(len(tensors)):
+            found = [
+                torch.autograd.grad(
+                    _loss(each[end : end + 1 + n]), each, retain_graph=True, allow_unused=True
+                )
+                for each in (ours, tensors)
+            ]
+            count += _same(*found, 2e-6)
+    assert count >= 8 and backend.reasons == [None] and len(backend.forward) == 1
+    assert len(backend.backward) >= 1  # the stages'
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_hooks_see_what_comes_back_from_all_readers(program: Any, dynamic: bool) -> None:
+    if dynamic and program in (_views, _written_and_read):
+        pytest.skip("made for one size")
+    call, backend = _compiled(program, None, dynamic=dynamic)
+    count = 0
+    for n in range(3):
+        sides = []
+        for each in (call, program):
+            leaves, tensors = _call(each, n, 6 + 2 * n if dynamic else 4)
+            seen: list[Any] = []
+            for at, t in enumerate(tensors):
+                if (at + n) % 2:
+                    t.register_hook(_scaling(3, seen))
+                else:
+                    t.retain_grad()
+            _loss(tensors[n:] if n < 2 else tensors[:1]).backward()
+            seen.sort(key=lambda t: (t.numel(), float(t.double().sum())))
+            sides.append(
+                [*seen, *[t.grad for t in (*tensors, *leaves) if t.is_leaf or t.retains_grad]]
+            )
+        count += _same(*sides, 3e-6)
+    assert count >= 9 and backend.reasons == [None] and len(backend.forward) == 1
+
+
+def test_a_backward_that_asks_for_nothing_on_the_way_is_one() -> None:
+    call, backend = _compiled(_chain, None)
+    for n in range(2):
+        (leaves, tensors), (ours, found) = _call(_chain, n, 4), _call(call, n, 4)
+        _loss(tensors).backward()
+        _loss(found).backward()
+        assert _same([t.grad for t in ours], [t.grad for t in leaves], 1e-6) == 2
+    assert len(backend.backward) == 1
+
+
+def test_hooks_whose_tensors_are_gone() -> None:
+    call, _ = _compiled(_inner, None)
+    for n in range(2):
+        sides = []
+        for each in (call, _inner):
+            seen: list[Any] = []
+            leaves, (y, *rest) = _call(each, n, 4)
+            y.register_hook(_scaling(2, seen))
+            del y
+            _loss(rest[:1]).backward()
+            sides.append([*seen, *[t.grad for t in leaves]])
+        assert _same(*sides, 0) == 3
+
+
+def test_versions_and_writes_behind_gates() -> None:
+    call, _ = _compiled(_inner, None)
+    for n in range(2):
+        sides = []
+        for each in (call, _inner):
+            leaves, (y, z, *_) = _call(each, n, 4)
+            found = [y._version, z._version, z._is_view(), z.is_leaf]
+            z.mul_(3)
+            found += [y._version, z._version]
+            _loss([y, z]).backward()
+            sides.append((found, [t.grad for t in leaves]))
+        assert sides[0][0] == sides[1][0] and _same(sides[0][1], sides[1][1], 0) == 2
+
+
+def test_a_graph_of_gradients_passes_hooks_by_or_is_refused() -> None:
+    call, _ = _compiled(_inner, None)
+    for n in range(2):
+        found = []
+        for each in (call, _inner):
+            leaves, (_, z, *_) = _call(each, n, 4)
+            (first,) = torch.autograd.grad(_loss([z]), leaves[:1], create_graph=True)
+            found.append([first.detach(), *torch.autograd.grad(first.square().sum(), leaves)])
+        assert _same(*found, 1e-6) == 3
+    leaves, (y, z, *_) = _call(call, 0, 4)
+    y.register_hook(lambda g: g)
+    with pytest.raises(RuntimeError, match="create_graph"):
+        torch.autograd.grad(_loss([z]), leaves, create_graph=True)
+
+
+@pytest.mark.parametrize("program", [_chain, _draws, _several])
+def test_stages_are_compiled_by_every_backend(program: Any) -> None:
+    for backend in ("fastpath", "aot_eager_decomp_partition"):
+        call, _ = _compiled(program, backend)
+        for n in range(2):
+            (leaves, tensors), (mine, ours) = _call(program, n, 4), _call(call, n, 4)
+            wanted = torch.autograd.grad(_loss(tensors), [*tensors, *leaves], allow_unused=True)
+            found = torch.autograd.grad(_loss(ours), [*ours, *mine], allow_unused=True)
+            assert _same(found, wanted, 1e-5) >= 4
