@@ -251,7 +251,8 @@ def erf(x: Value) -> Value:
         rest = scaled_in_range(r.fma(polynomial(r, c.ERF_POWER_F32), 1.0), n)
     else:
         rest = _erfc_positive(size.call("minimum", 6.0))
-    return (size < 0.9).where(small, copysign(1 - rest, x))
+    # nan is neither: the scaling by a power of two would take its bits for a number's
+    return (size >= 0.9).where(copysign(1 - rest, x), small)
 
 
 def _erfc_positive(t: Value) -> Value:

@@ -249,7 +249,8 @@ def tanh(x: Value) -> Value:
     z = x * x
     small = size.fma(z * polynomial(z, by_kind(x, "TANH")), size)
     e = exp_in_range((size > end).where(end, size) * 2)
-    return copysign((size < split).where(small, 1 - 2 / (e + 1)), x)
+    # nan is neither: exp_in_range would take its bits for a number's
+    return copysign((size >= split).where(1 - 2 / (e + 1), small), x)
 
 
 def sinh(x: Value) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ NUMPY = {
 }
 
 
+@functools.cache  # a compilation costs more than what is measured with it
 def compiled(text: str, arity: int) -> Any:
     """``text`` over ``a``, ``b``, ``c`` as a numba loop from arrays to an array."""
     names = "abc"[:arity]
