@@ -118,7 +118,8 @@ def judge(
     result = compare(case, expected, found, oracle.judge, compiler.compiles)
     if any(f.aspect == "values" and not f.tolerated for f in result.findings):
         _tell_nondeterminism(case, compiler, expected, found, result, stage)
-    return verdict_of(result.findings, result.count, found.compiled)
+    raised = [step.error.type for step in expected.steps if step.error is not None]
+    return verdict_of(result.findings, result.count, found.compiled, raised)
 
 
 def _tell_nondeterminism(

@@ -36,10 +36,15 @@ class Budget:
 
 @dataclass
 class Shrinker:
-    """Shrinks within a budget; what was judged once is not judged again."""
+    """Shrinks within a budget; what was judged once is not judged again.
+
+    ``may_raise``: what eager raises in the case that is shrunk. One in which it raises anything
+    else is no smaller form of it: that is the case's own error, not the compiler's.
+    """
 
     judge: Callable[[Case], Verdict]
     budget: Budget
+    may_raise: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self.known: dict[str, Verdict] = {}
@@ -50,7 +55,10 @@ class Shrinker:
             if not self.budget.spend():
                 return False
             self.known[case.digest] = self.judge(case)
-        worst = self.known[case.digest].worst
+        verdict = self.known[case.digest]
+        if not self.may_raise.issuperset(verdict.raised):
+            return False
+        worst = verdict.worst
         return worst is not None and not worst.tolerated and worst.failure_class == wanted
 
     def shrink(
@@ -59,6 +67,7 @@ class Shrinker:
         """The smallest case found of the failure of ``case``, and the verdict on it."""
         assert verdict.worst is not None
         wanted = verdict.worst.failure_class
+        self.may_raise = frozenset(verdict.raised)
         self.known[case.digest] = verdict
         if family.strategy is not None:
             drawn = shrink_drawn(

@@ -108,11 +108,15 @@ class Census(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """The judgement on one case, with ``comparisons`` that were really made."""
+    """The judgement on one case, with ``comparisons`` that were really made.
+
+    ``raised``: what eager's steps ended with, by class, where that was an exception.
+    """
 
     findings: tuple[Finding, ...] = ()
     comparisons: int = 0
     compiled: Compiled = field(default_factory=Compiled)
+    raised: tuple[str, ...] = ()
 
     @property
     def worst(self) -> Finding | None:
@@ -145,14 +149,16 @@ class Verdict:
         return Census.COMPILED
 
 
-def verdict_of(findings: Sequence[Finding], comparisons: int, compiled: Compiled) -> Verdict:
+def verdict_of(
+    findings: Sequence[Finding], comparisons: int, compiled: Compiled, raised: Sequence[str] = ()
+) -> Verdict:
     """The verdict, where a case that compared nothing is itself a failure."""
     if not comparisons and not findings:
         nothing = Finding(
             Kind.WRONG, "comparisons", "", 0, "at least one comparison", "none was made"
         )
-        return Verdict((nothing,), 0, compiled)
-    return Verdict(tuple(findings), comparisons, compiled)
+        return Verdict((nothing,), 0, compiled, tuple(raised))
+    return Verdict(tuple(findings), comparisons, compiled, tuple(raised))
 
 
 def crash(aspect: str, found: str, **evidence: Any) -> Verdict:

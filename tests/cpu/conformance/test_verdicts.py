@@ -198,3 +198,9 @@ def test_float64_decides_between_two_answers():
     found = judge(case(source, dtype="float16", values=values), compiler)
     assert found.kind is Kind.PRECISION and found.conforms
     assert found.worst.evidence["direction"] == "more precise"
+
+
+def test_a_verdict_says_what_eager_raised():
+    wrong_view = case("def program(x):\n    return x.view(7) if x.sum() else x\n")
+    assert verdict("eager", wrong_view).raised == ("RuntimeError", "RuntimeError")
+    assert verdict("eager", case()).raised == ()

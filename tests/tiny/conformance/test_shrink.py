@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from conformance.case import Literal
+from conformance.case import Change, Literal
 from conformance.shrink import Budget, Shrinker, candidates
 from conformance.suites.suite import Family
 from tests.tiny.conformance.samples import case, passing, wrong
@@ -39,6 +39,24 @@ def test_another_failure_is_not_the_same_failure():
     shrinker = Shrinker(lambda c: wrong(aspect="dtype"), Budget(200, 60.0))
     smallest, _ = shrinker.shrink(case(), wrong(), FAMILY, 1, "0")
     assert smallest == case()
+
+
+def test_eager_raises_in_no_smaller_case_what_it_did_not_before():
+    """Without its change the program divides by zero: eager raises, and compiled code otherwise."""
+
+    def judge(chosen):
+        whole = any(isinstance(step, Change) for step in chosen.history)
+        return wrong() if whole else replace(wrong(), raised=("ZeroDivisionError",))
+
+    def shrunk(verdict):
+        shrinker = Shrinker(judge, Budget(200, 60.0))
+        smallest, found = shrinker.shrink(case(), verdict, FAMILY, 1, "0")
+        assert len(smallest.tensors()) == 1  # it did shrink
+        return any(isinstance(step, Change) for step in smallest.history), found.raised
+
+    assert shrunk(wrong()) == (True, ())
+    raising = replace(wrong(), raised=("ZeroDivisionError",))
+    assert shrunk(raising) == (False, ("ZeroDivisionError",))
 
 
 def test_the_budget_is_kept():
