@@ -6,7 +6,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -281,3 +281,25 @@ def test_what_holds_of_every_number_does_not_of_nan(test: Any, dynamic: bool | N
     for v in (1.5, 2.5, math.nan, 3.5, math.inf, -0.0, math.nan):
         assert repr(compiled(x, v)) == repr(program(x, v)), v
     assert 2 <= refcompiler.counters()["captures"] <= 6
+
+
+class Pair(NamedTuple):
+    first: int
+    second: int
+
+
+class Row(tuple):
+    note: str
+
+
+def test_tuples_keep_their_class_where_sizes_become_numbers() -> None:
+    """As keys and members, and as texts that their class has for itself."""
+
+    def program(x: Any) -> Any:
+        row = Row((x.shape[0],))
+        row.note = "kept"
+        key = next(iter({Pair(x.shape[0], 2): 1}))
+        (member,) = {row}
+        return x * key.first + key.second, key, type(member), member.note, f"{key}"
+
+    assert compare(program, [(torch.ones(n, 2),) for n in (3, 4, 3)], dynamic=True) == 2
