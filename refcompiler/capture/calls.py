@@ -30,6 +30,7 @@ from refcompiler.capture.marking.marked import (
     is_wrapper,
 )
 from refcompiler.capture.models.registry import LATE, MODELS, OPERATION_MODELS, TRANSFORMING
+from refcompiler.capture.native_calls import REFERENT
 from refcompiler.capture.natively import interpreting, is_quiet, natively
 from refcompiler.capture.policy import (
     ASKING_MODULES,
@@ -105,10 +106,9 @@ class Calls(Instances):
         if kind is functools.partial:
             merged = {**function.keywords, **kwargs}
             return self.call(frame, function.func, (*function.args, *args), merged)
-        if kind is weakref.ref and not args and not kwargs:
-            source = self.source_of(function)
-            if source is not None:
-                return self.lazy(self.sources.make("referent", source), function())
+        if issubclass(kind, weakref.ref) and not args and not kwargs:
+            if find(kind, "__call__")[1] is REFERENT:
+                return self.referent(function)
         if kind in (operator.attrgetter, operator.itemgetter, operator.methodcaller):
             return self.call_getter(frame, function, args, kwargs)
         if kind.__name__ == "_lru_cache_wrapper":

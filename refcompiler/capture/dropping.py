@@ -253,6 +253,11 @@ class Dropping:
                 yield part
 
 
+def is_held(machine: Any, value: Any) -> bool:
+    """Whether the frames hold ``value``, or lead to it; capture itself holds more."""
+    return Dropping(machine, [])._is_held(value)
+
+
 def _looking(op: Handler) -> Handler:
     def run(m: Any, f: Frame, value: Any) -> None:
         op(m, f, value)

@@ -7,6 +7,7 @@ import enum
 import functools
 import random
 import types
+import weakref
 from collections.abc import Mapping, Sequence
 from contextvars import Context, ContextVar
 from decimal import Decimal
@@ -21,6 +22,7 @@ from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.arrays.calls import array_input, call_numpy
 from refcompiler.capture.contents import contents, given_back
 from refcompiler.capture.door import UNKNOWN_VALUES
+from refcompiler.capture.dropping import is_held
 from refcompiler.capture.immutable import Decimals, is_computed, is_value
 from refcompiler.capture.indexing import as_index
 from refcompiler.capture.kinds import COLLECTIONS, CONSTANT_TYPES
@@ -56,7 +58,7 @@ from refcompiler.capture.state.functions import BLOCKS, call_block
 from refcompiler.capture.state.history import is_node, node_method
 from refcompiler.capture.subclasses import subclass_input
 from refcompiler.capture.values import External, LazyMethod, Literal, Resume, Run
-from refcompiler.guards.sources import Source
+from refcompiler.guards.sources import Source, referent
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.driven import DRIVEN, is_suspended
 from refcompiler.interpreter.frame import UNSET
@@ -79,6 +81,9 @@ _MOVING = frozenset(
 )
 _TYPE_GETATTRIBUTE = type.__getattribute__
 _TYPE_CALL = type.__dict__["__call__"]
+#: What calling a weak reference does.
+REFERENT = referent
+_REF_INIT = weakref.ref.__dict__["__init__"]
 
 
 #: Methods that take all items of their argument before they do anything.
@@ -276,6 +281,19 @@ class NativeCalls(Operators):
                 return Resume(generator, error=error)
         return None
 
+    def referent(self, ref: weakref.ref) -> Any:
+        """What a weak reference leads to."""
+        found, source = REFERENT(ref), self.source_of(ref)
+        if source is not None:
+            return self.lazy(self.sources.make("referent", source), found)
+        if found is not None and not self.is_given(found) and not is_held(self, found):
+            raise Break("external-object", "a weak reference to what capture alone may hold")
+        return found
+
+    def is_given(self, value: Any) -> bool:
+        """Whether it is an object from outside."""
+        return self.source_of(value) is not None or id(value) in self.fakes_of_inputs
+
     def call_device_block(self, device: torch.device, name: str, args: Sequence) -> Any:
         """``with torch.device(...)``: the stack of function modes is as before at a graph's end."""
         if name == "__enter__":
@@ -303,6 +321,10 @@ class NativeCalls(Operators):
                 if name == "__delattr__":
                     self.plain_delattr(receiver, self.force(args[1]))
                     return None
+            if function is REFERENT and len(args) == 1 and not kwargs:
+                return self.referent(receiver)
+            if function is _REF_INIT:  # which does nothing
+                return None
             if function is _TYPE_GETATTRIBUTE:
                 return self.plain_class_attribute(receiver, self.force(args[1]))
             if self.is_foreign(receiver):

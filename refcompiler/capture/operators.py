@@ -181,6 +181,8 @@ class Operators(Identity):
             return found
         if find(kind, "__bool__")[1] is UNSET and self.method_of(kind, "__len__") is not UNSET:
             return bool(self.force(self.call_special(value, "__len__")))
+        if not any(hasattr(kind, name) for name in ("__bool__", "__len__")) and not is_heap(kind):
+            return True
         value = contents(self, value)
         if self.is_foreign(value) and any(not is_heap(b) and b is not object for b in kind.__mro__):
             if not issubclass(kind, _IMMUTABLE):

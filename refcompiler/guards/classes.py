@@ -67,9 +67,13 @@ class Build(NamedTuple):
         return f"a class {self.qualname} with {', '.join(self.members)}"
 
 
-def is_special(name: Any, kind: type) -> bool:
-    """Whether an attribute of a class may decide about what no program reads by its name."""
-    if name == _KEPT:
+def is_special(name: Any, value: Any) -> bool:
+    """Whether an attribute of a class may decide about what no program reads by its name.
+
+    Not annotations of which there are none: asking for them makes them.
+    """
+    kind = type(value)
+    if name == _KEPT or (name == "__annotations__" and kind is dict and not value):
         return False
     return kind in _SLOTS or kind is FIELD or (type(name) is str and name[:1] == "_")
 
@@ -115,7 +119,7 @@ def build_of(cls: type) -> Build | None:
         if not _is_told(name, value):
             return None
         kind = type(value)
-        if is_special(name, kind):
+        if is_special(name, value):
             members[name] = Member(kind, _codes(value))
     return Build(
         type(cls),
@@ -145,7 +149,7 @@ def is_built(value: Any, want: Build) -> bool:
     members, seen = want.members, 0
     for name, value in space.items():
         kind = type(value)
-        if is_special(name, kind):
+        if is_special(name, value):
             member = members.get(name)
             if member is None or kind is not member.kind:
                 return False

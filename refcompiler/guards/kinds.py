@@ -47,6 +47,7 @@ from refcompiler.guards.sources import (
     namespace_of,
     plain_scalar,
     plain_tensor,
+    referent,
     set_here,
 )
 from refcompiler.guards.tensors import (
@@ -470,6 +471,7 @@ NAMESPACE: dict[str, Any] = {
     "dict_getitem": dict.__getitem__,
     "array_tensor": array_tensor,
     "separate": separate,
+    "referent": referent,
     "wrapper_check": wrapper_check,
     "default_of": default_of,
     "set_here": set_here,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar, Token
@@ -29,7 +30,7 @@ FORMS: dict[str, tuple[str, str]] = {
     "dict_item": ("dict_getitem({p}, {k})", "{p}[{k}]"),
     "keys": ("list({p})", "{p}.keys()"),
     "values": ("list({p}.values())", "{p}.values()"),
-    "referent": ("{p}()", "{p}()"),
+    "referent": ("referent({p})", "{p}()"),  # of a weak reference, past a subclass's own call
     "ahead": ("Ahead({p})", "{p}"),  # the items that an iterator will give
     "part": ("account({p})[1][{k}]", "{p}.parts[{k}]"),  # of an iterator over others
     "fed": ("fed({p})", "{p}.parts[0]"),
@@ -58,6 +59,8 @@ FORMS: dict[str, tuple[str, str]] = {
 _REGISTRIES = frozenset({"_parameters", "_buffers", "_modules"})
 
 
+#: What a weak reference leads to.
+referent: Any = weakref.ref.__dict__["__call__"]
 #: What stands for the value of a context variable that has none.
 NOT_SET: Any = type("NotSet", (), {"__repr__": lambda self: "not set", "__slots__": ()})()
 

@@ -37,6 +37,7 @@ from refcompiler.capture.values import External, Lazy, LazyMethod, Literal
 from refcompiler.guards.arrays import array_view
 from refcompiler.guards.classes import FIELD
 from refcompiler.guards.iterators import account, restore
+from refcompiler.guards.sources import referent
 from refcompiler.interpreter.continued import ended
 from refcompiler.interpreter.driven import DRIVEN, driven_by, frame_of, is_driven
 from refcompiler.interpreter.frame import NULL, UNSET
@@ -285,9 +286,10 @@ class Rebuilder(Objects, Iterators, ContextVariables):
             return self.assign(value, f"id({self.expression(value.of)})")
         if kind is ArrayMethod:
             return self.assign(value, f"{self.expression(value.array)}.{value.name}")
-        if kind is weakref.ref and (target := value()) is not None:
+        if issubclass(kind, weakref.ref) and (target := referent(value)) is not None:
             given = (target,) if value.__callback__ is None else (target, value.__callback__)
-            return self.assign(value, f"{constant(kind)}({self.many(given)})")
+            made = f"{constant(weakref.ref)}.__new__({self.kind(kind)}, {self.many(given)})"
+            return self.instance(value, made) if is_heap(kind) else self.assign(value, made)
         if kind is _KEY:  # it tells its function to nobody else
             function, *of = [part for part in gc.get_referents(value) if part is not _KEY]
             name = f"{constant(functools.cmp_to_key)}({self.expression(function)})"

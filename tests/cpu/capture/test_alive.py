@@ -264,7 +264,8 @@ def test_generators_given_back(taken: int) -> None:
         assert len(found[0]) == len(found[1]) == 3 and log == log_c == [2, 2]
         assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
     counted = refcompiler.counters()
-    assert (counted["graphs"], counted["breaks"], counted["recompiles"]) == (2, 0, 1)
+    many = 1 if taken == 0 else 2  # what has not begun holds n as it is
+    assert (counted["graphs"], counted["breaks"], counted["recompiles"]) == (many, 0, many - 1)
 
 
 @cases(graphs=2, breaks=1)
