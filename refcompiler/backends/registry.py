@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from refcompiler.errors import UnsupportedError
-from refcompiler.shapes.node import has_symbols
+from refcompiler.shapes.known import environment_of
 from specs.backends import BACKENDS, Backend
 
 GROUP = "torch_dynamo_backends"
@@ -33,7 +33,7 @@ _REGISTERED: dict[str, Callable] = {}
 
 def compile_graph(backend: Callable, graph: Any, inputs: Sequence[Any]) -> Any:
     """``backend(graph, inputs)``, with symbols that the backend understands."""
-    if not has_symbols(inputs) or getattr(backend, TAKES_SYMBOLS, False):
+    if getattr(backend, TAKES_SYMBOLS, False) or environment_of(graph) is None:
         return backend(graph, inputs)
     # It loads torch's compiler, which takes its time.
     from refcompiler.backends.symbols import compiled

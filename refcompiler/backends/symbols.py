@@ -20,7 +20,8 @@ from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import DimDynamic
 from torch.utils._python_dispatch import _disable_current_modes
 
-from refcompiler.shapes.node import SYMBOLS, has_symbols
+from refcompiler.shapes.known import environment_of
+from refcompiler.shapes.node import SYMBOLS
 from refcompiler.shapes.text import python
 
 log = logging.getLogger("refcompiler.dynamic")
@@ -132,7 +133,7 @@ def _with_constants(
     made.recompile()
     kept = [i for i in range(len(inputs)) if i not in set(places)]
     taken = [inputs[i] for i in kept]
-    if has_symbols(taken):
+    if any(type(value) in SYMBOLS for value in taken):
         inner = compiled(backend, made, taken)
     else:
         inner = backend(made, taken)
@@ -143,8 +144,7 @@ class TorchSymbols:
     """``graph`` and ``inputs`` are what torch's compiler is given; then :meth:`learn`."""
 
     def __init__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]):
-        numbers = [n.meta.get("example_value") for n in graph.graph.nodes]
-        self.env = next(v.node.shape_env for v in numbers if type(v) in SYMBOLS)
+        self.env = environment_of(graph)
         self.torch_env = symbolic_shapes.ShapeEnv()
         self.mode = FakeTensorMode(shape_env=self.torch_env, allow_non_fake_inputs=True)
         self.theirs: dict[Any, Any] = {}  # symbols of ours -> symbols of torch's

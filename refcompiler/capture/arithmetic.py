@@ -47,6 +47,15 @@ def _math(name: str) -> Callable[[Any], Any]:
     return function
 
 
+#: ``&``, ``|`` and the like, where both operands are bools.
+_JOINING: dict[Callable, Callable] = {
+    operator.and_: operator.and_,
+    operator.or_: operator.or_,
+    operator.iand: operator.and_,
+    operator.ior: operator.or_,
+}
+
+
 def _power(a: Any, b: Any, modulus: Any = None) -> Any:
     return NotImplemented if modulus is not None else a**b
 
@@ -129,15 +138,15 @@ def _is_real_power(base: Any, exponent: Any) -> bool:
 
 
 def _is_nan(n: Any) -> bool:
-    return decided(binary_of("ne", n, n)) if type(n) is torch.SymFloat else False
+    return binary_of("ne", n, n) if type(n) is torch.SymFloat else False
 
 
 def _is_infinite(n: Any) -> bool:
-    return type(n) is torch.SymFloat and decided(binary_of("eq", abs(n), math.inf))
+    return type(n) is torch.SymFloat and binary_of("eq", abs(n), math.inf)
 
 
 def _is_finite(n: Any) -> bool:
-    return decided(binary_of("lt", abs(n), math.inf)) if type(n) is torch.SymFloat else True
+    return binary_of("lt", abs(n), math.inf) if type(n) is torch.SymFloat else True
 
 
 #: C functions that have a symbolic answer; one may answer NotImplemented.
@@ -182,6 +191,8 @@ for _name in (*_NAMES, "neg", "pos", "abs", "invert"):
 _PARTS: dict[str, Callable[[Any], Any]] = {"real": _itself, "imag": lambda n: EXAMPLES[type(n)] * 0}
 _OF_INTS: dict[str, Callable[[Any], Any]] = {"numerator": _itself, "denominator": lambda n: 1}
 
+#: Of these, what adds and compares.
+_ORDERING = frozenset("sorted accumulate min max sum index count".split())
 #: Methods and functions that keep what they are given, and do not ask for its hash.
 _KEEPING = frozenset(
     """
@@ -192,15 +203,29 @@ _KEEPING = frozenset(
 )
 
 
-def decided(value: Any) -> Any:
-    """A comparison as the bool that it is here; one of what depends on data stays open."""
-    if type(value) is torch.SymBool and value.node.has_hint():
-        return bool(value)
-    return value
+def as_bool(machine: Any, value: Any) -> Any:
+    """``bool(value)`` of a symbol, which decides nothing."""
+    if type(value) is torch.SymBool:
+        return value
+    return binary(machine, operator.ne, value, CLASSES[type(value)](0))
+
+
+def _logical(function: Callable, a: Any, b: Any) -> Any:
+    """An operator of which an operand is a symbolic bool; NotImplemented: it has no symbol.
+
+    Where their values are known at capture: of others torch's own operators know as much.
+    """
+    if any(type(n) is torch.SymBool and not n.node.has_hint() for n in (a, b)):
+        return function(a, b)
+    if function in _JOINING and {type(a), type(b)} <= {torch.SymBool, bool}:
+        return _JOINING[function](a, b)
+    return NotImplemented
 
 
 def attribute(machine: Any, value: Any, name: str) -> Any:
     """An attribute of a symbol: a number's part, or a method of numbers."""
+    if type(value) is torch.SymBool:  # whose parts are ints
+        return getattr(machine.sizes.plain(value), name)
     part = _PARTS.get(name) or (_OF_INTS.get(name) if type(value) is torch.SymInt else None)
     if part is not None:
         return part(value)
@@ -220,17 +245,19 @@ def binary(machine: Any, function: Callable, a: Any, b: Any) -> Any:
         if kind in _UNEQUAL and function in (operator.eq, operator.ne):
             return function is operator.ne
         return machine.binary(function, plain(a), plain(b))
-    if type(a) is bool:
-        a = int(a)
-    if type(b) is bool:
-        b = int(b)
-    if torch.SymFloat in (type(a), type(b)) and torch.SymBool not in (type(a), type(b)):
-        found = _with_float(function, a, b)
-        return function(plain(a), plain(b)) if found is NotImplemented else decided(found)
+    given = a, b
+    if torch.SymBool not in (type(a), type(b)):
+        a, b = [int(n) if type(n) is bool else n for n in given]
     try:
-        return decided(function(a, b))
+        if torch.SymBool in (type(a), type(b)):
+            found = _logical(function, a, b)
+        elif torch.SymFloat in (type(a), type(b)):
+            found = _with_float(function, a, b)
+        else:
+            found = function(a, b)
     except TypeError:  # an operator that torch's symbols do not have
-        return function(plain(a), plain(b))
+        found = NotImplemented
+    return machine.binary(function, *map(plain, given)) if found is NotImplemented else found
 
 
 #: No number equals a value of these classes.
@@ -240,6 +267,8 @@ _UNEQUAL = frozenset({type(None), str, bytes, tuple, list, dict, set, torch.Size
 def unary(machine: Any, function: Callable, value: Any) -> Any:
     if function is operator.invert and type(value) is torch.SymInt:
         return -value - 1
+    if type(value) is torch.SymBool:  # a number only when it is known
+        return function(machine.sizes.plain(value))
     try:
         return function(value)
     except TypeError:
@@ -257,6 +286,8 @@ def call(machine: Any, function: Callable, args: list[Any], kwargs: dict[str, An
         symbolic, operation = _SYMBOLIC.get(function), _OPERATORS.get(function)
     except TypeError:  # it has no hash
         symbolic = operation = None
+    if symbolic is not None:
+        args = [with_plain_bools(machine, a) for a in args]
     if operation is not None and len(args) in (1, 2) and not kwargs:
         answer = machine.unary if len(args) == 1 else machine.binary
         return answer(operation, *args), args, kwargs
@@ -268,9 +299,19 @@ def call(machine: Any, function: Callable, args: list[Any], kwargs: dict[str, An
         if found is not NotImplemented:
             return found, args, kwargs
     if getattr(function, "__name__", "") in _KEEPING:
+        if function.__name__ in _ORDERING:
+            args = [with_plain_bools(machine, a) for a in args]
         return None, args, kwargs
     plain = machine.sizes.plain
     return None, list(map(plain, args)), {key: plain(v) for key, v in kwargs.items()}
+
+
+def with_plain_bools(machine: Any, value: Any) -> Any:
+    """Torch's symbolic bools are no numbers, so those of containers are decided."""
+    if type(value) in (list, tuple) and any(type(item) is torch.SymBool for item in value):
+        items = [machine.sizes.plain(i) if type(i) is torch.SymBool else i for i in value]
+        return type(value)(items)
+    return machine.sizes.plain(value) if type(value) is torch.SymBool else value
 
 
 def _has_symbol(value: Any) -> bool:

@@ -21,7 +21,7 @@ from refcompiler.capture.marking.dimensions import Marks
 from refcompiler.errors import ConstraintViolationError
 from refcompiler.guards.kinds import Guard, TensorMeta
 from refcompiler.guards.sizes import Relations, SizedMeta
-from refcompiler.guards.sources import Source
+from refcompiler.guards.sources import Source, spelt_out
 from refcompiler.shapes import ShapeEnv
 from refcompiler.shapes.node import SYMBOLS
 from refcompiler.shapes.ranges import INF, Range
@@ -214,7 +214,7 @@ class Sizes:
         """
         if not sources:
             return False
-        name, torch_name = self._names(source)
+        name, *of_torch = self._names(source)
         for entry in sources.split(","):
             pattern = entry.strip()
             chosen = re.fullmatch(r"(.*\S)\s*:\s*(\d+)", pattern)
@@ -222,14 +222,14 @@ class Sizes:
                 pattern = chosen[1]
                 if d is not None and int(chosen[2]) != d:
                     continue
-            if pattern in (name, torch_name) or re.fullmatch(pattern, name):
+            if pattern in (name, *of_torch) or re.fullmatch(pattern, name):
                 return True
-            if re.match(pattern, torch_name):  # torch does not ask for the end
+            if any(re.match(pattern, text) for text in of_torch):  # which asks for no end
                 return True
         return False
 
-    def _names(self, source: Source) -> tuple[str, str]:
-        """How the user and torch name a source."""
+    def _names(self, source: Source) -> tuple[str, ...]:
+        """How the user names a source, and how torch does: with a module's registries or not."""
         name, scope = str(source), "L"
         if name.startswith("globals."):
             name, scope = name.removeprefix("globals."), "G"
@@ -240,7 +240,9 @@ class Sizes:
             function = self.machine.lazies[step.parent].value
             variable = function.__code__.co_freevars[step.key]
             name = variable + name.removeprefix(str(step))
-        return name, re.sub(r"^(\w+)", rf"{scope}['\1']", name)
+        begun = re.compile(r"^(\w+)")
+        spelt = (name, spelt_out(source).removeprefix("globals."))
+        return name, *[begun.sub(rf"{scope}['\1']", text) for text in dict.fromkeys(spelt)]
 
     def _owned_by_module(self, source: Source) -> bool:
         owner: Any = source.parent
@@ -306,7 +308,7 @@ class Sizes:
             changes = policy.dynamic is not False and policy.history.changes(key, size)
             if marks is not None and d in (marks.dynamic | marks.unbacked):
                 found[d] = _MARKED
-            elif marks is not None and d in marks.static:
+            elif marks is not None and d in marks.static - marks.maybe:
                 continue
             elif self._named(policy.unbacked, source, d):
                 found[d] = _NOT_KNOWN

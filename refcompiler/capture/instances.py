@@ -131,6 +131,10 @@ class Instances(NativeCalls):
         init(made, *forced, **{k: self.pass_native(v) for k, v in kwargs.items()})
         return made
 
+    def element(self, tensor: Any) -> Any:
+        """The number in a tensor of one element."""
+        return self.force(self.invoke(self.frame, torch.Tensor.item, [tensor]))
+
     def call_builtin_class(self, frame: Any, cls: type, args: Sequence, kwargs: Mapping) -> Any:
         if cls is bool and len(args) == 1 and type(args[0]) is Literal:
             return self.truth(args[0])
@@ -140,6 +144,8 @@ class Instances(NativeCalls):
                     if len(args) == 1 and not kwargs and cls in _OF_ELEMENTS:
                         if known := self.recorder.known(cls, (self.force(args[0]),)):
                             return known[0]
+                        if self.recorder.captures_numbers and cls is not complex:
+                            return self.call(frame, cls, [self.element(args[0])], {})
                     raise Break("data-dependent-value", f"{cls.__name__}() of a tensor")
         if cls is torch.Generator or cls.__module__.startswith("torch._C"):
             raise Break("ambient-state", f"construction of a {cls.__qualname__}")
@@ -148,7 +154,7 @@ class Instances(NativeCalls):
         if cls is dict and args and self.method_of(type(self.force(args[0])), "keys") is not UNSET:
             args = (self.mapping(args[0]), *args[1:])
         if cls is bool and args:
-            return self.truth(args[0])
+            return self.as_bool(args[0])
         if cls is object:
             made = object()
             self.recorder.keep.append(made)

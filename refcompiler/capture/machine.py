@@ -15,7 +15,7 @@ from weakref import WeakSet
 import torch
 
 from refcompiler.ambient import Autocast
-from refcompiler.capture import displays, specials, subclasses
+from refcompiler.capture import assertions, displays, specials, subclasses
 from refcompiler.capture.addresses import STAND_INS
 from refcompiler.capture.arithmetic import ending
 from refcompiler.capture.arrays import tensors, wrapping
@@ -64,6 +64,7 @@ _FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 __all__ = [
     "Captured",
     "Symbolic",
+    "assertions",
     "attention",
     "branches",
     "classes",

@@ -66,6 +66,8 @@ from refcompiler.interpreter.resumption import can_throw, resumable
 
 AUTOCAST_METHODS = {torch.autocast.__enter__.__code__, torch.autocast.__exit__.__code__}
 #: What these are made of, or are asked for, is hashed.
+#: Operations that take a symbolic bool for a number.
+_OF_BOOLS = frozenset("tensor scalar_tensor as_tensor full mul add sub where".split())
 _HASHING = frozenset({set, frozenset, dict, collections.OrderedDict, collections.Counter})
 _COMPARING = frozenset(
     """
@@ -485,6 +487,10 @@ class NativeCalls(Operators):
                 return found
         forced = [self.pass_operand(a) for a in args]
         named = {k: self.pass_operand(v) for k, v in kwargs.items()}
+        if torch.SymBool in map(type, (*forced, *named.values())):
+            if operation_name(function) not in _OF_BOOLS:
+                forced = [arithmetic.with_plain_bools(self, a) for a in forced]
+                named = {k: arithmetic.with_plain_bools(self, v) for k, v in named.items()}
         if named:
             return self.operate(functools.partial(function, **named), *forced)
         return self.operate(function, *forced)

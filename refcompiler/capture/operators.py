@@ -194,6 +194,19 @@ class Operators(Identity):
         return bool(value)
 
     def mapping(self, value: Any) -> Any:
+    def as_bool(self, value: Any) -> Any:
+        """``bool(value)``: of a symbol one too, so that what is only kept decides nothing."""
+        if type(value) is Lazy and type(value.value) in (int, float):
+            value = self.force(value)
+        if type(value) in SYMBOLS:
+            return arithmetic.as_bool(self, value)
+        return self.truth(value)
+
+    def negation(self, value: Any) -> Any:
+        """``not value``, as :meth:`as_bool`."""
+        found = self.as_bool(value)
+        return torch.sym_not(found) if type(found) in SYMBOLS else not found
+
         value = self.force(value)
         keys = self.method_of(type(value), "keys")
         if keys is UNSET:
@@ -360,6 +373,7 @@ class Operators(Identity):
         value, key = self.force(value), self.force(key)
         if issubclass(type(value), torch.Tensor):
             chosen, key = tensor_index(self, value, key, reads=True)
+            key = arithmetic.with_plain_bools(self, key)
             whole = chosen is not value and type(key) is tuple and not key
             return chosen if whole else self.operate(operator.getitem, chosen, key)
         if issubclass(type(key), torch.Tensor):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from refcompiler.capture.arrays.array import Array, ArrayMethod
-from refcompiler.capture.entering import enter, enter_special, enters
+from refcompiler.capture.entering import ENTERING, enter, enter_special, enters
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.operators import (
@@ -32,6 +32,8 @@ from refcompiler.interpreter.frame import CALLED, NULL, UNSET, Frame
 from refcompiler.interpreter.handlers_blocks import special_of
 from refcompiler.interpreter.registry import HANDLERS
 from refcompiler.shapes.node import SYMBOLS
+
+_NUMERIC = SYMBOLS | {int, float}
 
 
 def kind_of(value: Any) -> type:
@@ -168,6 +170,17 @@ for _name in HANDLERS:
         _testing(_name, "operand")
 for _name in ("JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP"):
     _testing(_name, "test")
+
+
+_unary_not = ENTERING.get("UNARY_NOT", HANDLERS["UNARY_NOT"])
+
+
+@enters("UNARY_NOT")
+def unary_not(m: Any, f: Frame, arg: Any) -> None:
+    if kind_of(f.stack[-1]) in _NUMERIC:
+        f.stack[-1] = m.negation(f.stack[-1])
+    else:
+        _unary_not(m, f, arg)
 
 
 #: What happens where no operand's method knows.

@@ -103,6 +103,18 @@ class Source:
         return f"Source({self})"
 
 
+def spelt_out(source: Source) -> str:
+    """As its text, with the registries that an attribute of a module lies in, as torch has it."""
+    outer = source.parent
+    if outer is None:
+        return str(source)
+    parent = spelt_out(outer)
+    if outer.kind == "member" and outer.key in _REGISTRIES:
+        return f"{parent}[{source.key!r}]"
+    key = source.label or (source.key if source.kind == "attr" else repr(source.key))
+    return FORMS[source.kind][1].format(p=parent, k=key, n=source.label or source.key)
+
+
 class Sources:
     """Makes sources, one object for each distinct one."""
 

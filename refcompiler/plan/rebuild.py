@@ -112,7 +112,8 @@ class Rebuilder(Objects, Iterators, ContextVariables):
         known = self.machine.recorder.root.numbers.get(value.node.expr)
         if known is not None and type(value) is torch.SymBool:
             return f"bool({self.output(known)})"
-        return python(value.node.expr, name)
+        text = python(value.node.expr, name)
+        return f"({text})" if type(value) is torch.SymBool else text
 
     def one_number(self, value: Any) -> str:
         """A symbolic number, which is one object wherever the program has it."""

@@ -58,6 +58,7 @@ class ShapeEnv:
         self._numbers: dict[tuple[type, Any], Node] = {}
         self._memo: dict[Any, Node] = {}
         self._decided: dict[Node, Any] = {}
+        self.settled: dict[Node, Any] = {}  # what the program has asked for, and was told
         self._names = {prefix: itertools.count() for prefix in ("s", "n", "z", "u", "zuf", "b")}
         self._quiet = 0
         # read by torch
@@ -154,6 +155,7 @@ class ShapeEnv:
         }
         self._recorded = {c for c in self._recorded if not c.free_symbols & gone}
         self._nodes = {k: node for k, node in self._nodes.items() if not k[0].free_symbols & gone}
+        self.settled = {n: v for n, v in self.settled.items() if not n.expr.free_symbols & gone}
         self.knowledge.drop(gone)
         self._memo.clear()
         self._decided.clear()
@@ -312,7 +314,7 @@ class ShapeEnv:
                 return self._unknown(expr, size_oblivious, fallback_value)
             found = node._hint
             self._record(expr, found)
-        self._decided[node] = found
+        self._decided[node] = self.settled[node] = found
         return found
 
     def _record(self, expr: Any, value: Any) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from refcompiler.shapes.node import SYMBOLS
 
 
 def same(a: Sequence[Any], b: Sequence[Any]) -> bool:
@@ -19,6 +22,19 @@ def same(a: Sequence[Any], b: Sequence[Any]) -> bool:
         elif not statically_known_true(n == m):
             return False
     return True
+
+
+def environment_of(graph: torch.fx.GraphModule) -> Any:
+    """The environment of the symbols that the nodes of a captured graph have; None without any."""
+    for node in graph.graph.nodes:
+        value = node.meta.get("example_value")
+        for each in value if type(value) in (tuple, list) else (value,):
+            if type(each) in SYMBOLS:
+                return each.node.shape_env
+            if isinstance(each, torch.Tensor) and each._has_symbolic_sizes_strides:
+                numbers = *each.shape, *each.stride(), each.storage_offset()
+                return next(n for n in numbers if type(n) in SYMBOLS).node.shape_env
+    return None
 
 
 #: What a size that depends on data is taken for where nothing says more.

@@ -100,6 +100,8 @@ class Node:
     def str(self) -> str:
         """As the number prints, once it is known."""
         expr = self.expr
+        if self in self.shape_env.settled:
+            return repr(self.shape_env.settled[self])
         return repr(self.pytype(expr)) if expr.is_number else f"{expr}"
 
     __str__ = __repr__ = _graph_repr = str
@@ -240,7 +242,3 @@ for _name in UNARY:
 WRAPPERS: dict[type, Any] = {int: torch.SymInt, float: torch.SymFloat, bool: torch.SymBool}
 #: What stands for a number whose value is an expression.
 SYMBOLS = frozenset(WRAPPERS.values())
-
-
-def has_symbols(values: Sequence[Any]) -> bool:
-    return any(type(value) in SYMBOLS for value in values)

@@ -6,6 +6,8 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+
 from refcompiler.capture.models.registry import model
 from refcompiler.capture.natively import interpreting, natively
 from refcompiler.interpreter import helpers
@@ -41,7 +43,10 @@ def in_order(m: Any, frame: Any, items: list[Any], kwargs: Mapping) -> list[Any]
     """``sorted(items, **kwargs)``."""
     key = m.force(kwargs.get("key"))
     keys = items if key is None else [m.force(m.invoke(frame, key, [item])) for item in items]
-    if any(m.method_of(type(value), "__lt__") is not UNSET for value in keys):
+    if any(
+        type(value) is torch.SymBool or m.method_of(type(value), "__lt__") is not UNSET
+        for value in keys
+    ):
         keys = [Ordered(m, value) for value in keys]
     reverse = m.force(kwargs.get("reverse", False))
     order = natively(m, sorted, range(len(items)), key=keys.__getitem__, reverse=reverse)

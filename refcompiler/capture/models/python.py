@@ -542,7 +542,7 @@ def _abs(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     kind = type(value)
     if not issubclass(kind, torch.Tensor) and m.method_of(kind, "__abs__") is not UNSET:
         return m.call_special(value, "__abs__")
-    return abs(value)
+    return m.unary(operator.abs, value) if type(value) in SYMBOLS else abs(value)
 
 
 @model(round)
@@ -564,8 +564,8 @@ model(operator.setitem)(lambda m, frame, args, kwargs: m.setitem(*args))
 model(operator.contains)(lambda m, frame, args, kwargs: m.contains(args[1], args[0]))
 model(operator.is_)(lambda m, frame, args, kwargs: m.same(*args))
 model(operator.is_not)(lambda m, frame, args, kwargs: not m.same(*args))
-model(operator.truth)(lambda m, frame, args, kwargs: m.truth(*args))
-model(operator.not_)(lambda m, frame, args, kwargs: not m.truth(*args))
+model(operator.truth)(lambda m, frame, args, kwargs: m.as_bool(*args))
+model(operator.not_)(lambda m, frame, args, kwargs: m.negation(*args))
 model(operator.neg)(lambda m, frame, args, kwargs: m.unary(operator.neg, *args))
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch.fx.experimental import symbolic_shapes
 
-from refcompiler.capture.arithmetic import decided
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.marking.dimensions import mark_static
 from refcompiler.capture.models.registry import late, model, named, operation
 from refcompiler.capture.signals import Break
+from refcompiler.shapes.node import SYMBOLS
 
 
 def _answering(method: str) -> Callable:
@@ -78,7 +78,7 @@ def _natively(function: Callable) -> Callable:
 
     def answer(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
         given = [m.force(a) for a in args]
-        return decided(function(*given, **{k: m.force(v) for k, v in kwargs.items()}))
+        return function(*given, **{k: m.force(v) for k, v in kwargs.items()})
 
     return answer
 
@@ -91,5 +91,22 @@ for _name in (
     _function = getattr(symbolic_shapes, _name, None)
     if _function is not None:
         model(_function)(_natively(_function))
-for _function in named("sym_float sym_int sym_max sym_min sym_not sym_ite sym_sqrt sym_sum"):
+for _function in named("sym_float sym_int sym_max sym_min sym_not sym_sqrt sym_sum"):
     model(_function)(_natively(_function))
+
+
+@model(torch.sym_ite)
+def _choice(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """One of two numbers of a kind, which is decided only where they are of two."""
+    given = dict(zip(("b", "t", "f"), args, strict=False)) | dict(kwargs)
+    condition, then, otherwise = [m.force(given[name]) for name in ("b", "t", "f")]
+    if type(condition) is torch.SymBool:
+        for kinds in ((int, torch.SymInt), (float, torch.SymFloat)):
+            if type(then) in kinds and type(otherwise) in kinds:
+                env = condition.node.shape_env
+                nodes = [
+                    n.node if type(n) in SYMBOLS else env.number(type(n), n)
+                    for n in (then, otherwise)
+                ]
+                return env.wrap(env.choice(condition.node, *nodes))
+    return then if m.truth(condition) else otherwise

@@ -1,0 +1,112 @@
+"""``assert``, and ``if ...: raise``, of what only the run of the graph knows: a node of the graph.
+
+Where it fails, the call is captured again up to the statement, which then raises as it does in
+eager (:mod:`refcompiler.plan.failure`); so only where that can be told from a graph that goes on,
+outside of the graphs of regions and of ``torch.func``. An exception that the program itself may
+catch, other than by an ``assert``, is one of its ways on: the graph ends before it is decided. On
+another device than the CPU the check is only certain to have run once somebody waits for it, and a
+process does not survive its failure there: the graph ends too, unless it must not (``fullgraph``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch._subclasses import FakeTensor
+
+from refcompiler.capture.entering import ENTERING, enters
+from refcompiler.capture.numbers import check
+from refcompiler.capture.specials import kind_of  # whose handlers those here come before
+from refcompiler.interpreter.frame import Frame
+from refcompiler.interpreter.registry import HANDLERS
+from refcompiler.shapes.node import SYMBOLS
+
+
+class _Raise(NamedTuple):
+    """The way of a jump that does nothing but raise."""
+
+    unless: bool  # the truth of the operand with which the jump goes the other way
+    message: str  # where it is a constant
+    asserts: bool
+
+
+_MOST = 60  # instructions of such a way
+_LEAVING = ("JUMP", "RETURN", "FOR_ITER", "SEND", "YIELD", "_IF_")
+
+
+def _raise(f: Frame) -> _Raise | None:
+    """``f.ip`` is behind the jump already."""
+    i = f.ip - 1
+    jumps_if = f.program.instructions[i].name.endswith("_IF_TRUE")
+    for start, unless in ((f.ip, jumps_if), (f.program.values[i], not jumps_if)):
+        message = ""
+        for instruction in f.program.instructions[start : start + _MOST]:
+            if instruction.name == "RAISE_VARARGS":
+                asserts = f.program.instructions[start].name == "LOAD_ASSERTION_ERROR"
+                return _Raise(unless, message or "an assertion of the program", asserts)
+            if any(part in instruction.name for part in _LEAVING):
+                break
+            if not message and type(instruction.value) is str and "CONST" in instruction.name:
+                message = instruction.value
+    return None
+
+
+def _is_caught(f: Frame | None) -> bool:
+    while f is not None:
+        if f.program.handler_at(f.ip - 1) is not None:
+            return True
+        f = f.back
+    return False
+
+
+def _is_recorded(m: Any, value: Any) -> bool:
+    recorder = m.recorder
+    if recorder.scope.outer is not None or recorder.kinds or recorder.modes:
+        return False
+    if type(value) in SYMBOLS:
+        return not value.node.has_hint()
+    if type(value) is not FakeTensor or recorder.known(bool, (value,)):
+        return False
+    return value.numel() == 1 and (value.device.type == "cpu" or recorder.captures_numbers)
+
+
+def _record(m: Any, f: Frame, value: Any, found: _Raise) -> bool:
+    """Whether it is known from here on that ``value`` is as asserted."""
+    if type(value) in SYMBOLS:
+        condition = m.as_bool(value) if found.unless else m.negation(value)
+        if type(condition) is bool:
+            return condition
+        argument = m.recorder.argument(condition)
+        env = condition.node.shape_env
+        before = len(env.assertions)
+        if not env.expect(condition.node):
+            return False
+        if len(env.assertions) > before:
+            given = argument, AssertionError.__name__, found.message
+            m.recorder.add("call_function", check, given, {}, None)
+        return True
+    condition = value if found.unless else m.invoke(f, torch.logical_not, [value])
+    m.invoke(f, torch._assert_async, [condition, found.message])
+    return True
+
+
+def _asserting(name: str) -> None:
+    otherwise = ENTERING.get(name, HANDLERS[name])
+
+    @enters(name)
+    def handler(m: Any, f: Frame, target: int) -> None:
+        value = f.stack[-1]
+        kind = kind_of(value)
+        if kind in SYMBOLS or issubclass(kind, torch.Tensor):
+            found = _raise(f)
+            if found is not None and (found.asserts or not _is_caught(f)):
+                f.stack[-1] = value = m.force(value)
+                if _is_recorded(m, value) and _record(m, f, value, found):
+                    f.stack[-1] = found.unless
+        otherwise(m, f, target)
+
+
+for _name in HANDLERS:
+    if _name.startswith("POP_JUMP") and _name.endswith(("_IF_FALSE", "_IF_TRUE")):
+        _asserting(_name)
