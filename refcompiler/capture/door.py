@@ -361,6 +361,8 @@ class Recorder:
             if name in ("neg", "__neg__", "sqrt", "clone") and isinstance(result, torch.Tensor):
                 self.floats[id(result)] = result
             return
+        if name in ("copy_", "_foreach_copy_"):  # what is written to keeps its dtype
+            return
         for tensor, number in zip(given, floats, strict=True):
             if not number and not tensor.dim() and tensor.dtype is not torch.float64:
                 raise Break("data-dependent-value", f"{name} of a Python number and a scalar")

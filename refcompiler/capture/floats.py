@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refcompiler.capture.models.registry import operation
+from refcompiler.capture.models.registry import model, operation
 from refcompiler.capture.policy import operation_name
 from refcompiler.capture.signals import Break
 
@@ -37,6 +37,48 @@ def arithmetic(m: Any, function: Callable, a: Any, b: Any) -> Any:
     return found
 
 
+def extreme(m: Any, function: Callable, values: Any) -> Any:
+    """``max`` or ``min`` of two numbers of which one is such a number, or NotImplemented."""
+    floats = m.recorder.floats
+    if not floats or type(values) not in (list, tuple) or len(values) != 2:
+        return NotImplemented
+    given = [m.force(value) for value in values]
+    if not any(id(value) in floats for value in given):
+        return NotImplemented
+    choose = torch.maximum if function is max else torch.minimum
+    found = choose(*[_tensor(floats, value) for value in given])
+    floats[id(found)] = found
+    return found
+
+
+def _tensor(floats: Any, value: Any) -> torch.Tensor:
+    if id(value) in floats:
+        return value
+    if type(value) not in (int, float):
+        raise Break("data-dependent-value", "a Python number beside another object")
+    return torch.scalar_tensor(value, dtype=torch.float64)
+
+
+def larger(value: Any, limit: float, yes: Any, no: Any) -> Any:
+    """``yes`` where ``value`` is above ``limit``, else ``no``: two tensors, or two numbers."""
+    return yes if value > limit else no
+
+
+@model(larger)
+def _larger(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    value, limit, *choices = [m.force(arg) for arg in args]
+    floats = m.recorder.floats
+    if id(value) not in floats:
+        return choices[not value > limit]
+    numbers = all(id(choice) in floats or type(choice) in (int, float) for choice in choices)
+    if numbers:
+        choices = [_tensor(floats, choice).view(()) for choice in choices]
+    found = torch.where(torch.gt(value, limit), *choices)
+    if numbers:
+        floats[id(found)] = found
+    return found
+
+
 _PLAIN = (operator.add, operator.sub, operator.mul, operator.truediv)
 _INPLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
 
@@ -49,11 +91,11 @@ def _with_scalar(floats: Any, function: Callable, a: Any, b: Any) -> Any:
     if id(b) in floats and _is_scalar(a) and function in (*_PLAIN, *_INPLACE):
         found = function(a.view(1), b)
         return a if function in _INPLACE else found.view(())
+    if id(a) in floats and function is operator.truediv and issubclass(type(b), torch.Tensor):
+        # as torch divides a number by a tensor
+        return (b.view(1).reciprocal() * a).view(()) if _is_scalar(b) else b.reciprocal() * a
     if id(a) in floats and _is_scalar(b) and function in _PLAIN:
-        other = b.view(1)
-        if function is operator.truediv:  # as torch divides a number by a tensor
-            return (other.reciprocal() * a).view(())
-        return function(a, other).view(())
+        return function(a, b.view(1)).view(())
     return NotImplemented
 
 

@@ -27,6 +27,7 @@ from refcompiler.capture.entering import catches, entering_ops
 from refcompiler.capture.immutable import Decimals
 from refcompiler.capture.lookup import described
 from refcompiler.capture.models import (
+    branchless,
     classes,
     copying,
     directives,
@@ -67,6 +68,7 @@ __all__ = [
     "assertions",
     "attention",
     "branches",
+    "branchless",
     "classes",
     "copying",
     "custom",

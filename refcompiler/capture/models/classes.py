@@ -1,4 +1,4 @@
-"""Class statements: the body is interpreted, and the class is the frame's own.
+"""Class statements, and calls of ``type``: the body is interpreted, the class is the frame's own.
 
 A class with a metaclass, or one that tells its bases of it (``__init_subclass__``), is made
 natively behind a break: making it again after the graph would repeat what that does.
@@ -41,6 +41,22 @@ def _build_class(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     new.on_return, new.extra = "class", (make, name, tuple(bases), new.mapping, {})
     m.class_bodies.append((new, step))
     return CALLED
+
+
+def call_type(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> type:
+    """``type(name, bases, namespace)``, which is a class statement without one."""
+    given = [m.pass_native(value, iterates=False) for value in args]
+    bases = given[1] if len(given) == 3 and type(given[1]) is tuple else ()
+    if kwargs or not all(map(_is_quietly_derived, bases)):
+        raise Break("c-function", "type with arguments of a class statement")
+    if len(given) == 3 and type(given[2]) is dict:
+        given[2] = {"__module__": frame.globals.get("__name__", "builtins"), **given[2]}
+    return _adopted(m, natively(m, type, *given), m.steps)
+
+
+@model(type.__new__)
+def _by_metaclass(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    raise Break("c-function", "the __new__ of a metaclass")
 
 
 def _adopted(m: Any, made: type, step: int) -> type:

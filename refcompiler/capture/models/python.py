@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from refcompiler.capture import arithmetic
+from refcompiler.capture import arithmetic, floats
 from refcompiler.capture.addresses import address_of
 from refcompiler.capture.arithmetic import EXAMPLES
 from refcompiler.capture.calls import Calls
@@ -28,6 +28,7 @@ from refcompiler.capture.iterators import view_of
 from refcompiler.capture.kinds import CONSTANT_TYPES, MAPPINGS, SEQUENCES, SETS
 from refcompiler.capture.literals import make
 from refcompiler.capture.lookup import find, is_heap, namespace_of
+from refcompiler.capture.models.classes import call_type
 from refcompiler.capture.models.registry import constant, model, named
 from refcompiler.capture.natively import QUIET, is_quiet, natively
 from refcompiler.capture.operators import _DUNDERS
@@ -161,7 +162,7 @@ def _type(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
             m.guard("TYPE", value.source, type(value.value))
             return type(value.value)
         return m.type_of(m.force(value))
-    return m.call_pure(type, args, kwargs)
+    return call_type(m, frame, args, kwargs)
 
 
 @model(isinstance)
@@ -474,8 +475,10 @@ def _extreme(function: Callable, better: Callable, helper: Callable) -> Callable
     def run(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
         key = m.force(kwargs.get("key"))
         value = m.force(args[0]) if len(args) == 1 else list(map(m.force, args))
-        if key is None and m.sizes.env is not None:
-            found = arithmetic.extreme(function, value)
+        if key is None:
+            found = floats.extreme(m, function, value)
+            if found is NotImplemented and m.sizes.env is not None:
+                found = arithmetic.extreme(function, value)
             if found is not NotImplemented:
                 return found
         if m.runs_code(value) or (m.is_python(key) and not m.nested):

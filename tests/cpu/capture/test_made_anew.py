@@ -58,6 +58,49 @@ def class_with_all_kinds_of_members():
     return f, [(torch.ones(3),)] * 3
 
 
+class _Kept:
+    pass
+
+
+_NAMESPACE = {"count": 2, "twice": lambda self, v: v * 2}
+
+
+@cases(graphs=1, breaks=1, recompiles=0)
+def class_made_by_a_call():
+    def f(x):
+        namespace = {"count": 1}
+        cls = type("Made", (_Kept,), namespace)
+        namespace["count"] = 5
+        other = type("Other", (), _NAMESPACE)
+        made = _Kept()
+        made.__class__ = cls
+        graph_break()
+        had = hasattr(made, "late"), hasattr(other, "late")
+        cls.late = property(lambda self: self.kept)
+        other.late = 4
+        made.kept = x * cls.count
+        told = cls.__name__, cls.__module__, cls.__qualname__, cls.__bases__
+        return made.late + other().twice(x) + other.late, had, told, dict(_NAMESPACE)
+
+    return f, [(torch.randn(3),) for _ in range(3)]
+
+
+class _Meta(type):
+    def __new__(meta, name, bases, namespace):
+        return super().__new__(meta, name, bases, {**namespace, "late": []})
+
+
+@cases(graphs=4, breaks=1, recompiles=2)  # the metaclass may tell instances apart
+def class_made_by_a_metaclass():
+    def f(x):
+        y = x + 1
+        cls = _Meta("Made", (), {"count": 2})
+        cls.late.append(1)
+        return y * cls.count, len(cls.late)
+
+    return f, [(torch.randn(3),) for _ in range(3)]
+
+
 @cases(graphs=2, breaks=1, recompiles=0)
 def classes_that_inherit():
     def f(x):

@@ -59,9 +59,9 @@ _MADE |= {
         lambda p: O.Adadelta(p, torch.tensor(0.1), foreach=True)
     ),
     "sgd_foreach_rate_in_a_tensor": _training(lambda p: O.SGD(p, torch.tensor(0.1), foreach=True)),
-    # Their rules branch on their state, so that the update is one break, and no graph.
-    "asgd": _training(lambda p: O.ASGD(p, 0.1), graphs=2, breaks=4),
-    "radam_foreach": _training(lambda p: O.RAdam(p, 0.1, foreach=True), graphs=2, breaks=4),
+    "asgd": _training(lambda p: O.ASGD(p, 0.1)),
+    "radam": _training(lambda p: O.RAdam(p, 0.1)),
+    "radam_foreach": _training(lambda p: O.RAdam(p, 0.1, foreach=True)),
 }
 
 
@@ -90,6 +90,46 @@ _MADE |= {
     )
     for cls, foreach in [(O.Adamax, True), (O.NAdam, True), (O.NAdam, False), (O.AdamW, True)]
 }
+
+
+def _branching(make, dtype):
+    """Rules that branch on their counts, over both outcomes."""
+
+    def case():
+        ps = [torch.randn(s, dtype=dtype).requires_grad_() for s in ((3, 4), (5,))]
+        optimizer = make(ps)
+
+        def gradients():
+            for p in ps:
+                p.grad = torch.randn_like(p)
+
+        def f():
+            optimizer.step()
+
+        return f, [call for _ in range(7) for call in (gradients, ())], [ps, optimizer.state]
+
+    return case, {"graphs": 1, "breaks": 2}
+
+
+_RULES = {
+    "asgd": lambda p, f: O.ASGD(p, 0.1, t0=3, alpha=0.6, weight_decay=0.1, foreach=f),
+    "asgd_upwards": lambda p, f: O.ASGD(p, torch.tensor(0.1), t0=0, maximize=True, foreach=f),
+    "radam": lambda p, f: O.RAdam(p, 0.1, betas=(0.8, 0.9), weight_decay=0.1, foreach=f),
+    "radam_decoupled": lambda p, f: O.RAdam(
+        p, 0.1, betas=(0.8, 0.9), weight_decay=0.1, decoupled_weight_decay=True, foreach=f
+    ),
+}
+_MADE |= {
+    f"{name}_{kind}_{dtype}".replace("torch.", ""): _branching(
+        lambda p, make=make, kind=kind: make(p, kind == "foreach"), dtype
+    )
+    for name, make in _RULES.items()
+    for kind in ("foreach", "single")
+    for dtype in (torch.float32, torch.complex64)
+}
+# What it adds is rounded once, for which there is no operation in double precision.
+_case, _ = _branching(lambda p: O.ASGD(p, 0.1), torch.float64)
+_MADE["asgd_in_double_precision"] = _case, {"graphs": 0, "breaks": 3}
 for _name, (_case, _expected) in _MADE.items():
     _case.__name__ = _name
     cases(**_expected)(_case)
