@@ -65,9 +65,9 @@ from refcompiler.interpreter.frame import UNSET
 from refcompiler.interpreter.resumption import can_throw, resumable
 
 AUTOCAST_METHODS = {torch.autocast.__enter__.__code__, torch.autocast.__exit__.__code__}
-#: What these are made of, or are asked for, is hashed.
 #: Operations that take a symbolic bool for a number.
 _OF_BOOLS = frozenset("tensor scalar_tensor as_tensor full mul add sub where".split())
+#: What these are made of, or are asked for, is hashed.
 _HASHING = frozenset({set, frozenset, dict, collections.OrderedDict, collections.Counter})
 _COMPARING = frozenset(
     """

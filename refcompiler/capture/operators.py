@@ -193,7 +193,6 @@ class Operators(Identity):
             self.find_guarded(kind, "__len__")
         return bool(value)
 
-    def mapping(self, value: Any) -> Any:
     def as_bool(self, value: Any) -> Any:
         """``bool(value)``: of a symbol one too, so that what is only kept decides nothing."""
         if type(value) is Lazy and type(value.value) in (int, float):
@@ -207,6 +206,7 @@ class Operators(Identity):
         found = self.as_bool(value)
         return torch.sym_not(found) if type(found) in SYMBOLS else not found
 
+    def mapping(self, value: Any) -> Any:
         value = self.force(value)
         keys = self.method_of(type(value), "keys")
         if keys is UNSET:
@@ -372,8 +372,8 @@ class Operators(Identity):
                 return found
         value, key = self.force(value), self.force(key)
         if issubclass(type(value), torch.Tensor):
-            chosen, key = tensor_index(self, value, key, reads=True)
             key = arithmetic.with_plain_bools(self, key)
+            chosen, key = tensor_index(self, value, key, reads=True)
             whole = chosen is not value and type(key) is tuple and not key
             return chosen if whole else self.operate(operator.getitem, chosen, key)
         if issubclass(type(key), torch.Tensor):
