@@ -103,7 +103,8 @@ AHEAD: Table[Rule] = Table(
         Rule(
             "strides of tangents",
             "A gradient may come with any strides.",
-            "One that lies otherwise than the output is copied into the output's layout.",
+            "One that lies otherwise than the output is copied into the output's layout, or has a "
+            "backward of its own (tangents_as_given), which rounds as eager's.",
         ),
         Rule(
             "gradient flags",

@@ -53,6 +53,8 @@ def backward_like(
     for holder in backward.graph.find_nodes(op="placeholder"):
         copy = graph.placeholder(holder.target)
         copy.meta = dict(holder.meta)
+        if str(holder.target).startswith("tangents"):
+            copy.meta = dict(by_name[holder.target].meta)  # which may lie otherwise
         if holder.target in by_name:
             made[by_name[holder.target]] = copy
     try:

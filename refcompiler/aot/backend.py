@@ -71,6 +71,7 @@ _REFUSED = (
 )
 
 Compiler = Callable[[GraphModule, list[Any]], Callable[..., Any]]
+Strides = Mapping[int, Sequence[int]]
 
 
 def aot_autograd(
@@ -82,6 +83,7 @@ def aot_autograd(
     partition_fn: Callable[..., tuple[GraphModule, GraphModule]] = default_partition,
     without_symbols: Callable[..., Any] | None = None,
     separate_reads: bool = False,
+    tangents_as_given: bool = False,
 ) -> Callable[..., Any]:
     """A backend ``(graph, example_inputs) -> callable`` that compiles ahead of time.
 
@@ -97,7 +99,9 @@ def aot_autograd(
     backend, for each combination of sizes). ``partition_fn``: how forward and backward part
     (``default_partition`` saves what eager saves). ``separate_reads``: where the graph reads a
     tensor several times that others may read too, autograd is given the parts of its gradient, and
-    adds up all in eager's order; else the graph gives the sum of its own.
+    adds up all in eager's order; else the graph gives the sum of its own. ``tangents_as_given``: a
+    gradient of a result that lies otherwise than the result (that of a sum is expanded) has a
+    backward of its own, which rounds as eager's; else it is laid out as the result.
 
     The rule of each step is a row of ``docs/specs/aot.md``. Where a graph cannot be compiled it
     runs as it is, and ``callable.fallback`` says why (else None). Where one call cannot be served
@@ -110,6 +114,7 @@ def aot_autograd(
         fw_compiler, bw_compiler or fw_compiler, inference_compiler or fw_compiler
     )
     compilers.separate_reads = separate_reads
+    compilers.tangents_as_given = tangents_as_given
     table = dict(decompositions or {})
 
     def backend(gm: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Any:
@@ -148,7 +153,7 @@ def aot_autograd(
 class _Compilers:
     def __init__(self, forward: Compiler, backward: Compiler, inference: Compiler):
         self.forward, self.backward, self.inference = forward, backward, inference
-        self.separate_reads = False
+        self.separate_reads = self.tangents_as_given = False
         every = (forward, backward, inference)
         self.take_symbols = all(getattr(each, TAKES_SYMBOLS, True) for each in every)
 
@@ -301,13 +306,15 @@ def _compile(
             training = seen.requires_grad and any(map(_requires_grad, fakes))
             then = Then()
 
-            def traced(missing: Sequence[int] = (), staged: bool = False) -> Joint:
+            def traced(
+                missing: Sequence[int] = (), staged: bool = False, strides: Strides | None = None
+            ) -> Joint:
                 known = replaced, given, seen, training, decompositions, leaves, bases
                 reads: Sequence[int] | None = () if compilers.separate_reads else None
-                if missing or staged:
+                if missing or staged or strides:
                     reads = joint.reads or None
                 with torch._C._DisablePythonDispatcher(), repeating(env, found):
-                    return trace(switched, mode, fakes, *known, missing, reads, staged)
+                    return trace(switched, mode, fakes, *known, missing, reads, staged, strides)
 
             joint = traced()
         except Unsupported:
@@ -321,6 +328,8 @@ def _compile(
             if len(joint.tangents) > 1 and (env is None or isinstance(env, ShapeEnv)):
                 run.uneven = joint.uneven
                 run.traced_for = _again(joint, run, then, traced, env)
+            if compilers.tangents_as_given and env is None:
+                run.laid_for = _laid(joint, run, then, traced)
             unreached = {n for n in joint.unreached() if _requires_grad(fakes[n])}
             known = fakes, replaced, given, leaves, bases, then, unreached | seen.bits
             run.derivable = _derivable(original, joint, seen, *known)
@@ -486,6 +495,8 @@ def _stages(
             uneven=(),
             traced_for=lambda missing, otherwise: None,
             gates=None,
+            laid_for=None,
+            laid={},
         )
 
     def trace() -> Stages:
@@ -502,9 +513,38 @@ def _stages(
             graph = backward_like(again, first, program.backward, slice(at[0], at[-1] + 1))
             keys = [key for other, key in again.parts if other == place]
             parts[place] = compiled(graph, decided), keys
-        return Stages(compiled(rest, decided), parts)
+        program_of_rest = compiled(rest, decided)
+        if program.laid_for is not None:
+            program_of_rest.laid_for = _laid(joint, program_of_rest, then, traced, True)
+        return Stages(program_of_rest, parts)
 
     return trace
+
+
+def _laid(
+    joint: Joint,
+    program: Program,
+    then: Then,
+    traced: Callable[..., Joint],
+    staged: bool = False,
+) -> Callable[..., Any]:
+    """The program's backward for tangents with other strides, traced again and compiled."""
+    first = signatures(joint)
+    count = len(joint.inputs) + len(joint.reads)
+    slots = joint.outputs - len(joint.written) - program.counted
+
+    def laid_for(missing: tuple[int, ...], strides: Strides) -> Callable | None:
+        if any(joint.tangents[n] >= slots for n in strides):
+            return None  # how the others are numbered is known once the graph is traced
+        try:
+            again = then.run(lambda: traced(missing, staged, strides))
+        except _REFUSED as error:
+            _HINTS.info("a backward of expanded gradients may round otherwise: %s", error)
+            return None
+        graph = backward_like(again, first, program.backward, slice(count))
+        return graph and program.compile_backward(graph)
+
+    return laid_for
 
 
 def _other_sizes(*given: Any) -> Any:

@@ -17,6 +17,7 @@ from refcompiler.aot.observation import Layout
 from refcompiler.aot.remaining import SELECTIVE, Remaining, Shares, remaining
 from refcompiler.aot.twice import Derivable, derivable, once
 
+_LAID = 16  # so many ways of tangents to lie have a backward; others are laid out anew
 _hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _ONCE = (
     "Trying to backward an extra time. You are only allowed to backward once on any region "
@@ -59,8 +60,12 @@ class Program:
     repeated: int = 0
     gates: Gates | None = None
     derivable: Derivable | None = None
+    #: The backward for tangents that lie otherwise, ``(their number, strides)``, if it can be.
+    laid_for: Callable[..., Any] | None = None
     saves: bool = True  # nothing, where the backward of the same outputs may run again
-    compiled: dict[tuple[int, ...], Callable[[list[Any]], Any]] = field(default_factory=dict)
+    compiled: dict[Any, Callable[[list[Any]], Any]] = field(default_factory=dict)
+    #: Of these, those for tangents that lie otherwise; None: there is none.
+    laid: dict[Any, Callable[[list[Any]], Any] | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         differentiable = set(self.differentiable)
@@ -102,9 +107,15 @@ class Program:
             _lay_out(node, found)
         return found
 
-    def take(self, node: Any, arguments: list[Any], given: Sequence[Any]) -> tuple[int, ...]:
-        """Append the tangents that are ``given``, as they were traced; which are missing."""
+    def take(
+        self, node: Any, arguments: list[Any], given: Sequence[Any]
+    ) -> tuple[tuple[int, ...], Callable[[list[Any]], Any] | None]:
+        """Append the tangents that are ``given``; which are missing, and the backward if known.
+
+        They lie as they were traced, or that backward is for how they do.
+        """
         missing: tuple[int, ...] = ()
+        other: tuple[Any, ...] = ()
         tangents: Any = node.tangents if self.symbolic else self.tangents
         for n, place, stride, layout in tangents:
             tangent = given[place]
@@ -116,9 +127,26 @@ class Program:
                 or tangent.is_neg()
                 or tangent._is_zerotensor()
             ):
-                tangent = _laid_out(tangent, layout)
+                if self.laid_for is not None and _lies_otherwise(tangent, stride):
+                    other += ((n, tangent.stride()),)
+                else:
+                    tangent = _laid_out(tangent, layout)
             arguments.append(tangent)
-        return missing
+        if not other:
+            return missing, self.compiled.get(missing)
+        found = self.backward_of(missing, other)
+        if found is None:
+            first = len(arguments) - len(tangents)
+            for n, _ in other:
+                arguments[first + n] = _laid_out(arguments[first + n], tangents[n][-1])
+        return missing, found
+
+    def backward_of(self, missing: tuple[int, ...], other: tuple[Any, ...]) -> Any:
+        """The backward for tangents that lie ``other``-wise, if there is one."""
+        key = missing, other
+        if key not in self.laid and len(self.laid) < _LAID and self.laid_for is not None:
+            self.laid[key] = self.laid_for(missing, dict(other))
+        return self.laid.get(key)
 
     def backward_for(self, missing: tuple[int, ...]) -> Callable[[list[Any]], Any]:
         found = self.compiled.get(missing)
@@ -213,11 +241,11 @@ class Compiled(torch.autograd.Function):
         ctx.maybe_clear_saved_tensors()  # unless they are needed again
         if program.private and not _keeps_graph():
             ctx.kept = ()
-        missing = program.take(ctx, arguments, given)
+        missing, known = program.take(ctx, arguments, given)
         if missing and not _keeps_graph():
             ctx.left = program.left(missing, arguments, left.spent if left else 0)
         given.clear()
-        call = program.compiled.get(missing) or program.backward_for(missing)
+        call = known or program.backward_for(missing)
         if grows:
             with torch._C._DisableAutocast(), torch.no_grad():
                 gradients = call(arguments)
@@ -236,6 +264,13 @@ with_hooks(Compiled)
 
 #: Without the question in Python whether a transformation of ``torch.func`` is under way.
 apply: Callable[..., Any] = super(torch.autograd.Function, Compiled).apply
+
+
+def _lies_otherwise(t: torch.Tensor, stride: Sequence[int]) -> bool:
+    """Whether that is all there is to it."""
+    if has_bits(t) or t._is_zerotensor():
+        return False
+    return any(n > 1 and a != b for n, a, b in zip(t.shape, t.stride(), stride, strict=True))
 
 
 def _lay_out(node: Any, arguments: list[Any]) -> None:

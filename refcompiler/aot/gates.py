@@ -114,9 +114,9 @@ class Gates:
             arguments = program.arguments(node)
             given: list[Any] = [None] * program.outputs
             given[place] = gradient
-            missing = program.take(node, arguments, given)
+            missing, call = program.take(node, arguments, given)
             with torch._C._DisableAutocast():
-                parts = program.backward_for(missing)(arguments)
+                parts = (call or program.backward_for(missing))(arguments)
             for key, part in zip(keys, parts, strict=True):
                 if part is not None:
                     found[key] = found[key] + part if key in found else part

@@ -113,6 +113,7 @@ def trace(
     missing: Collection[int] = (),
     reads: Sequence[int] | None = None,
     staged: bool = False,
+    strides: Mapping[int, Sequence[int]] | None = None,
 ) -> Joint:
     """The joint graph of ``gm``; without ``training`` it has no tangents and no gradients.
 
@@ -121,6 +122,7 @@ def trace(
     autograd is not given, though the graph takes them. ``reads``: as those of the joint graph, of
     one that was traced before; None: none are wanted. ``staged``: the backward ends where something
     of ``inner`` is on its way and begins anew there; what comes to that is among the outputs too.
+    ``strides``: of tangents that lie otherwise than what they are of, by number.
     """
     env = mode.shape_env
     tracer = _Tracer(gm, dict(replaced), given, seen, training, parameters, bases, env)
@@ -131,8 +133,9 @@ def trace(
     tangents = []
     if training:
         with mode, torch.no_grad():
-            for layout, dtype, device in tracer.layouts(fakes):
-                made = torch.empty_strided(layout.size, layout.stride, dtype=dtype, device=device)
+            for n, (layout, dtype, device) in enumerate(tracer.layouts(fakes)):
+                stride = (strides or {}).get(n, layout.stride)
+                made = torch.empty_strided(layout.size, stride, dtype=dtype, device=device)
                 tangents.append(made)
     with mode, torch.no_grad():
         leaves = [_leaf(fakes[n], training) for n in primals]

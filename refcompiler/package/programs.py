@@ -180,7 +180,16 @@ def _sets(count: int) -> Iterator[tuple[int, ...]]:
 
 #: Those that a package has otherwise, or not: what would be computed again, or compiled.
 _OTHERWISE = frozenset(
-    ("forward", "backward", "compile_backward", "compiled", "traced_for", "derivable")
+    (
+        "forward",
+        "backward",
+        "compile_backward",
+        "compiled",
+        "traced_for",
+        "derivable",
+        "laid_for",
+        "laid",
+    )
 )
 _FIELDS = [field.name for field in fields(Program) if field.name not in _OTHERWISE]
 
