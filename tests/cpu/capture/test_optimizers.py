@@ -232,7 +232,7 @@ def values_clipped():
     return f, [(t(3),), (t(3),)], [m]
 
 
-@cases(graphs=5, breaks=5, recompiles=1)
+@cases(graphs=3, breaks=6)
 def gradients_scaled():
     m = nn.Linear(3, 2)
     optimizer = O.SGD(m.parameters(), 0.1)
@@ -247,7 +247,40 @@ def gradients_scaled():
         optimizer.zero_grad()
         return loss.detach()
 
-    return f, [(t(4, 3),) for _ in range(3)], [m]
+    return f, [(t(4, 3),) for _ in range(3)], [m, scaler.__dict__]
+
+
+@cases(graphs=4, breaks=7, recompiles=1)
+def gradients_scaled_and_clipped():
+    m = nn.Linear(3, 2)
+    optimizer = O.SGD(m.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+
+    def f(x):
+        optimizer.zero_grad()
+        scaler.scale([m(x).square().sum()])[0].backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(m.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        return m(x).detach()
+
+    calls = [(t(4, 3),), (t(4, 3),), (torch.full((4, 3), torch.inf),), (t(4, 3),)]
+    return f, calls, [m, scaler.__dict__]
+
+
+@cases()
+def scaling_that_is_off():
+    m = nn.Linear(3, 2)
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+
+    def f(x):
+        loss = scaler.scale(m(x).square().sum())
+        scaler.unscale_(None)
+        scaler.update()
+        return loss
+
+    return f, [(t(4, 3),) for _ in range(2)], [m]
 
 
 @cases(graphs=2, breaks=1)
