@@ -65,6 +65,7 @@ def compile_graph(
         decompositions=table() if chosen.numerics == "fast" else {},
         partition_fn=min_cut_partition,
         without_symbols=by_sizes,
+        eager_draws=True,
     )
     call: Any = backend(gm, example_inputs)
     if hasattr(call, "report"):  # of the program for these sizes

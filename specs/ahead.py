@@ -181,14 +181,16 @@ AHEAD: Table[Rule] = Table(
             "double backward",
             "Gradients have gradients.",
             "With create_graph the gradients are functions of the inputs, whose derivative runs "
-            "the graph again as it is, under autograd.",
+            "the graph again as it is, under autograd, from the generator's state of the call.",
             "uncompiled",
         ),
         Rule(
             "double backward of another run",
-            "Gradients of what draws, or whose inputs are written to or gone, have gradients.",
+            "Gradients of what draws on a device, or whose inputs are written to or gone, have "
+            "gradients.",
             "A second run would be another one. The first gradients are computed, as autograd sees "
-            "it, from what the backward read and from all leaves; their derivative raises.",
+            "it, from what the backward read and from all leaves; their derivative raises. Inputs "
+            "that the forward saves are there.",
             "refused",
         ),
         Rule(

@@ -22,7 +22,7 @@ from torch.fx.experimental.symbolic_shapes import (
 
 from refcompiler.aot.again import Then, backward_like, signatures
 from refcompiler.aot.bases import Base, Overlapping, bases_of, share
-from refcompiler.aot.draws import drawing
+from refcompiler.aot.draws import drawing, draws_from_state
 from refcompiler.aot.effects import stays
 from refcompiler.aot.function import Program
 from refcompiler.aot.gates import REFUSED, Gates, Key, Stages, levels
@@ -40,6 +40,7 @@ from refcompiler.aot.numbers import environment
 from refcompiler.aot.observation import Observation, observe
 from refcompiler.aot.overlap import disjoint
 from refcompiler.aot.partition import default_partition
+from refcompiler.aot.partition.packing import is_packed
 from refcompiler.aot.partition.private import private_count
 from refcompiler.aot.sizes import Sized, compile_for_sizes, number_inputs
 from refcompiler.aot.symbols import (
@@ -84,6 +85,7 @@ def aot_autograd(
     without_symbols: Callable[..., Any] | None = None,
     separate_reads: bool = False,
     tangents_as_given: bool = False,
+    eager_draws: bool = False,
 ) -> Callable[..., Any]:
     """A backend ``(graph, example_inputs) -> callable`` that compiles ahead of time.
 
@@ -102,6 +104,8 @@ def aot_autograd(
     adds up all in eager's order; else the graph gives the sum of its own. ``tangents_as_given``: a
     gradient of a result that lies otherwise than the result (that of a sum is expanded) has a
     backward of its own, which rounds as eager's; else it is laid out as the result.
+    ``eager_draws``: what is compiled draws eager's numbers on the CPU, so that a second derivative
+    may run the graph again from the generator's state then.
 
     The rule of each step is a row of ``docs/specs/aot.md``. Where a graph cannot be compiled it
     runs as it is, and ``callable.fallback`` says why (else None). Where one call cannot be served
@@ -115,6 +119,7 @@ def aot_autograd(
     )
     compilers.separate_reads = separate_reads
     compilers.tangents_as_given = tangents_as_given
+    compilers.eager_draws = eager_draws
     table = dict(decompositions or {})
 
     def backend(gm: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Any:
@@ -153,7 +158,7 @@ def aot_autograd(
 class _Compilers:
     def __init__(self, forward: Compiler, backward: Compiler, inference: Compiler):
         self.forward, self.backward, self.inference = forward, backward, inference
-        self.separate_reads = self.tangents_as_given = False
+        self.separate_reads = self.tangents_as_given = self.eager_draws = False
         every = (forward, backward, inference)
         self.take_symbols = all(getattr(each, TAKES_SYMBOLS, True) for each in every)
 
@@ -332,7 +337,8 @@ def _compile(
                 run.laid_for = _laid(joint, run, then, traced)
             unreached = {n for n in joint.unreached() if _requires_grad(fakes[n])}
             known = fakes, replaced, given, leaves, bases, then, unreached | seen.bits
-            run.derivable = _derivable(original, joint, seen, *known)
+            run.derivable = _derivable(original, joint, seen, *known, run, compilers.eager_draws)
+            run.draws = run.derivable is not None and run.derivable.draws
             if joint.inner:
                 stages = _stages(joint, run, then, traced, env)
                 run.gates = Gates(levels(joint.inner, joint.tangents), stages)
@@ -562,9 +568,12 @@ def _derivable(
     bases: Sequence[Base],
     then: Then,
     others: Collection[int],
+    program: Program,
+    eager_draws: bool,
 ) -> Derivable | None:
     """What second derivatives are computed by: the graph as it is, if a second run is the first."""
-    if bases or seen.moves or any(map(drawing, joint.graph.graph.nodes)):
+    draws = [node for node in joint.graph.graph.nodes if drawing(node)]
+    if bases or seen.moves or not all(eager_draws and draws_from_state(node) for node in draws):
         return None
     count = len(seen.slots)
     if any(at >= count for at in joint.tangents) or reads_written(joint, count):
@@ -587,7 +596,17 @@ def _derivable(
         joint.written,
         then.again,
         others,
+        _kept(joint, program),
+        bool(draws),
     )
+
+
+def _kept(joint: Joint, program: Program) -> dict[int, int]:
+    """By input, the place of those that the forward saves among what the backward takes."""
+    holders = program.backward.graph.find_nodes(op="placeholder")
+    known = {str(node.target): n for n, node in enumerate(holders) if not is_packed(node)}
+    inputs = enumerate(joint.graph.graph.find_nodes(op="placeholder")[: len(joint.inputs)])
+    return {n: known[node.name] for n, node in inputs if node.name in known}
 
 
 def _requires_grad(t: Any) -> bool:

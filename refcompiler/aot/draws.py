@@ -125,6 +125,14 @@ def drawing(node: torch.fx.Node) -> bool:
     return node.op == "call_function" and (draws(node.target) or INSIDE in node.meta)
 
 
+def draws_from_state(node: torch.fx.Node) -> bool:
+    """Whether the state of the CPU's generator alone tells what a drawing node gives."""
+    value = node.meta.get("val")
+    values = value if isinstance(value, tuple | list) else [value]
+    on_cpu = all(t.device.type == "cpu" for t in values if isinstance(t, torch.Tensor))
+    return on_cpu and INSIDE not in node.meta and node.kwargs.get("generator") is None
+
+
 def finish(graph: torch.fx.GraphModule) -> None:
     """Second draws of checkpointed regions become :func:`draw_again`, before it is recompiled."""
     for node in graph.graph.nodes:

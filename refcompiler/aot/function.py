@@ -70,6 +70,7 @@ class Program:
     def __post_init__(self) -> None:
         differentiable = set(self.differentiable)
         self.symbolic = None in self.layouts
+        self.draws = False  # whether a second derivative would draw once more
         tensors = self.outputs - self.counted
         self.shared = self.outputs + self.tensors - self.private
         self.end = self.outputs + self.tensors
@@ -183,6 +184,7 @@ class Compiled(torch.autograd.Function):
             program, *originals = program
         if program.repeated:
             inputs = inputs[: program.inputs]
+        ctx.state = torch.get_rng_state() if program.draws else None
         results = program.forward([*inputs]) if program.boxed else program.forward(*inputs)
         count, end = program.outputs, program.end
         # A view of what the graph made could not be written to, as eager's result can.
@@ -238,6 +240,9 @@ class Compiled(torch.autograd.Function):
         if grows:
             read = [*filter(_tracked, (*arguments, *given)), *_leaves(ctx)]
             ends = [given[at] for at in program.differentiable]
+            again, originals = program.derivable, None
+            if again is not None:
+                originals = again.inputs(ctx, ctx.noted, program.inputs, arguments)
         ctx.maybe_clear_saved_tensors()  # unless they are needed again
         if program.private and not _keeps_graph():
             ctx.kept = ()
@@ -249,11 +254,9 @@ class Compiled(torch.autograd.Function):
         if grows:
             with torch._C._DisableAutocast(), torch.no_grad():
                 gradients = call(arguments)
-            again = program.derivable
-            inputs = again.inputs(ctx, ctx.noted, program.inputs) if again is not None else None
-            if again is None or inputs is None:
+            if again is None or originals is None:
                 return (None, *once(gradients, read))
-            return (None, *derivable(again, inputs, ends, gradients))
+            return (None, *derivable(again, originals, ends, gradients, ctx.state))
         if torch._C._is_any_autocast_enabled():  # the casts are in the graph
             with torch._C._DisableAutocast():
                 return (None, *call(arguments))

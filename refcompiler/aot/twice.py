@@ -7,9 +7,10 @@ eager's gradients are computed once more, this time with a graph of their own.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,9 +22,10 @@ from refcompiler.aot.joint import Joint
 from refcompiler.aot.statistics import TWINS
 
 _TWICE = (
-    "a graph compiled ahead of time has no second derivative here: it draws random numbers, or "
-    "reads an input that it writes to, or an input of the call is gone or was written to since. "
-    "Compute it uncompiled (torch.compiler.disable or backend='eager')"
+    "a graph compiled ahead of time has no second derivative here: it draws random numbers that "
+    "could not be drawn again, or reads an input that it writes to, or an input of the call is "
+    "gone or was written to since. Compute it uncompiled (torch.compiler.disable or "
+    "backend='eager')"
 )
 
 
@@ -42,7 +44,8 @@ class Derivable:
     time, behind the others. ``written``: the places of those that the graph writes to, of which
     only what it writes there depends, so that any values do. ``then``: enters the state in which
     the graph was traced. ``others``: the places of those in whose stead the program has another
-    tensor.
+    tensor. ``kept``: by input of the program, the place of those that its forward saves, among what
+    the backward takes. ``draws``: whether it draws from the CPU's generator, whose state is noted.
     """
 
     def __init__(
@@ -57,7 +60,10 @@ class Derivable:
         written: Collection[int],
         then: Callable[[], Any],
         others: Collection[int] = (),
+        kept: Mapping[int, int] | None = None,
+        draws: bool = False,
     ):
+        self.kept, self.draws = kept or {}, draws
         self.graph, self.places, self.given, self.lifted = graph, places, given, lifted
         self.outputs, self.repeated, self.then = outputs, repeated, then
         self.written = frozenset(n for n, place in enumerate(places) if place in written)
@@ -76,14 +82,23 @@ class Derivable:
             for t in (*map(inputs.__getitem__, self.asked), *originals)
         ]
 
-    def inputs(self, node: Any, noted: Sequence[Any], count: int) -> list[Any] | None:
-        """The ``count`` inputs of a call, if each is what it was; ``node`` is autograd's of it."""
+    def inputs(
+        self, node: Any, noted: Sequence[Any], count: int, saved: Sequence[Any]
+    ) -> list[Any] | None:
+        """The ``count`` inputs of a call, if each is what it was; ``node`` is autograd's of it.
+
+        ``saved``: what its backward takes.
+        """
         found: list[Any] = [None] * count
+        gone = set()
         for n, kept in zip((*self.asked, *self.replaced), noted, strict=True):
             if type(kept) is tuple:
                 reference, version = kept
                 kept = reference()
-                if kept is None or (_version(kept) != version and n not in self.written):
+                if kept is None and n in self.kept:
+                    kept = saved[self.kept[n]]
+                    gone.add(n)
+                elif kept is None or (_version(kept) != version and n not in self.written):
                     return None
             found[n] = kept
         edges = iter(node.next_functions)
@@ -92,6 +107,8 @@ class Derivable:
             if value is not None and not isinstance(value, torch.Tensor):
                 continue
             following, _ = next(edges, (None, 0))
+            if n in gone and (value is None or value.grad_fn is not following):
+                return None
             if value is None:
                 found[n] = value = getattr(following, "variable", None)
                 if value is None:
@@ -111,14 +128,18 @@ class Derivable:
         self,
         inputs: Sequence[Any],
         tangents: Sequence[Any],
+        state: torch.Tensor | None = None,
     ) -> list[Any]:
-        """Those of the inputs, with a graph; None where there is none."""
+        """Those of the inputs, with a graph; None where there is none.
+
+        ``state``: of the generator, when the call began to draw.
+        """
         written = self.written
         values = [t.clone() if n in written else t for n, t in enumerate(inputs)]
         by_place = dict(zip(self.places, values, strict=True))
         replaced = {key: by_place[at] for key, at in self.lifted.items() if at in by_place}
         given = [by_place.get(place) for place in range(self.given)]
-        with torch._C._DisableAutocast(), self.then():
+        with torch._C._DisableAutocast(), self.then(), _drawing_from(state):
             flat, _ = pytree.tree_flatten(Runner(self.graph, replaced).run(*given))
         ends = []
         for (place, is_base), tangent in zip(self.outputs, tangents, strict=True):
@@ -135,6 +156,18 @@ class Derivable:
             )
         made = iter(found)
         return [next(made) if _tracked(t) else None for t in inputs]
+
+
+@contextlib.contextmanager
+def _drawing_from(state: torch.Tensor | None) -> Iterator[None]:
+    before = None if state is None else torch.get_rng_state()
+    if state is not None:
+        torch.set_rng_state(state)
+    try:
+        yield
+    finally:
+        if before is not None:
+            torch.set_rng_state(before)
 
 
 _aten = torch.ops.aten
@@ -187,15 +220,16 @@ def _read(node: Node) -> list[Node]:
 
 
 class Twice(torch.autograd.Function):
-    """``apply(derivable, count, places, *inputs, *tangents, *gradients)``: the gradients.
+    """``apply(derivable, state, count, places, *inputs, *tangents, *gradients)``: the gradients.
 
     The first ``count`` are the inputs; ``places``: which of these the gradients are of.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, derivable: Derivable, count: int, places: Sequence[int], *values: Any
+        ctx: Any, derivable: Derivable, state: Any, count: int, places: Sequence[int], *values: Any
     ) -> Any:
+        ctx.state = state
         given = values[: len(values) - len(places)]
         ctx.derivable, ctx.count, ctx.places, ctx.total = derivable, count, places, len(values)
         ctx.given = [None if isinstance(v, torch.Tensor) else (v,) for v in given]
@@ -206,7 +240,7 @@ class Twice(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         saved = iter(ctx.saved_tensors)
-        needed = ctx.needs_input_grad[3:]
+        needed = ctx.needs_input_grad[4:]
         grows = torch.is_grad_enabled()
         with torch.enable_grad():
             values = []
@@ -214,7 +248,7 @@ class Twice(torch.autograd.Function):
                 value = next(saved) if constant is None else constant[0]
                 # Views, so that what one input is computed from is no way around it.
                 values.append(value.view_as(value) if _tracked(value) else value)
-            found = ctx.derivable.gradients(values[: ctx.count], values[ctx.count :])
+            found = ctx.derivable.gradients(values[: ctx.count], values[ctx.count :], ctx.state)
             pairs = [
                 (found[place], g)
                 for place, g in zip(ctx.places, gradients, strict=True)
@@ -237,7 +271,7 @@ class Twice(torch.autograd.Function):
             next(made) if need and _tracked(v) else None
             for v, need in zip(values, needed, strict=False)
         ]
-        return (None, None, None, *results, *[None] * (ctx.total - len(results)))
+        return (None, None, None, None, *results, *[None] * (ctx.total - len(results)))
 
 
 class Once(torch.autograd.Function):
@@ -256,14 +290,18 @@ class Once(torch.autograd.Function):
 
 
 def derivable(
-    derivable: Derivable, inputs: Sequence[Any], tangents: Sequence[Any], gradients: Sequence[Any]
+    derivable: Derivable,
+    inputs: Sequence[Any],
+    tangents: Sequence[Any],
+    gradients: Sequence[Any],
+    state: torch.Tensor | None = None,
 ) -> list[Any]:
     """``gradients`` of a call, as they are, with a derivative."""
     found = derivable.gathered(gradients)
     places = [n for n, g in enumerate(found) if isinstance(g, torch.Tensor)]
     values = [*inputs, *tangents, *[found[n] for n in places]]
     with torch.enable_grad():
-        made = Twice.apply(derivable, len(inputs), places, *values)
+        made = Twice.apply(derivable, state, len(inputs), places, *values)
     for n, g in zip(places, made, strict=True):
         found[n] = g
     return [*found, *[None] * len(derivable.repeated)]

@@ -40,7 +40,11 @@ def _made(**options: Any) -> Callable[..., Any]:
     from refcompiler.aot import aot_autograd
 
     return aot_autograd(
-        fw_compiler=_as_it_is, bw_compiler=_freeing, inference_compiler=_as_it_is, **options
+        fw_compiler=_as_it_is,
+        bw_compiler=_freeing,
+        inference_compiler=_as_it_is,
+        eager_draws=True,
+        **options,
     )
 
 

@@ -146,6 +146,41 @@ def test_second_derivatives_of_what_draws_are_refused_where_they_are_asked_for()
         gradient.sum().backward()
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
+def test_second_derivatives_of_what_draws_are_of_the_same_numbers(backend: str) -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = F.dropout(x.sin() * w, 0.4) * torch.rand_like(x)
+        return F.dropout(y.exp(), 0.3)
+
+    call = refcompiler.compile(function, backend=backend)
+    for seed in range(2):
+        leaves = torch.randn(5, 6, requires_grad=True), torch.randn(6, requires_grad=True)
+        sides = []
+        for each in (call, function):
+            torch.manual_seed(seed)
+            (first,) = torch.autograd.grad(each(*leaves).sum(), leaves[0], create_graph=True)
+            torch.rand(3)
+            found = torch.autograd.grad(first.square().sum(), leaves)
+            sides.append([first.detach(), *found, torch.get_rng_state()])
+        for got, expected in zip(*sides, strict=True):
+            torch.testing.assert_close(got, expected)
+        assert sides[0][1].any() and sides[0][2].any()
+
+
+def test_second_derivatives_by_inputs_that_only_the_backward_keeps() -> None:
+    call, _ = compiled(lambda x, w: (x * w).sin())
+    for seed in range(2):
+        sides = []
+        for each in (call, lambda x, w: (x * w).sin()):
+            torch.manual_seed(seed)
+            leaves = torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)
+            result = each(leaves[0] * 2, leaves[1].exp())
+            (first,) = torch.autograd.grad(result.sum(), leaves[0], create_graph=True)
+            sides.append([first.detach(), *torch.autograd.grad(first.square().sum(), leaves)])
+        for got, expected in zip(*sides, strict=True):
+            torch.testing.assert_close(got, expected)
+
+
 def test_second_derivatives_of_batch_norms_in_training_are_eagers() -> None:
     statistics = torch.zeros(4), torch.ones(4)
 
