@@ -39,6 +39,7 @@ from refcompiler.capture.values import (
     Run,
 )
 from refcompiler.capture.wrappers import is_wrapper, part
+from refcompiler.capture.written import looked_into
 from refcompiler.guards.classes import FIELD
 from refcompiler.guards.permanence import lasts
 from refcompiler.guards.sources import Source, filled_slots
@@ -421,7 +422,7 @@ class Attributes(Lookup):
         namespace = namespace_of(external.value)
         if namespace is None:
             return UNSET
-        known = self.external.get(id(namespace))
+        known = looked_into(self, self.external.get(id(namespace)))
         if known is not None and known.shadow is not None:
             return known.shadow.get(name, UNSET)
         parent = self.namespace(external.value, external.source)
@@ -536,7 +537,7 @@ class Attributes(Lookup):
             if entries is None:
                 continue
             entries_source = self.item(parent, kind, "member", kind)
-            known = self.external.get(id(entries))
+            known = looked_into(self, self.external.get(id(entries)))
             if known is not None and known.shadow is not None:
                 if name in known.shadow:
                     return known.shadow[name]

@@ -220,6 +220,8 @@ class Dropping:
             value = known.shadow
         if known is not None and known.tail:
             yield from known.tail
+        if known is not None and known.written:
+            yield from known.written.values()
         if kind is CellType:
             item = overlay.get((id(value), "cell_contents"), DELETED)
             if item is not DELETED:

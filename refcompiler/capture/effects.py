@@ -24,6 +24,9 @@ def effects(machine: Any) -> tuple:
         seen.add(id(external))
         if external.tail:
             containers.append((id(external), tuple(map(id, external.tail))))
+        if external.written:
+            items = [(id(k), id(v)) for k, v in external.written.items()]
+            containers.append((id(external), tuple(items)))
         shadow = external.shadow
         if shadow is external.original or external.original is None:  # or it is being filled
             continue
@@ -38,7 +41,7 @@ def effects(machine: Any) -> tuple:
                 containers.append((id(external), tuple(map(id, shadow))))
         elif shadow is not None and list(map(id, shadow)) != list(map(id, external.original)):
             containers.append((id(external), tuple(map(id, shadow))))
-    said = sum(type(call) is not Asked for call, _ in machine.deferred)
+    said = sum(not issubclass(type(call), Asked) for call, _ in machine.deferred)
     return overlay, tuple(containers), said
 
 

@@ -18,6 +18,7 @@ from refcompiler.capture.kinds import IDENTITY_TYPES, is_made
 from refcompiler.capture.namespaces import Namespaces
 from refcompiler.capture.natively import QUIET
 from refcompiler.capture.values import DELETED, External, Lazy
+from refcompiler.capture.written import looked_into
 from refcompiler.guards.classes import FIELD
 from refcompiler.guards.permanence import lasts
 from refcompiler.guards.sources import Source
@@ -240,7 +241,7 @@ class Lookup(Namespaces):
             self.write_global(external.value.__dict__, name, self.force(new))
             return
         self.handed_out[id(namespace)] = external.value
-        known = self.external.get(id(namespace))
+        known = looked_into(self, self.external.get(id(namespace)))
         if known is None or known.shadow is None or self.is_slot(external.value, name):
             self.write(external, name, new)
         elif new is DELETED:

@@ -10,6 +10,7 @@ from typing import Any
 
 from refcompiler.capture.observe import Observing
 from refcompiler.capture.values import DELETED, External
+from refcompiler.capture.written import looked_into
 from refcompiler.interpreter.frame import UNSET, Frame
 
 
@@ -47,7 +48,7 @@ class Namespaces(Observing):
         """What the program has made of a name; UNSET where it has not touched it."""
         if not self.globals_written and id(namespace) not in self.external:
             return UNSET
-        known = self.external.get(id(namespace))
+        known = looked_into(self, self.external.get(id(namespace)))
         if known is not None and known.shadow is not None:
             return known.shadow.get(name, DELETED)
         return self.overlay.get((id(namespace), name), UNSET)
@@ -64,7 +65,7 @@ class Namespaces(Observing):
 
     def write_global(self, namespace: dict, name: str, value: Any) -> None:
         self.globals_written.add(id(namespace))
-        known = self.external.get(id(namespace))
+        known = looked_into(self, self.external.get(id(namespace)))
         if known is None:
             source = self.sources.constant(namespace, "globals")
             known = self.external[id(namespace)] = External(namespace, source)

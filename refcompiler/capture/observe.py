@@ -9,7 +9,7 @@ import os
 import re
 import sysconfig
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from types import CellType, FunctionType, MethodType
 from typing import Any
 
@@ -32,6 +32,7 @@ from refcompiler.capture.kinds import (
 from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import DELETED, External, Lazy, LazyMethod, Literal
+from refcompiler.capture.written import looked_into
 from refcompiler.guards.classes import Build, build_of, is_made_anew
 from refcompiler.guards.kinds import Guard, TensorMeta, metadata, separate
 from refcompiler.guards.permanence import lasts
@@ -243,6 +244,7 @@ class Observing(Machine):
                     self.external.pop(id(known.shadow), None)
                     known.shadow, known.tail = None, tail
                     raise
+            known = looked_into(self, known)
             return known.value if known.shadow is None else known.shadow
         external = self.external[id(value)] = External(value, source)
         try:
@@ -295,7 +297,7 @@ class Observing(Machine):
                 return value
             return self._shadow_sequence(external)
         if kind in MAPPINGS:
-            return self._with_writes(value, self._shadow_mapping(external))
+            return self._with_writes(value, self.shadow_mapping(external))
         if kind in SETS:
             return self._shadow_set(external)
         if kind is types.MappingProxyType:
@@ -577,7 +579,8 @@ class Observing(Machine):
         external.original = list(shadow)
         return shadow
 
-    def _shadow_mapping(self, external: External) -> Any:
+    def shadow_mapping(self, external: External, overwritten: Container = ()) -> Any:
+        """``overwritten``: keys of which the values are no matter."""
         value, source = external.value, external.source
         kind = type(value)
         shadow: Any = kind()
@@ -593,7 +596,9 @@ class Observing(Machine):
                 forced = self.observe(self.lazy(self.item(given, i), key))
                 keys.append((forced, self.item(items, i)))
         for (key, item_source), item in zip(keys, value.values(), strict=True):
-            self.insert(shadow, key, self.observe(self.lazy(item_source, item)))
+            matters = not overwritten or key not in overwritten
+            held = self.observe(self.lazy(item_source, item)) if matters else UNSET
+            self.insert(shadow, key, held)
         if kind is collections.defaultdict:
             factory = self.member(source, "default_factory")
             shadow.default_factory = self.observe(self.lazy(factory, value.default_factory))

@@ -37,6 +37,7 @@ from refcompiler.capture.signals import Break
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.stepping import COMPOSED, step
 from refcompiler.capture.values import External, Lazy, Literal, Run
+from refcompiler.capture.written import write_item
 from refcompiler.guards.sources import SCALARS
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.continued import Switch
@@ -432,7 +433,10 @@ class Operators(Identity):
     def setitem(self, value: Any, key: Any, new: Any) -> None:
         if type(value) is Literal and put_item(self, value, self.force(key), new):
             return
-        value, key, new = self.force(value), self.force(key), self.force(new)
+        key, new = self.force(key), self.force(new)
+        if write_item(self, value, key, new):
+            return
+        value = self.force(value)
         kind = type(value)
         if not issubclass(kind, torch.Tensor) and self.method_of(kind, "__setitem__") is not UNSET:
             self.call_special(value, "__setitem__", key, new)

@@ -101,10 +101,11 @@ class Asked:
 class External:
     """An object from outside, known by identity. ``original`` is what a shadow started with.
 
-    ``tail`` is what was appended to a list that nothing has looked into.
+    ``tail`` is what was appended to a list that nothing has looked into, ``written`` what was
+    written to a dict (:mod:`refcompiler.capture.written`).
     """
 
-    __slots__ = ("value", "source", "shadow", "original", "tail")
+    __slots__ = ("value", "source", "shadow", "original", "tail", "written")
 
     def __init__(self, value: Any, source: Source):
         self.value = value
@@ -112,6 +113,7 @@ class External:
         self.shadow: Any = None
         self.original: Any = None
         self.tail: list[Any] | None = None
+        self.written: dict[Any, Any] | None = None
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -237,7 +237,7 @@ def _ordered_guards(captured: Captured) -> list[Guard]:
                 if not issubclass(type(other.value), (CellType, dict)) and other.shadow is None:
                     machine.guard("DISTINCT", changed.source, other.source)
     changes = [shadowed for shadowed in shadows(machine) if is_changed(shadowed)]
-    guard_views(machine, changes + [e for e in machine.external.values() if e.tail])
+    guard_views(machine, changes + [e for e in machine.external.values() if e.tail or e.written])
     _guard_presence(machine)
     first: list[Guard] = []
     rest: list[Guard] = []
@@ -330,7 +330,7 @@ def _guard_containers(machine: Any) -> None:
             continue
         read.setdefault(source, lazy.value)
     changes = [shadowed for shadowed in shadows(machine) if is_changed(shadowed)]
-    changes += [external for external in machine.external.values() if external.tail]
+    changes += [e for e in machine.external.values() if e.tail or e.written]
     for changed in changes:
         for source, value in read.items():
             if type(value) is type(changed.value) and value is not changed.value:

@@ -27,6 +27,9 @@ def replay(machine: Any, rebuilder: Rebuilder, writer: Writer) -> list[str]:
         if external.tail:
             target = writer.read(external.source)
             lines.append(f"{target}.extend([{rebuilder.many(external.tail)}])")
+        for key, value in (external.written or {}).items():
+            pair = f"[{rebuilder.expression(key)}] = {rebuilder.expression(value)}"
+            lines.append(writer.read(external.source) + pair)
     for external in shadows(machine):
         lines += _container_effect(external, rebuilder, writer)
     for rethrown in machine.rethrown.values():

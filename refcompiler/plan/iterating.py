@@ -140,4 +140,6 @@ class Iterators(Writing):
         external = self.machine.external.get(id(container))
         if external is None:
             return False
-        return bool(external.tail) or (external.shadow is not None and is_changed(external))
+        if external.tail or external.written:
+            return True
+        return external.shadow is not None and is_changed(external)
