@@ -138,8 +138,9 @@ COMPILERS = {"ours": ours, "theirs": theirs}
 
 
 def prepare() -> None:
-    """What is imported and built once per process is not capture."""
-    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU(), torch.nn.LayerNorm(4))
+    """What is imported, built and tried out once per process is not capture."""
+    layers = [torch.nn.Linear(4, 4) for _ in range(8)]  # as many as make a capture ask all it asks
+    model = torch.nn.Sequential(*layers, torch.nn.GELU(), torch.nn.LayerNorm(4))
     with torch.no_grad():
         for compiler in COMPILERS.values():
             compiler(model, Counting())(torch.randn(2, 4))

@@ -203,18 +203,19 @@ def works(layout: Layout) -> None:
     """
     for name, change in CHANGES.items():
         for make in (torch.Tensor.detach, torch.nn.Parameter, _once_wanted):
-            tensors = tuple([make(torch.ones(2, 3, device="cpu")) for _ in range(5)])
+            tensors = tuple([make(torch.ones(2, 3, device="cpu")) for _ in range(2)])
             unchanged = of_tensors(layout)
             unchanged.keep(tensors, unchanged.look(tensors))
-            tensors[2].detach().zero_()
+            written, changed = tensors
+            written.detach().zero_()
             if not unchanged(tensors):
                 raise Unknown("tensors show other bytes though nothing has changed")
-            before = TensorMeta.of(tensors[3])
+            before = TensorMeta.of(changed)
             try:
-                change(tensors[3])
+                change(changed)
             except Exception:
                 continue
-            if TensorMeta.of(tensors[3]) != before and unchanged(tensors):
+            if TensorMeta.of(changed) != before and unchanged(tensors):
                 raise Unknown(f"tensors show the same bytes after a change: {name}")
 
 
