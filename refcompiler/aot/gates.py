@@ -31,8 +31,9 @@ REFUSED = (
     "uncompiled (torch.compiler.disable or backend='eager')"
 )
 #: No one asks for its gradient: a backward that goes to it goes everywhere.
-_PROBE = torch.zeros((), requires_grad=True)
-_PROBED = torch.autograd.graph.get_gradient_edge(_PROBE).node
+with torch.inference_mode(False), torch.enable_grad():  # this is imported while a graph compiles
+    _PROBE = torch.zeros((), requires_grad=True)
+    _PROBED = torch.autograd.graph.get_gradient_edge(_PROBE).node
 _goes_to = torch._C._will_engine_execute_node
 
 

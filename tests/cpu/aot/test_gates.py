@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 import refcompiler
+from refcompiler.aot import gates
 from tests.cpu.aot.programs import Compiler
 
 
@@ -170,6 +173,18 @@ def test_hooks_whose_tensors_are_gone() -> None:
             _loss(rest[:1]).backward()
             sides.append([*seen, *[t.grad for t in leaves]])
         assert _same(*sides, 0) == 3
+
+
+def test_gates_are_imported_where_gradients_are_off() -> None:
+    """What compiles the first graph imports them, in any mode."""
+    for mode in (torch.no_grad, torch.inference_mode):
+        spec = importlib.util.spec_from_file_location("gates_anew", gates.__file__)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        with mode(), pytest.MonkeyPatch.context() as patch:
+            patch.setitem(sys.modules, "gates_anew", module)
+            spec.loader.exec_module(module)
+        assert module._PROBE.requires_grad and module._PROBED is not None
 
 
 def test_versions_and_writes_behind_gates() -> None:
