@@ -29,7 +29,13 @@ from refcompiler.capture.marking.marked import (
     is_allowed,
     is_wrapper,
 )
-from refcompiler.capture.models.registry import LATE, MODELS, OPERATION_MODELS, TRANSFORMING
+from refcompiler.capture.models.registry import (
+    LATE,
+    MODELS,
+    OPERATION_MODELS,
+    TRANSFORMING,
+    transforms,
+)
 from refcompiler.capture.native_calls import REFERENT
 from refcompiler.capture.natively import interpreting, is_quiet, natively
 from refcompiler.capture.policy import (
@@ -230,7 +236,7 @@ class Calls(Instances):
             return self.call_operation(function, args, kwargs)
         home = function.__globals__.get("__name__")
         if home in TRANSFORMING:
-            if "func" in code.co_freevars and not code.co_qualname.startswith("_"):
+            if transforms(function):
                 return TRANSFORMING[home](self, frame, function, args, kwargs)
         elif home == "torch._dynamo.mutation_guard" and "init" in code.co_freevars:
             inner = self.load_cell(function.__closure__[code.co_freevars.index("init")])  # type: ignore[index]

@@ -16,6 +16,7 @@ import refcompiler
 from refcompiler.backends.registry import TRACES, check_settings, lookup_backend
 from refcompiler.capture.marking.marked import DISABLED, original_of
 from refcompiler.capture.models.registry import model as _model
+from refcompiler.capture.models.registry import transforms
 from refcompiler.capture.signals import Break, Prepare
 from refcompiler.errors import UnsupportedError
 from refcompiler.guards.permanence import lasts
@@ -285,6 +286,8 @@ def wrapped(model: Any, compiler: Compiler, remake: Callable) -> Any:
         return _ahead(bound, model, compiler)
     if isinstance(model, FunctionType):
         model = original_of(model) or model
+        if transforms(model):
+            model = _python_caller(model)
     elif isinstance(model, functools.partial):
         return _ahead(compiler.callable(model), model, compiler)
     elif isinstance(vars_of_class(model).get("__call__"), FunctionType):
@@ -316,7 +319,10 @@ def vars_of_class(value: Any) -> dict[str, Any]:
 
 
 def _python_caller(function: Any) -> FunctionType:
-    """A Python function that calls a function written in C."""
+    """A Python function that calls a function written in C, or one that torch has transformed.
+
+    Its code is another one for each, so that they share no plans, and no limit.
+    """
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
@@ -324,7 +330,18 @@ def _python_caller(function: Any) -> FunctionType:
     assert isinstance(call, FunctionType)
     call.__name__ = getattr(function, "__name__", "call")
     call.__qualname__ = getattr(function, "__qualname__", call.__name__)
+    call.__doc__ = getattr(function, "__doc__", None)
+    code = call.__code__
+    call.__code__ = code.replace(co_consts=(*code.co_consts, _told(function)))
     return call
+
+
+def _told(function: Any) -> Any:
+    """The code of what was transformed; of a function in C a text that says which it is."""
+    while isinstance(function, FunctionType) and transforms(function):
+        cells = function.__closure__ or ()
+        function = cells[function.__code__.co_freevars.index("func")].cell_contents
+    return getattr(function, "__code__", None) or repr(function)
 
 
 from_environment()

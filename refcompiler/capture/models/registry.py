@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -68,6 +69,16 @@ def operation(*names: str) -> Callable:
 def constant(value: Any, *callables: Any) -> None:
     """The callables answer ``value`` while capturing."""
     model(*callables)(lambda machine, frame, args, kwargs: value)
+
+
+def transforms(function: FunctionType) -> bool:
+    """Whether ``function`` is what one of torch's transformations has made of another function."""
+    code = function.__code__
+    return (
+        function.__globals__.get("__name__") in TRANSFORMING
+        and "func" in code.co_freevars
+        and not code.co_qualname.startswith("_")
+    )
 
 
 def named(paths: str) -> list[Any]:

@@ -102,6 +102,36 @@ def test_method_callable_object_partial_and_builtin():
     assert refcompiler.counters()["fallbacks"] == 0
 
 
+def test_functions_that_torch_has_transformed():
+    """The transformation is what is compiled, not torch's code for it."""
+    x, compared = torch.randn(3, 4), 0
+    for made in (
+        torch.vmap(lambda row: row.sin().sum()),
+        torch.func.grad(lambda rows: rows.sin().sum()),
+        torch.vmap(torch.func.grad_and_value(lambda row: row.pow(3).sum())),
+        torch.func.functionalize(lambda rows: rows.clone().add_(1)),
+    ):
+        compiled = refcompiler.compile(made, backend="eager", fullgraph=True)
+        for given in (x, x * 2):
+            found, expected = (torch.utils._pytree.tree_leaves(f(given)) for f in (compiled, made))
+            assert all(map(torch.equal, found, expected)) and len(found) == len(expected)
+            compared += len(found)
+    assert compared == 10
+    counts(captures=4, graphs=4)
+
+
+def test_functions_in_c_share_no_limit():
+    x = torch.rand(3)
+    functions = [torch.sin, torch.cos, torch.exp, torch.tanh, torch.neg, torch.abs, torch.relu]
+    functions += [torch.sqrt, torch.floor, torch.sigmoid, torch.ceil, x.add, x.mul]
+    with refcompiler.config.patch(recompile_limit=2):
+        for function in functions:
+            compiled = refcompiler.compile(function, backend="eager")
+            assert torch.equal(compiled(x), function(x))
+    assert refcompiler.counters()["fallbacks"] == 0
+    counts(captures=len(functions), graphs=len(functions))
+
+
 def test_a_compiled_module_is_the_module():
     torch.manual_seed(0)
     module, x = Scale(), torch.randn(2, 4)
