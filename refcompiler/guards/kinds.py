@@ -10,7 +10,7 @@ import enum
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import CellType, CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +19,7 @@ from refcompiler.ambient import mode_around
 from refcompiler.guards import ambient
 from refcompiler.guards.ambient import Ambient
 from refcompiler.guards.arrays import array_tensor
+from refcompiler.guards.caches import cached
 from refcompiler.guards.classes import build_of, is_built, is_plain
 from refcompiler.guards.constants import (
     equals_text,
@@ -174,12 +175,17 @@ def _short(value: Any) -> str:
 
 def _described(value: Any, depth: int) -> str:
     kind = type(value)
+    if kind is FunctionType:
+        code = value.__code__
+        return f"{repr(value)[:-1]}, {code.co_filename}:{code.co_firstlineno}>"
     if kind in _DESCRIBED:
         return repr(value)
     if issubclass(kind, type):
         return type.__repr__(value)
     if issubclass(kind, enum.Enum):
         return f"{kind.__name__}.{value._name_}"
+    if kind is BuiltinFunctionType:
+        return f"<built-in function {value.__name__}>"
     if depth and kind in _BRACKETS:
         first, last = _BRACKETS[kind]
         comma = "," if kind is tuple and len(value) == 1 else ""
@@ -190,6 +196,10 @@ def _described(value: Any, depth: int) -> str:
         ]
         return f"{{{', '.join(pairs)}}}"
     return object.__repr__(value)
+
+
+def _tensor_told(value: Any) -> str:
+    return TensorMeta.told(value) if isinstance(value, torch.Tensor) else _short(value)
 
 
 def _name(function: Any) -> str:
@@ -353,17 +363,13 @@ KINDS: dict[str, Kind] = {
         tensor_text,
         tensor_check,
         show=str,
-        found=lambda value: (
-            str(TensorMeta.of(value)) if isinstance(value, torch.Tensor) else _short(value)
-        ),
+        found=_tensor_told,
     ),
     "SIZED": Kind(
         sized_text,
         sized_check,
         show=str,
-        found=lambda value: (
-            str(TensorMeta.of(value)) if isinstance(value, torch.Tensor) else _short(value)
-        ),
+        found=_tensor_told,
     ),
     "WRAPPER": Kind(
         lambda v, want, c: f"wrapper_check({v}, {c(want)})",
@@ -472,6 +478,7 @@ NAMESPACE: dict[str, Any] = {
     "array_tensor": array_tensor,
     "separate": separate,
     "referent": referent,
+    "cached": cached,
     "wrapper_check": wrapper_check,
     "default_of": default_of,
     "set_here": set_here,

@@ -44,6 +44,12 @@ class TensorMeta(NamedTuple):
             tensor.is_neg(),
         )
 
+    @staticmethod
+    def told(tensor: torch.Tensor) -> str:
+        """What explanations say of ``tensor``."""
+        text = str(TensorMeta.of(tensor))
+        return text if tensor.layout is torch.strided else f"{text[:-1]}, layout={tensor.layout})"
+
     def __str__(self) -> str:
         return (
             f"{self.cls.__name__}(dtype={self.dtype}, shape={tuple(self.shape)}, "

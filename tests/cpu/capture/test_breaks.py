@@ -116,7 +116,7 @@ def boolean_operators_on_tensors():
     return f, [(torch.ones(3),)] * 2
 
 
-@cases(breaks=2, graphs=1)
+@cases(breaks=1, graphs=1)
 def assertion_on_a_tensor():
     def f(x):
         y = x.sum()
