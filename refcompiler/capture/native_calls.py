@@ -172,7 +172,9 @@ class NativeCalls(Operators):
         if module in ("torch", "torch._C") and name in STATE_READERS:
             return self.read_state(function, args, kwargs)
         if module == "torch._C" and name == "_set_grad_enabled":
-            return self.operate(function, *map(self.force, args))
+            return self.operate(
+                function, *[arithmetic.with_plain_bools(self, self.force(a)) for a in args]
+            )
         if "autocast" in name and frame.code in AUTOCAST_METHODS:  # they are nodes as a whole
             return function(*map(self.force, args))
         if module.startswith("torch"):

@@ -51,6 +51,18 @@ def kernels_of_attention_set_outside():
     return f, [(q := t(1, 2, 3, 4),), off, (q,), on, (q,)]
 
 
+@cases(graphs=3, breaks=1, recompiles=1)
+def gradients_switched_by_a_number():
+    """It is a symbol from the second compilation on, and decided where the mode is set."""
+
+    def f(x):
+        with torch.set_grad_enabled(x.sum().item() > 100):
+            y = x * 3
+        return y, torch.is_grad_enabled()
+
+    return f, [(t(3, requires_grad=True),) for _ in range(3)]
+
+
 @cases()
 def default_dtype_in_a_block():
     def f(x):
