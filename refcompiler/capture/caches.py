@@ -11,9 +11,8 @@ Source of the rules: the documentation of ``functools.lru_cache``.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import gc
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,81 +20,110 @@ from refcompiler.capture.effects import effects
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.natively import QUIET
 from refcompiler.capture.signals import Restart
-from refcompiler.capture.values import Asked
-from refcompiler.guards.sources import Source
-
-_ABSENT: Any = object()
-#: C code asks a wrapper for these alone as they are, where there is no more than one argument.
-_PLAIN_KEYS = (int, str)
+from refcompiler.capture.values import Asked, Lazy
+from refcompiler.guards.caches import ABSENT, Known, cached, parts_of
+from refcompiler.guards.sources import NOT_SET, Source
 
 
-def parts_of(function: Any) -> list[Any]:
-    """What a wrapper in C holds.
+class Given(functools.partial):
+    """What a wrapper that was made again calls: its function, or what gives the known values."""
 
-    Its entries (a key, a value, and a class each), the dict of its keys, the function, the mark
-    before keywords, and two classes.
-    """
-    parts = gc.get_referents(function)
-    return parts[:-1] if type(parts[-1]) is dict else parts
+    def set(self, function: Any) -> None:
+        self.__setstate__((function, (), {}, None))  # type: ignore[attr-defined]
 
 
-_ENTRY: Any = parts_of(functools.lru_cache(len))[-2]
+def wrapped_by(function: Any) -> Any:
+    """What a wrapper in C calls."""
+    found = parts_of(function)[-4]
+    return found.func if type(found) is Given else found
 
 
-#: The dict of keys of a wrapper in C, for as long as that lives.
-_CACHES: weakref.WeakKeyDictionary[Any, dict] = weakref.WeakKeyDictionary()
+def _mark(function: Any) -> Any:
+    """What lies before keyword arguments in a key."""
+    return parts_of(function)[-3]
 
 
-class Known:
-    """What the cache of ``function`` knows of one call, without counting as a call."""
+class Asking(Asked):
+    """A call, after the graph, of a wrapper that is another one at each call of the program."""
 
-    __slots__ = ("function", "key", "entry")
+    __slots__ = ()
 
-    def __init__(self, function: Any, args: Sequence, kwargs: Mapping):
-        self.function = weakref.ref(function)
-        parts = parts_of(function)
-        mark = parts[-3]
-        assert type(parts[-5]) is dict
-        _CACHES[function] = parts[-5]
-        told: Any = getattr(function, "cache_parameters", dict)()
-        typed = told.get("typed", False)
-        key = tuple(args)
-        if kwargs:
-            key += (mark, *[part for pair in kwargs.items() for part in pair])
-        if typed:
-            key += (*map(type, args), *map(type, kwargs.values()))
-        plain = len(key) == 1 and type(key[0]) in _PLAIN_KEYS
-        self.key = key[0] if plain else key
-        self.entry: Any = _ABSENT  # one whose value was looked up already
+    def __init__(self, kwargs: Mapping):
+        self.kwargs = kwargs
 
-    def value(self) -> Any:
-        """The value; ``_ABSENT`` if there is none."""
-        function = self.function()
-        found = _CACHES[function].get(self.key, _ABSENT)
-        if type(found) is not _ENTRY:
-            return found
+    def __call__(self, *args: Any) -> None:
+        function, *args = args  # type: ignore[assignment]
+        function(*args, **self.kwargs)
+
+
+class Filling(Asking):
+    """The first call of one with these arguments, whose value the graph has computed."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: Any) -> None:
+        function, value, *args = args  # type: ignore[assignment]
+        inner = parts_of(function)[-4]
+        if type(inner) is Given:
+            before = inner.func
+            inner.set(lambda *args, **kwargs: value)
+            try:
+                function(*args, **self.kwargs)
+            finally:
+                inner.set(before)
+
+
+def parameters_of(function: Any) -> dict[str, Any]:
+    """What ``functools.lru_cache`` was given; it tells the wrapper last of all."""
+    told: Any = getattr(function, "cache_parameters", dict)()
+    typed = told.get("typed", False)  # which a frame may not have looked at
+    typed = typed.value if type(typed) is Lazy else typed
+    return {"maxsize": function.cache_info().maxsize, "typed": typed}
+
+
+def entries_of(function: Any) -> list[tuple[tuple, dict, Any]]:
+    """(arguments, keyword arguments, value) of each call that a cache knows, in its order."""
+    typed, mark = parameters_of(function)["typed"], _mark(function)
+    pairs: Any = parts_of(function)[-5].items()
+    if function.cache_info().maxsize is not None:
         parts = parts_of(function)[:-5]
-        keys = iter(parts[len(parts) % 3 :: 3])
-        values = iter(parts[len(parts) % 3 + 1 :: 3])
-        for key, value in zip(keys, values, strict=True):
-            if key == self.key:
-                return value
-        return _ABSENT
+        start = len(parts) % 3
+        pairs = zip(parts[start::3], parts[start + 1 :: 3], strict=True)
+    return [(*_arguments(key, typed, mark), value) for key, value in pairs]
 
-    def agrees(self, value: Any, needed: bool) -> bool:
-        """Whether ``value`` is what the function gives, or it would compute it anew."""
-        function = self.function()
-        if function is None:
-            return False
-        found = _CACHES[function].get(self.key, _ABSENT)
-        if found is _ABSENT:
-            return not needed
-        if found is not self.entry:
-            known = self.value() if type(found) is _ENTRY else found
-            if known is not value and (type(known) is not type(value) or known != value):
-                return False
-            self.entry = found
-        return True
+
+def _arguments(key: Any, typed: bool, mark: Any) -> tuple[tuple, dict]:
+    if type(key) is not tuple:
+        return (key,), {}
+    if not any(part is mark for part in key):
+        return key[: len(key) // 2] if typed else key, {}
+    count = next(i for i, part in enumerate(key) if part is mark)
+    rest = key[count + 1 :]
+    named = (len(rest) - count) // 3 if typed else len(rest) // 2
+    return key[:count], dict(zip(rest[: 2 * named : 2], rest[1 : 2 * named : 2], strict=True))
+
+
+def made_again(
+    function: Any, parameters: Mapping, entries: Sequence[tuple], hits: int, misses: int
+) -> Any:
+    """A wrapper of ``function`` that knows what another one does, and has counted as much.
+
+    What it calls gives the known values before it becomes ``function``.
+    """
+    given: list[Any] = []
+    inner = Given(lambda *args, **kwargs: given.pop())
+    made: Any = functools.lru_cache(**parameters)(inner)
+    for _ in range(misses - len(entries)):  # calls that raised, and what the cache has forgotten
+        with contextlib.suppress(IndexError):
+            made(object())
+    for args, kwargs, value in entries:
+        given.append(value)
+        made(*args, **kwargs)
+    for _ in range(hits):
+        made(*entries[-1][0], **entries[-1][1])
+    inner.set(function)
+    made.__dict__.clear()  # what it tells of the partial
+    return made
 
 
 def is_data(value: Any) -> bool:
@@ -136,6 +164,8 @@ def call_cached(m: Any, frame: Any, function: Any, args: Sequence, kwargs: Mappi
     for value in objects:
         m.guard("ID", m.source_of(value), value)  # which the cache keeps alive too
     made = False
+    if type(parts_of(function)[-4]) is Given and not objects:
+        return _answer_of_made(m, frame, function, source, asked, forced, named)
     if asked not in m.answers:
         found = _answer(m, frame, function, source, forced, named)
         if len(found) == 1:  # not one of the cache
@@ -153,7 +183,7 @@ def _answer(
     m.guard("ID", source, function)
     known = Known(function, args, kwargs)
     value = known.value()
-    needed, made = value is not _ABSENT, False
+    needed, made = value is not ABSENT, False
     if not needed:
         operations, said = m.recorder.operations, len(m.deferred)
         value = m.sizes.plain(_compute(m, frame, function, source, args, kwargs))
@@ -173,12 +203,43 @@ def _answer(
     return value, made
 
 
+def _answer_of_made(
+    m: Any,
+    frame: Any,
+    function: Any,
+    source: Source,
+    asked: tuple,
+    args: Sequence,
+    kwargs: Mapping,
+) -> Any:
+    """The answer of a wrapper that a plan has made again: the next call makes another one.
+
+    It is told apart by what it wraps and what it knows, and is given what the graph computes.
+    """
+    if asked not in m.answers:
+        call = tuple(args), tuple(kwargs.items())
+        place, known = m.sources.make("cached", source, call), cached(function, call)
+        m.lazy(place, known)
+        if known is NOT_SET:
+            m.guard("ID", place, NOT_SET)
+            value = m.sizes.plain(_compute(m, frame, function, source, args, kwargs))
+            if type(value) not in CONSTANT_TYPES:
+                m.answers[asked] = value
+                m.deferred.append((Filling(kwargs), (function, value, *args)))
+                return value
+        else:
+            value = m.lazy(place, known)
+        m.answers[asked] = value
+    m.deferred.append((Asking(kwargs), (function, *args)))
+    return m.answers[asked]
+
+
 def _compute(
     m: Any, frame: Any, function: Any, source: Source, args: Sequence, kwargs: Mapping
 ) -> Any:
     """What a cached function computes, which it then does at each call."""
     before = effects(m)
-    wrapped = parts_of(function)[-4]
+    wrapped = wrapped_by(function)
     if function.__dict__.get("__wrapped__") is wrapped:
         place = m.member(source, "__wrapped__")
     else:

@@ -212,6 +212,7 @@ class Symbolic(Calls):
         self.contexts = Contexts(self)
         self.own_classes = dict.fromkeys(STAND_INS, 0)
         self.addresses = {}
+        self.continues = False
         self.standins = {}
         self.own_attributes = {}
         subclasses.connect(self)
@@ -257,7 +258,8 @@ class Symbolic(Calls):
         self.frame = frame
         frames = self._frames()
         self.started = {id(f) for f in frames}
-        if frames[0].ip:  # what a call begins with its caller holds
+        self.continues = frames[0].ip > 0
+        if self.continues:  # what a call begins with its caller holds
             held = held_alone(frames)
             if held:
                 self.dropping = Dropping(self, held)

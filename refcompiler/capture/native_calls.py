@@ -290,7 +290,8 @@ class NativeCalls(Operators):
         found, source = REFERENT(ref), self.source_of(ref)
         if source is not None:
             return self.lazy(self.sources.make("referent", source), found)
-        if found is not None and not self.is_given(found) and not is_held(self, found):
+        elsewhere = self.is_given(found) and not self.continues  # the caller holds it
+        if found is not None and not elsewhere and not is_held(self, found):
             raise Break("external-object", "a weak reference to what capture alone may hold")
         return found
 
@@ -560,6 +561,7 @@ class NativeCalls(Operators):
         raise NotImplementedError  # Instances
 
     # filled by the machine
+    continues: bool  # whether it goes on after a break
     decimals: Decimals | None
     draws: list[Draw]
     contexts: Contexts

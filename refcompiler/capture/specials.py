@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refcompiler.capture.arrays.array import Array, ArrayMethod
+from refcompiler.capture.addresses import STAND_INS
 from refcompiler.capture.entering import ENTERING, enter, enter_special, enters
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import find, is_heap
@@ -46,9 +46,7 @@ def is_users(value: Any) -> bool:
     """An instance of a class like the user's, which may have special methods in Python."""
     kind = kind_of(value)
     return (
-        is_heap(kind)
-        and kind not in SYMBOLS
-        and not issubclass(kind, (torch.Tensor, Array, ArrayMethod))
+        is_heap(kind) and kind not in SYMBOLS and not issubclass(kind, (torch.Tensor, *STAND_INS))
     )
 
 

@@ -49,6 +49,7 @@ FORMS: dict[str, tuple[str, str]] = {
     "scalar": ("plain_scalar({p})", "{p}"),  # of an instance of a number's or text's subclass
     "contents": ("contents_of({p})", "{p}"),  # of a container that says how it is read itself
     "closure": ("{p}.__closure__[{k}]", "{p}.__closure__[{k}]"),
+    "cached": ("cached({p}, {k})", "{p}{k}"),  # what a wrapper of lru_cache knows of a call
     "cell": ("{p}.cell_contents", "{p}"),
     "default": ("{p}.__defaults__[{k}]", "{p}.__defaults__[{k}]"),
     "kwdefault": ("{p}.__kwdefaults__[{k}]", "{p}.__kwdefaults__[{k}]"),

@@ -24,6 +24,7 @@ from torch.utils.hooks import RemovableHandle
 
 from refcompiler.capture.addresses import Address
 from refcompiler.capture.arrays.array import Array, ArrayMethod, is_scalar, owner_of
+from refcompiler.capture.caches import entries_of, made_again, parameters_of, wrapped_by
 from refcompiler.capture.immutable import BUFFERS, PROTOCOL, is_value_class
 from refcompiler.capture.kinds import CONSTANT_TYPES, is_numpy_scalar
 from refcompiler.capture.literals import make
@@ -301,11 +302,8 @@ class Rebuilder(Objects, Iterators, ContextVariables):
             return self.token(value)
         if kind is type(Token.MISSING):
             return constant(value)
-        if kind is CACHE and not value.cache_info().currsize:
-            original = self.machine.callback_of
-            (of,) = [original[id(p)] for p in gc.get_referents(value) if id(p) in original]
-            made = f"{constant(functools.lru_cache)}(**{constant(_parameters(value))})"
-            return self.instance(value, f"{made}({self.expression(of)})")
+        if kind is CACHE:
+            return self.cache(value)
         if kind is types.SimpleNamespace:
             return self.instance(value, f"{constant(kind)}()")
         if (
@@ -336,6 +334,15 @@ class Rebuilder(Objects, Iterators, ContextVariables):
         if is_value_class(kind) or kind in BUFFERS or kind in _TEES or kind is FIELD:
             return self.account(value)
         raise self.refuse(value)
+
+    def cache(self, value: Any) -> str:
+        """A function under ``lru_cache``, with what it knows."""
+        constant, (hits, misses, _, _) = self.writer.constant, value.cache_info()
+        of, parameters = wrapped_by(value), constant(parameters_of(value))
+        of = self.expression(self.machine.callback_of.get(id(of), of))
+        known = self.expression(entries_of(value))
+        made = f"{constant(made_again)}({of}, {parameters}, {known}, {hits}, {misses})"
+        return self.instance(value, made)
 
     def array_view(self, value: Array) -> str:
         """A view of an array, which shares its memory and says whose it is."""
@@ -450,12 +457,6 @@ class Rebuilder(Objects, Iterators, ContextVariables):
             if type(item) not in _MADE_WITH_CLASSES:
                 self.lines.append(f"{setter}({name}, {key!r}, {self.expression(item)})")
         return name
-
-
-def _parameters(cache: Any) -> dict[str, Any]:
-    """What ``functools.lru_cache`` was given; it tells the wrapper last of all."""
-    told: Any = getattr(cache, "cache_parameters", dict)()
-    return {"maxsize": cache.cache_info().maxsize, "typed": told.get("typed", False)}
 
 
 def _is_importable(function: FunctionType) -> bool:
