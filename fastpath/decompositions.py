@@ -7,7 +7,8 @@ well, or whose decomposition would change an output's layout or the order of ran
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,8 +22,10 @@ def table() -> dict[Any, Callable[..., Any]]:
     """The rules by overload."""
     rules = get_decompositions([getattr(_aten, name) for name in (*_FORWARD, *_BACKWARD)])
     entropy, sixths = _aten.binary_cross_entropy.default, _aten.hardsigmoid_backward.default
+    squares = _aten._fused_rms_norm.default
     return {
         **rules,
+        squares: functools.partial(_of_squares, rules[squares]),
         entropy: functools.partial(_of_probabilities, rules[entropy]),
         sixths: functools.partial(_in_sixths, rules[sixths]),
     }
@@ -44,6 +47,31 @@ def _in_sixths(rule: Any, gradient: torch.Tensor, given: torch.Tensor) -> Any:
     if given.device.type == "cuda" and given.dtype == torch.float64:
         return rule(gradient * (6 * 0.1666666716337204), given)
     return rule(gradient, given)
+
+
+def _of_squares(
+    rule: Callable[..., Any],
+    given: torch.Tensor,
+    shape: Sequence[int],
+    weight: torch.Tensor | None,
+    eps: float | None,
+) -> Any:
+    """The rule, where CUDA's kernel takes rows by vectors of four; the mean of the squares is the
+    variance and the squared mean elsewhere, so that an infinite term makes a row NaN and not 0."""
+    if given.device.type != "cuda" or _in_fours(given.dtype, math.prod(shape)):
+        return rule(given, shape, weight, eps)
+    wide = given.to(torch.promote_types(given.dtype, torch.float32))
+    dims = list(range(given.dim() - len(shape), given.dim()))
+    var, mean = _aten.var_mean.correction(wide, dims, correction=0, keepdim=True)
+    least = torch.finfo(wide.dtype).eps if eps is None else eps
+    rstd = torch.rsqrt(var + mean * mean + least)
+    normal = wide * rstd
+    scaled = normal if weight is None else normal * weight
+    return scaled.contiguous().to(given.dtype), rstd
+
+
+def _in_fours(dtype: torch.dtype, length: int) -> bool:
+    return dtype != torch.float64 and length % 4 == 0
 
 
 _FORWARD = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fastpath.ir import expr as E
@@ -13,6 +13,8 @@ from fastpath.ir.expr import Expr
 from fastpath.ir.index import ZERO
 from fastpath.ir.program import Position, Tensor
 from fastpath.ir.size import Number, hint
+
+NOISE = 2.0**-18  # of a sum of squares, what the roundings of its terms can leave of it
 
 
 @dataclass(frozen=True)
@@ -100,48 +102,99 @@ def moments(
 ) -> tuple[Tensor, Tensor, Number]:
     """The mean of ``body`` and the sum of squared deviations over ``dims``, and the count.
 
-    Two passes: the deviations from the rounded mean are exact where a one-pass formula cancels. Of
-    a reduction that is split, each piece takes both passes, the second one out of a cache, and the
-    pieces' moments are merged (Chan, Golub and LeVeque 1983).
+    Two passes: the deviations from the rounded mean are exact where a one-pass formula cancels, and
+    their own mean says how far that one is off (Chan, Golub and LeVeque 1983, the corrected
+    two-pass algorithm). So equal terms have their own value as the mean, and no deviations. Of a
+    reduction that is split, each piece takes both passes, the second one out of a cache, and the
+    pieces' moments are merged by the same two passes over their means.
     """
     count = math.prod(space[d] for d in dims)
     cut = cut_of(lowering, space, dims)
-    total: Tensor
     if cut is None:
-        total = lowering.add_reduction("sum", space, dims, dtype, body)
-    else:
-        sums = lowering.add_reduction("sum", cut.fine, cut.first, dtype, cut.partial(body))
-        total = cut.whole(lowering, "sum", dtype, sums.read)
-    mean = lowering.pointwise(total.shape, dtype, _over(total.read, count, dtype), "mean")
-    if cut is None:
-        squares = _squares(body, mean.read, dims)
-        return mean, lowering.add_reduction("sum", space, dims, dtype, squares), count
+
+        def added(value: Body) -> Tensor:
+            return lowering.add_reduction("sum", space, dims, dtype, value)
+
+        near, off, squares = _two_passes(lowering, added, body, None, dims, count, dtype)
+        return _moved(lowering, near, off, dtype), squares, count
     each = math.prod(cut.fine[d] for d in cut.first)
-    middle = _over(sums.read, each, dtype)
-    squares = _squares(cut.partial(body), middle, cut.first)
-    spread = lowering.add_reduction("sum", cut.fine, cut.first, dtype, squares)
-    axis = cut.axis
+    pieces = math.prod(cut.fine[d] for d in cut.second)
+
+    def of_piece(value: Body) -> Tensor:
+        return lowering.add_reduction("sum", cut.fine, cut.first, dtype, value)
+
+    def of_pieces(value: Body) -> Tensor:
+        return cut.whole(lowering, "sum", dtype, value)
+
+    parts = cut.partial(body)
+    middle, rest, within = _two_passes(lowering, of_piece, parts, None, cut.first, each, dtype)
+
+    def whole(index: Position) -> Position:
+        """The place in the whole result of a place among the pieces."""
+        at = tuple(ZERO if d in cut.second else i for d, i in enumerate(index))
+        return (*at[: cut.axis + 1], *at[cut.axis + 2 :])
+
+    near, off, between = _two_passes(
+        lowering, of_pieces, middle.read, rest.read, cut.second, pieces, dtype, whole
+    )
+    spread = of_pieces(within.read)
 
     def merged(index: Position) -> Expr:
-        at = tuple(ZERO if d in cut.second else i for d, i in enumerate(index))
-        away = apply("sub", middle(index), mean.read((*at[: axis + 1], *at[axis + 2 :])))
-        between = apply("mul", apply("mul", away, away), E.number(each, dtype))
-        return apply("add", spread.read(index), between)
+        outside = apply("mul", between.read(index), E.number(each, dtype))
+        return apply("add", spread.read(index), outside)
 
-    return mean, cut.whole(lowering, "sum", dtype, merged), count
+    squares = lowering.pointwise(spread.shape, dtype, merged, "squares")
+    return _moved(lowering, near, off, dtype), squares, count
+
+
+def _two_passes(
+    lowering: Building,
+    added: Callable[[Body], Tensor],
+    value: Body,
+    rest: Body | None,
+    dims: Sequence[int],
+    count: Number,
+    dtype: str,
+    place: Callable[[Position], Position] | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The rounded mean of ``value``, how far it is off, and the sum of squared deviations.
+
+    ``added`` sums over ``dims``; to each term belongs a ``rest``, too small to be a part of it;
+    ``place`` of a term is where the sum lies that it belongs to, if not at 0 in ``dims``.
+    """
+    first = added(value)
+    near = lowering.pointwise(first.shape, dtype, _over(first.read, count, dtype), "mean")
+
+    def away(index: Position) -> Expr:
+        at = tuple(ZERO if d in dims else i for d, i in enumerate(index))
+        found = apply("sub", value(index), near.read(place(index) if place else at))
+        return found if rest is None else apply("add", found, rest(index))
+
+    total = added(away)
+    squares = added(lambda index: apply("mul", away(index), away(index)))
+    off = lowering.pointwise(near.shape, dtype, _over(total.read, count, dtype), "off")
+
+    def around(index: Position) -> Expr:
+        """Around the mean; nothing where only the roundings of both sums are left."""
+        found = squares.read(index)
+        left = apply("sub", found, apply("mul", total.read(index), off.read(index)))
+        noise = apply("mul", found, E.const(NOISE, dtype))
+        nothing = apply("mul", found, E.const(0.0, dtype))
+        return apply("where", apply("gt", left, noise), left, nothing)
+
+    return near, off, lowering.pointwise(near.shape, dtype, around, "squares")
+
+
+def _moved(lowering: Building, near: Tensor, off: Tensor, dtype: str) -> Tensor:
+    def mean(index: Position) -> Expr:
+        moved = apply("add", near.read(index), off.read(index))
+        return apply("where", apply("isnan", moved), near.read(index), moved)  # of infinities
+
+    return lowering.pointwise(near.shape, dtype, mean, "mean")
 
 
 def _over(value: Body, count: Number, dtype: str) -> Body:
     return lambda index: apply("truediv", value(index), E.number(count, dtype))
-
-
-def _squares(value: Body, mean: Body, dims: Sequence[int]) -> Body:
-    def squared(index: Position) -> Expr:
-        at = tuple(ZERO if d in dims else i for d, i in enumerate(index))
-        deviation = apply("sub", value(index), mean(at))
-        return apply("mul", deviation, deviation)
-
-    return squared
 
 
 def _cut(order: list[Number], wanted: int) -> tuple[int, int | None] | None:

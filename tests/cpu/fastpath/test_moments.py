@@ -1,0 +1,100 @@
+"""Means and variances where rounding shows: equal terms, terms far from 0, infinities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import fastpath
+import refcompiler
+from fastpath import target
+from fastpath.decompositions import table
+
+PROGRAMS: dict[str, Callable[[torch.Tensor], list[torch.Tensor]]] = {
+    "rows": lambda x: [x.var(-1), x.std(-1), torch.var_mean(x, -1)[0]],
+    "columns": lambda x: [x.var(0), torch.var_mean(x, 0)[0]],
+    "all": lambda x: [x.var()],
+    "layer": lambda x: [F.layer_norm(x, x.shape[-1:])],
+    "group": lambda x: [F.group_norm(x[None], 1)],
+    "batch": lambda x: [F.batch_norm(x[None], x[:, 0] * 0, x[:, 0] * 0, training=True)],
+}
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["whole", "in pieces"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_equal_terms_deviate_by_nothing(
+    name: str, split: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if split:  # reductions that are not long, too
+        monkeypatch.setattr(target.Target, "pieces", lambda *_: 5)
+    refcompiler.reset()
+    compiled = refcompiler.compile(PROGRAMS[name], backend="fastpath", fullgraph=True)
+    compared = 0
+    for seed in range(6):
+        one = torch.rand(1, generator=torch.Generator().manual_seed(seed)) * 200
+        x = one.expand(35, 700).contiguous()
+        for found in compiled(x):
+            assert torch.equal(found, torch.zeros_like(found)), found.abs().max()
+            compared += 1
+    assert compared >= 6
+    report = fastpath.last_report()
+    assert report is not None and report.kernels > 0 and not report.aten_calls
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["whole", "in pieces"])
+def test_terms_far_from_zero_are_as_near_as_eagers(
+    split: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if split:
+        monkeypatch.setattr(target.Target, "pieces", lambda *_: 7)
+    refcompiler.reset()
+    compiled = refcompiler.compile(lambda x: torch.var_mean(x, -1), backend="fastpath")
+    for offset in (0.0, 1e3, 1e5):
+        x = torch.randn(9, 2100, generator=torch.Generator().manual_seed(3)) + offset
+        exact = torch.var_mean(x.double(), -1)
+        for found, eager, wanted in zip(compiled(x), torch.var_mean(x, -1), exact, strict=True):
+            room = 4 * (eager.double() - wanted).abs().max() + 4e-6 * wanted.abs().max()
+            assert (found.double() - wanted).abs().max() <= room
+
+
+def test_means_of_infinities_are_eagers() -> None:
+    x = torch.ones(3, 40)
+    x[0, 3], x[1, 5], x[1, 6] = torch.inf, torch.inf, -torch.inf
+    refcompiler.reset()
+    compiled = refcompiler.compile(lambda x: [*torch.var_mean(x, -1), x.mean(-1)])
+    eager = [*torch.var_mean(x, -1), x.mean(-1)]
+    for found, wanted in zip(compiled(x), eager, strict=True):
+        torch.testing.assert_close(found, wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "dtype, width, wanted",
+    [
+        (torch.float32, 4, [0.0, torch.nan, 0.0, 0.0]),
+        (torch.float32, 3, [torch.nan] * 3),
+        (torch.float16, 5, [torch.nan] * 5),
+        (torch.float64, 4, [torch.nan] * 4),
+    ],
+)
+def test_rms_norm_of_an_infinity_is_cudas(
+    dtype: torch.dtype, width: int, wanted: list[float]
+) -> None:
+    """What eager gives on an H200: rows of a multiple of 4 are read by vectors, but for float64."""
+    rule = table()[torch.ops.aten._fused_rms_norm.default]
+
+    def norm(x: torch.Tensor) -> torch.Tensor:
+        return rule(x, [width], None, 1e-6)
+
+    with FakeTensorMode():
+        graph = make_fx(norm)(torch.empty(2, width, dtype=dtype, device="cuda"))
+    x = torch.ones(2, width, dtype=dtype)
+    x[0, 1] = torch.inf
+    found, scale = graph(x)
+    assert torch.equal(found[0].nan_to_num(7), torch.tensor(wanted, dtype=dtype).nan_to_num(7))
+    torch.testing.assert_close(found[1], x[1], rtol=1e-3, atol=0)
+    assert scale.shape == (2, 1) and scale[0].isnan() == found[0, 0].isnan()
