@@ -17,6 +17,7 @@ FUNCTIONS: dict[str, Any] = {
     "aten.mv.default": torch.mv,
     "aten.dot.default": torch.dot,
     "aten.addmm.default": torch.addmm,
+    "aten._addmm_activation.default": torch._addmm_activation,
     "aten.baddbmm.default": torch.baddbmm,
     "aten.linear.default": torch._C._nn.linear,
     "aten.convolution.default": torch.convolution,

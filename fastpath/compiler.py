@@ -153,7 +153,7 @@ def _launching(
     """``values`` are what the symbols stand for, if not their hints; ``more``: how many programs
     may still be made for sizes that this one is not for."""
     tune = options.max_autotune and not device.is_cpu and options.numerics == "fast"
-    products = _tuned(graph, device, options) if tune else {}
+    products = (_tuned if tune else _of_few_rows)(graph, device, options)
     report.products += len(products)
     program, scheduled, written = _written(
         graph, report, device, options, boxed, values, more, products
@@ -187,13 +187,17 @@ def _written(
 
     ``products``: the tiles of those that kernels of ours compute, by their nodes' names.
     """
+    from fastpath.activations import fuse_activations
     from fastpath.ir.described import Sizes
     from fastpath.ir.lower import Lowering
     from fastpath.padding import pad_products
     from fastpath.wrapper import Wrapper
 
-    if not device.is_cpu and options.shape_padding and options.numerics == "fast":
-        pad_products(graph, products)
+    if not device.is_cpu and options.numerics == "fast":
+        if options.shape_padding:
+            pad_products(graph, products)
+        if options.epilogue_fusion:
+            fuse_activations(graph, products)
     sizes = Sizes(values)
     lowering = Lowering(graph, device.target, device.device, options, sizes, products)
     program = lowering.run()
@@ -204,6 +208,16 @@ def _written(
     wrapper = Wrapper(program, lowering.constants, report, device, boxed, otherwise, first)
     call: Any = wrapper.write()
     return program, wrapper.scheduled, call
+
+
+def _of_few_rows(
+    graph: torch.fx.GraphModule, device: Device, options: Options
+) -> Mapping[str, Any]:
+    if device.is_cpu or options.numerics != "fast" or not options.epilogue_fusion:
+        return {}
+    from fastpath.ir.products import of_few_rows
+
+    return of_few_rows(graph.graph)
 
 
 def _tuned(graph: torch.fx.GraphModule, device: Device, options: Options) -> Mapping[str, Any]:

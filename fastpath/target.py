@@ -21,7 +21,8 @@ class Target:
     memory that make one of them.
 
     ``predicated``: whether to read on a condition costs no more than to read. ``ends``: points up
-    to which reductions that nothing waits for share a kernel, 0 for none.
+    to which reductions that nothing waits for share a kernel, 0 for none. ``fused``: whether a
+    multiplication and an addition that round once cost one of them, and a quotient many.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Target:
     whole: int = 0
     predicated: bool = True
     ends: int = 0
+    fused: bool = False
 
     def pieces(self, length: int, results: int, rows: bool) -> int:
         """How many partial results each of ``results`` reductions of ``length`` terms is made of.
@@ -95,4 +97,5 @@ GPU = Target(
     enough=528,
     whole=16_384,
     ends=1 << 19,
+    fused=True,
 )

@@ -10,6 +10,83 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
+INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
+
+
+@triton.jit
+def _exp2(x):
+    """Two to the ``x``, by the one instruction that there is."""
+    if INTERPRETED:
+        return tl.exp2(x)
+    else:
+        return tl.inline_asm_elementwise(
+            "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1
+        )
+
+
+@triton.jit
+def _reciprocal(x):
+    """1 / ``x``, by the one instruction that there is, which errs by one unit at most."""
+    if INTERPRETED:
+        return 1.0 / x
+    else:
+        return tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1
+        )
+
+
+@triton.jit
+def exp_near(x):
+    """exp(``x``) of float32, whose error grows with ``|x|`` and is small where exp is not."""
+    return _exp2(x * 1.4426950408889634)
+
+
+@triton.jit
+def tanh(x):
+    """Of float32, without a branch, so that what a thread computes of several points overlaps."""
+    a = tl.abs(x)
+    large = tl.fma(_reciprocal(_exp2(a * 2.885390081777927) + 1.0), -2.0, 1.0)
+    s = x * x
+    p = tl.fma(s, -0.006057162303477526, 0.02092050015926361)
+    p = tl.fma(p, s, -0.05381648615002632)
+    p = tl.fma(p, s, 0.1333225667476654)
+    p = tl.fma(p, s, -0.3333330750465393)
+    found = tl.where(a < 0.58, tl.fma(p * s, a, a), large)
+    sign = x.to(tl.uint32, bitcast=True) & 0x80000000
+    return (found.to(tl.uint32, bitcast=True) | sign).to(tl.float32, bitcast=True)
+
+
+LEAST = tl.constexpr(2.0**-25)  # less than this of 1 is nothing in float32
+
+
+@triton.jit
+def tanh_and_one(x):
+    """tanh(``x``) + 1 of float32: below 0 nothing cancels, until nothing is left of the sum."""
+    found = 2.0 * _reciprocal(_exp2(x * -2.885390081777927) + 1.0)
+    return tl.where(found < LEAST, 0.0, found)
+
+
+@triton.jit
+def erf_and_one(x):
+    """erf(``x``) + 1 of float32: below 0 nothing cancels, until nothing is left of the sum.
+
+    With ``a = |x|``, ``-log2(erfc(a)) / a`` is nearly a polynomial, fitted here so that erfc, at
+    most 1, is wrong by no more than its rounding is there.
+    """
+    a = tl.abs(x)
+    p = tl.fma(a, 2.409439332495822e-07, -8.138350494846236e-06)
+    p = tl.fma(p, a, 0.00010376834688941017)
+    p = tl.fma(p, a, -0.0006327034789137542)
+    p = tl.fma(p, a, 0.0018106092466041446)
+    p = tl.fma(p, a, 0.00046233957982622087)
+    p = tl.fma(p, a, -0.0280822291970253)
+    p = tl.fma(p, a, 0.1484314352273941)
+    p = tl.fma(p, a, 0.9184232354164124)
+    p = tl.fma(p, a, 1.6279083490371704)
+    beyond = _exp2(p * -a)
+    beyond = tl.where(beyond < LEAST, 0.0, beyond)
+    return tl.where(x < 0, beyond, 2.0 - beyond)
+
 
 @triton.jit
 def _divided(x, y):

@@ -13,6 +13,7 @@ does, they become 0 or infinity.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastpath.ir.expr import Expr
@@ -21,16 +22,26 @@ from fastpath.schedule.kernel import Accumulate, Stage
 
 @dataclass(frozen=True)
 class Online:
-    """``value`` is ``v``; ``finite``: whether 0 is subtracted where the maximum is infinite."""
+    """``value`` is ``v``; ``finite``: whether 0 is subtracted where the maximum is infinite;
+    ``second``: which of the stages has the sum."""
 
     maximum: str
     total: str
     value: Expr
     finite: bool
+    second: int
 
 
-def online(first: Stage, second: Stage) -> Online | None:
-    """What the two stages are together, if they are such a maximum and such a sum."""
+def online(stages: Sequence[Stage]) -> Online | None:
+    """What the first stage and the next that loops are, if they are such a maximum and such a sum.
+
+    Between them stages may lie that do not loop: they read the maximum, and not the sum.
+    """
+    second = next((n for n, stage in enumerate(stages) if n and stage.axes), None)
+    return None if second is None else _both(stages[0], stages[second], second)
+
+
+def _both(first: Stage, second: Stage, place: int) -> Online | None:
     if not first.axes or first.axes != second.axes:
         return None
     if len(first.statements) != 1 or len(second.statements) != 1:
@@ -46,9 +57,9 @@ def online(first: Stage, second: Stage) -> Online | None:
     if value != a.value:
         return None
     if base.op == "reduced" and base.args[0] == a.reduction:
-        return Online(a.reduction, b.reduction, value, False)
+        return Online(a.reduction, b.reduction, value, False, place)
     if base.op == "where" and _zero_if_infinite(base, a.reduction):
-        return Online(a.reduction, b.reduction, value, True)
+        return Online(a.reduction, b.reduction, value, True, place)
     return None
 
 

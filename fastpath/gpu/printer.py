@@ -133,10 +133,11 @@ class Printer(Stages):
             self._points("")
         stages = list(self.kernel.stages)
         while stages:
-            found = online(*stages[:2]) if len(stages) > 1 and self._one_row() else None
+            found = online(stages) if self._one_row() else None
             if found is not None:
                 self._online(found)
-                del stages[:2]
+                # What was made of the maximum alone can wait for the sum.
+                del stages[found.second], stages[0]
             else:
                 self._stage(stages.pop(0))
 

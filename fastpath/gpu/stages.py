@@ -169,7 +169,7 @@ class Stages(Values):
 
         def exp(text: str) -> str:
             # Its error grows with how far the number is below 0, and what it adds to a sum shrinks.
-            return f"tl.exp({text})"
+            return f"m.exp_near({text})"
 
         def finite(text: str) -> str:
             return f'tl.where(tl.abs({text}) == float("inf"), 0.0, {text})'
@@ -188,10 +188,9 @@ class Stages(Values):
 
         self._blocks(body)
         whole, sums = self.fresh(), self.fresh()
-        self.line(f"{whole} = tl.reduce({top}[None, :], 1, largest)[:, None]")
+        self.line(f"{whole} = tl.reduce({top}, 0, largest)")  # a number: it spreads over any block
         self.line(f"{base} = {finite(whole)}")
-        scale = exp(f"({top}[None, :] - {base})")
-        self.line(f"{sums} = tl.sum({total}[None, :] * {scale}, 1)[:, None]")
+        self.line(f"{sums} = tl.sum({total} * {exp(f'({top} - {base})')}, 0)")
         if not found.finite:
             infinite = f'tl.abs({whole}) == float("inf")'
             self.line(f'{sums} = tl.where({infinite}, float("nan"), {sums})')

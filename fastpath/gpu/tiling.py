@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from fastpath.gpu.online import online
 from fastpath.gpu.rows import common_beginning
 from fastpath.gpu.words import PIECE, WORDS, stripe_of
 from fastpath.ir.index import Axis, Index
-from fastpath.schedule.kernel import Kernel
+from fastpath.schedule.kernel import Kernel, Store
 from fastpath.schedule.loops import itemsize
 
 # Measured on an H200, as are the shapes below: what is nearest to the speed of a copy.
@@ -22,15 +23,18 @@ LANES = 32  # threads of a warp
 PERSISTENT = 16_384  # reduced points that one program may hold in its registers
 VECTORS = 32  # bytes that a thread of a kernel without reductions loads from each buffer
 LINE = 128  # bytes of a row that a program of column sums takes
-ROWS = 16  # that it adds up at a time
+ROWS = 16  # that it adds up at a time, half as many if there are few
+SHORT = 512  # rows that are few
 FEW = 264  # programs that are too few: two for each multiprocessor
 A_THREAD = 32  # points of a thread that reduces rows
 MOST_WARPS = 16
-SHORT = 256  # points of a row up to which a thread takes half as many
 LONG = 4096  # points of a row from which on it is laid by vectors
 LOOPED = 2048  # points of a row that a program which loops takes at a time
 A_LOOP = 16  # points of its threads
-SQUARE = 64  # side of a tile that is transposed
+AGAIN_WARPS = 16  # of a program that goes through its row more than once
+AGAIN_LOOP = 8  # points of its threads
+SQUARE = 256  # bytes of a row of a tile that is transposed
+MOST_SIDE = 128  # elements of it
 
 
 @dataclass(frozen=True)
@@ -128,8 +132,8 @@ def _pointwise(kernel: Kernel, x: tuple[Axis, ...]) -> Tiling:
 def _square(kernel: Kernel) -> Tiling:
     lane, tile = kernel.lane, kernel.tile
     assert lane is not None and tile is not None
-    x_block = min(SQUARE, power_above(lane.extent))
-    y_block = min(SQUARE, power_above(tile.extent))
+    side = min(MOST_SIDE, SQUARE // _least(kernel))
+    x_block, y_block = (min(side, power_above(a.extent)) for a in (lane, tile))
     warps = max(1, min(8, x_block * y_block // (16 * LANES)))
     return Tiling((lane,), tile, (), x_block, y_block, 1, True, warps, kernel.outer)
 
@@ -140,17 +144,31 @@ def _rows(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
     common = common_beginning(kernel, r) if width >= LONG and rows > 1 else None
     start, group = common or (None, 1)
     if width > PERSISTENT:
-        warps = LOOPED // (A_LOOP * LANES) if rows > FEW else MOST_WARPS
-        block = warps * A_LOOP * LANES
+        warps, points = (LOOPED // (A_LOOP * LANES) if rows > FEW else MOST_WARPS), A_LOOP
+        if _passes(kernel) > 1:  # so few rows at a time that the cache still holds them
+            warps, points = AGAIN_WARPS, AGAIN_LOOP
+        block = warps * points * LANES
         return Tiling(x, None, r, 1, 1, block, False, warps, (), start, group)
     r_block = power_above(width + group - 1)
     x_block = min(max(1, A_THREAD * LANES // r_block), power_above(rows)) if start is None else 1
     # Threads for the points that are there, which may be little more than half of the block.
     points = r_block if width > r_block * 3 // 4 else r_block // 2
-    warps = max(1, min(MOST_WARPS, x_block * points // (A_THREAD * LANES)))
-    if r_block <= SHORT:
-        warps = min(2 * warps, power_above(rows) * r_block // LANES)
+    # A few programs only wait for memory: more threads do so at a time.
+    a_thread = A_THREAD if rows > FEW else A_THREAD // 4
+    warps = max(1, min(MOST_WARPS, x_block * points // (a_thread * LANES)))
     return Tiling(x, None, r, x_block, 1, r_block, True, max(1, warps), (), start, group)
+
+
+def _passes(kernel: Kernel) -> int:
+    """How often a program that takes one row in blocks reads it."""
+    passes = sum(bool(stage.axes and stage.loads()) for stage in kernel.stages)
+    return passes - (online(kernel.stages) is not None)
+
+
+def _accesses(kernel: Kernel) -> int:
+    """Of each element that a program goes through for the first time, what is read and written."""
+    (stage, *_) = (g for g in kernel.stages if g.axes)
+    return len(stage.loads()) + sum(isinstance(s, Store) for s in stage.statements)
 
 
 def _columns(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
@@ -160,7 +178,11 @@ def _columns(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling
     if results <= FEW * x_block and x_block > LANES:
         x_block = LANES
     # What is added up in a few programs only waits for memory: more of it at a time.
-    rows = ROWS if results > FEW * x_block else 4 * ROWS
+    rows, a_thread = ROWS if results > FEW * x_block else 4 * ROWS, 8
+    if results > FEW * x_block and _accesses(kernel) > 1:  # more is waited for by each thread
+        rows, a_thread = 2 * ROWS, 16
+    elif results > FEW * x_block and width <= SHORT:
+        rows = ROWS // 2
     r_block = min(power_above(width), rows)
-    warps = max(1, min(8, x_block * r_block // (8 * LANES)))
+    warps = max(1, min(8, x_block * r_block // (a_thread * LANES)))
     return Tiling(x, None, r, x_block, 1, r_block, width <= r_block, warps)

@@ -20,6 +20,7 @@ from fastpath.schedule.text import Lines, index_text
 from specs.dtypes import REDUCED
 from specs.scalars import SCALARS, TRITON_TYPE, cast_text
 
+GATES = {"erf", "tanh"}  # functions that :mod:`fastpath.gpu.maths` computes with one added
 _NOTHING: frozenset[str] = frozenset()
 
 
@@ -170,6 +171,9 @@ class Values(Lines):
             if words is not None:
                 self.words[e] = words
                 return f"{words}.to(tl.int64)"
+        gate = self._gate(e)
+        if gate is not None:
+            return gate
         texts = [self.text(a) for a in e.args]
         if e.op == "cast":
             if e.args[0].dtype in REDUCED and e.dtype == "float32":
@@ -179,6 +183,16 @@ class Values(Lines):
             return cast_text("triton", e.args[0].dtype, e.dtype, texts[0])
         # A selection's first operand is a bool; the computing dtype is that of the last.
         return SCALARS[e.op].text("triton", e.args[-1].dtype, *texts)
+
+    def _gate(self, e: Expr) -> str | None:
+        """One and a function that reaches from -1 to 1, computed together."""
+        if e.op != "add" or e.dtype != "float32":
+            return None
+        for one, other in (e.args, e.args[::-1]):
+            alone = self._uses.get(other, 0) == 1 and other not in self.known
+            if one.op == "const" and one.args[0] == 1 and other.op in GATES and alone:
+                return f"m.{other.op}_and_one({self.text(other.args[0])})"
+        return None
 
     def _load(self, buffer: str, index: Index) -> str:
         held = self.stored.get((buffer, index))

@@ -3,7 +3,8 @@
 ``mm``, ``bmm``, ``addmm`` and ``baddbmm`` each become a :class:`~fastpath.ir.program.Product`,
 which multiplies and adds up in float32, and an elementwise node that scales, adds and rounds it.
 What follows is fused with that one, and what makes the operands with the product, by the rules that
-hold for any reduction. Whether it is worth it is measured: :mod:`fastpath.gpu.tuning`.
+hold for any reduction. Whether it is worth it is measured (:mod:`fastpath.gpu.tuning`), but for
+products of few rows, which are as long as their launches.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from fastpath.ir.program import Position, Product, Tensor, Tile
 
 LEAST = 16  # of a dimension: the side of the tensor cores' smallest block
 WORTH = 1 << 24  # multiplications; below, a call costs more than its work
+FEW_ROWS, FEW_COLUMNS, FEW_STEPS = 16, 1024, 4096  # measured on an H200
 _aten = torch.ops.aten
 _FIRST = {  # of the two operands, among the arguments
     _aten.mm.default: 0,
@@ -37,6 +39,37 @@ def candidates(graph: torch.fx.Graph) -> list[torch.fx.Node]:
     return [node for node in graph.nodes if node.target in _FIRST and _fits(node)]
 
 
+def of_few_rows(graph: torch.fx.Graph) -> dict[str, Tile]:
+    """The products of few rows with elementwise work behind them, by their nodes' names.
+
+    They take as long as their weights take to be read, whoever reads them, so that what a kernel of
+    ours saves is a launch, which is as long. That holds where there are columns enough for many
+    programs, each of which goes along all of ``k``.
+    """
+    found = {}
+    for node in graph.nodes:
+        if node.target in _FIRST and _possible(node) and _worked_on(node):
+            count, m, n, k = sizes_of(node)
+            if count == 1 and 1 < m <= FEW_ROWS and n >= FEW_COLUMNS and LEAST <= k <= FEW_STEPS:
+                width = 32 if n < 8192 else 64 if n < 16384 else 128
+                warps, stages = (2, 5) if width == 32 else (4, 5 if width == 64 else 4)
+                found[node.name] = Tile(FEW_ROWS, width, 128, warps, stages)
+    return found
+
+
+def _worked_on(node: torch.fx.Node) -> bool:
+    """Whether something elementwise is computed of what it gives."""
+    views = (_aten.view.default, _aten._unsafe_view.default)
+    users = list(node.users)
+    while users:
+        user = users.pop()
+        if user.target in views:
+            users += user.users
+        elif torch.Tag.pointwise in getattr(user.target, "tags", ()):
+            return True
+    return False
+
+
 def sizes_of(node: torch.fx.Node) -> tuple[int, int, int, int]:
     """How many products, and their ``m``, ``n`` and ``k``: of ``[m, k] @ [k, n]``."""
     first = _FIRST[node.target]
@@ -46,6 +79,13 @@ def sizes_of(node: torch.fx.Node) -> tuple[int, int, int, int]:
 
 
 def _fits(node: torch.fx.Node) -> bool:
+    if not _possible(node):
+        return False
+    count, m, n, k = sizes_of(node)
+    return min(m, n, k) >= LEAST and count * m * n * k >= WORTH
+
+
+def _possible(node: torch.fx.Node) -> bool:
     first = _FIRST[node.target]
     operands = node.args[first : first + 2]
     tensors = [a.meta["val"] for a in operands if isinstance(a, torch.fx.Node)]
@@ -55,10 +95,7 @@ def _fits(node: torch.fx.Node) -> bool:
     if any(not s and n > 1 for t in tensors for n, s in zip(t.shape, t.stride())):
         return False
     dtype = node.meta["val"].dtype
-    if len(tensors) != 2 or any(t.dtype is not dtype for t in tensors) or not _fast(dtype):
-        return False
-    count, m, n, k = sizes_of(node)
-    return min(m, n, k) >= LEAST and count * m * n * k >= WORTH
+    return len(tensors) == 2 and all(t.dtype is dtype for t in tensors) and _fast(dtype)
 
 
 def _fast(dtype: torch.dtype) -> bool:

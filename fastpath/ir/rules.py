@@ -156,9 +156,33 @@ def _softmax(log: bool, lowering: Building, val: Any, bound: dict[str, Any]) -> 
         return lowering.output(
             val, lambda i: apply("sub", shifted(i), offset.read(top(i))), "log_softmax"
         )
-    return lowering.output(
-        val, lambda i: apply("truediv", powers.read(i), total.read(top(i))), "softmax"
+    share = _quotients(lowering, powers, total, top, dtype)
+    return lowering.output(val, share, "softmax")
+
+
+def _quotients(
+    lowering: Building, value: Tensor, divisor: Tensor, place: Callable, dtype: str
+) -> Callable[[Position], Expr]:
+    """``value`` over ``divisor``, which many elements share, at its ``place``.
+
+    One quotient is the divisor's reciprocal; a product with it errs by what a fused multiplication
+    and addition give exactly, and another one corrects: the quotient's own rounding (Markstein
+    1990, "Computation of elementary functions on the IBM RISC System/6000").
+    """
+    if not lowering.target.fused or dtype != "float32":
+        return lambda i: apply("truediv", value.read(i), divisor.read(place(i)))
+    one = E.const(1.0, dtype)
+    inverse = lowering.pointwise(
+        divisor.shape, dtype, lambda i: apply("truediv", one, divisor.read(i)), "inverse"
     )
+
+    def quotient(index: Position) -> Expr:
+        x, at = value.read(index), place(index)
+        near = apply("mul", x, inverse.read(at))
+        rest = apply("fma", apply("neg", near), divisor.read(at), x)
+        return apply("fma", rest, inverse.read(at), near)
+
+    return quotient
 
 
 def _scaled(

@@ -187,6 +187,7 @@ _row(
     2.0,
     2.0,
     special=(0.3, 0.6, 0.7, 9.0, 10.0, 20.0, -20.0, 1e-5),
+    triton={"float32": "m.tanh({0})", "float64": "libdevice.tanh({0})"},
 )
 _row(
     "asinh",

@@ -61,6 +61,11 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor], int, int]] = {
         [numbers(2, 18, 20), numbers(19, 20), numbers(19)],
         *(1, 1),
     ),
+    "few rows": (
+        lambda x, w, b: F.gelu(F.linear(x, w, b)),
+        [numbers(3, 40), numbers(80, 40), numbers(80)],
+        *(1, 1),
+    ),
     "heads": (heads, [numbers(2, 8, 16), numbers(32, 16), numbers(32)], 1, 1),
     "scaled": (
         lambda c, a, b: torch.baddbmm(c, a, b, beta=2, alpha=0.5).relu() + c,

@@ -116,3 +116,72 @@ def test_running_statistics_are_eagers(program: Callable[..., Any], learning: bo
             torch.testing.assert_close(ours, eagers, rtol=2e-4, atol=2e-4)
         assert not torch.equal(seen[1][-1 - 3 * learning], torch.ones(3, device="cuda"))
     assert refcompiler.counters()["captures"] == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("width", [3, 4, 6, 8])
+def test_rms_norms_of_infinities_are_eagers(width: int, dtype: Any) -> None:
+    def program(x: Any) -> Any:
+        return F.rms_norm(x, (width,))
+
+    x = torch.ones(3, width, dtype=dtype, device="cuda")
+    x[0, 1], x[1, 2] = torch.inf, torch.nan
+    refcompiler.reset()
+    compiled = refcompiler.compile(program, backend="fastpath", fullgraph=True)
+    for scale in (1, 2):
+        found, eager = compiled(x * scale), program(x * scale)
+        torch.testing.assert_close(found, eager, equal_nan=True)
+    assert fastpath.last_report().kernels == 1
+
+
+@pytest.mark.parametrize("width", [3, 100, 768, 70_000])
+def test_equal_terms_deviate_by_nothing(width: int) -> None:
+    def program(x: Any) -> Any:
+        return x.var(-1), x.std(-1), F.layer_norm(x, (width,))
+
+    refcompiler.reset()
+    compiled = refcompiler.compile(program, backend="fastpath", fullgraph=True)
+    for number in (123.456, 0.1, 77.7):
+        x = torch.full((4, width), number, device="cuda")
+        for found in compiled(x):
+            assert torch.equal(found, torch.zeros_like(found)), found.abs().max()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_curves_are_as_near_as_eagers(dtype: Any) -> None:
+    programs = (torch.tanh, F.gelu, lambda x: F.gelu(x, approximate="tanh"))
+    ends = torch.tensor([0.0, -0.0, 1e-20, -1e-20, 0.58, -0.58, torch.inf, torch.nan])
+    x = torch.cat([torch.linspace(-12, 12, 50_000), ends]).to(dtype).cuda()
+    for program in programs:
+        refcompiler.reset()
+        found = refcompiler.compile(program, backend="fastpath", fullgraph=True)(x)
+        eager, exact = program(x), program(x.double())
+        step = torch.finfo(dtype).eps
+        room = 2 * (eager.double() - exact).abs() + step * exact.abs() + 2.0**-22
+        near = (found.double() - exact).abs() <= room
+        assert (near | (found == eager) | (found.isnan() & eager.isnan())).all()
+        zeros = x == 0
+        assert torch.equal(found[zeros].signbit(), eager[zeros].signbit())
+
+
+def test_a_products_gelu_is_the_vendors_and_few_rows_are_ours() -> None:
+    def program(x: Any, w: Any, b: Any) -> Any:
+        return F.gelu(F.linear(x, w, b), approximate="tanh")
+
+    generator = torch.Generator("cuda").manual_seed(0)
+
+    def normal(*shape: int) -> Any:
+        found = torch.randn(shape, device="cuda", generator=generator, dtype=torch.float32)
+        return found.to(torch.bfloat16)
+
+    for rows, ours in ((512, 0), (16, 1), (3, 1)):
+        refcompiler.reset()
+        compiled = refcompiler.compile(program, backend="fastpath", fullgraph=True)
+        for _ in range(2):
+            given = normal(rows, 256), normal(1024, 256) * 0.1, normal(1024)
+            exact = program(*(x.double() for x in given))
+            room = 2 * (program(*given).double() - exact).abs().max()
+            assert (compiled(*given).double() - exact).abs().max() <= room
+        report = fastpath.last_report()
+        assert report.products == ours and report.kernels == ours
+        assert report.aten_calls == ({} if ours else {"aten._addmm_activation.default": 1})

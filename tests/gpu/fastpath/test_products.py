@@ -75,6 +75,7 @@ def test_tuned(name: str, forced: bool, monkeypatch: pytest.MonkeyPatch) -> None
     room = 4 * (eager.double() - exact).abs().max() + 0.02 * exact.abs().max()
     assert (got.double() - exact).abs().max() <= room
     report = fastpath.last_report()
-    assert report is not None and report.kernels >= 1
+    assert report is not None and report.fallback is None
+    assert report.kernels + len(report.aten_calls) >= 1  # cuBLAS may compute the gelu, too
     if forced:
         assert report.products == 1 and not report.aten_calls
