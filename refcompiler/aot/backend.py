@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,17 +14,13 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 from torch.fx import GraphModule
-from torch.fx.experimental.symbolic_shapes import (
-    GuardOnDataDependentSymNode,
-    PendingUnbackedSymbolNotFound,
-)
 
-from refcompiler.aot.again import Then, backward_like, signatures
+from refcompiler.aot.again import Then
 from refcompiler.aot.bases import Base, Overlapping, bases_of, share
 from refcompiler.aot.draws import drawing, draws_from_state
 from refcompiler.aot.effects import stays
 from refcompiler.aot.function import Program
-from refcompiler.aot.gates import REFUSED, Gates, Key, Stages, levels
+from refcompiler.aot.gates import Gates, levels
 from refcompiler.aot.inputs import (
     DependsOnData,
     Unsupported,
@@ -35,6 +30,7 @@ from refcompiler.aot.inputs import (
     resolved,
 )
 from refcompiler.aot.joint import Joint, trace
+from refcompiler.aot.later import Later, Strides
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import environment
 from refcompiler.aot.observation import Observation, observe
@@ -64,15 +60,7 @@ TAKES_SYMBOLS = "takes_symbols"
 
 _HINTS = log_of("perf_hints")
 _DEPENDENT = (DynamicOutputShapeException, DataDependentOutputException)
-_REFUSED = (
-    Unsupported,
-    *_DEPENDENT,
-    GuardOnDataDependentSymNode,
-    PendingUnbackedSymbolNotFound,  # a size that depends on data, which the first trace named
-)
-
 Compiler = Callable[[GraphModule, list[Any]], Callable[..., Any]]
-Strides = Mapping[int, Sequence[int]]
 
 
 def aot_autograd(
@@ -330,18 +318,18 @@ def _compile(
             raise Unsupported(f"{type(error).__name__}: {error}") from error
         if training:
             run: Any = _training(joint, mode, compilers, partition_fn, seen, fakes)
+            later = Later(joint, run, then, traced, env)
             if len(joint.tangents) > 1 and (env is None or isinstance(env, ShapeEnv)):
                 run.uneven = joint.uneven
-                run.traced_for = _again(joint, run, then, traced, env)
+                run.traced_for = later.traced_for
             if compilers.tangents_as_given and env is None:
-                run.laid_for = _laid(joint, run, then, traced)
+                run.laid_for = later.laid_for
             unreached = {n for n in joint.unreached() if _requires_grad(fakes[n])}
             known = fakes, replaced, given, leaves, bases, then, unreached | seen.bits
             run.derivable = _derivable(original, joint, seen, *known, run, compilers.eager_draws)
             run.draws = run.derivable is not None and run.derivable.draws
             if joint.inner:
-                stages = _stages(joint, run, then, traced, env)
-                run.gates = Gates(levels(joint.inner, joint.tangents), stages)
+                run.gates = Gates(levels(joint.inner, joint.tangents), later.stages)
         else:
             run = _inference(joint, mode, compilers, fakes)
     sources = sources_of(fakes[:given])
@@ -448,113 +436,6 @@ def _training(
         repeated=len(joint.reads),
         saves=joint.saves or tensors > 0,
     )
-
-
-def _again(
-    joint: Joint, program: Program, then: Then, traced: Callable[..., Joint], env: Any
-) -> Callable[..., Any]:
-    """The program's backward for a set of missing tangents, traced again and compiled."""
-    first = signatures(joint)
-
-    def traced_for(missing: tuple[int, ...], otherwise: GraphModule) -> Callable | None:
-        """``otherwise`` is the graph for calls with sizes that the trace is not for."""
-        try:
-            with deciding(env) as decided:
-                again = then.run(lambda: traced(missing))
-        except _REFUSED as error:  # others are the program's own, which eager raises here too
-            _HINTS.info("a backward without some gradients may round otherwise: %s", error)
-            return None
-        graph = backward_like(again, first, program.backward)
-        if graph is None:
-            return None
-        made = program.compile_backward(graph)
-        if not decided:
-            return made
-        values = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
-        return _boxed(where(decided, values, lambda *given: made(list(given)), otherwise.forward))
-
-    return traced_for
-
-
-def _stages(
-    joint: Joint, program: Program, then: Then, traced: Callable[..., Joint], env: Any
-) -> Callable[[], Stages]:
-    """What traces the backward again, in stages."""
-    first = signatures(joint)
-
-    def compiled(graph: GraphModule | None, decided: Sequence[Any]) -> Program:
-        if graph is None:
-            raise RuntimeError(REFUSED.format(why="needs what the forward has not saved"))
-
-        def compile_backward(graph: GraphModule) -> Callable[[list[Any]], Any]:
-            made = program.compile_backward(graph)
-            if not decided:
-                return made
-            values = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
-            return _boxed(where(decided, values, lambda *given: made(list(given)), _other_sizes))
-
-        return dataclasses.replace(
-            program,
-            backward=graph,
-            compile_backward=compile_backward,
-            compiled={},
-            uneven=(),
-            traced_for=lambda missing, otherwise: None,
-            gates=None,
-            laid_for=None,
-            laid={},
-        )
-
-    def trace() -> Stages:
-        try:
-            with deciding(env) as decided:
-                again = then.run(lambda: traced(staged=True))
-        except _REFUSED as error:
-            raise RuntimeError(REFUSED.format(why=f"cannot be traced: {error}")) from error
-        count = len(joint.inputs) + len(joint.reads)
-        rest = backward_like(again, first, program.backward, slice(count))
-        parts: dict[int, tuple[Program, list[Key]]] = {}
-        for place in dict.fromkeys(place for place, _ in again.parts):
-            at = [n for n, (other, _) in enumerate(again.parts, count) if other == place]
-            graph = backward_like(again, first, program.backward, slice(at[0], at[-1] + 1))
-            keys = [key for other, key in again.parts if other == place]
-            parts[place] = compiled(graph, decided), keys
-        program_of_rest = compiled(rest, decided)
-        if program.laid_for is not None:
-            program_of_rest.laid_for = _laid(joint, program_of_rest, then, traced, True)
-        return Stages(program_of_rest, parts)
-
-    return trace
-
-
-def _laid(
-    joint: Joint,
-    program: Program,
-    then: Then,
-    traced: Callable[..., Joint],
-    staged: bool = False,
-) -> Callable[..., Any]:
-    """The program's backward for tangents with other strides, traced again and compiled."""
-    first = signatures(joint)
-    count = len(joint.inputs) + len(joint.reads)
-    slots = joint.outputs - len(joint.written) - program.counted
-
-    def laid_for(missing: tuple[int, ...], strides: Strides) -> Callable | None:
-        if any(joint.tangents[n] >= slots for n in strides):
-            return None  # how the others are numbered is known once the graph is traced
-        try:
-            again = then.run(lambda: traced(missing, staged, strides))
-        except _REFUSED as error:
-            _HINTS.info("a backward of expanded gradients may round otherwise: %s", error)
-            return None
-        graph = backward_like(again, first, program.backward, slice(count))
-        return graph and program.compile_backward(graph)
-
-    return laid_for
-
-
-def _other_sizes(*given: Any) -> Any:
-    raise RuntimeError(REFUSED.format(why="was traced for other sizes"))
 
 
 def _derivable(

@@ -1,0 +1,138 @@
+"""Backwards that are traced when they are first wanted, for what the forward has saved by then."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
+from torch.fx import GraphModule
+from torch.fx.experimental.symbolic_shapes import (
+    GuardOnDataDependentSymNode,
+    PendingUnbackedSymbolNotFound,
+)
+
+from refcompiler.aot.again import Then, backward_like, signatures
+from refcompiler.aot.function import Program
+from refcompiler.aot.gates import REFUSED, Key, Stages
+from refcompiler.aot.inputs import Unsupported
+from refcompiler.aot.joint import Joint
+from refcompiler.aot.symbols import deciding, where
+from refcompiler.logs import log_of
+
+_HINTS = log_of("perf_hints")
+#: Others are the program's own, which eager raises in its backward too.
+_REFUSALS = (
+    Unsupported,
+    DynamicOutputShapeException,
+    DataDependentOutputException,
+    GuardOnDataDependentSymNode,
+    PendingUnbackedSymbolNotFound,  # a size that depends on data, which the first trace named
+)
+
+Strides = Mapping[int, Sequence[int]]
+Backward = Callable[[list[Any]], Any]
+
+
+class Later:
+    """Those of ``program``, which was made of ``joint``; ``traced`` traces it again as ``then``."""
+
+    def __init__(
+        self, joint: Joint, program: Program, then: Then, traced: Callable[..., Joint], env: Any
+    ):
+        self.joint, self.program, self.env = joint, program, env
+        self.then, self.traced = then, traced
+        self.first = signatures(joint)
+        self.gradients = len(joint.inputs) + len(joint.reads)
+
+    def traced_for(self, missing: tuple[int, ...], otherwise: GraphModule) -> Backward | None:
+        """The backward where autograd's functions of several results have gradients of some.
+
+        ``otherwise`` is the graph for calls with sizes that the trace is not for.
+        """
+        try:
+            with deciding(self.env) as decided:
+                again = self.then.run(lambda: self.traced(missing))
+        except _REFUSALS as error:
+            _HINTS.info("a backward without some gradients may round otherwise: %s", error)
+            return None
+        graph = backward_like(again, self.first, self.program.backward)
+        if graph is None:
+            return None
+        return _for_sizes(self.program.compile_backward, graph, decided, otherwise.forward)
+
+    def laid_for(
+        self, missing: tuple[int, ...], strides: Strides, program: Program | None = None
+    ) -> Backward | None:
+        """The backward for tangents that lie otherwise than what they are of.
+
+        ``program``: that of the stages' rest, where there are stages.
+        """
+        slots = self.joint.outputs - len(self.joint.written) - self.program.counted
+        if any(self.joint.tangents[n] >= slots for n in strides):
+            return None  # how the others are numbered is known once the graph is traced
+        try:
+            again = self.then.run(lambda: self.traced(missing, program is not None, strides))
+        except _REFUSALS as error:
+            _HINTS.info("a backward of expanded gradients may round otherwise: %s", error)
+            return None
+        known = program or self.program
+        graph = backward_like(again, self.first, known.backward, slice(self.gradients))
+        return None if graph is None else known.compile_backward(graph)
+
+    def stages(self) -> Stages:
+        """The backward in stages."""
+        try:
+            with deciding(self.env) as decided:
+                again = self.then.run(lambda: self.traced(staged=True))
+        except _REFUSALS as error:
+            raise RuntimeError(REFUSED.format(why=f"cannot be traced: {error}")) from error
+        rest = self._program(again, slice(self.gradients), decided)
+        if self.program.laid_for is not None:
+            rest.laid_for = lambda missing, strides: self.laid_for(missing, strides, rest)
+        parts: dict[int, tuple[Program, list[Key]]] = {}
+        for place in dict.fromkeys(place for place, _ in again.parts):
+            at = [n for n, (other, _) in enumerate(again.parts, self.gradients) if other == place]
+            keys = [key for other, key in again.parts if other == place]
+            parts[place] = self._program(again, slice(at[0], at[-1] + 1), decided), keys
+        return Stages(rest, parts)
+
+    def _program(self, again: Joint, wanted: slice, decided: Sequence[Any]) -> Program:
+        graph = backward_like(again, self.first, self.program.backward, wanted)
+        if graph is None:
+            raise RuntimeError(REFUSED.format(why="needs what the forward has not saved"))
+        compile_backward = self.program.compile_backward
+        return dataclasses.replace(
+            self.program,
+            backward=graph,
+            compile_backward=lambda g: _for_sizes(compile_backward, g, decided, _other_sizes),
+            compiled={},
+            uneven=(),
+            traced_for=lambda missing, otherwise: None,
+            gates=None,
+            laid_for=None,
+            laid={},
+        )
+
+
+def _for_sizes(
+    compile_backward: Callable[[GraphModule], Backward],
+    graph: GraphModule,
+    decided: Sequence[Any],
+    otherwise: Callable[..., Any],
+) -> Backward:
+    """``graph`` compiled for sizes as ``decided``; ``otherwise`` is called for others."""
+    made = compile_backward(graph)
+    if not decided:
+        return made
+    values = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
+    call = where(decided, values, lambda *given: made(list(given)), otherwise)
+    return lambda arguments: call(*arguments)
+
+
+def _other_sizes(*given: Any) -> Any:
+    raise RuntimeError(REFUSED.format(why="was traced for other sizes"))
