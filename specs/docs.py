@@ -19,7 +19,7 @@ from specs.guards import GUARDS
 from specs.logs import LOGS
 from specs.operators import OPERATORS, Arg, Operator
 from specs.options import MODES, OPTIONS
-from specs.scalars import SCALARS, Scalar
+from specs.scalars import SCALARS, Scalar, measured
 from specs.stances import STANCES
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "specs"
@@ -311,6 +311,58 @@ def opcode_page() -> str:
     return NOTE + _OPCODES + opcodes.markdown()
 
 
+_ACCURACY = """
+# How accurate the scalar operations are
+
+The largest error of each row's text against its exact meaning, over special values and random
+operands of the row's domain, in ULP: 0.5 is the best that rounding to nearest guarantees, 0 where
+the meaning is itself rounded so. *Bound* is what the row promises of the numba text; CUDA's
+libdevice allows its functions up to 4. Only floats are here: what gives integers or bools has no
+error, which the tests hold. Reduced floats are float32 inside a kernel, rounded when stored.
+
+- *numba*: what kernels on the CPU run.
+- *Triton, interpreted*: Triton's interpreter computes with NumPy on the CPU. That holds the *text*
+  to its meaning, and says nothing of a device's arithmetic. It has no libdevice: where a text needs
+  it, there is no figure.
+- *Triton, compiled*: what kernels on the device named below run, libdevice's functions among it.
+  Operands and results that are float32 subnormals are left out, which it may flush to zero.
+
+"""
+
+
+def accuracy() -> str:
+    """The page of what was measured of the scalar rows."""
+    found = measured.read()
+    titles = {"numba": "numba", "triton interpreted": "Triton, interpreted"}
+    titles["triton compiled"] = "Triton, compiled"
+    made = "".join(_made(titles[place], found.get(place)) for place in measured.PLACES)
+    head = ["name", "dtype", "bound", *titles.values()]
+    rows = []
+    for row in SCALARS:
+        for dtype in ("float32", "float64"):
+            cells = []
+            for place in measured.PLACES:
+                figure = found[place][1].get(row.name, {}).get(dtype) if place in found else None
+                cells.append("" if figure is None else f"{figure.ulp:.3g}")
+            if any(cells):
+                bound = f"{row.ulp[dtype]:g}" if dtype in row.ulp else "exact"
+                rows.append([code(row.name), SHORT[dtype], bound, *cells])
+    closing = (
+        "\n`python -m tests.cpu.specs.measure` measures again (`--device cuda` on a device) and "
+        "names\nthe operands of each figure; `--write`, then `python -m specs.docs`, make this.\n"
+    )
+    return NOTE + _ACCURACY + made + "\n" + table(head, rows) + closing
+
+
+def _made(title: str, found: tuple[dict[str, str], dict] | None) -> str:
+    """What a column was measured with."""
+    if found is None:
+        return f"*{title}*: not measured.\n"
+    made = dict(found[0])
+    operands = made.pop("operands")
+    return f"*{title}*: {', '.join(f'{k} {v}' for k, v in made.items())}; {operands} operands.  \n"
+
+
 _AHEAD = """
 # Ahead-of-time compilation
 
@@ -330,6 +382,7 @@ def pages() -> dict[str, str]:
     """File name to text."""
     return {
         "scalars.md": scalars(),
+        "accuracy.md": accuracy(),
         "operators.md": operators(),
         "rules.md": rules(),
         "guards.md": guards(),

@@ -55,12 +55,12 @@ def computing_dtypes() -> list[str]:
 
 
 def kernel(function: str, chosen: list[Text]) -> str:
-    """A kernel of pointers ``a``, ``b``, ``c`` and one output per text."""
+    """A kernel of pointers ``a``, ``b``, ``c`` and one output per text, over blocks of elements."""
     outs = ", ".join(f"out{k}" for k in range(len(chosen)))
     lines = [
         "\n\n@triton.jit",
         f"def {function}(a_ptr, b_ptr, c_ptr, {outs}):",
-        f"    i = tl.arange(0, {BLOCK})",
+        f"    i = tl.program_id(0) * {BLOCK} + tl.arange(0, {BLOCK})",
         *(f"    {n} = tl.load({n}_ptr + i)" for n in "abc"),
         *(f"    tl.store(out{k} + i, {t.text})" for k, t in enumerate(chosen)),
     ]
