@@ -16,7 +16,7 @@ from click.testing import CliRunner
 import conformance
 from conformance import cli, worker
 from conformance.case import Call, Case, Compiles, Literal, Program, Storage, Tensor, Tolerance
-from conformance.pool import CannotRun
+from conformance.pool import CannotRun, Pool
 from conformance.runner import Progress
 from conformance.suites import SUITES, Family, Suite
 from conformance.verdict import Kind
@@ -51,6 +51,32 @@ def use(monkeypatch, cases):
     family = Family("small", "double", "float32", cases=cases)
     suite = Suite("small", "cases made by hand", lambda device: iter((family,)))
     monkeypatch.setattr(SUITES, "_rows", {"small": suite})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_zygote():
+    """All runs share the process that has torch imported: its start is most of what a run costs.
+
+    Workers are forked from it as ever, and run and die on their own.
+    """
+    started = {}
+    enter, leave = Pool.__enter__, Pool.__exit__
+
+    def entered(pool):
+        key = (*pool.preload, *sys.path)
+        known = started.get(key)
+        if known is None or known.zygote.poll() is not None:
+            started[key] = enter(pool)
+        else:
+            pool.control, pool.zygote = known.control, known.zygote
+        return pool
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Pool, "__enter__", entered)
+        patch.setattr(Pool, "__exit__", lambda pool, *error: pool.folder.cleanup())
+        yield
+    for pool in started.values():
+        leave(pool, None, None, None)
 
 
 @pytest.fixture(autouse=True)

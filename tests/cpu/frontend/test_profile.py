@@ -10,6 +10,7 @@ import pytest
 
 import refcompiler
 from refcompiler.runtime.profile import Profile
+from tests import forked
 
 PROGRAM = """
 import sys
@@ -59,12 +60,7 @@ def run(folder, job="job-1", **environment):
         known["REFCOMPILER_JOB_ID"] = job
     script = folder / "script.py"
     script.write_text(PROGRAM)
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        capture_output=True,
-        text=True,
-        env={**known, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    done = forked.run(script, known, folder)
     assert done.returncode == 0, done.stderr
     return list(map(int, done.stdout.split())), done.stderr
 
