@@ -20,9 +20,9 @@ from refcompiler.capture import arithmetic, generators
 from refcompiler.capture.addresses import Address
 from refcompiler.capture.arithmetic import CLASSES
 from refcompiler.capture.arrays.array import Array
+from refcompiler.capture.displays import METHODS, field_from_outside, field_of
 from refcompiler.capture.iterators import state_of
 from refcompiler.capture.kinds import CONSTANT_TYPES, IDENTITY_TYPES, is_alien
-from refcompiler.capture.literals import METHODS, field_from_outside, field_of
 from refcompiler.capture.lookup import Lookup, find, is_heap, is_plain, namespace_of
 from refcompiler.capture.natively import QUIET, is_quiet
 from refcompiler.capture.signals import Break

@@ -16,10 +16,10 @@ import torch
 
 from refcompiler.capture.arrays.calls import call_numpy
 from refcompiler.capture.caches import call_cached
+from refcompiler.capture.displays import DISPLAYED, construct, mapping, sequence
 from refcompiler.capture.entering import enter_generator
 from refcompiler.capture.instances import Instances
 from refcompiler.capture.kinds import IDENTITY_TYPES
-from refcompiler.capture.literals import DISPLAYED, construct, mapping, sequence
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.marking.marked import (
     CONSTANT,

@@ -14,10 +14,9 @@ import torch
 
 from refcompiler.bytecode.decode import Program
 from refcompiler.capture.arithmetic import CLASSES
-from refcompiler.capture.literals import items_in
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.natively import natively
-from refcompiler.capture.values import Resume
+from refcompiler.capture.values import Resume, items_in
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import CALLED, NULL, UNSET, Frame
 from refcompiler.interpreter.handlers_generators import Answer

@@ -21,12 +21,12 @@ from refcompiler.capture import arithmetic, generators
 from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.arrays.calls import array_input, call_numpy
 from refcompiler.capture.contents import contents, given_back
+from refcompiler.capture.displays import call_method, named
 from refcompiler.capture.door import UNKNOWN_VALUES
 from refcompiler.capture.dropping import is_held
 from refcompiler.capture.immutable import Decimals, is_computed, is_value
 from refcompiler.capture.indexing import as_index
 from refcompiler.capture.kinds import COLLECTIONS, CONSTANT_TYPES
-from refcompiler.capture.literals import call_method, named
 from refcompiler.capture.lookup import find, is_heap, slot_of
 from refcompiler.capture.marking.marked import (
     is_allowed,

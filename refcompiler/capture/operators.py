@@ -16,6 +16,7 @@ import torch
 from refcompiler.capture import arithmetic, floats
 from refcompiler.capture.addresses import STAND_INS, Address
 from refcompiler.capture.contents import contents, dict_item, given_back
+from refcompiler.capture.displays import append, item_of, joined, put_item
 from refcompiler.capture.gathers import put
 from refcompiler.capture.identity import Identity
 from refcompiler.capture.immutable import is_value
@@ -28,7 +29,6 @@ from refcompiler.capture.kinds import (
     MAPPINGS,
     SEQUENCES,
 )
-from refcompiler.capture.literals import append, item_of, joined, put_item
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.models.printing import operand
 from refcompiler.capture.natively import is_quiet, natively

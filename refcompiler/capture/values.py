@@ -49,6 +49,13 @@ class Literal:
         self.made: Any = UNSET
 
 
+def items_in(value: Any, *kinds: type) -> Any:
+    """The items of an open literal of one of ``kinds``; or UNSET."""
+    if type(value) is Literal and value.made is UNSET and value.kind in kinds:
+        return value.items
+    return UNSET
+
+
 class LazyMethod:
     """A method of an unobserved container, so that what it holds stays unguarded."""
 

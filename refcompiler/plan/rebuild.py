@@ -25,9 +25,9 @@ from torch.utils.hooks import RemovableHandle
 from refcompiler.capture.addresses import Address
 from refcompiler.capture.arrays.array import Array, ArrayMethod, is_scalar, owner_of
 from refcompiler.capture.caches import entries_of, made_again, parameters_of, wrapped_by
+from refcompiler.capture.displays import make
 from refcompiler.capture.immutable import BUFFERS, PROTOCOL, is_value_class
 from refcompiler.capture.kinds import CONSTANT_TYPES, is_numpy_scalar
-from refcompiler.capture.literals import make
 from refcompiler.capture.lookup import CACHE, is_heap, namespace_of, slot_of
 from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.pulled import Delegate, Pulled

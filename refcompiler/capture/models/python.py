@@ -23,10 +23,10 @@ from refcompiler.capture.addresses import address_of
 from refcompiler.capture.arithmetic import EXAMPLES
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.contents import contents
+from refcompiler.capture.displays import make
 from refcompiler.capture.immutable import is_value
 from refcompiler.capture.iterators import view_of
 from refcompiler.capture.kinds import CONSTANT_TYPES, MAPPINGS, SEQUENCES, SETS
-from refcompiler.capture.literals import make
 from refcompiler.capture.lookup import find, is_heap, namespace_of
 from refcompiler.capture.models.classes import call_type
 from refcompiler.capture.models.registry import constant, model, named

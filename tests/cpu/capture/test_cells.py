@@ -74,7 +74,7 @@ def cell_list_literal():
     return f, N()
 
 
-@cases(graphs=3, breaks=1, recompiles=1)
+@cases(graphs=2, breaks=1)
 def cell_dict_literal():
     def f(x, n):
         st = {"n": n, "x": x}
