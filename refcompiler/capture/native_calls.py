@@ -36,7 +36,6 @@ from refcompiler.capture.models.drawing import Draw, draw_in_c
 from refcompiler.capture.models.printing import arguments
 from refcompiler.capture.models.registry import OPERATION_MODELS
 from refcompiler.capture.natively import called_back, natively
-from refcompiler.capture.operators import Operators
 from refcompiler.capture.policy import (
     AMBIENT_READERS,
     CALLING,
@@ -57,6 +56,7 @@ from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.state.functions import BLOCKS, call_block
 from refcompiler.capture.state.history import is_node, node_method
 from refcompiler.capture.subclasses import subclass_input
+from refcompiler.capture.texts import Texts
 from refcompiler.capture.values import External, LazyMethod, Literal, Resume, Run
 from refcompiler.guards.sources import Source, referent
 from refcompiler.interpreter import helpers
@@ -98,7 +98,7 @@ def _owner(function: Any) -> Any:
     return found if issubclass(type(found), type) else type(found)
 
 
-class NativeCalls(Operators):
+class NativeCalls(Texts):
     """The callees that are not Python functions."""
 
     def constants(self, args: Sequence, kwargs: Mapping) -> tuple[list, dict] | None:

@@ -1,4 +1,4 @@
-"""Operators, items, truth, iteration and formatting in the symbolic domain."""
+"""Operators, items, truth and iteration in the symbolic domain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from refcompiler.capture.contents import contents, dict_item, given_back
 from refcompiler.capture.displays import append, item_of, joined, put_item
 from refcompiler.capture.gathers import put
 from refcompiler.capture.identity import Identity
-from refcompiler.capture.immutable import is_value
 from refcompiler.capture.indexing import tensor_index
 from refcompiler.capture.iterators import shadow_generator, view_of
 from refcompiler.capture.kinds import (
@@ -81,9 +80,6 @@ SIGNS = {
     operator.iand: "&=", operator.ior: "|=", operator.ixor: "^=",
     operator.ilshift: "<<=", operator.irshift: ">>=",
 }  # fmt: skip
-
-#: Where exceptions get a text that shows their arguments and nothing else.
-_PLAIN_ERRORS = (BaseException, KeyError)
 
 #: Iterators in C that may run the code of the user's special methods.
 _CALLING = frozenset({map, filter, zip, enumerate, reversed, type(iter(int, 1))}) | {
@@ -635,78 +631,3 @@ class Operators(Identity):
         if self.is_interpreted(value):
             return Pulled(self, value)
         return Pulled(self, self.iter(value), value)
-
-    # ---- text -------------------------------------------------------------------------------
-
-    def format(self, value: Any, spec: str) -> str:
-        value = self.force(value)
-        if issubclass(type(value), torch.Tensor):
-            raise Break("data-dependent-value", "a tensor is formatted")
-        value = self.shown(value)
-        for name in ("__format__", "__str__", "__repr__"):
-            if self.method_of(type(value), name) is not UNSET:
-                if name == "__format__":
-                    return self.force(self.call_special(value, name, spec))
-                if spec:
-                    kind = type(value).__name__
-                    raise TypeError(f"unsupported format string passed to {kind}.__format__")
-                return format(self.force(self.call_special(value, name)), spec)
-            if name == "__format__" and find(type(value), name)[0] is not object:
-                break
-        self.check_printable(value)
-        return natively(self, format, value, spec)
-
-    def convert(self, value: Any, conversion: int) -> Any:
-        value = self.force(value)
-        if issubclass(type(value), torch.Tensor):
-            raise Break("data-dependent-value", "a tensor is formatted")
-        value = self.shown(value)
-        names = ("__str__", "__repr__") if conversion == 1 else ("__repr__",)
-        for name in names:
-            if self.method_of(type(value), name) is not UNSET:
-                found = self.force(self.call_special(value, name))
-                return ascii(found)[1:-1] if conversion == 3 else found
-        self.check_printable(value)
-        return natively(self, super().convert, value, conversion)
-
-    def shown(self, value: Any) -> Any:
-        """Symbols as their numbers, in tuples too; one with a text of its own is asked for it."""
-        kind = type(value)
-        if issubclass(kind, tuple) and any(
-            self.method_of(kind, name) is not UNSET
-            for name in ("__format__", "__str__", "__repr__")
-        ):
-            return value
-        return self.sizes.plain(value)
-
-    def check_printable(self, value: Any) -> None:
-        """The text of an object must not show its address, or a tensor inside it."""
-        value = self.sizes.plain(value)  # and from here on a symbol prints as that number
-        kind = type(value)
-        if issubclass(kind, BaseException) and self.is_foreign(value):
-            self.fix_text(value)
-        if kind in CONSTANT_TYPES or issubclass(type(value), (type, BaseException)):
-            if not issubclass(type(value), BaseException) or all(
-                type(arg) in CONSTANT_TYPES for arg in value.args
-            ):
-                return
-        if kind in CONTAINERS:
-            for item in value.values() if issubclass(type(value), dict) else value:
-                if issubclass(type(item), torch.Tensor):
-                    raise Break("data-dependent-value", "a tensor is formatted")
-                if self.method_of(type(item), "__repr__") is UNSET:
-                    self.check_printable(item)
-            return
-        if issubclass(type(value), str) or kind.__module__ == "enum" or hasattr(value, "_name_"):
-            return
-        if is_value(value):
-            return
-        raise Break("c-function", f"the text of a {kind.__name__}")
-
-    def fix_text(self, error: BaseException) -> None:
-        """Guard what the text of an exception from outside is made of."""
-        kind = type(error)
-        if any(find(kind, name)[0] not in _PLAIN_ERRORS for name in ("__str__", "__repr__")):
-            raise Break("external-object", f"the text of a {kind.__name__} from outside")
-        source = self.member(self.external[id(error)].source, "args")
-        self.observe(self.lazy(source, error.args))
