@@ -360,3 +360,32 @@ def test_dynamic_values_are_ints() -> None:
     with pytest.raises(ValueError, match="dynamic_values takes ints and commas, not '1,x'"):
         refcompiler.config.dynamic_values = "1,x"
     assert refcompiler.config.dynamic_values == ""
+
+
+@BOTH
+def test_what_may_be_dynamic_weighs_more_than_static(marks: ModuleType) -> None:
+    made = [torch.ones(n, 4) for n in (5, 7, 9)]
+    for x in made:
+        marks.maybe_mark_dynamic(x, 0)
+        marks.mark_static(x, 0)
+    assert captures(twice, *made, dynamic=False) == 1
+
+
+@pytest.mark.parametrize(
+    "named", ["L['m']._modules['inner']._parameters['weight']", "m.inner.weight"]
+)
+def test_sources_name_parameters_as_torch_does(named: str, monkeypatch: Any) -> None:
+    class Outer(torch.nn.Module):
+        def __init__(self, n: int):
+            super().__init__()
+            self.inner = torch.nn.Linear(4, n, bias=False)
+
+        def forward(self, x: Any) -> Any:
+            return x @ self.inner.weight.t()
+
+    monkeypatch.setattr(refcompiler.config, "dynamic_sources", named)
+    compiled = refcompiler.compile(lambda m, x: m(x), backend="eager")
+    for n in (5, 6, 7):
+        m, x = Outer(n), torch.ones(2, 4)
+        assert torch.equal(compiled(m, x), m(x))
+    assert refcompiler.counters()["captures"] == 1
