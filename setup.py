@@ -42,7 +42,10 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=[part for name in PACKAGES for part in (name, f"{name}.*")]),
-    package_data={"conformance": ["**/*.jinja", "**/*.css", "**/*.js", "**/*.toml"]},
+    package_data={
+        "conformance": ["**/*.jinja", "**/*.css", "**/*.js", "**/*.toml"],
+        "specs": ["**/*.json"],
+    },
     install_requires=[
         "torch>=2.11,<2.14",
         "numpy>=1.26",

@@ -52,6 +52,8 @@ def _become(script: Path, environment: Mapping[str, str], out: Path, err: Path) 
         names = {"__name__": "__main__", "__file__": str(script)}
         exec(compile(script.read_text(), str(script), "exec"), names)
         status = 0
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException:
         traceback.print_exc()
     finally:

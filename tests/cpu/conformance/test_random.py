@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from conformance import rng_ledger
 from conformance.random.compare import compare
 from conformance.random.ledger import UNSEEN, Draw
+from tests import forked
 
 X = torch.linspace(-1, 1, 60 * 40).view(60, 40)
 
@@ -127,7 +127,11 @@ def test_a_script(tmp_path: Path):
         "torch.manual_seed(3)\n"
         "f(torch.ones(3000))\n"
     )
-    command = [sys.executable, "-m", "conformance.cli", "random", str(script), "aot_eager"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = tmp_path / "command.py"
+    words = ["refcompiler", "random", str(script), "aot_eager"]
+    command.write_text(
+        f"import sys\nsys.argv = {words}\nfrom conformance.cli import main\n\nmain()\n"
+    )
+    done = forked.run(command, os.environ, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "draws of eager's: 1," in done.stdout and "model.py:4" in done.stdout

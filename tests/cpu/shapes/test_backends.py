@@ -77,8 +77,12 @@ def test_one_capture(backend: Any) -> None:
     assert count == 3 * len(SIZES) and refcompiler.counters()["captures"] == 1
 
 
-@pytest.mark.parametrize("backend", [torchs_aot, "inductor"])
-def test_gradients_and_floats(backend: Any) -> None:
+def test_gradients_and_floats() -> None:
+    """Inductor's turn is in ``tests/slow``: it compiles C++."""
+    gradients_and_floats(torchs_aot)
+
+
+def gradients_and_floats(backend: Any) -> None:
     """One compilation of torch's has views, a product, a float and a backward pass."""
     weight = torch.randn((), requires_grad=True)
 
