@@ -235,6 +235,7 @@ _LAYOUTS: dict[Any, Layout] = {
             _aten.index_select.default,
             _aten.mean.dim,
             _aten.mm.default,
+            _aten.native_layer_norm.default,  # of its operand in order
             _aten.new_full.default,
             _aten.new_ones.default,
             _aten.new_zeros.default,
@@ -247,13 +248,14 @@ _LAYOUTS: dict[Any, Layout] = {
     ),
     **dict.fromkeys(
         (
+            _aten._log_softmax.default,
             _aten._softmax.default,
             _aten.constant_pad_nd.default,
             _aten.convolution.default,
             _aten.empty_like.default,
             _aten.full_like.default,
             _aten.gather.default,
-            _aten.native_layer_norm.default,
+            _aten.native_group_norm.default,
             _aten.ones_like.default,
             _aten.repeat.default,
             _aten.stack.default,
@@ -300,7 +302,23 @@ def _attention(args: Sequence, kwargs: Mapping) -> Result | None:
     return Result(tuple, (_new(query, size, query.stride()), sums))
 
 
+def _upsampled(args: Sequence, kwargs: Mapping) -> Result | None:
+    """Images of another size, which lie in order as the given ones do."""
+    x, size, *_ = args
+    if kwargs or not _alike(x) or x.dim() != 4 or not _numbers(size) or len(size) != 2:
+        return None
+    shape = (*x.shape[:2], *size)
+    if min(shape) <= 0 or min(x.shape) <= 0 or x.stride() != strides.contiguous(x.shape):
+        return None
+    if strides.is_channels_last(x.shape, x.stride()):
+        return None
+    return Result(None, (_new(x, shape, strides.contiguous(shape)),))
+
+
 _RULES |= {
+    _aten.upsample_bicubic2d.default: _upsampled,
+    _aten.upsample_bilinear2d.default: _upsampled,
+    _aten.upsample_nearest2d.default: _upsampled,
     _aten.native_batch_norm.default: _batch_norm,
     _aten._scaled_dot_product_flash_attention_for_cpu.default: _attention,
 }

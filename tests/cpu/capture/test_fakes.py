@@ -357,3 +357,60 @@ def test_views_with_a_conjugate_bit_or_without() -> None:
             assert (mine.is_conj(), mine.is_neg()) == (eagers.is_conj(), eagers.is_neg())
             compared += 1
     assert compared == 15
+
+
+def _images() -> list[torch.Tensor]:
+    image = torch.randn(2, 4, 6, 5)
+    return [
+        image,
+        image.double(),
+        image.to(memory_format=torch.channels_last),
+        image.permute(0, 3, 1, 2),
+        image[..., ::2],
+        torch.randn(1, 4, 6, 5).expand(2, 4, 6, 5),
+        image[:, :1],
+        image[:, :, :1, :1],
+        torch.randn(2, 1, 6, 5),
+        torch.randn(1, 1, 1, 1),
+        torch.randn(2, 4, 1, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: torch.ops.aten.upsample_bilinear2d(x, [12, 3], False),
+        lambda x: torch.ops.aten.upsample_bicubic2d(x, [1, 1], True),
+        lambda x: torch.ops.aten.upsample_nearest2d(x, [3, 4]),
+        lambda x: torch.native_group_norm(
+            x, None, None, x.shape[0], x.shape[1], x[0, 0].numel(), x.shape[1], 1e-5
+        ),
+        lambda x: torch.native_layer_norm(x, x.shape[2:], None, None, 1e-5),
+        lambda x: torch.ops.aten._log_softmax(x, 1, False),
+    ],
+    ids=["bilinear", "bicubic", "nearest", "group norm", "layer norm", "log_softmax"],
+)
+def test_rules_say_what_eager_gives(call: Callable[..., Any]) -> None:
+    """And answer for most of what eager takes; what torch is asked for is torch's."""
+    ruled = compared = 0
+    for image in _images():
+        try:
+            wanted = call(image)
+        except RuntimeError:
+            continue
+        asked: list[Any] = []
+        mode = EagerFakeMode()
+        given = mode.from_tensor(image)
+        with pytest.MonkeyPatch.context() as patch, mode:
+            uncached = EagerFakeMode._uncached
+            patch.setattr(EagerFakeMode, "_uncached", lambda *a: asked.append(a) or uncached(*a))
+            fakes = call(given)
+        if asked:
+            continue
+        ruled += 1
+        pair = (fakes, wanted) if isinstance(wanted, tuple) else ((fakes,), (wanted,))
+        for fake, real in zip(*pair, strict=True):
+            assert (fake.shape, fake.dtype) == (real.shape, real.dtype)
+            assert fake.stride() == real.stride()
+            compared += 1
+    assert compared >= ruled >= 3
