@@ -1,0 +1,245 @@
+"""Programs as people write them: protocols, observers, state machines, chains of maps, stacks."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+import typing
+import weakref
+
+import pytest
+import torch
+
+from tests.cpu.capture.oracle import Case, Cases, check
+
+cases = Cases()
+
+
+def three():
+    return [(torch.randn(3, 4),) for _ in range(3)]
+
+
+@cases(graphs=2, breaks=1)
+def chainmap_scopes():
+    def f(x):
+        base = {"a": x, "b": 1}
+        env = collections.ChainMap({}, base)
+        env["a"] = x + 1
+        child = env.new_child({"c": x * 2})
+        torch._dynamo.graph_break()
+        child["b"] = 5
+        return child["a"] + child["c"] * child["b"], dict(env), list(child), child.maps[-1] is base
+
+    return f, three()
+
+
+@cases(graphs=2, breaks=1)
+def singledispatchmethod():
+    class Proc:
+        @functools.singledispatchmethod
+        def run(self, v):
+            return v
+
+        @run.register
+        def _(self, v: int):
+            return v + 1
+
+        @run.register
+        def _(self, v: torch.Tensor):
+            return v * 2
+
+        @run.register(list)
+        def _(self, v):
+            return [self.run(i) for i in v]
+
+    pr = Proc()
+
+    def f(x):
+        y = pr.run(x)
+        torch._dynamo.graph_break()
+        return pr.run([y, 1, "a"])
+
+    return f, three()
+
+
+@cases(graphs=2, breaks=1)
+def exitstack_callbacks():
+    def f(x):
+        log = []
+
+        @contextlib.contextmanager
+        def cm(n):
+            log.append(("in", n))
+            try:
+                yield x * n
+            finally:
+                log.append(("out", n))
+
+        with contextlib.ExitStack() as st:
+            vals = [st.enter_context(cm(i)) for i in range(3)]
+            st.callback(log.append, "cb")
+            st.push(lambda *a: log.append(a[0]) or True)
+            torch._dynamo.graph_break()
+            y = sum(vals)
+            raise_it = st.pop_all()
+        with raise_it:
+            1 / 0
+        return y, log
+
+    return f, three()
+
+
+@cases(breaks=1)
+def protocol_runtime():
+    @typing.runtime_checkable
+    class HasRun(typing.Protocol):
+        def run(self, x): ...
+
+    class A:
+        def run(self, x):
+            return x + 1
+
+    class B:
+        pass
+
+    objs = [A(), B(), A()]
+
+    def f(x):
+        for o in objs:
+            if isinstance(o, HasRun):
+                x = o.run(x)
+        torch._dynamo.graph_break()
+        return x, [isinstance(o, HasRun) for o in objs]
+
+    return f, three()
+
+
+@cases(breaks=1)
+def observer_pattern():
+    class Subj:
+        def __init__(self):
+            self._obs = weakref.WeakSet()
+            self.v = None
+
+        def attach(self, o):
+            self._obs.add(o)
+
+        def set(self, v):
+            self.v = v
+            for o in sorted(self._obs, key=lambda o: o.k):
+                o.notify(v)
+
+    class Ob:
+        def __init__(self, k):
+            self.k = k
+            self.got = []
+
+        def notify(self, v):
+            self.got.append(v * self.k)
+
+    def f(x):
+        s = Subj()
+        obs = [Ob(i) for i in range(1, 4)]
+        for o in obs:
+            s.attach(o)
+        s.set(x)
+        return [o.got[0] for o in obs], len(s._obs)
+
+    return f, three()
+
+
+@cases(graphs=2, breaks=1, recompiles=1)
+def state_machine_gen():
+    def machine():
+        state = "idle"
+        n = 0
+        while True:
+            ev = yield state, n
+            match state, ev:
+                case "idle", "go":
+                    state = "run"
+                case "run", "tick":
+                    n += 1
+                case "run", "stop":
+                    state = "idle"
+                case _, "quit":
+                    return n
+
+    def f(x, evs):
+        m = machine()
+        next(m)
+        hist = []
+        try:
+            for e in evs:
+                hist.append(m.send(e))
+                if e == "tick":
+                    torch._dynamo.graph_break()
+        except StopIteration as s:
+            return x * s.value, hist
+        return x + len(hist), hist
+
+    return f, [
+        (torch.ones(3), ("go", "tick", "quit")),
+        (torch.ones(3), ("go", "stop")),
+        (torch.ones(3), ("go", "tick", "quit")),
+    ]
+
+
+@cases(graphs=2, breaks=1)
+def tree_map():
+    def tmap(fn, t):
+        if isinstance(t, dict):
+            return {k: tmap(fn, v) for k, v in t.items()}
+        if isinstance(t, tuple) and hasattr(t, "_fields"):
+            return type(t)(*(tmap(fn, v) for v in t))
+        if isinstance(t, (list, tuple)):
+            return type(t)(tmap(fn, v) for v in t)
+        return fn(t)
+
+    Pt = collections.namedtuple("Pt", "a b")
+
+    def f(x):
+        t = {"q": [x, (x + 1, Pt(x, 2))], "r": {"s": 3}}
+        u = tmap(lambda v: v * 2, t)
+        torch._dynamo.graph_break()
+        return tmap(lambda v: v + 1 if isinstance(v, torch.Tensor) else str(v), u)
+
+    return f, three()
+
+
+@cases(graphs=2, breaks=1)
+def setattr_hooks():
+    class T:
+        def __init__(self):
+            object.__setattr__(self, "d", {})
+
+        def __setattr__(self, n, v):
+            self.d[n] = ("set", v)
+
+        def __getattr__(self, n):
+            try:
+                return self.d[n][1]
+            except KeyError:
+                raise AttributeError(n) from None
+
+        def __delattr__(self, n):
+            del self.d[n]
+
+        def __dir__(self):
+            return sorted(self.d)
+
+    def f(x):
+        t = T()
+        t.a = x
+        t.b = x + 1
+        torch._dynamo.graph_break()
+        del t.a
+        return t.b * 2, hasattr(t, "a"), dir(t), getattr(t, "q", 3)
+
+    return f, three()
+
+
+@pytest.mark.parametrize("case", cases, ids=str)
+def test_captured_as_in_eager(case: Case) -> None:
+    assert check(case) > 0
