@@ -297,6 +297,8 @@ def _compile(
                 seen = observe(gm, fakes, replaced, given, bases)
                 switched = _without_inference(gm)
             training = seen.requires_grad and any(map(_requires_grad, fakes))
+            if training and any(_hides(base, fakes) for base in bases):
+                raise Unsupported("inputs that overlap are written to where gradients are off")
             then = Then()
 
             def traced(
@@ -488,6 +490,11 @@ def _kept(joint: Joint, program: Program) -> dict[int, int]:
     known = {str(node.target): n for n, node in enumerate(holders) if not is_packed(node)}
     inputs = enumerate(joint.graph.graph.find_nodes(op="placeholder")[: len(joint.inputs)])
     return {n: known[node.name] for n, node in inputs if node.name in known}
+
+
+def _hides(base: Base, fakes: Sequence[Any]) -> bool:
+    """Whether gradients of a member would be lost with ``base``, which autograd does not see."""
+    return not base.tracked and any(_requires_grad(fakes[n]) for n, *_ in base.members)
 
 
 def _requires_grad(t: Any) -> bool:

@@ -222,3 +222,28 @@ def test_what_is_detached_has_no_base() -> None:
     assert found == [t._base is None for t in program(x, w)] == [True, True, True, False, True]
     call(x, w)[2].add_(1)
     assert x._version == 0
+
+
+def test_overlapping_inputs_where_only_a_region_has_gradients() -> None:
+    weight = torch.nn.Parameter(torch.ones(4, 4))
+
+    def program(a: Any, b: Any) -> Any:
+        with torch.enable_grad():
+            y = weight.square().mean() + a
+        b.relu_()
+        return y
+
+    call = refcompiler.compile(program, backend="aot_eager")
+    for apart in (True, False, False):
+        found = []
+        for each in (program, call):
+            torch.manual_seed(apart)
+            x = torch.randn(4, 4, requires_grad=True)
+            a = x * 1
+            b = (x * 2 if apart else a).t()
+            with torch.no_grad():
+                y = each(a, b)
+            y.sum().backward()
+            found.append((x.grad, a.detach(), y.detach()))
+        for expected, got in zip(*found, strict=True):
+            assert got is not None and torch.equal(expected, got)
