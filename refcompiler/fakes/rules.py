@@ -303,16 +303,18 @@ def _attention(args: Sequence, kwargs: Mapping) -> Result | None:
 
 
 def _upsampled(args: Sequence, kwargs: Mapping) -> Result | None:
-    """Images of another size, which lie in order as the given ones do."""
+    """Images of another size, which lie in order, or with channels last, as the given ones do."""
     x, size, *_ = args
     if kwargs or not _alike(x) or x.dim() != 4 or not _numbers(size) or len(size) != 2:
         return None
     shape = (*x.shape[:2], *size)
-    if min(shape) <= 0 or min(x.shape) <= 0 or x.stride() != strides.contiguous(x.shape):
+    if min(shape) <= 0 or min(x.shape) <= 0:
         return None
-    if strides.is_channels_last(x.shape, x.stride()):
+    last = strides.is_channels_last(x.shape, x.stride())
+    lies = strides.channels_last if last else strides.contiguous
+    if x.stride() != lies(x.shape) or (last and 1 in x.shape[1:]):
         return None
-    return Result(None, (_new(x, shape, strides.contiguous(shape)),))
+    return Result(None, (_new(x, shape, lies(shape)),))
 
 
 _RULES |= {
