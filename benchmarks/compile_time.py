@@ -73,6 +73,7 @@ def cold(name: str, build: str, goal: float) -> Row:
 def first_compile(compiler: str, folder: Path, build: str = "perceptron()") -> float:
     """Seconds of the first compile in a fresh process whose caches all lie in ``folder``."""
     environment = {**os.environ, **{name: str(folder / name.lower()) for name in CACHES}}
+    environment["REFCOMPILER_CACHE_PROGRAMS"] = "1"
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(compiler=compiler, build=build)],
         cwd=Path(__file__).parent.parent,

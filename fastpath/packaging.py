@@ -16,6 +16,7 @@ from fastpath.agreement import FirstCall, broken
 from fastpath.bindings import OVERLOADS
 from fastpath.compiler import _Otherwise
 from fastpath.cpu import launcher, objects
+from fastpath.cpu.compile import PrintedFinder, printed_finder
 from fastpath.ir.expr import Bounds
 from fastpath.profiles import announced, profiled
 from fastpath.random.cpu import DISTRIBUTION, drawing, drawing_each
@@ -27,7 +28,7 @@ from fastpath.workspace import OWN, TEXT, bind, new_number
 from fastpath.wrapper import realigned
 from refcompiler.cache import identity
 from refcompiler.errors import PackageError
-from refcompiler.package.rows import HERE, Packer, Refused, Unpacker, record, register
+from refcompiler.package.rows import HERE, Home, Packer, Refused, Unpacker, record, register
 from refcompiler.package.text import named_in, run
 from refcompiler.remade import WRITTEN
 from refcompiler.runtime.counters import count
@@ -35,6 +36,8 @@ from refcompiler.shapes.text import NAMES
 
 _SOURCE = "the source of fastpath"
 HERE[_SOURCE] = lambda: identity.source_of("fastpath", "specs")
+_PROCESSOR = "the processor"
+HERE[_PROCESSOR] = lambda: processor()
 #: What texts name besides the values that a package has.
 _FIXED: dict[str, Any] = {
     **TEXT,
@@ -55,17 +58,20 @@ _MADE = frozenset({OWN, "named", "workspace", "call"})
 def pack(p: Packer, call: FunctionType) -> list[Any]:
     """The row of a program."""
     p.require(_SOURCE)
+    if p.complete:  # the machine is that on which ATen was asked whether it keeps its promises
+        p.require(_PROCESSOR)
     known: Any = call
     scope = call.__globals__
     names = {}
     for name in sorted(named_in(known.source) & scope.keys() - _FIXED.keys() - _MADE):
         names[name] = p.pack(_of_operator(scope[name]))
-    if known.first_source:
+    if known.first_source and not p.complete:
         for name in sorted(named_in(known.first_source) & scope.keys()):
             if name.startswith("constant_"):  # of promises
                 names[name] = p.pack(scope[name])
     boxed = bool(getattr(call, "_boxed_call", False))
-    return [known.source, known.first_source, boxed, names, known.titles]
+    first = "" if p.complete else known.first_source
+    return [known.source, first, boxed, names, known.titles]
 
 
 def unpack(
@@ -74,7 +80,7 @@ def unpack(
     """The program of a row."""
     known = {**_FIXED, **{name: u.value(value) for name, value in names.items()}}
     known |= {OWN: new_number(), "named": None}
-    scope = run(source, known, u.title, "program")
+    scope = run(source, known, u.title, "program", u.home is not None)
     made = scope.pop("call")
     if first:
         asking = Promised(u.title)
@@ -113,11 +119,15 @@ class Promised(FirstCall):
 class Plainly:
     """The graph as it is, for calls with sizes that a program is not made for."""
 
-    def __init__(self, graph: Callable[[], torch.fx.GraphModule], boxed: bool):
-        self.graph, self.boxed = graph, boxed
+    def __init__(
+        self, graph: Callable[[], torch.fx.GraphModule], boxed: bool, home: Home | None = None
+    ):
+        self.graph, self.boxed, self.home = graph, boxed, home
 
     def __call__(self, values: tuple[int, ...], *inputs: Any) -> Any:
         count("uncompiled", f"a graph of a package runs as it is: its sizes are {values}")
+        if self.home is not None:
+            self.home.anew(f"its sizes are {values}")
         return self.graph()(*(inputs[0] if self.boxed else inputs))
 
 
@@ -129,6 +139,13 @@ def _of_operator(value: Any) -> Any:
 # ---- kernels -------------------------------------------------------------------------------------
 
 
+def processor() -> str:
+    """The processor and its features."""
+    import llvmlite.binding as llvm
+
+    return f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+
+
 def _features() -> list[str]:
     """What kernels are compiled for: the processor's features."""
     import llvmlite.binding as llvm
@@ -138,6 +155,8 @@ def _features() -> list[str]:
 
 def _object(p: Packer, address: int) -> list[Any]:
     try:
+        if p.complete and (key := objects.key_at(address)) is not None:
+            return [*key, None]  # which the cache has already
         symbol, code = objects.object_at(address)
     except LookupError as error:
         raise Refused(f"a kernel without {error}") from error
@@ -160,6 +179,11 @@ def _check_features(u: Unpacker, features: list[str]) -> list[str]:
 
 
 def _loaded(u: Unpacker, symbol: str, code: Any, features: Any) -> int:
+    if type(code) is str:
+        try:
+            return objects.kept(symbol, code)
+        except LookupError as error:
+            raise PackageError(f"{u.title} needs {error}") from error
     u.value(features)
     return objects.load(u.value(code), symbol)
 
@@ -176,6 +200,8 @@ def _unpack_kernel(u: Unpacker, symbol: str, code: Any, features: Any, *how: int
 class Found:
     """What a program needs of a kernel whose positions are data."""
 
+    printed: Any = None  # the kernel as a text
+
     def __init__(self, find: Callable[..., None], bounds: list[Bounds]):
         self.find, self._bounds = find, bounds
 
@@ -191,12 +217,23 @@ class Limit:
 
 
 def _pack_found(p: Packer, kernel: Any) -> list[Any]:
+    bounds = [[b.error, b.message] for b in kernel.bounds()]
+    if p.complete:  # what few calls need is compiled when they do
+        if isinstance(kernel, Rejecting):
+            kernel.printed = printed_finder(kernel.kernel)
+        return [None, bounds, p.pack(kernel.printed)]
     find = kernel.finder() if isinstance(kernel, Rejecting) else kernel.find
-    return [p.pack(find), [[b.error, b.message] for b in kernel.bounds()]]
+    return [p.pack(find), bounds, None]
 
 
-def _unpack_found(u: Unpacker, find: Any, bounds: list[Any]) -> Found:
-    return Found(u.value(find), [Limit(*known) for known in bounds])  # type: ignore[misc]
+def _unpack_found(u: Unpacker, find: Any, bounds: list[Any], printed: Any) -> Found:
+    limits: Any = [Limit(*known) for known in bounds]
+    if printed is None:
+        return Found(u.value(find), limits)
+    finder = u.value(printed)
+    made = Found(lambda *addresses: finder.loaded()(*addresses), limits)
+    made.printed = finder
+    return made
 
 
 def _pack_draw(p: Packer, draw: Any) -> list[Any]:
@@ -228,10 +265,11 @@ register("report", _pack_report, _unpack_report, Report)
 register(
     "otherwise",
     lambda p, v: [p.pack(v.graph if isinstance(v, _Otherwise) else v.graph()), v.boxed],
-    lambda u, graph, boxed: Plainly(u.later(graph), boxed),
+    lambda u, graph, boxed: Plainly(u.later(graph), boxed, u.home),
     _Otherwise,
     Plainly,
 )
+record(PrintedFinder, "source", "names", "addresses", "units")
 record(
     Distribution,
     *("name", "dtype", "words", "elements", "kind", "text", "second", "pairs64"),

@@ -12,7 +12,9 @@ from fastpath.schedule.kernel import Kernel
 
 
 class Rejecting:
-    """A kernel whose positions are data."""
+    """A kernel whose positions are data. ``printed``: the text that finds which, for the cache."""
+
+    printed: Any = None
 
     def __init__(self, kernel: Kernel, device: Device):
         self.kernel, self.device = kernel, device

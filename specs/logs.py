@@ -26,6 +26,7 @@ LOGS: Table[Log] = Table(
         Log("graph", "Each captured graph as a list of nodes."),
         Log("graph_code", "Each captured graph as Python."),
         Log("plan", "The Python that checks guards, calls the graph and replays side effects."),
+        Log("cache", "Which programs of earlier processes are found, kept, or of no use, and why."),
         Log("fallbacks", "What runs natively, and why."),
         Log("aot_graphs", "The ATen graphs that the fast path compiles."),
         Log("output_code", "The code that the fast path generates: the wrapper and the kernels."),

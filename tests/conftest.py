@@ -25,6 +25,8 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = Path(tempfile.mkdtemp(prefix="refcompiler-tests-"))
         config.stash[CACHE_FOLDER] = folder
         os.environ.update({name: str(folder / name.lower()) for name in missing})
+    # A test that counts captures shall see them; tests of the cache of programs turn it on.
+    os.environ.setdefault("REFCOMPILER_CACHE_PROGRAMS", "0")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

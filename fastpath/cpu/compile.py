@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, cast
 
 from fastpath.cpu.launcher import WORK_PER_THREAD, bind, bind_sized
@@ -50,15 +51,40 @@ def compile_product(dtype: str) -> tuple[Callable[..., None], str]:
     return run, f"# {gemm.__name__}: products of {dtype} by tiles\n"
 
 
-def finder(kernel: Kernel) -> Callable[..., None]:
-    """The kernel as it leaves word of a position that there is not; it is slower."""
-    printed = print_kernel(kernel, finding=True)
-    code, addresses = machine_code(printed), len(kernel.buffers) + 1
+@dataclass
+class PrintedFinder:
+    """A kernel as it leaves word of a position that there is not; it is slower.
+
+    ``names``: as :class:`Printed` has them. ``addresses``: of the callable, with its sizes;
+    ``units`` of work, None where each call chooses them.
+    """
+
+    source: str
+    names: dict[str, tuple[object, ...]]
+    addresses: int
+    units: int | None
+
+    def loaded(self) -> Callable[..., None]:
+        """Compiled, unless it is already."""
+        code = machine_code(Printed(self.source, self.names))
+        if self.units is None:
+            return bind_sized(code, self.addresses)
+        return bind(code, self.units, 1, self.addresses)
+
+
+def printed_finder(kernel: Kernel) -> PrintedFinder:
+    """What :func:`finder` compiles."""
+    printed, addresses = print_kernel(kernel, finding=True), len(kernel.buffers) + 1
     if kernel.sized:
         assert printed.sizes == kernel.sizes
-        return bind_sized(code, addresses + len(printed.sizes))
+        return PrintedFinder(printed.source, printed.names, addresses + len(printed.sizes), None)
     assert isinstance(kernel.units, int)
-    return bind(code, kernel.units, 1, addresses)
+    return PrintedFinder(printed.source, printed.names, addresses, kernel.units)
+
+
+def finder(kernel: Kernel) -> Callable[..., None]:
+    """The kernel as it leaves word of a position that there is not; it is slower."""
+    return printed_finder(kernel).loaded()
 
 
 def machine_code(printed: Printed) -> int:

@@ -85,6 +85,27 @@ def object_at(address: int) -> tuple[str, bytes]:
     return symbol, code
 
 
+def key_at(address: int) -> tuple[str, str] | None:
+    """The symbol, and the key of its object file in the store, if it is there."""
+    return _keys.get(address)
+
+
+def kept(symbol: str, key: str) -> int:
+    """Where the function ``symbol`` is whose object file the store has at ``key``.
+
+    Raises ``LookupError`` where the store has it no longer.
+    """
+    known = _loaded.get(symbol)
+    if known is None:
+        store_now = store.current()
+        code = store_now.get(KIND, key) if store_now is not None else None
+        if code is None:
+            raise LookupError(f"the object file of {symbol}, which the cache has no longer")
+        known = _load(code, symbol)
+    _keys[known] = symbol, key
+    return known
+
+
 @functools.cache
 def _machine() -> str:
     """What the text of a kernel does not say of its machine code."""

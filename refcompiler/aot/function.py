@@ -66,6 +66,11 @@ class Program:
     compiled: dict[Any, Callable[[list[Any]], Any]] = field(default_factory=dict)
     #: Of these, those for tangents that lie otherwise; None: there is none.
     laid: dict[Any, Callable[[list[Any]], Any] | None] = field(default_factory=dict)
+    told: list[Callable[[], None]] = field(default_factory=list)  # that a backward was compiled
+
+    def tell(self, who: Callable[[], None]) -> None:
+        """Have ``who`` called when a backward was compiled."""
+        self.told[:] = [who]
 
     def __post_init__(self) -> None:
         differentiable = set(self.differentiable)
@@ -160,6 +165,8 @@ class Program:
                 if not simply or not is_even(self.uneven, missing):
                     found = self.traced_for(missing, graph)
             found = self.compiled[missing] = found or self.compile_backward(graph)
+            for tell in self.told:
+                tell()
         return found
 
 

@@ -70,7 +70,7 @@ class Store:
         start = len(_MAGIC) + _DIGEST
         data = found[start:]
         if found[:start] != _MAGIC + _digest(kind, key, data):
-            _warn(f"the cache in {self.root} has damaged entries, which are made anew")
+            warn(f"the cache in {self.root} has damaged entries, which are made anew")
             with contextlib.suppress(OSError):
                 path.unlink()
             return None
@@ -95,7 +95,7 @@ class Store:
                     os.unlink(name)
                 raise
         except OSError as error:
-            _warn(f"the cache in {self.root} cannot be written ({error}); compilation goes on")
+            warn(f"the cache in {self.root} cannot be written ({error}); compilation goes on")
             return
         self.seen[kind, key] = None
         self._grown(len(whole))
@@ -200,7 +200,8 @@ def _digest(kind: str, key: str, data: bytes) -> bytes:
 
 
 @functools.cache
-def _warn(text: str) -> None:
+def warn(text: str) -> None:
+    """Once for each text."""
     warnings.warn(text, stacklevel=2)
 
 
@@ -209,7 +210,7 @@ def _store(root: Path) -> Store | None:
     try:
         return Store(folder.private(root), config.cache_bytes)
     except folder.Refused as refused:
-        _warn(f"nothing is cached: {refused}")
+        warn(f"nothing is cached: {refused}")
         return None
 
 

@@ -54,9 +54,11 @@ class History:
         self.seen: dict[Any, Any] = {}
         self.changing: set[Any] = set()
         self.objects: dict[str, weakref.WeakSet] = {}
+        self.noted: dict[Any, Any] = {}  # by the capture that is going on
 
     def changes(self, key: Any, value: Any) -> bool:
         """Note ``value``; whether it ever was another one."""
+        self.noted[key] = value
         if self.seen.setdefault(key, value) != value:
             self.changing.add(key)
         return key in self.changing

@@ -180,6 +180,7 @@ class Symbolic(Calls):
         self.sizes = Sizes(self, policy or Policy())
         self.steps = self.nested = 0
         self.acted = -1
+        self.is_personal = False  # it was decided by what only this process knows
         self.ambient = Ambient.now()
         self.autocast = Autocast.now()
         self.class_lookups = {}

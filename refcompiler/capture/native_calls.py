@@ -36,6 +36,7 @@ from refcompiler.capture.models.drawing import Draw, draw_in_c
 from refcompiler.capture.models.printing import arguments
 from refcompiler.capture.models.registry import OPERATION_MODELS
 from refcompiler.capture.natively import called_back, natively
+from refcompiler.capture.personal import is_personal
 from refcompiler.capture.policy import (
     AMBIENT_READERS,
     CALLING,
@@ -422,6 +423,7 @@ class NativeCalls(Texts):
             found, forced, named = arithmetic.call(self, function, forced, named)
         if found is None:
             found = natively(self, function, *forced, **named)
+        self.is_personal |= is_personal(name, container, [*forced, *named.values()], found)
         if type(found) not in DRIVEN:  # which end when the program drops it
             self.recorder.keep.append(found)  # identity tables must not see its id again
             for made in (found, *found) if type(found) is tuple else (found,):

@@ -31,6 +31,7 @@ from refcompiler.capture.kinds import (
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.models.printing import operand
 from refcompiler.capture.natively import is_quiet, natively
+from refcompiler.capture.personal import has_own_order
 from refcompiler.capture.pulled import Delegate, Pulled
 from refcompiler.capture.signals import Break
 from refcompiler.capture.state.contexts import Contexts
@@ -115,6 +116,7 @@ class Operators(Identity):
     nested: int  # how many calls run within the instruction
     steps: int
     addresses: dict[int, Address]  # of what the program has asked for
+    is_personal: bool  # what was captured was decided by what only this process knows
     acted: int  # the step whose instruction has done a part of its work already
     handed_over: list[Delegate]
     strict: bool
@@ -517,6 +519,7 @@ class Operators(Identity):
 
     def iter(self, value: Any) -> Any:
         value = self.force(value)
+        self.is_personal |= has_own_order(value)
         if issubclass(type(value), torch.Tensor):
             return iter(list(value.unbind(0)) if value.dim() else value)
         kind = type(value)
@@ -626,6 +629,7 @@ class Operators(Identity):
 
     def items_of(self, value: Any) -> Iterable:
         value = self.force(value)
+        self.is_personal |= has_own_order(value)
         if type(value) in (list, tuple, dict, str, set, range):
             return value
         if self.is_interpreted(value):

@@ -15,7 +15,7 @@ from refcompiler.aot.backend import Uncompiled
 from refcompiler.aot.remaining import SELECTIVE
 from refcompiler.errors import PackageError
 from refcompiler.package.names import place_of
-from refcompiler.package.rows import Packer, Refused, Unpacker, described, register
+from refcompiler.package.rows import Home, Packer, Refused, Unpacker, described, register
 from refcompiler.remade import MADE
 
 _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
@@ -134,9 +134,14 @@ def _is_forward(value: Any) -> bool:
 class Later(Uncompiled):
     """A graph for calls that few make: it is made from its rows at the first of them."""
 
-    def __init__(self, make: Callable[[], GraphModule]):
-        self._make = make
+    def __init__(self, make: Callable[[], GraphModule], home: Home | None):
+        self._make, self._home = make, home
         self.calls = 0
+
+    def __call__(self, *inputs: Any) -> Any:
+        if self._home is not None:
+            self._home.anew("inputs are not what was compiled for")
+        return super().__call__(*inputs)
 
     @property
     def gm(self) -> GraphModule:
@@ -153,7 +158,7 @@ register(
 register(
     "uncompiled",
     lambda p, value: [p.pack(value.gm)],
-    lambda u, graph: Later(u.later(graph)),
+    lambda u, graph: Later(u.later(graph), u.home),
     Uncompiled,
     Later,
 )

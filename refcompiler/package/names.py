@@ -44,27 +44,35 @@ _UNDER = ("__func__", "fget", "fset", "__wrapped__")
 _DESCRIPTORS = (MethodDescriptorType, WrapperDescriptorType, GetSetDescriptorType)
 _NAMED = (FunctionType, BuiltinFunctionType, type, *_DESCRIPTORS)
 _LOCAL = ".<locals>."
+_LINED = "+"  # what the digests begin with that lines are a part of
 
 
 # ---- code ----------------------------------------------------------------------------------------
 
 
-def digest_of(code: CodeType) -> str:
-    """What ``code`` does, wherever it stands: without its file and lines."""
-    return hashlib.sha256(repr(_parts(code)).encode()).hexdigest()
+def digest_of(code: CodeType, lined: bool = False) -> str:
+    """What ``code`` does, wherever it stands: without its file and, unless ``lined``, its lines."""
+    parts = repr(_parts(code, lined))
+    return _LINED * lined + hashlib.sha256(parts.encode()).hexdigest()
 
 
-def _parts(value: Any) -> Any:
+def has_digest(code: Any, digest: str) -> bool:
+    """Whether ``code`` is what the digest is of."""
+    return isinstance(code, CodeType) and digest_of(code, digest[:1] == _LINED) == digest
+
+
+def _parts(value: Any, lined: bool) -> Any:
     if isinstance(value, CodeType):
         names = value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars
         counts = value.co_argcount, value.co_posonlyargcount, value.co_kwonlyargcount
-        inner = [_parts(item) for item in value.co_consts]
+        inner = [_parts(item, lined) for item in value.co_consts]
         table = getattr(value, "co_exceptiontable", b"")
-        return value.co_code, names, counts, value.co_flags, inner, table
+        lines = list(value.co_lines()) if lined else ()
+        return value.co_code, names, counts, value.co_flags, inner, table, lines
     if isinstance(value, frozenset):
-        return "frozenset", sorted(repr(_parts(item)) for item in value)
+        return "frozenset", sorted(repr(_parts(item, lined)) for item in value)
     if isinstance(value, tuple):
-        return tuple(map(_parts, value))
+        return tuple([_parts(item, lined) for item in value])
     return type(value).__name__, repr(value)
 
 
@@ -154,7 +162,7 @@ def _pack_named(p: Packer, value: Any) -> list[Any]:
     found = place_of(value)
     if found is None:
         raise Refused(f"{described(value)}, which no module has under its name{_line(value)}")
-    return [*found, type(value).__name__, _digest_for(value)]
+    return [*found, type(value).__name__, _digest_for(value, p.complete)]
 
 
 def _line(value: Any) -> str:
@@ -164,10 +172,10 @@ def _line(value: Any) -> str:
     return f" ({value.__code__.co_filename}:{value.__code__.co_firstlineno})"
 
 
-def _digest_for(value: Any) -> str:
+def _digest_for(value: Any, lined: bool) -> str:
     """Of functions, a library's too, since programs put others in the places of those."""
     function = _function_in(value)
-    return "" if function is None else digest_of(function.__code__)
+    return "" if function is None else digest_of(function.__code__, lined)
 
 
 def code_in(value: Any) -> CodeType | None:
@@ -199,7 +207,7 @@ def found_in(u: Unpacker, module: str, steps: Sequence[str], digest: str) -> Any
         raise PackageError(f"{u.title} needs {title}: {what}") from None
     if digest:
         function = _function_in(value)
-        if function is None or digest_of(function.__code__) != digest:
+        if function is None or not has_digest(function.__code__, digest):
             raise PackageError(f"{u.title} was made for another {title}: its code has changed")
     return value
 
@@ -234,7 +242,7 @@ def is_globals(value: Any) -> bool:
 
 
 def _pack_code(p: Packer, code: CodeType) -> list[Any]:
-    digest = digest_of(code)
+    digest = digest_of(code, p.complete)
     modules = [m for m in list(sys.modules.values()) if isinstance(m, ModuleType)]
     for module in modules:
         if getattr(module, "__file__", None) in (code.co_filename, None):
@@ -263,7 +271,7 @@ def _outer_code(space: dict[str, Any], qualname: str) -> CodeType | None:
 
 
 def _inner(code: CodeType, qualname: str, digest: str) -> CodeType | None:
-    if code.co_qualname == qualname and digest_of(code) == digest:
+    if code.co_qualname == qualname and has_digest(code, digest):
         return code
     for item in code.co_consts:
         if isinstance(item, CodeType):

@@ -56,17 +56,21 @@ class Raises(OnError):
 class PackedWriter(Writer):
     """Prints functions whose text may name nothing but what it is told of."""
 
-    def __init__(self, title: str, known: dict[str, Any], sources: dict[Source, str]):
+    def __init__(
+        self, title: str, known: dict[str, Any], sources: dict[Source, str], own: bool = False
+    ):
         super().__init__()
-        self.title = title
+        self.title, self.own = title, own
         self.namespace = {**self.namespace, **known, "__MISS": MISS}
         numbers = [int(found[1]) for name in known if (found := _CONSTANT.fullmatch(name))]
         self._count = itertools.count(1 + max(numbers, default=-1))
         self._names = sources
+        self._constants = {id(value): name for name, value in known.items()}
 
     def function(self, parameters: list[str], lines: list[str], title: str) -> Any:
         text = f"def plan({', '.join(parameters)}):\n" + "".join(f"    {line}\n" for line in lines)
-        check(text, self.namespace.keys(), self.title)
+        if not self.own:
+            check(text, self.namespace.keys(), self.title)
         return super().function(parameters, lines, title)
 
 
@@ -165,7 +169,7 @@ def unpack_plan(
 ) -> Plan:
     named = {name: u.value(value) for name, value in known.items()}
     texts = {u.value(source): name for source, name in sources}
-    writer = PackedWriter(u.title, named, texts)
+    writer = PackedWriter(u.title, named, texts, u.home is not None)
     entry = Entry(u.values(guards), u.values(needed))
     return Plan(entry, body, parameters, title, writer, None, operations, None, False, [])
 
@@ -218,14 +222,14 @@ class Found:
 
 
 def _pack_found(p: Packer, found: Found) -> list[Any]:
-    return [p.pack(found.source), names.digest_of(found.code), found.of_code]
+    return [p.pack(found.source), names.digest_of(found.code, p.complete), found.of_code]
 
 
 def _unpack_found(u: Unpacker, source: Any, digest: str, of_code: bool) -> Any:
     place = u.value(source)
     found = read(place, {})
     code = names.code_in(found)
-    if code is None or names.digest_of(code) != digest:
+    if not names.has_digest(code, digest):
         raise PackageError(f"{u.title} was made for another {place}: its code has changed")
     return code if of_code else found
 
@@ -276,20 +280,34 @@ register(
     lambda u, value: u.value(value),
     Held,
 )
-register(
-    "run",
-    lambda p, value: [p.pack(value.compiled)],
-    lambda u, value: u.value(value),
-    Checked,
-    Remembering,
-)
-register(
-    "on error",
-    lambda p, value: [value.grad, p.pack(value.autocast), [p.pack(s) for s in value.switches]],
-    lambda u, grad, autocast, switches: Raises(grad, u.value(autocast), u.values(switches)),
-    OnError,
-    Raises,
-)
+
+
+def _pack_run(p: Packer, value: Any) -> list[Any]:
+    run = getattr(value, "settled", value)
+    if not p.complete or type(run) is not Remembering:
+        return [p.pack(value.compiled)]
+    return [p.pack(run.compiled), list(run.written), run.random, run.writes, [*run.generators]]
+
+
+def _unpack_run(u: Unpacker, compiled: Any, *known: Any) -> Any:
+    return Remembering(u.value(compiled), *known) if known else u.value(compiled)
+
+
+def _pack_on_error(p: Packer, value: OnError) -> list[Any]:
+    chosen = None
+    if p.complete and value.recover is not None:
+        (policy,) = value.recover.args  # type: ignore[attr-defined]
+        chosen = p.pack(dict(policy.chosen))
+    return [value.grad, p.pack(value.autocast), [p.pack(s) for s in value.switches], chosen]
+
+
+def _unpack_on_error(u: Unpacker, grad: bool, autocast: Any, switches: Any, chosen: Any) -> Any:
+    given = grad, u.value(autocast), u.values(switches)
+    return Raises(*given) if u.home is None else u.home.on_error(*given, u.value(chosen))
+
+
+register("run", _pack_run, _unpack_run, Checked, Remembering)
+register("on error", _pack_on_error, _unpack_on_error, OnError, Raises)
 register(
     "sentinel",
     lambda p, value: [next(name for name, known in _SINGLE.items() if known is value)],

@@ -6,6 +6,7 @@ it is saved: for all gradients, and where the outputs are few for each set of th
 
 from __future__ import annotations
 
+import functools
 import importlib
 import itertools
 import sys
@@ -15,19 +16,25 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import torch
+from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
+from refcompiler.aot.again import Then
 from refcompiler.aot.bases import Base, Overlapping
 from refcompiler.aot.function import Program
 from refcompiler.aot.gates import Gates, Level
-from refcompiler.aot.inputs import Unsupported
+from refcompiler.aot.inputs import Unsupported, attribute
 from refcompiler.aot.layout import Layout
+from refcompiler.aot.missing import without
 from refcompiler.aot.sizes import Sized
+from refcompiler.aot.symbols import fake_mode
+from refcompiler.aot.twice import Derivable
 from refcompiler.backends.registry import lookup_backend
 from refcompiler.errors import PackageError, UnsupportedError
-from refcompiler.package.rows import Packer, Refused, Unpacker, record, register
+from refcompiler.package.rows import Home, NotYet, Packer, Refused, Unpacker, record, register
 from refcompiler.package.text import named_in, run
 from refcompiler.remade import MADE, WRITTEN, is_maker, maker
+from refcompiler.runtime.counters import count
 
 #: Outputs with gradients, of which each set has a backward in the package.
 FEW = 3
@@ -53,7 +60,7 @@ def _pack_call(p: Packer, call: FunctionType) -> list[Any]:
 
 def _unpack_call(u: Unpacker, source: str, names: dict[str, Any]) -> Callable[..., Any]:
     known = {name: u.value(value) for name, value in names.items()}
-    call = run(source, known, u.title, "around a graph")["call"]
+    call = run(source, known, u.title, "around a graph", u.home is not None)["call"]
     call.source, call.fallback, call.uncompiled = source, None, known["uncompiled"]
     call.__dict__[WRITTEN] = _AOT
     return call
@@ -167,6 +174,67 @@ class Packed(Program):
         return found
 
 
+class Kept(Program):
+    """A program that an earlier process compiled, with the backwards that it asked for.
+
+    One that it did not ask for runs as it is, and the next call is captured and compiled.
+    """
+
+    home: Home
+    values: list[Any]  # of what the backward takes: sizes, strides, dtype and device
+
+    def backward_for(self, missing: tuple[int, ...]) -> Callable[[list[Any]], Any]:
+        found = self.compiled.get(missing)
+        if found is None:
+            graph = self.backward.make()
+            if missing:
+                with fake_mode(None):
+                    given = [
+                        torch.empty_strided(size, stride, dtype=dtype, device=device)
+                        for size, stride, dtype, device in self.values
+                    ]
+                    _Noting(graph).run(*given)
+                names = [n.target for n in graph.graph.find_nodes(op="placeholder")]
+                tangents = names[self.numbers + self.tensors :]
+                graph, _ = without(graph, {str(tangents[n]) for n in missing})
+            count("uncompiled", f"a backward without gradients of the outputs {missing}")
+            self.home.anew("another set of outputs has gradients")
+            found = self.compiled[missing] = _boxed(graph.forward)
+        return found
+
+
+class _Noting(torch.fx.Interpreter):
+    """Notes of each node what it gives."""
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        found = n.meta["val"] = super().run_node(n)
+        return found
+
+
+def _is_concrete(t: torch.Tensor) -> bool:
+    return all(type(n) is int for n in (*t.shape, *t.stride()))
+
+
+def _values(p: Packer, backward: GraphModule) -> list[Any]:
+    """Of what a backward takes. Raises :class:`Refused` where sizes are symbols."""
+    found = []
+    for node in backward.graph.find_nodes(op="placeholder"):
+        t = node.meta.get("val")
+        if not isinstance(t, torch.Tensor) or not _is_concrete(t):
+            raise Refused("several outputs with gradients, and symbols for sizes")
+        found.append([[*t.shape], [*t.stride()], p.pack(t.dtype), p.pack(t.device)])
+    return found
+
+
+def _boxed(plainly: Callable[..., Any]) -> Callable[[list[Any]], Any]:
+    def call(inputs: list[Any]) -> Any:
+        given = [*inputs]
+        inputs.clear()
+        return plainly(*given)
+
+    return call
+
+
 def _sets(count: int) -> Iterator[tuple[int, ...]]:
     """The sets of missing gradients, of ``count``, for which a package has a backward."""
     yield ()
@@ -189,6 +257,7 @@ _OTHERWISE = frozenset(
         "derivable",
         "laid_for",
         "laid",
+        "told",
     )
 )
 _FIELDS = [field.name for field in fields(Program) if field.name not in _OTHERWISE]
@@ -196,7 +265,17 @@ _FIELDS = [field.name for field in fields(Program) if field.name not in _OTHERWI
 
 def _pack_program(p: Packer, program: Program) -> list[Any]:
     compiled = []
-    for missing in _sets(len(program.differentiable)):
+    if p.complete:
+        if program.uneven and len(program.differentiable) > 1:
+            raise Refused("a backward that is traced again where some gradients are missing")
+        if program.gates is not None:
+            raise Refused("results with gradients that are computed from others")
+        if program.laid_for is not None:
+            raise Refused("a backward for each way in which gradients lie")
+        if not program.compiled:
+            raise NotYet("a backward that nobody has asked for", program.tell)
+        compiled = [[[*missing], p.pack(made)] for missing, made in program.compiled.items()]
+    for missing in _sets(len(program.differentiable)) if not p.complete else ():
         backward = program.compiled.get(missing)
         if backward is None:
             try:
@@ -208,7 +287,13 @@ def _pack_program(p: Packer, program: Program) -> list[Any]:
     if isinstance(backward_graph, Backward):
         backward_graph = backward_graph.make()
     known = {name: p.pack(_plain(getattr(program, name))) for name in _FIELDS}
-    return [p.pack(program.forward), p.pack(backward_graph), program.selective, compiled, known]
+    again = p.pack(program.derivable) if p.complete else None
+    values = None
+    if p.complete and len(program.differentiable) > 1:
+        values = _values(p, backward_graph)
+    forward = p.pack(program.forward)
+    found = [forward, p.pack(backward_graph), program.selective, compiled, known]
+    return [*found, again, values, program.draws]
 
 
 def _plain(value: Any) -> Any:
@@ -217,9 +302,18 @@ def _plain(value: Any) -> Any:
 
 
 def _unpack_program(
-    u: Unpacker, forward: Any, backward: Any, selective: bool, compiled: list[Any], known: Any
+    u: Unpacker,
+    forward: Any,
+    backward: Any,
+    selective: bool,
+    compiled: list[Any],
+    known: Any,
+    again: Any,
+    values: Any,
+    draws: bool,
 ) -> Program:
-    made = Packed(
+    made = (Packed if u.home is None else Kept)(
+        derivable=u.value(again),
         forward=u.value(forward),
         backward=Backward(u.later(backward)),
         compile_backward=_no_compiler,
@@ -227,6 +321,10 @@ def _unpack_program(
         **{name: u.value(known[name]) for name in _FIELDS},
     )
     made.__dict__["selective"] = selective
+    made.draws = draws and made.derivable is not None
+    if isinstance(made, Kept) and u.home is not None:
+        made.home = u.home
+        made.values = [[size, stride, *u.values(how)] for size, stride, *how in values or ()]
     return made
 
 
@@ -243,11 +341,58 @@ def _unpack_overlapping(
     u: Unpacker, uncompiled: Any, lifted: Any, written: Any, saves: bool, tracked: Any, known: Any
 ) -> Overlapping:
     def compile(inputs: Any, bases: Any) -> Any:
+        if u.home is not None:
+            u.home.anew("inputs overlap in another way")
         raise Unsupported("a package has no compiler")
 
     made = Overlapping(u.value(uncompiled), u.value(lifted), written, saves, compile, tracked)
     made.programs.update(u.value(known))
     return made
+
+
+def _pack_derivable(p: Packer, value: Derivable) -> list[Any]:
+    graph = value.graph
+    owned = {
+        id(attribute(graph, n.target)): n.target for n in graph.graph.find_nodes(op="get_attr")
+    }
+    lifted = [[owned[known], place] for known, place in value.lifted.items() if known in owned]
+    then = value.then.__self__  # type: ignore[attr-defined]
+    state = [then.grad, p.pack(then.casts), p.pack(then.devices)]
+    known = [getattr(value, name) for name in _DERIVABLE]
+    return [p.pack(graph), lifted, state, *[p.pack(_plain(item)) for item in known]]
+
+
+def _unpack_derivable(u: Unpacker, graph: Any, lifted: Any, state: Any, *known: Any) -> Derivable:
+    made = Remade.__new__(Remade)
+    made.make, made.owned = u.later(graph), lifted
+    then = Then.__new__(Then)
+    then.grad, then.casts, then.devices = state[0], u.value(state[1]), u.value(state[2])
+    made.then = then.again
+    for name, value in zip(_DERIVABLE, known, strict=True):
+        setattr(made, name, u.value(value))
+    made.written = frozenset(made.written)
+    return made
+
+
+_DERIVABLE = (
+    *("places", "given", "outputs", "repeated", "written", "asked", "replaced"),
+    *("kept", "draws"),
+)
+
+
+class Remade(Derivable):
+    """One whose graph is made from its rows when it is needed."""
+
+    make: Callable[[], GraphModule]
+    owned: list[Any]
+
+    @functools.cached_property
+    def graph(self) -> GraphModule:
+        return self.make()
+
+    @functools.cached_property
+    def lifted(self) -> dict[int, int]:  # type: ignore[override]
+        return {id(attribute(self.graph, name)): place for name, place in self.owned}
 
 
 register(
@@ -259,7 +404,8 @@ register(
     ),
     Gates,
 )
-register("program", _pack_program, _unpack_program, Program, Packed)
+register("derivable", _pack_derivable, _unpack_derivable, Derivable, Remade)
+register("program", _pack_program, _unpack_program, Program, Packed, Kept)
 register("overlapping", _pack_overlapping, _unpack_overlapping, Overlapping)
 register(
     "structure",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -20,6 +20,24 @@ _ITSELF = (type(None), bool, int, str)
 
 class Refused(Exception):
     """What cannot be packed, in words."""
+
+
+class NotYet(Exception):
+    """What is only made when somebody asks for it: ``tell`` says who wants to know of it then."""
+
+    def __init__(self, what: str, tell: Callable[[Callable[[], None]], None]):
+        super().__init__(what)
+        self.tell = tell
+
+
+class Home(Protocol):
+    """A process that can capture and compile what is read, unlike that which loads a package."""
+
+    def anew(self, why: str) -> None:
+        """Something was asked for that is not there: the next call is captured and compiled."""
+
+    def on_error(self, grad: bool, autocast: Any, switches: Sequence[Any], chosen: Any) -> Any:
+        """What a plan does with an error of its graph."""
 
 
 class Kind(NamedTuple):
@@ -73,10 +91,12 @@ def described(value: Any) -> str:
 class Packer:
     """``rows`` and ``blobs`` of what was packed; ``required`` is what they need of the process.
 
-    ``external``: names of objects that whoever loads the package gives it.
+    ``external``: names of objects that whoever loads the package gives it. ``complete``: for a
+    process that can compile: what has not been compiled yet is :class:`NotYet`.
     """
 
-    def __init__(self, external: Mapping[str, Any] | None = None):
+    def __init__(self, external: Mapping[str, Any] | None = None, complete: bool = False):
+        self.complete = complete
         self.rows: list[Any] = []
         self.blobs: list[bytes] = []
         self.required: dict[str, str] = {}
@@ -137,6 +157,7 @@ class Unpacker:
     """The values of rows, each made when it is first asked for.
 
     ``title`` is how errors call the package. ``spaces``: what stands for the namespaces of modules.
+    ``home``: whose program it is, if it is no package.
     """
 
     def __init__(
@@ -146,7 +167,9 @@ class Unpacker:
         title: str,
         spaces: Mapping[str, dict[str, Any]] | None = None,
         external: Mapping[str, Any] | None = None,
+        home: Home | None = None,
     ):
+        self.home = home
         self.rows, self.blobs, self.title = rows, blobs, title
         self.spaces, self.external = spaces or {}, external or {}
         self._made: dict[int, Any] = {}

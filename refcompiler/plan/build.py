@@ -18,6 +18,7 @@ from refcompiler.capture.gathers import check_gathers
 from refcompiler.capture.iterators import guard_views
 from refcompiler.capture.lookup import is_heap
 from refcompiler.capture.machine import Captured
+from refcompiler.capture.personal import has_own_order
 from refcompiler.capture.signals import Reason, Restart
 from refcompiler.capture.state.hooks import set_hooks
 from refcompiler.capture.state.leaves import check_leaves
@@ -45,6 +46,7 @@ class Plan:
 
     ``entry`` is what it checks and reads before its ``body``. ``stands_still``: the frame is where
     it was when it began. ``origins``: classes for which those that are built like them stand in.
+    ``is_personal``: another process could come to another plan for the same call.
     """
 
     entry: Entry
@@ -57,6 +59,7 @@ class Plan:
     reason: Reason | None
     stands_still: bool
     origins: list[weakref.ref[type]]
+    is_personal: bool = False
 
     @functools.cached_property
     def run(self) -> Callable:
@@ -205,6 +208,7 @@ def build(
         captured.reason,
         still,
         origins(machine),
+        machine.is_personal or any(has_own_order(guard.expected) for guard in guards),
     )
 
 

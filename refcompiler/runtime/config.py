@@ -49,8 +49,10 @@ class Config:
     end of its backward. torch's ways with a reducer in Python need compiled autograd: an error.
     ``force_disable_caches``: nothing compiled is read from disk or kept there; to begin with, if
     the environment's ``REFCOMPILER_FORCE_DISABLE_CACHES`` is ``1`` (or torch's
-    ``TORCH_COMPILE_FORCE_DISABLE_CACHES``). ``cache_bytes``: how many bytes are kept at most; what
-    was not used for longest goes first. See :mod:`refcompiler.cache`.
+    ``TORCH_COMPILE_FORCE_DISABLE_CACHES``). ``cache_programs``: captured programs are kept, and not
+    kernels alone; to begin with, unless the environment's ``REFCOMPILER_CACHE_PROGRAMS`` is ``0``;
+    see :mod:`refcompiler.runtime.shelf`. ``cache_bytes``: how many bytes are kept at most; what was
+    not used for longest goes first. See :mod:`refcompiler.cache`.
     ``trace``: the folder that each compilation writes to, instead of the environment's
     ``REFCOMPILER_TRACE``; see :mod:`refcompiler.runtime.trace`.
     """
@@ -70,6 +72,7 @@ class Config:
     force_disable_caches: bool = field(
         default_factory=lambda: _given("FORCE_DISABLE_CACHES") == "1"
     )
+    cache_programs: bool = field(default_factory=lambda: _given("CACHE_PROGRAMS") != "0")
     cache_bytes: int = 1 << 30
     trace: str = ""
 

@@ -8,6 +8,7 @@ from typing import Any
 #: Every counter, so that a reader finds zeros rather than nothing.
 NAMES = (
     "captures",
+    "loaded",
     "graphs",
     "breaks",
     "recompiles",
@@ -30,7 +31,8 @@ def count(name: str, reason: Any = None, amount: int = 1) -> None:
 def counters() -> dict[str, int]:
     """How often each thing happened since the last :func:`refcompiler.reset`.
 
-    ``captures`` programs captured, ``graphs`` graphs given to a backend, ``operations`` their
+    ``captures`` programs captured, ``loaded`` programs that an earlier process had captured and
+    compiled, ``graphs`` graphs given to a backend, ``operations`` their
     nodes, ``breaks`` graph breaks, ``recompiles`` captures because all guards failed,
     ``fallbacks`` functions that run natively, ``uncompiled`` graphs that the backend runs as they
     are (it says why as ``callable.fallback``, and later, for a backward, by calling

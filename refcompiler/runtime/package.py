@@ -252,6 +252,9 @@ class _Once(Entry):
     made: Plan | None = None
     first: Sequence[Any] = ()
 
+    def stored(self, values: Sequence[Any]) -> None:
+        """What is saved is captured: an entry of the cache lacks a part of it."""
+
     def miss(self, allowance: Allowance | None, *given: Any) -> Any:
         if STATE.capturing:
             raise UnsupportedError("aot_compile: something is being captured already")

@@ -30,6 +30,7 @@ from refcompiler.errors import (
     GraphBreakError,
     InternalError,
     RecompileError,
+    RefcompilerError,
     UnsupportedError,
 )
 from refcompiler.guards.filters import filtered
@@ -47,6 +48,7 @@ from refcompiler.runtime.failing import failing, read
 from refcompiler.runtime.loose import loosened, own_guards
 from refcompiler.runtime.profile import history_of
 from refcompiler.runtime.runs import Checked
+from refcompiler.runtime.shelf import Shelf
 from refcompiler.runtime.stance import CURRENT, Setting
 from refcompiler.runtime.stance import LOCK as _LOCK
 from refcompiler.runtime.trace import NOTHING, guard_text, timed, tracing
@@ -138,6 +140,7 @@ class Site:
         self.version = 0  # counts the changes of ``plans``
         self.dynamic: bool | None = False
         self.history: History | None = None  # made when the first capture asks
+        self.shelf: Shelf | None = None  # made when the first compilation asks
         # what of the user's C code calls, as captures have learnt
         self.learned: WeakSet[FunctionType | CodeType] = WeakSet()
         self.limit: int | None = None
@@ -177,6 +180,7 @@ class Site:
         if self.history is not None:
             self.history.clear()
         self.native = None
+        self.shelf = None
         self.called = False
         self.missed.clear()
 
@@ -314,6 +318,23 @@ class Site:
             who = "it was exported" if self.fixed else "config.error_on_recompile"
             text = f"{self.title} compiles again ({who}); the guard that failed: {why}"
             raise RecompileError(text)
+        found = self.stored(values)
+        plan = found or self.compile_anew(values, start, why)
+        plan.writer.gone.to = functools.partial(_sweep, weakref.ref(self))
+        self.plans.append(plan)
+        if allowance is not None:
+            self.charged[id(plan)] = allowance
+            allowance.made += 1
+        self.version += 1
+        if self.blocked or self.entries == [always_miss]:
+            self.arrange()
+        else:
+            self.entries.insert(0, plan.run)
+        return plan
+
+    def compile_anew(
+        self, values: Sequence[Any], start: Callable[[Symbolic], Frame], why: str
+    ) -> Plan:
         if self.plans:
             count("recompiles", f"{self.title}: {why}")
             recompiles_log.info("recompiling %s: %s", self.title, why)
@@ -328,17 +349,30 @@ class Site:
             raise self.give_up(str(error)) from None
         finally:
             self.given = ()
-        plan.writer.gone.to = functools.partial(_sweep, weakref.ref(self))
-        self.plans.append(plan)
-        if allowance is not None:
-            self.charged[id(plan)] = allowance
-            allowance.made += 1
-        self.version += 1
-        if self.blocked or self.entries == [always_miss]:
-            self.arrange()
-        else:
-            self.entries.insert(0, plan.run)
+        if self.shelf is not None and self.history is not None:
+            self.shelf.note(plan, self.history)
         return plan
+
+    def stored(self, values: Sequence[Any]) -> Plan | None:
+        """A plan for ``values`` that an earlier process has made."""
+        return None
+
+    def store(self, plan: Plan) -> None:
+        """Keep a plan that has run for later processes, if it was captured here."""
+        if self.shelf is None or not _LOCK.acquire(blocking=False):
+            return
+        try:
+            self.shelf.keep(plan)
+        finally:
+            _LOCK.release()
+
+    def forget(self, plan: Plan) -> None:
+        """The next such call is captured, unless another thread compiles just now."""
+        if _LOCK.acquire(blocking=False):
+            try:
+                self._drop([each for each in self.plans if each is plan])
+            finally:
+                _LOCK.release()
 
     def check_limits(self, allowance: Allowance | None, why: str) -> None:
         """:class:`Native`, with one warning, or an error where the limits allow no other plan."""
@@ -389,19 +423,25 @@ class Site:
         fallbacks_log.info("%s", self.native)
         return Native(self.native)
 
-    def capture(self, start: Callable[[Symbolic], Frame]) -> Plan:
+    def capture(
+        self,
+        start: Callable[[Symbolic], Frame],
+        policy: Policy | None = None,
+        finish: Callable[[Captured, Recover], Plan] | None = None,
+    ) -> Plan:
+        """``finish`` is what becomes of the capture, if not the site's plan."""
         stops: dict[int, tuple[str, str]] = {}
         self.examined = set()
         STATE.capturing = True
         try:
             while True:
-                policy = self.policy()
-                machine = Symbolic(stops, policy, self.learned)
+                now = policy or self.policy()
+                machine = Symbolic(stops, now, self.learned)
                 try:
                     captured = machine.capture(start(machine))
-                    if captured.reason is not None:
+                    if captured.reason is not None and finish is None:
                         self.on_break(captured)
-                    return self.plan(captured, functools.partial(self.recover, policy))
+                    return (finish or self.plan)(captured, functools.partial(self.recover, now))
                 except Prepare as signal:
                     try:
                         signal.action()
@@ -428,6 +468,7 @@ class Site:
         """What becomes a symbol in a capture that begins now."""
         if self.history is None:
             self.history = history_of(*self.identity())
+        self.history.noted.clear()
         return Policy(
             self.dynamic,
             config.automatic_dynamic_shapes,
@@ -499,6 +540,25 @@ class Site:
             return found
 
         return go_on
+
+    def graph_of(self, policy: Policy, values: Sequence[Any]) -> torch.fx.GraphModule | None:
+        """The graph of a call, captured once more; None where that does not come about."""
+        found: list[torch.fx.GraphModule] = []
+
+        def compiled(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable:
+            found.append(graph)
+            return lambda *inputs: ()
+
+        def finish(captured: Captured, recover: Recover) -> Plan:
+            given = self.parameters, self.title, compiled, self.pending()
+            return build(captured, *given, root=True)
+
+        with _LOCK:
+            try:
+                self.capture(lambda machine: self.start(machine, values), policy, finish)
+            except (NotRebuilt, RefcompilerError) as error:
+                log.info("where %s has failed is not known: %s", self.title, error)
+        return found[-1] if found else None
 
     def start(self, machine: Symbolic, values: Sequence[Any]) -> Frame:
         raise NotImplementedError
@@ -625,4 +685,5 @@ def run_new(plan: Plan, site: Site, values: Sequence[Any]) -> Any:
         raise InternalError(f"guards of {site.title} fail at once: {site.explain(values)}")
     if isinstance(checked, Checked):
         namespace["__graph"] = checked.settled
+    site.store(plan)
     return found

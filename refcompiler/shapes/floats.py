@@ -78,6 +78,12 @@ class FloatSign(sympy.Function):
     nargs = (1,)
 
 
+# By their names files have them: see :mod:`refcompiler.package.expressions`.
+FloatAdd: Any = _arithmetic("add", operator.add)
+FloatSub: Any = _arithmetic("sub", operator.sub)
+FloatMul: Any = _arithmetic("mul", operator.mul)
+FloatMod: Any = _arithmetic("mod", operator.mod)
+FloatFloordiv: Any = _arithmetic("floordiv", operator.floordiv)
 FloatEq: Any = _comparison("eq", operator.eq)
 FloatLt: Any = _comparison("lt", operator.lt)
 FloatLe: Any = _comparison("le", operator.le)
@@ -85,11 +91,11 @@ COMPARISONS = frozenset((FloatEq, FloatLt, FloatLe))
 
 #: The operations of :data:`refcompiler.shapes.operations.BINARY` where an operand is a float.
 FLOAT: dict[str, Any] = {
-    "add": _arithmetic("add", operator.add),
-    "sub": _arithmetic("sub", operator.sub),
-    "mul": _arithmetic("mul", operator.mul),
-    "mod": _arithmetic("mod", operator.mod),
-    "floordiv": _arithmetic("floordiv", operator.floordiv),
+    "add": FloatAdd,
+    "sub": FloatSub,
+    "mul": FloatMul,
+    "mod": FloatMod,
+    "floordiv": FloatFloordiv,
     "eq": FloatEq,
     "ne": lambda a, b: sympy.Not(FloatEq(a, b)),
     "lt": FloatLt,

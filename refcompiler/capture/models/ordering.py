@@ -36,7 +36,11 @@ def _sorted(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     key, value = m.force(kwargs.get("key")), m.force(args[0])
     if m.runs_code(value) or (m.is_python(key) and not m.nested):
         return m.run_helper(helpers.sort, True, value, key, kwargs.get("reverse", False))
-    return in_order(m, frame, list(m.items_of(args[0])), kwargs)
+    personal = m.is_personal
+    items = list(m.items_of(args[0]))
+    if key is None and all(type(item) is str for item in items):
+        m.is_personal = personal  # whatever order a set had
+    return in_order(m, frame, items, kwargs)
 
 
 def in_order(m: Any, frame: Any, items: list[Any], kwargs: Mapping) -> list[Any]:

@@ -332,6 +332,7 @@ def _id(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     value = m.force(args[0])
     if frame.globals.get("__name__") in _RECURSION:
         return id(value)
+    m.is_personal = True
     is_tensor = issubclass(type(value), torch.Tensor)
     real = m.real_of(value) if is_tensor else value
     source = m.fakes_of_inputs.get(id(value)) or m.source_of(value)
@@ -362,6 +363,7 @@ def _signature(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> inspect
 def _hash(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     value = m.sizes.plain(m.force(args[0]))
     m.check_own(value, "__hash__")
+    m.is_personal = True
     if m.method_of(type(value), "__hash__") is not UNSET:
         return natively(m, hash, value)
     if issubclass(type(value), (int, float, str, bytes, tuple, type(None))) or is_value(value):

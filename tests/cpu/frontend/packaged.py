@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 SCALE = 1.5
+SETTINGS: list[int] = []
 
 
 class Pair(NamedTuple):

@@ -1,0 +1,376 @@
+"""Programs that earlier processes have captured and compiled: the disk cache of plans and graphs.
+
+Before a site captures, it looks here for a plan whose guards hold for the call; what it has
+captured is kept here once it has run, and again when a backward of it is compiled. An entry is a
+package (:mod:`refcompiler.package`) without what a process that has a compiler can make itself:
+such a thing is made by capturing the call, when somebody asks for it.
+
+The place of an entry follows from what a capture depends on and no guard asks: the site's code with
+its lines, the backend and its options, the settings, and the versions of everything. What guards
+ask decides among the entries of a place. Of functions that a program calls an entry has digests.
+
+What is not kept, and captured by each process: programs with graph breaks; those that name objects
+that only one process has (local functions and classes, instances); those that ids, hashes or the
+order of a set have decided (:mod:`refcompiler.capture.personal`); programs for CUDA; backends that
+are not this project's.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import sysconfig
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from refcompiler.cache import identity, store
+from refcompiler.capture.dynamic import History, Policy
+from refcompiler.errors import PackageError, UnsupportedError
+from refcompiler.logs import log_of, wanted
+from refcompiler.plan.build import MISS, Plan
+from refcompiler.plan.failure import FailedRun, OnError
+from refcompiler.plan.holding import weaken
+from refcompiler.runtime.config import config
+from refcompiler.runtime.counters import count
+from refcompiler.runtime.trace import wanted_folder
+from specs.logs import LOGS
+
+KIND = "program"
+#: Entries of one place, of which the next one takes the place of any.
+SLOTS = 8
+#: Backends whose code can be kept: those of these packages.
+_OWN = ("refcompiler", "fastpath")
+#: Settings that a capture does not depend on.
+_ASIDE = frozenset(
+    ("recompile_limit", "accumulated_recompile_limit", "fail_on_recompile_limit_hit")
+    + ("error_on_recompile", "job_id", "force_disable_caches", "cache_bytes", "cache_programs")
+    + ("trace",)
+)
+#: Logs that tell of plans, and not of how they come about.
+_OF_PLANS = frozenset({"cache", "guards", "recompiles", "plan", "fallbacks"})
+#: Variables of the environment that libraries read when they please.
+_READ = ("TORCH", "PYTORCH", "CUDA_VISIBLE")
+_NOT_READ = ("LOGS", "CACHE_DIR", "JOB_ID", "TRACE", "DEBUG_DIR")
+_PLAIN = (type(None), bool, int, float, str)
+
+log = log_of("cache")
+
+
+class Shelf:
+    """Where the entries of one site are; ``site`` is the :class:`refcompiler.runtime.site.Site`."""
+
+    def __init__(self, site: Any):
+        self.site: Callable[[], Any] = weakref.ref(site)
+        self.place = _place(site)
+        # what their captures noted of plans that were made here
+        self.history: weakref.WeakKeyDictionary[Plan, Any] = weakref.WeakKeyDictionary()
+        self.slots: dict[int, int] = {}  # by id of a plan that was found, where
+        self.spent = False  # what is there does not serve
+
+    # ---- looking ----------------------------------------------------------------------------
+
+    def find(self, values: Sequence[Any]) -> Plan | None:
+        """A plan that holds for ``values``; None where a capture has to make one."""
+        kept = self._open()
+        if kept is None or self.spent:
+            return None
+        there = [self.slots.get(id(plan)) for plan in self.site().plans]
+        for slot in range(SLOTS):
+            if slot in there:
+                continue
+            data = kept.get(KIND, self._key(slot))
+            if data is None:
+                continue
+            try:
+                plan = self._read(data, slot, values)
+            except (PackageError, UnsupportedError) as error:
+                log.info("slot %d of %s is of no use here: %s", slot, self._title, error)
+                continue
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                store.warn(
+                    f"the cache has a program of {self._title} that cannot be read "
+                    f"({type(error).__name__}: {error}); it is captured anew"
+                )
+                continue
+            if plan is not None:
+                self.slots[id(plan)] = slot
+                count("loaded")
+                log.info("found %s in slot %d", self._title, slot)
+                return plan
+        return None
+
+    def _read(self, data: bytes, slot: int, values: Sequence[Any]) -> Plan | None:
+        from refcompiler.package.format import decoded
+        from refcompiler.package.plans import unpack_plan
+        from refcompiler.package.rows import HERE, Unpacker
+
+        head, blobs = decoded(data, self._title)
+        home = _Home(self)
+        u = Unpacker(head["rows"], blobs, self._title, home=home)
+        guards, needed, known, *rest = head["plan"]
+        graph = known.pop("__graph", None)
+        plan = unpack_plan(u, guards, needed, known, *rest)
+        if replace(plan, body=["return True"]).run(*values) is MISS:
+            return None
+        if graph is not None:
+            plan.writer.namespace["__graph"] = u.value(graph)
+        for label, wants in head["requires"].items():
+            if HERE[label]() != wants:
+                raise PackageError(f"it was made with another version of {label}")
+        plan.entry = weaken(plan.entry, plan.writer)
+        site = self.site()
+        site.policy()  # so that there is a history
+        for key, value in u.value(head["noted"]).items():
+            site.history.changes(key, value)
+        home.plan = weakref.ref(plan)
+        home.graph = u.later(rest[1])
+        return plan
+
+    # ---- keeping ----------------------------------------------------------------------------
+
+    def note(self, plan: Plan, history: History) -> None:
+        """What the capture of ``plan`` has seen, for those that come after it."""
+        if self.place is not None and config.cache_programs:
+            self.history[plan] = dict(history.noted)
+
+    def keep(self, plan: Plan) -> None:
+        """Keep a plan that has run, or why it cannot be kept, if it was captured here."""
+        noted = self.history.get(plan)
+        kept = self._open() if noted is not None else None
+        if (
+            noted is None
+            or kept is None
+            or plan.reason is not None
+            or plan.is_personal
+            or plan.origins
+        ):
+            self.history.pop(plan, None)
+            return
+        refused = self._key(f"refused {len(self.site().plans)}")
+        if kept.get(KIND, refused) is not None:
+            return
+        from refcompiler.package.rows import NotYet, Refused
+
+        try:
+            head, data = self._written(plan, noted)
+        except NotYet as later:
+            later.tell(functools.partial(_again, weakref.ref(self), weakref.ref(plan)))
+            return
+        except (Refused, UnsupportedError) as error:
+            log.info("%s is not kept: %s", self._title, error)
+            kept.put(KIND, refused, str(error).encode())
+            del self.history[plan]
+            return
+        kept.put(KIND, self._key(self._slot(kept, head)), data)
+
+    def _written(self, plan: Plan, noted: dict[Any, Any]) -> tuple[dict[str, Any], bytes]:
+        from refcompiler.package.format import encoded
+        from refcompiler.package.plans import pack_plan
+        from refcompiler.package.rows import Packer
+
+        p = Packer(complete=True)
+        packed = pack_plan(p, plan, "")
+        head = {
+            "requires": p.required,
+            "plan": packed,
+            "noted": p.pack(noted),
+            "rows": p.rows,
+        }
+        return head, encoded(head, p.blobs)
+
+    def _slot(self, kept: store.Store, head: dict[str, Any]) -> int:
+        """Where an entry with the same guards is, or where none is, or any."""
+        from refcompiler.package.format import decoded
+
+        free = None
+        for slot in range(SLOTS):
+            data = kept.get(KIND, self._key(slot))
+            if data is None:
+                free = slot if free is None else free
+                continue
+            try:
+                other, _ = decoded(data, self._title)
+            except PackageError:
+                return slot
+            if _guards(other) == _guards(head):
+                return slot
+        return time.time_ns() % SLOTS if free is None else free
+
+    # ---- the rest ---------------------------------------------------------------------------
+
+    @property
+    def _title(self) -> str:
+        title: str = self.site().title
+        return title
+
+    def _key(self, what: Any) -> str:
+        assert self.place is not None
+        return store.key_of(self.place, str(what))
+
+    def _open(self) -> store.Store | None:
+        """The store, unless somebody wants to see how programs are captured."""
+        site = self.site()
+        if self.place is None or not config.cache_programs or site.watch is not None:
+            return None
+        if wanted_folder(site.traced.enabled):
+            return None
+        if any(wanted(log_of(row.name)) for row in LOGS if row.name not in _OF_PLANS):
+            return None
+        return store.current()
+
+
+def _guards(head: dict[str, Any]) -> list[Any]:
+    """Those of an entry, whatever the numbers of their rows are."""
+    rows = head["rows"]
+
+    def whole(value: Any) -> Any:
+        if type(value) is not list:
+            return value
+        if len(value) == 1 and type(value[0]) is int:
+            return [rows[value[0]][0], *map(whole, rows[value[0]][1:])]
+        return [*map(whole, value)]
+
+    return [whole(guard) for guard in head["plan"][0]]
+
+
+def _again(
+    shelf: weakref.ref[Shelf],
+    plan: weakref.ref[Plan],
+    ending: Callable[[], bool] = sys.is_finalizing,
+) -> None:
+    """A backward of ``plan`` was compiled."""
+    here, there = shelf(), plan()
+    if here is not None and there is not None and here.site() is not None and not ending():
+        here.site().store(there)
+
+
+class _Home:
+    """The site that a plan of an earlier process is for."""
+
+    plan: Callable[[], Plan | None] = staticmethod(lambda: None)
+    graph: Callable[[], Any] = staticmethod(lambda: None)
+
+    def __init__(self, shelf: Shelf):
+        self.shelf = shelf
+
+    def anew(self, why: str) -> None:
+        self.shelf.spent = True
+        site, plan = self.shelf.site(), self.plan()
+        if site is not None and plan is not None:
+            log.info("%s is captured anew: %s", site.title, why)
+            site.forget(plan)
+
+    def on_error(self, grad: bool, autocast: Any, switches: Sequence[Any], chosen: Any) -> Any:
+        return _Recaptured(self, grad, autocast, switches, chosen or {})
+
+
+class _Recaptured:
+    """What a plan of an earlier process does with an error: its call is captured, to see where."""
+
+    def __init__(
+        self, home: _Home, grad: bool, autocast: Any, switches: Sequence[Any], chosen: Any
+    ):
+        self.home, self.chosen = home, chosen
+        self.known = grad, autocast, switches
+
+    def __call__(self, error: BaseException, values: Sequence[Any], inputs: Sequence[Any]) -> Any:
+        site = self.home.shelf.site()
+        graph: Any = None
+        recover: Any = None
+        OnError(graph, *self.known, None).restore_modes()  # in which the call is captured
+        if site is not None:
+            policy: Policy = site.policy()
+            policy.chosen.update(self.chosen)
+            graph = site.graph_of(policy, values)
+            if graph is not None and _are_alike(graph, self.home.graph()):
+                recover = functools.partial(site.recover, policy)
+            else:
+                graph = None
+        if graph is not None:
+            return OnError(graph, *self.known, recover)(error, values, inputs)
+        if isinstance(error, FailedRun):
+            error = error.__cause__  # type: ignore[assignment]
+        error.__traceback__ = None  # the frames may hold a mode, which ends
+        raise error
+
+
+def _are_alike(graph: Any, kept: Any) -> bool:
+    """Whether two captures of a call came to the same graph; then ``kept`` gets its places."""
+    pairs = list(zip(graph.graph.nodes, kept.graph.nodes, strict=False))
+    if len(graph.graph.nodes) != len(kept.graph.nodes):
+        return False
+    if any(node.name != other.name or node.op != other.op for node, other in pairs):
+        return False
+    for node, other in pairs:
+        if "refcompiler_places" in node.meta:
+            other.meta["refcompiler_places"] = node.meta["refcompiler_places"]
+    return True
+
+
+# ---- places --------------------------------------------------------------------------------------
+
+
+def _place(site: Any) -> str | None:
+    """What a capture at ``site`` depends on and no guard asks; None where nothing is kept."""
+    backend = _named(site.backend)
+    if backend is None or site.keep_guards is not None or site.fixed:
+        return None
+    from refcompiler.package.names import digest_of
+
+    codes, places = site.identity()
+    parts = [f"{site.title} {backend} {site.fullgraph} {site.dynamic} {places}"]
+    for code in codes:
+        if _is_generated(code.co_filename):
+            return None
+        where = code.co_qualname, code.co_filename, code.co_firstlineno
+        parts.append(f"{where} {digest_of(code, lined=True)}")
+    return "\n".join([*parts, _process()])
+
+
+def _is_generated(file: str) -> bool:
+    return file.startswith("<") and file != "<stdin>"
+
+
+def _named(backend: Any) -> str | None:
+    """A backend of this project with its options."""
+    function = getattr(backend, "func", backend)
+    if getattr(function, "__module__", "").partition(".")[0] not in _OWN:
+        return None
+    given = getattr(backend, "keywords", {})
+    options = given.get("options", {})
+    if not all(isinstance(value, _PLAIN) for value in options.values()):
+        return None
+    said = sorted((name, repr(value)) for name, value in options.items())
+    return f"{function.__module__}.{function.__qualname__} {given.get('mode')} {said}"
+
+
+def _process() -> str:
+    settings = [(f.name, getattr(config, f.name)) for f in fields(config) if f.name not in _ASIDE]
+    return "\n".join((_versions(), repr(settings), _environment()))
+
+
+@functools.cache
+def _versions() -> str:
+    return "\n".join(
+        (identity.release(), identity.source_of(*_OWN, "specs"), str(sys.flags.optimize))
+    )
+
+
+def _environment() -> str:
+    """What is installed, and what libraries may have read."""
+    known = []
+    for path in dict.fromkeys(sysconfig.get_paths()[name] for name in ("purelib", "platlib")):
+        try:
+            known.append(os.stat(path).st_mtime_ns)
+        except OSError:
+            continue
+    said = [
+        (name, value)
+        for name, value in sorted(os.environ.items())
+        if name.startswith(_READ) and not name.endswith(_NOT_READ)
+    ]
+    return repr((known, said))
