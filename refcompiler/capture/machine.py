@@ -24,6 +24,7 @@ from refcompiler.capture.door import Door, Recorder
 from refcompiler.capture.dropping import Dropping, held_alone
 from refcompiler.capture.dynamic import Policy, Sizes
 from refcompiler.capture.entering import catches, entering_ops
+from refcompiler.capture.handing import check_handed
 from refcompiler.capture.immutable import Decimals
 from refcompiler.capture.lookup import described
 from refcompiler.capture.models import (
@@ -220,6 +221,7 @@ class Symbolic(Calls):
         self.open_ranges: set[int] = set()  # of the profiler, that the frame has entered
         self.after: list[tuple[Any, str]] = []  # methods to call after the graph, of what
         self.hooks: dict[int, hooks.Hook] = {}  # by the ids of their handles
+        self.released: list[tuple] = []  # what native code runs with, and at which step
         self.handles: list[tuple[Any, int]] = []  # from outside, that were removed; at which step
         self.given_out: set[int] = set()  # arrays whose own tensor the program has
         self.class_bodies: list[tuple[Frame, int]] = []  # and the step of the statement
@@ -306,6 +308,7 @@ class Symbolic(Calls):
         if self.decimals is not None:
             self.decimals.tell(self)
         hooks.check_hooks(self)
+        check_handed(self)
         warned.check_logs(self)
         captured.grad = torch.is_grad_enabled()
         captured.blocks = modes.open_blocks(self)

@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from refcompiler.capture.arithmetic import EXAMPLES
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.effects import effects, reachable
+from refcompiler.capture.handing import handed
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.models.registry import TRANSFORMING, model, named
 from refcompiler.capture.natively import interpreting
@@ -192,6 +193,7 @@ def _checkpoint(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     if (effects(m), reachable(region.function)) != before:
         raise refusal(m, "the function of checkpoint, which runs again, changes Python objects")
     operands = [*tensors_of((rest, given)), *region.lifted]
+    options = {name: handed(m, option) for name, option in options.items()}
     emit(m, checkpointed(options), [region.module, *operands], region.outputs)
     return value
 
