@@ -5,6 +5,7 @@ Importing this module imports no torch: the parent process uses its message type
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import os
@@ -92,7 +93,7 @@ def serve(connection: Connection) -> None:
             message = connection.recv()
             match message:
                 case Case():
-                    connection.send(_judge(message, lambda name: connection.send(Stage(name))))
+                    connection.send(_judge(message, functools.partial(_begin, connection)))
                 case Script(path):
                     connection.send(_run_script(path))
     except (EOFError, BrokenPipeError, ConnectionResetError):
@@ -127,8 +128,28 @@ def _start(hello: Hello) -> Ready | Refusal:
     )
 
 
+#: What a worker ends with whose device is lost.
+LOST = 70
 # The compiler that ``_start`` found.
 _state: dict[str, object] = {}
+
+
+def _begin(connection: Connection, name: str) -> None:
+    _end_without_device()
+    connection.send(Stage(name))
+
+
+def _end_without_device() -> None:
+    """A kernel's assertion takes the device from its process for good: another one is started, and
+    who was at work then is known by the stage."""
+    import torch
+
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        try:
+            torch.cuda.synchronize()
+        except Exception as error:
+            print(f"the device is lost: {str(error).strip().splitlines()[0]}", flush=True)
+            os._exit(LOST)
 
 
 def _judge(case: Case, stage: Callable[[str], None] = lambda name: None) -> Judged:
@@ -143,6 +164,7 @@ def _judge(case: Case, stage: Callable[[str], None] = lambda name: None) -> Judg
             verdict = judge(case, _state["compiler"], stage)  # type: ignore[arg-type]
         except Exception as error:
             verdict = _malformed(error)
+    _end_without_device()
     return Judged(verdict, time.perf_counter() - start, _memory())
 
 

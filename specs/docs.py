@@ -325,7 +325,7 @@ error, which the tests hold. Reduced floats are float32 inside a kernel, rounded
   to its meaning, and says nothing of a device's arithmetic. It has no libdevice: where a text needs
   it, there is no figure.
 - *Triton, compiled*: what kernels on the device named below run, libdevice's functions among it.
-  Operands and results that are float32 subnormals are left out, which it may flush to zero.
+  Operands and results that are subnormal are left out, which may be zero there.
 
 """
 

@@ -64,7 +64,7 @@ class Scalar:
 
     ``ulp`` bounds the error of the numba text over ``domain`` against ``exact``, in units in the
     last place of the result, as measured by ``tests/cpu/specs``; no entry means exact. The Triton
-    texts keep the bounds of CUDA's libdevice (at most 4 ULP; measured on one GPU), and float32
+    texts keep the bounds of CUDA's libdevice (at most 4 ULP; measured on one GPU), and
     subnormals, as operands or results of libdevice's functions, may be flushed to zero. ``domain``
     gives one (low, high) per operand, empty means every value. ``special`` are operand tuples
     that deserve a test of their own.

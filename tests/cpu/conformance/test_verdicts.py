@@ -204,3 +204,24 @@ def test_a_verdict_says_what_eager_raised():
     wrong_view = case("def program(x):\n    return x.view(7) if x.sum() else x\n")
     assert verdict("eager", wrong_view).raised == ("RuntimeError", "RuntimeError")
     assert verdict("eager", case()).raised == ()
+
+
+def test_a_worker_that_has_lost_its_device_ends(monkeypatch, capfd):
+    """Whoever judges then starts another, and knows by the stage whether eager has lost it."""
+    from conformance import worker
+
+    ended = []
+    monkeypatch.setattr(worker.os, "_exit", ended.append)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    worker._end_without_device()
+    assert ended == []
+
+    def synchronize():
+        raise RuntimeError("device-side assert triggered\nand more")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    worker._end_without_device()
+    assert ended == [worker.LOST]
+    assert "the device is lost: device-side assert triggered" in capfd.readouterr().out

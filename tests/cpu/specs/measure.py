@@ -60,10 +60,14 @@ def error(row: Scalar, got: float, exact: Any, dtype: str) -> float:
     return rounding.ulp_error(got, exact, dtype)
 
 
-def flushed(values: Sequence[Any], exact: Any) -> bool:
-    """Whether libdevice may flush a float32 operand or result to zero."""
+SMALLEST = {"float32": 2.0**-126, "float64": 2.0**-1022}
+
+
+def flushed(values: Sequence[Any], exact: Any, dtype: str) -> bool:
+    """Whether an operand or result is subnormal, which may be zero on a device: libdevice flushes
+    float32, and the steps of a text (as of CUDA's eager) leave the range before its result does."""
     numbers = (*values, exact)
-    return any(0 < abs(number) < 2.0**-126 for number in numbers if number == number)
+    return any(0 < abs(number) < SMALLEST[dtype] for number in numbers if number == number)
 
 
 class Oracle:
@@ -84,10 +88,10 @@ class Oracle:
 def worst(
     row: Scalar, dtype: str, given: Sequence, exact: Sequence, got: Sequence, flushes: bool = False
 ) -> Figure:
-    """The largest error, and what of. ``flushes``: subnormal float32 numbers do not count."""
+    """The largest error, and what of. ``flushes``: subnormal numbers do not count."""
     found, place, compared = 0.0, None, 0
     for values, wanted, value in zip(given, exact, got, strict=True):
-        if flushes and dtype == "float32" and flushed(values, wanted):
+        if flushes and flushed(values, wanted, dtype):
             continue
         distance = error(row, value, wanted, dtype)
         compared += 1
