@@ -221,8 +221,8 @@ AHEAD: Table[Rule] = Table(
             "autograd.grad of a result goes by any tensor that it was computed from.",
             "A result whose way to the inputs leads past other results, views or written inputs "
             "goes through a function of autograd that leads to these too. Where a backward asks "
-            "for certain tensors, it runs in stages: what comes to each of them, then what goes on "
-            "from there. With create_graph it finds no way.",
+            "for one of these, it runs in stages: what comes to each of them, then what goes on "
+            "from there. With create_graph it raises.",
         ),
         Rule(
             "hook on an inner result",

@@ -20,6 +20,8 @@ from typing import Any
 
 import torch
 
+from refcompiler.aot.wanted import asks_within
+
 #: What is on the way: ``(RESULT, its number)`` of the compiled function, ``(VIEW, number)`` of an
 #: output of the graph, ``(INPUT, place)`` of one that is written to.
 Key = tuple[str, int]
@@ -27,14 +29,15 @@ RESULT, VIEW, INPUT = "result", "view", "input"
 
 REFUSED = (
     "a hook or retain_grad is on a result of a compiled graph that other results of it are "
-    "computed from, and the backward {why}. Put it into the compiled function, or compute "
-    "uncompiled (torch.compiler.disable or backend='eager')"
+    "computed from, or its gradient is asked for, and the backward {why}. Put it into the compiled "
+    "function, or compute uncompiled (torch.compiler.disable or backend='eager')"
 )
 #: No one asks for its gradient: a backward that goes to it goes everywhere.
 with torch.inference_mode(False), torch.enable_grad():  # this is imported while a graph compiles
     _PROBE = torch.zeros((), requires_grad=True)
     _PROBED = torch.autograd.graph.get_gradient_edge(_PROBE).node
 _goes_to = torch._C._will_engine_execute_node
+_newest = torch.autograd._get_sequence_nr
 
 
 @dataclass(frozen=True)
@@ -93,16 +96,16 @@ class Gates:
     def begins(self, node: Any) -> bool:
         """Whether it runs in stages, which its first gate decides for all.
 
-        Where it is asked for the gradients of certain tensors, any of them may be on the way.
+        Where it is asked for the gradients of certain tensors, that is where one is on the way.
         """
         task = torch._C._current_graph_task_id()
         known = getattr(node, "task", None)
         if known is None or known[0] != task:
             hooked = any(getattr(node, "hooked", ())) or any(map(_is_hooked, node.watched))
-            grows = torch.is_grad_enabled()
-            if grows and hooked:
+            begins = hooked or not _goes_to(_PROBED) and asks_within(node._sequence_nr(), node.last)
+            if begins and torch.is_grad_enabled():
                 raise RuntimeError(REFUSED.format(why="is asked for a graph (create_graph)"))
-            node.task = known = task, hooked or not (grows or _goes_to(_PROBED))
+            node.task = known = task, begins
         return known[1]
 
     def parts(self, node: Any, level: Level, gradients: Sequence[Any]) -> Iterator[Any]:
@@ -162,7 +165,11 @@ def gate(level: int, results: Sequence[torch.Tensor], others: Sequence[torch.Ten
 
 
 def watch(node: Any, tensors: Sequence[torch.Tensor]) -> None:
-    """Have the gates of a call ask ``tensors`` for hooks; ``node``: the compiled function's."""
+    """Have the gates of a call ask ``tensors`` for hooks; ``node``: the compiled function's.
+
+    Nodes that have been made since that one are on the way.
+    """
+    node.last = _newest() - 1
     node.watched = [weakref.ref(t) for t in tensors]
 
 

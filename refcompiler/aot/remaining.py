@@ -128,7 +128,7 @@ def remaining(shares: Shares, spent: int, saved: Sequence[Any], shared: int) -> 
         t = saved[n]
         if t is not None and n < shared:
             # Detached, or an output that is saved would keep the function that keeps it.
-            t = t.detach()
+            t = t if t.grad_fn is None else t.detach()
             versions[n] = t._version
         kept[n] = t
     return Remaining(shares, spent, kept, versions)

@@ -29,6 +29,9 @@ _TWICE = (
 )
 
 
+_VERSION = operator.attrgetter("_version")
+
+
 def _version(t: torch.Tensor) -> int:
     """Writes to what inference mode has made are not counted."""
     return -1 if t.is_inference() else t._version
@@ -76,11 +79,12 @@ class Derivable:
 
     def note(self, inputs: Sequence[Any], originals: Sequence[torch.Tensor]) -> list[Any]:
         """What a call keeps of the inputs, without keeping one alive: of the asked, then these."""
-        tensor = torch.Tensor
-        return [
-            (weakref.ref(t), _version(t)) if isinstance(t, tensor) else t
-            for t in (*map(inputs.__getitem__, self.asked), *originals)
-        ]
+        given = [*map(inputs.__getitem__, self.asked), *originals]
+        try:
+            return [*zip(map(weakref.ref, given), map(_VERSION, given))]
+        except (AttributeError, TypeError, RuntimeError):  # numbers, or made in inference mode
+            tensor = torch.Tensor
+            return [(weakref.ref(t), _version(t)) if isinstance(t, tensor) else t for t in given]
 
     def inputs(
         self, node: Any, noted: Sequence[Any], count: int, saved: Sequence[Any]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -225,3 +226,147 @@ def test_stages_are_compiled_by_every_backend(program: Any) -> None:
             wanted = torch.autograd.grad(_loss(tensors), [*tensors, *leaves], allow_unused=True)
             found = torch.autograd.grad(_loss(ours), [*ours, *mine], allow_unused=True)
             assert _same(found, wanted, 1e-5) >= 4
+
+
+def _asked(arguments: Sequence[Any], results: Sequence[Any], way: str) -> list[Any]:
+    """Gradients by what is not on the way between results, or by some of what is."""
+    x, w = arguments
+    end, edge = _loss(results[:1]), torch.autograd.graph.get_gradient_edge
+    keep = {"retain_graph": True, "allow_unused": True}
+    if way == "inputs=":
+        end.backward(inputs=[x, w], retain_graph=True)
+        return [t.grad for t in (x, w)]
+    if way == "another thread":
+        found: list[Any] = []
+        ask = lambda: found.extend(torch.autograd.grad(end, [x, w], **keep))  # noqa: E731
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+        return found
+    if way == "batched":
+        ends = torch.ones(2)
+        return [*torch.autograd.grad(end, [x, w], ends, is_grads_batched=True, **keep)]
+    if way == "by the engine":
+        engine = torch.autograd.Variable._execution_engine
+        given = (end,), (torch.ones(()),), True, False, (x, results[1]), True
+        return [*engine.run_backward(*given, accumulate_grad=False)]
+    wanted = {
+        "leaves": [x, w],
+        "edges": [edge(x), edge(w)],
+        "what comes later": [results[1].exp(), w],
+        "a result": [results[1], w],
+        "a result's edge": [x, edge(results[2])],
+        "the end": [end, results[0]],
+    }
+    return [*torch.autograd.grad(end, wanted[way], **keep)]
+
+
+@pytest.mark.parametrize(
+    "way, graphs",
+    [
+        ("leaves", 1),
+        ("inputs=", 1),
+        ("edges", 1),
+        ("another thread", 1),
+        ("batched", 1),
+        ("what comes later", 1),
+        ("the end", 0),
+        ("a result", 2),
+        ("a result's edge", 2),
+        ("by the engine", 2),
+    ],
+)
+def test_stages_are_for_who_asks_for_them(way: str, graphs: int) -> None:
+    call, backend = _compiled(_chain, None)
+    count = 0
+    for n in range(2):
+        sides = []
+        for each in (call, _chain):
+            torch.manual_seed(n)
+            arguments = [torch.randn(4, 4).requires_grad_(), torch.randn(4).requires_grad_()]
+            sides.append(_asked(arguments, each(*arguments), way))
+        count += _same(*sides, 2e-6)
+    assert (count, len(backend.forward), backend.reasons) == (4, 1, [None])
+    assert min(len(backend.backward), 2) == graphs
+
+
+def test_one_backward_within_another() -> None:
+    """Which of the two asks for a result is told apart."""
+    call, backend = _compiled(_chain, None)
+
+    class Within(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, t: Any, way: str, *more: Any) -> Any:
+            ctx.given = way, more
+            return t.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            way, (arguments, results) = ctx.given
+            with torch.enable_grad():
+                seen.extend(_asked(arguments, results, way))
+            return gradient, None, None, None
+
+    count = 0
+    for inner, outer in (("leaves", "leaves"), ("leaves", "a result"), ("a result", "leaves")):
+        sides = []
+        for each in (call, _chain):
+            torch.manual_seed(0)
+            seen: list[Any] = []
+            arguments = [torch.randn(4, 4).requires_grad_(), torch.randn(4).requires_grad_()]
+            results, others = each(*arguments), each(*arguments)
+            end = Within.apply(results[0], inner, arguments, others)
+            sides.append([*_asked(arguments, (end, *results[1:]), outer), *seen])
+        count += _same(*sides, 2e-6)
+        assert (len(backend.backward) == 1) == (inner == outer)
+    assert count == 12 and backend.reasons == [None]
+
+
+@pytest.mark.parametrize("way, graphs", [("leaves", 1), ("a result", 2)])
+def test_stages_in_a_thread_of_the_engine(
+    way: str, graphs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a device: backwards that are nested this deep run where no caller's frame is."""
+    call, backend = _compiled(_chain, None)
+    looked, frames = [], sys._current_frames
+    monkeypatch.setattr(sys, "_current_frames", lambda: looked.append(way) or frames())
+
+    class Deep(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, t: Any, depth: int) -> Any:
+            ctx.depth = depth
+            return t.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            with torch.enable_grad():
+                if ctx.depth:
+                    Deep.apply(torch.ones((), requires_grad=True), ctx.depth - 1).backward()
+                else:
+                    seen.extend(_asked(arguments, results, way))
+            return gradient, None
+
+    sides = []
+    for each in (call, _chain):
+        torch.manual_seed(0)
+        seen: list[Any] = []
+        arguments = [torch.randn(4, 4).requires_grad_(), torch.randn(4).requires_grad_()]
+        results = each(*arguments)
+        Deep.apply(torch.ones((), requires_grad=True), 60).backward()
+        sides.append(seen)
+    assert _same(*sides, 2e-6) == 2 and backend.reasons == [None]
+    assert min(len(backend.backward), 2) == graphs and looked == [way]
+
+
+def test_a_graph_of_gradients_by_a_result_is_refused() -> None:
+    call, _ = _compiled(_chain, None)
+    arguments = [torch.randn(4, 4).requires_grad_(), torch.randn(4).requires_grad_()]
+    results = call(*arguments)
+    with pytest.raises(RuntimeError, match="create_graph"):
+        torch.autograd.grad(results[0].sum(), results[1], create_graph=True)
+    results = call(*arguments)
+    found = torch.autograd.grad(results[0].square().sum(), arguments, create_graph=True)
+    wanted = _chain(*arguments)
+    expected = torch.autograd.grad(wanted[0].square().sum(), arguments, create_graph=True)
+    assert _same([t.detach() for t in found], [t.detach() for t in expected], 2e-6) == 2
+    assert all(t.requires_grad for t in found)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import refcompiler
-from refcompiler.aot import aot_autograd
+from refcompiler.aot import aot_autograd, later
 from refcompiler.aot import backend as aot
 from refcompiler.aot.numbers import ARITHMETIC
 from refcompiler.aot.partition import default_partition, min_cut_partition
@@ -304,7 +304,7 @@ def test_what_is_assumed_of_such_sizes_is_checked() -> None:
 KEPT: dict[str, tuple[Callable[[], None], Callable[[pytest.MonkeyPatch], None]]] = {
     "zeros for a missing gradient": (
         test_parts_without_gradients,
-        lambda patch: patch.setattr(aot, "backward_like", lambda *_: None),
+        lambda patch: patch.setattr(later, "backward_like", lambda *_: None),
     ),
     "sizes that change": (
         lambda: test_one_program_for_all_sizes(_sizes, default_partition),

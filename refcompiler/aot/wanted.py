@@ -1,0 +1,64 @@
+"""What the backward under way was asked for: all leaves, or the gradients of certain tensors.
+
+Autograd tells a node only whether it runs. Which tensors it was asked for is with the caller, the
+frame of torch's Python that has called autograd's engine.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch.autograd.graph import _engine_run_backward
+
+_ENGINE: CodeType = _engine_run_backward.__code__
+_APPLY: CodeType = torch.autograd.function.BackwardCFunction.apply.__code__
+_INPUTS = 3  # their place after the tensors that it begins with
+_KEY = "context"  # what that frame has put into the state that autograd's threads take over
+
+
+def asks_within(first: int, last: int) -> bool:
+    """Whether gradients are asked for of what nodes made that are numbered ``first`` to ``last``.
+
+    To be called in the backward of a ``torch.autograd.Function``. Nodes have the numbers of
+    ``torch.autograd._get_sequence_nr``, each thread its own. Where it cannot be told, they are.
+    """
+    for inputs in _asked(sys._getframe(1)):
+        if inputs is None:
+            return True
+        for each in inputs:
+            node = each.grad_fn if isinstance(each, torch.Tensor) else each.node
+            if node is not None and first <= node._sequence_nr() <= last:
+                return True
+    return False
+
+
+def _asked(frame: FrameType | None) -> Iterator[Sequence[Any] | None]:
+    """What a backward was asked for that may be the one that runs ``frame``; None: unknown."""
+    while frame is not None and frame.f_code is not _APPLY:
+        frame = frame.f_back
+    frame = frame and frame.f_back
+    if frame is not None:
+        yield _inputs(frame) if frame.f_code is _ENGINE else None
+        return
+    if not torch._C._is_key_in_tls(_KEY):
+        yield None
+        return
+    found = False  # a device's thread: the caller waits in another one
+    for current in sys._current_frames().values():
+        frame = current
+        while frame is not None:
+            if frame.f_code is _ENGINE:
+                found = True
+                yield _inputs(frame)
+            frame = frame.f_back
+    if not found:
+        yield None
+
+
+def _inputs(frame: FrameType) -> Sequence[Any] | None:
+    given = frame.f_locals["args"]
+    return given[_INPUTS] if len(given) > _INPUTS else None
