@@ -17,7 +17,8 @@ from torch.autograd.graph import _engine_run_backward
 _ENGINE: CodeType = _engine_run_backward.__code__
 _APPLY: CodeType = torch.autograd.function.BackwardCFunction.apply.__code__
 _INPUTS = 3  # their place after the tensors that it begins with
-_KEY = "context"  # what that frame has put into the state that autograd's threads take over
+#: What that frame puts into the state that autograd's threads take over; torch 2.11 puts nothing.
+_KEY = "context"
 
 
 def asks_within(first: int, last: int) -> bool:

@@ -355,7 +355,9 @@ def test_stages_in_a_thread_of_the_engine(
         Deep.apply(torch.ones((), requires_grad=True), 60).backward()
         sides.append(seen)
     assert _same(*sides, 2e-6) == 2 and backend.reasons == [None]
-    assert min(len(backend.backward), 2) == graphs and looked == [way]
+    tells = "_stash_obj_in_tls" in torch.autograd.graph._engine_run_backward.__code__.co_names
+    assert looked == [way] * tells  # torch 2.11 does not tell its threads that it has called
+    assert min(len(backend.backward), 2) == (graphs if tells else 2)
 
 
 def test_a_graph_of_gradients_by_a_result_is_refused() -> None:
