@@ -221,7 +221,7 @@ def _unpack_named(u: Unpacker, module: str, steps: list[str], kind: str, digest:
 
 
 def _pack_globals(p: Packer, value: dict[str, Any]) -> list[Any]:
-    return [value["__name__"]]
+    return [_module_of(value)]
 
 
 def _unpack_globals(u: Unpacker, module: str) -> Any:
@@ -236,9 +236,16 @@ def _unpack_globals(u: Unpacker, module: str) -> Any:
 
 def is_globals(value: Any) -> bool:
     """Whether a dict is the namespace of a loaded module."""
-    name = value.get("__name__") if type(value) is dict else None
-    module = sys.modules.get(name) if isinstance(name, str) else None
-    return module is not None and module.__dict__ is value
+    return type(value) is dict and _module_of(value) is not None
+
+
+def _module_of(space: dict[str, Any]) -> str | None:
+    """The name of the loaded module whose namespace it is: of some, not the one that they say."""
+    for name in (space.get("__name__"), getattr(space.get("__spec__"), "name", None)):
+        module = sys.modules.get(name) if isinstance(name, str) else None
+        if module is not None and module.__dict__ is space:
+            return name
+    return None
 
 
 def _pack_code(p: Packer, code: CodeType) -> list[Any]:

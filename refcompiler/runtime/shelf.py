@@ -151,7 +151,9 @@ class Shelf:
             self.history.pop(plan, None)
             return
         refused = self._key(f"refused {len(self.site().plans)}")
-        if kept.get(KIND, refused) is not None:
+        known = kept.get(KIND, refused)
+        if known is not None:
+            log.info("%s is not kept, as before: %s", self._title, known.decode())
             return
         from refcompiler.package.rows import NotYet, Refused
 
