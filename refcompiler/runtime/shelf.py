@@ -65,7 +65,9 @@ class Shelf:
 
     def __init__(self, site: Any):
         self.site: Callable[[], Any] = weakref.ref(site)
-        self.place = _place(site)
+        self.place, why = _place(site)
+        if self.place is None:
+            log.info("%s is not looked for: %s", site.title, why)
         # what their captures noted of plans that were made here
         self.history: weakref.WeakKeyDictionary[Plan, Any] = weakref.WeakKeyDictionary()
         self.slots: dict[int, int] = {}  # by id of a plan that was found, where
@@ -218,9 +220,12 @@ class Shelf:
         site = self.site()
         if self.place is None or not config.cache_programs or site.watch is not None:
             return None
-        if wanted_folder(site.traced.enabled):
-            return None
-        if any(wanted(log_of(row.name)) for row in LOGS if row.name not in _OF_PLANS):
+        others = [
+            row.name for row in LOGS if row.name not in _OF_PLANS and wanted(log_of(row.name))
+        ]
+        if others or wanted_folder(site.traced.enabled):
+            what = f"the log {others[0]}" if others else "a trace"
+            log.info("%s is not looked for: somebody wants %s of a capture", self._title, what)
             return None
         return store.current()
 
@@ -316,21 +321,23 @@ def _are_alike(graph: Any, kept: Any) -> bool:
 # ---- places --------------------------------------------------------------------------------------
 
 
-def _place(site: Any) -> str | None:
-    """What a capture at ``site`` depends on and no guard asks; None where nothing is kept."""
+def _place(site: Any) -> tuple[str | None, str]:
+    """What a capture at ``site`` depends on and no guard asks, or None and why nothing is kept."""
     backend = _named(site.backend)
-    if backend is None or site.keep_guards is not None or site.fixed:
-        return None
+    if backend is None:
+        return None, "its backend, or an option of it, is none that can be named"
+    if site.keep_guards is not None or site.fixed:
+        return None, "not all guards are its own"
     from refcompiler.package.names import digest_of
 
     codes, places = site.identity()
     parts = [f"{site.title} {backend} {site.fullgraph} {site.dynamic} {places}"]
     for code in codes:
         if _is_generated(code.co_filename):
-            return None
+            return None, "its code is in no file"
         where = code.co_qualname, code.co_filename, code.co_firstlineno
         parts.append(f"{where} {digest_of(code, lined=True)}")
-    return "\n".join([*parts, _process()])
+    return "\n".join([*parts, _process()]), ""
 
 
 def _is_generated(file: str) -> bool:

@@ -88,6 +88,11 @@ def _register(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
     return hook.handle
 
 
+def _is_given(source: Any) -> bool:
+    """Whether what is read is an argument itself, which nobody outside of the call can change."""
+    return source is not None and source.kind == "arg" and source.parent is None
+
+
 def _register_in_graph(m: Any, hook: Hook) -> None:
     recorder = m.recorder
     known = set(m.guards)
@@ -98,7 +103,7 @@ def _register_in_graph(m: Any, hook: Hook) -> None:
         region.call(gradient)
     if (effects(m), reachable(hook.function, m)) != before:
         raise refusal(m, "a hook with side effects")
-    if any(kind not in _FIXED for kind, *_ in m.guards.keys() - known):
+    if any(kind not in _FIXED and not _is_given(at) for kind, at, _ in m.guards.keys() - known):
         raise refusal(m, "a hook that reads what may change until the gradient is there")
     leaves = region.form.leaves
     if region.outputs[1:] or any(leaf is not None for leaf in leaves) != bool(region.outputs):

@@ -177,7 +177,7 @@ def fork_around_a_function():
     return f, [(t(3),), (t(3),)]
 
 
-@cases(breaks=1)
+@cases()
 def generator_outside():
     g = torch.Generator().manual_seed(3)
 
@@ -187,7 +187,7 @@ def generator_outside():
     return f, [(t(3),), (t(3),)]
 
 
-@cases(breaks=2)
+@cases(graphs=2, recompiles=1)
 def generator_argument():
     def f(x, g):
         return x + torch.rand(3, generator=g), x.clone().normal_(generator=g)
@@ -196,7 +196,7 @@ def generator_argument():
     return f, [(t(3), g), (t(3), g), (t(3), torch.Generator().manual_seed(9))]
 
 
-@cases(breaks=3)
+@cases(graphs=2, breaks=2, recompiles=1)
 def generator_made():
     def f(x):
         g = torch.Generator()

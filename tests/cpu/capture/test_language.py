@@ -140,7 +140,7 @@ def late_binding():
     return f
 
 
-@cases(recompiles=2, graphs=3)
+@cases(recompiles=1, graphs=2)
 def global_written():
     global COUNT
     COUNT = 0

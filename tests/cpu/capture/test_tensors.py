@@ -617,7 +617,7 @@ def seeded_inside():
     return f, [(t(3),)] * 2
 
 
-@cases(breaks=1, graphs=1)
+@cases()
 def generator_argument():
     g = torch.Generator().manual_seed(3)
 

@@ -110,7 +110,7 @@ def evaluated_text():
     return f
 
 
-@cases(graphs=3, breaks=1, recompiles=1)
+@cases()
 def identities():
     def f(x):
         y = x + 1

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+import fastpath
 import refcompiler
 import specs
 from refcompiler.capture import natively
@@ -213,6 +214,7 @@ _LIBRARY = tuple(
         os.path.dirname(os.__file__),
         os.path.dirname(refcompiler.__file__),
         os.path.dirname(specs.__file__),
+        os.path.dirname(fastpath.__file__),  # whose programs may end at any time
     }
 )
 

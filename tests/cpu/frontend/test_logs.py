@@ -37,6 +37,7 @@ list(refcompiler.compile(endless)())
 """
 #: name -> a text that it prints for the program above
 SAYS = {
+    "cache": "doubled is not looked for: its code is in no file",
     "bytecode": "instructions of doubled:",
     "guards": "TENSOR x: Tensor(dtype=torch.float32, shape=(3,)",
     "recompiles": "recompiling doubled: tensor x: expected Tensor(",
@@ -59,7 +60,7 @@ def run(**environment):
         [sys.executable, "-c", PROGRAM],
         capture_output=True,
         text=True,
-        env={**os.environ, **environment},
+        env={**os.environ, "REFCOMPILER_CACHE_PROGRAMS": "1", **environment},
     )
     return done.returncode, done.stderr
 

@@ -304,9 +304,9 @@ def test_what_cannot_matter_compiles_once(name: str) -> None:
 
 def _changing_argument(compile: Compile) -> Iterator[Any]:
     """A history that does recompile, so that the count above is known to count."""
-    f = compile(lambda x, k: x * k)
+    f = compile(lambda x, k: x * len(k))
     for i in range(3):
-        yield f(_x(i), i)
+        yield f(_x(i), "ab" * i)
 
 
 def test_what_matters_compiles_again() -> None:

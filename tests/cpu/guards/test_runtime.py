@@ -229,7 +229,7 @@ def test_past_the_limit_one_warning_then_native() -> None:
 
 def test_the_limit_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refcompiler.config, "recompile_limit", 2)
-    run = compiled(lambda x, k: x * k)
+    run = compiled(lambda x, k: x * k, dynamic=False)
     with pytest.warns(UserWarning, match="compiled 2 times"):
         for k in range(4):
             assert run(torch.ones(2), k).tolist() == [k, k]

@@ -241,8 +241,9 @@ def _separate() -> tuple:
         a += 1
         return b * 2
 
-    base = numpy.arange(8.0)
-    return grow, (numpy.ones(6), numpy.ones(6)), (base[:6], base[2:])
+    memory = bytearray(64)
+    both = memoryview(memory), memoryview(memory)[16:]
+    return grow, (numpy.ones(8), numpy.ones(6)), tuple(map(numpy.frombuffer, both))
 
 
 @violates("AMBIENT")

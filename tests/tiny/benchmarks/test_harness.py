@@ -85,5 +85,5 @@ def test_every_section_has_a_module_and_a_place_in_the_document() -> None:
     document = harness.DOCUMENT.read_text(encoding="utf-8")
     for section in SECTIONS:
         assert importlib.util.find_spec(f"benchmarks.{section}") is not None
-        assert refreshed(document, section, "here\n").count("here\n") == 1
+        assert refreshed(document, section, "@ here\n").count("@ here\n") == 1
     assert document.count("<!-- begin ") == len(SECTIONS) + len(ELSEWHERE)
