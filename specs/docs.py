@@ -317,15 +317,16 @@ _ACCURACY = """
 The largest error of each row's text against its exact meaning, over special values and random
 operands of the row's domain, in ULP: 0.5 is the best that rounding to nearest guarantees, 0 where
 the meaning is itself rounded so. *Bound* is what the row promises of the numba text; CUDA's
-libdevice allows its functions up to 4. Only floats are here: what gives integers or bools has no
-error, which the tests hold. Reduced floats are float32 inside a kernel, rounded when stored.
+libdevice allows its functions up to 4 (`pow` of float32 was measured beyond). Only floats are here:
+what gives integers or bools has no error, which the tests hold. Reduced floats are float32 inside a
+kernel, rounded when stored.
 
 - *numba*: what kernels on the CPU run.
 - *Triton, interpreted*: Triton's interpreter computes with NumPy on the CPU. That holds the *text*
   to its meaning, and says nothing of a device's arithmetic. It has no libdevice: where a text needs
   it, there is no figure.
 - *Triton, compiled*: what kernels on the device named below run, libdevice's functions among it.
-  Operands and results that are subnormal are left out, which may be zero there.
+  Operands and results up to the smallest normal number are left out, which may be zero there.
 
 """
 
