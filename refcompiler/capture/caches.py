@@ -57,7 +57,7 @@ class Asking(Asked):
 
 
 class Filling(Asking):
-    """The first call of one with these arguments, whose value the graph has computed."""
+    """The first call of one with these arguments, whose value is known."""
 
     __slots__ = ()
 
@@ -223,12 +223,11 @@ def _answer_of_made(
         if known is NOT_SET:
             m.guard("ID", place, NOT_SET)
             value = m.sizes.plain(_compute(m, frame, function, source, args, kwargs))
-            if type(value) not in CONSTANT_TYPES:
-                m.answers[asked] = value
-                m.deferred.append((Filling(kwargs), (function, value, *args)))
-                return value
-        else:
-            value = m.lazy(place, known)
+            # It does not compute it again: what that calls has been deferred by itself.
+            m.answers[asked] = value
+            m.deferred.append((Filling(kwargs), (function, value, *args)))
+            return value
+        value = m.lazy(place, known)
         m.answers[asked] = value
     m.deferred.append((Asking(kwargs), (function, *args)))
     return m.answers[asked]

@@ -201,6 +201,20 @@ def passed_on():
     return f, three()
 
 
+@cases(graphs=2, breaks=2)
+def calls_itself():
+    def f(x):
+        @functools.lru_cache(maxsize=None)
+        def fib(n):
+            return n if n < 2 else fib(n - 1) + fib(n - 2)
+
+        y = x * fib(3)
+        torch._dynamo.graph_break()
+        return y * fib(10), tuple(fib.cache_info())
+
+    return f, three()
+
+
 @pytest.mark.parametrize("case", cases, ids=str)
 def test_captured_as_in_eager(case: Case) -> None:
     assert check(case) > 0
