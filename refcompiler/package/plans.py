@@ -286,7 +286,9 @@ def _pack_run(p: Packer, value: Any) -> list[Any]:
     run = getattr(value, "settled", value)
     if not p.complete or type(run) is not Remembering:
         return [p.pack(value.compiled)]
-    return [p.pack(run.compiled), list(run.written), run.random, run.writes, [*run.generators]]
+    if run.generators:
+        raise Refused("generators of the program's own")
+    return [p.pack(run.compiled), list(run.written), run.random, run.writes]
 
 
 def _unpack_run(u: Unpacker, compiled: Any, *known: Any) -> Any:

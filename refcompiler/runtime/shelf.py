@@ -152,7 +152,7 @@ class Shelf:
         ):
             self.history.pop(plan, None)
             return
-        refused = self._key(f"refused {len(self.site().plans)}")
+        refused = self._key(f"refused {_kind_of_call(plan)}")
         known = kept.get(KIND, refused)
         if known is not None:
             log.info("%s is not kept, as before: %s", self._title, known.decode())
@@ -167,6 +167,11 @@ class Shelf:
         except (Refused, UnsupportedError) as error:
             log.info("%s is not kept: %s", self._title, error)
             kept.put(KIND, refused, str(error).encode())
+            del self.history[plan]
+            return
+        except Exception as error:  # the call has its answer
+            what = f"{type(error).__name__}: {error}"
+            store.warn(f"{self._title} cannot be kept ({what}); please report it")
             del self.history[plan]
             return
         kept.put(KIND, self._key(self._slot(kept, head)), data)
@@ -242,6 +247,12 @@ def _guards(head: dict[str, Any]) -> list[Any]:
         return [*map(whole, value)]
 
     return [whole(guard) for guard in head["plan"][0]]
+
+
+def _kind_of_call(plan: Plan) -> str:
+    """Modes and tensors that the plan is for: another kind of call may be kept."""
+    known = [guard.expected for guard in plan.guards if guard.kind in ("AMBIENT", "TENSOR")]
+    return f"{len(plan.guards)} {known!r}"
 
 
 def _again(
@@ -341,7 +352,7 @@ def _place(site: Any) -> tuple[str | None, str]:
 
 
 def _is_generated(file: str) -> bool:
-    return file.startswith("<") and file != "<stdin>"
+    return file.startswith("<")
 
 
 def _named(backend: Any) -> str | None:
