@@ -8,7 +8,8 @@ import linecache
 import random
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -141,15 +142,28 @@ class Recaster:
         sign = torch.randint(0, 2, moved.shape, generator=self.generator) * 2 - 1
         return moved * (1 + unit * sign.to(moved))  # not in float32, which has no such digits
 
-    def module(self, module: torch.nn.Module) -> None:
-        """In place, so that whatever shares a parameter goes on sharing it."""
-        seen: set[int] = set()
+    def program(self, roots: Iterable[Any]) -> None:
+        """What a program computes with: the modules among ``roots``, and tensors in containers.
+
+        In place, so that whatever holds a parameter (an optimizer, another module) goes on sharing
+        it. Tensors outside of modules that share memory stay as they are: they would stop sharing.
+        """
+        held: dict[int, torch.Tensor] = {}
+        bare: dict[int, torch.Tensor] = {}
+        for leaf in torch.utils._pytree.tree_leaves(list(roots)):
+            if isinstance(leaf, torch.nn.Module):
+                held |= {id(t): t for store in (leaf.parameters(), leaf.buffers()) for t in store}
+            elif type(leaf) in (torch.Tensor, torch.nn.Parameter) and leaf.is_leaf:
+                bare[id(leaf)] = leaf
+        users = Counter(map(_memory, (held | bare).values()))
+        alone = {key: tensor for key, tensor in bare.items() if users[_memory(tensor)] == 1}
         with torch.no_grad():
-            for store in (module.parameters(), module.buffers()):
-                for tensor in store:
-                    if id(tensor) not in seen:
-                        seen.add(id(tensor))
-                        tensor.data = self(tensor.data)
+            for tensor in (held | alone).values():
+                tensor.data = self(tensor.data)
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata if tensor.layout == torch.strided else id(tensor)
 
 
 def run(case: Case, session: Session, precision: Precision | None = None) -> Observation:
@@ -206,10 +220,7 @@ def build(case: Case, filename: str, precision: Precision | None = None) -> dict
     wrap = ""
     if precision is not None:
         recaster = Recaster(precision)
-        # Modules that the program finds among its globals compute with it.
-        modules = {id(m): m for m in (model, *namespace.values()) if isinstance(m, torch.nn.Module)}
-        for part in modules.values():
-            recaster.module(part)
+        recaster.program([model, *namespace.values()])
         namespace["_wrap"] = recaster
         wrap = "_wrap"
     exec(inputs_source(case.inputs, case.device, wrap), namespace)

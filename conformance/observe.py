@@ -202,8 +202,14 @@ class _Walk:
         if isinstance(value, torch.nn.Module):
             self.module(path, value)
         elif isinstance(value, Mapping):
-            for key, item in value.items():
-                self.visit(f"{path}[{key!r}]", item)
+            for place, (key, item) in enumerate(value.items()):
+                parts = key if type(key) is tuple else (key,)
+                if all(isinstance(part, _SPELT) for part in parts):
+                    self.visit(f"{path}[{key!r}]", item)
+                    continue
+                # How an object prints may say its values, and is seldom an expression.
+                self.visit(f"[*{path}][{place}]", key)
+                self.visit(f"[*{path}.values()][{place}]", item)
         elif isinstance(value, set | frozenset):
             self.leaves[path] = LeafSeen(type(value).__qualname__, str(sorted(map(repr, value))))
         elif isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -269,6 +275,7 @@ class _Walk:
 _PLAIN = (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, enum.Enum)
 _BY_NAME = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType)
 _VALUES = (tuple, torch.Size, frozenset)
+_SPELT = (bool, int, float, complex, str, bytes, type(None))
 # Attributes of a class that say how it works, and hold no state.
 _DESCRIBED = (
     *_BY_NAME, property, staticmethod, classmethod, functools.cached_property,

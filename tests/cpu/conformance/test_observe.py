@@ -41,6 +41,19 @@ def test_containers_are_walked_by_path():
         eval(path, dict(space))
 
 
+def test_keys_that_are_objects_are_reached_without_their_values():
+    key, place = torch.ones(2), (1, "a")
+    space = {"d": {key: torch.zeros(1), place: torch.zeros(2), print: 5}}
+    before = snapshot(space)
+    key.add_(1)
+    after = snapshot(space)
+    assert set(before.tensors) == {"[*d][0]", "[*d.values()][0]", "d[(1, 'a')]"}
+    assert set(after.tensors) == set(before.tensors)
+    assert before.leaves["[*d.values()][2]"].text == "5"
+    for path in (*after.tensors, *after.leaves):
+        eval(path, dict(space))
+
+
 def test_a_cycle_is_followed_once():
     loop = []
     loop.append(loop)
@@ -159,6 +172,22 @@ def test_float64_is_the_dtype_of_modules_among_the_globals_too():
     )
     (step,) = run(chosen, Eager(), FLOAT64).steps
     assert step.error is None and step.snapshot.tensors["outs[0]"].dtype == "float64"
+
+
+def test_float64_is_the_dtype_of_what_an_optimizer_steps():
+    source = (
+        "P = torch.nn.Parameter(torch.ones(3))\nALL = torch.ones(4)\nPART = [ALL[:2]]\n"
+        "STEP = torch.optim.Adam([P])\n"
+        "def program(x):\n    P.grad = x * 1\n    STEP.step()\n    return P.detach().clone()\n"
+    )
+    storage = Storage("_x", "float32", 3, Drawn("normal", 1))
+    program = Program("import torch\n" + source)
+    chosen = Case("s", "v", "w", program, (storage, Tensor("x", "_x", (3,))), (Call("f(x)"),))
+    seen = run(chosen, Eager(), FLOAT64).steps[0].snapshot.tensors
+    assert seen["outs[0]"].dtype == seen["P"].dtype == "float64"
+    # Beside each other they would stop sharing their memory.
+    assert seen["ALL"].dtype == seen["PART[0]"].dtype == "float32"
+    assert seen["ALL"].storage == seen["PART[0]"].storage
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
