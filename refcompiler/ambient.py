@@ -64,6 +64,18 @@ def mode_around(entered: Any) -> int:
 
 
 @contextlib.contextmanager
+def around_block(inference: bool, grad: bool) -> Iterator[None]:
+    """In a block of inference mode: the modes around it, for a while."""
+    before = torch.is_grad_enabled()
+    with torch.inference_mode(inference):
+        torch._C._set_grad_enabled(grad)
+        try:
+            yield
+        finally:
+            torch._C._set_grad_enabled(before)
+
+
+@contextlib.contextmanager
 def kept() -> Iterator[None]:
     """The program's modes and random numbers stay as they are, whatever runs inside.
 

@@ -357,7 +357,8 @@ class Calls(Instances):
     answers: dict[tuple, Any]  # of functions under lru_cache, by what they were given
     whole: list[tuple[Frame, int]]  # calls of torch's own that break as one, and their steps
     open_inference: list[Any]
-    left_inference: Source | None  # one that was entered before the graph
+    left_inference: list[Source]  # those that were entered before the graph
+    runs_outside: tuple[bool, bool] | None  # the modes around those, in which the graph runs
     open_levels: list[int]  # of forward differentiation: the steps at which they were entered
     function_modes: list[Any]  # TorchFunctionModes that the frame has entered
     switches: dict[Any, tuple]  # switches of torch that were set -> what they were before

@@ -135,19 +135,27 @@ def _method(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
     return _with_scalar(floats, _METHODS[operation_name(function)], a, b)
 
 
+_ROUNDED_ONCE = (torch.float32, torch.float64)
+
+
 def _scaled(name: str, a: Any, b: Any, alpha: Any) -> Any:
     """``a.add(b, alpha=alpha)`` where a tensor says by how much, for whose number torch would ask.
 
-    Its kernels round once, after the sum; the product of two floats is exact in double precision.
+    Its kernels round once, after the sum; the product of two floats is exact in double precision,
+    and ``addcmul`` rounds doubles once. Those of shorter floats round once or twice, by the place
+    of the element.
     """
     if not all(issubclass(type(value), torch.Tensor) for value in (a, b, alpha)):
         return NotImplemented
     if alpha.dim() or not alpha.is_floating_point():
         return NotImplemented
-    if a.dtype is not torch.float32 or b.dtype is not torch.float32 or not a.dim():
+    if a.dtype not in _ROUNDED_ONCE or b.dtype is not a.dtype or not a.dim():
         return NotImplemented
     if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad or alpha.requires_grad):
         return NotImplemented
+    if a.dtype is torch.float64:
+        factor = alpha.double().mul(-1 if name.startswith("sub") else 1)
+        return (a.addcmul_ if name.endswith("_") else a.addcmul)(b, factor.expand(b.shape))
     factor = alpha.to(torch.float32).double()
     product = b.double().mul(factor)
     found = a.double()
@@ -184,7 +192,7 @@ def _foreach_scaled(m: Any, name: str, tensors: Any, others: Any, alpha: Any) ->
     if not issubclass(type(alpha), torch.Tensor) or len(tensors) != len(others) or not tensors:
         return NotImplemented
     pairs = [(m.force(a), m.force(b)) for a, b in zip(tensors, others, strict=True)]
-    if not all(_is_single(a) and _is_single(b) for a, b in pairs):
+    if not all(_is_rounded_once(t) for pair in pairs for t in pair):
         return NotImplemented
     found = [_scaled(name, a, b, alpha) for a, b in pairs]
     if any(value is NotImplemented for value in found):
@@ -192,7 +200,7 @@ def _foreach_scaled(m: Any, name: str, tensors: Any, others: Any, alpha: Any) ->
     return None if name.endswith("_") else tuple(found)
 
 
-def _is_single(value: Any) -> bool:
+def _is_rounded_once(value: Any) -> bool:
     return (
-        issubclass(type(value), torch.Tensor) and value.dtype is torch.float32 and value.dim() > 0
+        issubclass(type(value), torch.Tensor) and value.dtype in _ROUNDED_ONCE and value.dim() > 0
     )

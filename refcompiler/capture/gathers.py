@@ -1,4 +1,4 @@
-"""``x[i]``, ``x[i] = y`` and ``x.narrow`` where a tensor of one integer says the place.
+"""``x[i]``, ``x[i] = y``, ``select`` and ``narrow`` where a tensor of one integer says the place.
 
 In eager that is a view, and only the run knows of what. The graph copies what is seen through it,
 so that backends need no number there. That is the same as long as nobody writes to either of
@@ -63,6 +63,20 @@ def _copied(m: Any, view: torch.Tensor, *call: Any) -> torch.Tensor:
     recorder.add("call_function", call[0], call[1:], {}, view)
     recorder.gathers.append(Gather(view, recorder.node_of(view), version_of(view), m.steps))
     return view
+
+
+@operation("select")
+def _select(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """At a place that a tensor says."""
+    given = dict(zip(("input", "dim", "index"), args, strict=False)) | dict(kwargs)
+    tensor, dim, place = [m.force(given.get(name)) for name in ("input", "dim", "index")]
+    if not is_place(place) or type(dim) is not int or not issubclass(type(tensor), torch.Tensor):
+        return NotImplemented
+    if not -tensor.dim() <= dim < tensor.dim() or tensor.shape[dim] == 0:
+        return NotImplemented
+    if not can_gather(m, tensor, (place,)):
+        return NotImplemented
+    return gather(m, tensor, dim % tensor.dim(), place)
 
 
 @operation("narrow")

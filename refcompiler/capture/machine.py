@@ -201,7 +201,8 @@ class Symbolic(Calls):
         self.surprise: BaseException | None = None
         self.rethrown = {}
         self.open_inference = []
-        self.left_inference = None
+        self.left_inference = []
+        self.runs_outside = None
         self.open_devices = []
         self.open_levels = []
         self.function_modes = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
 import weakref
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import free_symbols
 
+from refcompiler.ambient import around_block
 from refcompiler.capture.door import version_of
 from refcompiler.capture.gathers import check_gathers
 from refcompiler.capture.iterators import guard_views
@@ -151,8 +153,10 @@ def build(
         graph_module, inputs, names = _graph(machine, rebuilder, writer)
         graph_module.meta["refcompiler_writes"] = recorder.mutates
         graph_module.meta["refcompiler_buckets"] = recorder.buckets
+        around = machine.runs_outside
         try:
-            writer.namespace["__graph"] = compile_graph(graph_module, inputs)
+            with around_block(*around) if around else contextlib.nullcontext():
+                writer.namespace["__graph"] = compile_graph(graph_module, inputs)
         except BackendError as error:
             if not machine.draws:
                 raise
@@ -163,6 +167,8 @@ def build(
         targets = [f"__g{i}" for i in range(len(rebuilder.outputs))]
         if targets:
             call = f"{', '.join(targets)}, = {call}"
+        if around is not None:
+            call = f"with {writer.constant(around_block)}{around}: {call}"
         autocast = machine.autocast if recorder.switched else None
         on_error = OnError(graph_module, machine.ambient.grad, autocast, captured.settings, recover)
         given = "".join([f"{name}, " for name in parameters])
@@ -177,7 +183,7 @@ def build(
             *[f"    {line}" for line in undraw],
             f"    return {writer.constant(on_error)}(__error, ({given}), ({taken}))",
         ]
-    if captured.blocks or machine.left_inference is not None:
+    if captured.blocks or machine.left_inference:
         lines += go_on_in_blocks(captured, rebuilder, writer)
     elif captured.grad != machine.ambient.grad:
         writer.namespace["__set_grad_enabled"] = torch._C._set_grad_enabled

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from refcompiler.ambient import enter_inference, mode_around
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.models.registry import model
-from refcompiler.capture.signals import Break, Restart
+from refcompiler.capture.signals import Break
 
 #: The methods themselves, without a model. They run within one instruction: a graph ends before or
 #: after a change of the state.
@@ -208,35 +208,53 @@ def _leave_inference(m: Calls, entered: Any) -> None:
     """One that was entered before the graph, and is the innermost one."""
     source = m.source_of(entered)
     around = -1
-    if source is not None and not m.open_inference and m.recorder.scope.outer is None:
+    if source is not None and not _entered(m) and m.recorder.scope.outer is None:
         around = m.observe(m.lazy(m.sources.make("mode_around", source), mode_around(entered)))
-    if around < 0:
+    if source is None or around < 0:
         raise Break("ambient-state", "an inference mode that was entered before is left")
-    _open(m, None, bool(around & 1))
+    before = torch.is_grad_enabled()
+    opened = _open(m, None, bool(around & 1))
+    opened.grad = before
     torch._C._set_grad_enabled(bool(around & 2))  # which the door records
-    m.left_inference = source
+    m.left_inference.append(source)
 
 
-def _check_rest(m: Any) -> None:
-    """Nothing is computed after an inference mode that was entered before is left.
+def _entered(m: Any) -> list[OpenInference]:
+    """The blocks that the frame has entered and not left."""
+    return [opened for opened in m.open_inference if opened.block is not None]
 
-    A backend has one mode for a graph: what comes after is another graph.
+
+def _begin_outside(m: Any) -> None:
+    """A graph that leaves modes that were entered before becomes one that enters them at its start.
+
+    A backend compiles a graph for the mode that it is called in: the one around the blocks, into
+    which the plan goes for the graph (``around_block``). Where nothing is computed after a block,
+    that is not worth it: the graph runs in the block.
     """
     graph = m.recorder.root.graph
-    for opened in m.open_inference:
-        if opened.block is None:
-            node = opened.node.next
-            while node.op != "root" and node.target is torch._C._set_grad_enabled:
-                node = node.next
-            if node.op != "root":
-                why = "an inference mode that was entered before is left"
-                raise Restart(opened.step, "ambient-state", why)
-            while (last := next(iter(reversed(graph.nodes)))) is not opened.node:
-                graph.erase_node(last)
-            graph.erase_node(opened.node)
-            m.open_inference.remove(opened)
-            opened.guard.__exit__(None, None, None)
-            return
+    left = [opened for opened in m.open_inference if opened.block is None]
+    while left:
+        node = left[-1].node.next
+        while node.op != "root" and node.target is torch._C._set_grad_enabled:
+            node = node.next
+        if node.op != "root":
+            break
+        while (last := next(iter(reversed(graph.nodes)))) is not left[-1].node:
+            graph.erase_node(last)
+        graph.erase_node(left.pop().node)
+    if not left:
+        return
+    m.runs_outside = left[-1].mode, left[-1].node.next.args[0]
+    inside = [m.ambient.inference, *[opened.mode for opened in left[:-1]]]
+    place = m.recorder.root.last_input or graph._root
+    for opened, mode in reversed([*zip(left, inside, strict=True)]):
+        with graph.inserting_after(place):
+            entered = graph.call_function(_enter_inference_mode, (mode,))
+        with graph.inserting_after(entered):
+            place = graph.call_function(torch._C._set_grad_enabled, (opened.grad,))
+        with graph.inserting_before(opened.node):
+            graph.call_function(_exit_inference_mode, (entered,))
+        graph.erase_node(opened.node)
 
 
 def open_blocks(m: Any) -> list[OpenInference]:
@@ -244,11 +262,11 @@ def open_blocks(m: Any) -> list[OpenInference]:
 
     Their objects are as before they were entered; the plan enters them for the program.
     """
-    _check_rest(m)
-    entered = [opened for opened in m.open_inference if opened.block is not None]
+    _begin_outside(m)
+    entered = _entered(m)
     for opened in entered:
         object.__setattr__(opened.block, "_inference_mode_context", None)
-    for opened in reversed(m.open_inference):
+    for opened in reversed(entered):
         m.recorder.root.graph.call_function(_exit_inference_mode, (opened.node,))
     return entered
 
@@ -257,9 +275,8 @@ def go_on_in_blocks(captured: Any, rebuilder: Any, writer: Any) -> list[str]:
     """Lines that leave an inference mode right after the graph; those that enter some come last."""
     machine, grad = captured.machine, captured.grad
     lines = []
-    if machine.left_inference is not None:
-        left = writer.read(machine.left_inference)
-        lines = [f"{left}.__exit__(None, None, None)"]
+    for source in machine.left_inference:
+        lines.append(f"{writer.read(source)}.__exit__(None, None, None)")
     enter, set_grad = map(writer.constant, (enter_inference, torch._C._set_grad_enabled))
     for opened in captured.blocks:
         name = rebuilder.expression(opened.block)

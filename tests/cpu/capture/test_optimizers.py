@@ -127,9 +127,15 @@ _MADE |= {
     for kind in ("foreach", "single")
     for dtype in (torch.float32, torch.complex64)
 }
-# What it adds is rounded once, for which there is no operation in double precision.
-_case, _ = _branching(lambda p: O.ASGD(p, 0.1), torch.float64)
-_MADE["asgd_in_double_precision"] = _case, {"graphs": 0, "breaks": 3}
+_MADE |= {
+    f"asgd_{kind}_in_double_precision": _branching(
+        lambda p, kind=kind: _RULES["asgd"](p, kind == "foreach"), torch.float64
+    )
+    for kind in ("foreach", "single")
+}
+# What it adds is rounded once or twice, by the place of the element.
+_case, _ = _branching(lambda p: O.ASGD(p, 0.1), torch.bfloat16)
+_MADE["asgd_in_half_precision"] = _case, {"graphs": 0, "breaks": 3}
 for _name, (_case, _expected) in _MADE.items():
     _case.__name__ = _name
     cases(**_expected)(_case)

@@ -153,6 +153,22 @@ def narrowed():
 
 
 @cases()
+def selected():
+    def f(x, i):
+        return x.select(1, i) * 2, torch.select(x, dim=-1, index=i).sin(), (x + 1).select(-1, i) + 1
+
+    return f, calls(2, 3, places=(1, 0, -2))
+
+
+@cases()
+def selected_past_the_end():
+    def f(x, i):
+        return x.select(1, i) * 2
+
+    return f, calls(2, 3, places=(1, -1, -7, 2, 5))
+
+
+@cases()
 def narrowed_past_the_end():
     def f(x, i):
         return x.narrow(1, i, 2) * 2
@@ -167,6 +183,16 @@ def a_sum_scaled_by_a_tensor():
         return x.add(y, alpha=-rate), torch._foreach_add([x, y], [y, x], alpha=rate)
 
     return f, [(torch.randn(5, 3), torch.randn(5, 3), torch.tensor(n / 7)) for n in (1, 2)]
+
+
+@cases()
+def a_sum_of_doubles_scaled_by_a_tensor():
+    def f(x, y, rate):
+        x.sub_(y, alpha=rate)
+        return x.add(y, alpha=-rate), torch._foreach_sub([x, y], [y, x], alpha=rate)
+
+    made = [(torch.randn(5, 13), torch.randn(5, 13), torch.tensor(n / 7)) for n in (1, 2)]
+    return f, [(x.double(), y.double(), rate) for x, y, rate in made]
 
 
 @cases(graphs=0, breaks=1)

@@ -258,7 +258,7 @@ def a_break_in_a_function_in_inference_mode():
     return f, [(t(3).requires_grad_(),), (t(3).requires_grad_(),)]
 
 
-@cases(graphs=4, breaks=4)
+@cases(graphs=3, breaks=2)
 def breaks_in_inference_mode():
     @torch.inference_mode()
     def inner(x):
@@ -280,7 +280,7 @@ def breaks_in_inference_mode():
     return f, [(t(3).requires_grad_(),), (t(3).requires_grad_(),)]
 
 
-@cases(graphs=5, breaks=5)
+@cases(graphs=4, breaks=3)
 def breaks_in_inference_modes_inside_others():
     def f(x):
         with torch.inference_mode():
@@ -295,6 +295,59 @@ def breaks_in_inference_modes_inside_others():
         return y, z, x * 4
 
     return f, [(t(3).requires_grad_(),), (t(3).requires_grad_(),)]
+
+
+@cases(graphs=2, breaks=1)
+def a_graph_that_leaves_inference_modes():
+    def f(x):
+        with torch.no_grad():
+            with torch.inference_mode():
+                with torch.enable_grad():
+                    with torch.inference_mode(False):
+                        y = x.sin()
+                        print("inside", torch.is_grad_enabled())
+                        y = y * 2
+                    z = y + 1
+                    modes = [torch.is_grad_enabled()]
+                u = z * 2
+                modes.append(torch.is_grad_enabled())
+            v = x * 2
+        return x * 3, y, z, u, v, modes
+
+    return f, [(t(3).requires_grad_(),), ((t(3) + 1).requires_grad_(),)]
+
+
+@cases(graphs=3, breaks=2)
+def a_graph_that_leaves_one_inference_mode_and_ends_in_another():
+    def f(x):
+        with torch.inference_mode():
+            y = x.sin()
+            print("first")
+            y = y * 2
+        z = x * 2
+        with torch.inference_mode():
+            y = y + z
+            print("second")
+            y = y + 1
+        return z * z, y, torch.is_grad_enabled()
+
+    return f, [(t(3).requires_grad_(),), (t(3).requires_grad_(),)]
+
+
+@cases(graphs=2, breaks=1)
+def an_error_after_inference_mode_was_left():
+    def f(x, i):
+        try:
+            with torch.inference_mode():
+                y = x.sin()
+                print("inside")
+                y = y * 2
+            x = x + 1
+            return y, x[i]
+        except IndexError as error:
+            return str(error), torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+
+    return f, [(t(3).requires_grad_(), torch.tensor([n])) for n in (1, 7, 2)]
 
 
 @cases(graphs=1, breaks=1)
