@@ -34,6 +34,7 @@ from refcompiler.aot.later import Later, Strides
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import environment
 from refcompiler.aot.observation import Observation, observe
+from refcompiler.aot.origin import origin
 from refcompiler.aot.overlap import disjoint
 from refcompiler.aot.partition import default_partition
 from refcompiler.aot.partition.packing import is_packed
@@ -332,6 +333,8 @@ def _compile(
             run.draws = run.derivable is not None and run.derivable.draws
             if joint.inner:
                 run.gates = Gates(levels(joint.inner, joint.tangents), later.stages)
+            if env is None and not bases:
+                run.origin = origin(original, examples, then)
         else:
             run = _inference(joint, mode, compilers, fakes)
     sources = sources_of(fakes[:given])
@@ -365,6 +368,7 @@ def _compile(
     mode_of_call = grad_mode if training else grows
     call: Any = wrapper.write(run, uncompiled, mode_of_call, autocast, apart, overlapping)
     call.fallback, call.uncompiled = None, uncompiled
+    call.program = run if training else None
     return call
 
 

@@ -14,6 +14,7 @@ from refcompiler.aot.gates import Gates, with_hooks
 from refcompiler.aot.inputs import has_bits
 from refcompiler.aot.missing import is_even, without
 from refcompiler.aot.observation import Layout
+from refcompiler.aot.origin import Origin
 from refcompiler.aot.remaining import SELECTIVE, Remaining, Shares, remaining
 from refcompiler.aot.twice import Derivable, derivable, once
 
@@ -63,6 +64,7 @@ class Program:
     #: The backward for tangents that lie otherwise, ``(their number, strides)``, if it can be.
     laid_for: Callable[..., Any] | None = None
     saves: bool = True  # nothing, where the backward of the same outputs may run again
+    origin: Origin | None = None  # what it was compiled of, if it can be compiled again
     compiled: dict[Any, Callable[[list[Any]], Any]] = field(default_factory=dict)
     #: Of these, those for tangents that lie otherwise; None: there is none.
     laid: dict[Any, Callable[[list[Any]], Any] | None] = field(default_factory=dict)
@@ -71,6 +73,10 @@ class Program:
     def tell(self, who: Callable[[], None]) -> None:
         """Have ``who`` called when a backward was compiled."""
         self.told[:] = [who]
+
+    def has_compiled(self) -> None:
+        for tell in self.told:
+            tell()
 
     def __post_init__(self) -> None:
         differentiable = set(self.differentiable)
@@ -152,6 +158,7 @@ class Program:
         key = missing, other
         if key not in self.laid and len(self.laid) < _LAID and self.laid_for is not None:
             self.laid[key] = self.laid_for(missing, dict(other))
+            self.has_compiled()
         return self.laid.get(key)
 
     def backward_for(self, missing: tuple[int, ...]) -> Callable[[list[Any]], Any]:
@@ -165,8 +172,7 @@ class Program:
                 if not simply or not is_even(self.uneven, missing):
                     found = self.traced_for(missing, graph)
             found = self.compiled[missing] = found or self.compile_backward(graph)
-            for tell in self.told:
-                tell()
+            self.has_compiled()
         return found
 
 

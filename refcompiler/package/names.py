@@ -26,6 +26,7 @@ from typing import Any
 
 from refcompiler.errors import PackageError
 from refcompiler.guards.permanence import is_of_library
+from refcompiler.package import hidden  # noqa: F401  # a place where things are
 from refcompiler.package.rows import Packer, Refused, Unpacker, described, register
 
 #: What may be imported for the sake of a package.
@@ -38,6 +39,7 @@ _PLACES = (
     *("torch._C._sparse", "torch._C._profiler", "torch.linalg", "torch.fft", "torch.special"),
     *("torch.autograd.grad_mode", "torch.autograd.forward_ad", "torch._VF"),
     *("refcompiler.aot.function", "refcompiler.aot.inputs", "refcompiler.guards.kinds"),
+    "refcompiler.package.hidden",
 )
 #: What a function may lie under: what decorators and descriptors have put around it.
 _UNDER = ("__func__", "fget", "fset", "__wrapped__")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
+from types import CodeType, MappingProxyType
 from typing import Any
 
 from refcompiler.ambient import Autocast
+from refcompiler.capture.signals import Reason
 from refcompiler.capture.state.switches import Setting, Switch
 from refcompiler.errors import PackageError, UnsupportedError
 from refcompiler.guards.ambient import Ambient
@@ -24,12 +25,14 @@ from refcompiler.guards.sizes import Relations, SizedMeta
 from refcompiler.guards.sources import FORMS, NOT_SET, Source
 from refcompiler.guards.tensors import TensorMeta
 from refcompiler.interpreter.frame import NULL, UNSET
+from refcompiler.interpreter.registry import program_of
 from refcompiler.package import expressions, graphs, names, programs  # noqa: F401  # their kinds
-from refcompiler.package.rows import Packer, Refused, Unpacker, described, record, register
+from refcompiler.package.rows import Home, Packer, Refused, Unpacker, described, record, register
 from refcompiler.package.text import check, named_in
 from refcompiler.plan.build import MISS, Plan
 from refcompiler.plan.entry import Entry
-from refcompiler.plan.failure import OnError
+from refcompiler.plan.failure import FailedRun, OnError
+from refcompiler.plan.resume import FrameLayout, Layout
 from refcompiler.plan.writer import Writer
 from refcompiler.runtime.failing import read
 from refcompiler.runtime.runs import Checked, Remembering
@@ -50,6 +53,28 @@ class Raises(OnError):
     def __call__(self, error: BaseException, values: Sequence[Any], inputs: Sequence[Any]) -> Any:
         error.__traceback__ = None  # the frames may hold a mode, which ends
         self.restore_modes()
+        raise error
+
+
+class Recaptured(OnError):
+    """What a plan of an earlier process does: its call is captured, to see where it has failed.
+
+    ``chosen``: what the capture is to take for symbols.
+    """
+
+    def __init__(self, home: Home, grad: bool, autocast: Any, switches: Any, chosen: Any):
+        self.home, self.chosen = home, chosen
+        self.grad, self.autocast, self.switches = grad, autocast, switches
+
+    def __call__(self, error: BaseException, values: Sequence[Any], inputs: Sequence[Any]) -> Any:
+        self.restore_modes()  # in which the call is captured
+        graph, recover = self.home.captured(self.chosen, values)
+        if graph is not None:
+            known = self.grad, self.autocast, self.switches
+            return OnError(graph, *known, recover)(error, values, inputs)
+        if isinstance(error, FailedRun):
+            error = error.__cause__  # type: ignore[assignment]
+        error.__traceback__ = None  # the frames may hold a mode, which ends
         raise error
 
 
@@ -82,7 +107,7 @@ def pack_plan(p: Packer, plan: Plan, place: str) -> Any:
 
     Errors: :class:`UnsupportedError` that names what cannot be packaged, and where it is.
     """
-    if plan.reason is not None:
+    if plan.reason is not None and not p.complete:
         raise UnsupportedError(f"{plan.title} cannot be packaged: {plan.reason}")
     guards = []
     for guard in plan.guards:
@@ -106,6 +131,8 @@ def pack_plan(p: Packer, plan: Plan, place: str) -> Any:
         try:
             if type(value) is MappingProxyType and id(value) in spaces:
                 known[name] = p.pack(Space(spaces[id(value)]))
+            elif name == "__pending":
+                known[name] = p.pack(GOES_ON)
             else:
                 known[name] = p.pack(value)
         except Refused as error:
@@ -120,7 +147,8 @@ def pack_plan(p: Packer, plan: Plan, place: str) -> Any:
     except Refused as error:
         raise _refuse(plan, f"it has {error}", place) from None
     rest = plan.title, plan.parameters, plan.body, plan.operations
-    return [guards, needed, known, sources, graph, *rest]
+    reason = None if plan.reason is None else [*plan.reason]
+    return [guards, needed, known, sources, graph, *rest, reason, plan.stands_still]
 
 
 def _refuse(plan: Plan, why: str, place: str) -> UnsupportedError:
@@ -166,12 +194,20 @@ def unpack_plan(
     parameters: list[str],
     body: list[str],
     operations: int,
+    reason: list[Any] | None,
+    stands_still: bool,
 ) -> Plan:
     named = {name: u.value(value) for name, value in known.items()}
     texts = {u.value(source): name for source, name in sources}
     writer = PackedWriter(u.title, named, texts, u.home is not None)
     entry = Entry(u.values(guards), u.values(needed))
-    return Plan(entry, body, parameters, title, writer, None, operations, None, False, [])
+    ends = None
+    if reason is not None:
+        row, context, file, line, function, stack = reason
+        stands = tuple([(file, line, name) for file, line, name in stack])
+        ends = Reason(row, context, file, line, function, stands)
+    given = entry, body, parameters, title, writer, None, operations
+    return Plan(*given, ends, stands_still, [])
 
 
 # ---- kinds ---------------------------------------------------------------------------------------
@@ -297,7 +333,9 @@ def _unpack_run(u: Unpacker, compiled: Any, *known: Any) -> Any:
 
 def _pack_on_error(p: Packer, value: OnError) -> list[Any]:
     chosen = None
-    if p.complete and value.recover is not None:
+    if p.complete and isinstance(value, Recaptured):
+        chosen = p.pack(value.chosen)
+    elif p.complete and value.recover is not None:
         (policy,) = value.recover.args  # type: ignore[attr-defined]
         chosen = p.pack(dict(policy.chosen))
     return [value.grad, p.pack(value.autocast), [p.pack(s) for s in value.switches], chosen]
@@ -305,11 +343,86 @@ def _pack_on_error(p: Packer, value: OnError) -> list[Any]:
 
 def _unpack_on_error(u: Unpacker, grad: bool, autocast: Any, switches: Any, chosen: Any) -> Any:
     given = grad, u.value(autocast), u.values(switches)
-    return Raises(*given) if u.home is None else u.home.on_error(*given, u.value(chosen))
+    return Raises(*given) if u.home is None else Recaptured(u.home, *given, u.value(chosen) or {})
 
 
+class GoesOn:
+    """Whatever drives the frames of a plan's site on after a break."""
+
+
+GOES_ON = GoesOn()
+
+
+def _pack_frames(p: Packer, layout: Layout) -> list[Any]:
+    return [_pack_frame(p, frame) for frame in layout.frames]
+
+
+def _pack_frame(p: Packer, frame: FrameLayout) -> list[Any]:
+    code = frame.program.code
+    own = next((path for path in _paths(p.codes, code)), None)
+    which = p.pack(code) if own is None else own
+    known = p.pack(frame.globals), p.pack(frame.builtins), p.pack(frame.kwnames)
+    marks = [p.pack(mark) for mark in frame.stack]
+    where = frame.ip, frame.on_return, [*frame.slots], marks, frame.extra
+    return [own is not None, which, *known, *where]
+
+
+def _unpack_frames(u: Unpacker, *frames: Any) -> Layout:
+    return Layout([_unpack_frame(u, *frame) for frame in frames])
+
+
+def _unpack_frame(
+    u: Unpacker,
+    is_own: bool,
+    which: Any,
+    globals_: Any,
+    builtins: Any,
+    kwnames: Any,
+    ip: int,
+    on_return: str,
+    slots: list[int],
+    marks: list[Any],
+    extra: int,
+) -> FrameLayout:
+    assert u.home is not None
+    code = u.value(which) if not is_own else _at(u.home.codes, which)
+    return FrameLayout(
+        program_of(code),
+        u.value(globals_),
+        u.value(builtins),
+        ip,
+        on_return,
+        u.value(kwnames),
+        tuple(slots),
+        tuple(u.values(marks)),
+        extra,
+    )
+
+
+def _paths(codes: Sequence[Any], code: CodeType) -> Iterator[list[int]]:
+    """Where ``code`` is among ``codes``, or among the constants of one, and so on."""
+    for n, each in enumerate(codes):
+        if each is code:
+            yield [n]
+        elif isinstance(each, CodeType):
+            yield from ([n, *path] for path in _paths(each.co_consts, code))
+
+
+def _at(codes: Sequence[Any], path: Sequence[int]) -> CodeType:
+    first, *rest = path
+    code: CodeType = codes[first]
+    return _at(code.co_consts, rest) if rest else code
+
+
+def _goes_on(u: Unpacker) -> Any:
+    assert u.home is not None
+    return u.home.pending()
+
+
+register("goes on", lambda p, value: [], _goes_on, GoesOn)
+register("frames", _pack_frames, _unpack_frames, Layout)
 register("run", _pack_run, _unpack_run, Checked, Remembering)
-register("on error", _pack_on_error, _unpack_on_error, OnError, Raises)
+register("on error", _pack_on_error, _unpack_on_error, OnError, Raises, Recaptured)
 register(
     "sentinel",
     lambda p, value: [next(name for name, known in _SINGLE.items() if known is value)],

@@ -10,7 +10,7 @@ import functools
 import importlib
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
@@ -22,15 +22,16 @@ from torch.utils import _pytree as pytree
 from refcompiler.aot.again import Then
 from refcompiler.aot.bases import Base, Overlapping
 from refcompiler.aot.function import Program
-from refcompiler.aot.gates import Gates, Level
+from refcompiler.aot.gates import Gates, Level, Stages
 from refcompiler.aot.inputs import Unsupported, attribute
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.missing import without
+from refcompiler.aot.origin import Example, Origin
 from refcompiler.aot.sizes import Sized
 from refcompiler.aot.symbols import fake_mode
 from refcompiler.aot.twice import Derivable
 from refcompiler.backends.registry import lookup_backend
-from refcompiler.errors import PackageError, UnsupportedError
+from refcompiler.errors import InternalError, PackageError, UnsupportedError
 from refcompiler.package.rows import Home, NotYet, Packer, Refused, Unpacker, record, register
 from refcompiler.package.text import named_in, run
 from refcompiler.remade import MADE, WRITTEN, is_maker, maker
@@ -175,32 +176,70 @@ class Packed(Program):
 
 
 class Kept(Program):
-    """A program that an earlier process compiled, with the backwards that it asked for.
+    """A program that an earlier process compiled, with the backwards that were asked for.
 
-    One that it did not ask for runs as it is, and the next call is captured and compiled.
+    For others the whole is compiled again (``source``), and kept with what came of that. Where that
+    cannot be, one for other outputs runs as it is, and the next call is captured and compiled.
     """
 
     home: Home
+    source: Callable[[], Origin] | None
     values: list[Any]  # of what the backward takes: sizes, strides, dtype and device
+
+    @functools.cached_property
+    def whole(self) -> Program | None:
+        """What this process has compiled of the same, if it can."""
+        if self.source is None:
+            return None
+        made = getattr(self.source().compiled(self.home.compile), "program", None)
+        if not isinstance(made, Program) or not _are_alike(made.backward, self.backward):
+            raise InternalError("a program on disk is compiled otherwise now; please report it")
+        return made
 
     def backward_for(self, missing: tuple[int, ...]) -> Callable[[list[Any]], Any]:
         found = self.compiled.get(missing)
-        if found is None:
-            graph = self.backward.make()
-            if missing:
-                with fake_mode(None):
-                    given = [
-                        torch.empty_strided(size, stride, dtype=dtype, device=device)
-                        for size, stride, dtype, device in self.values
-                    ]
-                    _Noting(graph).run(*given)
-                names = [n.target for n in graph.graph.find_nodes(op="placeholder")]
-                tangents = names[self.numbers + self.tensors :]
-                graph, _ = without(graph, {str(tangents[n]) for n in missing})
-            count("uncompiled", f"a backward without gradients of the outputs {missing}")
-            self.home.anew("another set of outputs has gradients")
-            found = self.compiled[missing] = _boxed(graph.forward)
+        if found is None and self.whole is not None:
+            found = self.compiled[missing] = self.whole.backward_for(missing)
+            self.has_compiled()
+        return found or self._as_it_is(missing)
+
+    def laid_again(self, missing: tuple[int, ...], strides: Mapping[int, Sequence[int]]) -> Any:
+        """The backward for tangents that lie otherwise."""
+        return self.whole and self.whole.backward_of(missing, tuple(strides.items()))
+
+    def stages(self) -> Stages:
+        whole = self.whole
+        assert whole is not None and whole.gates is not None
+        return whole.gates.stages
+
+    def _as_it_is(self, missing: tuple[int, ...]) -> Callable[[list[Any]], Any]:
+        graph = self.backward.make()
+        if missing:
+            with fake_mode(None):
+                given = [
+                    torch.empty_strided(size, stride, dtype=dtype, device=device)
+                    for size, stride, dtype, device in self.values
+                ]
+                _Noting(graph).run(*given)
+            names = [n.target for n in graph.graph.find_nodes(op="placeholder")]
+            tangents = names[self.numbers + self.tensors :]
+            graph, _ = without(graph, {str(tangents[n]) for n in missing})
+        count("uncompiled", f"a backward without gradients of the outputs {missing}")
+        self.home.anew("another set of outputs has gradients")
+        found = self.compiled[missing] = _boxed(graph.forward)
         return found
+
+
+def _are_alike(graph: Any, other: Any) -> bool:
+    """Whether two graphs are the same, node for node."""
+    pairs = itertools.zip_longest(graph.graph.nodes, other.graph.nodes)
+    return all(
+        a is not None
+        and b is not None
+        and (a.op, a.name, str(a.target)) == (b.op, b.name, str(b.target))
+        and [n.name for n in a.all_input_nodes] == [n.name for n in b.all_input_nodes]
+        for a, b in pairs
+    )
 
 
 class _Noting(torch.fx.Interpreter):
@@ -258,23 +297,32 @@ _OTHERWISE = frozenset(
         "laid_for",
         "laid",
         "told",
+        "origin",
     )
 )
 _FIELDS = [field.name for field in fields(Program) if field.name not in _OTHERWISE]
 
 
 def _pack_program(p: Packer, program: Program) -> list[Any]:
-    compiled = []
+    compiled, laid, source = [], [], None
     if p.complete:
-        if program.uneven and len(program.differentiable) > 1:
+        if program.origin is not None:
+            source = p.pack(program.origin)
+        elif isinstance(program, Kept) and program.source is not None:
+            source = p.pack(program.source())
+        elif program.uneven and len(program.differentiable) > 1:
             raise Refused("a backward that is traced again where some gradients are missing")
-        if program.gates is not None:
+        elif program.gates is not None:
             raise Refused("results with gradients that are computed from others")
-        if program.laid_for is not None:
+        elif program.laid_for is not None:
             raise Refused("a backward for each way in which gradients lie")
-        if not program.compiled:
+        if not program.compiled and not program.laid:
             raise NotYet("a backward that nobody has asked for", program.tell)
         compiled = [[[*missing], p.pack(made)] for missing, made in program.compiled.items()]
+        laid = [
+            [[*missing], [[n, [*stride]] for n, stride in other], p.pack(made)]
+            for (missing, other), made in program.laid.items()
+        ]
     for missing in _sets(len(program.differentiable)) if not p.complete else ():
         backward = program.compiled.get(missing)
         if backward is None:
@@ -289,11 +337,12 @@ def _pack_program(p: Packer, program: Program) -> list[Any]:
     known = {name: p.pack(_plain(getattr(program, name))) for name in _FIELDS}
     again = p.pack(program.derivable) if p.complete else None
     values = None
-    if p.complete and len(program.differentiable) > 1:
+    if p.complete and source is None and len(program.differentiable) > 1:
         values = _values(p, backward_graph)
     forward = p.pack(program.forward)
     found = [forward, p.pack(backward_graph), program.selective, compiled, known]
-    return [*found, again, values, program.draws]
+    lies = [program.laid_for is not None, laid]
+    return [*found, again, values, program.draws, source, lies]
 
 
 def _plain(value: Any) -> Any:
@@ -311,6 +360,8 @@ def _unpack_program(
     again: Any,
     values: Any,
     draws: bool,
+    source: Any,
+    lies: Any,
 ) -> Program:
     made = (Packed if u.home is None else Kept)(
         derivable=u.value(again),
@@ -324,7 +375,17 @@ def _unpack_program(
     made.draws = draws and made.derivable is not None
     if isinstance(made, Kept) and u.home is not None:
         made.home = u.home
+        made.source = None if source is None else u.later(source)
         made.values = [[size, stride, *u.values(how)] for size, stride, *how in values or ()]
+        u.home.watch(made.tell)
+        laid_for, laid = lies
+        if laid_for:
+            made.laid_for = made.laid_again
+        for missing, other, value in laid:
+            known_as = tuple(missing), tuple([(n, tuple(stride)) for n, stride in other])
+            made.laid[known_as] = u.value(value)
+        if made.gates is not None:
+            made.gates.trace = made.stages
     return made
 
 
@@ -357,17 +418,14 @@ def _pack_derivable(p: Packer, value: Derivable) -> list[Any]:
     }
     lifted = [[owned[known], place] for known, place in value.lifted.items() if known in owned]
     then = value.then.__self__  # type: ignore[attr-defined]
-    state = [then.grad, p.pack(then.casts), p.pack(then.devices)]
     known = [getattr(value, name) for name in _DERIVABLE]
-    return [p.pack(graph), lifted, state, *[p.pack(_plain(item)) for item in known]]
+    return [p.pack(graph), lifted, _state(p, then), *[p.pack(_plain(item)) for item in known]]
 
 
 def _unpack_derivable(u: Unpacker, graph: Any, lifted: Any, state: Any, *known: Any) -> Derivable:
     made = Remade.__new__(Remade)
     made.make, made.owned = u.later(graph), lifted
-    then = Then.__new__(Then)
-    then.grad, then.casts, then.devices = state[0], u.value(state[1]), u.value(state[2])
-    made.then = then.again
+    made.then = _then(u, state).again
     for name, value in zip(_DERIVABLE, known, strict=True):
         setattr(made, name, u.value(value))
     made.written = frozenset(made.written)
@@ -396,7 +454,7 @@ class Remade(Derivable):
 
 
 register(
-    "gates",  # whose stages would be compiled
+    "gates",  # whose stages are traced anew
     lambda p, value: [[[list(each.results), list(each.others)] for each in value.levels]],
     lambda u, levels: Gates(
         [Level(tuple(results), tuple((k, n) for k, n in others)) for results, others in levels],
@@ -404,6 +462,35 @@ register(
     ),
     Gates,
 )
+
+
+def _pack_origin(p: Packer, value: Origin) -> list[Any]:
+    examples = [
+        [[*e.size], [*e.stride], e.offset, p.pack(e.dtype), p.pack(e.device), *e[5:]]
+        for e in value.examples
+    ]
+    return [p.pack(value.graph), examples, _state(p, value.then)]
+
+
+def _unpack_origin(u: Unpacker, graph: Any, examples: list[Any], state: list[Any]) -> Origin:
+    found = [
+        Example(tuple(size), tuple(stride), offset, u.value(dtype), u.value(device), *rest)
+        for size, stride, offset, dtype, device, *rest in examples
+    ]
+    return Origin(u.value(graph), found, _then(u, state))
+
+
+def _state(p: Packer, then: Then) -> list[Any]:
+    return [then.grad, p.pack(then.casts), p.pack(then.devices)]
+
+
+def _then(u: Unpacker, state: list[Any]) -> Then:
+    then = Then.__new__(Then)
+    then.grad, then.casts, then.devices = state[0], u.value(state[1]), u.value(state[2])
+    return then
+
+
+register("origin", _pack_origin, _unpack_origin, Origin)
 register("derivable", _pack_derivable, _unpack_derivable, Derivable, Remade)
 register("program", _pack_program, _unpack_program, Program, Packed, Kept)
 register("overlapping", _pack_overlapping, _unpack_overlapping, Overlapping)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from types import CodeType
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -36,8 +37,22 @@ class Home(Protocol):
     def anew(self, why: str) -> None:
         """Something was asked for that is not there: the next call is captured and compiled."""
 
-    def on_error(self, grad: bool, autocast: Any, switches: Sequence[Any], chosen: Any) -> Any:
-        """What a plan does with an error of its graph."""
+    def compile(self, graph: Any, inputs: list[Any]) -> Any:
+        """What the program's backend makes of a graph."""
+
+    def watch(self, tell: Callable[[Callable[[], None]], None]) -> None:
+        """``tell`` who wants to know of what is made besides, so that it is kept too."""
+
+    def captured(self, chosen: Mapping[Any, Any], values: Sequence[Any]) -> tuple[Any, Any]:
+        """The graph of the call, captured once more with these symbols, and how it goes on from an
+        error in it; two Nones where that is another graph."""
+
+    def pending(self) -> Any:
+        """What goes on from a break of the program."""
+
+    @property
+    def codes(self) -> Sequence[CodeType]:
+        """Those that the program's entry depends on."""
 
 
 class Kind(NamedTuple):
@@ -92,11 +107,17 @@ class Packer:
     """``rows`` and ``blobs`` of what was packed; ``required`` is what they need of the process.
 
     ``external``: names of objects that whoever loads the package gives it. ``complete``: for a
-    process that can compile: what has not been compiled yet is :class:`NotYet`.
+    process that can compile: what has not been compiled yet is :class:`NotYet`. ``codes``: of
+    whoever looks for it, so that these need no names.
     """
 
-    def __init__(self, external: Mapping[str, Any] | None = None, complete: bool = False):
-        self.complete = complete
+    def __init__(
+        self,
+        external: Mapping[str, Any] | None = None,
+        complete: bool = False,
+        codes: Sequence[CodeType] = (),
+    ):
+        self.complete, self.codes = complete, codes
         self.rows: list[Any] = []
         self.blobs: list[bytes] = []
         self.required: dict[str, str] = {}

@@ -40,17 +40,28 @@ class FrameLayout:
         "key",
     )
 
-    def __init__(self, frame: Frame, slots: tuple[int, ...], ip: int, globals_: Any):
-        self.program: Program = frame.program
-        self.globals: dict[str, Any] | None = globals_
-        self.builtins = frame.builtins
+    def __init__(
+        self,
+        program: Program,
+        globals_: dict[str, Any] | None,
+        builtins: Any,
+        ip: int,
+        on_return: str,
+        kwnames: Any,
+        slots: tuple[int, ...],
+        stack: tuple[Any, ...],
+        extra: int,
+    ):
+        self.program = program
+        self.globals = globals_
+        self.builtins = builtins
         self.ip = ip
-        self.on_return = frame.on_return
-        self.kwnames = frame.kwnames
+        self.on_return = on_return
+        self.kwnames = kwnames
         self.slots = slots
         #: The marks, and None where a value completes it.
-        self.stack = tuple(value if is_mark(value) else None for value in frame.stack)
-        self.extra = len(extras_of(frame))
+        self.stack = stack
+        self.extra = extra
         self.key = (
             id(self.program),
             id(self.globals),
@@ -60,6 +71,11 @@ class FrameLayout:
             slots,
             self.stack,
         )
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Of its key what is no object of this process."""
+        return self.ip, self.on_return, self.kwnames, self.slots, self.stack, self.extra
 
 
 class Layout:
@@ -172,7 +188,17 @@ def _describe(
     values += [frame.fast[i] for i in slots]
     values += [value for value in frame.stack if not is_mark(value)]
     values += extras_of(frame)
-    return FrameLayout(frame, slots, frame.ip if waits else goes_on(frame), globals_)
+    return FrameLayout(
+        frame.program,
+        globals_,
+        frame.builtins,
+        frame.ip if waits else goes_on(frame),
+        frame.on_return,
+        frame.kwnames,
+        slots,
+        tuple([value if is_mark(value) else None for value in frame.stack]),
+        len(extras_of(frame)),
+    )
 
 
 def _is_given(value: Any, frames: list[Frame]) -> bool:

@@ -84,6 +84,15 @@ class Continuation(Site):
         frames = self.layout.frames
         return [frame.program.code for frame in frames], [frame.ip for frame in frames]
 
+    def shape(self) -> Any:
+        from refcompiler.package.names import is_globals
+
+        spaces = [frame.globals for frame in self.layout.frames]
+        if not all(space is None or is_globals(space) for space in spaces):
+            return None
+        named = [space and space["__name__"] for space in spaces]
+        return named, [frame.shape for frame in self.layout.frames]
+
     def enter(self, values: Sequence[Any]) -> Any:
         """The answer of a plan that holds; MISS when the next instruction runs natively."""
         for _ in range(OVERTAKEN):
@@ -105,6 +114,7 @@ class Continuation(Site):
                 except Native:
                     return MISS
                 if plan.stands_still:
+                    self.store(plan)
                     self.reset()
                     self.stepped = True
                     return MISS

@@ -24,7 +24,6 @@ from refcompiler.interpreter.registry import program_of
 from refcompiler.logs import log_of, wanted
 from refcompiler.plan.build import MISS, Plan
 from refcompiler.runtime.drive import Driver
-from refcompiler.runtime.shelf import Shelf
 from refcompiler.runtime.site import (
     _LOCK,
     EAGERS,
@@ -112,11 +111,6 @@ class Entry(Site):
 
     def identity(self) -> tuple[list[CodeType], list[int]]:
         return ([self.code] if self.called_code is None else [self.code, self.called_code]), []
-
-    def stored(self, values: Sequence[Any]) -> Plan | None:
-        if self.shelf is None:
-            self.shelf = Shelf(self)
-        return self.shelf.find(values)
 
     def miss(self, allowance: Allowance | None, *given: Any) -> Any:
         """No plan was tried yet, or the first one's guards failed: ``given`` starts with the

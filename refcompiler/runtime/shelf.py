@@ -9,10 +9,12 @@ The place of an entry follows from what a capture depends on and no guard asks: 
 its lines, the backend and its options, the settings, and the versions of everything. What guards
 ask decides among the entries of a place. Of functions that a program calls an entry has digests.
 
-What is not kept, and captured by each process: programs with graph breaks; those that name objects
-that only one process has (local functions and classes, instances); those that ids, hashes or the
-order of a set have decided (:mod:`refcompiler.capture.personal`); programs for CUDA; backends that
-are not this project's.
+A program that breaks is several entries: what runs up to the break, with what is alive there, and
+what goes on behind it, which is a place of its own.
+
+What is not kept, and captured by each process: programs that name objects that only one process has
+(local functions and classes, instances); those that ids, hashes or the order of a set have decided
+(:mod:`refcompiler.capture.personal`); programs for CUDA; backends that are not this project's.
 """
 
 from __future__ import annotations
@@ -23,16 +25,17 @@ import sys
 import sysconfig
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from types import CodeType
 from typing import Any
 
+from refcompiler.backends.registry import compile_graph
 from refcompiler.cache import identity, store
 from refcompiler.capture.dynamic import History, Policy
 from refcompiler.errors import PackageError, UnsupportedError
 from refcompiler.logs import log_of, wanted
 from refcompiler.plan.build import MISS, Plan
-from refcompiler.plan.failure import FailedRun, OnError
 from refcompiler.plan.holding import weaken
 from refcompiler.runtime.config import config
 from refcompiler.runtime.counters import count
@@ -68,9 +71,7 @@ class Shelf:
         self.place, why = _place(site)
         if self.place is None:
             log.info("%s is not looked for: %s", site.title, why)
-        # what their captures noted of plans that were made here
-        self.history: weakref.WeakKeyDictionary[Plan, Any] = weakref.WeakKeyDictionary()
-        self.slots: dict[int, int] = {}  # by id of a plan that was found, where
+        self.known: weakref.WeakKeyDictionary[Plan, _Known] = weakref.WeakKeyDictionary()
         self.spent = False  # what is there does not serve
 
     # ---- looking ----------------------------------------------------------------------------
@@ -80,7 +81,7 @@ class Shelf:
         kept = self._open()
         if kept is None or self.spent:
             return None
-        there = [self.slots.get(id(plan)) for plan in self.site().plans]
+        there = [self.known[plan].slot for plan in self.site().plans if plan in self.known]
         for slot in range(SLOTS):
             if slot in there:
                 continue
@@ -99,7 +100,6 @@ class Shelf:
                 )
                 continue
             if plan is not None:
-                self.slots[id(plan)] = slot
                 count("loaded")
                 log.info("found %s in slot %d", self._title, slot)
                 return plan
@@ -126,10 +126,11 @@ class Shelf:
         plan.entry = weaken(plan.entry, plan.writer)
         site = self.site()
         site.policy()  # so that there is a history
-        for key, value in u.value(head["noted"]).items():
+        noted = u.value(head["noted"])
+        for key, value in noted.items():
             site.history.changes(key, value)
-        home.plan = weakref.ref(plan)
-        home.graph = u.later(rest[1])
+        home.plan, home.graph = weakref.ref(plan), u.later(rest[1])
+        self.known[plan] = _Known(noted, slot, home)
         return plan
 
     # ---- keeping ----------------------------------------------------------------------------
@@ -137,56 +138,60 @@ class Shelf:
     def note(self, plan: Plan, history: History) -> None:
         """What the capture of ``plan`` has seen, for those that come after it."""
         if self.place is not None and config.cache_programs:
-            self.history[plan] = dict(history.noted)
+            self.known[plan] = _Known(dict(history.noted))
 
     def keep(self, plan: Plan) -> None:
-        """Keep a plan that has run, or why it cannot be kept, if it was captured here."""
-        noted = self.history.get(plan)
-        kept = self._open() if noted is not None else None
-        if (
-            noted is None
-            or kept is None
-            or plan.reason is not None
-            or plan.is_personal
-            or plan.origins
-        ):
-            self.history.pop(plan, None)
+        """Keep a plan that has run, or why it cannot be kept, unless it is there as it is."""
+        known = self.known.get(plan)
+        if known is None or not known.is_new:
+            return
+        known.is_new = False
+        kept = self._open()
+        if kept is None or plan.is_personal or plan.origins:
             return
         refused = self._key(f"refused {_kind_of_call(plan)}")
-        known = kept.get(KIND, refused)
-        if known is not None:
-            log.info("%s is not kept, as before: %s", self._title, known.decode())
+        why = kept.get(KIND, refused)
+        if why is not None:
+            log.info("%s is not kept, as before: %s", self._title, why.decode())
             return
         from refcompiler.package.rows import NotYet, Refused
 
         try:
-            head, data = self._written(plan, noted)
+            head, data = self._written(plan, known)
         except NotYet as later:
             later.tell(functools.partial(_again, weakref.ref(self), weakref.ref(plan)))
             return
         except (Refused, UnsupportedError) as error:
             log.info("%s is not kept: %s", self._title, error)
             kept.put(KIND, refused, str(error).encode())
-            del self.history[plan]
             return
         except Exception as error:  # the call has its answer
             what = f"{type(error).__name__}: {error}"
             store.warn(f"{self._title} cannot be kept ({what}); please report it")
-            del self.history[plan]
             return
-        kept.put(KIND, self._key(self._slot(kept, head)), data)
+        slot = known.slot if known.slot is not None else self._slot(kept, head)
+        known.slot = slot
+        kept.put(KIND, self._key(slot), data)
 
-    def _written(self, plan: Plan, noted: dict[Any, Any]) -> tuple[dict[str, Any], bytes]:
+    def again(self, plan: Plan) -> None:
+        """Keep ``plan`` once more, of which a backward was compiled."""
+        if plan in self.known:
+            self.known[plan].is_new = True
+            self.site().store(plan)
+
+    def _written(self, plan: Plan, known: _Known) -> tuple[dict[str, Any], bytes]:
         from refcompiler.package.format import encoded
         from refcompiler.package.plans import pack_plan
         from refcompiler.package.rows import Packer
 
-        p = Packer(complete=True)
+        p = Packer(complete=True, codes=self.site().identity()[0])
+        if known.home is not None:
+            plan.graph = known.home.graph()
         packed = pack_plan(p, plan, "")
         head = {
             "requires": p.required,
             "plan": packed,
-            "noted": p.pack(noted),
+            "noted": p.pack(known.noted),
             "rows": p.rows,
         }
         return head, encoded(head, p.blobs)
@@ -263,7 +268,22 @@ def _again(
     """A backward of ``plan`` was compiled."""
     here, there = shelf(), plan()
     if here is not None and there is not None and here.site() is not None and not ending():
-        here.site().store(there)
+        here.again(there)
+
+
+@dataclass
+class _Known:
+    """Of a plan: what its capture has ``noted``, and the ``slot`` that it is in, if it is.
+
+    ``home``: of one that was found. ``is_new``: what is in the slot has not all of it.
+    """
+
+    noted: dict[Any, Any]
+    slot: int | None = None
+    home: _Home | None = None
+
+    def __post_init__(self) -> None:
+        self.is_new = self.slot is None
 
 
 class _Home:
@@ -273,47 +293,45 @@ class _Home:
     graph: Callable[[], Any] = staticmethod(lambda: None)
 
     def __init__(self, shelf: Shelf):
-        self.shelf = shelf
+        self.shelf, self.backend = weakref.ref(shelf), shelf.site().backend
+        self.site = shelf.site
 
     def anew(self, why: str) -> None:
-        self.shelf.spent = True
-        site, plan = self.shelf.site(), self.plan()
-        if site is not None and plan is not None:
+        shelf, site, plan = self.shelf(), self.site(), self.plan()
+        if shelf is not None and site is not None and plan is not None:
+            shelf.spent = True
             log.info("%s is captured anew: %s", site.title, why)
             site.forget(plan)
 
-    def on_error(self, grad: bool, autocast: Any, switches: Sequence[Any], chosen: Any) -> Any:
-        return _Recaptured(self, grad, autocast, switches, chosen or {})
+    def compile(self, graph: Any, inputs: list[Any]) -> Any:
+        return compile_graph(self.backend, graph, inputs)
 
+    def watch(self, tell: Callable[[Callable[[], None]], None]) -> None:
+        tell(self._has_more)
 
-class _Recaptured:
-    """What a plan of an earlier process does with an error: its call is captured, to see where."""
+    def _has_more(self) -> None:
+        shelf, plan = self.shelf(), self.plan()
+        if shelf is not None and plan is not None and shelf.site() is not None:
+            shelf.again(plan)
 
-    def __init__(
-        self, home: _Home, grad: bool, autocast: Any, switches: Sequence[Any], chosen: Any
-    ):
-        self.home, self.chosen = home, chosen
-        self.known = grad, autocast, switches
+    def pending(self) -> Any:
+        return self.site().pending()
 
-    def __call__(self, error: BaseException, values: Sequence[Any], inputs: Sequence[Any]) -> Any:
-        site = self.home.shelf.site()
-        graph: Any = None
-        recover: Any = None
-        OnError(graph, *self.known, None).restore_modes()  # in which the call is captured
-        if site is not None:
-            policy: Policy = site.policy()
-            policy.chosen.update(self.chosen)
-            graph = site.graph_of(policy, values)
-            if graph is not None and _are_alike(graph, self.home.graph()):
-                recover = functools.partial(site.recover, policy)
-            else:
-                graph = None
-        if graph is not None:
-            return OnError(graph, *self.known, recover)(error, values, inputs)
-        if isinstance(error, FailedRun):
-            error = error.__cause__  # type: ignore[assignment]
-        error.__traceback__ = None  # the frames may hold a mode, which ends
-        raise error
+    @property
+    def codes(self) -> Sequence[CodeType]:
+        codes: list[CodeType] = self.site().identity()[0]
+        return codes
+
+    def captured(self, chosen: Mapping[Any, Any], values: Sequence[Any]) -> tuple[Any, Any]:
+        site = self.site()
+        if site is None:
+            return None, None
+        policy: Policy = site.policy()
+        policy.chosen.update(chosen)
+        graph = site.graph_of(policy, values)
+        if graph is None or not _are_alike(graph, self.graph()):
+            return None, None
+        return graph, functools.partial(site.recover, policy)
 
 
 def _are_alike(graph: Any, kept: Any) -> bool:
@@ -342,7 +360,10 @@ def _place(site: Any) -> tuple[str | None, str]:
     from refcompiler.package.names import digest_of
 
     codes, places = site.identity()
-    parts = [f"{site.title} {backend} {site.fullgraph} {site.dynamic} {places}"]
+    shape = site.shape()
+    if shape is None:
+        return None, "a namespace in it is no module's"
+    parts = [f"{site.title} {backend} {site.fullgraph} {site.dynamic} {places} {shape}"]
     for code in codes:
         if _is_generated(code.co_filename):
             return None, "its code is in no file"

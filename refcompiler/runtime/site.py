@@ -355,7 +355,9 @@ class Site:
 
     def stored(self, values: Sequence[Any]) -> Plan | None:
         """A plan for ``values`` that an earlier process has made."""
-        return None
+        if self.shelf is None:
+            self.shelf = Shelf(self)
+        return self.shelf.find(values)
 
     def store(self, plan: Plan) -> None:
         """Keep a plan that has run for later processes, if it was captured here."""
@@ -483,6 +485,10 @@ class Site:
     def identity(self) -> tuple[list[CodeType], list[int]]:
         """The code objects that are run here, and where in them."""
         raise NotImplementedError
+
+    def shape(self) -> Any:
+        """What else stands fixed there, as text of it; None where only this process knows it."""
+        return ""
 
     def on_break(self, captured: Captured) -> None:
         reason = captured.reason
