@@ -173,6 +173,14 @@ AHEAD: Table[Rule] = Table(
             "would read another one's again raises.",
         ),
         Rule(
+            "way of a result",
+            "A backward goes to the inputs that its result was computed from, and frees only what "
+            "they were computed by; hooks on others are not called.",
+            "Where not all results lead to an input that has a function or a hook, the results "
+            "have a function of autograd for each set of such inputs, and these have their own. "
+            "One of them runs the backward for all results that have a gradient.",
+        ),
+        Rule(
             "written after the call",
             "A saved tensor that is changed before the backward is an error.",
             "Inputs and outputs are saved by save_for_backward, which checks their versions.",

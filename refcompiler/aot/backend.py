@@ -331,21 +331,20 @@ def _compile(
             known = fakes, replaced, given, leaves, bases, then, unreached | seen.bits
             run.derivable = _derivable(original, joint, seen, *known, run, compilers.eager_draws)
             run.draws = run.derivable is not None and run.derivable.draws
+            run.partly = joint.ways()
             if joint.inner:
-                run.gates = Gates(levels(joint.inner, joint.tangents), later.stages)
+                run.gates = Gates(levels(joint.inner, joint.tangents, run.partly), later.stages)
             if env is None and not bases:
                 run.origin = origin(original, examples, then)
         else:
             run = _inference(joint, mode, compilers, fakes)
     sources = sources_of(fakes[:given])
-    partly: set[int] = set()
     tracked = [w.place for w in seen.writes if w.tracked and w.requires_grad]
-    if training:
-        partly = joint.partly_reached(tracked)
     taken = [*joint.inputs, *[joint.inputs[n] for n in joint.reads]]
-    wrapper = Wrapper(
-        seen, joint.written, len(examples), lifted, bases, taken, sources, unreached, partly
-    )
+    wrapper = Wrapper(seen, joint.written, len(examples), lifted, bases, taken, sources, unreached)
+    if training:
+        wrapper.ways({taken[n] for n in run.partly}, leaves)
+        wrapper.loose = joint.without_gradient() | joint.partly.keys()
     grows = grad_mode and any(map(_requires_grad, fakes))
     apart: Callable[..., bool] | None = None
     overlapping: Callable[..., Any] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +63,8 @@ class Program:
     derivable: Derivable | None = None
     #: The backward for tangents that lie otherwise, ``(their number, strides)``, if it can be.
     laid_for: Callable[..., Any] | None = None
+    #: By number of an input, the tangents (bits) that reach it, of those that not all do.
+    partly: Mapping[int, int] = field(default_factory=dict)
     saves: bool = True  # nothing, where the backward of the same outputs may run again
     origin: Origin | None = None  # what it was compiled of, if it can be compiled again
     compiled: dict[Any, Callable[[list[Any]], Any]] = field(default_factory=dict)
@@ -81,6 +83,7 @@ class Program:
     def __post_init__(self) -> None:
         differentiable = set(self.differentiable)
         self.symbolic = None in self.layouts
+        self.ways: dict[Any, Any] = {}  # of calls with functions of autograd for each way
         self.draws = False  # whether a second derivative would draw once more
         tensors = self.outputs - self.counted
         self.shared = self.outputs + self.tensors - self.private
@@ -177,8 +180,8 @@ class Program:
 
 
 #: Whether the backward that runs now may run again.
-_keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
-_BOXED = hasattr(torch.autograd.Function, "boxed_grads_call")  # torch 2.11 has not
+keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
+BOXED = hasattr(torch.autograd.Function, "boxed_grads_call")  # torch 2.11 has not
 
 
 class Compiled(torch.autograd.Function):
@@ -228,7 +231,7 @@ class Compiled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        given: list[Any] = gradients[0] if _BOXED else list(gradients)
+        given: list[Any] = gradients[0] if BOXED else list(gradients)
         program: Program = ctx.program
         if program.gates is not None and program.gates.staged(ctx):
             program = program.gates.stages.rest
@@ -251,16 +254,17 @@ class Compiled(torch.autograd.Function):
             ctx.asked = asked | before
         grows = torch.is_grad_enabled()  # create_graph
         if grows:
-            read = [*filter(_tracked, (*arguments, *given)), *_leaves(ctx)]
+            edges = getattr(ctx, "edges", _edges)(ctx)
+            read = [*filter(_tracked, (*arguments, *given)), *_leaves(edges)]
             ends = [given[at] for at in program.differentiable]
             again, originals = program.derivable, None
             if again is not None:
-                originals = again.inputs(ctx, ctx.noted, program.inputs, arguments)
+                originals = again.inputs(edges, ctx.noted, program.inputs, arguments)
         ctx.maybe_clear_saved_tensors()  # unless they are needed again
-        if program.private and not _keeps_graph():
+        if program.private and not keeps_graph():
             ctx.kept = ()
         missing, known = program.take(ctx, arguments, given)
-        if missing and not _keeps_graph():
+        if missing and not keeps_graph():
             ctx.left = program.left(missing, arguments, left.spent if left else 0)
         given.clear()
         call = known or program.backward_for(missing)
@@ -309,17 +313,22 @@ def _tracked(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
 
 
-def _leaves(node: Any) -> list[torch.Tensor]:
-    """The leaves that gradients of ``node`` reach, which may not be among what it saved."""
+def _edges(node: Any) -> Sequence[Any]:
+    return node.next_functions
+
+
+def _leaves(edges: Sequence[Any]) -> list[torch.Tensor]:
+    """The leaves that gradients by ``edges`` reach, which may not be among what was saved."""
     found: dict[int, torch.Tensor] = {}
-    seen = {node}
-    left = [node]
+    seen = set()
+    left = [node for node, _ in edges]
     while left:
-        for following, _ in left.pop().next_functions:
-            if following is not None and following not in seen:
-                seen.add(following)
-                left.append(following)
-                leaf = getattr(following, "variable", None)
-                if leaf is not None:
-                    found[id(leaf)] = leaf
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        left += [following for following, _ in node.next_functions]
+        leaf = getattr(node, "variable", None)
+        if leaf is not None:
+            found[id(leaf)] = leaf
     return list(found.values())

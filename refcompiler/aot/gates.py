@@ -34,9 +34,9 @@ REFUSED = (
 )
 #: No one asks for its gradient: a backward that goes to it goes everywhere.
 with torch.inference_mode(False), torch.enable_grad():  # this is imported while a graph compiles
-    _PROBE = torch.zeros((), requires_grad=True)
-    _PROBED = torch.autograd.graph.get_gradient_edge(_PROBE).node
-_goes_to = torch._C._will_engine_execute_node
+    PROBE = torch.zeros((), requires_grad=True)
+    _PROBED = torch.autograd.graph.get_gradient_edge(PROBE).node
+goes_to = torch._C._will_engine_execute_node
 _newest = torch.autograd._get_sequence_nr
 
 
@@ -49,17 +49,21 @@ class Level:
     others: tuple[Key, ...]
 
 
-def levels(inner: Mapping[Key, int], tangents: Sequence[int]) -> list[Level]:
+def levels(
+    inner: Mapping[Key, int], tangents: Sequence[int], ways: Mapping[int, int]
+) -> list[Level]:
     """``inner``: by key the results that are computed from it, as bits of ``tangents``.
 
+    ``ways``: by input likewise, of those that not all lead to; a level leads to the same of them.
     What is on the way of a level's others is on its own way: they have fewer, and come before it.
     """
-    groups: dict[tuple[Key, ...], list[int]] = {}
+    groups: dict[Any, list[int]] = {}
     for bit, place in enumerate(tangents):
         others = tuple([key for key, mask in inner.items() if mask >> bit & 1])
+        ends = tuple([n for n, mask in ways.items() if mask >> bit & 1])
         if others:
-            groups.setdefault(others, []).append(place)
-    found = [Level(tuple(places), others) for others, places in groups.items()]
+            groups.setdefault((others, ends), []).append(place)
+    found = [Level(tuple(places), others) for (others, _), places in groups.items()]
     return sorted(found, key=lambda level: len(level.others))
 
 
@@ -102,7 +106,7 @@ class Gates:
         known = getattr(node, "task", None)
         if known is None or known[0] != task:
             hooked = any(getattr(node, "hooked", ())) or any(map(_is_hooked, node.watched))
-            begins = hooked or not _goes_to(_PROBED) and asks_within(node._sequence_nr(), node.last)
+            begins = hooked or not goes_to(_PROBED) and asks_within(node._sequence_nr(), node.last)
             if begins and torch.is_grad_enabled():
                 raise RuntimeError(REFUSED.format(why="is asked for a graph (create_graph)"))
             node.task = known = task, begins
@@ -127,6 +131,11 @@ class Gates:
         return map(found.get, level.others)
 
 
+def call_of(node: Any) -> Any:
+    """The compiled function of a call whose results have ``node``, which may be another one."""
+    return getattr(node, "call", node)
+
+
 def _is_hooked(reference: weakref.ref[torch.Tensor]) -> bool:
     t = reference()
     return t is not None and bool(t._backward_hooks or t.retains_grad)
@@ -145,7 +154,7 @@ class Gate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        node, _ = ctx.next_functions[0]
+        node = call_of(ctx.next_functions[0][0])
         gates: Gates = node.program.gates
         level = gates.levels[ctx.level]
         if gates.begins(node):
@@ -160,15 +169,16 @@ _versions = torch._C._autograd._unsafe_set_version_counter
 def gate(level: int, results: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> None:
     """Put ``results`` of a compiled function behind one that leads to ``others`` too."""
     before = tuple([t._version for t in results])
-    _apply(level, len(results), *results, *others, _PROBE)
+    _apply(level, len(results), *results, *others, PROBE)
     _versions(results, before)  # nobody has written to them
 
 
 def watch(node: Any, tensors: Sequence[torch.Tensor]) -> None:
-    """Have the gates of a call ask ``tensors`` for hooks; ``node``: the compiled function's.
+    """Have the gates of a call ask ``tensors`` for hooks; ``node``: that of one of its results.
 
-    Nodes that have been made since that one are on the way.
+    Nodes that have been made since that of the compiled function are on the way.
     """
+    node = call_of(node)
     node.last = _newest() - 1
     node.watched = [weakref.ref(t) for t in tensors]
 
@@ -186,10 +196,11 @@ def with_hooks(function: Any) -> None:
 
     def kept(node: Any, t: torch.Tensor) -> None:
         if type(node) is Gate._backward_cls:
-            compiled, _ = node.next_functions[0]
+            compiled = call_of(node.next_functions[0][0])
             results = compiled.program.gates.levels[node.level].results
         else:
-            compiled, results = node, range(node.program.outputs)
+            compiled = call_of(node)
+            results = getattr(node, "results", range(compiled.program.outputs))
         if len(results) > 1:
             t._backward_hooks = _OfGradients()
         gates = compiled.program.gates

@@ -8,8 +8,6 @@ phases it belongs to.
 from __future__ import annotations
 
 import contextlib
-import functools
-import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,7 +25,7 @@ from refcompiler.aot.functional import FunctionalMode, plain
 from refcompiler.aot.gates import INPUT, RESULT, VIEW, Cut, Key
 from refcompiler.aot.inputs import Runner, Unsupported, resolved
 from refcompiler.aot.layout import Layout
-from refcompiler.aot.missing import readers, uneven
+from refcompiler.aot.missing import partly, reached, readers, uneven
 from refcompiler.aot.numbers import begin, symbols_of
 from refcompiler.aot.observation import Observation, Value, ViewOf, expanded
 from refcompiler.aot.reads import Parts, saves
@@ -62,35 +60,27 @@ class Joint:
     uneven: set[tuple[int, ...]] = field(default_factory=set)  # see :func:`uneven`
     reads: list[int] = field(default_factory=list)
     inner: dict[Key, int] = field(default_factory=dict)  # see :func:`readers`
+    partly: dict[int, int] = field(default_factory=dict)  # of places of inputs, see :func:`partly`
     #: Of a trace in stages: the result and what comes back to what, for each of the last outputs.
     parts: list[tuple[int, Key]] = field(default_factory=list)
     saves: bool = True  # whether eager's backward reads anything that the forward has saved
 
     def unreached(self) -> set[int]:
         """Places of inputs that have no gradient, whatever has one, though others have."""
+        places = self.without_gradient()
+        return places if len(places) < len(self.inputs) else set()
+
+    def without_gradient(self) -> set[int]:
+        """Places of inputs that have no gradient, whatever has one."""
         (output,) = self.graph.graph.find_nodes(op="output")
         gradients = output.args[0][self.outputs : self.outputs + len(self.inputs)]
-        places = {n for n, gradient in zip(self.inputs, gradients) if gradient is None}
-        return places if len(places) < len(gradients) else set()
+        return {n for n, gradient in zip(self.inputs, gradients) if gradient is None}
 
-    def partly_reached(self, written: Collection[int]) -> set[int]:
-        """Places of inputs that have a gradient of some of the outputs that have one.
-
-        Of those that are ``written``, also of none. Others of a single output are left out.
-        """
-        if len(self.tangents) < 2 and not written:
-            return set()
-        holders = self.graph.graph.find_nodes(op="placeholder")[len(self.inputs) :]
-        reached = {node: 1 << n for n, node in enumerate(holders)}
-        for node in self.graph.graph.nodes:
-            sources = [reached.get(n, 0) for n in node.all_input_nodes]
-            reached.setdefault(node, functools.reduce(operator.or_, sources, 0))
-        (output,) = self.graph.graph.find_nodes(op="output")
-        gradients = output.args[0][self.outputs : self.outputs + len(self.inputs)]
-        every = (1 << len(holders)) - 1
-        masks = {n: 0 if g is None else reached[g] for n, g in zip(self.inputs, gradients)}
-        some = {n for n, mask in masks.items() if mask and mask != every}
-        return some | {n for n in written if masks.get(n) != every}
+    def ways(self) -> dict[int, int]:
+        """By number of what autograd is given, the tangents (bits) that reach it, if not all do."""
+        taken = [*self.inputs, *[self.inputs[n] for n in self.reads]]
+        places = self.partly.keys() - self.without_gradient()
+        return {n: self.partly[place] for n, place in enumerate(taken) if place in places}
 
     def views(self) -> list[int]:
         """Outputs that the graph makes as views of what it does not return."""
@@ -190,6 +180,7 @@ def trace(
         tracer.uneven,
         tracer.several,
         tracer.inner,
+        tracer.partly,
         tracer.parts,
         tracer.saves,
     )
@@ -233,6 +224,7 @@ class _Tracer:
         self.missing: Collection[int] = ()  # tangents that autograd is not given
         self.uneven: set[tuple[int, ...]] = set()
         self.inner: dict[Key, int] = {}
+        self.partly: dict[int, int] = {}
         self.staged = False
         self.parts: list[tuple[int, Key]] = []
         self.flat: Sequence[Any] = ()
@@ -370,9 +362,12 @@ class _Tracer:
         wanted = [n for n, t in enumerate(primals) if _is_tensor(t) and t.requires_grad]
         there = [n for n in range(len(self.tangents)) if n not in self.missing]
         outputs = [found[self.tangents[n]] for n in there]
-        self.uneven, self.saves = uneven(outputs), saves(outputs)
+        ways = reached(outputs)
+        self.uneven, self.saves = uneven(ways), saves(outputs)
         between = self._between(found)
-        self.inner = readers(outputs, between)
+        self.inner = readers(ways, outputs, between)
+        by_place = {self.primals[n]: primals[n] for n in wanted}
+        self.partly = partly(ways, by_place, len(outputs))
         with torch.amp.autocast("cpu", enabled=False), torch.no_grad():
             begun = self._stages(between, outputs, given) if self.staged else []
             parts = Parts(outputs, {n: primals[n] for n in wanted if self._is_shared(n)})

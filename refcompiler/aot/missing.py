@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.autograd.graph import get_gradient_edge
 from torch.fx import Graph, GraphModule, Node
 
 from refcompiler.aot.numbers import Given
@@ -24,23 +25,38 @@ from refcompiler.shapes.known import same
 _aten = torch.ops.aten
 
 
-def uneven(outputs: Sequence[torch.Tensor]) -> set[tuple[int, ...]]:
-    """Of each function of several results, which of ``outputs`` reach each of its results.
+Reached = Mapping[Any, Mapping[int, int]]  # what :func:`reached` gives
+
+
+def uneven(reached: Reached) -> set[tuple[int, ...]]:
+    """Of each function of several results, which of some outputs reach each of its results.
 
     Each is a number whose bit ``n`` says that output ``n`` does. Functions of which all results are
     reached alike are left out.
     """
-    reached = _reached(outputs)
     kinds = [tuple(set(results.values())) for results in reached.values() if len(results) > 1]
     return {kind for kind in kinds if len(kind) > 1}
 
 
-def readers(outputs: Sequence[torch.Tensor], tensors: Mapping[Any, torch.Tensor]) -> dict[Any, int]:
+def partly(reached: Reached, tensors: Mapping[int, torch.Tensor], count: int) -> dict[int, int]:
+    """By number, which of ``count`` outputs lead to one of ``tensors``: a number whose bits say.
+
+    What all of them lead to, or none, is left out.
+    """
+    if not reached:
+        return {}
+    edges = {n: get_gradient_edge(t) for n, t in tensors.items()}
+    masks = {n: reached.get(at.node, {}).get(at.output_nr, 0) for n, at in edges.items()}
+    return {n: mask for n, mask in masks.items() if 0 < mask < (1 << count) - 1}
+
+
+def readers(
+    reached: Reached, outputs: Sequence[torch.Tensor], tensors: Mapping[Any, torch.Tensor]
+) -> dict[Any, int]:
     """By name, which of ``outputs`` are computed from one of ``tensors``: a number whose bits say.
 
     Itself, and what none is computed from, is left out.
     """
-    reached = _reached(outputs)
     found = {}
     for name, t in tensors.items():
         if t.grad_fn in reached:
@@ -49,22 +65,25 @@ def readers(outputs: Sequence[torch.Tensor], tensors: Mapping[Any, torch.Tensor]
     return {name: mask for name, mask in found.items() if mask}
 
 
-def _reached(outputs: Sequence[torch.Tensor]) -> dict[Any, dict[int, int]]:
-    """By function and result, which of ``outputs``, if they are several, lead to it."""
+def reached(outputs: Sequence[torch.Tensor]) -> dict[Any, dict[int, int]]:
+    """By function and result, which of ``outputs``, if they are several, lead to it.
+
+    Numbers whose bit ``n`` says that output ``n`` does.
+    """
     if len(outputs) < 2:
         return {}
-    reached: dict[Any, dict[int, int]] = {}
+    found: dict[Any, dict[int, int]] = {}
     for n, t in enumerate(outputs):
         if t.grad_fn is not None:
-            results = reached.setdefault(t.grad_fn, {})
+            results = found.setdefault(t.grad_fn, {})
             results[t.output_nr] = results.get(t.output_nr, 0) | 1 << n
-    for function in _users_first(list(reached)):
-        mask = functools.reduce(operator.or_, reached[function].values())
+    for function in _users_first(list(found)):
+        mask = functools.reduce(operator.or_, found[function].values())
         for following, n in function.next_functions:
             if following is not None:
-                results = reached.setdefault(following, {})
+                results = found.setdefault(following, {})
                 results[n] = results.get(n, 0) | mask
-    return reached
+    return found
 
 
 def _users_first(roots: Sequence[Any]) -> list[Any]:

@@ -87,11 +87,12 @@ class Derivable:
             return [(weakref.ref(t), _version(t)) if isinstance(t, tensor) else t for t in given]
 
     def inputs(
-        self, node: Any, noted: Sequence[Any], count: int, saved: Sequence[Any]
+        self, edges: Sequence[Any], noted: Sequence[Any], count: int, saved: Sequence[Any]
     ) -> list[Any] | None:
-        """The ``count`` inputs of a call, if each is what it was; ``node`` is autograd's of it.
+        """The ``count`` inputs of a call, if each is what it was.
 
-        ``saved``: what its backward takes.
+        ``edges``: of those that are tensors, autograd's functions; ``saved``: what its backward
+        takes.
         """
         found: list[Any] = [None] * count
         gone = set()
@@ -105,12 +106,12 @@ class Derivable:
                 elif kept is None or (_version(kept) != version and n not in self.written):
                     return None
             found[n] = kept
-        edges = iter(node.next_functions)
+        left = iter(edges)
         for n in range(count):
             value = found[n]
             if value is not None and not isinstance(value, torch.Tensor):
                 continue
-            following, _ = next(edges, (None, 0))
+            following, _ = next(left, (None, 0))
             if n in gone and (value is None or value.grad_fn is not following):
                 return None
             if value is None:

@@ -32,6 +32,7 @@ from refcompiler.aot.observation import (
     ViewOf,
     Write,
 )
+from refcompiler.aot.ways import apart
 from refcompiler.remade import WRITTEN
 from refcompiler.shapes.node import SYMBOLS
 from refcompiler.shapes.text import NAMES, python
@@ -44,8 +45,7 @@ class Wrapper:
 
     ``inputs``: how many the caller gives; ``lifted``: the tensors that follow them; ``taken``: the
     places of what the graph takes; ``numbers``: where the symbols of sizes are read;
-    ``unreached``: places of what autograd does not go back to, or it would tell hooks of None;
-    ``partly``: of what it goes back to from some outputs, and from others not, or perhaps not.
+    ``unreached``: places of what autograd does not go back to, or it would tell hooks of None.
     """
 
     def __init__(
@@ -58,9 +58,11 @@ class Wrapper:
         taken: Sequence[int],
         numbers: Mapping[Any, str] | None = None,
         unreached: Collection[int] = (),
-        partly: Collection[int] = (),
     ):
-        self.unreached, self.partly = unreached, partly
+        self.unreached = unreached
+        #: What autograd goes back to from some outputs alone: the tests of whether that matters.
+        self.partly: list[str] = []
+        self.loose: Collection[int] = ()  # written inputs that no way, or not every, leads to
         self.gated: set[int] = set()  # which levels of gates have their lines
         self.there: set[int | str] = set()  # which written inputs and views have theirs
         self.new: dict[int, str] = {}  # values of written inputs
@@ -131,22 +133,32 @@ class Wrapper:
             f"    return uncompiled({', '.join(self.parameters)})",
         ]
 
-    def _hooked(self) -> None:
-        """Calls with hooks on what some outputs alone reach, or on views that are written to.
+    def ways(self, partly: Collection[int], leaves: Sequence[bool]) -> None:
+        """``partly``: places of what autograd goes back to from some outputs, from others not.
 
-        Autograd would tell a hook of None for an input that the outputs at hand do not reach. And
-        behind a write to a view eager's gradients go to its base, past the view.
+        ``leaves``: by place, whether it is a parameter.
         """
-        tests = dict.fromkeys(sorted(self.partly), "")
+        for place in sorted(partly):
+            name = self.values[place]
+            is_leaf = place < len(leaves) and leaves[place]
+            self.partly += [*([] if is_leaf else [f"{name}.grad_fn"]), f"{name}._backward_hooks"]
+
+    def _hooked(self) -> None:
+        """Calls with hooks on what is written to, if its old value may go without a gradient.
+
+        Behind a write to a view eager's gradients go to its base, past the view.
+        """
+        tests = []
         for write in self.seen.writes:
-            if write.tracked and write.requires_grad:
-                tests.setdefault(write.place, " and {}._is_view()")
-        names = [(self.values[place], test) for place, test in tests.items()]
-        hooked = " or ".join(
-            [f"{name}._backward_hooks{test.format(name)}" for name, test in names if name[0] == "x"]
-        )
-        if hooked:
-            self.lines += [f"if {hooked}:", f"    return uncompiled({', '.join(self.parameters)})"]
+            name = self.values[write.place]
+            if write.tracked and write.requires_grad and name[0] == "x":
+                view = "" if write.place in self.loose else f" and {name}._is_view()"
+                tests.append(f"{name}._backward_hooks{view}")
+        if tests:
+            self.lines += [
+                f"if {' or '.join(tests)}:",
+                f"    return uncompiled({', '.join(self.parameters)})",
+            ]
 
     def _elsewhere(
         self, test: str, check: Callable[..., bool], name: str, other: Callable[..., Any]
@@ -168,7 +180,11 @@ class Wrapper:
             again = run.derivable
             replaced = again.replaced if again is not None else ()
             whole = "".join([f", {self.values[self.taken[n]]}" for n in replaced])
-            call = f"apply({f'(program{whole})' if whole else 'program'}, {arguments})"
+            function = "apply"
+            if self.partly:
+                self.names["apart"], function = apart, "run"
+                self.lines.append(f"run = apart if {' or '.join(self.partly)} else apply")
+            call = f"{function}({f'(program{whole})' if whole else 'program'}, {arguments})"
             if not grad_mode:
                 managers.append("enable_grad()")
         else:

@@ -24,7 +24,7 @@ from refcompiler.aot.overlap import disjoint
 from refcompiler.aot.partition import split
 from refcompiler.backends import buckets
 from refcompiler.runtime.counters import reasons
-from tests.cpu.aot import test_backward, test_gates, test_hooks
+from tests.cpu.aot import test_backward, test_gates, test_hooks, test_ways
 from tests.cpu.aot.test_backward import compiled
 
 Without = Callable[[pytest.MonkeyPatch], None]
@@ -82,7 +82,7 @@ def _as_attributes(patch: pytest.MonkeyPatch) -> None:
         def save_for_backward(self, *tensors: Any) -> None:
             self.ctx.own = tuple([t.detach().clone() for t in tensors])
 
-    patch.setattr(function, "_keeps_graph", lambda: True)
+    patch.setattr(function, "keeps_graph", lambda: True)
     patch.setattr(
         function.Compiled,
         "forward",
@@ -346,6 +346,11 @@ def _checks_of_gradients() -> None:
     assert not graphs and "linalg_eig" in call.fallback
     with pytest.raises(RuntimeError, match="up to multiplication by e"):
         call(x).imag.sum().backward()
+
+
+check("way of a result", lambda patch: patch.setattr(wrapper, "apart", function.apply))(
+    lambda: test_ways.test_each_result_has_its_own_way(test_ways.PROGRAMS[0], False)
+)
 
 
 @check(

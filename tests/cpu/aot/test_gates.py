@@ -185,7 +185,7 @@ def test_gates_are_imported_where_gradients_are_off() -> None:
         with mode(), pytest.MonkeyPatch.context() as patch:
             patch.setitem(sys.modules, "gates_anew", module)
             spec.loader.exec_module(module)
-        assert module._PROBE.requires_grad and module._PROBED is not None
+        assert module.PROBE.requires_grad and module._PROBED is not None
 
 
 def test_versions_and_writes_behind_gates() -> None:
