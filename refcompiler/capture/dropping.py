@@ -14,6 +14,7 @@ import collections
 import functools
 import gc
 import itertools
+import sys
 import types
 import weakref
 from collections.abc import Callable, Iterator
@@ -88,11 +89,10 @@ def tells(value: Any) -> bool:
     return not issubclass(kind, torch.nn.Module) and weakref.getweakrefcount(value) > 0
 
 
-def _walk(values: list[Any], most: int, visit: Callable[[Any, set[int]], bool]) -> bool:
-    """Ask ``visit`` about ``values`` and what is in the containers among them; if any is so.
+def _walk(values: list[Any], most: int, visit: Callable[[Any], bool]) -> set[int]:
+    """Ask ``visit`` about ``values`` and what is in the containers among them, until one is so.
 
-    It is a function rather than a generator's loop, since a generator that is suspended refers to
-    what it has in hand, and ``visit`` may ask who does. It is given the ids of all seen so far.
+    The ids of what was asked about.
     """
     pending, seen = values, set[int]()
     while pending and len(seen) < most:
@@ -102,36 +102,57 @@ def _walk(values: list[Any], most: int, visit: Callable[[Any, set[int]], bool]) 
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if visit(value, seen):
-            return True
+        if visit(value):
+            break
         if issubclass(type(value), _PASSING):
             pending += gc.get_referents(value)
-    return False
+    return seen
 
 
 def ends_tell(value: Any) -> bool:
     """Whether the program can tell when ``value`` ends, or what it alone may hold."""
-    return _walk([value], _FEW, lambda value, seen: tells(value))
+    found: list[bool] = []
+
+    def visit(value: Any) -> bool:
+        if tells(value):
+            found.append(True)
+        return bool(found)
+
+    _walk([value], _FEW, visit)
+    return bool(found)
 
 
 def held_alone(frames: list[Frame]) -> list[Any]:
     """The objects in the hands of ``frames``, and perhaps of nobody else, whose end tells."""
-    found: list[Any] = []
+    told: dict[int, Any] = {}
+    asked: dict[int, Any] = {}
+    known: collections.Counter[int] = collections.Counter()  # by object, references that are theirs
 
-    def visit(value: Any, seen: set[int]) -> bool:
-        if not issubclass(type(value), _PASSING) and tells(value):
-            if type(value) in DRIVEN or not _owners(value, seen):
-                found.append(value)
+    def visit(value: Any) -> bool:
+        if issubclass(type(value), _PASSING):
+            known.update(map(id, gc.get_referents(value)))
+        elif tells(value):
+            (told if type(value) in DRIVEN else asked)[id(value)] = value
         return False
 
-    _walk([value for frame in frames for value in _values(frame)], _MOST, visit)
-    return found
+    for frame in frames:
+        known.update(map(id, _values(frame)))
+    seen = _walk([value for frame in frames for value in _values(frame)], _MOST, visit)
+    # Who holds an object is asked of all that the process has, which takes long; how many hold it
+    # is known. Beside those of the frames there is a reference in the table and one in the call.
+    held = [asked[key] for key in asked if sys.getrefcount(asked[key]) > known[key] + 2]
+    owned = _owned(held, seen | {id(asked)})
+    return [*told.values(), *(value for key, value in asked.items() if key not in owned)]
 
 
-def _owners(value: Any, seen: set[int]) -> list[Any]:
-    """What refers to ``value`` and is neither capture's own nor among the objects ``seen``."""
+def _owned(values: list[Any], seen: set[int]) -> set[int]:
+    """The ids of ``values`` that something refers to which is neither capture's nor ``seen``."""
+    if not values:
+        return set()
     passing = (Lazy, External, FrameType, list, tuple)
-    return [r for r in gc.get_referrers(value) if id(r) not in seen and type(r) not in passing]
+    owners = [r for r in gc.get_referrers(*values) if id(r) not in seen and type(r) not in passing]
+    found = {id(part) for owner in owners for part in gc.get_referents(owner)}
+    return {id(value) for value in values if id(value) in found}
 
 
 def _values(frame: Frame) -> list[Any]:
