@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,14 +28,23 @@ def run(script: Path, environment: Mapping[str, str], folder: Path) -> Done:
 
     What it prints goes through files in ``folder``.
     """
+    return start(script, environment, folder)()
+
+
+def start(script: Path, environment: Mapping[str, str], folder: Path) -> Callable[[], Done]:
+    """As :func:`run`, beside others: what it gives waits for the end."""
     out, err = folder / "stdout", folder / "stderr"
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
         _become(script, environment, out, err)
-    _, status = os.waitpid(pid, 0)
-    return Done(os.waitstatus_to_exitcode(status), out.read_text(), err.read_text())
+
+    def done() -> Done:
+        _, status = os.waitpid(pid, 0)
+        return Done(os.waitstatus_to_exitcode(status), out.read_text(), err.read_text())
+
+    return done
 
 
 def _become(script: Path, environment: Mapping[str, str], out: Path, err: Path) -> None:
