@@ -6,11 +6,18 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import copy
 import functools
 import importlib
 import itertools
+import math
 import operator
 import pkgutil
+import random
+import statistics
+import struct
+import threading
+import typing
 
 import torch
 
@@ -24,6 +31,7 @@ cases = Cases()
 #: Programs whose results a break may change, and why.
 EXCEPT = {
     "autocast_with_gradients": "a graph's end empties the cache of casts, which moves a rounding",
+    "compiled_by_torchs_name": "behind a break in torch's wrapper its compiler sees our frames",
 }
 
 
@@ -522,5 +530,168 @@ def sequence_that_is_not_multiplied():
             except TypeError as error:
                 found.append(str(error))
         return x * 2, found
+
+    return f
+
+
+@cases()
+def property_set_and_deleted():
+    class Celsius:
+        def __init__(self, degrees):
+            self._degrees = degrees
+
+        @property
+        def fahrenheit(self):
+            return self._degrees * 9 / 5 + 32
+
+        @fahrenheit.setter
+        def fahrenheit(self, value):
+            self._degrees = (value - 32) * 5 / 9
+
+        @fahrenheit.deleter
+        def fahrenheit(self):
+            self._degrees = 0
+
+    outside = Celsius(10)
+
+    def f(x):
+        inside = Celsius(x)
+        inside.fahrenheit = inside.fahrenheit + 9
+        outside.fahrenheit += 9
+        warm = inside.fahrenheit * outside.fahrenheit
+        del outside.fahrenheit
+        return warm, inside, outside.fahrenheit
+
+    return f, [(torch.randn(3, 4),), (torch.randn(3, 4),)], [outside]
+
+
+@cases()
+def classes_that_are_told_of():
+    def f(x):
+        known = {}
+
+        class Named:
+            def __set_name__(self, owner, name):
+                self.name = name
+
+            def __get__(self, holder, owner=None):
+                return self.name if holder is None else holder.__dict__.get(self.name, x)
+
+        class Base:
+            def __init_subclass__(cls, /, key=None, **rest):
+                super().__init_subclass__(**rest)
+                known[key] = cls.__name__
+
+        class One(Base, key="one"):
+            field = Named()
+
+        class Two(One, key="two"):
+            pass
+
+        two = Two()
+        first = two.field
+        two.__dict__["field"] = first + 1
+        return first, two.field * 2, known, Two.field
+
+    return f
+
+
+@cases()
+def copied_and_pickled_by_hand():
+    class Pair:
+        def __init__(self, a, b):
+            self.a, self.b = a, b
+
+        def __copy__(self):
+            return Pair(self.a, [self.b])
+
+        def __deepcopy__(self, memo):
+            return Pair(copy.deepcopy(self.a, memo), self.b)
+
+    class Reduced:
+        def __init__(self, n):
+            self.n = n
+
+        def __reduce__(self):
+            return Reduced, (self.n + 1,)
+
+    def f(x):
+        pair = Pair([1, 2], x)
+        shallow, deep = copy.copy(pair), copy.deepcopy(pair)
+        n = copy.copy(Reduced(1)).n
+        return shallow.b[0] + deep.b * n, deep.a is pair.a, shallow.a is pair.a
+
+    return f
+
+
+@cases()
+def methods_made_of_others():
+    class Scaled:
+        def __init__(self, k):
+            self.k = k
+
+        def scale(self, x, by=1, *, plus=0):
+            return x * self.k * by + plus
+
+        double = functools.partialmethod(scale, by=2)
+        shifted = functools.partialmethod(scale, plus=1)
+
+    def f(x):
+        s = Scaled(3)
+        return s.double(x) + s.shifted(x, 4) + s.double(x, plus=2)
+
+    return f
+
+
+@cases()
+def random_of_its_own():
+    own = random.Random(5)
+
+    def f(x):
+        order = list(range(4))
+        own.shuffle(order)
+        chosen = random.sample(order, 2)
+        return x * own.random() + order[0], chosen, random.choice("abc"), own.getstate()
+
+    return f
+
+
+@cases()
+def under_a_lock():
+    lock = threading.Lock()
+
+    def f(x):
+        with lock:
+            y = x + 1
+            held = lock.locked()
+        return y, held, lock.locked()
+
+    return f
+
+
+@cases()
+def packed_and_typed():
+    class Options(typing.TypedDict, total=False):
+        scale: float
+        name: str
+
+    def f(x):
+        options = Options(scale=2.0)
+        options["name"] = "n"
+        raw = struct.pack("<hd", 3, 0.5)
+        three, half = struct.unpack("<hd", raw)
+        return x * options["scale"] * three + half, options, statistics.fmean([1, 2, 6]), raw.hex()
+
+    return f
+
+
+@cases()
+def state_of_iterators_and_sums():
+    def f(x):
+        pairs = itertools.pairwise([1, 2, 4, 8])
+        batched = zip(*[iter([x, x + 1, x + 2, x + 3])] * 2, strict=True)
+        total = sum((b - a for a, b in pairs), start=x)
+        left, right = next(batched), list(batched)
+        return total + math.prod([2, 3]), left[0] * left[1], right, min([3, 1], key=lambda v: -v)
 
     return f

@@ -5,6 +5,7 @@ and the user's Python that runs behind the interpreter's back while a program is
 from __future__ import annotations
 
 import contextlib
+import dis
 import gc
 import inspect
 import os
@@ -202,7 +203,8 @@ ALLOWED = {
     "fake implementation": "a custom operator's: torch calls it to learn the result's shape",
     "cached": "under functools.lru_cache, and found to be without side effects just before",
     "wrapper": "of a wrapper subclass: torch calls it on the fakes that its tensors are made of",
-    "marked": "the user asked for it: allow_in_graph, assume_constant_result, disable",
+    "marked": "the user asked for it: allow_in_graph, assume_constant_result",
+    "autograd's rule": "a custom operator's setup_context: torch calls it where gradients are due",
 }
 
 _LIBRARY = tuple(
@@ -234,10 +236,24 @@ def _is_of_the_user(frame: types.FrameType) -> bool:
     return _is_the_users(frame.f_code)
 
 
+class _Files(dict):
+    """File: whether the user's code may come of it. Asked for each frame that begins anywhere."""
+
+    def __missing__(self, file: str) -> bool:
+        users = file not in _HARNESS and not file.startswith(_LIBRARY)
+        self[file] = users or is_of_the_tests(file)
+        return self[file]
+
+
+_OF_THE_USER = _Files()
+_RETURN_GENERATOR = dis.opmap["RETURN_GENERATOR"]
+
+
 class Outside:
     """Lists the user's frames that begin natively while a program is captured.
 
-    ``sys.settrace``, because the capture uses the profile function itself.
+    By ``sys.monitoring`` where Python has it, which forgets the library's functions, and by
+    ``sys.settrace`` where it has not, because the capture uses the profile function itself.
     """
 
     def __init__(self) -> None:
@@ -245,20 +261,24 @@ class Outside:
 
     def _begins(self, frame: types.FrameType, event: str, arg: Any) -> Any:
         code = frame.f_code
-        if sys.getprofile() is natively._spy:
-            return None  # which lets none of them run
-        if frame.f_back is not None and frame.f_back.f_code.co_filename == _TRACEBACKS:
-            return None  # made, not run
-        if STATE.capturing and _is_of_the_user(frame) and not _allowed(frame):
-            if code.co_flags & inspect.CO_GENERATOR and frame.f_lineno == code.co_firstlineno:
-                return self._runs  # one that is dropped unstarted is told to end, and runs nothing
-            self._note(frame)
+        if not _OF_THE_USER[code.co_filename] or not self._counts(frame):
+            return None
+        if code.co_flags & inspect.CO_GENERATOR and frame.f_lineno == code.co_firstlineno:
+            return self._runs  # one that is dropped unstarted is told to end, and runs nothing
+        self._note(frame)
         return None
 
     def _runs(self, frame: types.FrameType, event: str, arg: Any) -> None:
         frame.f_trace = None
         if event != "exception":
             self._note(frame)
+
+    def _counts(self, frame: types.FrameType) -> bool:
+        if not STATE.capturing or sys.getprofile() is natively._spy:
+            return False  # which lets none of them run
+        if frame.f_back is not None and frame.f_back.f_code.co_filename == _TRACEBACKS:
+            return False  # made, not run
+        return _is_of_the_user(frame) and not _allowed(frame)
 
     def _note(self, frame: types.FrameType) -> None:
         code = frame.f_code
@@ -268,12 +288,49 @@ class Outside:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
+        if sys.version_info >= (3, 12):
+            _monitor()
+            _WATCHING.append(self)
+            try:
+                yield
+            finally:
+                _WATCHING.remove(self)
+            return
         before = sys.gettrace()
         sys.settrace(self._begins)
         try:
             yield
         finally:
             sys.settrace(before)
+
+
+_WATCHING: list[Outside] = []
+
+if sys.version_info >= (3, 12):
+    _TOOL = 4  # of those that are nobody's
+
+    def _monitor() -> None:
+        """Once for the process: what is disabled for the library stays so."""
+        events = sys.monitoring.events
+        if sys.monitoring.get_tool(_TOOL) is None:
+            sys.monitoring.use_tool_id(_TOOL, "judge of capture")
+            for event in (events.PY_START, events.PY_RESUME):
+                sys.monitoring.register_callback(_TOOL, event, _starts)
+            sys.monitoring.register_callback(_TOOL, events.PY_THROW, _thrown_into)
+            chosen = events.PY_START | events.PY_RESUME | events.PY_THROW
+            sys.monitoring.set_events(_TOOL, chosen)
+
+    def _starts(code: types.CodeType, offset: int) -> Any:
+        if not _OF_THE_USER[code.co_filename]:
+            return sys.monitoring.DISABLE
+        if _WATCHING and STATE.capturing and _WATCHING[-1]._counts(frame := sys._getframe(1)):
+            _WATCHING[-1]._note(frame)
+        return None
+
+    def _thrown_into(code: types.CodeType, offset: int, error: BaseException) -> None:
+        """One that is dropped unstarted is told to end, and runs nothing."""
+        if code.co_code[offset] != _RETURN_GENERATOR:
+            _starts(code, offset)
 
 
 _OF_WRAPPERS = ("__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__")
@@ -295,9 +352,11 @@ def _allowed(frame: types.FrameType) -> str | None:
             return "wrapper"
         if file.endswith(("torch/_library/fake_impl.py", "torch/_library/custom_ops.py")):
             return "fake implementation"
+        if file.endswith("torch/_library/autograd.py"):
+            return "autograd's rule"
         if back.f_code.co_name == "call_cached":
             return "cached"
-        if file.endswith("refcompiler/capture/marking/marked.py"):
+        if back.f_code.co_name in ("call_opaque", "call_assumed"):
             return "marked"
         if file.endswith("refcompiler/runtime/site.py"):
             return None
