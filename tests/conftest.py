@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 CACHES = ("NUMBA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "REFCOMPILER_CACHE_DIR")
+# A test that counts captures shall see them; tests of the cache of programs turn it on. Here, as
+# ``tests/cpu/conftest.py`` imports the compiler before ``pytest_configure`` if its folder is named.
+os.environ.setdefault("REFCOMPILER_CACHE_PROGRAMS", "0")
 CACHE_FOLDER = pytest.StashKey[Path]()
 
 
@@ -25,8 +28,6 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = Path(tempfile.mkdtemp(prefix="refcompiler-tests-"))
         config.stash[CACHE_FOLDER] = folder
         os.environ.update({name: str(folder / name.lower()) for name in missing})
-    # A test that counts captures shall see them; tests of the cache of programs turn it on.
-    os.environ.setdefault("REFCOMPILER_CACHE_PROGRAMS", "0")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

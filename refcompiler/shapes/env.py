@@ -151,7 +151,7 @@ class ShapeEnv:
         self._replacements = {
             s: value
             for s, value in self._replacements.items()
-            if s not in gone and not value.free_symbols & gone
+            if not (s.free_symbols | value.free_symbols) & gone
         }
         self._recorded = {c for c in self._recorded if not c.free_symbols & gone}
         self._nodes = {k: node for k, node in self._nodes.items() if not k[0].free_symbols & gone}
@@ -227,21 +227,36 @@ class ShapeEnv:
         if floats and name in ("sym_min", "sym_max"):
             left, right = [self.unary("sym_float", n).expr for n in (a, b)]
             hint = None if hint is None else float(hint)
-        if name in ("int_floordiv", "floordiv") and not floats:
-            if self.knowledge.range_of(right).low <= 0:
-                build = FloorQuotient
+        if name in ("int_floordiv", "floordiv", "mod") and not floats:
+            return self.node(self._divided(name != "mod", left, right), gives, hint)
         if name in ("sym_min", "sym_max") and not floats:
             known = self.knowledge.decide(sympy.Ge(left, right))
+            if known is None and self.knowledge.decide(sympy.Le(left, right)):
+                known = False
             if known is not None:
                 return a if known is (name == "sym_max") else b
             if left.has(*_EXTREMES) or right.has(*_EXTREMES):
                 build = Larger if name == "sym_max" else Smaller
-        if name == "mod" and not floats:
-            if self.knowledge.range_of(right).low <= 0:
-                build = FloorRemainder
-            elif self.knowledge.range_of(left).low >= 0:
-                build = F.Mod
         return self.node(build(left, right), gives, hint)
+
+    def _divided(self, whole: bool, a: Any, b: Any) -> Any:
+        """``a // b``, or what it leaves, in the words that say most."""
+        know = self.knowledge
+        known = know.range_of(b)
+        if b.is_Integer and b < 0:  # the quotient of the opposites is the same one
+            made = self._divided(whole, sympy.Mul(-1, a), sympy.Mul(-1, b))
+            return made if whole else sympy.Mul(-1, made)
+        if known.low <= 0:
+            return FloorQuotient(a, b) if whole else FloorRemainder(a, b)
+        if not whole and know.is_multiple(a, b):
+            return sympy.Integer(0)
+        if whole and (found := know.quotient(a, b)) is not None:
+            return found
+        if whole:
+            made = BINARY["int_floordiv"].build(a, b)
+        else:
+            made = F.Mod(a, b) if know.range_of(a).low >= 0 else BINARY["mod"].build(a, b)
+        return self._replacements.get(made, made)
 
     def _check_operand(self, name: str, b: Node) -> None:
         """A division that went well here goes well later, and one that raised raises."""
@@ -395,6 +410,12 @@ class ShapeEnv:
             range_ = self.knowledge.ranges.get(symbol, ALL)
             if range_.low == range_.high and symbol not in self._replacements:
                 self._replace(symbol, sympy.Integer(int(range_.low)))
+        for atom in self.knowledge.atoms(condition):
+            range_ = self.knowledge.range_of(atom)
+            if range_.low == range_.high and atom not in self._replacements:
+                value = sympy.Integer(int(range_.low))
+                self.knowledge.learn(sympy.Eq(atom, value))
+                self._replace(atom, value)
         for symbol in condition.free_symbols & self._replacements.keys():
             value = self._replacements[symbol]
             if value.is_number and symbol not in self.fixed:
@@ -426,7 +447,8 @@ class ShapeEnv:
             return False
         return all(_age(symbol, self) > _age(s, self) for s in other.free_symbols)
 
-    def _replace(self, symbol: sympy.Symbol, value: Any) -> None:
+    def _replace(self, symbol: Any, value: Any) -> None:
+        """``symbol``, or a quotient and the like, is ``value`` wherever it stands."""
         known = self.knowledge.ranges.get(symbol, ALL)
         value = self.replace(value)
         if value.is_Symbol:
@@ -435,7 +457,11 @@ class ShapeEnv:
             for bound in (sympy.Ge(value, known.lower), sympy.Le(value, known.upper)):
                 if bound not in (sympy.true, sympy.false):
                     self.knowledge.learn(bound)
-        self._replacements = {s: v.xreplace({symbol: value}) for s, v in self._replacements.items()}
+        made = {s: v.xreplace({symbol: value}) for s, v in self._replacements.items()}
+        if symbol.is_Symbol:  # what was learnt of a quotient is known by its new name too
+            renamed = {s.xreplace({symbol: value}): v for s, v in made.items() if not s.is_Symbol}
+            made |= {s: v for s, v in renamed.items() if s.args and s not in made}
+        self._replacements = made
         self._replacements[symbol] = value
         self._replacements_version_counter += 1
         self._memo.clear()

@@ -138,12 +138,15 @@ def divisor(coefficients: Iterable[Any]) -> int:
     return found
 
 
-def primitive(rest: Polynomial) -> tuple[int, Polynomial]:
-    """The common divisor of the coefficients, and the polynomial divided by it."""
-    size = divisor(rest.values())
-    if size < 2:
-        return 1, rest
-    return size, {monomial: int(c) // size for monomial, c in rest.items()}
+def primitive(rest: Polynomial) -> tuple[Any, Polynomial]:
+    """A number, an int or Fraction, and the polynomial divided by it, without common divisors."""
+    below = math.lcm(*[1 if type(c) is int else c.denominator for c in rest.values()])
+    if below > 1:
+        rest = {monomial: int(c * below) for monomial, c in rest.items()}
+    size = math.gcd(*[int(c) for c in rest.values()])
+    if size > 1:
+        rest = {monomial: int(c) // size for monomial, c in rest.items()}
+    return (size or 1) if below == 1 else Fraction(size, below), rest
 
 
 def symbol_of(rest: Polynomial) -> tuple[Any, int] | None:
@@ -188,3 +191,73 @@ def shifted(terms: Polynomial, lows: dict[Any, int]) -> Polynomial:
     if len(made) > MOST_TERMS:
         raise TooLarge
     return made
+
+
+def _over(a: Monomial, b: Monomial) -> Monomial | None:
+    """``a / b``, if that is a product too."""
+    powers = dict(a)
+    for atom, power in b:
+        powers[atom] = powers.get(atom, 0) - power
+        if powers[atom] < 0:
+            return None
+    return frozenset((atom, power) for atom, power in powers.items() if power)
+
+
+def ratio(a: Polynomial, b: Polynomial) -> Polynomial | None:
+    """``a / b``, if it has integer coefficients and ``b`` or it is one term; else None."""
+    if not b:
+        return None
+    if len(b) == 1:
+        ((below, size),) = b.items()
+        made: Polynomial = {}
+        for monomial, coefficient in a.items():
+            found, part = _over(monomial, below), Fraction(coefficient) / size
+            if found is None or part.denominator != 1:
+                return None
+            made[found] = int(part)
+        return made
+    if len(a) != len(b):
+        return None
+    below, size = next(iter(b.items()))
+    for monomial, coefficient in a.items():
+        found, part = _over(monomial, below), Fraction(coefficient) / size
+        if found is not None and part.denominator == 1:
+            one = {found: int(part)}
+            if times(b, one) == a:
+                return one
+    return None
+
+
+def residue(terms: Polynomial, modulus: int, inside: Callable[[Any], Polynomial | None]) -> Any:
+    """What is left of ``terms`` modulo a number, with coefficients below it; None if unknown.
+
+    ``inside`` gives what an atom is congruent to (``x % (k * modulus)`` to ``x``), or None.
+    """
+    made: Polynomial = {}
+    for monomial, coefficient in terms.items():
+        if type(coefficient) is not int or any(power < 0 for _, power in monomial):
+            return None
+        if not coefficient % modulus:
+            continue
+        part: Polynomial = {ONE: coefficient}
+        for atom, power in monomial:
+            found = inside(atom)
+            if found is None:
+                found = {frozenset({(atom, 1)}): 1}
+            for _ in range(power):
+                part = times(part, found)
+        for each, c in part.items():
+            if type(c) is not int:
+                return None
+            add(made, each, c)
+    return {monomial: c % modulus for monomial, c in made.items() if c % modulus}
+
+
+def expression(terms: Polynomial) -> Any:
+    """The sum again."""
+    return sympy.Add(
+        *[
+            sympy.Mul(sympy.sympify(c), *[atom**power for atom, power in monomial])
+            for monomial, c in terms.items()
+        ]
+    )

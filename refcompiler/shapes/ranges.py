@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import sympy
@@ -85,7 +86,10 @@ def _bounds(expression: Any, ranges: Ranges, memo: dict[Any, Range]) -> Range:
     kind = expression.func
     if expression.is_Integer:
         return Range(int(expression), int(expression))
-    if expression.is_Rational or expression.is_Float:
+    if expression.is_Rational:
+        value: Any = Fraction(int(expression.p), int(expression.q))
+        return Range(value, value)
+    if expression.is_Float:
         return Range(float(expression), float(expression))
     if expression.is_Symbol:
         return ranges.get(expression, ALL)
@@ -147,6 +151,7 @@ class Knowledge:
         self._memo: dict[Any, Range] = {}
         self._known: dict[Any, Range] = {}
         self._polynomials: dict[Any, polynomials.Polynomial] = {}
+        self._plain: dict[Any, polynomials.Polynomial] = {}  # without what is known of quotients
         self._decided: dict[Any, bool | None] = {}
 
     def forget(self) -> None:
@@ -205,15 +210,83 @@ class Knowledge:
 
     def _quotient(self, expression: Any) -> tuple[Any, Any] | None:
         """What is divided by what, if it is known to leave no remainder."""
-        if expression.func is F.FloorDiv and expression.args in self.divisible:
-            return expression.args
+        if expression.func is F.FloorDiv:
+            a, b = expression.args
+            if (a, b) in self.divisible or (b.is_Integer and self._residue(a, int(b)) == {}):
+                return expression.args
         return None
+
+    def atoms(self, condition: Any) -> set[Any]:
+        """What is no symbol, sum or product in a comparison of integers: quotients and such."""
+        if condition.func not in _SIGNS or not all(part.is_integer for part in condition.args):
+            return set()
+        found = set()
+        for part in condition.args:
+            for monomial in self._terms(part) or ():
+                found |= {a for a, _ in monomial if a.is_Function and a.free_symbols}
+        return found
+
+    def quotient(self, a: Any, b: Any) -> Any:
+        """``a / b``, if that is certain to be an integer, and what it is is seen; else None."""
+        for memo, parts in ((self._plain, _never), (self._polynomials, self._quotient)):
+            try:
+                first, second = [polynomials.polynomial(each, memo, parts) for each in (a, b)]
+                found = polynomials.ratio(first, second)
+            except polynomials.TooLarge:
+                continue
+            if found is not None:
+                return polynomials.expression(found)
+        return None
+
+    def is_multiple(self, a: Any, b: Any) -> bool:
+        """Whether ``a % b`` is certain to be 0, where ``b`` is positive."""
+        if (a, b) in self.divisible or (b.is_Integer and self._residue(a, int(b)) == {}):
+            return True
+        return self.quotient(a, b) is not None
+
+    def _residue(self, expression: Any, modulus: int, depth: int = 4) -> Any:
+        """The terms of ``expression`` modulo a number; None where they are not seen.
+
+        Source: congruences are kept by sums and products.
+        """
+
+        def inside(atom: Any) -> Any:
+            if (atom, modulus) in self.divisible:
+                return {}
+            if depth and atom.func in (F.Mod, F.PythonMod):
+                a, b = atom.args
+                if b.is_Integer and b and not b % modulus:
+                    return self._residue(a, modulus, depth - 1)
+            return None
+
+        if modulus <= 0:
+            return None
+        try:
+            terms = polynomials.polynomial(expression, self._plain, _never)
+            return polynomials.residue(terms, modulus, inside)
+        except polynomials.TooLarge:
+            return None
+
+    def _learn_multiple(self, a: Any, modulus: Any) -> None:
+        """``a % modulus`` is 0; so is that of an atom to a multiple of which ``a`` is congruent."""
+        terms = self._residue(a, int(modulus)) if modulus.is_Integer else None
+        self.divisible.add((a, modulus))
+        if terms is not None and len(terms) == 1:
+            ((monomial, coefficient),) = terms.items()
+            if len(monomial) == 1 and math.gcd(coefficient, int(modulus)) == 1:
+                ((atom, power),) = monomial
+                if power == 1:
+                    self.divisible.add((atom, modulus))
+                    if self._quotient(atom) is not None:  # (b // c) % modulus is 0
+                        self.divisible.add((atom.args[0], atom.args[1] * modulus))
+        self._polynomials.clear()
+        self.forget()
 
     def _range(self, terms: polynomials.Polynomial) -> Range:
         constant, rest = polynomials.split(terms)
         found = ALL
         if self.facts and rest:
-            found = _plus(self._fact(rest), Range(float(constant), float(constant)))
+            found = _plus(self._fact(rest), Range(constant, constant))
         try:
             offset = polynomials.shifted(terms, self._lows)
         except polynomials.TooLarge:
@@ -223,11 +296,14 @@ class Knowledge:
             lows = self._lows
         made = Range(0, 0)
         for monomial, coefficient in offset.items():
-            part = Range(_float(coefficient), _float(coefficient))
+            part = Range(coefficient, coefficient)
             for atom, power in monomial:
                 part = _times(part, self._factor(atom, power, lows))
             made = _plus(made, part)
-        return found & made
+        found &= made  # of an integer, of which the coefficients may be fractions
+        low = math.ceil(found.low) if type(found.low) is Fraction else found.low
+        high = math.floor(found.high) if type(found.high) is Fraction else found.high
+        return Range(low, high)
 
     def _factor(self, atom: Any, power: int, lows: dict[Any, int]) -> Range:
         if atom.is_Symbol:
@@ -240,7 +316,7 @@ class Knowledge:
             return _power(found, power)
         if found.low > 0:
             known = _power(found, -power)
-            return Range(0 if known.high == INF else 1 / known.high, 1 / known.low)
+            return Range(0 if known.high == INF else _inverse(known.high), _inverse(known.low))
         return ALL
 
     def _atom(self, atom: Any) -> Range:
@@ -335,9 +411,7 @@ class Knowledge:
         if not (left.is_integer and right.is_integer):
             return
         if sign == "eq" and right == 0 and left.func in (F.Mod, F.PythonMod):
-            self.divisible.add((left.args[0], left.args[1]))
-            self._polynomials.clear()
-            self.forget()
+            self._learn_multiple(*left.args)
         first, second = self._terms(left), self._terms(right)
         if first is None or second is None:
             return
@@ -358,11 +432,9 @@ class Knowledge:
         self._learn_range(rest, made)
 
     def _learn_range(self, rest: polynomials.Polynomial, made: Range) -> None:
-        if not all(type(coefficient) is int for coefficient in rest.values()):
-            return
         size, rest = polynomials.primitive(rest)
-        low = made.low if made.low == -INF else -(-int(made.low) // size)
-        high = made.high if made.high == INF else int(made.high) // size
+        low = made.low if made.low == -INF else math.ceil(int(made.low) / Fraction(size))
+        high = made.high if made.high == INF else math.floor(int(made.high) / Fraction(size))
         known = polynomials.symbol_of(rest)
         if known is None:
             key = polynomials.key_of(rest)
@@ -393,8 +465,12 @@ class Knowledge:
             self.bound(symbol, Range(-INF, known.high - 1))
 
 
-def _float(coefficient: Any) -> float:
-    return coefficient if type(coefficient) is int else float(coefficient)
+def _never(expression: Any) -> None:
+    """Takes no quotient for exact."""
+
+
+def _inverse(value: Any) -> Any:
+    return 1 / value if type(value) is float else 1 / Fraction(value)
 
 
 def _has_integer_zero(terms: polynomials.Polynomial | None) -> bool:

@@ -74,6 +74,30 @@ def tree(draw: random.Random, depth: int, leaves: int) -> Tree:
     return name, left, tree(draw, depth - 1, leaves)
 
 
+def windows(draw: random.Random, depth: int, leaves: int) -> Tree:
+    """As :func:`tree`, of what models make of images: padded to windows, counted, multiplied."""
+    if not depth or draw.random() < 0.1:
+        return str(draw.randrange(leaves)) if draw.random() < 0.85 else draw.choice((1, 2, 4))
+    inner, size = windows(draw, depth - 1, leaves), draw.choice((-2, 2, 3, 4, 8))
+    padded = ("+", inner, ("%", ("-", size, ("%", inner, size)), size))
+    other = windows(draw, depth - 1, leaves)
+    return draw.choice(
+        (
+            ("//", padded, size),
+            padded,
+            ("//", inner, size),
+            ("%", inner, size),
+            ("*", inner, size),
+            ("//", ("*", inner, other), other),
+            ("//", ("*", ("*", inner, inner), size), inner),
+            ("%", ("*", inner, other), other),
+            ("max", 1, inner),
+            ("+", inner, other),
+            ("*", inner, other),
+        )
+    )
+
+
 def value(tree: Tree, values: tuple[Any, ...]) -> Any:
     """``tree`` computed from the left to the right."""
     if isinstance(tree, str):
@@ -93,7 +117,7 @@ class Wrong(AssertionError):
     """What was simplified, for which numbers, and the two values."""
 
 
-def check(seed: int) -> int:
+def check(seed: int, tree: Callable[..., Tree] = tree) -> int:
     """Some decisions, and expressions before and after; the number of values compared.
 
     Raises :class:`Wrong` for a decision, a range or an expression that does not hold for numbers
@@ -179,11 +203,12 @@ def _make(env: ShapeEnv, symbol: Symbol) -> Any:
 def main(first: int, last: int) -> None:
     compared = failed = 0
     for seed in range(first, last):
-        try:
-            compared += check(seed)
-        except Exception as error:
-            failed += 1
-            print(seed, type(error).__name__, str(error)[:400])
+        for make in (tree, windows):
+            try:
+                compared += check(seed, make)
+            except Exception as error:
+                failed += 1
+                print(make.__name__, seed, type(error).__name__, str(error)[:400])
     print(f"{last - first} seeds, {compared} comparisons, {failed} failed")
 
 
