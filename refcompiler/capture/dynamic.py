@@ -6,6 +6,7 @@ and its like, 0/1 specialisation, and that what a module owns is static).
 
 from __future__ import annotations
 
+import collections
 import logging
 import re
 import weakref
@@ -32,7 +33,9 @@ log = logging.getLogger("refcompiler.dynamic")
 _PLACES = frozenset("arg item member dict_item attr slot cell default kwdefault local".split())
 _MARKED, _NAMED, _FROM_THE_START = "marked", "dynamic_sources", "dynamic=True"
 _VALUE, _NOT_KNOWN = "dynamic_values", "unbacked_sources"
+#: Attributes of objects of C that are constants of a program.
 _FIXED_ATTRIBUTES = frozenset(("maxlen", "start", "stop", "step"))
+_FIXED_KINDS = (slice, range, collections.deque)
 
 
 class _Result(torch.autograd.Function):
@@ -145,7 +148,7 @@ class Sizes:
     def number(self, value: Any, source: Source) -> Any:
         """A symbol for an int or float from outside; None if it is to be a constant."""
         policy = self.policy
-        if policy.names_none() or source.kind not in _PLACES or source.key in _FIXED_ATTRIBUTES:
+        if policy.names_none() or source.kind not in _PLACES or self._is_fixed(source):
             return None
         if not (policy.unbacked or policy.sources) and self._owned_by_module(source):
             return None
@@ -245,6 +248,12 @@ class Sizes:
         begun = re.compile(r"^(\w+)")
         spelt = (name, spelt_out(source).removeprefix("globals."))
         return name, *[begun.sub(rf"{scope}['\1']", text) for text in dict.fromkeys(spelt)]
+
+    def _is_fixed(self, source: Source) -> bool:
+        if source.key not in _FIXED_ATTRIBUTES or source.parent is None:
+            return False
+        lazy = self.machine.lazies.get(source.parent)
+        return lazy is None or issubclass(type(lazy.value), _FIXED_KINDS)
 
     def _owned_by_module(self, source: Source) -> bool:
         owner: Any = source.parent

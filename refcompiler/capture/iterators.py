@@ -193,7 +193,7 @@ def shadow_generator(machine: Any, external: External) -> Any:
         switch = machine.member(source, DELEGATES[type(value)])
         machine.lazy(switch, delegate_of(value))
         inner = machine.member(switch, "inner")
-        delegate = machine.delegate(machine.lazy(inner, delegate_of(value).inner))
+        delegate = machine.delegate(machine.lazy(inner, delegate_of(value).inner)).inner
     made = continued(machine, frame, handled, delegate, (value.__name__, value.__qualname__))
     external.original = driven_by(made)
     machine.drive(made, external.original)

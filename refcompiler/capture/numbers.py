@@ -6,6 +6,7 @@ The names are those of torch's own graphs: ``operator`` functions, ``torch.sym_m
 from __future__ import annotations
 
 import builtins
+from collections.abc import Iterator
 from typing import Any
 
 import sympy
@@ -33,20 +34,42 @@ _DTYPES = {torch.SymInt: torch.int64, torch.SymBool: torch.bool, int: torch.int6
 
 
 def tensor_of(data: Any, dtype: Any = None, device: Any = None) -> Any:
-    """``torch.tensor`` of a symbol, or of a list with symbols among its numbers.
+    """``torch.tensor`` of a symbol, or of (nested) lists with symbols among their numbers.
 
     Made of tensors of no dimension, which graphs can hold. NotImplemented for other ``data``.
     """
-    items = data if type(data) in (list, tuple) else [data]
-    kinds = {type(item) for item in items}
-    if not kinds & SYMBOLS or kinds - SYMBOLS - {int, float, bool}:
+    kinds = {type(item) for item in leaves_of(data)}
+    if not kinds & SYMBOLS or kinds - SYMBOLS - {int, float, bool} or shape_of(data) is None:
         return NotImplemented
     if dtype is None:  # floats before ints before bools
         default = torch.get_default_dtype()
         found = {_DTYPES.get(kind, default) for kind in kinds}
         dtype = next(each for each in (default, torch.int64, torch.bool) if each in found)
-    made = [torch.scalar_tensor(item, dtype=dtype, device=device) for item in items]
-    return made[0] if items is not data else torch.stack(made)
+    return _stacked(data, dtype, device)
+
+
+def _stacked(data: Any, dtype: torch.dtype, device: Any) -> torch.Tensor:
+    if type(data) in (list, tuple):
+        return torch.stack([_stacked(item, dtype, device) for item in data])
+    return torch.scalar_tensor(data, dtype=dtype, device=device)
+
+
+def leaves_of(data: Any) -> Iterator[Any]:
+    """What (nested) lists and tuples hold."""
+    if type(data) in (list, tuple):
+        for item in data:
+            yield from leaves_of(item)
+    else:
+        yield data
+
+
+def shape_of(data: Any) -> tuple[int, ...] | None:
+    """The shape of nested lists, or None if they are not even."""
+    if type(data) not in (list, tuple):
+        return ()
+    shapes = {shape_of(item) for item in data}
+    inner = shapes.pop() if len(shapes) == 1 else None
+    return None if inner is None else (len(data), *inner)
 
 
 def argument(recorder: Any, value: Any) -> Any:

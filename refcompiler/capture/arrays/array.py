@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.signals import Break
@@ -261,12 +262,41 @@ def operate(
                 wanted = ours(*given[0], **{key: pair[0] for key, pair in named.items()})
         except Exception as error:
             raise Break("fake-op-raised", f"numpy {name}: {error}".split("\n")[0]) from error
+        parts = given[1], {key: pair[1] for key, pair in named.items()}
+        if not taken and isinstance(wanted, numpy.ndarray) and wanted.dtype.kind in "fc":
+            constant = _constant(name, theirs, parts, wanted)
+            if constant is not None:
+                return Array(machine, constant, wanted)
         try:
-            found = theirs(*given[1], **{key: pair[1] for key, pair in named.items()})
+            found = theirs(*parts[0], **parts[1])
         except Exception as error:
             why = f"{type(error).__name__}: {error}".split("\n")[0]
             raise Break("operation-not-modelled", f"numpy {name}: {why}") from error
     return _paired(machine, name, wanted, found, taken)
+
+
+_MOST_CONSTANTS = 4096
+
+
+def _constant(
+    name: str, theirs: Callable, parts: tuple[tuple, dict], wanted: Any
+) -> torch.Tensor | None:
+    """What numpy makes of constants, where ``theirs`` rounds another way; None where it does not.
+
+    (``numpy.linspace`` of single precision is computed in double precision, torch's is not.)
+    """
+    if name.startswith("empty") or not wanted.flags.c_contiguous:
+        return None
+    try:
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            real = theirs(*parts[0], **parts[1]).tensor.numpy()
+        if real.tobytes() == wanted.tobytes():
+            return None
+    except Exception:  # fakes among its arguments, or something that it does not know
+        return None
+    if wanted.size > _MOST_CONSTANTS:
+        raise Break("operation-not-modelled", f"numpy {name} of {wanted.size} rounded constants")
+    return torch.tensor(wanted.tolist(), dtype=getattr(torch, wanted.dtype.name))
 
 
 def _both(value: Any, taken: list[Array]) -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ from refcompiler.capture.kinds import CONSTANT_TYPES, is_numpy_scalar
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import External
 from refcompiler.guards.arrays import array_tensor
+from refcompiler.shapes.node import SYMBOLS
 
 _MODULES = ("", "linalg", "fft")
 #: Not functions of their arguments alone, or not what numpy means by the name.
@@ -45,8 +46,8 @@ def call_numpy(machine: Any, function: Any, args: Sequence, kwargs: Mapping) -> 
     if source is not None:
         machine.guard("ID", source, function)
     name = getattr(function, "__name__", type(function).__name__)
-    forced = [machine.force(a) for a in args]
-    named = {key: machine.force(value) for key, value in kwargs.items()}
+    forced = [_plain(machine, a) for a in args]
+    named = {key: _plain(machine, value) for key, value in kwargs.items()}
     theirs = _counterparts().get(id(function))
     if theirs is None:
         if isinstance(function, type) and all(map(_is_constant, (*forced, *named.values()))):
@@ -62,6 +63,16 @@ def call_numpy(machine: Any, function: Any, args: Sequence, kwargs: Mapping) -> 
             if found is not None:
                 return found
     return operate(machine, function, theirs, forced, named)
+
+
+def _plain(machine: Any, value: Any) -> Any:
+    """With numbers in the place of symbols, which numpy does not take."""
+    value = machine.force(value)
+    if type(value) in SYMBOLS:
+        return machine.sizes.plain(value)
+    if type(value) in (list, tuple) and any(type(item) in SYMBOLS for item in value):
+        return type(value)([_plain(machine, item) for item in value])
+    return value
 
 
 def _is_constant(value: Any) -> bool:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from refcompiler.capture.arrays.array import Array, is_scalar, of_tensor
 from refcompiler.capture.models.registry import operation
-from refcompiler.capture.numbers import tensor_of
+from refcompiler.capture.numbers import leaves_of, shape_of, tensor_of
 from refcompiler.capture.signals import Break
 
 
@@ -93,7 +93,7 @@ def _of_elements(m: Any, items: Any, args: Sequence, kwargs: Mapping) -> Any:
     The dtype is what ``torch.promote_types`` makes of all of them.
     """
     found = _nested(m, items)
-    leaves = list(_leaves(found))
+    leaves = list(leaves_of(found))
     tensors = [leaf for leaf in leaves if issubclass(type(leaf), torch.Tensor)]
     if not tensors or not all(map(_is_element, tensors)):
         return NotImplemented
@@ -102,7 +102,7 @@ def _of_elements(m: Any, items: Any, args: Sequence, kwargs: Mapping) -> Any:
         return NotImplemented
     named = {key: m.force(value) for key, value in kwargs.items()}
     elsewhere = torch.get_default_device().type != "cpu"
-    if args or named.keys() - {"dtype"} or _shape(found) is None or elsewhere:
+    if args or named.keys() - {"dtype"} or shape_of(found) is None or elsewhere:
         return NotImplemented
     dtypes = [leaf.dtype for leaf in tensors] + [_dtype(number) for number in numbers]
     inferred = functools.reduce(torch.promote_types, dtypes)
@@ -121,25 +121,8 @@ def _nested(m: Any, items: Any) -> Any:
     return [_nested(m, item) for item in items] if type(items) in (list, tuple) else items
 
 
-def _leaves(items: Any) -> Iterator[Any]:
-    if type(items) is list:
-        for item in items:
-            yield from _leaves(item)
-    else:
-        yield items
-
-
 def _is_element(tensor: torch.Tensor) -> bool:
     return not tensor.dim() and not tensor.requires_grad and tensor.device.type == "cpu"
-
-
-def _shape(items: Any) -> tuple[int, ...] | None:
-    """The shape of nested lists, or None if they are not even."""
-    if type(items) is not list:
-        return ()
-    shapes = {_shape(item) for item in items}
-    inner = shapes.pop() if len(shapes) == 1 else None
-    return None if inner is None else (len(items), *inner)
 
 
 def _dtype(number: complex) -> torch.dtype:

@@ -21,6 +21,25 @@ def A(*shape):
 
 
 @cases()
+def constants_that_numpy_rounds_in_its_way():
+    def f(x):
+        w = np.linspace(0, 1, 4, dtype=np.float32)
+        w[0] = 3
+        made = np.arange(0, 1, 0.3), np.logspace(0, 2, 5), np.geomspace(1.0, 7.0, 4), np.hanning(5)
+        return x * torch.from_numpy(w), np.linspace(-1, 1, 7), *made, np.vander([1.0, 2.5, 3.1])
+
+    return f, [(t(3, 4),), (t(3, 4),)]
+
+
+@cases(graphs=3, recompiles=2)
+def an_array_of_a_length_that_changes():
+    def f(x, n):
+        return x[:, :n] * torch.as_tensor(np.linspace(0, 1, n)), np.full((n,), 0.5)
+
+    return f, [(t(3, 6), n) for n in (3, 4, 5)]
+
+
+@cases()
 def to_numpy_sum():
     return lambda x: (x * 2).numpy().sum(), [(t(3),), (t(3),)]
 

@@ -240,6 +240,56 @@ def setattr_hooks():
     return f, three()
 
 
+@cases(graphs=5, breaks=4, recompiles=3)
+def a_loop_over_a_generator_inside_another():
+    def inner(n):
+        for i in range(n):
+            yield i
+
+    def outer(n):
+        yield from inner(n)
+        yield 10
+
+    def f(x):
+        for i in outer(3):
+            x = x + i
+            torch._dynamo.graph_break()
+        return x * 2
+
+    return f, three()
+
+
+@cases(graphs=2, recompiles=1)
+def counters_that_are_called_step():
+    class State:
+        def __init__(self):
+            self.step = 0
+            self.start = 9
+
+    state, counts = State(), {"step": 0}
+
+    def f(x):
+        counts["step"] += 1
+        state.step += 2
+        state.start -= 1
+        return x * counts["step"] + state.step - state.start
+
+    return f, [(torch.randn(3, 4),) for _ in range(5)], [counts, state]
+
+
+@cases(graphs=3, recompiles=2)
+def masks_of_lengths_that_change():
+    def f(x, sizes):
+        mask = torch.tensor([[i < s for i in range(4)] for s in sizes])
+        return (
+            x * mask,
+            torch.tensor([[s, 1.5] for s in sizes]),
+            torch.tensor([(s, 2) for s in sizes]),
+        )
+
+    return f, [(torch.randn(3, 4), sizes) for sizes in ([1, 2, 3], [2, 2, 2], [4, 1, 3])]
+
+
 @pytest.mark.parametrize("case", cases, ids=str)
 def test_captured_as_in_eager(case: Case) -> None:
     assert check(case) > 0
