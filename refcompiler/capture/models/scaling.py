@@ -40,6 +40,8 @@ def _initialize(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
         return m.call_function(frame, _ORIGINAL, args, kwargs)
     if type(scaler) is not GradScaler or m.open_inference:
         raise Break("disabled-function", _WHY)
+    if id(frame) in m.started:  # which has asked already whether there is a scale
+        raise Break("disabled-function", f"{_WHY} after a break in its scaling")
 
     def initialize() -> None:
         with torch._C.DisableTorchFunction(), _disable_current_modes():
