@@ -182,8 +182,10 @@ AHEAD: Table[Rule] = Table(
         ),
         Rule(
             "written after the call",
-            "A saved tensor that is changed before the backward is an error.",
-            "Inputs and outputs are saved by save_for_backward, which checks their versions.",
+            "A saved tensor that is changed before a backward that needs it is an error.",
+            "Inputs and outputs are saved by save_for_backward, which checks their versions; where "
+            "one was changed, those are unpacked that the results at hand need (torch 2.11 can "
+            "unpack all or none).",
         ),
         Rule(
             "double backward",

@@ -241,7 +241,8 @@ class Compiled(torch.autograd.Function):
             arguments = [*ctx.numbers, *saved, *ctx.kept]
         except RuntimeError:
             left = getattr(ctx, "left", None)  # behind a backward of other outputs
-            tensors = left and left.take(program.asked(given))
+            asked = program.asked(given)
+            tensors = left.take(asked) if left else _unwritten(ctx, program.shares.needed(asked))
             if tensors is None:
                 raise
             arguments = [*ctx.numbers, *tensors]
@@ -297,8 +298,9 @@ def _lay_out(node: Any, arguments: list[Any]) -> None:
     """Saved tensors as the graph has them, which hooks may have given back otherwise."""
     first = len(node.numbers)
     for n, layout in enumerate(node.saved_layouts, first):
-        if arguments[n].stride() != layout.stride or has_bits(arguments[n]):
-            arguments[n] = _laid_out(arguments[n], layout)
+        t = arguments[n]  # None if it was written to
+        if t is not None and (t.stride() != layout.stride or has_bits(t)):
+            arguments[n] = _laid_out(t, layout)
 
 
 def _laid_out(t: torch.Tensor, layout: Layout) -> torch.Tensor:
@@ -311,6 +313,28 @@ def _laid_out(t: torch.Tensor, layout: Layout) -> torch.Tensor:
 
 def _tracked(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def _unwritten(node: Any, needed: Collection[int]) -> list[Any] | None:
+    """The saved tensors, None for those that were written to; None if it cannot tell.
+
+    One that is ``needed`` and was written to is an error. Torch 2.11 can only unpack all.
+    """
+    try:
+        raw = node._raw_saved_tensors
+    except RuntimeError:  # freed
+        return None
+    if not hasattr(torch._C._autograd.SavedTensor, "unpack"):
+        return None
+    found: list[Any] = []
+    for n, each in enumerate(raw):
+        try:
+            found.append(each.unpack())
+        except RuntimeError:
+            if n in needed:
+                raise
+            found.append(None)
+    return [*found, *node.kept]
 
 
 def _edges(node: Any) -> Sequence[Any]:

@@ -27,6 +27,10 @@ _NORMAL = torch.ops.aten.normal_.default
 _RANDOM = getattr(torch.ops.aten.random_, "from")
 
 
+#: Functionalisation has no kernel of it.
+_POLYGAMMA = torch.ops.aten.polygamma_.default
+
+
 class FunctionalMode(FunctionalTensorMode):
     """With checks, which have no result, as nodes like any other: torch's own mode has tokens."""
 
@@ -45,6 +49,9 @@ class FunctionalMode(FunctionalTensorMode):
             with self:
                 args[0].copy_(normal_in_gaps(*args, **(kwargs or {})))
             return args[0]
+        if func is _POLYGAMMA:
+            with self:
+                return args[0].copy_(torch.polygamma(args[1], args[0]))
         if func in TWINS:
             with self:
                 return write_twins_results(func, args, kwargs or {})

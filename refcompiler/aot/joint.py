@@ -23,7 +23,7 @@ from refcompiler.aot.draws import finish
 from refcompiler.aot.effects import derivative_checks
 from refcompiler.aot.functional import FunctionalMode, plain
 from refcompiler.aot.gates import INPUT, RESULT, VIEW, Cut, Key
-from refcompiler.aot.inputs import Runner, Unsupported, resolved
+from refcompiler.aot.inputs import Runner, Unsupported, has_bits, resolved
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.missing import partly, reached, readers, uneven
 from refcompiler.aot.numbers import begin, symbols_of
@@ -353,7 +353,9 @@ class _Tracer:
         return [slot.layout for slot in self.seen.slots]
 
     def _laid_out(self, t: Any, layout: Layout) -> Any:
-        if not same(t.shape, layout.size) or same(plain(t).stride(), layout.stride):
+        lies = same(plain(t).stride(), layout.stride)
+        # With bits where it was written to through its conjugate.
+        if not same(t.shape, layout.size) or lies and not has_bits(plain(t)):
             return t
         made = torch.empty_strided(layout.size, layout.stride, dtype=t.dtype, device=t.device)
         return made.copy_(t)

@@ -231,6 +231,10 @@ class _Copy(torch.autograd.Function):
         return gradient
 
 
+#: What tensors are while a graph is observed: fakes, and the module's own.
+_PLAIN = (FakeTensor, torch.nn.Parameter)
+
+
 class _Watching(Runner):
     """Runs a graph as eager would, and sees what reaches out of an input's memory."""
 
@@ -257,6 +261,8 @@ class _Watching(Runner):
             result = super().run_node(n)
         if any(t._version != version for t, version in shared):
             raise Unsupported("a tensor that is written to overlaps itself")
+        if isinstance(result, torch.Tensor) and not isinstance(result, _PLAIN):
+            raise Unsupported(f"the graph makes a tensor subclass ({type(result).__name__})")
         return result
 
     def _check_set(self, n: torch.fx.Node, given: Sequence[Any]) -> None:

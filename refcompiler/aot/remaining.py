@@ -18,8 +18,7 @@ from torch.fx import GraphModule, Node
 SELECTIVE = "selective"  # in the meta of what is saved or computed again in such a checkpoint
 _CHANGED = (
     "one of the variables needed for gradient computation has been modified by an inplace "
-    "operation: a tensor that a compiled graph saved for its backward is at version {found}; "
-    "expected version {expected} instead"
+    "operation: a tensor that a compiled graph saved for its backward was written to since"
 )
 
 
@@ -106,10 +105,9 @@ class Remaining:
         if self.shares.repeats(asked, self.spent):
             return None
         for n in self.shares.needed(asked):
-            t = self.tensors[n]
-            expected = self.versions.get(n)
-            if t is not None and expected is not None and t._version != expected:
-                raise RuntimeError(_CHANGED.format(found=t._version, expected=expected))
+            t = self.tensors[n]  # None if it was written to before
+            if t is None or t._version != self.versions.get(n, t._version):
+                raise RuntimeError(_CHANGED)
         return self.tensors
 
 

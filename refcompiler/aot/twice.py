@@ -301,7 +301,17 @@ def derivable(
     gradients: Sequence[Any],
     state: torch.Tensor | None = None,
 ) -> list[Any]:
-    """``gradients`` of a call, as they are, with a derivative."""
+    """``gradients`` of a call, as they are, with a derivative.
+
+    That is one function of autograd for all of them. It leads to all inputs, and would call hooks
+    on those that no gradient depends on. So where there are any, the run that it would make later
+    is made now, and its functions are autograd's own.
+    """
+    if any(isinstance(t, torch.Tensor) and t._backward_hooks for t in inputs):
+        with torch.enable_grad():
+            views = [t.view_as(t) if _tracked(t) else t for t in inputs]  # whose hooks are not run
+            own = derivable.gradients(views, tangents, state)
+        return [*own, *[None] * len(derivable.repeated)]
     found = derivable.gathered(gradients)
     places = [n for n, g in enumerate(found) if isinstance(g, torch.Tensor)]
     values = [*inputs, *tangents, *[found[n] for n in places]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -205,3 +206,57 @@ def test_what_a_call_keeps_goes_with_its_results() -> None:
             assert [reference() for reference in kept] == [None] * 6
         finally:
             gc.enable()
+
+
+def _saves(x: Any, y: Any, s: Any) -> Any:
+    return (x * x).sum(), (y * y.exp()).sum(), (x * s).sin()
+
+
+@pytest.mark.skipif(
+    not hasattr(torch._C._autograd.SavedTensor, "unpack"), reason="this torch unpacks all or none"
+)
+def test_what_another_result_has_saved_may_be_written_to() -> None:
+    """A backward is an error where it needs what was written to, and then alone."""
+    call = refcompiler.compile(_saves, backend="aot_eager", fullgraph=True)
+    errors = count = 0
+    for kinds, written in itertools.product(("lll", "ccc"), range(3)):
+        for order in ((0, 1), (1, 0), (2,), (0, 2), (2, 1), (1, 2)):
+            sides = []
+            for each in (call, _saves):
+                _, arguments = _given(kinds)
+                results = each(*arguments)
+                with torch.no_grad():
+                    arguments[written].add_(1)
+                found: list[Any] = []
+                for n in order:
+                    end = _weighted(results[n])
+                    try:
+                        found += torch.autograd.grad(end, arguments, allow_unused=True)
+                    except RuntimeError as error:
+                        found.append(str(error)[:50])
+                sides.append(found)
+            for mine, eager in zip(*sides, strict=True):
+                count += 1
+                errors += isinstance(eager, str)
+                same = torch.equal if isinstance(eager, torch.Tensor) else operator.eq
+                assert same(mine, eager), (written, order)
+    assert count > 120 and errors > 20
+
+
+def test_hooks_hear_nothing_of_second_derivatives_that_do_not_reach_them() -> None:
+    def program(x: Any, y: Any, s: Any) -> Any:
+        return x * y, s.sum()
+
+    call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    sides = []
+    for each in (call, program):
+        leaves, arguments = _given("ccc")
+        told: list[Any] = []
+        for n, t in enumerate(arguments):
+            t.register_hook(lambda g, n=n, told=told: told.append((n, g.detach().clone())) or g * 2)
+        first, last = each(*arguments)
+        found = torch.autograd.grad(_weighted(first * first) + last, leaves, create_graph=True)
+        (found[0].sum() + found[2].exp().sum()).backward()
+        told.sort(key=lambda pair: pair[0])
+        sides.append([*[t.grad for t in leaves], *itertools.chain(*told)])
+    assert _same(*sides) == 3 + 2 * 5

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import refcompiler
+from refcompiler.runtime.counters import reasons
 from tests.cpu.aot.programs import Make, compare
 
 
@@ -247,3 +248,78 @@ def test_overlapping_inputs_where_only_a_region_has_gradients() -> None:
             found.append((x.grad, a.detach(), y.detach()))
         for expected, got in zip(*found, strict=True):
             assert got is not None and torch.equal(expected, got)
+
+
+def _through_a_conjugate(x: Any) -> Any:
+    z = x * 2
+    y = z.conj()
+    y.add_(1)
+    return z, y
+
+
+def _one_through_its_negative(x: Any) -> Any:
+    z = x.imag * 1
+    y = torch.complex(z, z).conj().imag
+    y.mul_(3)
+    return y, z
+
+
+@pytest.mark.parametrize("program", [_through_a_conjugate, _one_through_its_negative])
+@pytest.mark.parametrize("grad", [False, True])
+def test_bits_of_what_is_written_to_through_a_view(program: Callable[..., Any], grad: bool) -> None:
+    compiler, seen = compare(
+        program, lambda: [torch.randn(4, dtype=torch.complex64).requires_grad_(grad)]
+    )
+    call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    for n in range(2):
+        x = torch.randn(4 + n, dtype=torch.complex64)
+        bits = [(t.is_conj(), t.is_neg()) for t in program(x)]
+        assert [(t.is_conj(), t.is_neg()) for t in call(x)] == bits
+    assert compiler.reasons == [None] and seen.count > 20
+
+
+def test_polygamma_in_place() -> None:
+    def program(x: Any) -> Any:
+        y = x * 2
+        y.polygamma_(1)
+        return x.polygamma_(2), y
+
+    compiler, seen = compare(program, _leaves(True), into=lambda x: (x.abs() + 0.5,))
+    assert compiler.reasons == [None] and seen.count > 20
+
+
+class Wrapping(torch.Tensor):
+    """Computes as ``inner``."""
+
+    inner: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, inner: Any) -> Any:
+        made = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+        made.inner = inner
+        return made
+
+    def __tensor_flatten__(self) -> Any:
+        return ["inner"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner: Any, *_: Any) -> Any:
+        return Wrapping(inner["inner"])
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return cls(func(*[each.inner if type(each) is cls else each for each in args]))
+
+
+def test_a_subclass_that_the_graph_makes_is_named() -> None:
+    def program(x: Any) -> Any:
+        return Wrapping(x) * 2
+
+    for backend in ("aot_eager", "fastpath"):
+        refcompiler.reset()
+        call = refcompiler.compile(program, backend=backend)
+        for n in range(2):
+            x = torch.ones(3) + n
+            assert torch.equal(call(x).inner, x * 2)
+        (why,) = reasons("uncompiled")
+        assert why.endswith("the graph makes a tensor subclass (Wrapping)")
