@@ -7,10 +7,15 @@ reads and writes, at least, as a share of what a copy of 2 GB moves in the same 
 from __future__ import annotations
 
 import math
+import os
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,8 +24,31 @@ from torch import nn
 
 import fastpath
 import refcompiler
-from benchmarks.harness import Row, calls_to_fill, compare, time_of
+from benchmarks.compile_time import CACHES
+from benchmarks.harness import Row, calls_to_fill, compare, table, time_of
 
+# The first call, of a process that has done the same without a compiler.
+FIRST = """
+import time
+import torch
+import torch.nn.functional as F
+from benchmarks.gpu import HALF, Decoder
+decoder = Decoder().cuda().to(HALF)
+ids = torch.randint(50257, (8, 512), device="cuda")
+def run(model):
+    with torch.set_grad_enabled({training}):
+        out = model(ids)
+        if {training}:
+            F.cross_entropy(out.flatten(0, 1).float(), ids.flatten()).backward()
+    torch.cuda.synchronize()
+run(decoder)
+start = time.perf_counter()
+{compiler}
+run(compiled)
+print(time.perf_counter() - start)
+"""
+OURS = "import refcompiler; compiled = refcompiler.compile(decoder)"
+THEIRS = "compiled = torch.compile(decoder)"
 Work = tuple[Callable[..., Any], list[Any], float | None]
 HALF = torch.bfloat16
 FEW = 1.02  # the ratio that no kernel should exceed
@@ -52,11 +80,14 @@ def rows() -> list[Row]:
         goal=0.65,
         note="",
     )
+    multiplied = [product_row(*product, None) for product in products()]
     modelled = [model_row(name, *work) for name, work in models()]
     recorded = [model_row(name, *work, mode="reduce-overhead") for name, work in models()]
-    tuned = [model_row(name, *work, mode=TUNED) for name, work in models() if not work[2]]
-    multiplied = [product_row(*product, mode) for product in products() for mode in (None, TUNED)]
-    return [whole, *found, *multiplied, *modelled, entered(), *recorded, *tuned]
+    small = entered()
+    first = [first_row(training) for training in (False, True)]
+    tuned = [product_row(*product, TUNED) for product in products()]
+    tuned += [model_row(name, *work, mode=TUNED) for name, work in models() if not work[2]]
+    return [whole, *found, *multiplied, *modelled, small, *recorded, *first, *tuned]
 
 
 def bandwidth() -> float:
@@ -225,6 +256,31 @@ def product_row(
         return shown(compared(name + SUFFIX[mode], ours, theirs, lambda f: f(*inputs), 1.0, 0.02))
 
 
+def first_row(training: bool) -> Row:
+    """The first call of the decoder in a process of its own, with nothing in any cache: once."""
+    what = "training step" if training else "inference"
+    ours, theirs = (first_call(compiler, training) for compiler in (OURS, THEIRS))
+    ratio = ours / theirs
+    name = f"GPT-2 12 layers, 8x512, first call of {what}, empty caches"
+    return shown(Row(name, ours, theirs, ratio, ratio, ratio, 1, "inductor", 0.5))
+
+
+def first_call(compiler: str, training: bool) -> float:
+    script = FIRST.format(compiler=compiler, training=training)
+    with tempfile.TemporaryDirectory() as folder:
+        caches = {name: f"{folder}/{name.lower()}" for name in (*CACHES, "TRITON_CACHE_DIR")}
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=Path(__file__).parent.parent,
+            env={**os.environ, **caches},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=600,
+        )
+    return float(done.stdout.split()[-1])
+
+
 def entered() -> Row:
     """A function of so little work that its launches are all, as device graphs."""
     ours, theirs = both(lambda x, y: F.gelu(x * y + 1), "reduce-overhead")
@@ -285,5 +341,6 @@ def both(
 
 
 def shown(row: Row) -> Row:
-    print(f"{row.name}: {row.ratio:.2f} {row.note}", flush=True)
+    """Print its line of the table at once: the whole takes minutes."""
+    print(table([row]).splitlines()[-1], flush=True)
     return row

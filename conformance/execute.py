@@ -176,6 +176,7 @@ def run(case: Case, session: Session, precision: Precision | None = None) -> Obs
     filename = f"{PROGRAM_FILE}{case.digest}>"
     # Built as in eager, then moved: what is drawn in another precision is something else.
     namespace = build(case, filename, precision)
+    seed_everything()  # what modules draw when they are imported only the first of two runs sees
     outs: list[Any] = namespace["outs"]
     steps = []
     refused: ErrorSeen | None = None

@@ -185,12 +185,24 @@ def philox(seed, counter, place):
 def philox_side_by_side(seed, counter, index):
     """The four words of each point of ``[n]``, one after the other: ``[4 * n]``."""
     a, b, c, d = philox_words(seed, counter, index)
+    return _in_fours(a, b, c, d)
+
+
+@triton.jit
+def _in_fours(a, b, c, d):
     return tl.interleave(tl.interleave(a, c), tl.interleave(b, d))
 
 
 @triton.jit
-def philox_apart(seed, counter, index):
-    """The first words of all points of ``[n]``, then the second ones ...: ``[4 * n]``."""
-    a, b, c, d = philox_words(seed, counter, index)
-    words = tl.join(tl.join(a, c), tl.join(b, d))
-    return tl.reshape(tl.permute(words, (1, 2, 0)), [4 * a.shape[0]])
+def philox_apart(seed, counter, index, step):
+    """The four words of each of four points that are ``step`` apart, the first of which are
+    ``[n]``: four blocks ``[4 * n]``, one for each word.
+
+    So each thread has neighbours, four at a time, as it stores them.
+    """
+    a0, b0, c0, d0 = philox_words(seed, counter, index)
+    a1, b1, c1, d1 = philox_words(seed, counter, index + step)
+    a2, b2, c2, d2 = philox_words(seed, counter, index + 2 * step)
+    a3, b3, c3, d3 = philox_words(seed, counter, index + 3 * step)
+    a, b = _in_fours(a0, a1, a2, a3), _in_fours(b0, b1, b2, b3)
+    return a, b, _in_fours(c0, c1, c2, c3), _in_fours(d0, d1, d2, d3)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fastpath.gpu.online import online
 from fastpath.gpu.stages import Stages
-from fastpath.gpu.words import PIECE, WORDS
+from fastpath.gpu.welford import one_pass
+from fastpath.gpu.words import WORDS
+from fastpath.schedule.kernel import Stage
 
 HEADER = """import triton
 import triton.language as tl
@@ -86,7 +90,7 @@ class Printer(Stages):
         self.depth += 1
         self.masked = masked
         self.known, self.stored, self.sums, self.axes = {}, {}, {}, dict(self._scalars)
-        self.words = {}
+        self.words, self.apart = {}, {}
         self._body()
         self.depth -= 1
 
@@ -113,12 +117,17 @@ class Printer(Stages):
 
     def _body(self) -> None:
         plan = self.plan
-        number = "x_number" if plan.outer or plan.y is not None else "program"
-        shape = "[:, None]" if plan.r else "[None, :]" if plan.y is not None else ""
         if plan.stripe:
             self._striped()
-        else:
-            self.line(f"x = ({number} * {plan.x_block} + tl.arange(0, {plan.x_block})){shape}")
+            return
+        number = "x_number" if plan.outer or plan.y is not None else "program"
+        shape = "[:, None]" if plan.r else "[None, :]" if plan.y is not None else ""
+        self.line(f"x = ({number} * {plan.x_block} + tl.arange(0, {plan.x_block})){shape}")
+        self._work()
+
+    def _work(self) -> None:
+        """All that is done with the points ``x``."""
+        plan = self.plan
         if self.masked:
             self.line(f"x_in = x < {plan.x_points}")
         self._decode(plan.x, "x")
@@ -135,18 +144,37 @@ class Printer(Stages):
         while stages:
             found = online(stages) if self._one_row() else None
             if found is not None:
-                self._online(found)
                 # What was made of the maximum alone can wait for the sum.
-                del stages[found.second], stages[0]
-            else:
-                self._stage(stages.pop(0))
+                del stages[found.second]
+            self._look_ahead(stages)
+            if found is not None:
+                self._online(found)
+                del stages[0]
+                continue
+            moments = one_pass(stages) if self._down_columns() else None
+            if moments is not None:
+                self._moments(moments, stages)
+                del stages[: moments.second + 1]
+                continue
+            self._stage(stages.pop(0))
+
+    def _look_ahead(self, stages: Sequence[Stage]) -> None:
+        """Which elements of a row the first of ``stages`` is not the only one to read."""
+        if self._one_row():
+            first: set[Any]
+            first, *others = ({e.args for e in s.loads()} if s.axes else set() for s in stages)
+            self.later = set().union(*others) & first
+            self.again = self.earlier & first
+            self.earlier |= first
 
     def _striped(self) -> None:
-        """A block of points in four pieces, a stripe apart."""
+        """A block of points in four pieces, a stripe apart: one piece after the other."""
         plan = self.plan
-        blocks = plan.stripe // PIECE
+        blocks = plan.stripe // plan.piece
         self.line(f"stripe = program // {blocks}")
-        self.line(f"first = program % {blocks} * {PIECE}")
-        self.line(f"n = tl.arange(0, {plan.x_block})")
-        start = f"stripe * {WORDS * plan.stripe} + first"
-        self.line(f"x = {start} + (n // {PIECE}) * {plan.stripe} + n % {PIECE}")
+        self.line(f"first = program % {blocks} * {plan.piece}")
+        for part in range(WORDS):
+            self.part, self.known, self.stored, self.words = part, {}, {}, {}
+            start = f"stripe * {WORDS * plan.stripe} + {part * plan.stripe} + first"
+            self.line(f"x = {start} + tl.arange(0, {plan.piece})")
+            self._work()

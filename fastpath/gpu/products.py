@@ -17,10 +17,12 @@ from fastpath.ir.expr import Expr
 from fastpath.ir.index import Axis
 from fastpath.ir.program import Tile
 from fastpath.schedule.kernel import Accumulate, Kernel, Store
+from fastpath.schedule.loops import itemsize
 from specs.dtypes import REDUCED
 from specs.scalars import TRITON_TYPE
 
-ROWS = 8  # of blocks, whose programs run side by side
+ROWS = 8  # of blocks, whose programs run side by side: at least, or as many as are ``PANEL`` bytes
+PANEL = 8 << 20  # of an operand, that the cache holds beside what else goes through it
 
 
 class ProductPrinter(Values):
@@ -88,10 +90,12 @@ class ProductPrinter(Values):
     def _block(self, high: int, across: int) -> None:
         tile, plan = self.tile, self.plan
         if high > 1 and across > 1:
-            self.line(f"first = program // {ROWS * across} * {ROWS}")
-            self.line(f"height = min({high} - first, {ROWS})")
-            self.line(f"y_number = first + program % {ROWS * across} % height")
-            self.line(f"x_number = program % {ROWS * across} // height")
+            row = tile.m * plan.r_points * itemsize(self.left.dtype)
+            rows = min(high, max(ROWS, PANEL // row))
+            self.line(f"first = program // {rows * across} * {rows}")
+            self.line(f"height = min({high} - first, {rows})")
+            self.line(f"y_number = first + program % {rows * across} % height")
+            self.line(f"x_number = program % {rows * across} // height")
         else:
             self.line(f"y_number = {'program' if high > 1 else 'program * 0'}")
             self.line(f"x_number = {'program' if across > 1 else 'program * 0'}")

@@ -5,11 +5,12 @@ Reductions take their neutral element where a block has points outside.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fastpath.gpu.online import Online
 from fastpath.gpu.rows import VECTOR
 from fastpath.gpu.values import Values, literal
+from fastpath.gpu.welford import OnePass
 from fastpath.ir.expr import Expr
 from fastpath.schedule.kernel import Accumulate, Stage, Statement, Store
 from fastpath.schedule.loops import itemsize
@@ -26,6 +27,10 @@ class Stages(Values):
     def _one_row(self) -> bool:
         """Whether a program goes through a single row, in blocks."""
         return not self.plan.persistent and self.plan.x_block == 1
+
+    def _down_columns(self) -> bool:
+        """Whether a program goes down several columns, in blocks."""
+        return not self.plan.persistent and self.plan.x_block > 1 and self.plan.start is None
 
     def _rows(self) -> None:
         """What a program has to know of its rows before their points."""
@@ -106,7 +111,8 @@ class Stages(Values):
             self.line(f"{carry} = {block if self.plan.persistent else joined}")
         self.sums[s.reduction] = name if s.running else carry
 
-    def _loop(self, stage: Stage) -> None:
+    def _loop(self, stage: Stage, beside: Callable[[], None] | None = None) -> None:
+        """``beside`` prints what else is done with the points of each block."""
         plan = self.plan
         self._hoist(s.value for s in stage.statements)
         adding = [s for s in stage.statements if isinstance(s, Accumulate)]
@@ -127,10 +133,44 @@ class Stages(Values):
                     self.line(f"{name} = {row.text('triton', each.value.dtype, name, value)}")
                 else:
                     self._statement(each)
+            if beside is not None:
+                beside()
 
         self._blocks(body)
         for s in adding:
             self._reduce(s, running[s.reduction])
+
+    def _moments(self, found: OnePass, stages: Sequence[Stage]) -> None:
+        """All ``stages`` up to the second of both: see :mod:`fastpath.gpu.welford`."""
+        plan, kind = self.plan, f"tl.{TRITON_TYPE[found.value.dtype]}"
+        base, mean, squares, away, part, term = (self.fresh() for _ in range(6))
+        one = self.constant(1.0, found.value.dtype)
+        for name in (base, mean, squares):
+            self.line(f"{name} = tl.zeros([{plan.x_block}, {plan.r_block}], {kind})")
+
+        def beside() -> None:
+            self.line(f"{part} = {one} / (r_first // {plan.r_block} + 1)")
+            self.line(f"{term} = {self._inside('sum', found.value)}")
+            self.line(f"{base} = tl.where(r_first == 0, {term}, {base})")
+            self.line(f"{term} = {term} - {base}")
+            inside = f"tl.where(r_in, {term} - {mean}, 0.0)"
+            self.line(f"{away} = {inside if self._some_outside() else f'{term} - {mean}'}")
+            self.line(f"{mean} = tl.fma({away}, {part}, {mean})")
+            self.line(f"{squares} = tl.fma({away}, {term} - {mean}, {squares})")
+
+        self._loop(stages[0], beside)
+        for stage in stages[1 : found.second]:
+            self._stage(stage)
+        whole, rest = divmod(plan.r_points, plan.r_block)
+        count = f"{whole}.0"
+        if rest:
+            lanes = f"tl.arange(0, {plan.r_block})[None, :]"
+            count = f"tl.where({lanes} < {rest}, {whole + 1}.0, {whole}.0)"
+        self.line(f"{away} = ({base} - {self.text(found.near)}) + {mean}")
+        self.line(f"{part} = {away} * {count}")
+        for name, text in ((found.total, part), (found.squares, f"{squares} + {part} * {away}")):
+            self.sums[name] = total = self.fresh()
+            self.line(f"{total} = tl.sum({text}, 1).to({kind})[:, None]")
 
     def _blocks(self, body: Callable[[], None]) -> None:
         """``body`` in a loop over the blocks of reduced points, and what it computes forgotten.
@@ -226,7 +266,7 @@ class Stages(Values):
         pointer, mask = self._place(s.buffer, s.index, store=True)
         if not self._kinds(s.index) and self.varying(s.value):
             pointer += " + x"  # of a single result: a block of one address for a block of one value
-        self.line(f"tl.store({pointer}, {value}{mask})")
+        self.line(f"tl.store({pointer}, {value}{mask}{self._kept(s.buffer, None)})")
 
 
 def neutral(kind: str, dtype: str) -> bool | int | float:

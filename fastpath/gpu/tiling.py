@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from fastpath.gpu.online import online
 from fastpath.gpu.rows import common_beginning
-from fastpath.gpu.words import PIECE, WORDS, stripe_of
+from fastpath.gpu.words import WORDS, piece_of, stripe_of
 from fastpath.ir.index import Axis, Index
 from fastpath.schedule.kernel import Kernel, Store
 from fastpath.schedule.loops import itemsize
@@ -32,7 +32,7 @@ LONG = 4096  # points of a row from which on it is laid by vectors
 LOOPED = 2048  # points of a row that a program which loops takes at a time
 A_LOOP = 16  # points of its threads
 AGAIN_WARPS = 16  # of a program that goes through its row more than once
-AGAIN_LOOP = 8  # points of its threads
+AGAIN_LOOP = 16  # points of its threads
 SQUARE = 256  # bytes of a row of a tile that is transposed
 MOST_SIDE = 128  # elements of it
 
@@ -71,20 +71,25 @@ class Tiling:
         return math.prod(a.extent for a in self.r)
 
     @property
+    def piece(self) -> int:
+        """Points of each of the four pieces of a block, where it is made of these."""
+        return self.x_block // WORDS
+
+    @property
     def programs(self) -> int:
         return math.prod(a.extent for a in self.outer) * self.y_blocks * self.x_blocks
 
     @property
     def x_blocks(self) -> int:
         if self.stripe:
-            return -(-self.x_points // (WORDS * self.stripe)) * (self.stripe // PIECE)
+            return -(-self.x_points // (WORDS * self.stripe)) * (self.stripe // self.piece)
         return -(-self.x_points // self.x_block)
 
     @property
     def whole_blocks(self) -> int:
         """How many of the first ones have no point outside."""
         if self.stripe:
-            return self.x_points // (WORDS * self.stripe) * (self.stripe // PIECE)
+            return self.x_points // (WORDS * self.stripe) * (self.stripe // self.piece)
         return self.x_points // self.x_block
 
     @property
@@ -123,7 +128,7 @@ def _pointwise(kernel: Kernel, x: tuple[Axis, ...]) -> Tiling:
     points = math.prod(a.extent for a in x)
     stripe = stripe_of(kernel, x)
     if stripe:
-        return Tiling(x, None, (), WORDS * PIECE, 1, 1, True, WORDS, stripe=stripe)
+        return Tiling(x, None, (), WORDS * piece_of(stripe), 1, 1, True, 4, stripe=stripe)
     a_thread = min(16, VECTORS // _least(kernel))
     block = min(4 * LANES * a_thread, max(LANES, power_above(points)))
     return Tiling(x, None, (), block, 1, 1, True, max(1, block // (a_thread * LANES)))

@@ -12,12 +12,12 @@ from collections.abc import Iterable
 
 from fastpath.gpu.rows import flatten
 from fastpath.gpu.tiling import Tiling
-from fastpath.gpu.words import PIECE, WORDS, shared
+from fastpath.gpu.words import WORDS, shared
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Axis, Index
 from fastpath.schedule.kernel import Kernel, Store, Transposed
 from fastpath.schedule.text import Lines, index_text
-from specs.dtypes import REDUCED
+from specs.dtypes import REDUCED, is_float
 from specs.scalars import SCALARS, TRITON_TYPE, cast_text
 
 GATES = {"erf", "tanh"}  # functions that :mod:`fastpath.gpu.maths` computes with one added
@@ -45,7 +45,14 @@ class Values(Lines):
             self.kinds[plan.y] = "y"
         self.known: dict[Expr, str] = {}
         self.words: dict[Expr, str] = {}  # random ones, of 32 bits
+        self.apart: dict[Expr, list[str]] = {}  # those of the four pieces of a stripe
+        self.part = 0  # which of these is printed
         self.stored: dict[tuple[str, Index], str] = {}
+        # Elements of a row that passes over it up to this one read, and of those that this one
+        # does, the ones that passes before it read too, and those behind it.
+        self.earlier: set[tuple[str, Index]] = set()
+        self.again: set[tuple[str, Index]] = set()
+        self.later: set[tuple[str, Index]] = set()
         self.sums: dict[str, str] = {}  # a finished reduction's name
         self._varying: dict[Expr, frozenset[str]] = {}
         self._uses: dict[Expr, int] = {}
@@ -199,13 +206,29 @@ class Values(Lines):
         if held is not None:
             return held
         pointer, mask = self._place(buffer, index, store=False)
-        text = f"tl.load({pointer}{mask})"
+        text = f"tl.load({pointer}{mask}{self._kept(buffer, index)})"
         dtype = self.dtype[buffer]
         return f"{text}.to(tl.float32)" if dtype in REDUCED else text
 
+    def _kept(self, buffer: str, index: Index | None) -> str:
+        """What a cache is told of an element: it is read again, or was, and will not be.
+
+        Only where a program goes through its row more than once: what it stores then, of which
+        ``index`` is None, would take the row's place.
+        """
+        if (buffer, index) in self.later:
+            return ', eviction_policy="evict_last"'
+        last = bool(self.again) if index is None else (buffer, index) in self.again
+        return ', eviction_policy="evict_first"' if last else ""
+
     def _load_guarded(self, e: Expr) -> str:
         buffer, index, guard = e.args
-        condition, pointer = self.text(guard), self._pointer(buffer, index)
+        condition, plain = self.text(guard), self.known.get(self._plain(e))
+        if plain is not None:  # to wait for the condition would take as long as a load
+            dtype = "float32" if e.dtype in REDUCED else e.dtype
+            nothing = self.constant(0.0 if is_float(dtype) else dtype != "bool" and 0, dtype)
+            return f"tl.where({condition}, {plain}, {nothing})"
+        pointer = self._pointer(buffer, index)
         if not self.varying(guard) <= self._kinds(index):  # an address for each condition
             pointer += f" + ({condition}).to(tl.int32) * 0"
         mask = self._mask(self.varying(e)).removeprefix(", ")
@@ -246,6 +269,11 @@ class Values(Lines):
                 self.line(f"{name} = {self.known[e]}")
                 self.known[e] = name
 
+    @staticmethod
+    def _plain(e: Expr) -> Expr:
+        """The element that is read on a condition, read without one."""
+        return Expr("load", e.args[:2], e.dtype)
+
     def _count_uses(self) -> None:
         seen: set[Expr] = set()
         stack = [s.value for stage in self.kernel.stages for s in stage.statements]
@@ -258,6 +286,9 @@ class Values(Lines):
                 for a in e.operands():
                     self._uses[a] = self._uses.get(a, 0) + 1
                     stack.append(a)
+                if e.op == "guarded":
+                    plain = self._plain(e)
+                    self._uses[plain] = self._uses.get(plain, 0) + 1
 
     def _indices(self) -> Iterable[Index]:
         for stage in self.kernel.stages:
@@ -270,24 +301,31 @@ class Values(Lines):
         plan = self.plan
         if plan.r or plan.y is not None or plan.x_block < WORDS:
             return None
+        if e in self.apart:
+            return self.apart[e][self.part]
         draw = shared(e, plan.x, plan.stripe)
         if draw is None:
             return None
         names: tuple[str, ...]
-        block = plan.x_block // WORDS
+        block = plan.piece
         if plan.stripe:
-            names = "stripe", f"(first + tl.arange(0, {PIECE}))"
+            block //= WORDS
+            names = "stripe", f"(first + tl.arange(0, {block}) * {WORDS})"
         else:
             names = (f"(program * {block} + tl.arange(0, {block}))",)
         self.axes |= dict(zip(draw.axes, names))
         self.kinds |= dict.fromkeys(draw.axes, "x")
         first = self.index(draw.index)
         if not draw.index.terms:  # one number for all of them
-            first = f"tl.full([{PIECE if plan.stripe else block}], {first}, tl.int32)"
-        given = self.text(draw.seed), self.text(draw.counter), first
-        function = "philox_apart" if plan.stripe else "philox_side_by_side"
+            first = f"tl.full([{block}], {first}, tl.int32)"
+        given = ", ".join((self.text(draw.seed), self.text(draw.counter), first))
+        if plan.stripe:
+            four = self.apart[e] = [self.fresh() for _ in range(WORDS)]
+            step = draw.index.coefficient(draw.axes[1])
+            self.line(f"{', '.join(four)} = m.philox_apart({given}, {step})")
+            return four[self.part]
         name = self.fresh()
-        self.line(f"{name} = m.{function}({', '.join(given)})")
+        self.line(f"{name} = m.philox_side_by_side({given})")
         return name
 
     def _some_outside(self) -> bool:

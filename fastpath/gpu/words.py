@@ -3,7 +3,7 @@
 The words of Philox are by far the dearest part of a kernel that draws, and each computation gives
 four of them. Eager's kernels give them to elements a whole grid of threads apart, or side by side
 where they load vectors. A block of points is laid so that it has all four: of four pieces that lie
-a grid apart (a *stripe*), or as it is.
+a grid apart (a *stripe*), one after the other and each by itself, or as it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from fastpath.ir.expr import Expr
 from fastpath.ir.index import ZERO, Axis, Division, Index, delinearize, variable
 from fastpath.schedule.kernel import Kernel
 
-PIECE = 256  # points of each of the four pieces of a stripe; it divides eager's grids
+PIECE = 256  # points of each of the four pieces of a stripe, at least; it divides eager's grids
+MOST_PIECE = 1024  # two vectors of four-byte elements for each thread of four warps
 WORDS = 4
 
 
@@ -43,6 +44,11 @@ def stripe_of(kernel: Kernel, x: Sequence[Axis]) -> int:
             if grid % PIECE == 0 and shared(e, x, grid) is not None:
                 return grid
     return 0
+
+
+def piece_of(stripe: int) -> int:
+    """How many points a program takes of each of a stripe's pieces."""
+    return min(MOST_PIECE, stripe & -stripe)
 
 
 def _divisors(e: Expr) -> set[int]:
@@ -97,5 +103,8 @@ def shared(e: Expr, x: Sequence[Axis], grid: int) -> Shared | None:
     rest = index + variable(word) * -1
     first = rest.floordiv(WORDS)
     if word in rest.axes() or rest.mod(WORDS) != ZERO:
+        return None
+    within = axes[-1]
+    if grid and (within in counter.axes() or first.coefficient(within) is None):
         return None
     return Shared(axes, seed, counter, first)

@@ -16,9 +16,15 @@ Body = Callable[[Position], Expr]
 
 class Building(Protocol):
     """``pointwise``, ``reduce`` and ``add_reduction`` (which splits nothing) add a node; ``output``
-    adds one with the shape, dtype and strides of an operator's fake result; ``add`` a given one."""
+    adds one with the shape, dtype and strides of an operator's fake result; ``add`` a given one.
+    ``moments``: of values of the graph, those that are computed, by value, dimensions and dtype."""
 
     target: Target
+    moments: dict[tuple[int, tuple[int, ...], str], tuple[Tensor, Tensor, Number]]
+
+    def spread(self, t: Tensor, dims: tuple[int, ...]) -> bool:
+        """Whether the graph takes a variance of ``t``, a value of it, over ``dims``."""
+        ...
 
     def pointwise(
         self,

@@ -39,7 +39,7 @@ from fastpath.ir.program import (
     tensors_in,
     whole,
 )
-from fastpath.ir.rules import RULES
+from fastpath.ir.rules import RULES, dims_of
 from fastpath.ir.size import Size, Undecided, known
 from fastpath.ir.types import computable, name_of
 from fastpath.options import DEFAULT, Options
@@ -50,6 +50,7 @@ from refcompiler.aot.inputs import Unsupported, has_bits
 from specs.operators import OPERATORS
 from specs.strides import viewable
 
+_SPREADS = {f"aten.{name}.correction" for name in ("var", "std", "var_mean")}
 _IGNORED = ("layout", "device", "pin_memory", "non_blocking", "memory_format")
 
 
@@ -78,6 +79,8 @@ class Lowering:
         self.constants: list[torch.Tensor] = []
         self.steps: list[Computed | Call] = []
         self._names = 0
+        self.moments: dict[tuple[int, tuple[int, ...], str], tuple[Tensor, Tensor, Number]] = {}
+        self._spreads = [n for n in graph.graph.nodes if str(n.target) in _SPREADS]
 
     def run(self) -> Program:
         outputs: list[Any] = []
@@ -168,6 +171,15 @@ class Lowering:
         self.steps.append(node)
         return whole(node)
 
+    def spread(self, t: Tensor, dims: tuple[int, ...]) -> bool:
+        for node in self._spreads:
+            given = node.args[0]
+            if isinstance(given, torch.fx.Node) and self.values.get(given) is t:
+                bound = bind(node.target, node.args, node.kwargs)
+                if dims_of(bound.get("dim"), len(t.shape)) == dims:
+                    return True
+        return False
+
     def scan(self, kind: str, space: Sequence[Number], dim: int, dtype: str, body: Any) -> Tensor:
         if space[dim] == 1:
             return self.pointwise(space, dtype, body, kind)
@@ -197,7 +209,7 @@ class Lowering:
             return self.sizes.of(val)
         if isinstance(val, (torch.SymFloat, torch.SymBool)):
             return Scalar(target, arguments)
-        before = len(self.steps)
+        before, computed = len(self.steps), dict(self.moments)
         try:
             found = self._lower(node, target, arguments, keywords)
             for step in self.steps[before:]:
@@ -207,6 +219,7 @@ class Lowering:
             return found
         except (NotLowered, Undecided) as error:
             del self.steps[before:]
+            self.moments = computed
             return self._aten(node, target, arguments, keywords, str(error))
 
     def _lower(self, node: torch.fx.Node, target: Any, arguments: Any, keywords: Any) -> Any:

@@ -24,6 +24,9 @@ from fastpath.ir.program import Position, Product, Tensor, Tile
 
 LEAST = 16  # of a dimension: the side of the tensor cores' smallest block
 WORTH = 1 << 24  # multiplications; below, a call costs more than its work
+LARGE = 1 << 31  # multiplications that are worth padded operands, and so a kernel of ours
+ODD_ROWS = Tile(128, 256, 64, 8, 3)  # of 14 that were measured on an H200
+VECTOR = 16  # bytes
 FEW_ROWS, FEW_COLUMNS, FEW_STEPS = 16, 1024, 4096  # measured on an H200
 _aten = torch.ops.aten
 _FIRST = {  # of the two operands, among the arguments
@@ -55,6 +58,33 @@ def of_few_rows(graph: torch.fx.Graph) -> dict[str, Tile]:
                 warps, stages = (2, 5) if width == 32 else (4, 5 if width == 64 else 4)
                 found[node.name] = Tile(FEW_ROWS, width, 128, warps, stages)
     return found
+
+
+def of_odd_rows(graph: torch.fx.Graph) -> dict[str, Tile]:
+    """The large products of 16-bit numbers whose results' rows do not begin at vectors, but the
+    operands' do, by their nodes' names.
+
+    The vendor's fast kernels store vectors: one would have to compute a wider result, to be copied,
+    which takes half as long again. A kernel of ours stores element by element meanwhile.
+    """
+    found = {}
+    for node in graph.nodes:
+        if node.target in _FIRST and _possible(node) and node.meta["val"].itemsize == 2:
+            count, m, n, k = sizes_of(node)
+            out, step = node.meta["val"], VECTOR // 2
+            odd = out.is_contiguous() and n % step != 0
+            first = _FIRST[node.target]
+            operands = [a.meta["val"] for a in node.args[first : first + 2]]
+            if odd and count * m * n * k >= LARGE and all(_begin(t, step) for t in operands):
+                found[node.name] = ODD_ROWS
+    return found
+
+
+def _begin(t: torch.Tensor, step: int) -> bool:
+    """Whether each row begins at a multiple of ``step`` elements."""
+    *outer, high, wide = t.stride()
+    rest = high if wide == 1 else wide
+    return 1 in (high, wide) and all(s % step == 0 for s in (*outer, rest))
 
 
 def _worked_on(node: torch.fx.Node) -> bool:

@@ -26,7 +26,8 @@ from specs.dtypes import compute_dtype, is_float
 Rule = Callable[[Building, Any, dict[str, Any]], Any]
 
 
-def _dims(given: Any, rank: int) -> tuple[int, ...]:
+def dims_of(given: Any, rank: int) -> tuple[int, ...]:
+    """The dimensions that a reduction's argument names, in order: all for None and for none."""
     if given is None or (isinstance(given, (list, tuple)) and not given):
         return tuple(range(rank))
     dims = [given] if isinstance(given, int) else list(given)
@@ -48,10 +49,11 @@ def _reader(t: Tensor, dtype: str) -> Callable[[Position], Expr]:
 def _reduction(kind: str, lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
     t: Tensor = bound["self"]
     rank = len(t.shape)
-    dims = _dims(bound.get("dim"), rank)
+    dims = dims_of(bound.get("dim"), rank)
     keepdim = bool(bound.get("keepdim", False))
     result = name_of(val.dtype)
     if kind in ("any", "all"):
+        common = "bool"
         compute, body = "bool", _truth(t)
         if bound.get("dim") in ([], ()):  # of all reductions, only these then reduce nothing
             dims = ()
@@ -65,12 +67,16 @@ def _reduction(kind: str, lowering: Building, val: Any, bound: dict[str, Any]) -
 
     if kind == "mean" and not is_float(compute):
         raise NotLowered("a mean of integers")
-    raw = lowering.reduce("sum" if kind == "mean" else kind, t.shape, dims, compute, body)
-    count = math.prod(t.shape[d] for d in dims)
+    near = kind == "mean" and common == t.dtype and lowering.spread(t, dims)
+    if near:  # a variance goes through the same terms, and gives the mean
+        raw, _, count = _moments(lowering, t, dims, compute)
+    else:
+        raw = lowering.reduce("sum" if kind == "mean" else kind, t.shape, dims, compute, body)
+        count = math.prod(t.shape[d] for d in dims)
 
     def finish(index: Position) -> Expr:
         value = raw.read(_kept(index, dims, rank, keepdim))
-        if kind == "mean":
+        if kind == "mean" and not near:
             value = apply("truediv", value, E.number(count, compute))
         return value
 
@@ -93,7 +99,10 @@ def _moments(
     lowering: Building, t: Tensor, dims: tuple[int, ...], dtype: str
 ) -> tuple[Tensor, Tensor, Any]:
     """The mean, the sum of squared deviations over ``dims`` (both ``keepdim``), and the count."""
-    return moments(lowering, t.shape, dims, dtype, _reader(t, dtype))
+    key = id(t), dims, dtype  # of a value of the graph, which lasts as long as the lowering
+    if key not in lowering.moments:
+        lowering.moments[key] = moments(lowering, t.shape, dims, dtype, _reader(t, dtype))
+    return lowering.moments[key]
 
 
 def _seen_mean(mean: Tensor, squares: Tensor) -> Callable[[Position], Expr]:
@@ -112,7 +121,7 @@ def _variance(lowering: Building, bound: dict[str, Any], dtype: str) -> Callable
     if not is_float(dtype):
         raise NotLowered("a variance of integers")
     rank = len(t.shape)
-    dims = _dims(bound.get("dim"), rank)
+    dims = dims_of(bound.get("dim"), rank)
     correction = bound.get("correction")
     correction = 1 if correction is None else correction
     _, squares, count = _moments(lowering, t, dims, dtype)
@@ -133,7 +142,7 @@ def _var(lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
 def _softmax(log: bool, lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
     t: Tensor = bound["self"]
     rank = len(t.shape)
-    dims = _dims(bound["dim"], rank)
+    dims = dims_of(bound["dim"], rank)
     dtype = compute_dtype(t.dtype)
     if not is_float(dtype) or not rank:
         raise NotLowered("a softmax of integers or of a single number")
@@ -339,7 +348,9 @@ def _group_norm(lowering: Building, vals: Any, bound: dict[str, Any]) -> tuple[T
         return (index[0], index[1] * (channels // groups) + index[2], *index[3:])
 
     grouped = lowering.pointwise(shape, t.dtype, lambda i: t.read(joined(i)), "grouped")
-    mean, squares, count = _moments(lowering, grouped, dims, dtype)
+    given = _reader(grouped, dtype)
+    mean, squares, counted = moments(lowering, grouped.shape, dims, dtype, given)
+    count: Any = counted
     rstd = _reciprocal_deviation(lowering, squares, count, bound["eps"], dtype)
     weight, bias = bound.get("weight"), bound.get("bias")
     if any(p is not None and p.strides != (1,) for p in (weight, bias)):
@@ -381,7 +392,7 @@ def _std(lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
 def _var_mean(lowering: Building, vals: Any, bound: dict[str, Any]) -> tuple[Tensor, Tensor]:
     t: Tensor = bound["self"]
     dtype, rank = compute_dtype(t.dtype), len(t.shape)
-    dims, keepdim = _dims(bound.get("dim"), rank), bool(bound.get("keepdim", False))
+    dims, keepdim = dims_of(bound.get("dim"), rank), bool(bound.get("keepdim", False))
     variance = _variance(lowering, bound, dtype)
     mean, squares, _ = _moments(lowering, t, dims, dtype)
     seen = _seen_mean(mean, squares)
@@ -396,7 +407,7 @@ def _logsumexp(lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
     rank, result = len(t.shape), name_of(val.dtype)
     if rank and bound.get("dim") in ([], ()):
         raise NotLowered("no dimension to reduce, which eager rejects")
-    dims, keepdim = _dims(bound.get("dim"), rank), bool(bound.get("keepdim", False))
+    dims, keepdim = dims_of(bound.get("dim"), rank), bool(bound.get("keepdim", False))
     dtype = compute_dtype(result)
     x = _reader(t, dtype)
     largest = lowering.reduce("max", t.shape, dims, dtype, x)
@@ -423,7 +434,7 @@ def _logsumexp(lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
 def _count_nonzero(lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
     t: Tensor = bound["self"]
     rank = len(t.shape)
-    dims = _dims(bound.get("dim"), rank)
+    dims = dims_of(bound.get("dim"), rank)
     truth = _truth(t)
     raw = lowering.reduce("sum", t.shape, dims, "int64", lambda i: E.cast(truth(i), "int64"))
     return lowering.output(val, lambda i: raw.read(_kept(i, dims, rank, False)), "count")
@@ -432,7 +443,7 @@ def _count_nonzero(lowering: Building, val: Any, bound: dict[str, Any]) -> Tenso
 def _norm(lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
     t: Tensor = bound["self"]
     rank, order, dtype = len(t.shape), bound.get("ord", 2), compute_dtype(name_of(val.dtype))
-    dims, keepdim = _dims(bound.get("dim"), rank), bool(bound.get("keepdim", False))
+    dims, keepdim = dims_of(bound.get("dim"), rank), bool(bound.get("keepdim", False))
     if order not in (0, 1, 2, math.inf, -math.inf):
         raise NotLowered("a norm whose order is none of 0, 1, 2 and the infinities")
     if t.dtype.startswith("complex"):
@@ -459,7 +470,7 @@ def _norm(lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
 
 def _softmax_backward(log: bool, lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
     grad, out = bound["grad_output"], bound["output"]
-    dims, dtype = _dims(bound["dim"], len(out.shape)), compute_dtype(out.dtype)
+    dims, dtype = dims_of(bound["dim"], len(out.shape)), compute_dtype(out.dtype)
     if name_of(val.dtype) != out.dtype or not out.shape:
         raise NotLowered("a gradient in another dtype, or of a single number")
     g, y = _reader(grad, dtype), _reader(out, dtype)

@@ -1,5 +1,6 @@
 """Whatever a user can reach is seen, under the expression that reaches it."""
 
+import random
 from collections import OrderedDict, deque, namedtuple
 from dataclasses import dataclass
 
@@ -214,3 +215,18 @@ def test_a_counted_backend_is_asked_as_it_is_itself():
     marked.takes_symbols = True
     assert Meter(marked, "marked").takes_symbols
     assert not hasattr(Meter(plain, "plain"), "takes_symbols")
+
+
+def test_what_a_module_draws_when_it_is_imported_is_no_part_of_a_run():
+    source = (
+        "import random, sys, torch\n"
+        "if 'imported' not in vars(random):\n"
+        "    random.imported = random.random(), torch.rand(3)\n"
+        "def f():\n    return random.random(), torch.rand(2)\n"
+    )
+    case = Case("s", "p", "import", Program(source, "f"), (), (Call("f()"),))
+    try:
+        first, second = (run(case, Eager()).steps[0] for _ in range(2))
+    finally:
+        vars(random).pop("imported", None)
+    assert first.rng == second.rng and first.snapshot.leaves == second.snapshot.leaves

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -28,8 +29,22 @@ def test_kernels_draw_what_eagers_threads_draw() -> None:
     assert int(done.stdout.split()[-1]) > 100_000
 
 
-def test_a_draw_is_part_of_the_kernel_that_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dropout and residual: one kernel, which is given the seed and the offset, and compiles."""
+def _dropped(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.native_dropout(torch.relu(x), 0.1, True)[0] + y
+
+
+@pytest.mark.parametrize(
+    "program, shape, dtype",
+    [
+        (_dropped, (4096, 512), torch.bfloat16),
+        (lambda x, _: torch.rand_like(x), (1 << 22,), torch.float32),
+    ],
+)
+def test_a_draw_is_part_of_the_kernel_that_uses_it(
+    program: Any, shape: tuple[int, ...], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One kernel, which is given the seed and the offset, and compiles; words that lie a grid
+    apart stay in the threads that computed them."""
     from fastpath.gpu.compile import machine_code
     from fastpath.gpu.vectors import print_kernel
     from fastpath.schedule.cluster import Fusion
@@ -39,10 +54,7 @@ def test_a_draw_is_part_of_the_kernel_that_uses_it(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(philox, "resident", lambda device: 132 * 2048)
 
-    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return torch.native_dropout(torch.relu(x), 0.1, True)[0] + y
-
-    given = [torch.empty(4096, 512, dtype=torch.bfloat16) for _ in range(2)]
+    given = [torch.empty(shape, dtype=dtype) for _ in range(2)]
     fusion = Fusion(program_of(program, given))
     kernels = [cluster for cluster in fusion.result if cluster.call is None]
     assert len(kernels) == 1
@@ -52,6 +64,8 @@ def test_a_draw_is_part_of_the_kernel_that_uses_it(monkeypatch: pytest.MonkeyPat
     assert len(printed.arguments) == 2 and "philox" in printed.source
     compiled = machine_code(printed, tuple(b.dtype for b in kernel.buffers), 90)
     assert compiled.asm["cubin"]
+    if len(shape) == 1:
+        assert compiled.metadata.shared == 0 and "st.global.v4.b32" in compiled.asm["ptx"]
 
 
 def test_a_graphs_threads() -> None:

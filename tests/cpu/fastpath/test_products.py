@@ -240,3 +240,16 @@ def test_what_a_kernel_of_ours_computes_is_not_padded() -> None:
     inputs = [wide(4096, 768), wide(768, 50257)]
     for others, count in (((), 1), (("mm",), 0)):
         assert pad_products(graph_of(torch.matmul, inputs), others) == count
+
+
+def test_products_whose_rows_begin_between_vectors_are_kernels_of_ours() -> None:
+    def chosen(function: Callable[..., Any], *inputs: torch.Tensor) -> list[Tile]:
+        return list(products.of_odd_rows(graph_of(function, inputs).graph).values())
+
+    x, head, bias = wide(4096, 768), wide(50257, 768), wide(50257)
+    assert chosen(F.linear, x, head) == chosen(F.linear, x, head, bias) == [products.ODD_ROWS]
+    assert chosen(F.linear, x, wide(50256, 768)) == []  # the vendor's kernels are fast
+    assert chosen(torch.matmul, x, wide(768, 50257)) == []  # what it reads has to be padded
+    assert chosen(F.linear, wide(8, 768), wide(1001, 768)) == []  # small
+    assert chosen(lambda a, b: (b @ a.t()).t().contiguous(), x, head) == []
+    assert chosen(F.linear, x.float(), head.float()) == []

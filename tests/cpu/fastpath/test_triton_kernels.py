@@ -89,6 +89,36 @@ def test_a_long_rows_maximum_and_sum_take_one_pass_though_both_are_stored() -> N
     assert text.count("tl.store(") == 2
 
 
+def test_a_long_row_stays_in_the_cache_until_it_is_read_again() -> None:
+    (short,), (long,) = kernels(*_flat(SOFTMAX)), kernels(*_flat(LONG))
+    lines = print_kernel(long).source.splitlines()
+    loads = [line for line in lines if "tl.load(" in line]
+    assert ["evict_last" in line for line in loads] == [True, True, False, False, False]
+    assert all("evict_first" in line for line in loads[2:])
+    stores = [line for line in lines if "tl.store(" in line]
+    assert len(stores) == 3 and all("evict_first" in line for line in stores)
+    assert "evict" not in print_kernel(short).source
+
+
+def test_moments_of_columns_take_one_pass_and_share_the_mean() -> None:
+    moments = lambda x: [x.mean(0), x.var(0), x.std(0)]  # noqa: E731
+    first, second = kernels(moments, rows(4096, 512))  # of pieces, and of what these give
+    text = print_kernel(first).source
+    assert text.count("for r_first in range") == 1 and text.count("tl.load(") == 1
+    assert text.count("tl.store(") == 3 and "tl.fma(" in text
+    assert print_kernel(second).source.count("tl.store(") == 3
+    # What goes through the deviations for something else still does so by itself.
+    (other, *_) = kernels(lambda x: [(x - x.mean(0)).abs().sum(0)], rows(300, 4096))
+    assert print_kernel(other).source.count("for r_first in range") == 2
+
+
+def test_what_is_read_on_a_condition_is_not_read_twice() -> None:
+    loss = lambda x, t: F.cross_entropy(x, t)  # noqa: E731
+    _, last = kernels(loss, rows(512, 50257), torch.zeros(512, dtype=torch.int64))
+    place = [b.dtype for b in last.buffers].index("int64")
+    assert print_kernel(last).source.count(f"tl.load(p{place} +") == 1
+
+
 @pytest.mark.parametrize("width", [50257, 8191])
 def test_rows_that_begin_between_vectors_are_read_and_written_by_vectors(width: int) -> None:
     (kernel,) = kernels(lambda x: torch.softmax(x, -1), rows(512, width))

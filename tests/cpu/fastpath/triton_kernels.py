@@ -218,7 +218,7 @@ def chosen(device: str) -> Iterator[tuple[str, Callable[..., Any], list[torch.Te
                 if len(shape) == 2:
                     yield f"{name} of {dtype} {shape}, turned", function, [x.to(device).t()]
         if dtype.is_floating_point:
-            for name, function, inputs in rows_of(dtype):
+            for name, function, inputs in (*rows_of(dtype), *moments_of(dtype)):
                 yield name, function, [x.to(device) for x in inputs]
 
 
@@ -245,13 +245,30 @@ def rows_of(dtype: torch.dtype) -> Iterator[tuple[str, Callable[..., Any], list[
         yield f"{name} of {dtype} without finite numbers", function, [ends]
 
 
+def moments_of(
+    dtype: torch.dtype,
+) -> Iterator[tuple[str, Callable[..., Any], list[torch.Tensor]]]:
+    """Columns that are gone down in blocks, the last of which is whole, or is not."""
+    for height in (36, 37):
+        x = numbers((height, 11), dtype)
+        far, equal = x.nan_to_num(1, 2) + 1000, torch.full_like(x, 0.7)
+        found = lambda x: [x.mean(0), x.var(0), x.float().std(0, correction=0)]  # noqa: E731
+        given_by_name = {"few": x, "equal": equal}
+        if dtype != torch.float64:  # which nothing is nearer than
+            given_by_name["far"] = far
+        for name, given in given_by_name.items():
+            yield f"moments of {name} {dtype} columns of {height}", found, [given]
+
+
 def main(first: str, last: str, device: str = "cpu") -> None:
     from tests.cpu.fastpath.test_programs import program
 
     run = interpreted if device == "cpu" else on_cuda
     todo = list(chosen(device)) if first == "0" else []
     if device == "cpu":
-        rows = [case for case in todo if "rows" in case[0] and "bfloat16" in case[0]]
+        always = ("rows", "moments")
+        rows = [case for case in todo if "bfloat16" in case[0] and any(map(case[0].count, always))]
+        rows += [case for case in todo if "moments" in case[0] and "float32" in case[0]]
         todo = rows + todo[::6]
         np.seterr(all="ignore")  # infinities and nan are among the operands
     for seed in range(int(first), int(last)):
@@ -269,7 +286,7 @@ def main(first: str, last: str, device: str = "cpu") -> None:
             if max(x.numel() for x in (*inputs, *eager)) >= 2500:
                 continue
             turn = place + place // 2 + place // 8 if long else place % 3 == 0
-            plans = [plans[turn % 2]]
+            plans = [small_blocks] if "moments" in name else [plans[turn % 2]]
         for plan in plans:
             try:
                 got, kernels = execute(function, inputs, run, plan)
