@@ -238,13 +238,6 @@ class Sizes:
         name, scope = str(source), "L"
         if name.startswith("globals."):
             name, scope = name.removeprefix("globals."), "G"
-        step: Source | None = source
-        while step is not None and step.kind != "closure":
-            step = step.parent
-        if step is not None and step.parent in self.machine.lazies:
-            function = self.machine.lazies[step.parent].value
-            variable = function.__code__.co_freevars[step.key]
-            name = variable + name.removeprefix(str(step))
         begun = re.compile(r"^(\w+)")
         spelt = (name, spelt_out(source).removeprefix("globals."))
         return name, *[begun.sub(rf"{scope}['\1']", text) for text in dict.fromkeys(spelt)]

@@ -10,7 +10,7 @@ import re
 import sysconfig
 import types
 from collections.abc import Callable, Container, Sequence
-from types import CellType, FunctionType, MethodType
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -80,6 +80,8 @@ class Observing(Machine):
         self.recorder = recorder
         self.arrays: list[tuple[Source, Any, Any]] = []  # of numpy, from outside; and their fakes
         self.sources = Sources()
+        #: Of what the root function only calls, with the arguments that it got.
+        self.called_code: CodeType | None = None
         self.homes: set[int] = set()  # ids of the globals that live as long as the plan's site
         self.guards: dict[tuple, Guard] = {}
         self.lazies: dict[Source, Lazy] = {}
@@ -138,6 +140,8 @@ class Observing(Machine):
             frame = frame.back.visible
         if _is_library(frame.code.co_filename):
             frame = inner
+        if self.called_code is not None and frame.back is None:  # on whose behalf the root runs
+            return self.called_code.co_filename, self.called_code.co_firstlineno
         return frame.code.co_filename, frame.line
 
     def lazy(self, source: Source, value: Any) -> Lazy:
@@ -665,9 +669,10 @@ class Observing(Machine):
 
     def adopt_cells(self, function: FunctionType, source: Source) -> None:
         """Make the cells of a function from outside known."""
-        for i, cell in enumerate(function.__closure__ or ()):
+        names = function.__code__.co_freevars
+        for i, (cell, name) in enumerate(zip(function.__closure__ or (), names)):
             if id(cell) not in self.external:
-                cell_source = self.sources.make("closure", source, i)
+                cell_source = self.sources.make("closure", source, i, name)
                 self.external[id(cell)] = External(cell, cell_source)
                 self.lazy(cell_source, cell)
 

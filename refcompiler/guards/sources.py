@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import inspect
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar, Token
-from types import MemberDescriptorType
+from types import CodeType, MemberDescriptorType
 from typing import Any
 
 import torch
 
 #: kind -> (expression over the parent {p} and the key {k}, the same for people)
 FORMS: dict[str, tuple[str, str]] = {
-    "arg": ("{k}", "{k}"),
+    "arg": ("{k}", "{n}"),
     "const": ("{k}", "{n}"),
     "space": ("{k}", "{n}"),  # the namespace of a class
     "class_of": ("type({p})", "type({p})"),
@@ -48,7 +49,7 @@ FORMS: dict[str, tuple[str, str]] = {
     "array": ("array_tensor({p})", "{p}"),  # over the memory of a numpy array
     "scalar": ("plain_scalar({p})", "{p}"),  # of an instance of a number's or text's subclass
     "contents": ("contents_of({p})", "{p}"),  # of a container that says how it is read itself
-    "closure": ("{p}.__closure__[{k}]", "{p}.__closure__[{k}]"),
+    "closure": ("{p}.__closure__[{k}]", "{n}"),
     "cached": ("cached({p}, {k})", "{p}{k}"),  # what a wrapper of lru_cache knows of a call
     "cell": ("{p}.cell_contents", "{p}"),
     "default": ("{p}.__defaults__[{k}]", "{p}.__defaults__[{k}]"),
@@ -69,7 +70,7 @@ NOT_SET: Any = type("NotSet", (), {"__repr__": lambda self: "not set", "__slots_
 class Source:
     """How to reach a value. Interned by :class:`Sources`, so identity is equality."""
 
-    __slots__ = ("kind", "parent", "key", "label", "fixed", "_text")
+    __slots__ = ("kind", "parent", "key", "label", "fixed", "named", "_text")
 
     def __init__(self, kind: str, parent: Source | None, key: Any, label: str):
         self.kind = kind
@@ -78,6 +79,8 @@ class Source:
         self.label = label
         #: What its text names: each ``__dict__`` of a class is a new proxy.
         self.fixed: Any = None
+        #: What the user calls the items of arguments that are handed on as they are.
+        self.named: Callable[[Any], str] | None = None
         self._text = ""
 
     def expression(self, parent: str, constant: Callable[[Any], str]) -> str:
@@ -95,6 +98,9 @@ class Source:
             key = self.label or (self.key if self.kind in ("arg", "attr") else repr(self.key))
             form = FORMS[self.kind][1]
             outer = self.parent
+            if self.kind in ("item", "dict_item") and outer is not None and outer.named is not None:
+                self._text = outer.named(self.key)
+                return self._text
             if outer is not None and outer.kind == "member" and outer.key in _REGISTRIES:
                 parent, form = str(outer.parent), "{p}.{n}"  # as users write it
             self._text = form.format(p=parent, k=key, n=self.label or self.key)
@@ -107,13 +113,29 @@ class Source:
 def spelt_out(source: Source) -> str:
     """As its text, with the registries that an attribute of a module lies in, as torch has it."""
     outer = source.parent
-    if outer is None:
+    if outer is None or outer.named is not None:
         return str(source)
     parent = spelt_out(outer)
     if outer.kind == "member" and outer.key in _REGISTRIES:
         return f"{parent}[{source.key!r}]"
     key = source.label or (source.key if source.kind == "attr" else repr(source.key))
     return FORMS[source.kind][1].format(p=parent, k=key, n=source.label or source.key)
+
+
+def name_arguments(args: Source, kwargs: Source, code: CodeType, skipped: int) -> None:
+    """What is handed on to the function of ``code`` has the names that it has there.
+
+    ``skipped``: how many arguments the function gets before those.
+    """
+    count = code.co_argcount + code.co_kwonlyargcount
+    names = code.co_varnames[skipped : code.co_argcount]
+    rest = list(code.co_varnames[count:])
+    star = rest.pop(0) if code.co_flags & inspect.CO_VARARGS else args.key
+    stars = rest.pop(0) if code.co_flags & inspect.CO_VARKEYWORDS else kwargs.key
+    known = frozenset(code.co_varnames[:count])
+    args.label, kwargs.label = "positional arguments", "keyword arguments"
+    args.named = lambda i: names[i] if i < len(names) else f"{star}[{i - len(names)}]"
+    kwargs.named = lambda name: name if name in known else f"{stars}[{name!r}]"
 
 
 class Sources:

@@ -18,6 +18,7 @@ from refcompiler.capture.values import External
 from refcompiler.errors import GraphBreakError, UnsupportedError
 from refcompiler.guards.kinds import Ambient
 from refcompiler.guards.permanence import all_last
+from refcompiler.guards.sources import name_arguments
 from refcompiler.interpreter.binding import ASYNCHRONOUS, GENERATOR, VARARGS, VARKEYWORDS
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.registry import program_of
@@ -215,6 +216,15 @@ class Entry(Site):
             machine.lazy(machine.sources.make("arg", None, name), value)
             for name, value in zip(self.parameters[1:], given[1:], strict=True)
         ]
+        if self.called_code is not None:
+            machine.called_code = self.called_code
+            called, args, kwargs = [lazy.source for lazy in lazies]
+            skipped = 1
+            if isinstance(given[1], functools.partial):
+                skipped = len(given[1].args)
+            else:
+                called.label = self.called_code.co_varnames[0]
+            name_arguments(args, kwargs, self.called_code, skipped)
         size = len(slot_names(function.__code__))
         blank = frame_slots(size)
         blank[: len(lazies)] = lazies

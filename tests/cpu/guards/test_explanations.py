@@ -246,3 +246,62 @@ def test_two_arguments_that_become_one() -> None:
     assert torch.equal(compiled(one, one), ones(3) * 2)
     (reason,) = map(str, counters.reasons("recompiles"))
     assert "x, y: expected different objects, found one object" in reason
+
+
+class Called(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = {"a": [1, 2]}
+
+    def forward(self, x: Any, y: Any = None, *rest: Any, scale: Any = 1, **more: Any) -> Any:
+        if y is not None:
+            x = x + y
+        return (x + sum(rest) + sum(more.values())) * scale * self.settings["a"][1]
+
+
+#: First and second arguments of a compiled module: what the explanation says of them.
+CALLS: dict[str, tuple[tuple[tuple, dict], tuple[tuple, dict], str]] = {
+    "by place": (((X,), {}), ((ones(4, 4),), {}), "tensor x: expected"),
+    "by name": (((), {"x": X}), ((), {"x": ones(4, 4)}), "tensor x: expected"),
+    "of more": (((X, X, 1), {}), ((X, X, 2), {}), "rest[0]: expected 1, found 2"),
+    "only by name": (((X,), {"scale": 1}), ((X,), {"scale": 2}), "scale: expected 1, found 2"),
+    "by another name": (((X,), {"b": 1}), ((X,), {"b": 2}), "more['b']: expected 1, found 2"),
+    "none": (((X, None), {}), ((X, X), {}), "y: expected None, found"),
+    "a name more": (
+        ((X,), {}), ((X,), {"b": 2}), "keys of keyword arguments: expected (), found ('b',)",
+    ),
+    "one more": (((X,), {}), ((X, X), {}), "length of positional arguments: expected 1, found 2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_arguments_of_compiled_modules_have_the_users_names(name: str) -> None:
+    (first, named), (then, also), part = CALLS[name]
+    module = Called()
+    compiled = refcompiler.compile(module, backend="eager", dynamic=False)
+    compiled(*first, **named)
+    assert torch.equal(compiled(*then, **also), module(*then, **also))
+    (reason,) = map(str, counters.reasons("recompiles"))
+    assert part in reason
+    line = int(reason.rstrip(")").rsplit(f"guarded at {__file__}:", 1)[1])
+    start = Called.forward.__code__.co_firstlineno
+    assert start <= line <= start + 3
+
+
+def test_what_a_compiled_module_holds_has_the_users_names() -> None:
+    compiled = refcompiler.compile(module := Called(), backend="eager", dynamic=False)
+    compiled(X)
+    module.settings["a"][1] = 5
+    compiled(X)
+    held = 2
+
+    def function(x: Any) -> Any:
+        return x * held
+
+    compiled = refcompiler.compile(function, backend="eager", dynamic=False)
+    compiled(X)
+    held = 3
+    compiled(X)
+    first, second = map(str, counters.reasons("recompiles"))
+    assert "self.settings['a'][1]: expected 2, found 5" in first
+    assert "function: held: expected 2, found 3" in second
