@@ -13,6 +13,7 @@ import torch
 from fastpath.agreement import FirstCall
 from fastpath.decompositions import table
 from fastpath.device import Device, device_of
+from fastpath.images import both_channels_last, channels_last
 from fastpath.ir.size import Undecided
 from fastpath.options import Options, named, options_of, tell_unused
 from fastpath.report import Report, remember
@@ -62,8 +63,9 @@ def compile_graph(
     backend = aot_autograd(
         fw_compiler=kernels.forward,
         bw_compiler=kernels.backward,
+        inference_compiler=kernels.inference,
         decompositions=table() if chosen.numerics == "fast" else {},
-        partition_fn=min_cut_partition,
+        partition_fn=kernels.partition,
         without_symbols=by_sizes,
         eager_draws=True,
     )
@@ -93,10 +95,24 @@ class _Kernels:
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self.lays_out = options.numerics == "fast"
         self.report = Report()
         self.launches = ""  # the source of what launches the forward's kernels
         self.sources: list[str] = []
         self.stages = Stages()
+
+    def inference(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        if self.lays_out and device_of(graph).is_cpu:
+            channels_last(graph)
+        return self.forward(graph, inputs)
+
+    def partition(
+        self, joint: torch.fx.GraphModule, inputs: Sequence[Any], *, num_fwd_outputs: int
+    ) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+        parts = min_cut_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs)
+        if self.lays_out and device_of(joint).is_cpu:
+            both_channels_last(*parts, num_fwd_outputs)
+        return parts
 
     def forward(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         if self.launches:  # for inputs that overlap
@@ -153,7 +169,7 @@ def _launching(
     """``values`` are what the symbols stand for, if not their hints; ``more``: how many programs
     may still be made for sizes that this one is not for."""
     tune = options.max_autotune and not device.is_cpu and options.numerics == "fast"
-    products = (_tuned if tune else _known)(graph, device, options)
+    products = (_tuned if tune else _of_few_rows)(graph, device, options)
     report.products += len(products)
     program, scheduled, written = _written(
         graph, report, device, options, boxed, values, more, products
@@ -210,16 +226,14 @@ def _written(
     return program, wrapper.scheduled, call
 
 
-def _known(
+def _of_few_rows(
     graph: torch.fx.GraphModule, device: Device, options: Options
 ) -> Mapping[str, Any]:
-    """The products that kernels of ours compute, whatever the sizes of their tiles."""
-    if device.is_cpu or options.numerics != "fast":
+    if device.is_cpu or options.numerics != "fast" or not options.epilogue_fusion:
         return {}
-    from fastpath.ir.products import of_few_rows, of_odd_rows
+    from fastpath.ir.products import of_few_rows
 
-    few = of_few_rows(graph.graph) if options.epilogue_fusion else {}
-    return few | of_odd_rows(graph.graph) if options.shape_padding else few
+    return of_few_rows(graph.graph)
 
 
 def _tuned(graph: torch.fx.GraphModule, device: Device, options: Options) -> Mapping[str, Any]:
