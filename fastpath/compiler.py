@@ -169,7 +169,7 @@ def _launching(
     """``values`` are what the symbols stand for, if not their hints; ``more``: how many programs
     may still be made for sizes that this one is not for."""
     tune = options.max_autotune and not device.is_cpu and options.numerics == "fast"
-    products = (_tuned if tune else _of_few_rows)(graph, device, options)
+    products = (_tuned if tune else _known)(graph, device, options)
     report.products += len(products)
     program, scheduled, written = _written(
         graph, report, device, options, boxed, values, more, products
@@ -226,14 +226,16 @@ def _written(
     return program, wrapper.scheduled, call
 
 
-def _of_few_rows(
+def _known(
     graph: torch.fx.GraphModule, device: Device, options: Options
 ) -> Mapping[str, Any]:
-    if device.is_cpu or options.numerics != "fast" or not options.epilogue_fusion:
+    """The products that kernels of ours compute, whatever the sizes of their tiles."""
+    if device.is_cpu or options.numerics != "fast":
         return {}
-    from fastpath.ir.products import of_few_rows
+    from fastpath.ir.products import of_few_rows, of_odd_rows
 
-    return of_few_rows(graph.graph)
+    few = of_few_rows(graph.graph) if options.epilogue_fusion else {}
+    return few | of_odd_rows(graph.graph) if options.shape_padding else few
 
 
 def _tuned(graph: torch.fx.GraphModule, device: Device, options: Options) -> Mapping[str, Any]:
