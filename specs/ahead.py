@@ -278,6 +278,14 @@ AHEAD: Table[Rule] = Table(
             "The casts are in the graphs, which run without autocast.",
         ),
         Rule(
+            "remembered cast",
+            "A cast of a leaf is remembered to the end of the outermost autocast block: gradients "
+            "of all its readers add up in the lower precision, and writes to it go unseen.",
+            "That holds for the parameters of one graph. The next graph of a block casts anew, as "
+            "behind torch.clear_autocast_cache(), and sees what was written by then. A leaf that "
+            "is no parameter is cast for each reader, as under autocast(cache_enabled=False).",
+        ),
+        Rule(
             "order of draws",
             "Each random operator draws in its turn, and the generator ends where it ends.",
             "All draws of the forward stay in the forward graph, in order, used or not.",

@@ -134,6 +134,44 @@ def _autocast() -> None:
     test_backward.test_autocast(test_backward.default_partition)
 
 
+def _all_as_parameters(patch: pytest.MonkeyPatch) -> None:
+    real = joint._Tracer._functional
+
+    def functional(self: Any, n: int, t: Any) -> Any:
+        self.parameters = [True] * len(self.parameters)
+        return real(self, n, t)
+
+    patch.setattr(joint._Tracer, "_functional", functional)
+
+
+@check("remembered cast", _all_as_parameters)
+def _remembered_cast() -> None:
+    def program(x: Any, w: Any) -> Any:
+        return x @ w, x.sin() @ w
+
+    call, backend = compiled(program)
+    kinds = [torch.nn.Parameter, lambda t: t.clone().requires_grad_()]
+    for make, graphs in itertools.product(kinds, (1, 2)):
+        found = []
+        cached = make is torch.nn.Parameter
+        for run, remembers in ((call, True), (program, cached), (program, not cached)):
+            torch.manual_seed(1)
+            x, w = torch.randn(8, 8), make(torch.randn(8, 8))
+            with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=remembers):
+                results = [*run(x, w)]
+                if graphs == 2:
+                    with torch.no_grad():
+                        w.add_(1)
+                    if cached:  # or the cast of before would be read
+                        torch.clear_autocast_cache()
+                    results = [t.detach() for t in results] + [*run(x.cos(), w)]
+            sum((t.float() * (n + 1)).sin().sum() for n, t in enumerate(results)).backward()
+            found.append([*results, w.grad])
+        ours, eager, other = found
+        assert all(map(torch.equal, ours, eager)) and not all(map(torch.equal, ours, other))
+    assert set(backend.reasons) == {None}
+
+
 @check("forward-mode AD", _unrefused)
 def _forward_mode() -> None:
     call, graphs = raw(lambda x: (x * x).sin(), torch.ones(4, requires_grad=True))
