@@ -236,8 +236,10 @@ def attribute(machine: Any, value: Any, name: str) -> Any:
 
 
 def binary(machine: Any, function: Callable, a: Any, b: Any) -> Any:
-    """An operator with a symbol among its operands."""
+    """An operator with a symbol among its operands; ``+=`` and its like give a new number too."""
     plain = machine.sizes.plain
+    if type(a) in _NUMBERS or type(a) in SYMBOLS:
+        function = _OPERATORS.get(function, function)
     for value in (a, b):
         kind = type(value)
         if kind in SYMBOLS or kind in _NUMBERS:

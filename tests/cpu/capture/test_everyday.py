@@ -277,6 +277,23 @@ def counters_that_are_called_step():
     return f, [(torch.randn(3, 4),) for _ in range(5)], [counts, state]
 
 
+@cases(graphs=2, recompiles=1)
+def rates_that_decay_in_place():
+    state, weights = {"lr": 0.1, "t": 1.5}, torch.ones(3, 4)
+
+    def f(x):
+        state["lr"] *= 0.9
+        state["t"] += state["lr"]
+        state["t"] /= 1.25
+        state["t"] -= 0.01
+        weights.add_(x, alpha=-state["lr"])
+        lr = state["lr"]
+        lr **= 2
+        return x * state["t"], weights * lr, lr
+
+    return f, [(torch.randn(3, 4),) for _ in range(4)], [state, weights]
+
+
 @cases(graphs=3, recompiles=2)
 def masks_of_lengths_that_change():
     def f(x, sizes):
