@@ -22,7 +22,8 @@ from refcompiler.interpreter.signals import Signal
 from refcompiler.plan.build import MISS, Plan
 from refcompiler.plan.resume import GLOBALS, Layout, describe
 from refcompiler.runtime.aliens import open_regions, runs_natively
-from refcompiler.runtime.site import _LOCK, OVERTAKEN, STATE, Native, Site, run_new
+from refcompiler.runtime.captures import STATE
+from refcompiler.runtime.site import _LOCK, OVERTAKEN, Native, Site, run_new
 from refcompiler.runtime.stance import CURRENT
 from refcompiler.runtime.trace import NOTHING, Asked
 

@@ -24,14 +24,12 @@ from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.registry import program_of
 from refcompiler.logs import log_of, wanted
 from refcompiler.plan.build import MISS, Plan
+from refcompiler.runtime.captures import EAGERS, STATE, FullGraphBreak
 from refcompiler.runtime.drive import Driver
 from refcompiler.runtime.site import (
     _LOCK,
-    EAGERS,
     OVERTAKEN,
-    STATE,
     Allowance,
-    FullGraphBreak,
     Native,
     Site,
     run_new,

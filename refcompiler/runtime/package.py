@@ -31,6 +31,7 @@ from refcompiler.package.plans import pack_plan, unpack_plan
 from refcompiler.package.rows import HERE, Packer, Refused, Unpacker
 from refcompiler.package.text import run
 from refcompiler.plan.build import MISS, Plan
+from refcompiler.runtime.captures import STATE, FullGraphBreak
 from refcompiler.runtime.entry import (
     FUNCTION,
     Entry,
@@ -39,7 +40,7 @@ from refcompiler.runtime.entry import (
 )
 from refcompiler.runtime.failing import failure
 from refcompiler.runtime.module import call_module
-from refcompiler.runtime.site import _LOCK, STATE, Allowance, FullGraphBreak, run_new
+from refcompiler.runtime.site import _LOCK, Allowance, run_new
 from specs.version import VERSION
 
 _ON_ERROR = re.compile(r"return __c\d+_(OnError|Raises)\(")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import refcompiler.runtime.site as site
+import refcompiler.runtime.captures as captures
 from refcompiler.capture.machine import Symbolic
 from refcompiler.runtime.config import config
 from refcompiler.runtime.entry import Entry
@@ -53,11 +53,11 @@ class Forcing:
                     return found
 
             entry = isinstance(self, Entry)
-            site.Symbolic = Forced
+            captures.Symbolic = Forced
             try:
                 return original(self, start)
             finally:
-                site.Symbolic = Symbolic
+                captures.Symbolic = Symbolic
 
         return capture
 
@@ -68,7 +68,7 @@ def forced_run(
     forcing = Forcing(stops, everywhere)
     with monkeypatch.context() as patch:
         patch.setattr(config, "recompile_limit", 1000)  # a warning is not what eager prints
-        patch.setattr(site.Site, "capture", forcing.capture(site.Site.capture))
+        patch.setattr(captures.Captures, "capture", forcing.capture(captures.Captures.capture))
         return run(case, compiling("eager")), forcing
 
 

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from refcompiler.capture.values import Lazy
 from refcompiler.guards.sources import Sources
-from refcompiler.runtime.site import STATE
+from refcompiler.runtime.captures import STATE
 from tests.cpu.capture import test_breaks
 from tests.cpu.capture.oracle import Call, Case, Cases, check, compiling, differences, run
 from tests.cpu.capture.watching import Outside, intruders, touched

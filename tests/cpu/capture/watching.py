@@ -32,7 +32,7 @@ from refcompiler.interpreter.callers import CALLERS
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.generators import Activation
 from refcompiler.interpreter.tracebacks import DRIVERS, MADE
-from refcompiler.runtime.site import STATE
+from refcompiler.runtime.captures import STATE
 
 NEVER_SEEN = (
     FakeTensor,
@@ -358,7 +358,7 @@ def _allowed(frame: types.FrameType) -> str | None:
             return "cached"
         if back.f_code.co_name in ("call_opaque", "call_assumed"):
             return "marked"
-        if file.endswith("refcompiler/runtime/site.py"):
+        if file.endswith("refcompiler/runtime/captures.py"):
             return None
         back = back.f_back
     return None
