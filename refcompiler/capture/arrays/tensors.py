@@ -87,6 +87,11 @@ def _tensor(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
     return shared if dtype is None else shared.to(dtype)
 
 
+def from_data(m: Any, array: Array, dtype: torch.dtype) -> torch.Tensor:
+    """An array as a tensor over its memory, or of its contents where ``dtype`` is another one."""
+    return _tensor(m, torch.as_tensor, (array,), {"dtype": dtype})
+
+
 def _of_elements(m: Any, items: Any, args: Sequence, kwargs: Mapping) -> Any:
     """``torch.tensor`` of tensors with one element each, and numbers: their contents, stacked.
 

@@ -8,6 +8,7 @@ import functools
 import typing
 import weakref
 
+import numpy as np
 import pytest
 import torch
 
@@ -292,6 +293,30 @@ def rates_that_decay_in_place():
         return x * state["t"], weights * lr, lr
 
     return f, [(torch.randn(3, 4),) for _ in range(4)], [state, weights]
+
+
+@cases()
+def tensors_by_their_old_constructors():
+    def f(x, a, n):
+        table = np.array([[i / (j + 1) for j in range(4)] for i in range(3)])
+        table[:, 0] = np.sin(table[:, 0])
+        x = x + torch.FloatTensor(table) + torch.Tensor([1, 2.5, 3, True])
+        made = torch.LongTensor([[1], [2]]), torch.BoolTensor([True]), torch.DoubleTensor([0.1])
+        sizes = torch.Tensor(2, 3).shape, torch.IntTensor(x.size()).dtype, torch.Tensor().shape
+        shared = torch.FloatTensor(a)
+        shared += 1
+        return x, made, sizes, shared, torch.Tensor(n, 1).fill_(2.0), torch.LongTensor(np.arange(2))
+
+    arrays = [np.full(2, n, dtype=np.float32) for n in (1, 2)]
+    return f, [(torch.randn(3, 4), a, 2) for a in arrays], arrays
+
+
+@cases(graphs=1, breaks=1)
+def old_constructors_that_mean_something_else():
+    def f(x):
+        return x * 2, torch.Tensor(x) is x
+
+    return f, three()
 
 
 @cases(graphs=3, recompiles=2)
