@@ -17,6 +17,7 @@ SECTIONS = (
     "entry",
     "kernels",
     "kernels_serial",
+    "draws",
     "cpu",
     "compile_time",
     "aot.compiling",
