@@ -371,7 +371,7 @@ class _Tracer:
         by_place = {self.primals[n]: primals[n] for n in wanted}
         self.partly = partly(ways, by_place, len(outputs))
         with torch.amp.autocast("cpu", enabled=False), torch.no_grad():
-            begun = self._stages(between, outputs, given) if self.staged else []
+            begun = self._stages(between, there, outputs, given) if self.staged else []
             parts = Parts(outputs, {n: primals[n] for n in wanted if self._is_shared(n)})
             gradients = torch.autograd.grad(
                 outputs,
@@ -401,22 +401,26 @@ class _Tracer:
         return tensors | {(INPUT, place): found[n] for place, n in written if n in self.tangents}
 
     def _stages(
-        self, between: Mapping[Key, Any], outputs: Sequence[Any], given: Sequence[Any]
+        self,
+        between: Mapping[Key, Any],
+        there: Sequence[int],
+        outputs: Sequence[Any],
+        given: Sequence[Any],
     ) -> list[Any]:
-        """What comes back to each in ``inner``; then ways end there, and begin anew."""
+        """What comes back to each in ``inner``; then ways end there, and begin anew.
+
+        ``there``: numbers of the tangents that are not missing, ``outputs``: what they are of.
+        """
         cut = Cut({key: between[key] for key in self.inner})
-        tangents = [given[at] for at in self.cotangents]
-        result = []
-        for at, output, tangent in zip(self.tangents, outputs, tangents, strict=True):
+        slots = len(self.seen.slots)
+        result, begun = [], {}
+        for n, output in zip(there, outputs, strict=True):
+            at, tangent = self.tangents[n], given[self.cotangents[n]]
             keys, parts = cut.part(output, tangent)
             self.parts += [(at, key) for key in keys]
             result += parts
-        slots = len(self.seen.slots)
-        names = [
-            (RESULT, at) if at < slots else (INPUT, self.written[at - slots])
-            for at in self.tangents
-        ]
-        cut.begin(dict(zip(names, tangents, strict=True)))
+            begun[(RESULT, at) if at < slots else (INPUT, self.written[at - slots])] = tangent
+        cut.begin(begun)
         return result
 
     def _is_shared(self, n: int) -> bool:

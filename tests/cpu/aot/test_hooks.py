@@ -185,3 +185,24 @@ def test_hooks_on_one_of_several_results_are_called_with_gradients() -> None:
         return [len(seen), x.grad, w.grad]
 
     assert _both(program, scenario) == 6
+
+
+def test_expanded_gradients_of_some_results_with_a_hook_on_the_way() -> None:
+    def program(x: Any, w: Any) -> Any:
+        y = x * w
+        return y, y.exp(), (y * w).sin(), x.cos()
+
+    call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    for ends in ((1,), (1, 3), (0, 2), (1, 2, 3)):
+        sides = []
+        for each in (call, program):
+            x, w = _leaf(1), _leaf(2)
+            results = each(x, w)
+            seen: list[Any] = []
+            results[0].register_hook(_doubling(seen))
+            torch.autograd.backward([results[n].sum() for n in ends])
+            sides.append([*seen, x.grad, w.grad])
+        assert len(sides[0]) == len(sides[1]) == 3
+        for mine, eager in zip(*sides, strict=True):
+            torch.testing.assert_close(mine, eager, rtol=1e-6, atol=0)
+    assert refcompiler.counters()["graphs"] == 1
