@@ -8,12 +8,13 @@ caller is made as the program makes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 
 import torch
 
-from fastpath.ir.index import Number
-from fastpath.ir.program import Computed, Result, Tensor
+from fastpath.ir.index import Number, contiguous_strides
+from fastpath.ir.program import Computed, Node, Result, Tensor
 
 _aten = torch.ops.aten
 _GEOMETRY = {
@@ -52,9 +53,32 @@ def one_step(t: Tensor) -> bool:
     bases, node = list(_bases(t)), t.node
     if len(bases) < 2 or bases[-1].replay is not None:
         return False
-    if isinstance(node, Result):
-        return node.call.single and not node.bits
+    if isinstance(node, Result) and (node.bits or node.call.single):
+        return not node.bits
     return isinstance(node, Computed) or t.offset == bases[-1].offset
+
+
+def turned(t: Tensor) -> bool:
+    """Whether ``t`` is its node, a matrix, transposed: the view that costs least to make."""
+    there, back = (*t.shape, *t.strides), (*t.node.shape[::-1], *t.node.strides[::-1])
+    return len(t.shape) == 2 and not t.offset and there == back
+
+
+def only_seen_as(node: Node, seen: Iterable[Tensor]) -> Tensor | None:
+    """What ATen reads all of ``node`` as, in the order of its memory, if that is one geometry and
+    not the node's own: its memory can be made so. ``seen``: what stands for it in calls."""
+    found: Tensor | None = None
+    for t in map(unchanged, seen):
+        if found is not None and (t.shape, t.strides) != (found.shape, found.strides):
+            return None
+        found = t
+        if t.offset or not views_of_shape(t) or t.strides != contiguous_strides(t.shape):
+            return None
+    if found is None or found.shape == node.shape:
+        return None
+    if math.prod(found.shape) != math.prod(node.shape):
+        return None
+    return found if node.strides == contiguous_strides(node.shape) else None
 
 
 def views_of_shape(t: Tensor) -> bool:

@@ -18,7 +18,7 @@ from fastpath.agreement import ASKED, FirstCall, first_lines, promise_of
 from fastpath.bindings import function_of, method_of
 from fastpath.device import Device
 from fastpath.graphs.launches import Launches
-from fastpath.handles import beginning, one_step, unchanged
+from fastpath.handles import beginning, one_step, only_seen_as, turned, unchanged
 from fastpath.ir.expr import Bounds
 from fastpath.ir.program import (
     Call,
@@ -122,6 +122,7 @@ class Wrapper:
         self._pool: list[Node] = []
         self.kept = self._keep(order, last, stored)
         self.relied = self._relied(order)
+        self.laid = self._laid(order, stored)
         for place, cluster in enumerate(order):
             if cluster.call is not None:
                 self._call(cluster.call)
@@ -171,6 +172,18 @@ class Wrapper:
         kernels = (c for c in order if c.call is None or c.call in self.products)
         return viewed.union(*(c.needs for c in kernels))
 
+    def _laid(self, order: Sequence[Cluster], stored: set[Node]) -> dict[Node, Tensor]:
+        """Of nodes that kernels write, what their memory is made as, if not as they are."""
+        seen: dict[Node, list[Tensor]] = {}
+        for call in (c.call for c in order if c.call is not None):
+            for t in tensors_in((call.arguments, call.keywords)):
+                if call not in self.products:
+                    seen.setdefault(t.node, []).append(t)
+        returned = {t.node for t in tensors_in(self.program.outputs)}
+        fit = (n for n in seen if n in stored and n not in returned and n not in self.kept)
+        found = {node: only_seen_as(node, seen[node]) for node in fit}
+        return {node: t for node, t in found.items() if t is not None}
+
     def _keep(
         self, order: Sequence[Cluster], last: dict[int, list[Node]], stored: set[Node]
     ) -> Workspace:
@@ -213,12 +226,10 @@ class Wrapper:
     def _allocate(self, node: Node) -> str:
         if node in self.kept:
             return self._place(node)
+        own: Node | Tensor = self.laid.get(node, node)
         for candidate in self._pool:
-            if (candidate.shape, candidate.strides, candidate.dtype) == (
-                node.shape,
-                node.strides,
-                node.dtype,
-            ):
+            other: Node | Tensor = self.laid.get(candidate, candidate)
+            if (other.shape, other.strides, other.dtype) == (own.shape, own.strides, own.dtype):
                 self._pool.remove(candidate)
                 name = self._variable[candidate]
                 self._variable[node] = name
@@ -226,7 +237,7 @@ class Wrapper:
         name = f"b{self._count}"
         self._count += 1
         place = "" if self.device.is_cpu else f", device={self._device()}"
-        shape, strides = self._tuple(node.shape), self._tuple(node.strides)
+        shape, strides = self._tuple(own.shape), self._tuple(own.strides)
         self.lines.append(
             f"{name} = empty({shape}, {strides}, dtype={self._dtype(node.dtype)}{place})"
         )
@@ -509,7 +520,7 @@ class Wrapper:
         kept = t.node in self.kept
         if kept:
             self.kept.tensor(t.node, self._variable[t.node])
-        if t.replay is None:
+        if t.replay is None or t.node in self.laid:
             return self._variable[t.node]
         known = self._views.get(id(t))
         if known is not None:
@@ -521,7 +532,7 @@ class Wrapper:
             if t.offset:  # in the storage, where what is kept begins somewhere
                 begin = f"{node}.storage_offset() + " if kept else ""
                 geometry.append(f"{begin}{self._literal(t.offset)}")
-            text = f"as_strided({', '.join(geometry)})"
+            text = f"{node}.t()" if turned(t) else f"as_strided({', '.join(geometry)})"
         else:
             text = self._operator(replay.target, replay.arguments, replay.keywords)
             if replay.place is not None:

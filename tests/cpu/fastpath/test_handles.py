@@ -31,12 +31,19 @@ def returned(x: Any, w: Any) -> Any:
     return product.t(), product.view(2, 3, 8).mT[1], torch.mm(product.t(), product)
 
 
+def attended(x: Any, w: Any) -> Any:
+    heads = x.transpose(0, 1)[None]  # of three results of the operator, the first
+    found = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads)
+    return torch.mm(found.transpose(1, 2).flatten(0, 1).flatten(1), w.view(4, 8).repeat(3, 1))
+
+
 CASES: dict[str, tuple[Callable[..., Any], int, int]] = {
     # function, views that ATen is given, how many of them by one step from a node
     "heads": (heads, 3, 2),
     "of an input": (of_an_input, 3, 0),  # where it begins is not known
     "turned input": (turned_input, 1, 0),
     "returned": (returned, 2, 0),
+    "attended": (attended, 2, 2),
 }
 
 
@@ -71,3 +78,35 @@ def test_views_for_aten(name: str, offset: int, monkeypatch: pytest.MonkeyPatch)
         assert (len(made), sum("as_strided" in line for line in made)) == (views, steps), source
     report = fastpath.last_report()
     assert report is not None and report.fallback is None and not report.runtime_fallbacks
+
+
+@pytest.mark.parametrize("also", ["nothing", "returned", "read otherwise", "a part"])
+def test_memory_is_made_as_aten_reads_it(also: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(x: Any, w: Any) -> Any:
+        doubled = x.sin() * 2
+        if also == "a part":
+            doubled = torch.cat([doubled, doubled])
+        found = torch.mm(doubled.flatten(0, 1)[:6], w.t())
+        if also == "read otherwise":
+            return found, torch.bmm(doubled, doubled.mT)
+        return (found, doubled) if also == "returned" else found
+
+    monkeypatch.setattr(wrapper, "keepable", lambda *_: set())  # as on a GPU
+    sources = []
+    write = wrapper.Wrapper._compile
+
+    def seen(self: wrapper.Wrapper) -> Any:
+        made: Any = write(self)
+        sources.append(made.source)
+        return made
+
+    monkeypatch.setattr(wrapper.Wrapper, "_compile", seen)
+    compiled = refcompiler.compile(program, backend="fastpath", fullgraph=True, dynamic=False)
+    for n in range(2):
+        x, w = torch.randn(2, 3, 4) + n, torch.randn(8, 4)
+        with torch.no_grad():
+            found, wanted = compiled(x, w), program(x, w)
+        torch.testing.assert_close(found, wanted)
+    (source,) = sources
+    made = [line for line in source.splitlines() if "= empty(" in line]
+    assert any("empty((6, 4, ), (4, 1, )" in line for line in made) == (also == "nothing"), source

@@ -79,3 +79,19 @@ def test_tuned(name: str, forced: bool, monkeypatch: pytest.MonkeyPatch) -> None
     assert report.kernels + len(report.aten_calls) >= 1  # cuBLAS may compute the gelu, too
     if forced:
         assert report.products == 1 and not report.aten_calls
+
+
+@pytest.mark.parametrize("words, ours", [(5001, True), (5000, False)])
+def test_results_whose_rows_begin_between_vectors(words: int, ours: bool) -> None:
+    """A head of an odd number of words: stored as eager lays it, by the kernel that multiplies."""
+    refcompiler.reset()
+    compiled = refcompiler.compile(lambda x, w, b: F.linear(x, w, b), fullgraph=True)
+    for _ in range(2):
+        inputs = [normal(2, 512, 768), normal(words, 768), normal(words)]
+        got, eager = compiled(*inputs), F.linear(*inputs)
+        exact = F.linear(*(x.double() for x in inputs))
+        assert got.stride() == eager.stride() and got.dtype is eager.dtype
+        room = 2 * (eager.double() - exact).abs().max()
+        assert (got.double() - exact).abs().max() <= room
+    report = fastpath.last_report()
+    assert report is not None and report.products == ours and bool(report.aten_calls) != ours
