@@ -235,7 +235,7 @@ def _known(
     from fastpath.ir.products import of_few_rows, of_odd_rows
 
     few = of_few_rows(graph.graph) if options.epilogue_fusion else {}
-    return few | of_odd_rows(graph.graph) if options.shape_padding else few
+    return of_odd_rows(graph.graph) | few if options.shape_padding else few
 
 
 def _tuned(graph: torch.fx.GraphModule, device: Device, options: Options) -> Mapping[str, Any]:
