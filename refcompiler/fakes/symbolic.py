@@ -66,7 +66,11 @@ def _broadcast(tensors: Sequence[Any]) -> Sizes | None:
     return found
 
 
-def _elementwise(kinds: tuple[torch.dtype, ...], gives: torch.dtype | None) -> Callable:
+def _elementwise(
+    kinds: tuple[torch.dtype, ...], gives: torch.dtype | None, operands_only: bool = True
+) -> Callable:
+    """``operands_only``: numbers among the arguments are operands, tensors of no dimensions."""
+
     def rule(*operands: Any) -> Result | None:
         tensors = [x for x in operands if isinstance(x, torch.Tensor)]
         numbers = [type(x) for x in operands if not isinstance(x, torch.Tensor)]
@@ -77,17 +81,20 @@ def _elementwise(kinds: tuple[torch.dtype, ...], gives: torch.dtype | None) -> C
         if any(kind not in allowed for kind in numbers) or not usable(*tensors):
             return None
         shape = _broadcast(tensors)
-        steps = None if shape is None else _steps(tensors, shape)
+        alone = not (numbers and operands_only)
+        steps = None if shape is None else _steps(tensors, shape, alone)
         return None if steps is None else result(new(tensors[0], shape or (), gives, steps))
 
     return rule
 
 
-def _steps(tensors: Sequence[Any], shape: Sizes) -> Sizes | None:
+def _steps(tensors: Sequence[Any], shape: Sizes, alone: bool = True) -> Sizes | None:
     """How a result lies: as the first operand does, if that says all; None if it may not.
 
     Source: torch's rule for elementwise results: dimensions are ordered by the strides of the
-    operands, of which the first that tells two apart counts.
+    operands, of which the first that tells two apart counts; operands of one shape that are all in
+    order give a result in order, where dimensions of size 1 may have any stride. ``alone``: there
+    are no other operands.
     """
     if all(map(is_contiguous, tensors)):
         # In C order, as all operands are: dimensions that one of them repeats change no order.
@@ -95,7 +102,8 @@ def _steps(tensors: Sequence[Any], shape: Sizes) -> Sizes | None:
     first = tensors[0]
     if len(first.shape) != len(shape) or not all_same(first.shape, shape):
         return None
-    if any(same(n, 1) for n in shape):
+    like = alone and all(all_same(t.shape, shape) for t in tensors)
+    if like and any(same(n, 1) for n in shape):
         return None
     order = order_of(first)
     return None if order is None else lying(shape, order)
@@ -413,7 +421,7 @@ _RULES: dict[Any, Callable[..., Result | None]] = {
     _aten.minimum.default: _elementwise(_NUMBERS, None),
     _aten.maximum.default: _elementwise(_NUMBERS, None),
     _aten.div.Tensor: _elementwise(FLOATS, None),
-    _aten.pow.Tensor_Scalar: _elementwise(FLOATS, None),
+    _aten.pow.Tensor_Scalar: _elementwise(FLOATS, None, False),
 }
 for _name in ("add", "sub", "mul"):
     _RULES[getattr(_aten, _name).Tensor] = _elementwise(_NUMBERS, None)

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+import refcompiler
 from refcompiler.fakes.mode import EagerFakeMode
 from refcompiler.fakes.symbolic import by_symbolic_rule
 from refcompiler.fakes.symbolic_sizes import equal
@@ -342,3 +343,20 @@ def test_gradients() -> None:
         first, second = torch.autograd.grad(loss, [x, weight])
     assert first.shape == (size, 8) and second.shape == (8, 3)
     assert not env.relations
+
+
+def test_strides_beside_a_dimension_of_one() -> None:
+    """Eager orders dimensions by the strides of operands, where torch's fakes leave out ones."""
+
+    def function(x: torch.Tensor) -> list[Any]:
+        heads = x.repeat(1, 4).view(x.shape[0], 4, -1).transpose(0, 1)
+        part = x[:, ::2]
+        return [y.stride() for y in (part + 1, part.neg(), part * part, heads + x[None], heads**2)]
+
+    compiled = refcompiler.compile(function, backend="eager", dynamic=True)
+    compared = 0
+    for shape in ((3, 1), (1, 5), (6, 7), (5, 1), (1, 1)):
+        x = torch.ones(shape)
+        assert compiled(x) == (wanted := function(x)), shape
+        compared += len(wanted)
+    assert compared == 25
