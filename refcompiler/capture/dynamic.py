@@ -1,7 +1,7 @@
 """Which sizes and numbers of a call become symbols, and where their values come from.
 
 Source of the policy: torch's documentation of dynamic shapes (automatic dynamic, ``mark_dynamic``
-and its like, 0/1 specialisation, and that what a module owns is static).
+and its like, 0/1 specialisation, and that sizes and ints that a module owns are static).
 """
 
 from __future__ import annotations
@@ -150,8 +150,9 @@ class Sizes:
         policy = self.policy
         if policy.names_none() or source.kind not in _PLACES or self._is_fixed(source):
             return None
-        if not (policy.unbacked or policy.sources) and self._owned_by_module(source):
-            return None
+        if type(value) is int and not (policy.unbacked or policy.sources):
+            if self._owned_by_module(source):
+                return None
         path = _path(source)
         again = policy.chosen.get(path, "")
         if again is None:
@@ -199,13 +200,14 @@ class Sizes:
             return _NOT_KNOWN
         if self._named(policy.sources, source):
             return _NAMED
-        if self._owned_by_module(source):
+        owned = self._owned_by_module(source)
+        if owned and type(value) is int:
             return ""
         if type(value) is int and value in policy.values:
             return _VALUE
         if policy.dynamic is False:
             return ""
-        if policy.dynamic:
+        if policy.dynamic and not owned:
             return _FROM_THE_START
         path = _path(source)
         if policy.automatic and policy.history.changes(path, value):

@@ -34,6 +34,9 @@ def _check(m: Any, args: Sequence) -> None:
         raise Break("c-function", f"a weak reference that tells of the end of a {kind}")
 
 
-@model(weakref.finalize)
+_FINALIZE: Any = weakref.finalize
+
+
+@model(_FINALIZE, _FINALIZE.__call__, _FINALIZE.peek, _FINALIZE.detach, _FINALIZE.alive.fget)
 def _finalize(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     raise Break("c-function", "weakref.finalize, whose table changes as objects end")

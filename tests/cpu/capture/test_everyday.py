@@ -295,6 +295,22 @@ def rates_that_decay_in_place():
     return f, [(torch.randn(3, 4),) for _ in range(4)], [state, weights]
 
 
+@cases(graphs=2, recompiles=1)
+def a_module_s_temperature():
+    class Cooling(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.Linear(4, 2)
+            self.temperature = 2.0
+
+        def forward(self, x):
+            self.temperature *= 0.9
+            return (self.inner(x) / self.temperature).softmax(-1)
+
+    m = Cooling()
+    return m, [(torch.randn(3, 4),) for _ in range(4)], [m]
+
+
 @cases()
 def tensors_by_their_old_constructors():
     def f(x, a, n):

@@ -47,6 +47,22 @@ def own_plain_break():
     return f, three()
 
 
+@cases(graphs=3, breaks=4)
+def finalizers_that_are_asked():
+    log = []
+
+    def f(x):
+        o = Holder(x + 1)
+        end = weakref.finalize(o, log.append, "end")
+        y = o.v * 2
+        alive = end.alive
+        z = y + alive
+        found = end()
+        return z, found, end.alive, o.v
+
+    return f, three(), [log]
+
+
 @cases(graphs=2, breaks=1)
 def own_weakset():
     def f(x):
