@@ -90,7 +90,8 @@ class Captures:
         machine = Symbolic({}, self.policy(), self.learned)
         try:
             machine.capture(start(machine))
-        except (Exception, Again) as error:  # whatever it is, the call that compiles will say so
+        # whatever it is, the call that compiles will say so
+        except (Exception, Again, Failure, Prepare, Restart) as error:
             log.debug("%s: nothing learnt from the first call: %s", self.title, error)
         finally:
             machine.close()

@@ -200,6 +200,26 @@ def test_as_function_decorator_and_context():
     assert backend.runs == 3
 
 
+@pytest.mark.parametrize("stance", ["eager_then_compile", "aot_eager_then_compile"])
+def test_a_first_call_that_sets_a_stance(stance):
+    """Which only eager may do: nothing of what was looked at for later comes out of the call."""
+
+    def sets(x):
+        refcompiler.set_stance("force_eager")
+        return x + 1
+
+    compiled, _ = made(sets)
+    with refcompiler.set_stance(stance):
+        if stance.startswith("aot"):
+            with pytest.raises(GraphBreakError, match="set_stance is called inside a compiled"):
+                compiled(X)
+        else:
+            assert torch.equal(compiled(X), X + 1)
+            refcompiler.set_stance(stance)
+        with pytest.raises(GraphBreakError, match="set_stance is called inside a compiled"):
+            compiled(X)
+
+
 def test_what_set_stance_refuses():
     def sets(x):
         refcompiler.set_stance("force_eager")
