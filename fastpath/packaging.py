@@ -49,6 +49,7 @@ _FIXED: dict[str, Any] = {
     "realigned": realigned,
     "reject": reject,
 }
+_ON_GPU = ("fastpath.gpu.", "fastpath.graphs.", "triton.")
 _MADE = frozenset({OWN, "named", "workspace", "call"})
 
 
@@ -64,6 +65,8 @@ def pack(p: Packer, call: FunctionType) -> list[Any]:
     scope = call.__globals__
     names = {}
     for name in sorted(named_in(known.source) & scope.keys() - _FIXED.keys() - _MADE):
+        if (getattr(scope[name], "__module__", None) or "").startswith(_ON_GPU):
+            raise Refused("kernels of a GPU, which are Triton's to keep")
         names[name] = p.pack(_of_operator(scope[name]))
     if known.first_source and not p.complete:
         for name in sorted(named_in(known.first_source) & scope.keys()):

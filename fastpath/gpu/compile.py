@@ -121,6 +121,7 @@ def launch(
     names = [f"p{n}" for n in range(buffers)]
     given = ", ".join([*names, *(f"s{n}" for n in range(numbers))])
     scope: dict[str, Any] = {
+        "__name__": __name__,
         "stream_of": torch._C._cuda_getCurrentRawStream,
         "unaligned": lambda *arguments: _prepared_later(make, scope)(*arguments),
     }
