@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -103,7 +104,8 @@ class _Kernels:
 
     def inference(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         if self.lays_out and device_of(graph).is_cpu:
-            channels_last(graph)
+            with _graph_as_it_is():
+                channels_last(graph)
         return self.forward(graph, inputs)
 
     def partition(
@@ -111,7 +113,8 @@ class _Kernels:
     ) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
         parts = min_cut_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs)
         if self.lays_out and device_of(joint).is_cpu:
-            both_channels_last(*parts, num_fwd_outputs)
+            with _graph_as_it_is():
+                both_channels_last(*parts, num_fwd_outputs)
         return parts
 
     def forward(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -152,9 +155,22 @@ def _compiled(
     except Undecided as error:  # a program for any sizes; one for each can be made
         raise Unsupported(f"the sizes leave open {error}") from error
     except Exception as error:  # the program is right and ours is not: say so, but go on
-        reason = f"internal error (please report it): {type(error).__name__}: {error}"
-        warnings.warn(f"fastpath runs a graph uncompiled: {reason}", stacklevel=2)
-        return _as_it_is(graph, report, reason)
+        return _as_it_is(graph, report, _told(error))
+
+
+def _told(error: Exception) -> str:
+    reason = f"internal error (please report it): {type(error).__name__}: {error}"
+    warnings.warn(f"fastpath runs a graph uncompiled: {reason}", stacklevel=3)
+    return reason
+
+
+@contextlib.contextmanager
+def _graph_as_it_is() -> Iterator[None]:
+    """Errors inside are ours, not the program's, which then runs as the caller wrote it."""
+    try:
+        yield
+    except Exception as error:
+        raise Unsupported(_told(error)) from error
 
 
 def _launching(
@@ -226,9 +242,7 @@ def _written(
     return program, wrapper.scheduled, call
 
 
-def _known(
-    graph: torch.fx.GraphModule, device: Device, options: Options
-) -> Mapping[str, Any]:
+def _known(graph: torch.fx.GraphModule, device: Device, options: Options) -> Mapping[str, Any]:
     """The products that kernels of ours compute, whatever the sizes of their tiles."""
     if device.is_cpu or options.numerics != "fast":
         return {}

@@ -21,7 +21,7 @@ from fastpath import compiler
 from fastpath.report import Report
 
 aten = torch.ops.aten
-LAST = torch.channels_last
+LAST, HALF = torch.channels_last, torch.bfloat16
 Ran = list[tuple[Any, bool]]
 
 
@@ -160,10 +160,9 @@ def test_strict_numerics_leave_images_as_they_are(ran: Ran) -> None:
 
 
 def test_by_kernels() -> None:
-    report = trained(nn.Sequential(nn.ReLU(), nn.Conv2d(8, 16, 1, 2)), image(4, 8, 9, 8))
-    assert not report.aten_calls and report.products == 1
-    report = trained(nn.Sequential(nn.Conv2d(3, 4, 3), nn.SiLU()), image(2, 3, 7, 8))
-    assert dict(report.aten_calls) == {"aten.convolution.default": 1}
+    model = nn.Sequential(nn.Conv2d(8, 16, 1, 2), nn.SiLU(), nn.Conv2d(16, 4, 3))
+    report = trained(model, image(4, 8, 9, 8))
+    assert dict(report.aten_calls) == {"aten.convolution.default": 1} and report.products == 1
 
 
 def test_results_share_memory_as_in_eager(ran: Ran) -> None:
@@ -212,12 +211,12 @@ def test_an_image_that_the_caller_laid_out(ran: Ran) -> None:
 
 
 def test_training(ran: Ran) -> None:
-    trained(network(), image(2, 3, 12, 12))
     trained(nn.Sequential(nn.Dropout(0.3), network()[:-1]), image(3, 3, 13, 12))
-    trained(network(False).bfloat16(), image(2, 3, 12, 12, dtype=torch.bfloat16), 3e-2)
-    trained(nn.ConvTranspose2d(3, 5, 3, 2), image(2, 3, 7, 6))
+    trained(nn.ConvTranspose2d(3, 5, 3, 2).bfloat16(), image(2, 3, 7, 6, dtype=HALF), 3e-2)
     volume = nn.Sequential(nn.Conv3d(2, 4, 3), nn.ReLU(), nn.Conv3d(4, 2, 3))
     trained(volume, image(2, 2, 6, 7, 8))
+    backward = [last for target, last in ran if target is aten.convolution_backward.default]
+    assert len(backward) == 2 * (3 + 1 + 2) and backward.count(True) == 2 * (3 + 1)
 
 
 def test_hooks_may_lay_out_saved_images_otherwise(ran: Ran) -> None:
@@ -262,3 +261,22 @@ def test_frozen_parts_have_no_gradients(ran: Ran) -> None:
         expected = torch.autograd.grad(model(x).square().sum(), wanted)
         assert len(found) == 3
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_an_error_of_ours_is_told_and_the_program_runs(
+    wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(*_: Any) -> int:
+        raise ValueError("a wrong layout")
+
+    monkeypatch.setattr(compiler, "both_channels_last" if wanted else "channels_last", wrong)
+    model = nn.Conv2d(3, 4, 3)
+    refcompiler.reset()
+    run = refcompiler.compile(model, backend="fastpath", dynamic=False)
+    with pytest.warns(UserWarning, match="internal error .*a wrong layout"):
+        with torch.set_grad_enabled(wanted):
+            assert torch.equal(run(image(2, 3, 6, 6)), model(image(2, 3, 6, 6)))
+            assert torch.equal(run(image(2, 3, 6, 6, seed=1)), model(image(2, 3, 6, 6, seed=1)))
+    report = fastpath.last_report()
+    assert report is not None and "a wrong layout" in str(report.fallback)
