@@ -220,3 +220,31 @@ def test_dense_layouts() -> None:
                 assert is_dense(*t.shape, *t.stride()) == wanted
                 count += 1
     assert count == 3 * (6 + 6 + 2 + 1)
+
+
+def test_windows_of_a_padded_size_decide_nothing() -> None:
+    """A size padded to a multiple is one: what follows from that is known, and stays small."""
+    env = ShapeEnv()
+    size, batch = env.size(13), env.size(5)
+    padded = size + -size % 4
+    count = padded // 4
+    assert padded % 4 == 0 and count * 4 == padded and padded // count == 4
+    assert count * count // count == count and count * batch % batch == 0
+    assert str((batch * 16 * count * count) // (batch * 4 * count)) == str(4 * count)
+    assert padded // -1 * -1 == padded and padded // -4 == -count and padded % -4 == 0
+    assert torch.sym_max(1, count) == count
+    assert env.relations == []
+
+
+def test_what_is_learnt_of_quotients_replaces_them() -> None:
+    env = ShapeEnv()
+    size = env.size(32)
+    rest = (4 - size // 4 % 4) % 4
+    assert size % 4 == 0 and rest <= 0
+    assert [str(r.condition) for r in env.relations] == [
+        "Eq(Mod(s0, 4), 0)",
+        "(Mod(4 - (Mod((s0//4), 4)), 4)) <= 0",
+    ]
+    assert str(size // 4 + rest) == "(s0//4)" and str(size % 4) == "0"
+    assert size // 16 * 16 == size and size // 4 % 4 == 0 and (size // 4) // 4 * 4 == size // 4
+    assert len(env.relations) == 2

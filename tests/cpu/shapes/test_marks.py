@@ -389,3 +389,24 @@ def test_sources_name_parameters_as_torch_does(named: str, monkeypatch: Any) -> 
         m, x = Outer(n), torch.ones(2, 4)
         assert torch.equal(compiled(m, x), m(x))
     assert refcompiler.counters()["captures"] == 1
+
+
+class Scaled(torch.nn.Module):
+    def forward(self, x: Any, k: int = 3) -> Any:
+        return x * k
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [("L['x']", 1), ("x", 1), ("L['k']", 1), ("k", 1), ("L['y']", 2), ("args", 2)],
+)
+def test_dynamic_sources_among_the_arguments_of_a_compiled_module(
+    named: str, expected: int, monkeypatch: Any
+) -> None:
+    """By the names that ``forward`` gives them, as torch's."""
+    monkeypatch.setattr(refcompiler.config, "dynamic_sources", named)
+    compiled, x, y = refcompiler.compile(Scaled(), backend="eager"), torch.ones(5), torch.ones(7)
+    first, then = ((x, 5), (x, 7)) if "k" in named else ((x, 5), (y, 5))
+    for t, k in (first, then):
+        assert torch.equal(compiled(t, k=k), t * k)
+    assert refcompiler.counters()["captures"] == expected
