@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from refcompiler.ambient import enter_inference, mode_around
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.models.registry import model
-from refcompiler.capture.signals import Break
+from refcompiler.capture.signals import Break, Restart
 
 #: The methods themselves, without a model. They run within one instruction: a graph ends before or
 #: after a change of the state.
@@ -229,7 +229,8 @@ def _begin_outside(m: Any) -> None:
 
     A backend compiles a graph for the mode that it is called in: the one around the blocks, into
     which the plan goes for the graph (``around_block``). Where nothing is computed after a block,
-    that is not worth it: the graph runs in the block.
+    that is not worth it: the graph runs in the block. Outside of it a backend may not write to what
+    was made inside, so that such a graph ends where the block does.
     """
     graph = m.recorder.root.graph
     left = [opened for opened in m.open_inference if opened.block is None]
@@ -244,6 +245,9 @@ def _begin_outside(m: Any) -> None:
         graph.erase_node(left.pop().node)
     if not left:
         return
+    if m.recorder.mutates and any(fake.is_inference() for _, _, fake in m.inputs.values()):
+        why = "an inference mode that was entered before is left, and what it has made written to"
+        raise Restart(left[0].step, "ambient-state", why)
     m.runs_outside = left[-1].mode, left[-1].node.next.args[0]
     inside = [m.ambient.inference, *[opened.mode for opened in left[:-1]]]
     place = m.recorder.root.last_input or graph._root

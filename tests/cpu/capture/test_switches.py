@@ -334,6 +334,18 @@ def a_graph_that_leaves_one_inference_mode_and_ends_in_another():
     return f, [(t(3).requires_grad_(),), (t(3).requires_grad_(),)]
 
 
+@cases(graphs=3, breaks=2, backends=("eager", "reference", "aot_eager"))
+def a_write_before_inference_mode_is_left():
+    def f(x):
+        with torch.inference_mode():
+            y = x.sin()
+            print("inside")
+            y += 1
+        return y, x * 2, y.is_inference()
+
+    return f, [(t(3),), (t(3) + 1,)]
+
+
 @cases(graphs=2, breaks=1)
 def an_error_after_inference_mode_was_left():
     def f(x, i):
