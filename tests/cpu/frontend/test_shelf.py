@@ -295,6 +295,7 @@ def breaking(x: torch.Tensor, n: int) -> tuple[torch.Tensor, list[torch.Tensor]]
     return sum(parts), parts  # type: ignore[return-value]
 
 
+@pytest.mark.filterwarnings("error:the cache")
 @pytest.mark.parametrize("backend", ["eager", "fastpath"])
 def test_programs_that_break_are_kept_in_pieces(backend: str) -> None:
     x = torch.randn(4, 4)
