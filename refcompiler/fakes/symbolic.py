@@ -88,6 +88,12 @@ def _elementwise(
     return rule
 
 
+def _clamp(x: Any, *limits: Any) -> Result | None:
+    if not isinstance(x, torch.Tensor) or any(isinstance(n, torch.Tensor) for n in limits):
+        return None
+    return _LIMITED(x, *[n for n in limits if n is not None])
+
+
 def _steps(tensors: Sequence[Any], shape: Sizes, alone: bool = True) -> Sizes | None:
     """How a result lies: as the first operand does, if that says all; None if it may not.
 
@@ -394,9 +400,11 @@ def _cumsum(x: Any, dim: int) -> Result | None:
 
 
 _NUMBERS = (*FLOATS, torch.int64)
+_LIMITED = _elementwise(FLOATS, None, False)
 _RULES: dict[Any, Callable[..., Result | None]] = {
     **VIEWS,
     _aten.where.self: _where,
+    _aten.clamp.default: _clamp,
     _aten.clone.default: _copied,
     _aten._to_copy.default: _copied,
     _aten.mean.dim: _reduced,

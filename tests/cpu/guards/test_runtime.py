@@ -284,7 +284,7 @@ def test_reasons_name_source_values_and_line() -> None:
     model(torch.ones(3, 2))
     first, second, third = counters.reasons("recompiles")
     assert "self.eps: expected 1.0, found 2.0 (guarded at " in first and __file__ in first
-    assert "module.layers.0.bias" in second and "found None" in second
+    assert "self.layers.0.bias" in second and "found None" in second
     assert "shape=(1, 2)" in third and "shape=(3, 2)" in third
 
 

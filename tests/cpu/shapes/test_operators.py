@@ -275,6 +275,8 @@ RULED: dict[str, Callable[[Any, Any, Make], tuple]] = {
         [x(s, t, 4, 8).transpose(1, 2)[..., 4:], x(s, 4, t, 8)[..., :4]],
         -1,
     ),
+    "clamp": lambda s, t, x: (x(s, t).t(), None, 2.5),
+    "clamp of both": lambda s, t, x: (x(s, 1, t), 0, 1.0),
     "cat of ints": lambda s, t, x: ([x(s, t, dtype=torch.int64), x(s, 1, dtype=torch.int64)], 1),
 }
 
