@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from refcompiler.capture.effects import effects
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.natively import QUIET
 from refcompiler.capture.signals import Restart
+from refcompiler.capture.spoken import is_said_within
 from refcompiler.capture.values import Asked, Lazy
 from refcompiler.guards.caches import ABSENT, Known, cached, parts_of
 from refcompiler.guards.sources import NOT_SET, Source
@@ -171,7 +172,7 @@ def call_cached(m: Any, frame: Any, function: Any, args: Sequence, kwargs: Mappi
         if len(found) == 1:  # not one of the cache
             return found[0]
         m.answers[asked], made = found
-    if (getattr(function, "__module__", None) or "").partition(".")[0] not in QUIET:
+    if _is_asked(function):
         m.deferred.append((Asked(function, named, made), tuple(forced)))
     return m.answers[asked]
 
@@ -186,10 +187,13 @@ def _answer(
     needed, made = value is not ABSENT, False
     if not needed:
         operations, said = m.recorder.operations, len(m.deferred)
-        value = m.sizes.plain(_compute(m, frame, function, source, args, kwargs))
+        again = functools.partial(_is_said_again, frame if _is_asked(function) else None)
+        value = m.sizes.plain(_compute(m, frame, function, source, args, kwargs, again))
         if m.recorder.operations != operations or not is_data(value):
+            if not all(_is_asking(call) for call, _ in m.deferred[said:]):
+                raise Restart(m.steps, "c-function", _EFFECTS)
             return (value,)
-        del m.deferred[said:]  # calls of other such functions, which this one makes again
+        del m.deferred[said:]  # records and calls of other such functions, which it makes again
         if type(value) not in CONSTANT_TYPES:  # the object that the cache keeps
             _, _, most, size = function.cache_info()
             if most is not None and size >= most:
@@ -233,11 +237,37 @@ def _answer_of_made(
     return m.answers[asked]
 
 
+def _is_asked(function: Any) -> bool:
+    """Whether it is called after the graph; what the library's functions count nobody looks at."""
+    return (getattr(function, "__module__", None) or "").partition(".")[0] not in QUIET
+
+
+def _is_asking(call: Any) -> bool:
+    return issubclass(type(call), Asked)
+
+
+def _is_said_again(frame: Any, call: Any) -> bool:
+    """Whether what ``call`` does is done by a function that ``frame`` calls, if it is called."""
+    return _is_asking(call) or (frame is not None and is_said_within(frame, call))
+
+
+_EFFECTS = "a function under lru_cache has side effects"
+
+
 def _compute(
-    m: Any, frame: Any, function: Any, source: Source, args: Sequence, kwargs: Mapping
+    m: Any,
+    frame: Any,
+    function: Any,
+    source: Source,
+    args: Sequence,
+    kwargs: Mapping,
+    allowed: Callable[[Any], bool] = _is_asking,
 ) -> Any:
-    """What a cached function computes, which it then does at each call."""
-    before = effects(m)
+    """What a cached function computes, which it then does at each call.
+
+    It has no effects but calls that it puts off, if they are ``allowed``.
+    """
+    before, said = effects(m)[:2], len(m.deferred)
     wrapped = wrapped_by(function)
     if function.__dict__.get("__wrapped__") is wrapped:
         place = m.member(source, "__wrapped__")
@@ -245,7 +275,6 @@ def _compute(
         m.guard("ID", source, function)
         place = m.sources.constant(wrapped, "__wrapped__")
     value = m.invoke(frame, m.observe(m.lazy(place, wrapped)), args, kwargs)
-    if effects(m) != before:
-        why = "a function under lru_cache has side effects"
-        raise Restart(m.steps, "c-function", why)
+    if effects(m)[:2] != before or not all(allowed(call) for call, _ in m.deferred[said:]):
+        raise Restart(m.steps, "c-function", _EFFECTS)
     return value

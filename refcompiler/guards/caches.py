@@ -38,10 +38,11 @@ _CACHES: weakref.WeakKeyDictionary[Any, dict] = weakref.WeakKeyDictionary()
 class Known:
     """What the cache of ``function`` knows of one call, without counting as a call."""
 
-    __slots__ = ("function", "key", "entry")
+    __slots__ = ("function", "call", "key", "entry")
 
     def __init__(self, function: Any, args: Sequence, kwargs: Mapping):
         self.function = weakref.ref(function)
+        self.call = tuple(args), dict(kwargs)
         parts = parts_of(function)
         mark = parts[-3]
         assert type(parts[-5]) is dict

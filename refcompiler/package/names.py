@@ -44,7 +44,9 @@ _PLACES = (
 #: What a function may lie under: what decorators and descriptors have put around it.
 _UNDER = ("__func__", "fget", "fset", "__wrapped__")
 _DESCRIPTORS = (MethodDescriptorType, WrapperDescriptorType, GetSetDescriptorType)
-_NAMED = (FunctionType, BuiltinFunctionType, type, *_DESCRIPTORS)
+#: What ``functools.lru_cache`` makes, which takes its function's name.
+CACHE_TYPE: Any = type(functools.lru_cache(len))
+_NAMED = (FunctionType, BuiltinFunctionType, type, *_DESCRIPTORS, CACHE_TYPE)
 _LOCAL = ".<locals>."
 _LINED = "+"  # what the digests begin with that lines are a part of
 
@@ -188,7 +190,7 @@ def code_in(value: Any) -> CodeType | None:
 
 
 def _function_in(value: Any) -> FunctionType | None:
-    if _is_wrapped(value):
+    if _is_wrapped(value) or type(value) is CACHE_TYPE:
         value = next(filter(None, (getattr(value, name, None) for name in _UNDER)), None)
     return value if isinstance(value, FunctionType) else None
 

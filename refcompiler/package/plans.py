@@ -272,7 +272,7 @@ def _unpack_found(u: Unpacker, source: Any, digest: str, of_code: bool) -> Any:
 
 _IDENTIFIED = frozenset(
     ("named", "globals", "member", "external", "code", "sentinel", "dtype", "layout")
-    + ("memory_format", "operator")
+    + ("memory_format", "operator", "logger")
 )
 
 

@@ -32,6 +32,7 @@ from refcompiler.aot.symbols import fake_mode
 from refcompiler.aot.twice import Derivable
 from refcompiler.backends.registry import lookup_backend
 from refcompiler.errors import InternalError, PackageError, UnsupportedError
+from refcompiler.package import calls  # noqa: F401  # rows for what guards and plans call
 from refcompiler.package.rows import Home, NotYet, Packer, Refused, Unpacker, record, register
 from refcompiler.package.text import named_in, run
 from refcompiler.remade import MADE, WRITTEN, is_maker, maker

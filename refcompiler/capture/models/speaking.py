@@ -21,19 +21,13 @@ from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.models.registry import model
 from refcompiler.capture.models.warned import caller_of
 from refcompiler.capture.signals import Break
+from refcompiler.capture.spoken import say
 
 # ---- logging ----------------------------------------------------------------------------------
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 _PLAIN = (logging.Logger, logging.RootLogger)
 _SHOWN = CONSTANT_TYPES | {torch.SymInt, torch.SymFloat, torch.SymBool}
-
-
-def _record(
-    logger: logging.Logger, level: int, place: tuple[str, int, str], text: Any, *values: Any
-) -> None:
-    file, line, function = place
-    logger.handle(logger.makeRecord(logger.name, level, file, line, text, values, None, function))
 
 
 def _is_enabled(m: Calls, logger: Any, level: int) -> bool:
@@ -76,7 +70,7 @@ def _log(m: Calls, frame: Any, logger: Any, level: int, given: Sequence, kwargs:
         raise Break("io", "a log record of objects, or with further arguments")
     speaker = caller_of(frame, 1)
     place = speaker.code.co_filename, speaker.line, speaker.code.co_name
-    m.deferred.append((functools.partial(_record, logger, level, place), values))
+    m.deferred.append((functools.partial(say, logger, level, place), values))
 
 
 def _method(level: int) -> Callable:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
+import functools
 import io
 import itertools
 import logging
 import warnings
+from fractions import Fraction
 
 import pytest
 import torch
@@ -211,6 +213,52 @@ def log_records_for_a_handler_of_the_program_s():
         return y * len(records)
 
     return f, [(t(3),), (t(3),)], [records]
+
+
+@cases()
+def log_records_that_a_cache_says_once():
+    logger, written = _logger()
+
+    @functools.lru_cache(None)
+    def said(level, text):
+        logger.log(level, text)
+
+    @functools.lru_cache(None)
+    def once(text):
+        said(logging.WARNING, text + " inside")
+        logger.warning(text)
+        return len(text)
+
+    def f(x):
+        y = x * once("careful")
+        logger.info("between")
+        once("mind")
+        return y + once("careful")
+
+    def seen():
+        print(written.getvalue(), once.cache_info(), said.cache_info())
+
+    return f, [(t(3),), seen, (t(3),), seen, once.cache_clear, (t(3),), seen]
+
+
+@cases(breaks=2)
+def log_records_of_a_caller_through_a_cache():
+    logger, written = _logger()
+    once = functools.lru_cache(logger.warning)
+
+    @functools.lru_cache(None)
+    def scaled(n):
+        logger.info("scale %d", n)
+        return Fraction(n, 2)
+
+    def f(x):
+        once("in the frame")
+        return x * float(scaled(3))
+
+    def seen():
+        print(written.getvalue(), once.cache_info(), scaled.cache_info())
+
+    return f, [(t(3),), seen, (t(3),), seen]
 
 
 # ---- iterators of C ---------------------------------------------------------------------------

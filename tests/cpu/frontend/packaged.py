@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
+LOG = logging.getLogger("refcompiler.tests.packaged")
 SCALE = 1.5
 SETTINGS: list[int] = []
 
@@ -22,6 +25,16 @@ def helper(x: torch.Tensor) -> torch.Tensor:
 
 def scaled(x: torch.Tensor, n: int = 2) -> torch.Tensor:
     return helper(torch.softmax(x @ x.t(), -1) @ x) * n + x.shape[1]
+
+
+@functools.lru_cache(None)
+def once(text: str) -> None:
+    LOG.warning(text)
+
+
+def told(x: torch.Tensor) -> torch.Tensor:
+    once("rows are scaled")
+    return x * SCALE
 
 
 class Block(nn.Module):

@@ -7,6 +7,8 @@ not the question; two tests have real ones.
 from __future__ import annotations
 
 import gc
+import io
+import logging
 import os
 import subprocess
 import sys
@@ -84,6 +86,22 @@ def close(found: Any, expected: Any) -> None:
     if isinstance(found, dict) and "n" in found:
         assert found.pop("n") == expected.pop("n")
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+def test_what_a_cache_says_once_is_said_by_each_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, written = torch.randn(3, 4), io.StringIO()
+    handler = logging.StreamHandler(written)
+    handler.setFormatter(logging.Formatter("%(message)s: %(funcName)s in %(filename)s"))
+    monkeypatch.setattr(packaged.LOG, "handlers", [handler])
+    monkeypatch.setattr(packaged.LOG, "propagate", False)  # to handlers of the tests' own
+    for process in range(3):
+        packaged.once.cache_clear()
+        compiled = again(packaged.told)
+        for _ in range(2):
+            close(compiled(x), x * packaged.SCALE)
+        assert written.getvalue() == "rows are scaled: once in packaged.py\n" * (process + 1)
+        assert packaged.once.cache_info()[:2] == (1, 1)
+        assert counted() == ((1, 0, 0) if process else (0, 1, 0))
 
 
 # ---- another process -----------------------------------------------------------------------------
