@@ -60,6 +60,7 @@ _STDLIB = sysconfig.get_path("stdlib") + os.sep
 
 
 @functools.cache
+@functools.cache
 def _is_library(filename: str) -> bool:
     """A file of torch or of the standard library, on whose behalf a line of the user's runs."""
     if filename.startswith(_STDLIB):

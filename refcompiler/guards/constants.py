@@ -11,6 +11,8 @@ import torch
 
 #: Classes whose equal instances are one object.
 _SINGLETONS = (bool, torch.dtype, torch.layout, torch.memory_format)
+#: Classes whose instances are one constant if they are equal.
+PLAIN = frozenset({int, bool, str, bytes, type(None)})
 
 
 def equals_text(v: str, want: Any, constant: Callable[[Any], str]) -> str:
@@ -21,6 +23,12 @@ def equals_text(v: str, want: Any, constant: Callable[[Any], str]) -> str:
         return f"{v} is {constant(want)}"
     if not v.isidentifier():  # an expression, to be evaluated once
         return f"same_constant({v}, {constant(want)})"
+    if kind is tuple and want and all(type(item) in PLAIN for item in want):
+        classes = tuple(map(type, want))
+        return (
+            f"type({v}) is tuple and tuple(map(type, {v})) == {constant(classes)}"
+            f" and {v} == {constant(want)}"
+        )
     if kind is float and math.isnan(want):
         return f"type({v}) is float and {v} != {v}"
     if kind is float and want == 0.0:

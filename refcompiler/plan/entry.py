@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from refcompiler.guards.ambient import Ambient, modes_text, settings_text
+from refcompiler.guards.constants import PLAIN
 from refcompiler.guards.fingerprint import FEW, Unchanged, unchanged
 from refcompiler.guards.kinds import KINDS, Guard, asks_once
 from refcompiler.guards.sources import Source
@@ -23,6 +24,7 @@ from refcompiler.guards.tensors import common, common_text, is_registered
 _WIDTH = 160  # of a line of conditions
 _TOGETHER = 3  # as many registered tensors as are worth a loop
 _MANY = 30  # guards of dicts take longer to ask than their dicts to compare
+_EQUAL = ("EQUALS", "NONE")
 _OF_DICTS = frozenset({"ABSENT", "LACKS", "HAS", "KEYS", "LENGTH"})
 _MEMBERS = frozenset({"member", "item", "dict_item"})
 _UNCHANGEABLE = (int, float, bool, complex, str, bytes, type(None))
@@ -124,6 +126,48 @@ def _namespace(guard: Guard, uses: dict[Source, int]) -> Source | None:
     return None
 
 
+def folded(guards: Sequence[Guard]) -> list[Guard]:
+    """``guards``, those of a tuple that ask each of its numbers and texts as one of the tuple.
+
+    It is one line instead of two for each item, and none where the tuple lies in a dict that has
+    not changed.
+    """
+    lengths: dict[Source, int] = {}
+    items: dict[Source, dict[int, Any]] = {}
+    for guard in guards:
+        source = guard.source
+        if source is None:
+            continue
+        if guard.kind == "LENGTH":
+            lengths[source] = guard.expected
+        elif source.kind == "item" and source.parent is not None and guard.kind in _EQUAL:
+            expected = None if guard.kind == "NONE" else guard.expected
+            if type(expected) in PLAIN:
+                items.setdefault(source.parent, {})[source.key] = expected
+    whole: dict[Source, tuple] = {}
+    for guard in guards:
+        source = guard.source
+        if source is not None and guard.kind == "TYPE" and guard.expected is tuple:
+            wanted = range(lengths.get(source, 0))
+            known = items.get(source, {})
+            if wanted and len(known) == len(wanted) and all(i in known for i in wanted):
+                whole[source] = tuple([known[i] for i in wanted])
+    found = []
+    for guard in guards:
+        source = guard.source
+        if source in whole and guard.kind in ("TYPE", "LENGTH"):
+            if guard.kind == "TYPE":
+                found.append(guard._replace(kind="EQUALS", expected=whole[source]))
+        elif not (
+            source is not None
+            and source.kind == "item"
+            and source.parent in whole
+            and guard.kind in _EQUAL
+        ):
+            found.append(guard)
+    return found
+
+
 def in_dicts(guards: Sequence[Guard]) -> dict[Source, list[Guard]]:
     """By dict those guards that hold as long as nothing in it is replaced, added or taken out.
 
@@ -143,6 +187,8 @@ def in_dicts(guards: Sequence[Guard]) -> dict[Source, list[Guard]]:
 def _is_fixed(guard: Guard) -> bool:
     """Whether it asks a value only which object, or which unchangeable one, it is."""
     if guard.kind == "EQUALS":
+        if type(guard.expected) is tuple:
+            return all(type(item) in PLAIN for item in guard.expected)
         return type(guard.expected) in _UNCHANGEABLE
     return guard.kind in ("ID", "NONE", "NOT_NONE", "PRESENT")
 
@@ -153,7 +199,8 @@ class _Printer:
     def __init__(
         self, entry: Entry, name: Callable[[Source], str], constant: Callable[[Any], str]
     ) -> None:
-        self._entry = entry
+        self._guards = folded(entry.guards)
+        self._needed = entry.needed
         self.name = name
         self.constant = constant
         self.lines: list[str] = []
@@ -161,7 +208,7 @@ class _Printer:
         self.uses: dict[Source, int] = {}
         self._pending: list[str] = []
         self._width = 0
-        for guard in entry.guards:
+        for guard in self._guards:
             if guard.source is not None:
                 self._use(guard.source, 1 if asks_once(guard) else 2)
             guard.wanted(lambda source: self._use(source, 2))
@@ -179,7 +226,7 @@ class _Printer:
 
     def entry(self) -> list[str]:
         """The statements."""
-        ambient, arguments, others, looped = arranged(self._entry.guards, self.uses)
+        ambient, arguments, others, looped = arranged(self._guards, self.uses)
         if ambient is not None:
             self.condition(f"not ({modes_text(ambient, self.constant)})")
         for guard in arguments:
@@ -188,7 +235,7 @@ class _Printer:
             self.condition(f"not ({settings_text(ambient, self.constant)})")
         self.others(others)
         self.tensors(looped)
-        for source in self._entry.needed:
+        for source in self._needed:
             self.read(source)
         self.flush()
         return self.lines

@@ -105,3 +105,12 @@ def test_break_after_every_few_instructions(case: Case, monkeypatch: pytest.Monk
     found, forcing = forced_run(case, monkeypatch, {5}, everywhere=True)
     assert compare(run(case, None), found) > 0
     assert forcing.forced > 0 or case.expected["breaks"]
+
+
+def test_a_break_before_a_scaler_makes_its_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scale was made ahead of the graph, and once more by the frame that had asked for it."""
+    (case,) = [case for case in programs if str(case) == "gradients_scaled"]
+    native = run(case, None)
+    for every in (6, 7, 9):
+        found, forcing = forced_run(case, monkeypatch, {every}, everywhere=True)
+        assert compare(native, found) > 100 and forcing.forced > 10

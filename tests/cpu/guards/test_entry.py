@@ -249,3 +249,35 @@ def test_a_state_of_torch_is_explained_by_what_differs() -> None:
         run(x)
     said = counters.reasons("recompiles")[1]
     assert said.endswith("expected inference mode off, found inference mode on")
+
+
+class Tupled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(2, 2, 3)
+        self.sizes: Any = (3, "n", None, True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, text, nothing, truth = self.sizes
+        x = self.conv(x) * first
+        return x + 1 if text == "n" and nothing is None and truth is True else x
+
+
+TUPLES = [(4, "n", None, True), (3, "m", None, True), (3, "n", 0, True), (3, "n", None, 1)]
+TUPLES += [(3.0, "n", None, True), (3, "n", None), [3, "n", None, True]]
+
+
+@pytest.mark.parametrize("sizes", TUPLES, ids=repr)
+def test_a_tuple_of_constants_is_asked_at_once(sizes: Any) -> None:
+    model, x = Tupled(), torch.randn(1, 2, 5)
+    plan = planned(model, x)
+    text = plan.source
+    assert "'sizes'" in text and "__s" in text
+    assert not [line for line in text.splitlines() if "self.sizes[" in line]
+    given = arguments(plan, model, x)
+    assert plan.run(*given.values()) is not MISS
+    model.sizes = (3, *("n", None, True))  # another object, as equal as can be
+    assert plan.run(*given.values()) is not MISS
+    model.sizes = sizes
+    assert plan.run(*given.values()) is MISS
+    assert any("sizes" in str(guard.source) and not holds(guard, given) for guard in plan.guards)
