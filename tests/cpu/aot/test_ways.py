@@ -71,7 +71,7 @@ def _run(call: Any, kinds: str, order: Sequence[Any], retain: bool, hooked: bool
     told: list[Any] = []
     if hooked:
         for n, t in enumerate(arguments):
-            t.register_hook(lambda g, n=n: told.append((n, g.clone())))
+            t.register_hook(lambda g, n=n: told.append((n, g if g is None else g.clone())))
     results = [t for t in call(*arguments) if t.grad_fn is not None]
     found: list[Any] = [t.detach().clone() for t in results]
     for n in order:
@@ -85,6 +85,7 @@ def _run(call: Any, kinds: str, order: Sequence[Any], retain: bool, hooked: bool
 
 
 def _same(found: Sequence[Any], wanted: Sequence[Any]) -> int:
+    assert [type(each) for each in found] == [type(each) for each in wanted]
     for mine, eager in zip(found, wanted, strict=True):
         tensor = isinstance(eager, torch.Tensor)
         assert torch.equal(mine, eager) if tensor else mine == eager, (mine, eager)
