@@ -239,6 +239,10 @@ def _without_inference(gm: GraphModule) -> GraphModule:
     return GraphModule(gm, graph)
 
 
+def _is_inference(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_inference()
+
+
 @contextlib.contextmanager
 def _plainly() -> Iterator[None]:
     with _without_inference_mode(), _without_saving_hooks():
@@ -342,6 +346,9 @@ def _compile(
     tracked = [w.place for w in seen.writes if w.tracked and w.requires_grad]
     taken = [*joint.inputs, *[joint.inputs[n] for n in joint.reads]]
     wrapper = Wrapper(seen, joint.written, len(examples), lifted, bases, taken, sources, unreached)
+    made = [_is_inference(t) for t in (*examples, *lifted)]
+    made += [any(made[n] for n, *_ in base.members) for base in bases]
+    wrapper.inference = {n for n, inside in enumerate(made) if inside}
     if training:
         wrapper.ways({taken[n] for n in run.partly}, leaves)
         wrapper.loose = joint.without_gradient() | joint.partly.keys()

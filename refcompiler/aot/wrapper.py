@@ -62,6 +62,7 @@ class Wrapper:
         self.unreached = unreached
         #: What autograd goes back to from some outputs alone: the tests of whether that matters.
         self.partly: list[str] = []
+        self.inference: Collection[int] = ()  # places of what was made in inference mode
         self.loose: Collection[int] = ()  # written inputs that no way, or not every, leads to
         self.gated: set[int] = set()  # which levels of gates have their lines
         self.there: set[int | str] = set()  # which written inputs and views have theirs
@@ -277,6 +278,9 @@ class Wrapper:
         target, value = self.values[write.place], self.new.get(write.place)
         seen = self.grad_mode and write.requires_grad and not write.tracked
         managers = ["no_grad()"] if seen else []
+        if write.place in self.inference:  # there it was written to, in a block of the graph
+            self.names["inference_mode"] = torch.inference_mode
+            managers = ["inference_mode()"]
         if write.layout is not None:
             at = write.layout
             offset = f"{target}.storage_offset() + {self.text(write.moved)}"

@@ -334,6 +334,23 @@ def a_graph_that_leaves_one_inference_mode_and_ends_in_another():
     return f, [(t(3).requires_grad_(),), (t(3).requires_grad_(),)]
 
 
+@cases(backends=("eager", "reference", "aot_eager", "fastpath"))
+def writes_to_what_inference_mode_has_made():
+    with torch.inference_mode():
+        z, whole = t(3), t(4)
+        parts = whole[:3], whole[1:]
+
+    def f(x):
+        with torch.inference_mode():
+            z.add_(1)
+            parts[0].mul_(2)
+            parts[1].sub_(z)
+            z.transpose_(0, 0)
+        return x * 2, parts[0] + 1
+
+    return f, [(t(3),), (t(3),)], [z, whole, parts]
+
+
 @cases(graphs=3, breaks=2, backends=("eager", "reference", "aot_eager"))
 def a_write_before_inference_mode_is_left():
     def f(x):
