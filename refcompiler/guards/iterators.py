@@ -50,13 +50,33 @@ def _warns() -> bool:
 _WARNS = _warns()
 
 
+#: How iterators are made of instances of a class that says otherwise what it gives.
+_MAKERS: dict[type, Any] = {
+    type(iter([])): list.__iter__,
+    type(reversed([])): list.__reversed__,
+    type(iter(())): tuple.__iter__,
+    type(iter("")): str.__iter__,
+    type(iter("\u20ac")): str.__iter__,
+    type(iter(b"")): bytes.__iter__,
+    type(iter(bytearray())): bytearray.__iter__,
+}
+
+
 def account(iterator: Any) -> Any:
-    """``iterator.__reduce__()``: how it is made, from what, and its state."""
+    """``iterator.__reduce__()``: how it is made, from what, and its state.
+
+    Made without asking a class that inherits from a container, as what is copied may have.
+    """
     if not _WARNS:
-        return iterator.__reduce__()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return iterator.__reduce__()
+        found = iterator.__reduce__()
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            found = iterator.__reduce__()
+    maker = _MAKERS.get(type(iterator))
+    if maker is None or not isinstance(found[1][0], maker.__objclass__):  # one that is over
+        return found
+    return maker, *found[1:]
 
 
 def is_outdated(iterator: Any) -> bool:
@@ -77,7 +97,9 @@ def outdated(make: Callable[[dict], Any]) -> Any:
 
 
 def duplicate(iterator: Any) -> Any:
-    """``copy.copy(iterator)``."""
+    """``copy.copy(iterator)``, which asks no class of the user's."""
+    if type(iterator) in _MAKERS:
+        return clone(iterator, {})
     if not _WARNS:
         return copy.copy(iterator)
     with warnings.catch_warnings():

@@ -30,14 +30,14 @@ from refcompiler.plan.writing import Writing
 
 _CALLING = (map, filter, itertools.compress, itertools.starmap)
 ITERATORS: tuple[type, ...] = (*LEAVES, *COMPOSITES, *_CALLING)
-#: Iterators of dicts -> how they are made.
+#: Iterators of dicts -> how they are made, of a class with methods of its own too.
 _DICT_ITERATORS: dict[type, str] = {
-    type(iter({})): "iter({})",
-    type(iter({}.values())): "iter({}.values())",
-    type(iter({}.items())): "iter({}.items())",
-    type(reversed({})): "reversed({})",
-    type(reversed({}.values())): "reversed({}.values())",
-    type(reversed({}.items())): "reversed({}.items())",
+    type(iter({})): "dict.__iter__({})",
+    type(iter({}.values())): "iter(dict.values({}))",
+    type(iter({}.items())): "iter(dict.items({}))",
+    type(reversed({})): "dict.__reversed__({})",
+    type(reversed({}.values())): "reversed(dict.values({}))",
+    type(reversed({}.items())): "reversed(dict.items({}))",
 }
 
 

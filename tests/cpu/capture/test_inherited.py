@@ -45,6 +45,38 @@ def lists():
     return f, ONES
 
 
+@cases(graphs=2, breaks=3)
+def iterators_past_a_class_over_a_break():
+    class Mirrored(list):
+        def __iter__(self):
+            return reversed([*super().__iter__()])
+
+    class Named(dict):
+        def values(self):
+            return ["none"]
+
+        def __iter__(self):
+            return iter(["nobody"])
+
+    class Word(str):
+        def __iter__(self):
+            return iter("other")
+
+    def f(x):
+        made, named, word = Mirrored([x, x + 1, x + 2]), Named(a=x, b=x * 2), Word("abc")
+        lists, last, texts = list.__iter__(made), list.__reversed__(made), str.__iter__(word)
+        keys, held = dict.__iter__(named), iter(dict.values(named))
+        first = next(lists), next(last), next(texts), next(keys), next(held)
+        graph_break()
+        second = next(lists) * 2, next(last), next(texts), next(keys), next(held)
+        graph_break()
+        third = [*lists], [*last], [*texts], [*keys], [*held]
+        graph_break()
+        return first, second, third, [*made], [*named], [*word]
+
+    return f, ONES
+
+
 @cases(graphs=2, breaks=1)
 def lists_from_outside():
     class Counting(list):
