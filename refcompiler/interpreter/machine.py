@@ -393,6 +393,8 @@ class Machine(Loop):
             meet_class(cls)
         made: Any = object.__new__(cls, *args, **kwargs)  # which may say that it takes none
         found = self.call_python(frame, init, (made, *args), kwargs)
+        if found is None:  # it has run already
+            return made
         if found is not CALLED:
             raise TypeError(f"__init__() should return None, not '{type(found).__name__}'")
         assert self.frame is not None

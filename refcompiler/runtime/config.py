@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
+
+from refcompiler.runtime.scoped import inside
 
 
 def _given(name: str) -> str:
@@ -79,7 +82,9 @@ class Config:
     def __setattr__(self, name: str, value: Any) -> None:
         known = {f.name: f.type for f in fields(self)}
         if name not in known:
-            raise AttributeError(f"config has no setting {name!r}; it has {', '.join(known)}")
+            raise _unknown(name)
+        if name == "job_id" and value is None:  # as torch.compiler.config has it
+            value = ""
         if known[name] == "int" and (type(value) is not int or value < 1):
             raise TypeError(f"config.{name} takes a positive int, not {value!r}")
         if name == "optimize_ddp":
@@ -90,7 +95,15 @@ class Config:
             raise TypeError(f"config.{name} takes a {known[name]}, not {value!r}")
         if name == "dynamic_values":
             whole_numbers(value)
+        if name in ("dynamic_sources", "unbacked_sources"):
+            _check_sources(name, value)
         object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        raise _unknown(name)
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"config.{name} cannot be deleted")
 
     def patch(
         self, changes: Mapping[str, Any] | str | None = None, *value: Any, **more: Any
@@ -104,9 +117,24 @@ class Config:
             if len(value) != 1:
                 raise TypeError("config.patch(name, value) takes one name and one value")
             changes = {changes: value[0]}
-        elif value:
+        elif value or not isinstance(changes, Mapping | None):
             raise TypeError("config.patch takes a mapping, a name and a value, or keywords")
         return Patch(self, {**(changes or {}), **more})
+
+
+def _unknown(name: str) -> AttributeError:
+    known = ", ".join(f.name for f in fields(Config))
+    return AttributeError(f"config has no setting {name!r}; it has {known}")
+
+
+def _check_sources(name: str, text: str) -> None:
+    for part in map(str.strip, text.split(",")):
+        try:
+            re.compile(part)
+        except re.error as error:
+            raise ValueError(
+                f"config.{name} takes names or regular expressions, not {part!r}: {error}"
+            ) from None
 
 
 def whole_numbers(text: str) -> frozenset[int]:
@@ -117,8 +145,8 @@ def whole_numbers(text: str) -> frozenset[int]:
         raise ValueError(f"config.dynamic_values takes ints and commas, not {text!r}") from None
 
 
-class Patch(contextlib.ContextDecorator):
-    """What :meth:`Config.patch` gives; it can be entered again."""
+class Patch(contextlib.AbstractContextManager):
+    """What :meth:`Config.patch` gives; it can be entered again, and decorates functions."""
 
     def __init__(self, owner: Config, changes: dict[str, Any]):
         trial = Config()
@@ -127,6 +155,9 @@ class Patch(contextlib.ContextDecorator):
         self.owner = owner
         self.changes = changes
         self.before: list[dict[str, Any]] = []
+
+    def __call__(self, function: Callable) -> Callable:
+        return inside(lambda: self, function, "config.patch")
 
     def __enter__(self) -> None:
         self.before.append({name: getattr(self.owner, name) for name in self.changes})

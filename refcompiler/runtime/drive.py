@@ -97,7 +97,7 @@ class Continuation(Site):
     def enter(self, values: Sequence[Any]) -> Any:
         """The answer of a plan that holds; MISS when the next instruction runs natively."""
         for _ in range(OVERTAKEN):
-            if self.stepped or self.native is not None or STATE.capturing:
+            if self.stepped or STATE.capturing:
                 return MISS
             version = self.version
             found = self.entries[0](*values)
@@ -105,7 +105,9 @@ class Continuation(Site):
                 found = self.find(values)
             if found is not MISS:
                 return found
-            if CURRENT.setting.stance.miss == "eager" or not Ambient.now().captures:
+            if CURRENT.setting.stance.miss == "eager" or self.native is not None:
+                return MISS
+            if not Ambient.now().captures:
                 return MISS
             with _LOCK:
                 if self.version != version:
@@ -214,10 +216,11 @@ class Driver:
         if continuation is None:
             continuation = self.continuations[layout.key] = Continuation(layout, self)
         stance = CURRENT.setting.stance
-        if continuation.native is None and stance.enters:
+        if stance.enters:
+            native = continuation.native is not None
             found = continuation.enter([*values, stepper.exc])
-            if found is MISS and continuation.native is not None and continuation.plans:
-                return NATIVE  # it has just come to a limit
+            if found is MISS and continuation.native is not None and (native or continuation.plans):
+                return NATIVE  # past its limit the plans that hold run, and nothing is compiled
             if found is not MISS or stance.miss != "eager" or continuation.stepped:
                 return found
         return NATIVE

@@ -116,7 +116,7 @@ class Entry(Site):
         function. ``allowance``: whose limit counts, instead of the entry's.
         """
         tried = -1
-        if not self.blocked and self.native is None:
+        if not self.blocked:
             tried = self.version
             found = self.find(given)
             if found is not MISS:
@@ -130,7 +130,7 @@ class Entry(Site):
         while True:
             if overtaken == OVERTAKEN:
                 return call_natively(function, values)
-            if STATE.capturing or self.native is not None:
+            if STATE.capturing:
                 return call_natively(function, values)
             setting = CURRENT.setting
             if not setting.plain:
@@ -143,7 +143,7 @@ class Entry(Site):
                 tried, found = version, self.find(given)
                 if found is not MISS:
                     return found
-            if setting.stance.miss == "eager":
+            if setting.stance.miss == "eager" or self.native is not None:
                 return call_natively(function, values)
             if not self.called and not self.plans and setting.stance.first != "compile":
                 return self.first_call(setting.stance, function, values)

@@ -6,10 +6,11 @@ never holds, so that calls come to the site's slow path, which asks here.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from refcompiler.backends.registry import lookup_backend
 from refcompiler.capture.models.registry import model
 from refcompiler.errors import GraphBreakError, UnsupportedError
 from refcompiler.interpreter.failures import Failure
+from refcompiler.runtime.scoped import inside
 from specs.stances import STANCES, Stance
 
 
@@ -79,7 +81,8 @@ class set_stance:
     """Set what compiled callables do; the stance stays until another one is set.
 
     As ``torch.compiler.set_stance``, for what :func:`refcompiler.compile` compiled: usable as a
-    function, as a context manager and as a decorator, which set the stance before back.
+    function, as a context manager and as a decorator, which set the stance before back. (A
+    decorated generator or coroutine is in the stance while it runs, not while it is suspended.)
 
     ``stance``: one of ``"default"``, ``"force_eager"``, ``"eager_on_recompile"``,
     ``"fail_on_recompile"``, ``"eager_then_compile"`` and ``"aot_eager_then_compile"``.
@@ -129,17 +132,7 @@ class set_stance:
 
     def __call__(self, function: Callable) -> Callable:
         CURRENT.set(self.before)
-        setting = self.setting
-
-        @functools.wraps(function)
-        def inside(*args: Any, **kwargs: Any) -> Any:
-            before = _switch(setting)
-            try:
-                return function(*args, **kwargs)
-            finally:
-                CURRENT.set(before)
-
-        return inside
+        return inside(functools.partial(_block, self.setting), function, "set_stance")
 
     def __enter__(self) -> None:
         _switch(self.setting)
@@ -151,6 +144,15 @@ class set_stance:
         trace: TracebackType | None,
     ) -> None:
         CURRENT.set(self.before)
+
+
+@contextlib.contextmanager
+def _block(setting: Setting) -> Iterator[None]:
+    before = _switch(setting)
+    try:
+        yield
+    finally:
+        CURRENT.set(before)
 
 
 def _switch(setting: Setting) -> Setting:

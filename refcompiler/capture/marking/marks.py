@@ -101,11 +101,19 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
 def _only_this_frame(function: FunctionType, callee: Callable, args: Any, kwargs: Any) -> Any:
     from refcompiler.interpreter.machine import Machine
+    from refcompiler.interpreter.registry import NATIVE_CODES
 
     class Outside(Machine):
         """Runs one frame; the user's functions that it calls are entered compiled."""
 
         enters = False
+
+        def call(self, frame: Any, called: Any, args: Sequence, kwargs: Mapping) -> Any:
+            if type(called) is MethodType:
+                args, called = [called.__self__, *args], called.__func__
+            if type(called) is FunctionType and id(called.__code__) not in NATIVE_CODES:
+                return self.call_python(frame, called, args, kwargs)
+            return super().call(frame, called, args, kwargs)
 
         def call_python(self, frame: Any, called: Any, args: Sequence, kwargs: Mapping) -> Any:
             if is_quiet(called):  # torch's own frames between the user's
@@ -263,6 +271,8 @@ def nested_compile_region(
         return functools.partial(nested_compile_region, **said)
     if not callable(fn):
         raise TypeError(f"{what}: expected a callable, not {type(fn).__name__}")
+    if isinstance(fn, MethodType):  # the mark is the function's, as one cannot be set on a method
+        return MethodType(nested_compile_region(fn.__func__, **said), fn.__self__)
     known = inspect.signature(torch.compiler.nested_compile_region).parameters
     return torch.compiler.nested_compile_region(fn, **{k: said[k] for k in said if k in known})
 

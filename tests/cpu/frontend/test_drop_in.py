@@ -166,6 +166,29 @@ def test_a_regions_own_key_is_checked() -> None:
         _regions(reuse_hash_fn=lambda x, n=0: "1")(X, 2)
 
 
+def test_a_region_may_be_a_method() -> None:
+    class Scale:
+        by = 2.0
+
+        def scaled(self, x: torch.Tensor) -> torch.Tensor:
+            return x.sin() * self.by
+
+    scale = Scale()
+    region = refcompiler.nested_compile_region(scale.scaled)
+    graphs: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = refcompiler.compile(
+        lambda x: region(region(x)), fullgraph=True, backend=backend, dynamic=False
+    )
+    for scale.by in (2.0, 3.0):
+        assert compiled(X).equal((X.sin() * scale.by).sin() * scale.by)
+    assert len(graphs) == 2 and all(hasattr(graph, "region_0") for graph in graphs)
+
+
 @pytest.mark.parametrize(
     "said, kind, text",
     [

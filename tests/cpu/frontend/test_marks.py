@@ -77,6 +77,34 @@ def test_disable_only_this_frame() -> None:
     assert seen == [False, False]
 
 
+def test_what_a_disabled_frame_calls_is_compiled_whatever_was_captured_before() -> None:
+    seen: list[bool] = []
+
+    class Scale:
+        def __init__(self, x: torch.Tensor):
+            seen.append(refcompiler.is_compiling())
+            self.by = x.cos()
+
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.by
+
+    def callee(x: torch.Tensor) -> torch.Tensor:
+        seen.append(refcompiler.is_compiling())
+        return x.sin()
+
+    def outer(x: torch.Tensor) -> torch.Tensor:
+        return Scale(x)(callee(x))
+
+    counted(callee, X)  # whose code is known from here on
+    disabled = refcompiler.disable(outer, recursive=False)
+    for _ in range(2):
+        refcompiler.reset()
+        seen.clear()
+        found = counted(lambda x: disabled(x) + 1, X)
+        assert torch.equal(found[0], outer(X) + 1)
+        assert found[1] == 4 and seen[:2] == [True, True]  # callee, __init__, __call__, + 1
+
+
 def test_disable_of_modules_methods_and_classes() -> None:
     class Twice(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

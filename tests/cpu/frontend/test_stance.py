@@ -1,6 +1,8 @@
 """Stances, recompile limits and settings: what compiled functions do at a call."""
 
+import asyncio
 import gc
+import inspect
 import threading
 import warnings
 
@@ -329,6 +331,32 @@ def test_what_is_said_to_compile_holds_behind_a_break():
     assert len(asked) == 2 and "k" in asked[1] and backend.graphs == 2
 
 
+def test_past_its_limit_what_was_compiled_runs_where_it_holds():
+    compiled, backend = made(recompile_limit=2)
+    with pytest.warns(UserWarning, match="2 times"):
+        sized(compiled, (3, 4, 5))
+    assert (backend.graphs, backend.runs) == (2, 2)
+    sized(compiled, (3, 4, 5, 3, 3))
+    assert (backend.graphs, backend.runs) == (2, 6)
+    with refcompiler.set_stance("eager_on_recompile"):
+        sized(compiled, (3, 4, 5))
+    with refcompiler.set_stance("fail_on_recompile"):
+        sized(compiled, (3, 4, 5))  # the last one would not compile in any stance
+    assert (backend.graphs, backend.runs) == (2, 10)
+
+    def broken(x):
+        x = x + 0
+        torch._dynamo.graph_break()
+        return x * 2
+
+    compiled, backend = made(broken, recompile_limit=2, dynamic=False)
+    with pytest.warns(UserWarning, match="2 times"):
+        sized(compiled, (3, 4, 5))
+    before = backend.runs
+    sized(compiled, (3, 4, 5, 3))
+    assert (backend.graphs, backend.runs - before) == (4, 6)
+
+
 def test_a_limit_may_be_an_error():
     compiled, _ = made(recompile_limit=2, fullgraph=True)
     sized(compiled, (3, 4))
@@ -403,7 +431,77 @@ def test_patched_settings_come_back():
         config.patch(recompile_limit=4, recompile_limits=3)
     with pytest.raises(TypeError, match="takes a positive int"):
         config.patch("recompile_limit", 0)
+    for wrong in (lambda: config.patch(3), lambda: config.patch("recompile_limit")):
+        with pytest.raises(TypeError, match="^config.patch"):
+            wrong()
+    for unknown in (lambda: config.nosuch, lambda: config.patch(nosuch=3)):
+        with pytest.raises(AttributeError, match="no setting 'nosuch'; it has recompile_limit"):
+            unknown()
+    with pytest.raises(ValueError, match="dynamic_sources takes names or regular .*'x\\['"):
+        config.dynamic_sources = "y, x["
+    with config.patch(job_id=None):
+        assert config.job_id == ""
     assert config.recompile_limit == before
+
+
+def _limit() -> int:
+    return refcompiler.config.recompile_limit
+
+
+def _eager() -> bool:
+    return CURRENT.setting.stance.name == "force_eager"
+
+
+@pytest.mark.parametrize(
+    "decorate, look",
+    [
+        (lambda f: refcompiler.config.patch(recompile_limit=3)(f), lambda: _limit() == 3),
+        (lambda f: refcompiler.set_stance("force_eager")(f), _eager),
+    ],
+    ids=["config.patch", "set_stance"],
+)
+def test_decorated_functions_that_suspend(decorate, look):
+    heard = []
+
+    @decorate
+    def steps(n):
+        for i in range(n):
+            try:
+                heard.append((yield i, look()))
+            except KeyError:
+                heard.append(look())
+        return look()
+
+    running = steps(3)
+    assert next(running) == (0, True) and not look()
+    assert running.send("a") == (1, True) and not look()
+    assert running.throw(KeyError()) == (2, True) and not look()
+    with pytest.raises(StopIteration) as stop:
+        next(running)
+    assert stop.value.value is True and heard == ["a", True, None] and not look()
+    assert steps.__name__ == "steps" and inspect.isgeneratorfunction(steps)
+
+    @decorate
+    async def waits():
+        before = look()
+        await asyncio.sleep(0)
+        return before and look()
+
+    async def other():
+        found = []
+        for _ in range(3):
+            found.append(look())
+            await asyncio.sleep(0)
+        return found
+
+    async def both():
+        return await asyncio.gather(waits(), other())
+
+    assert asyncio.run(both()) == [True, [False] * 3]
+    for wrong, what in ((Backend, "the class Backend"), (3, "3")):
+        with pytest.raises(TypeError, match=f"decorates functions, not {what}"):
+            decorate(wrong)
+    assert not look()
 
 
 # ---- what is passed on to the backend --------------------------------------------------------
