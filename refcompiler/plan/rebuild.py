@@ -250,7 +250,7 @@ class Rebuilder(Objects, Iterators, ContextVariables):
             return name
         if kind in _VIEWS:
             mapping = self.expression(_mapping_of(value))
-            return self.assign(value, f"{mapping}.{_VIEWS[kind]}()")
+            return self.assign(value, f"dict.{_VIEWS[kind]}({mapping})")  # past its class
         if kind is types.MappingProxyType:
             return self.assign(value, f"{constant(kind)}({self.expression(_mapping_of(value))})")
         if issubclass(type(value), ITERATORS):

@@ -65,14 +65,14 @@ def iterators_past_a_class_over_a_break():
     def f(x):
         made, named, word = Mirrored([x, x + 1, x + 2]), Named(a=x, b=x * 2), Word("abc")
         lists, last, texts = list.__iter__(made), list.__reversed__(made), str.__iter__(word)
-        keys, held = dict.__iter__(named), iter(dict.values(named))
+        keys, held, view = dict.__iter__(named), iter(dict.values(named)), dict.values(named)
         first = next(lists), next(last), next(texts), next(keys), next(held)
         graph_break()
         second = next(lists) * 2, next(last), next(texts), next(keys), next(held)
         graph_break()
         third = [*lists], [*last], [*texts], [*keys], [*held]
         graph_break()
-        return first, second, third, [*made], [*named], [*word]
+        return first, second, third, [*made], [*named], [*word], view
 
     return f, ONES
 
