@@ -23,7 +23,8 @@ DDP_MODES = ("ddp_optimizer", "no_optimization")
 
 @dataclass
 class Config:
-    """``recompile_limit``: plans of one code object before it runs natively, with a warning.
+    """``recompile_limit``: plans of one code object. Where none holds it then runs natively,
+    which a warning tells once.
 
     Compiled modules of one class share their plans; the limit holds for each of them by itself,
     so that many instances that differ do not use up one another's. The limit of what runs behind

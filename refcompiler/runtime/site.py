@@ -91,7 +91,7 @@ class Native(Exception):
 class Allowance:
     """How much of ``config.recompile_limit`` one of the objects that share a site has used.
 
-    ``native`` says why the object runs natively from now on.
+    ``native`` says why the object compiles no more, and runs natively where nothing holds.
     """
 
     def __init__(self) -> None:
@@ -373,7 +373,8 @@ class Site(Captures):
         if config.fail_on_recompile_limit_hit or self.fullgraph:
             reason = "fullgraph=True" if self.fullgraph else "config.fail_on_recompile_limit_hit"
             raise RecompileError(f"{text}, and {reason}; the guard that failed: {why}")
-        native = f"{text} and runs natively from now on; the guard that failed last: {why}"
+        native = f"{text} and compiles no more: other calls run natively; the guard that failed "
+        native += f"last: {why}"
         if self.missed:
             (kind, source), times = self.missed.most_common(1)[0]
             total = self.missed.total()
