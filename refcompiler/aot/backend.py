@@ -285,7 +285,8 @@ def _compile(
     original = gm
     if torch.is_inference_mode_enabled():
         gm = _without_switches(gm)
-    env = environment(shown) or env
+    known_sizes = environment(shown)
+    env = known_sizes or env
     mode = fake_mode(env)
     replaced = {id(t): len(examples) + n for n, t in enumerate(lifted)}
     grad_mode = torch.is_grad_enabled()
@@ -295,6 +296,9 @@ def _compile(
     unreached: set[int] = set()
     with _plainly(), torch._C._DisablePythonDispatcher():
         every = [*shown, *lifted]
+        then, source = Then(), None
+        if grad_mode and not bases and any(map(_requires_grad, every)):
+            source = origin(original, examples, shown, known_sizes, then)
         fakes = fakes_of(mode, [*every, *[base.of(every) for base in bases]])
         share(mode, fakes, bases)
         try:
@@ -304,7 +308,6 @@ def _compile(
             training = seen.requires_grad and any(map(_requires_grad, fakes))
             if training and any(_hides(base, fakes) for base in bases):
                 raise Unsupported("inputs that overlap are written to where gradients are off")
-            then = Then()
 
             def traced(
                 missing: Sequence[int] = (), staged: bool = False, strides: Strides | None = None
@@ -338,8 +341,8 @@ def _compile(
             run.partly = joint.ways()
             if joint.inner:
                 run.gates = Gates(levels(joint.inner, joint.tangents, run.partly), later.stages)
-            if env is None and not bases:
-                run.origin = origin(original, examples, then)
+            if source is not None:
+                run.origin = source.relying_on(known_sizes)
         else:
             run = _inference(joint, mode, compilers, fakes)
     sources = sources_of(fakes[:given])

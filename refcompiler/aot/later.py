@@ -23,6 +23,7 @@ from refcompiler.aot.inputs import Unsupported
 from refcompiler.aot.joint import Joint
 from refcompiler.aot.symbols import deciding, where
 from refcompiler.logs import log_of
+from refcompiler.remade import made, maker
 
 _HINTS = log_of("perf_hints")
 #: Others are the program's own, which eager raises in its backward too.
@@ -126,12 +127,23 @@ def _for_sizes(
     otherwise: Callable[..., Any],
 ) -> Backward:
     """``graph`` compiled for sizes as ``decided``; ``otherwise`` is called for others."""
-    made = compile_backward(graph)
+    compiled = compile_backward(graph)
     if not decided:
-        return made
+        return compiled
     values = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
-    call = where(decided, values, lambda *given: made(list(given)), otherwise)
-    return lambda arguments: call(*arguments)
+    return _boxed(where(decided, values, _flat(compiled), otherwise))
+
+
+@maker
+def _flat(call: Backward) -> Callable[..., Any]:
+    """``call``, which takes a list, called with what is in it."""
+    return made(lambda *given: call([*given]), _flat, call)
+
+
+@maker
+def _boxed(call: Callable[..., Any]) -> Backward:
+    """``call``, called with a list."""
+    return made(lambda arguments: call(*arguments), _boxed, call)
 
 
 def _other_sizes(*given: Any) -> Any:

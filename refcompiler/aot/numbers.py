@@ -159,9 +159,10 @@ class _Roots(Mapping[Any, Any]):
         return len({**self.numbers.thunks, **self.numbers.nodes})
 
 
-def value_of(env: ShapeEnv, expr: Any) -> Any:
+def value_of(env: Any, expr: Any) -> Any:
     """The symbolic number that is ``expr``."""
-    kind = bool if isinstance(expr, Boolean) else int if expr.is_integer else float
+    is_truth = isinstance(expr, Boolean) and not expr.is_Symbol  # which sympy takes for one
+    kind = bool if is_truth else int if expr.is_integer else float
     return env.wrap(env.node(expr, kind, env.hint_of(expr)))
 
 

@@ -19,6 +19,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from refcompiler.aot.inputs import Unsupported
 from refcompiler.aot.numbers import value_of
 from refcompiler.fakes.mode import EagerFakeMode
+from refcompiler.remade import made, maker
 from refcompiler.shapes.env import ShapeEnv
 from refcompiler.shapes.node import SYMBOLS
 from refcompiler.shapes.relations import Assertion
@@ -136,16 +137,25 @@ def _check(env: ShapeEnv, made: Assertion) -> None:
 
 def sources_of(inputs: Sequence[Any]) -> dict[Any, str]:
     """Where a call's inputs ``x0``, ``x1``, ... have the value of each symbol, as Python."""
-    found: dict[Any, str] = {}
+    return {symbol: _text(*at) for symbol, at in places_of(inputs).items()}
+
+
+def _text(n: int, d: int | None) -> str:
+    return f"x{n}" if d is None else f"x{n}.size({d})"
+
+
+def places_of(inputs: Sequence[Any]) -> dict[Any, tuple[int, int | None]]:
+    """Which input has the value of each symbol, and in which dimension, if it is no number."""
+    found: dict[Any, tuple[int, int | None]] = {}
     for n, value in enumerate(inputs):
         if type(value) in SYMBOLS and value.node.expr.is_Symbol:
-            found.setdefault(value.node.expr, f"x{n}")
+            found.setdefault(value.node.expr, (n, None))
     for n, value in enumerate(inputs):
         if not isinstance(value, torch.Tensor):
             continue
         for d, size in enumerate(value.shape):
             if type(size) in SYMBOLS and size.node.expr.is_Symbol:
-                found.setdefault(size.node.expr, f"x{n}.size({d})")
+                found.setdefault(size.node.expr, (n, d))
     return found
 
 
@@ -174,14 +184,28 @@ def where(
 
     ``values``: what it was compiled with, numbers with the symbols of the conditions among them.
     """
-    names = sources_of(values)
-    if any(not condition.free_symbols <= names.keys() for condition in conditions):
+    places = places_of(values)
+    if any(not condition.free_symbols <= places.keys() for condition in conditions):
         return graph
+    asked = set().union(*[condition.free_symbols for condition in conditions])
+    known = [(symbol, *at) for symbol, at in places.items() if symbol in asked]
+    return _chosen(tuple(conditions), known, len(values), compiled_graph, graph)
+
+
+@maker
+def _chosen(
+    conditions: Sequence[Any],
+    places: Sequence[tuple[Any, int, int | None]],
+    count: int,
+    compiled_graph: Callable[..., Any],
+    graph: Callable[..., Any],
+) -> Callable[..., Any]:
+    names = {symbol: _text(n, d) for symbol, n, d in places}
     texts = [python(condition, names.__getitem__) for condition in conditions]
-    parameters = ", ".join([f"x{n}" for n in range(len(values))])
+    parameters = ", ".join([f"x{n}" for n in range(count)])
     holds = eval(f"lambda {parameters}: {' and '.join(texts)}", dict(NAMES))
 
     def call(*given: Any) -> Any:
         return compiled_graph(*given) if holds(*given) else graph(*given)
 
-    return call
+    return made(call, _chosen, conditions, places, count, compiled_graph, graph)

@@ -10,7 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar, Token
 from types import CodeType, MemberDescriptorType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -80,7 +80,7 @@ class Source:
         #: What its text names: each ``__dict__`` of a class is a new proxy.
         self.fixed: Any = None
         #: What the user calls the items of arguments that are handed on as they are.
-        self.named: Callable[[Any], str] | None = None
+        self.named: Positional | Keywords | None = None
         self._text = ""
 
     def expression(self, parent: str, constant: Callable[[Any], str]) -> str:
@@ -134,8 +134,29 @@ def name_arguments(args: Source, kwargs: Source, code: CodeType, skipped: int) -
     stars = rest.pop(0) if code.co_flags & inspect.CO_VARKEYWORDS else kwargs.key
     known = frozenset(code.co_varnames[:count])
     args.label, kwargs.label = "positional arguments", "keyword arguments"
-    args.named = lambda i: names[i] if i < len(names) else f"{star}[{i - len(names)}]"
-    kwargs.named = lambda name: name if name in known else f"{stars}[{name!r}]"
+    args.named = Positional(tuple(names), str(star))
+    kwargs.named = Keywords(tuple(sorted(known)), str(stars))
+
+
+class Positional(NamedTuple):
+    """What the user calls positional arguments: by ``names``, and behind them of ``star``."""
+
+    names: tuple[str, ...]
+    star: str
+
+    def __call__(self, i: Any) -> str:
+        count = len(self.names)
+        return self.names[i] if i < count else f"{self.star}[{i - count}]"
+
+
+class Keywords(NamedTuple):
+    """The same of keyword arguments, which come by name."""
+
+    names: tuple[str, ...]
+    stars: str
+
+    def __call__(self, name: Any) -> str:
+        return name if name in self.names else f"{self.stars}[{name!r}]"
 
 
 class Sources:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from fractions import Fraction
 from typing import Any
 
 import sympy
 
 from refcompiler.errors import PackageError
-from refcompiler.package.rows import Packer, Refused, Unpacker, register
+from refcompiler.package.rows import Packer, Refused, Unpacker, record, register
+from refcompiler.shapes.ranges import Range
+from refcompiler.shapes.state import State
 
 _MODULES = ("sympy.", "torch.utils._sympy.", "refcompiler.shapes.")
 _CONSTANTS = {
@@ -64,3 +67,11 @@ def _class(module: str, name: str) -> Any:
 
 
 register("expression", _pack, _unpack, when=lambda value: isinstance(value, sympy.Basic))
+register(
+    "fraction",  # a bound of a product
+    lambda p, value: [str(value.numerator), str(value.denominator)],
+    lambda u, *parts: Fraction(*map(int, parts)),
+    Fraction,
+)
+record(Range)
+record(State)

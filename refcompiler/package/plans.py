@@ -22,7 +22,7 @@ from refcompiler.guards.held import Held
 from refcompiler.guards.kinds import KINDS as GUARD_KINDS
 from refcompiler.guards.kinds import NAMESPACE, Guard
 from refcompiler.guards.sizes import Relations, SizedMeta
-from refcompiler.guards.sources import FORMS, NOT_SET, Source
+from refcompiler.guards.sources import FORMS, NOT_SET, Keywords, Positional, Source
 from refcompiler.guards.tensors import TensorMeta
 from refcompiler.interpreter.frame import NULL, UNSET
 from refcompiler.interpreter.registry import program_of
@@ -214,13 +214,15 @@ def unpack_plan(
 
 
 def _pack_source(p: Packer, source: Source) -> list[Any]:
-    return [source.kind, p.pack(source.parent), p.pack(_named(source.key)), source.label]
+    known = p.pack(source.parent), p.pack(_named(source.key))
+    return [source.kind, *known, source.label, p.pack(source.named)]
 
 
-def _unpack_source(u: Unpacker, kind: str, parent: Any, key: Any, label: str) -> Source:
+def _unpack_source(u: Unpacker, kind: str, parent: Any, key: Any, label: str, named: Any) -> Source:
     if kind not in FORMS:
         raise PackageError(f"{u.title} is malformed: a source of kind {kind!r}")
     made = Source(kind, u.value(parent), u.value(key), label)
+    made.named = u.value(named)
     if kind == "space":
         made.fixed = made.key.__dict__
     return made
@@ -303,6 +305,8 @@ def _unpack_guard(u: Unpacker, kind: str, source: Any, expected: Any, place: lis
 register("bases", lambda p, v: [p.pack(cls) for cls in v.classes], _bases, Bases)
 register("found", _pack_found, _unpack_found, Found)
 register("source", _pack_source, _unpack_source, Source)
+record(Positional)
+record(Keywords)
 register("guard", _pack_guard, _unpack_guard, Guard)
 register(
     "space",

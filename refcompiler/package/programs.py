@@ -26,7 +26,7 @@ from refcompiler.aot.gates import Gates, Level, Stages
 from refcompiler.aot.inputs import Unsupported, attribute
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.missing import without
-from refcompiler.aot.origin import Example, Origin
+from refcompiler.aot.origin import Example, Number, Origin
 from refcompiler.aot.sizes import Sized
 from refcompiler.aot.symbols import fake_mode
 from refcompiler.aot.twice import Derivable
@@ -304,19 +304,39 @@ _OTHERWISE = frozenset(
 _FIELDS = [field.name for field in fields(Program) if field.name not in _OTHERWISE]
 
 
+def _source(p: Packer, program: Program) -> Any:
+    """What the program was compiled of, if that has rows."""
+    known = program.origin
+    if known is None and isinstance(program, Kept) and program.source is not None:
+        known = program.source()
+    if known is None:
+        return None
+    try:
+        return p.pack(known)
+    except Refused:
+        if known.sizes is None:
+            raise
+        return None  # something is known of its sizes that has none
+
+
+def _needs_it(program: Program) -> str | None:
+    """What cannot be made of what was compiled alone."""
+    if program.uneven and len(program.differentiable) > 1:
+        return "a backward that is traced again where some gradients are missing"
+    if program.gates is not None:
+        return "results with gradients that are computed from others"
+    if program.laid_for is not None:
+        return "a backward for each way in which gradients lie"
+    return None
+
+
 def _pack_program(p: Packer, program: Program) -> list[Any]:
     compiled, laid, source = [], [], None
     if p.complete:
-        if program.origin is not None:
-            source = p.pack(program.origin)
-        elif isinstance(program, Kept) and program.source is not None:
-            source = p.pack(program.source())
-        elif program.uneven and len(program.differentiable) > 1:
-            raise Refused("a backward that is traced again where some gradients are missing")
-        elif program.gates is not None:
-            raise Refused("results with gradients that are computed from others")
-        elif program.laid_for is not None:
-            raise Refused("a backward for each way in which gradients lie")
+        source = _source(p, program)
+        why = None if source is not None else _needs_it(program)
+        if why is not None:
+            raise Refused(why)
         if not program.compiled and not program.laid:
             raise NotYet("a backward that nobody has asked for", program.tell)
         compiled = [[[*missing], p.pack(made)] for missing, made in program.compiled.items()]
@@ -466,19 +486,16 @@ register(
 
 
 def _pack_origin(p: Packer, value: Origin) -> list[Any]:
-    examples = [
-        [[*e.size], [*e.stride], e.offset, p.pack(e.dtype), p.pack(e.device), *e[5:]]
-        for e in value.examples
-    ]
-    return [p.pack(value.graph), examples, _state(p, value.then)]
+    examples = [p.pack(example) for example in value.examples]
+    known = p.pack(value.sizes), p.pack([*value.decided])
+    return [p.pack(value.graph), examples, _state(p, value.then), *known]
 
 
-def _unpack_origin(u: Unpacker, graph: Any, examples: list[Any], state: list[Any]) -> Origin:
-    found = [
-        Example(tuple(size), tuple(stride), offset, u.value(dtype), u.value(device), *rest)
-        for size, stride, offset, dtype, device, *rest in examples
-    ]
-    return Origin(u.value(graph), found, _then(u, state))
+def _unpack_origin(
+    u: Unpacker, graph: Any, examples: list[Any], state: Any, sizes: Any, decided: Any
+) -> Origin:
+    known = u.value(sizes), u.value(decided)
+    return Origin(u.value(graph), u.values(examples), _then(u, state), *known)
 
 
 def _state(p: Packer, then: Then) -> list[Any]:
@@ -491,6 +508,8 @@ def _then(u: Unpacker, state: list[Any]) -> Then:
     return then
 
 
+record(Example)
+record(Number)
 register("origin", _pack_origin, _unpack_origin, Origin)
 register("derivable", _pack_derivable, _unpack_derivable, Derivable, Remade)
 register("program", _pack_program, _unpack_program, Program, Packed, Kept)

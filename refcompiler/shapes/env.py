@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
@@ -25,6 +26,7 @@ from refcompiler.shapes.operations import (
 )
 from refcompiler.shapes.ranges import ALL, INF, Knowledge, Range
 from refcompiler.shapes.relations import Assertion, Relation
+from refcompiler.shapes.state import State
 from refcompiler.shapes.text import compiled
 
 _DIVIDES = frozenset("mod int_floordiv floordiv int_truediv float_truediv".split())
@@ -74,6 +76,42 @@ class ShapeEnv:
         self.deferred_runtime_asserts: dict[Any, Any] = {}
         self.unbacked_renamings: dict[Any, Any] = {}
         self._translation_validation_enabled = False
+
+    def state(self) -> State:
+        """What :meth:`of` makes one like it of."""
+        know, takes = (
+            self.knowledge,
+            (self.allow_scalar_outputs, self.allow_dynamic_output_shape_ops),
+        )
+        return State(
+            dict(know.ranges),
+            dict(know.facts),
+            frozenset(know.divisible),
+            dict(know.told),
+            dict(self.hints),
+            dict(self.initial),
+            dict(self.expected),
+            dict(self._replacements),
+            frozenset(self._recorded),
+            tuple(self.made),
+            {prefix: next(copy.copy(names)) for prefix, names in self._names.items()},
+            takes,
+        )
+
+    @classmethod
+    def of(cls, state: State) -> ShapeEnv:
+        """One that knows what another one knew; the relations that led to it are that one's."""
+        env = cls()
+        env.knowledge = state.knowledge()
+        env.hints.update(state.hints)
+        env.initial.update(state.initial)
+        env.expected.update(state.expected)
+        env.made += state.made
+        env._replacements.update(state.replacements)
+        env._recorded.update(state.recorded)
+        env._names = {prefix: itertools.count(n) for prefix, n in state.names.items()}
+        env.allow_scalar_outputs, env.allow_dynamic_output_shape_ops = state.takes
+        return env
 
     # ---- symbols ----------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ import refcompiler
 from fastpath.cpu import objects
 from refcompiler.aot.origin import Origin
 from refcompiler.cache import store
+from refcompiler.errors import InternalError, RecompileError
 from refcompiler.package import names
 from refcompiler.runtime import shelf
 from refcompiler.runtime.config import config
@@ -290,6 +291,62 @@ def test_results_of_results_and_hooks_on_them(backend: str, whole: list[Origin])
     for _ in range(2):
         close(seen(compiled), seen(hooked))
     assert counted() == (1, 0, 0) and len(whole) == 1
+
+
+def norms(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    spread, middle = torch.var_mean(x @ w, dim=1)
+    return spread, middle, (spread * middle).sum() / x.shape[0]
+
+
+@pytest.mark.parametrize("backend", ["fastpath", "aot_eager"])
+def test_with_symbols_for_sizes_the_whole_is_compiled_again(
+    backend: str, whole: list[Origin]
+) -> None:
+    """Results of results, of functions with several of them: any of them may have gradients."""
+    w = torch.randn(6, 6, requires_grad=True)
+    compared = 0
+
+    def gradients(function: Callable, size: int, which: tuple[int, ...]) -> list[Any]:
+        results = function(X[:size], w)
+        chosen = [results[at].sum() for at in which]
+        return [*[t.detach() for t in results], *torch.autograd.grad(sum(chosen), w)]
+
+    for process, asked in enumerate([((2,),), ((2,), (0, 2), (1,)), ((1,), (2,), (0, 2))]):
+        whole.clear()
+        compiled = again(norms, backend=backend, dynamic=True)
+        for size in (5, 3, 6, 4):
+            for which in asked:
+                close(gradients(compiled, size, which), gradients(norms, size, which))
+                compared += 1
+        assert counted() == ((1, 0, 0) if process else (0, 1, 0))
+        assert len(whole) == (process == 1)  # what came of it is kept too
+    assert compared == 28 and kept() == 1
+
+
+def test_what_relies_on_more_of_its_sizes_is_no_answer(whole: list[Origin]) -> None:
+    w = torch.randn(6, 6, requires_grad=True)
+    for which in (1, 0):
+        again(norms, dynamic=True)(X[:5], w)[which].sum().backward()
+    (origin,) = whole
+    assert origin.sizes is not None
+
+    def more(graph: Any, inputs: list[Any]) -> None:
+        number = next(n for n in inputs if type(n) is torch.SymInt)
+        assert number < 100
+
+    with pytest.raises(InternalError, match="rely on .*100"):
+        origin.compiled(more)
+
+
+def test_a_program_that_was_found_says_what_has_changed_as_the_user_calls_it() -> None:
+    module = Block().requires_grad_(False)
+    for process in range(2):
+        compiled = again(module)
+        compiled(x=torch.randn(6, 8))
+        with config.patch(error_on_recompile=True), pytest.raises(RecompileError) as caught:
+            compiled(x=torch.randn(6, 8, dtype=torch.float64))
+        assert "kwargs" not in str(caught.value) and " x" in str(caught.value)
+        assert counted()[0] == process
 
 
 def helped(x: torch.Tensor, n: int) -> torch.Tensor:
