@@ -82,6 +82,8 @@ class Compiler:
             found = self.entries[key] = Entry(code, title, driver, self.fullgraph)
             found.names.append(key)
             found.kept = self.kept
+            if self in _ISOLATED:
+                found.siblings = functools.partial(_isolated, key)
             if len(self.kept) >= self.room:  # what lasted may have gone since
                 for other in [entry for entry in self.kept if not entry.serves]:
                     other.release()
@@ -124,6 +126,12 @@ class Compiler:
 
 _COMPILERS: dict[tuple, tuple[Any, Compiler]] = {}
 _ISOLATED: weakref.WeakSet[Compiler] = weakref.WeakSet()
+
+
+def _isolated(key: Any) -> list[Entry]:
+    """What isolated calls of ``compile`` have for one code: all of it counts for one limit."""
+    found = [compiler.entries.get(key) for compiler in list(_ISOLATED)]
+    return [entry for entry in found if entry is not None]
 
 
 def _compiler(
@@ -202,7 +210,8 @@ def compile(
     ``disable``: give back ``model`` as it is.
     ``name``: what to call it in logs, warnings and counters, instead of its qualified name.
     ``recompile_limit``: instead of ``config.recompile_limit``.
-    ``isolate_recompiles``: share no compiled code, and no limit, with other calls of ``compile``.
+    ``isolate_recompiles``: share no compiled code with other calls of ``compile``, and no limit but
+    ``config.accumulated_recompile_limit``, which counts what all of them have of one code.
 
     Errors: ``TypeError`` for what cannot be called or has another type, and for options that the
     backend does not take; ``ValueError`` for values and modes that it has not;

@@ -53,6 +53,7 @@ class Entry(Site):
         self.switched_as(driver)
         self.allowances: weakref.WeakSet[Allowance] = weakref.WeakSet()
         self.twins: dict[int, Entry] = {}  # by the backend that a stance forces
+        self.siblings: Callable[[], list[Entry]] = list  # of the same code, in isolated compilers
         self.names: list[Any] = []  # what the site knows that its plans may not name
         self.kept: set[Entry] = set()  # what keeps it
         self.serves: dict[int, weakref.ref] = {}  # functions, modules, and callables of compile
@@ -107,6 +108,9 @@ class Entry(Site):
 
     def pending(self) -> Callable:
         return self.driver
+
+    def accumulated(self) -> int:
+        return sum(len(entry.plans) for entry in {self, *self.siblings()})
 
     def identity(self) -> tuple[list[CodeType], list[int]]:
         return ([self.code] if self.called_code is None else [self.code, self.called_code]), []

@@ -355,6 +355,10 @@ class Site(Captures):
             finally:
                 _LOCK.release()
 
+    def accumulated(self) -> int:
+        """The plans that count for ``config.accumulated_recompile_limit``."""
+        return len(self.plans)
+
     def check_limits(self, allowance: Allowance | None, why: str) -> None:
         """:class:`Native`, with one warning, or an error where the limits allow no other plan."""
         made = len(self.plans) if allowance is None else allowance.made
@@ -362,7 +366,7 @@ class Site(Captures):
         if self.limit is not None:
             name, limit = "compile's recompile_limit", self.limit
         if made < limit:
-            made = len(self.plans)
+            made = self.accumulated()
             name, limit = "config.accumulated_recompile_limit", config.accumulated_recompile_limit
             if made < limit:
                 return

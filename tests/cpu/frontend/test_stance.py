@@ -413,6 +413,22 @@ def test_isolated_calls_share_nothing():
     assert backend.graphs == 4
 
 
+def test_isolated_calls_have_one_accumulated_limit():
+    def double(x):
+        return x * 2
+
+    backends = [Backend() for _ in range(3)]
+    calls = [
+        refcompiler.compile(double, backend=backend, dynamic=False, isolate_recompiles=True)
+        for backend in backends
+    ]
+    with refcompiler.config.patch(accumulated_recompile_limit=5), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for compiled in calls:
+            sized(compiled, (3, 4, 5))
+    assert [backend.graphs for backend in backends] == [3, 2, 0]
+
+
 # ---- settings --------------------------------------------------------------------------------
 
 
