@@ -129,13 +129,13 @@ class Program:
 
         They lie as they were traced, or that backward is for how they do.
         """
-        missing: tuple[int, ...] = ()
+        absent: list[int] = []
         other: tuple[Any, ...] = ()
         tangents: Any = node.tangents if self.symbolic else self.tangents
         for n, place, stride, layout in tangents:
             tangent = given[place]
             if tangent is None:
-                missing += (n,)
+                absent.append(n)
             elif (
                 tangent.stride() != stride
                 or tangent.is_conj()
@@ -147,6 +147,7 @@ class Program:
                 else:
                     tangent = _laid_out(tangent, layout)
             arguments.append(tangent)
+        missing = tuple(absent)
         if not other:
             return missing, self.compiled.get(missing)
         found = self.backward_of(missing, other)
@@ -200,24 +201,30 @@ class Compiled(torch.autograd.Function):
             program, *originals = program
         if program.repeated:
             inputs = inputs[: program.inputs]
-        ctx.state = torch.get_rng_state() if program.draws else None
+        if program.draws:
+            ctx.state = torch.get_rng_state()
         results = program.forward([*inputs]) if program.boxed else program.forward(*inputs)
         count, end = program.outputs, program.end
         # A view of what the graph made could not be written to, as eager's result can.
-        made = results[: count - program.counted]
+        made = results[: count - program.counted] if program.counted else results[:count]
         outputs = tuple([t.detach() if t._is_view() else t for t in made])
-        ctx.hooked_tensors = _hooks(False) is not None  # whose tensors may lie otherwise
-        if ctx.hooked_tensors:
+        saved = None
+        if _hooks(False) is None:
+            if program.shared > count:
+                saved = results[count : program.shared]
+                ctx.save_for_backward(*saved)
+            if program.private:
+                ctx.kept = results[program.shared : end]
+        else:
+            ctx.hooked_tensors = True
             ctx.saved_layouts = [Layout.of(t) for t in results[count:end]]
             ctx.save_for_backward(*results[count:end])
-            ctx.kept = ()
-        else:
-            ctx.save_for_backward(*results[count : program.shared])
-            ctx.kept = results[program.shared : end]
-        ctx.numbers = results[end:]
+        if program.numbers:
+            ctx.numbers = results[end:]
         ctx.program = program
         if program.derivable is not None:
-            ctx.noted = program.derivable.note(inputs, originals)
+            known = None if program.numbers else saved
+            ctx.noted = program.derivable.note(inputs, originals, known)
         if program.symbolic:
             layouts = [each or Layout.of(outputs[at]) for _, at, _, each in program.tangents]
             ctx.tangents = [
@@ -240,7 +247,7 @@ class Compiled(torch.autograd.Function):
             saved = ctx.saved_tensors if program.saves else ()
             arguments = [*ctx.numbers, *saved, *ctx.kept]
         except RuntimeError:
-            left = getattr(ctx, "left", None)  # behind a backward of other outputs
+            left = ctx.left  # behind a backward of other outputs
             asked = program.asked(given)
             tensors = left.take(asked) if left else _unwritten(ctx, program.shares.needed(asked))
             if tensors is None:
@@ -249,13 +256,13 @@ class Compiled(torch.autograd.Function):
         if ctx.hooked_tensors and left is None:
             _lay_out(ctx, arguments)
         if program.selective:
-            asked, before = program.asked(given), getattr(ctx, "asked", 0)
+            asked, before = program.asked(given), ctx.asked
             if program.shares.once(asked, before):
                 raise RuntimeError(_ONCE)
             ctx.asked = asked | before
         grows = torch.is_grad_enabled()  # create_graph
         if grows:
-            edges = getattr(ctx, "edges", _edges)(ctx)
+            edges = (ctx.edges or _edges)(ctx)
             read = [*filter(_tracked, (*arguments, *given)), *_leaves(edges)]
             ends = [given[at] for at in program.differentiable]
             again, originals = program.derivable, None
@@ -281,7 +288,20 @@ class Compiled(torch.autograd.Function):
         return (None, *call(arguments))
 
 
+def with_state(function: Any) -> None:
+    """What most calls of a function around :class:`Compiled` have nothing for, as of its class."""
+    node = function._backward_cls
+    node.hooked_tensors = False  # whether hooks pack what is saved, which may lie otherwise
+    node.kept = node.numbers = ()  # what the backward takes besides
+    node.state = None  # of the generator that the forward draws from
+    node.left = None  # behind a backward of some outputs, for the others
+    node.asked = 0  # the tangents of backwards so far, where a part may run once
+    node.edges = None  # what gives autograd's functions of the inputs, if it is not their node
+    node.task = None  # of gates: the backward under way, and whether it is in stages
+
+
 with_hooks(Compiled)
+with_state(Compiled)
 
 #: Without the question in Python whether a transformation of ``torch.func`` is under way.
 apply: Callable[..., Any] = super(torch.autograd.Function, Compiled).apply

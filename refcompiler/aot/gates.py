@@ -43,10 +43,12 @@ _newest = torch.autograd._get_sequence_nr
 @dataclass(frozen=True)
 class Level:
     """``results``: numbers of those of the compiled function that have the same ``others`` on their
-    way to its inputs."""
+    way to its inputs. ``apart``: the levels (by number) for those of them that lead to the same of
+    these, if there are several, for a call with a function for each way; for whoever writes it."""
 
     results: tuple[int, ...]
     others: tuple[Key, ...]
+    apart: tuple[int, ...] = ()
 
 
 def levels(
@@ -54,17 +56,25 @@ def levels(
 ) -> list[Level]:
     """``inner``: by key the results that are computed from it, as bits of ``tangents``.
 
-    ``ways``: by input likewise, of those that not all lead to; a level leads to the same of them.
-    What is on the way of a level's others is on its own way: they have fewer, and come before it.
+    ``ways``: by input likewise, of those that not all lead to. What is on the way of a level's
+    others is on its own way: they have fewer, and come before it. Parts of levels are the last.
     """
-    groups: dict[Any, list[int]] = {}
+    groups: dict[Any, dict[Any, list[int]]] = {}
     for bit, place in enumerate(tangents):
         others = tuple([key for key, mask in inner.items() if mask >> bit & 1])
         ends = tuple([n for n, mask in ways.items() if mask >> bit & 1])
         if others:
-            groups.setdefault((others, ends), []).append(place)
-    found = [Level(tuple(places), others) for (others, _), places in groups.items()]
-    return sorted(found, key=lambda level: len(level.others))
+            groups.setdefault(others, {}).setdefault(ends, []).append(place)
+    found: list[Level] = []
+    parts: list[Level] = []
+    for others in sorted(groups, key=len):
+        known = groups[others].values()
+        first = len(groups) + len(parts)
+        if len(known) > 1:
+            parts += [Level(tuple(places), others) for places in known]
+        apart = tuple(range(first, len(groups) + len(parts)))
+        found.append(Level(tuple(sorted(n for places in known for n in places)), others, apart))
+    return [*found, *parts]
 
 
 @dataclass
@@ -94,7 +104,7 @@ class Gates:
 
     def staged(self, node: Any) -> bool:
         """Whether the backward under way has come through a gate that began stages."""
-        known = getattr(node, "task", None)
+        known = node.task
         return known is not None and known == (torch._C._current_graph_task_id(), True)
 
     def begins(self, node: Any) -> bool:
@@ -103,7 +113,7 @@ class Gates:
         Where it is asked for the gradients of certain tensors, that is where one is on the way.
         """
         task = torch._C._current_graph_task_id()
-        known = getattr(node, "task", None)
+        known = node.task
         if known is None or known[0] != task:
             hooked = any(getattr(node, "hooked", ())) or any(map(_is_hooked, node.watched))
             begins = hooked or not goes_to(_PROBED) and asks_within(node._sequence_nr(), node.last)
@@ -142,35 +152,35 @@ def _is_hooked(reference: weakref.ref[torch.Tensor]) -> bool:
 
 
 class Gate(torch.autograd.Function):
-    """``apply(level, count, *results, *others, probe)``: the ``count`` results themselves."""
+    """``apply(PROBE, level, values, *results, *others)``: ``values``, the results detached."""
 
     @staticmethod
-    def forward(ctx: Any, level: int, count: int, *tensors: torch.Tensor) -> Any:
+    def forward(
+        ctx: Any, probe: Any, level: int, values: Sequence[torch.Tensor], *tensors: Any
+    ) -> Any:
         ctx.level = level
         ctx.set_materialize_grads(False)
-        results = tensors[:count]
-        ctx.mark_dirty(*results)
-        return results
+        return values
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        node = call_of(ctx.next_functions[0][0])
+        node = call_of(ctx.next_functions[1][0])  # behind that of the probe
         gates: Gates = node.program.gates
         level = gates.levels[ctx.level]
         if gates.begins(node):
-            return (None, None, *gradients, *gates.parts(node, level, gradients), None)
-        return (None, None, *gradients, *[None] * (len(level.others) + 1))
+            return (None, None, None, *gradients, *gates.parts(node, level, gradients))
+        return (None, None, None, *gradients, *[None] * len(level.others))
 
 
 _apply: Callable[..., Any] = super(torch.autograd.Function, Gate).apply
-_versions = torch._C._autograd._unsafe_set_version_counter
 
 
-def gate(level: int, results: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> None:
-    """Put ``results`` of a compiled function behind one that leads to ``others`` too."""
-    before = tuple([t._version for t in results])
-    _apply(level, len(results), *results, *others, PROBE)
-    _versions(results, before)  # nobody has written to them
+def gate(level: int, values: Sequence[torch.Tensor], *tensors: torch.Tensor) -> Any:
+    """Results of a compiled function behind one that leads to others too.
+
+    ``values``: the results detached; ``tensors``: the results, then the others.
+    """
+    return _apply(PROBE, level, values, *tensors)
 
 
 def watch(node: Any, tensors: Sequence[torch.Tensor]) -> None:
@@ -196,7 +206,7 @@ def with_hooks(function: Any) -> None:
 
     def kept(node: Any, t: torch.Tensor) -> None:
         if type(node) is Gate._backward_cls:
-            compiled = call_of(node.next_functions[0][0])
+            compiled = call_of(node.next_functions[1][0])
             results = compiled.program.gates.levels[node.level].results
         else:
             compiled = call_of(node)

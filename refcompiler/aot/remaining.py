@@ -120,13 +120,12 @@ def remaining(shares: Shares, spent: int, saved: Sequence[Any], shared: int) -> 
     may, needed = shares.after(spent)
     if not may:
         return None
-    kept: list[torch.Tensor | None] = [None] * len(saved)
+    kept = [t if n in needed else None for n, t in enumerate(saved)]
     versions = {}
-    for n in needed:
-        t = saved[n]
-        if t is not None and n < shared:
-            # Detached, or an output that is saved would keep the function that keeps it.
-            t = t if t.grad_fn is None else t.detach()
+    for n, t in enumerate(kept[:shared]):
+        if t is not None:
+            if t.grad_fn is not None:
+                # Detached, or an output that is saved would keep the function that keeps it.
+                kept[n] = t = t.detach()
             versions[n] = t._version
-        kept[n] = t
     return Remaining(shares, spent, kept, versions)

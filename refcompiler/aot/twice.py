@@ -8,6 +8,7 @@ eager's gradients are computed once more, this time with a graph of their own.
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -77,17 +78,51 @@ class Derivable:
         ]
         self.replaced = [n for n, at in enumerate(places) if at in away]
 
-    def note(self, inputs: Sequence[Any], originals: Sequence[torch.Tensor]) -> list[Any]:
-        """What a call keeps of the inputs, without keeping one alive: of the asked, then these."""
-        given = [*map(inputs.__getitem__, self.asked), *originals]
+    @functools.cached_property
+    def saved(self) -> list[int]:
+        """Of the asked, those that autograd keeps until the only backward frees all."""
+        if len(self.outputs) > 1:
+            return []
+        return [n for n in self.asked if n in self.kept and n not in self.written]
+
+    @functools.cached_property
+    def at(self) -> list[int]:
+        return [self.kept[n] for n in self.saved]
+
+    @functools.cached_property
+    def unsaved(self) -> list[int]:
+        return [n for n in self.asked if n not in self.saved]
+
+    def note(
+        self,
+        inputs: Sequence[Any],
+        originals: Sequence[torch.Tensor],
+        saved: Sequence[Any] | None,
+    ) -> tuple[list[int], list[Any]]:
+        """What a call keeps of the inputs, without keeping one alive: which, and of these.
+
+        ``saved``: what the backward takes first, if autograd keeps it as it is.
+        """
+        asked = self.asked
+        if saved is not None and self.saved:
+            own = map(inputs.__getitem__, self.saved)
+            if all(map(operator.is_, map(saved.__getitem__, self.at), own)):
+                asked = self.unsaved
+        given = [*map(inputs.__getitem__, asked), *originals]
         try:
-            return [*zip(map(weakref.ref, given), map(_VERSION, given))]
+            return asked, [*zip(map(weakref.ref, given), map(_VERSION, given))]
         except (AttributeError, TypeError, RuntimeError):  # numbers, or made in inference mode
-            tensor = torch.Tensor
-            return [(weakref.ref(t), _version(t)) if isinstance(t, tensor) else t for t in given]
+            refs = [
+                (weakref.ref(t), _version(t)) if isinstance(t, torch.Tensor) else t for t in given
+            ]
+            return asked, refs
 
     def inputs(
-        self, edges: Sequence[Any], noted: Sequence[Any], count: int, saved: Sequence[Any]
+        self,
+        edges: Sequence[Any],
+        noted: tuple[list[int], list[Any]],
+        count: int,
+        saved: Sequence[Any],
     ) -> list[Any] | None:
         """The ``count`` inputs of a call, if each is what it was.
 
@@ -95,8 +130,11 @@ class Derivable:
         takes.
         """
         found: list[Any] = [None] * count
-        gone = set()
-        for n, kept in zip((*self.asked, *self.replaced), noted, strict=True):
+        asked, notes = noted
+        gone = set() if asked is self.asked else {*self.saved}
+        for n in gone:
+            found[n] = saved[self.kept[n]]
+        for n, kept in zip((*asked, *self.replaced), notes, strict=True):
             if type(kept) is tuple:
                 reference, version = kept
                 kept = reference()
@@ -112,7 +150,7 @@ class Derivable:
             if value is not None and not isinstance(value, torch.Tensor):
                 continue
             following, _ = next(left, (None, 0))
-            if n in gone and (value is None or value.grad_fn is not following):
+            if n in gone and (value is None or not _leads(value, following)):
                 return None
             if value is None:
                 found[n] = value = getattr(following, "variable", None)
@@ -331,6 +369,11 @@ def once(gradients: Sequence[Any], read: Sequence[torch.Tensor]) -> list[Any]:
     for n, g in zip(places, made, strict=True):
         found[n] = g
     return found
+
+
+def _leads(t: torch.Tensor, node: Any) -> bool:
+    """Whether ``node`` is where autograd goes on from ``t``."""
+    return t.grad_fn is node or getattr(node, "variable", None) is t
 
 
 def _tracked(value: Any) -> bool:

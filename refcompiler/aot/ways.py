@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import get_gradient_edge
 
-from refcompiler.aot.function import BOXED, Compiled, Program, keeps_graph
+from refcompiler.aot.function import BOXED, Compiled, Program, keeps_graph, with_state
 from refcompiler.aot.gates import PROBE, goes_to, with_hooks
 
 _task = torch._C._current_graph_task_id
@@ -144,6 +144,7 @@ class Results(torch.autograd.Function):
 
 
 with_hooks(Results)
+with_state(Whole)
 
 _whole = super(torch.autograd.Function, Whole).apply
 _inputs = super(torch.autograd.Function, Inputs).apply
@@ -202,7 +203,7 @@ def _run(call: Any, task: _Task) -> None:
     given, task.given, task.waits = task.given, [None] * program.outputs, False
     late = None
     if any(end not in task.results and goes_to(end) for end in _alive(call.ends)):
-        left = getattr(call, "left", None)
+        left = call.left
         spent = program.asked(given) | (left.spent if left else 0)
         kept = left.tensors if left else [*call.saved_tensors, *call.kept]
         late = _Unfreed(kept, spent)

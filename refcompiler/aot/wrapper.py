@@ -229,7 +229,9 @@ class Wrapper:
         """Results whose ways to the inputs lead past others: behind those, when they are there."""
         self.names.update(gate=gate, watch=watch)
         self.lines.append(f"node = {self.results[levels[0].results[0]]}.grad_fn")
-        for index in range(len(levels)):
+        parts = {index for level in levels for index in level.apart}
+        self.gated.update(parts)
+        for index in range(len(levels) - len(parts)):
             self._gate(index, levels)
         keys = dict.fromkeys(key for level in levels for key in level.others)
         tensors = "".join([f"{self._named(key)}, " for key in keys])
@@ -250,10 +252,21 @@ class Wrapper:
                     self._write(write)
             if key[0] == VIEW:
                 self._output(key[1], self.seen.outputs[key[1]], (), self.grad_mode)
-        results = "".join([f"{self.results[n]}, " for n in level.results])
-        others = "".join([f"{self._named(key)}, " for key in level.others])
+        if not level.apart or not self.partly:
+            self.lines += self._passed(index, level)
+            return
+        parts = [line for n in level.apart for line in self._passed(n, levels[n])]
+        for test, lines in (("if run is apply:", self._passed(index, level)), ("else:", parts)):
+            self.lines += [test, *[f"    {line}" for line in lines]]
+
+    def _passed(self, index: int, level: Level) -> list[str]:
+        """The lines that put the results of a level behind its gate."""
+        names = [self.results[n] for n in level.results]
+        results, others = ", ".join(names), ", ".join(map(self._named, level.others))
+        values = "".join([f"{name}.detach(), " for name in names])
         managers = [] if self.grad_mode else ["enable_grad()"]
-        self._under(managers, f"gate({index}, ({results}), ({others}))")
+        line = f"{results}, = gate({index}, ({values}), {results}, {others})"
+        return self._managed(managers, line)
 
     def _source(self, key: Key) -> tuple[int | None, int | None]:
         """The result that has the values of ``key``, and the input that they are in."""
