@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -179,6 +181,34 @@ def test_second_derivatives_by_inputs_that_only_the_backward_keeps() -> None:
             sides.append([first.detach(), *torch.autograd.grad(first.square().sum(), leaves)])
         for got, expected in zip(*sides, strict=True):
             torch.testing.assert_close(got, expected)
+
+
+def test_a_call_notes_no_inputs_that_autograd_keeps() -> None:
+    """Second derivatives find those there, unless hooks pack them; nothing keeps the others."""
+    call, _ = compiled(lambda x, w, v: (x * w).sin() + v)
+
+    def eager(x: Any, w: Any, v: Any) -> Any:
+        return (x * w).sin() + v
+
+    count = 0
+    for seed, packs in itertools.product(range(2), (False, True)):
+        sides = []
+        for each in (call, eager):
+            torch.manual_seed(seed)
+            leaves = [torch.randn(4, requires_grad=True) for _ in range(3)]
+            given = [leaves[0], leaves[1].exp(), leaves[2]]  # found as a leaf, or by its function
+            hooks = torch.autograd.graph.saved_tensors_hooks(torch.clone, torch.clone)
+            with hooks if packs else contextlib.nullcontext():
+                result = each(*given)
+            if each is call:
+                assert len(result.grad_fn.noted[1]) == (3 if packs else 1)
+            (first,) = torch.autograd.grad(result.sum(), leaves[0], create_graph=True)
+            second = torch.autograd.grad(first.square().sum(), leaves[:2])
+            sides.append([first.detach(), *second])
+        for got, expected in zip(*sides, strict=True):
+            torch.testing.assert_close(got, expected)
+            count += 1
+    assert count == 12
 
 
 def test_second_derivatives_of_batch_norms_in_training_are_eagers() -> None:

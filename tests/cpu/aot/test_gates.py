@@ -372,3 +372,37 @@ def test_a_graph_of_gradients_by_a_result_is_refused() -> None:
     expected = torch.autograd.grad(wanted[0].square().sum(), arguments, create_graph=True)
     assert _same([t.detach() for t in found], [t.detach() for t in expected], 2e-6) == 2
     assert all(t.requires_grad for t in found)
+
+
+def _branching(x: Any, w: Any) -> Any:
+    h = x * 2
+    return h, (h * w).sin(), (h * w[:1]).cos() * h, h.exp()
+
+
+@pytest.mark.parametrize(("hooked", "functions"), [(False, 2), (True, 3)])
+def test_one_gate_for_results_with_the_same_on_their_ways(hooked: bool, functions: int) -> None:
+    """Unless a hook on an input that not all of them lead to has the call apart."""
+    call, backend = _compiled(_branching, None)
+    count = 0
+    for n in range(2):
+        ways = []
+        for each in (_branching, call):
+            torch.manual_seed(n)
+            given = [torch.randn(3, 4).requires_grad_(), torch.randn(3, 4).requires_grad_()]
+            if hooked:
+                given[1].register_hook(lambda g: g * 3)
+            ways.append((given, each(*given)))
+        (inputs, wanted), (own, found) = ways
+        for end in range(1, 4):
+            pairs = []
+            for leaves, results in ((own, found), (inputs, wanted)):
+                asked = [results[0], *leaves]
+                pairs.append(
+                    torch.autograd.grad(
+                        _loss(results[end:]), asked, retain_graph=True, allow_unused=True
+                    )
+                )
+            count += _same(*pairs, 2e-6)
+        assert len({t.grad_fn for t in found}) == functions
+        assert [t._version for t in found] == [t._version for t in wanted]
+    assert count == 18 and backend.reasons == [None]
