@@ -452,6 +452,16 @@ def _unwarned(name: str, function: Callable, args: tuple, kwargs: dict) -> Any:
     return result
 
 
+_transforms = torch._C._functorch.peek_interpreter_stack
+
+
+def _with_plain_float(value: Any) -> Any:
+    """A symbol for a float as the number that it is in this capture."""
+    if type(value) is not torch.SymFloat:
+        return value
+    return value.node.shape_env.evaluate_sym_node(value.node)
+
+
 def _is_no_change(tensor: torch.Tensor, requires_grad: bool = True) -> bool:
     return tensor.requires_grad == requires_grad
 
@@ -542,6 +552,12 @@ class Door(TorchFunctionMode):
                 row = "data-dependent-shape"
             raise Break(row, name) from error
         except Exception as error:
+            # Some rules of torch.func hand numbers on as tensors, which symbols cannot be.
+            given = [*args, *kwargs.values()]
+            if _transforms() is not None and torch.SymFloat in map(type, given):
+                args = tuple(map(_with_plain_float, args))
+                kwargs = {key: _with_plain_float(value) for key, value in kwargs.items()}
+                return self.__torch_function__(func, types, args, kwargs)
             raise Break("fake-op-raised", f"{name}: {error}".split("\n")[0]) from error
         finally:
             _WARNINGS["_showwarnmsg"] = shows
