@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 import refcompiler
 from benchmarks.harness import Row, compare, one_thread
 
 GOAL = 0.8
+PAIRING = 1.05
 SIZES = {"1M": 1 << 20, "16M": 1 << 24}
 ROUNDS = 11
 
@@ -30,12 +32,58 @@ def cases(n: int) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
 
 def rows() -> list[Row]:
     """A row for each case and size. Raises ``AssertionError`` where the numbers are not eager's."""
-    with torch.no_grad(), one_thread():
-        return [
-            draw_row(f"{name} {size}", *case)
-            for size, n in SIZES.items()
-            for name, case in cases(n).items()
-        ]
+    with one_thread():
+        with torch.no_grad():
+            found = [
+                draw_row(f"{name} {size}", *case)
+                for size, n in SIZES.items()
+                for name, case in cases(n).items()
+            ]
+        return found + [pairing_row(rows) for rows in (256, 1024, 4096)]
+
+
+def pairing_row(rows: int) -> Row:
+    """Checkpointed blocks with dropout, a training step: draws paired with their recomputation.
+
+    Against the same without (``preserve_rng_state=False``), whose gradients have other masks.
+    ``rows``: of the activation, by 256. Raises ``AssertionError`` where paired gradients are not
+    eager's.
+    """
+    torch.manual_seed(0)
+    x = torch.randn(rows, 256, requires_grad=True)
+    weights = [torch.randn(256, 256).mul_(0.05).requires_grad_() for _ in range(2)]
+
+    def block(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.dropout(torch.tanh(x @ w), 0.1) + x
+
+    def program(paired: bool) -> Callable[[], torch.Tensor]:
+        def run(x: torch.Tensor) -> torch.Tensor:
+            for w in weights:
+                x = checkpoint(block, x, w, use_reentrant=False, preserve_rng_state=paired)
+            return x.square().mean()
+
+        compiled = refcompiler.compile(run, dynamic=False)
+        gradients = []
+        for function in (run, compiled):
+            torch.manual_seed(1)
+            gradients += torch.autograd.grad(function(x), x)
+        assert not paired or torch.allclose(*gradients, rtol=1e-4, atol=1e-7)
+
+        def step() -> torch.Tensor:
+            return torch.autograd.grad(compiled(x), [x, *weights])[0]
+
+        return step
+
+    refcompiler.reset()
+    return compare(
+        f"pairing with recomputed draws, {rows} x 256",
+        program(True),
+        program(False),
+        against="the same, unpaired",
+        goal=PAIRING,
+        rounds=4 * ROUNDS,
+        clock=time.thread_time,
+    )
 
 
 def draw_row(name: str, function: Callable[..., Any], given: tuple[Any, ...]) -> Row:
