@@ -20,6 +20,7 @@ What is not kept, and captured by each process: programs that name objects that 
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import sys
 import sysconfig
@@ -27,6 +28,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from types import CodeType
 from typing import Any
 
@@ -401,12 +403,33 @@ def _versions() -> str:
     )
 
 
+@functools.cache
+def _packages(path: str, changed: int) -> str:
+    """A digest of what installers have noted of the packages in ``path``: the digest of each file.
+
+    ``changed``: when the folder was, so that this is read once as long as it is what it was. What
+    depends on where the environment lies (scripts, the installer's own notes) is left out, so
+    that a cache may come from another machine.
+    """
+    found = hashlib.sha256()
+    for folder in sorted(Path(path).glob("*.dist-info")):
+        found.update(folder.name.encode())
+        try:
+            lines = (folder / "RECORD").read_bytes().splitlines()
+        except OSError:
+            continue
+        own = folder.name.encode()
+        kept = [n for n in lines if not n.startswith((own, b"..", b'"')) and b".pyc," not in n]
+        found.update(b"\n".join(sorted(kept)))
+    return found.hexdigest()
+
+
 def _environment() -> str:
     """What is installed, and what libraries may have read."""
     known = []
     for path in dict.fromkeys(sysconfig.get_paths()[name] for name in ("purelib", "platlib")):
         try:
-            known.append(os.stat(path).st_mtime_ns)
+            known.append(_packages(path, os.stat(path).st_mtime_ns))
         except OSError:
             continue
     said = [

@@ -6,6 +6,7 @@ Each change is made to the file of a module, which is imported again as another 
 from __future__ import annotations
 
 import importlib
+import itertools
 import linecache
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 import refcompiler
+from refcompiler.runtime import shelf
 from refcompiler.runtime.config import config
 
 NAME = "a_module_that_changes"
@@ -144,3 +146,23 @@ def test_a_changed_module_is_captured_anew(
     assert run(place, changed) == (0, 1)
     monkeypatch.delenv("MODE_OF_A_TEST", raising=False)
     assert run(place, SOURCE) == (1, 0)
+
+
+def test_an_environment_is_what_its_packages_record(tmp_path: Path) -> None:
+    def noted(*lines: str) -> str:
+        (record / "RECORD").write_text("\n".join(lines))
+        return shelf._packages(str(tmp_path), next(changes))
+
+    changes = itertools.count()
+    record = tmp_path / "some-1.0.dist-info"
+    record.mkdir()
+    first, script = "some/a.py,sha256=x,5", "../../bin/some,sha256=y,9"
+    known = noted(first, script, "some/__pycache__/a.pyc,,", "some-1.0.dist-info/RECORD,,")
+    # another place of the environment, another order, and no compiled files
+    assert noted("../../bin/some,sha256=z,9", first, "some-1.0.dist-info/INSTALLER,h,4") == known
+    assert noted("some/a.py,sha256=w,5", script) != known
+    other = tmp_path / "other-2.0.dist-info"
+    other.mkdir()
+    assert noted(first, script) != known
+    other.rmdir()
+    assert noted(first, script) == known
