@@ -409,9 +409,9 @@ def _packages(path: str, changed: int) -> str:
 
     ``changed``: when the folder was, so that this is read once as long as it is what it was. What
     depends on where the environment lies (scripts, the installer's own notes) is left out, so
-    that a cache may come from another machine.
+    that a cache may come from another machine. Of what no installer has noted there is its time.
     """
-    found = hashlib.sha256()
+    found, noted = hashlib.sha256(), {b"__pycache__"}
     for folder in sorted(Path(path).glob("*.dist-info")):
         found.update(folder.name.encode())
         try:
@@ -421,6 +421,10 @@ def _packages(path: str, changed: int) -> str:
         own = folder.name.encode()
         kept = [n for n in lines if not n.startswith((own, b"..", b'"')) and b".pyc," not in n]
         found.update(b"\n".join(sorted(kept)))
+        noted |= {folder.name.encode(), *(n.partition(b",")[0].partition(b"/")[0] for n in kept)}
+    for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
+        if entry.name.encode() not in noted:
+            found.update(f"{entry.name} {entry.stat(follow_symlinks=False).st_mtime_ns}".encode())
     return found.hexdigest()
 
 

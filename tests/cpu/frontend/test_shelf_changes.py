@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import linecache
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -166,3 +167,10 @@ def test_an_environment_is_what_its_packages_record(tmp_path: Path) -> None:
     assert noted(first, script) != known
     other.rmdir()
     assert noted(first, script) == known
+    (tmp_path / "some").mkdir()
+    assert noted(first, script) == known
+    copied = tmp_path / "copied"  # which no installer knows of
+    copied.mkdir()
+    before = noted(first, script)
+    os.utime(copied, ns=(5, 5))
+    assert before != known and noted(first, script) not in (before, known)
