@@ -6,13 +6,11 @@ it includes what each compiler imports.
 
 from __future__ import annotations
 
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks.fresh import figure
 from benchmarks.harness import Row, quartiles
 
 MODELS: tuple[tuple[str, str, tuple[float, float | None]], ...] = (
@@ -72,20 +70,9 @@ def cold(name: str, build: str, goal: float) -> Row:
 
 def first_compile(compiler: str, folder: Path, build: str = "perceptron()") -> float:
     """Seconds of the first compile in a fresh process whose caches all lie in ``folder``."""
-    environment = {**os.environ, **{name: str(folder / name.lower()) for name in CACHES}}
+    environment = {name: str(folder / name.lower()) for name in CACHES}
     environment["REFCOMPILER_CACHE_PROGRAMS"] = "1"
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(compiler=compiler, build=build)],
-        cwd=Path(__file__).parent.parent,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    if done.returncode:
-        raise RuntimeError(f"the first compile failed:\n{done.stderr[-2000:]}")
-    return float(done.stdout.split()[-1])
+    return figure(SCRIPT.format(compiler=compiler, build=build), environment)
 
 
 def summary(name: str, pairs: list[tuple[float, float]], goal: float | None) -> Row:

@@ -7,15 +7,11 @@ reads and writes, at least, as a share of what a copy of 2 GB moves in the same 
 from __future__ import annotations
 
 import math
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,6 +21,7 @@ from torch import nn
 import fastpath
 import refcompiler
 from benchmarks.compile_time import CACHES
+from benchmarks.fresh import figure
 from benchmarks.harness import Row, calls_to_fill, compare, table, time_of
 
 # The first call, of a process that has done the same without a compiler.
@@ -266,19 +263,9 @@ def first_row(training: bool) -> Row:
 
 
 def first_call(compiler: str, training: bool) -> float:
-    script = FIRST.format(compiler=compiler, training=training)
     with tempfile.TemporaryDirectory() as folder:
         caches = {name: f"{folder}/{name.lower()}" for name in (*CACHES, "TRITON_CACHE_DIR")}
-        done = subprocess.run(
-            [sys.executable, "-c", script],
-            cwd=Path(__file__).parent.parent,
-            env={**os.environ, **caches},
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=600,
-        )
-    return float(done.stdout.split()[-1])
+        return figure(FIRST.format(compiler=compiler, training=training), caches)
 
 
 def entered() -> Row:

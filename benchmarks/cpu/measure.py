@@ -7,13 +7,10 @@ import functools
 import math
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +21,7 @@ from benchmarks import compile_time
 from benchmarks.compile_time import CACHES
 from benchmarks.cpu.cases import cases
 from benchmarks.cpu.models import MODELS, made, result
+from benchmarks.fresh import figure
 from benchmarks.harness import Row, calls_to_fill, compare, one_thread, time_of
 from fastpath import workspace
 
@@ -204,18 +202,7 @@ def memory(clock: Clock, rounds: int, only: Collection[str]) -> Iterator[Row]:
 
 
 def _peak_of_its_own(name: str, ours: bool) -> float:
-    script = f"from benchmarks.cpu.measure import peak_of; print(peak_of({name!r}, {ours}))"
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=Path(__file__).parent.parent.parent,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    if done.returncode:
-        raise RuntimeError(f"a training step of {name} failed:\n{done.stderr[-2000:]}")
-    return float(done.stdout.split()[-1])
+    return figure(f"from benchmarks.cpu.measure import peak_of; print(peak_of({name!r}, {ours}))")
 
 
 def peak_of(name: str, ours: bool) -> float:
