@@ -38,6 +38,7 @@ from refcompiler.plan.failure import OnError, Recover
 from refcompiler.plan.holding import weaken
 from refcompiler.plan.pinning import origins, pins
 from refcompiler.plan.rebuild import Rebuilder
+from refcompiler.plan.regions import graph_text
 from refcompiler.plan.resume import Layout, Space, describe
 from refcompiler.plan.writer import Writer
 
@@ -123,8 +124,9 @@ def build(
     root: bool,
     recover: Recover | None = None,
     keep: Callable[[list[Guard]], list[Guard]] | None = None,
+    number: int = 0,
 ) -> Plan:
-    """The plan of ``captured``.
+    """The plan of ``captured``, the ``number``-th one of its site.
 
     ``parameters`` are the generated function's, in the order of the sources of kind ``arg``;
     ``compile_graph`` is asked once if there are operations; ``pending(layout, values, exc)``
@@ -163,7 +165,7 @@ def build(
             why = "random numbers, which the backend cannot have as inputs"
             raise Restart(machine.draws[0].step, "io", why) from error
         guards += machine.sizes.guards()[len(relations) :]  # what the backend decided by
-        call = f"__graph({', '.join(names)})"
+        call = f"{graph_text(writer, title, number)}({', '.join(names)})"
         targets = [f"__g{i}" for i in range(len(rebuilder.outputs))]
         if targets:
             call = f"{', '.join(targets)}, = {call}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import dis
 import functools
@@ -16,7 +17,7 @@ from refcompiler.bytecode.decode import slot_names
 from refcompiler.capture.machine import Symbolic
 from refcompiler.capture.values import External
 from refcompiler.errors import GraphBreakError, UnsupportedError
-from refcompiler.guards.kinds import Ambient
+from refcompiler.guards.kinds import NAMESPACE, Ambient
 from refcompiler.guards.permanence import all_last
 from refcompiler.guards.sources import name_arguments
 from refcompiler.interpreter.binding import ASYNCHRONOUS, GENERATOR, VARARGS, VARKEYWORDS
@@ -45,7 +46,8 @@ class Entry(Site):
     """The site of a function: all plans of one code object under one compiler."""
 
     def __init__(self, code: CodeType, title: str, driver: Driver, fullgraph: bool):
-        parameters = [FUNCTION, *parameter_names(code)]
+        self.labels = parameter_names(code)
+        parameters = [FUNCTION, *map(_free_name, self.labels)]
         super().__init__(title, parameters, driver.backend, fullgraph)
         self.code = code
         self.called_code: CodeType | None = None  # of the module or object that ``code`` calls
@@ -215,8 +217,8 @@ class Entry(Site):
             text = dis.Bytecode(function.__code__).dis()
             bytecode_log.info("instructions of %s:\n%s", self.title, text)
         lazies = [
-            machine.lazy(machine.sources.make("arg", None, name), value)
-            for name, value in zip(self.parameters[1:], given[1:], strict=True)
+            machine.lazy(machine.sources.make("arg", None, name, label), value)
+            for name, label, value in zip(self.parameters[1:], self.labels, given[1:], strict=True)
         ]
         if self.called_code is not None:
             machine.called_code = self.called_code
@@ -247,6 +249,12 @@ def parameter_names(code: CodeType) -> list[str]:
     total = code.co_argcount + code.co_kwonlyargcount
     total += bool(code.co_flags & VARARGS) + bool(code.co_flags & VARKEYWORDS)
     return list(code.co_varnames[:total])
+
+
+def _free_name(name: str) -> str:
+    """What a plan calls a parameter: not what its text calls something else."""
+    taken = name.startswith("__") or name in NAMESPACE or hasattr(builtins, name)
+    return f"__given_{name}" if taken else name
 
 
 def call_natively(function: FunctionType, values: Sequence[Any]) -> Any:

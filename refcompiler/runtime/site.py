@@ -408,6 +408,7 @@ class Site(Captures):
                 root=True,
                 recover=recover,
                 keep=self.kept_guards if self.keep_guards is not None else None,
+                number=len(self.plans),
             )
         count("captures")
         if self.watch is not None:

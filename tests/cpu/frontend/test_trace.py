@@ -178,3 +178,26 @@ def test_a_picture_of_each_graph(tmp_path):
         assert len(lines) == sum(len(node.all_input_nodes) for node in graph.nodes) >= 2
         for node in graph.nodes:
             assert any(f"%{node.name} " in box or node.op == "output" for box in boxes)
+
+
+def test_profiles_name_compiled_regions():
+    """One for each run of a graph, with what runs in it below; none where nobody profiles."""
+    refcompiler.reset()
+    compiled = refcompiler.compile(broken, backend="eager", dynamic=False)
+    x = torch.ones(3)
+    for n in (1, 2):
+        compiled(x, n)
+    with torch.profiler.profile() as found:
+        for n in (1, 2, 1):
+            assert torch.equal(compiled(x, n), (x + n) * 2)
+    line = broken.__code__.co_firstlineno + 2
+    places = {f"broken/{i}": "aten::relu" for i in (0, 1)}
+    places[f"broken:{line} (after a break)/0"] = "aten::mul"
+    events = [event for event in found.events() if event.name.startswith("Compiled Region: ")]
+    names = [event.name.removeprefix("Compiled Region: ") for event in events]
+    assert sorted(names) == sorted([*places, "broken/0", *2 * [[*places][-1]]])
+    for name, event in zip(names, events, strict=True):
+        assert places[name] in [child.name for child in event.cpu_children]
+    with torch.autograd.profiler.profile() as again:
+        compiled(x, 1)
+    assert sum(event.name.startswith("Compiled Region: ") for event in again.function_events) == 2

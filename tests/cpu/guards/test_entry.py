@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import copy
 import functools
+import keyword
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +15,7 @@ import torch
 from torch import nn
 
 import refcompiler
-from refcompiler.guards.kinds import KINDS, Guard
+from refcompiler.guards.kinds import KINDS, NAMESPACE, Guard
 from refcompiler.plan.build import MISS, Plan
 from refcompiler.plan.entry import arranged
 from refcompiler.runtime import counters
@@ -281,3 +283,27 @@ def test_a_tuple_of_constants_is_asked_at_once(sizes: Any) -> None:
     model.sizes = sizes
     assert plan.run(*given.values()) is MISS
     assert any("sizes" in str(guard.source) and not holds(guard, given) for guard in plan.guards)
+
+
+def test_parameters_have_any_names() -> None:
+    """Those of what the text of a plan names, too, and of builtins."""
+    names = [name for name in (*NAMESPACE, *dir(builtins)) if not keyword.iskeyword(name)]
+    names.remove("__debug__")  # which Python keeps for itself
+    names = list(dict.fromkeys([*names, "__graph", "__s0", "__given_type"]))
+    assert len(names) > 150
+    scope: dict[str, Any] = {}
+    added = " + ".join(names[:-1])
+    exec(f"def f(x, {', '.join(names)}): return x * ({added}) if {names[-1]} else x", scope)
+    refcompiler.reset()
+    run = refcompiler.compile(scope["f"], backend="eager", dynamic=False)
+    x = torch.arange(3.0)
+    for last in (False, True, False, True):
+        given = {**{name: i for i, name in enumerate(names)}, names[-1]: last}
+        assert torch.equal(run(x, **given), scope["f"](x, **given))
+    given["type"] = -5
+    assert torch.equal(run(x, **given), scope["f"](x, **given))
+    assert counters.counters()["captures"] == 3 and not counters.counters()["fallbacks"]
+    assert [reason.split(": ")[1] for reason in counters.reasons("recompiles")] == [
+        names[-1],
+        "type",
+    ]
