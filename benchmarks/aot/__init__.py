@@ -68,8 +68,14 @@ def graph_of(
     torch.compiler.reset()
     torch.compile(model, backend=backend)(**inputs)
     (graph, given) = found[0]
-    leaves = [t.detach().requires_grad_(t.requires_grad) for t in given]
+    leaves = [_leaf(t) for t in given]
     return graph, leaves
+
+
+def _leaf(t: torch.Tensor) -> torch.Tensor:
+    """A leaf of the same kind: that an input is a parameter decides what compilers note of it."""
+    made = t.detach().requires_grad_(t.requires_grad)
+    return torch.nn.Parameter(made, t.requires_grad) if isinstance(t, torch.nn.Parameter) else made
 
 
 def ours(compiler: Callable[..., Any], **options: Any) -> Backend:

@@ -85,6 +85,7 @@ class Program:
         self.symbolic = None in self.layouts
         self.ways: dict[Any, Any] = {}  # of calls with functions of autograd for each way
         self.draws = False  # whether a second derivative would draw once more
+        self.spent: dict[tuple[int, ...], int] = {}  # by missing tangents, those that are there
         tensors = self.outputs - self.counted
         self.shared = self.outputs + self.tensors - self.private
         self.end = self.outputs + self.tensors
@@ -108,10 +109,16 @@ class Program:
         return sum(1 << n for n, at in enumerate(self.differentiable) if gradients[at] is not None)
 
     def left(
-        self, missing: Collection[int], arguments: Sequence[Any], spent: int
+        self, missing: tuple[int, ...], arguments: Sequence[Any], spent: int
     ) -> Remaining | None:
-        """What a backward without some tangents leaves for them."""
-        spent |= (1 << len(self.differentiable)) - 1 - sum(1 << n for n in missing)
+        """What a backward without some tangents leaves for them; ``spent``: those before it."""
+        known = self.spent.get(missing)
+        if known is None:
+            every = (1 << len(self.differentiable)) - 1
+            known = self.spent[missing] = every - sum(1 << n for n in missing)
+        spent |= known
+        if not self.shares.after(spent)[0]:
+            return None
         saved = arguments[self.numbers : self.numbers + self.tensors]
         return remaining(self.shares, spent, saved, self.tensors - self.private)
 
@@ -298,6 +305,7 @@ def with_state(function: Any) -> None:
     node.asked = 0  # the tangents of backwards so far, where a part may run once
     node.edges = None  # what gives autograd's functions of the inputs, if it is not their node
     node.task = None  # of gates: the backward under way, and whether it is in stages
+    node.hooked = ()  # the hooks on results that others are computed from
 
 
 with_hooks(Compiled)

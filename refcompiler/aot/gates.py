@@ -38,6 +38,7 @@ with torch.inference_mode(False), torch.enable_grad():  # this is imported while
     _PROBED = torch.autograd.graph.get_gradient_edge(PROBE).node
 goes_to = torch._C._will_engine_execute_node
 _newest = torch.autograd._get_sequence_nr
+_task = torch._C._current_graph_task_id
 
 
 @dataclass(frozen=True)
@@ -105,22 +106,19 @@ class Gates:
     def staged(self, node: Any) -> bool:
         """Whether the backward under way has come through a gate that began stages."""
         known = node.task
-        return known is not None and known == (torch._C._current_graph_task_id(), True)
+        return known is not None and known == (_task(), True)
 
     def begins(self, node: Any) -> bool:
-        """Whether it runs in stages, which its first gate decides for all.
+        """Whether the backward under way runs in stages: its first gate decides for all.
 
         Where it is asked for the gradients of certain tensors, that is where one is on the way.
         """
-        task = torch._C._current_graph_task_id()
-        known = node.task
-        if known is None or known[0] != task:
-            hooked = any(getattr(node, "hooked", ())) or any(map(_is_hooked, node.watched))
-            begins = hooked or not goes_to(_PROBED) and asks_within(node._sequence_nr(), node.last)
-            if begins and torch.is_grad_enabled():
-                raise RuntimeError(REFUSED.format(why="is asked for a graph (create_graph)"))
-            node.task = known = task, begins
-        return known[1]
+        hooked = any(node.hooked) or any(map(_is_hooked, node.watched))
+        begins = hooked or not goes_to(_PROBED) and asks_within(node._sequence_nr(), node.last)
+        if begins and torch.is_grad_enabled():
+            raise RuntimeError(REFUSED.format(why="is asked for a graph (create_graph)"))
+        node.task = _task(), begins
+        return begins
 
     def parts(self, node: Any, level: Level, gradients: Sequence[Any]) -> Iterator[Any]:
         """What comes back from ``gradients``, of the level's results, to its others."""
@@ -152,45 +150,52 @@ def _is_hooked(reference: weakref.ref[torch.Tensor]) -> bool:
 
 
 class Gate(torch.autograd.Function):
-    """``apply(PROBE, level, values, *results, *others)``: ``values``, the results detached."""
+    """``apply(PROBE, node, level, values, *results, *others)``: ``values``, the results detached.
+
+    ``node``: that of the compiled function.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, probe: Any, level: int, values: Sequence[torch.Tensor], *tensors: Any
+        ctx: Any, probe: Any, node: Any, level: int, values: Sequence[torch.Tensor], *tensors: Any
     ) -> Any:
-        ctx.level = level
+        ctx.node, ctx.level = node, level
         ctx.set_materialize_grads(False)
         return values
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        node = call_of(ctx.next_functions[1][0])  # behind that of the probe
+        node = ctx.node
         gates: Gates = node.program.gates
         level = gates.levels[ctx.level]
-        if gates.begins(node):
-            return (None, None, None, *gradients, *gates.parts(node, level, gradients))
-        return (None, None, None, *gradients, *[None] * len(level.others))
+        known = node.task
+        if known is None or known[0] != _task():
+            begins = gates.begins(node)
+        else:
+            begins = known[1]
+        if begins:
+            return (None, None, None, None, *gradients, *gates.parts(node, level, gradients))
+        return (None, None, None, None, *gradients, *(None,) * len(level.others))
 
 
 _apply: Callable[..., Any] = super(torch.autograd.Function, Gate).apply
 
 
-def gate(level: int, values: Sequence[torch.Tensor], *tensors: torch.Tensor) -> Any:
-    """Results of a compiled function behind one that leads to others too.
+def gate(node: Any, level: int, values: Sequence[torch.Tensor], *tensors: torch.Tensor) -> Any:
+    """Results of the compiled function that has ``node``, behind one that leads to others too.
 
     ``values``: the results detached; ``tensors``: the results, then the others.
     """
-    return _apply(PROBE, level, values, *tensors)
+    return _apply(PROBE, node, level, values, *tensors)
 
 
 def watch(node: Any, tensors: Sequence[torch.Tensor]) -> None:
-    """Have the gates of a call ask ``tensors`` for hooks; ``node``: that of one of its results.
+    """Have the gates of a call ask ``tensors`` for hooks; ``node``: that of the compiled function.
 
-    Nodes that have been made since that of the compiled function are on the way.
+    Nodes that have been made since that one are on the way.
     """
-    node = call_of(node)
     node.last = _newest() - 1
-    node.watched = [weakref.ref(t) for t in tensors]
+    node.watched = [*map(weakref.ref, tensors)]
 
 
 class _OfGradients(OrderedDict[int, Callable[..., Any]]):
@@ -206,7 +211,7 @@ def with_hooks(function: Any) -> None:
 
     def kept(node: Any, t: torch.Tensor) -> None:
         if type(node) is Gate._backward_cls:
-            compiled = call_of(node.next_functions[1][0])
+            compiled = node.node
             results = compiled.program.gates.levels[node.level].results
         else:
             compiled = call_of(node)
@@ -215,7 +220,7 @@ def with_hooks(function: Any) -> None:
             t._backward_hooks = _OfGradients()
         gates = compiled.program.gates
         if gates is not None and results[t.output_nr] in gates.inner:
-            compiled.hooked = [*getattr(compiled, "hooked", ()), t._backward_hooks]
+            compiled.hooked = [*compiled.hooked, t._backward_hooks]
         register(node, t)
 
     function._backward_cls._register_hook_dict = kept

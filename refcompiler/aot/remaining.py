@@ -8,6 +8,8 @@ backward that would run a part again whose saved tensors are gone in eager is an
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,7 +62,7 @@ class Shares:
             if not marked.isdisjoint(node.all_input_nodes):
                 marked.add(node)
         self.masks = {mask for mask, _ in self.steps}
-        self.known: dict[int, tuple[int, set[int]]] = {}
+        self.known: dict[int, tuple[int, list[int]]] = {}
 
     def repeats(self, asked: int, spent: int) -> bool:
         """Whether the tangents ``asked`` reach what read saved tensors for those ``spent``."""
@@ -81,32 +83,46 @@ class Shares:
                     left.append(n)
         return {self.places[n] for n in seen if n in self.places}
 
-    def after(self, spent: int) -> tuple[int, set[int]]:
-        """The tangents that may still come when ``spent`` have, and the saved tensors they need."""
+    def after(self, spent: int) -> tuple[int, list[int]]:
+        """The tangents that may still come when ``spent`` have, and the saved tensors they need,
+        in their order."""
         found = self.known.get(spent)
         if found is None:
             every = [1 << n for n in range(self.tangents)]
             may = sum(bit for bit in every if not bit & spent and not self.repeats(bit, spent))
-            found = self.known[spent] = may, self.needed(may)
+            found = self.known[spent] = may, sorted(self.needed(may))
         return found
 
 
 @dataclass
 class Remaining:
-    """What is kept of the saved tensors (None in the place of others) for tangents to come."""
+    """What is kept of the saved tensors, those at ``places``, for tangents to come.
+
+    ``versions``: of the first of them, which others may have too.
+    """
 
     shares: Shares
     spent: int
-    tensors: list[torch.Tensor | None]
-    versions: dict[int, int]
+    places: list[int]
+    kept: list[torch.Tensor | None]
+    versions: list[int | None]
+
+    @property
+    def tensors(self) -> list[torch.Tensor | None]:
+        """None in the place of others."""
+        found: list[torch.Tensor | None] = [None] * len(self.shares.places)
+        for n, t in zip(self.places, self.kept, strict=True):
+            found[n] = t
+        return found
 
     def take(self, asked: int) -> list[torch.Tensor | None] | None:
         """The saved tensors for these tangents; None where eager has freed them."""
         if self.shares.repeats(asked, self.spent):
             return None
-        for n in self.shares.needed(asked):
-            t = self.tensors[n]  # None if it was written to before
-            if t is None or t._version != self.versions.get(n, t._version):
+        needed = self.shares.needed(asked)
+        for n, t, version in itertools.zip_longest(self.places, self.kept, self.versions):
+            # None if it was written to before
+            if n in needed and (t is None or version is not None and t._version != version):
                 raise RuntimeError(_CHANGED)
         return self.tensors
 
@@ -117,15 +133,19 @@ def remaining(shares: Shares, spent: int, saved: Sequence[Any], shared: int) -> 
     ``shared``: so many of the saved tensors, the first, others may have too, and may write to.
     None where no other tangent may come.
     """
-    may, needed = shares.after(spent)
+    may, places = shares.after(spent)
     if not may:
         return None
-    kept = [t if n in needed else None for n, t in enumerate(saved)]
-    versions = {}
-    for n, t in enumerate(kept[:shared]):
-        if t is not None:
-            if t.grad_fn is not None:
-                # Detached, or an output that is saved would keep the function that keeps it.
-                kept[n] = t = t.detach()
-            versions[n] = t._version
-    return Remaining(shares, spent, kept, versions)
+    kept = [saved[n] for n in places]
+    count = bisect.bisect_left(places, shared)
+    versions: list[int | None] = []
+    for n in range(count):
+        t = kept[n]
+        if t is None:
+            versions.append(None)
+            continue
+        if t.grad_fn is not None:
+            # Detached, or an output that is saved would keep the function that keeps it.
+            kept[n] = t = t.detach()
+        versions.append(t._version)
+    return Remaining(shares, spent, places, kept, versions)

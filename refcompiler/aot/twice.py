@@ -86,12 +86,18 @@ class Derivable:
         return [n for n in self.asked if n in self.kept and n not in self.written]
 
     @functools.cached_property
-    def at(self) -> list[int]:
-        return [self.kept[n] for n in self.saved]
+    def pairs(self) -> list[tuple[int, int]]:
+        """These, and their places among what the backward takes."""
+        return [(n, self.kept[n]) for n in self.saved]
 
     @functools.cached_property
     def unsaved(self) -> list[int]:
         return [n for n in self.asked if n not in self.saved]
+
+    @functools.cached_property
+    def nothing(self) -> tuple[list[int], list[Any]] | None:
+        """What a call notes if autograd keeps all that it would."""
+        return None if self.unsaved or self.replaced else (self.unsaved, [])
 
     def note(
         self,
@@ -104,9 +110,13 @@ class Derivable:
         ``saved``: what the backward takes first, if autograd keeps it as it is.
         """
         asked = self.asked
-        if saved is not None and self.saved:
-            own = map(inputs.__getitem__, self.saved)
-            if all(map(operator.is_, map(saved.__getitem__, self.at), own)):
+        if saved is not None and self.pairs:
+            for n, at in self.pairs:
+                if saved[at] is not inputs[n]:
+                    break
+            else:
+                if self.nothing is not None:
+                    return self.nothing
                 asked = self.unsaved
         given = [*map(inputs.__getitem__, asked), *originals]
         try:

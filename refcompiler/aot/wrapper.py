@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from refcompiler.aot.bases import Base
 from refcompiler.aot.function import Program, apply
-from refcompiler.aot.gates import RESULT, VIEW, Key, Level, gate, watch
+from refcompiler.aot.gates import RESULT, VIEW, Key, Level, call_of, gate, watch
 from refcompiler.aot.inputs import resolved
 from refcompiler.aot.layout import view_of_bits
 from refcompiler.aot.observation import (
@@ -227,8 +227,9 @@ class Wrapper:
 
     def _gates(self, levels: Sequence[Level]) -> None:
         """Results whose ways to the inputs lead past others: behind those, when they are there."""
-        self.names.update(gate=gate, watch=watch)
-        self.lines.append(f"node = {self.results[levels[0].results[0]]}.grad_fn")
+        self.names.update(gate=gate, watch=watch, call_of=call_of)
+        node = f"{self.results[levels[0].results[0]]}.grad_fn"
+        self.lines.append(f"node = {f'call_of({node})' if self.partly else node}")
         parts = {index for level in levels for index in level.apart}
         self.gated.update(parts)
         for index in range(len(levels) - len(parts)):
@@ -265,7 +266,7 @@ class Wrapper:
         results, others = ", ".join(names), ", ".join(map(self._named, level.others))
         values = "".join([f"{name}.detach(), " for name in names])
         managers = [] if self.grad_mode else ["enable_grad()"]
-        line = f"{results}, = gate({index}, ({values}), {results}, {others})"
+        line = f"{results}, = gate(node, {index}, ({values}), {results}, {others})"
         return self._managed(managers, line)
 
     def _source(self, key: Key) -> tuple[int | None, int | None]:
@@ -302,7 +303,10 @@ class Wrapper:
         if value is not None:
             chosen = "".join([f".select({d}, 0)" for d in reversed(write.expanded)])
             if write.counted:
-                self._under(managers, f"{target}{chosen}.copy_({value})")
+                lines = self._managed(managers, f"{target}{chosen}.copy_({value})")
+                if write.plain:  # it may be there already
+                    lines = [f"if {value} is not None:", *[f"    {line}" for line in lines]]
+                self.lines += lines
             else:  # of which autograd is not to know
                 self.lines.append(f"{target}.data{chosen}.copy_({value})")
         elif write.counted and write.layout is None and write.place not in self.members:
