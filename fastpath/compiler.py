@@ -14,6 +14,7 @@ import torch
 from fastpath.agreement import FirstCall
 from fastpath.decompositions import table
 from fastpath.device import Device, device_of
+from fastpath.held import held_of, mark_held
 from fastpath.images import both_channels_last, channels_last
 from fastpath.ir.size import Undecided
 from fastpath.options import Options, named, options_of, tell_unused
@@ -57,7 +58,7 @@ def compile_graph(
             from fastpath.gpu import server
 
             server.start()  # while the graph is traced
-        if number_inputs(example_inputs):
+        if chosen.cudagraphs and number_inputs(example_inputs):  # which a recording would keep
             return by_sizes(gm, example_inputs)
     kernels = _Kernels(chosen)
     report = kernels.report
@@ -112,6 +113,7 @@ class _Kernels:
         self, joint: torch.fx.GraphModule, inputs: Sequence[Any], *, num_fwd_outputs: int
     ) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
         parts = min_cut_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs)
+        mark_held(*parts, num_fwd_outputs)
         if self.lays_out and device_of(joint).is_cpu:
             with _graph_as_it_is():
                 both_channels_last(*parts, num_fwd_outputs)
@@ -237,7 +239,9 @@ def _written(
     program.products = options.numerics == "fast"
     otherwise = _Otherwise(graph, report, device, options, boxed, sizes, more)
     first = FirstCall(graph, device.device, report)
-    wrapper = Wrapper(program, lowering.constants, report, device, boxed, otherwise, first)
+    wrapper = Wrapper(
+        program, lowering.constants, report, device, boxed, otherwise, first, held_of(graph)
+    )
     call: Any = wrapper.write()
     return program, wrapper.scheduled, call
 

@@ -18,11 +18,11 @@ from fastpath.agreement import ASKED, FirstCall, first_lines, promise_of
 from fastpath.bindings import function_of, method_of
 from fastpath.device import Device
 from fastpath.graphs.launches import Launches
-from fastpath.handles import beginning, one_step, only_seen_as, turned, unchanged
+from fastpath.handles import beginning, one_step, turned, unchanged
+from fastpath.held import Held
 from fastpath.ir.expr import Bounds
 from fastpath.ir.program import (
     Call,
-    Computed,
     Input,
     Node,
     Program,
@@ -34,6 +34,7 @@ from fastpath.ir.program import (
 )
 from fastpath.ir.size import Number, Size, Unknown, text_of
 from fastpath.ir.types import DTYPE
+from fastpath.memory import Memory
 from fastpath.profiles import announced, kernel_name, profiled, title
 from fastpath.rejecting import Rejecting, reject
 from fastpath.report import Report
@@ -41,7 +42,7 @@ from fastpath.schedule.cluster import Cluster, Fusion
 from fastpath.schedule.kernel import Kernel
 from fastpath.schedule.loops import Builder
 from fastpath.schedule.streams import STREAM_ALIGNMENT
-from fastpath.workspace import INTO, MOST, TEXT, Plan, Workspace, bind, keepable, linear
+from fastpath.workspace import TEXT, Workspace, bind, linear
 from refcompiler.aot.inputs import Unsupported
 from refcompiler.remade import WRITTEN
 from refcompiler.shapes.text import NAMES, python
@@ -81,8 +82,9 @@ class Wrapper:
         boxed: bool = False,
         otherwise: Callable[..., Any] | None = None,
         first: FirstCall | None = None,
+        held: Held | None = None,
     ):
-        self.first = first
+        self.first, self.held = first, held or Held()
         self.program, self.report, self.device = program, report, device
         self.names: dict[str, Any] = {"torch": torch, "empty": torch.empty_strided}
         self.names["as_strided"] = torch.as_strided
@@ -109,20 +111,26 @@ class Wrapper:
 
     def write(self) -> Callable[..., Any]:
         fusion = Fusion(self.program, self.device.target.ends)
-        self.escaping = fusion.roots.stored
-        stored = self._stored(fusion)
         order = fusion.result
-        last = self._last_uses(order, stored)
         self.products: Mapping[Call, Product] = {}
         if self.device.is_cpu and self.program.products:
             from fastpath.cpu.products import products_of
 
             self.products = products_of(c.call for c in order if c.call is not None)
         self.read = {node.name for cluster in order for node in cluster.needs}
-        self._pool: list[Node] = []
-        self.kept = self._keep(order, last, stored)
+        constants = len(self.program.inputs) - self.given
+        memory = self.memory = Memory(
+            self.program,
+            fusion,
+            self.products,
+            constants,
+            self.device.is_cpu,
+            self.boxed,
+            self.held,
+        )
+        stored, last, self.laid = memory.stored, memory.last, memory.laid
+        self.kept = Workspace(memory.plan)
         self.relied = self._relied(order)
-        self.laid = self._laid(order, stored)
         for place, cluster in enumerate(order):
             if cluster.call is not None:
                 self._call(cluster.call)
@@ -135,35 +143,6 @@ class Wrapper:
 
     # -- memory ----------------------------------------------------------------------------------
 
-    def _stored(self, fusion: Fusion) -> set[Node]:
-        """Members that other kernels, calls or the caller read from memory."""
-        stored: set[Node] = {n for n in fusion.roots.stored if isinstance(n, Computed)}
-        for cluster in fusion.clusters:
-            for node in cluster.needs:
-                if isinstance(node, Computed) and fusion.home.get(node) is not cluster:
-                    stored.add(node)
-        return stored
-
-    def _last_uses(self, order: Sequence[Cluster], stored: set[Node]) -> dict[int, list[Node]]:
-        last: dict[Node, int] = {}
-        for place, cluster in enumerate(order):
-            for node in cluster.needs:
-                last[node] = place
-            for node in cluster.members:
-                last.setdefault(node, place)
-            if cluster.call is not None:
-                for node in cluster.call.outputs:
-                    last.setdefault(node, place)
-        returned = {t.node for t in tensors_in(self.program.outputs)}
-        found: dict[int, list[Node]] = {}
-        for node, place in last.items():
-            if node in returned or (isinstance(node, Input) and not self._owned(node)):
-                continue
-            if isinstance(node, Computed) and node not in stored:
-                continue
-            found.setdefault(place, []).append(node)
-        return found
-
     def _relied(self, order: Sequence[Cluster]) -> set[Node]:
         """Nodes that have to lie as they were promised to: of the others only ATen knows."""
         calls = [c.call for c in order if c.call is not None]
@@ -172,48 +151,11 @@ class Wrapper:
         kernels = (c for c in order if c.call is None or c.call in self.products)
         return viewed.union(*(c.needs for c in kernels))
 
-    def _laid(self, order: Sequence[Cluster], stored: set[Node]) -> dict[Node, Tensor]:
-        """Of nodes that kernels write, what their memory is made as, if not as they are."""
-        seen: dict[Node, list[Tensor]] = {}
-        for call in (c.call for c in order if c.call is not None):
-            for t in tensors_in((call.arguments, call.keywords)):
-                if call not in self.products:
-                    seen.setdefault(t.node, []).append(t)
-        returned = {t.node for t in tensors_in(self.program.outputs)}
-        fit = (n for n in seen if n in stored and n not in returned and n not in self.kept)
-        found = {node: only_seen_as(node, seen[node]) for node in fit}
-        return {node: t for node, t in found.items() if t is not None}
-
-    def _keep(
-        self, order: Sequence[Cluster], last: dict[int, list[Node]], stored: set[Node]
-    ) -> Workspace:
-        """What lies in memory that is kept between calls."""
-        births: dict[int, list[Node]] = {}
-        calls = [c.call for c in order if c.call is not None]
-        if self.device.is_cpu:
-            for place, cluster in enumerate(order):
-                made: list[Node] = [n for n in cluster.members if n in stored]
-                if cluster.call is not None and cluster.call.name in INTO:
-                    made = [n for n in cluster.call.outputs if not n.bits]
-                births[place] = made
-        kept = keepable(itertools.chain(*births.values()), calls, self.program.outputs)
-        births = {place: [n for n in made if n in kept] for place, made in births.items()}
-        plan = Plan(births, last)
-        return Workspace(plan if plan.size <= MOST else Plan({}, {}))
-
-    def _owned(self, node: Input) -> bool:
-        """Whether nobody else need hold the input: the list that it came in is emptied."""
-        return self.boxed and node.place < self.given
-
     def _release(self, nodes: Sequence[Node]) -> None:
         dead: list[str] = []
         for node in nodes:
             name = self._variable.get(node)
-            if name is None or node in self.kept:
-                continue
-            ours = isinstance(node, Computed) or getattr(node, "call", None) in self.products
-            if ours and node not in self.escaping:
-                self._pool.append(node)
+            if name is None or node in self.kept or node in self.memory.inherited:
                 continue
             dead.append(name)
             for key, (view, variable) in list(self._views.items()):
@@ -226,14 +168,11 @@ class Wrapper:
     def _allocate(self, node: Node) -> str:
         if node in self.kept:
             return self._place(node)
+        dead = self.memory.heirs.get(node)
+        if dead is not None:
+            name = self._variable[node] = self._variable[dead]
+            return name
         own: Node | Tensor = self.laid.get(node, node)
-        for candidate in self._pool:
-            other: Node | Tensor = self.laid.get(candidate, candidate)
-            if (other.shape, other.strides, other.dtype) == (own.shape, own.strides, own.dtype):
-                self._pool.remove(candidate)
-                name = self._variable[candidate]
-                self._variable[node] = name
-                return name
         name = f"b{self._count}"
         self._count += 1
         place = "" if self.device.is_cpu else f", device={self._device()}"

@@ -10,7 +10,7 @@ import torch
 
 import fastpath
 import refcompiler
-from fastpath import wrapper
+from fastpath import memory, wrapper
 
 
 def heads(x: Any, w: Any) -> Any:
@@ -91,7 +91,7 @@ def test_memory_is_made_as_aten_reads_it(also: str, monkeypatch: pytest.MonkeyPa
             return found, torch.bmm(doubled, doubled.mT)
         return (found, doubled) if also == "returned" else found
 
-    monkeypatch.setattr(wrapper, "keepable", lambda *_: set())  # as on a GPU
+    monkeypatch.setattr(memory, "keepable", lambda *_: set())  # as on a GPU
     sources = []
     write = wrapper.Wrapper._compile
 

@@ -1,0 +1,132 @@
+"""Which of a program's results lie in memory of their own, from when on and until when."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Container, Sequence
+from typing import Any
+
+from fastpath.handles import only_seen_as
+from fastpath.held import Held
+from fastpath.ir.program import Call, Computed, Input, Node, Program, Tensor, tensors_in
+from fastpath.lives import SOON, TOLERATED, Lives, heirs, planned
+from fastpath.schedule.cluster import Fusion
+from fastpath.workspace import INTO, MOST, Plan, keepable
+
+Births = dict[int, Sequence[Node]]
+
+
+class Memory:
+    """Of the steps of ``fusion``, in their order.
+
+    ``stored``: the members that other kernels, calls or the caller read from memory. ``last``: by
+    steps, what is not needed behind them and is the program's to free. ``plan``: where what is kept
+    between calls lies. ``laid``: of nodes that kernels write, what their memory is made as, if not
+    as they are. ``heirs``: of nodes that get a dead one's memory, which that is; ``inherited``: all
+    of these.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        fusion: Fusion,
+        products: Container[Call],
+        constants: int,
+        cpu: bool,
+        boxed: bool,
+        held: Held,
+    ):
+        """``constants``: how many inputs, at the end, no call gives; ``boxed``: the list in which
+        a call gives the others is emptied."""
+        self.program, self.order, self.products = program, fusion.result, products
+        self.cpu, self.held = cpu, held
+        given = len(program.inputs) - constants
+        self.owned = {n for n in program.inputs if boxed and n.place < given}
+        self.returned = {t.node for t in tensors_in(program.outputs)}
+        self.stored = self._stored(fusion)
+        self.last = self._last_uses()
+        self.births = {
+            place: [n for n in cluster.members if n in self.stored]
+            for place, cluster in enumerate(self.order)
+        }
+        self.plan = self._plan()
+        self.laid = self._laid()
+        self.heirs = self._heirs(fusion.roots.stored)
+        self.inherited = {*self.heirs.values()}
+
+    def _stored(self, fusion: Fusion) -> set[Node]:
+        stored: set[Node] = {n for n in fusion.roots.stored if isinstance(n, Computed)}
+        for cluster in fusion.clusters:
+            for node in cluster.needs:
+                if isinstance(node, Computed) and fusion.home.get(node) is not cluster:
+                    stored.add(node)
+        return stored
+
+    def _last_uses(self) -> dict[int, list[Node]]:
+        last: dict[Node, int] = {}
+        for place, cluster in enumerate(self.order):
+            for node in cluster.needs:
+                last[node] = place
+            for node in cluster.members:
+                last.setdefault(node, place)
+            if cluster.call is not None:
+                for node in cluster.call.outputs:
+                    last.setdefault(node, place)
+        found: dict[int, list[Node]] = {}
+        for node, place in last.items():
+            if node in self.returned or (isinstance(node, Input) and node not in self.owned):
+                continue
+            if isinstance(node, Computed) and node not in self.stored:
+                continue
+            found.setdefault(place, []).append(node)
+        return found
+
+    def _laid(self) -> dict[Node, Tensor]:
+        seen: dict[Node, list[Tensor]] = {}
+        for call in (c.call for c in self.order if c.call is not None):
+            for t in tensors_in((call.arguments, call.keywords)):
+                if call not in self.products:
+                    seen.setdefault(t.node, []).append(t)
+        kept = self.plan.offsets
+        fit = (n for n in seen if n in self.stored and n not in self.returned and n not in kept)
+        found = {node: only_seen_as(node, seen[node]) for node in fit}
+        return {node: t for node, t in found.items() if t is not None}
+
+    def _plan(self) -> Plan:
+        made: Births = {**self.births}
+        births: Births = {**self.births}
+        calls = [(place, c.call) for place, c in enumerate(self.order) if c.call is not None]
+        for place, call in calls:
+            made[place] = [n for n in call.outputs if not n.number]
+            births[place] = [n for n in call.outputs if call.name in INTO and not n.bits]
+        nodes = itertools.chain(*births.values()) if self.cpu else ()
+        kept = keepable(nodes, [call for _, call in calls], self.program.outputs)
+        births = {place: [n for n in some if n in kept] for place, some in births.items()}
+        if not self.held.part:
+            return planned(births, self.last, MOST, lambda kept: 0)
+        given = [n for n in self.owned if n.place not in self.held.inputs]
+        lives = Lives.of(len(self.order), made, self.last, given, self.returned)
+        if self.held.part == "forward":  # what it keeps is there while the backward runs
+            return planned(births, self.last, 0, lives.most)
+        most = lives.most()
+        return planned(births, self.last, most + most // TOLERATED, lives.most)
+
+    def _heirs(self, seen: Container[Node]) -> dict[Node, Node]:
+        """``seen``: the nodes that something else than a kernel may have views of."""
+        births: Births = {**self.births}
+        for place, cluster in enumerate(self.order):
+            if cluster.call is not None and cluster.call in self.products:
+                births[place] = [*cluster.call.outputs]
+        ours = {n for made in births.values() for n in made if n not in self.plan.offsets}
+        births = {place: [n for n in made if n in ours] for place, made in births.items()}
+        deaths = {
+            place: [n for n in dead if n in ours and n not in seen]
+            for place, dead in self.last.items()
+        }
+
+        def geometry(node: Node) -> Any:
+            own: Node | Tensor = self.laid.get(node, node)
+            return own.shape, own.strides, own.dtype
+
+        return heirs(births, deaths, geometry, SOON if self.cpu else math.inf)
