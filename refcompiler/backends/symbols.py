@@ -20,6 +20,7 @@ from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import DimDynamic
 from torch.utils._python_dispatch import _disable_current_modes
 
+from refcompiler.shapes.floats import FLOAT
 from refcompiler.shapes.known import environment_of
 from refcompiler.shapes.node import SYMBOLS
 from refcompiler.shapes.text import python
@@ -27,6 +28,12 @@ from refcompiler.shapes.text import python
 log = logging.getLogger("refcompiler.dynamic")
 
 
+#: Arithmetic with floats as torch's expressions have it: that of real numbers.
+_REAL: dict[Any, Callable] = {
+    FLOAT["add"]: lambda a, b: a + b,
+    FLOAT["sub"]: lambda a, b: a - b,
+    FLOAT["mul"]: lambda a, b: a * b,
+}
 _EXACT = (operator.add, operator.sub, operator.mul, operator.truediv, operator.neg, operator.pos)
 
 
@@ -216,6 +223,9 @@ class TorchSymbols:
             if symbol not in self.theirs:
                 self._unbacked(symbol)
         expr = node.expr.xreplace(self.theirs)
+        for rounded, real in _REAL.items():
+            if expr.has(rounded):
+                expr = expr.replace(rounded, real)
         hint = None if expr.free_symbols & self.fresh else node.hint
         if node.pytype is int:
             return env.create_symintnode(expr, hint=hint, source=None)

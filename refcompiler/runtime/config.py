@@ -12,10 +12,14 @@ from typing import Any
 from refcompiler.runtime.scoped import inside
 
 
-def _given(name: str) -> str:
-    """What the environment says, for this compiler or for torch's."""
-    own = os.environ.get(f"REFCOMPILER_{name}")
-    return os.environ.get(f"TORCH_COMPILE_{name}", "") if own is None else own
+def _given(name: str, check: Callable[[str, str], Any] = lambda variable, text: None) -> str:
+    """What the environment says, for this compiler or for torch's; errors name the variable."""
+    for variable in (f"REFCOMPILER_{name}", f"TORCH_COMPILE_{name}"):
+        text = os.environ.get(variable)
+        if text is not None:
+            check(variable, text)
+            return text
+    return ""
 
 
 DDP_MODES = ("ddp_optimizer", "no_optimization")
@@ -68,15 +72,15 @@ class Config:
     automatic_dynamic_shapes: bool = True
     capture_scalar_outputs: bool = False
     capture_dynamic_output_shape_ops: bool = False
-    dynamic_sources: str = field(default_factory=lambda: _given("DYNAMIC_SOURCES"))
-    unbacked_sources: str = field(default_factory=lambda: _given("UNBACKED_SOURCES"))
-    dynamic_values: str = field(default_factory=lambda: _given("DYNAMIC_VALUES"))
+    dynamic_sources: str = field(default_factory=lambda: _given("DYNAMIC_SOURCES", _check_sources))
+    unbacked_sources: str = field(
+        default_factory=lambda: _given("UNBACKED_SOURCES", _check_sources)
+    )
+    dynamic_values: str = field(default_factory=lambda: _given("DYNAMIC_VALUES", _check_numbers))
     job_id: str = ""
     optimize_ddp: bool | str = True
-    force_disable_caches: bool = field(
-        default_factory=lambda: _given("FORCE_DISABLE_CACHES") == "1"
-    )
-    cache_programs: bool = field(default_factory=lambda: _given("CACHE_PROGRAMS") != "0")
+    force_disable_caches: bool = field(default_factory=lambda: _flag("FORCE_DISABLE_CACHES", False))
+    cache_programs: bool = field(default_factory=lambda: _flag("CACHE_PROGRAMS", True))
     cache_bytes: int = 1 << 30
     trace: str = ""
 
@@ -94,10 +98,8 @@ class Config:
                 raise TypeError(f"config.optimize_ddp takes a bool, {modes}, not {value!r}")
         elif known[name] != "int" and type(value).__name__ != known[name]:
             raise TypeError(f"config.{name} takes a {known[name]}, not {value!r}")
-        if name == "dynamic_values":
-            whole_numbers(value)
-        if name in ("dynamic_sources", "unbacked_sources"):
-            _check_sources(name, value)
+        if name in _CHECKED:
+            _CHECKED[name](f"config.{name}", value)
         object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
@@ -128,22 +130,42 @@ def _unknown(name: str) -> AttributeError:
     return AttributeError(f"config has no setting {name!r}; it has {known}")
 
 
-def _check_sources(name: str, text: str) -> None:
+def _flag(name: str, default: bool) -> bool:
+    return {"": default, "0": False, "1": True}[_given(name, _check_flag)]
+
+
+def _check_flag(variable: str, text: str) -> None:
+    if text not in ("", "0", "1"):
+        raise ValueError(f"{variable} takes 0 or 1, not {text!r}")
+
+
+def _check_sources(what: str, text: str) -> None:
     for part in map(str.strip, text.split(",")):
         try:
             re.compile(part)
         except re.error as error:
             raise ValueError(
-                f"config.{name} takes names or regular expressions, not {part!r}: {error}"
+                f"{what} takes names or regular expressions, not {part!r}: {error}"
             ) from None
+
+
+def _check_numbers(what: str, text: str) -> None:
+    try:
+        whole_numbers(text)
+    except ValueError:
+        raise ValueError(f"{what} takes ints and commas, not {text!r}") from None
 
 
 def whole_numbers(text: str) -> frozenset[int]:
     """The ints that ``text`` has between commas. Errors: ``ValueError`` for anything else."""
-    try:
-        return frozenset(int(part) for part in text.split(",") if part.strip())
-    except ValueError:
-        raise ValueError(f"config.dynamic_values takes ints and commas, not {text!r}") from None
+    return frozenset(int(part) for part in text.split(",") if part.strip())
+
+
+_CHECKED: dict[str, Callable[[str, str], None]] = {
+    "dynamic_sources": _check_sources,
+    "unbacked_sources": _check_sources,
+    "dynamic_values": _check_numbers,
+}
 
 
 class Patch(contextlib.AbstractContextManager):

@@ -30,15 +30,19 @@ from refcompiler.runtime.config import config
 
 _VERSION = 1
 _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+_VARIABLES = ("REFCOMPILER_JOB_ID", "TORCH_COMPILE_JOB_ID")
 
 
 def job_id() -> str:
     """The job whose profile is used: ``config.job_id``, or one of the environment, or none."""
-    return (
-        config.job_id
-        or os.environ.get("REFCOMPILER_JOB_ID", "")
-        or os.environ.get("TORCH_COMPILE_JOB_ID", "")
-    )
+    return config.job_id or os.environ.get(_named_by(), "")
+
+
+def _named_by() -> str:
+    """What gives the job id: the setting, or a variable of the environment."""
+    if config.job_id:
+        return "config.job_id"
+    return next((name for name in _VARIABLES if os.environ.get(name)), _VARIABLES[0])
 
 
 def folder() -> Path:
@@ -50,7 +54,8 @@ def path_of(job: str) -> Path:
     """The file of this process's rank. Errors: ``ValueError`` for a bad job id."""
     if not re.fullmatch(r"[A-Za-z0-9._:@=+-]{1,128}", job) or job.startswith("."):
         raise ValueError(
-            f"job id {job!r}: it names a file, so use letters, digits and . _ : @ = + - only"
+            f"{_named_by()} is {job!r}, but names a file: "
+            "use letters, digits and . _ : @ = + - only"
         )
     rank = next((os.environ[name] for name in _RANKS if os.environ.get(name, "").isdigit()), "0")
     return folder() / job.replace(":", "_") / f"rank-{rank}.json"

@@ -1,5 +1,6 @@
 """The profile of automatic dynamic shapes: what one process learns, the next one knows."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -124,10 +125,15 @@ def test_writers_at_the_same_time_lose_nothing(tmp_path):
     assert all(found.changing(f"s{i}") == {("a", i), ("b", i)} for i in range(20))
 
 
-def test_a_job_id_that_names_no_file_is_refused():
+@pytest.mark.parametrize("name", ["config.job_id", "REFCOMPILER_JOB_ID", "TORCH_COMPILE_JOB_ID"])
+def test_a_job_id_that_names_no_file_is_refused(name, monkeypatch):
     import torch
 
-    with refcompiler.config.patch(job_id="../else"):
+    with contextlib.ExitStack() as stack:
+        if name == "config.job_id":
+            stack.enter_context(refcompiler.config.patch(job_id="../else"))
+        else:
+            monkeypatch.setenv(name, "../else")
         compiled = refcompiler.compile(lambda x: x + 1, backend="eager")
-        with pytest.raises(ValueError, match=r"job id '\.\./else': it names a file"):
+        with pytest.raises(ValueError, match=rf"{name} is '\.\./else', but names a file"):
             compiled(torch.ones(2))

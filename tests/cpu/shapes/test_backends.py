@@ -286,3 +286,19 @@ def test_floats_that_torchs_compilers_would_take_for_real_numbers(decides: bool)
         assert len(seen) == len(numbers) and not any(seen)
     else:
         assert seen == [True]
+
+
+@pytest.mark.parametrize("backend", [torchs_aot, "fastpath"])
+def test_sizes_that_are_computed_with_floats(backend: Any) -> None:
+    """Which are sums and products of real numbers to torch's compilers."""
+    programs: list[Callable] = [
+        lambda x, n: torch.arange(float(n)) + x,
+        lambda x, n: torch.arange(1.0, n * 1.5, 2) + x,
+        lambda x, n: torch.zeros(int((n + 0.5) * 2 - 1.5)) + x,
+    ]
+    for program in programs:
+        refcompiler.reset()
+        compiled = refcompiler.compile(program, backend=backend)
+        for n in (5, 7, 12, 9):
+            assert torch.equal(compiled(torch.ones(1), n), program(torch.ones(1), n))
+        assert refcompiler.counters()["captures"] == 2

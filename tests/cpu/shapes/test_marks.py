@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -266,6 +267,22 @@ def test_dynamic_sources_of_one_dimension(named: str, expected: int, monkeypatch
 def test_dynamic_sources_of_the_environment(name: str, monkeypatch: Any) -> None:
     monkeypatch.setenv(name, "x")
     assert type(refcompiler.config)().dynamic_sources == "x"
+
+
+def test_errors_of_the_environment_name_the_variable(monkeypatch: Any) -> None:
+    bad = {"DYNAMIC_SOURCES": "[", "UNBACKED_SOURCES": "(", "DYNAMIC_VALUES": "1,x"}
+    bad |= {"FORCE_DISABLE_CACHES": "true", "CACHE_PROGRAMS": "no"}
+    for name, value in bad.items():
+        monkeypatch.delenv(f"REFCOMPILER_{name}", raising=False)
+        for variable in (f"TORCH_COMPILE_{name}", f"REFCOMPILER_{name}"):
+            monkeypatch.setenv(variable, value)
+            with pytest.raises(ValueError, match=f"^{variable} takes .*{re.escape(value)}"):
+                type(refcompiler.config)()
+            monkeypatch.delenv(variable)
+    monkeypatch.setenv("REFCOMPILER_CACHE_PROGRAMS", "0")
+    monkeypatch.setenv("TORCH_COMPILE_FORCE_DISABLE_CACHES", "1")
+    known = type(refcompiler.config)()
+    assert (known.cache_programs, known.force_disable_caches) == (False, True)
 
 
 FACTOR = 3
