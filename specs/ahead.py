@@ -232,13 +232,15 @@ AHEAD: Table[Rule] = Table(
             "A result whose way to the inputs leads past other results, views or written inputs "
             "goes through a function of autograd that leads to these too. Where a backward asks "
             "for one of these, it runs in stages: what comes to each of them, then what goes on "
-            "from there. With create_graph it raises.",
+            "from there. With create_graph the graph runs again under autograd, with the caller's "
+            "tensors in the places of these; where it writes to one of them, it raises.",
         ),
         Rule(
             "hook on an inner result",
             "A hook on a result sees what comes back through all that is computed from it.",
             "Where what is on the way of a result has a hook or retains its gradient, the backward "
-            "runs in stages. With create_graph it raises.",
+            "runs in stages; with create_graph the graph runs again under autograd, past the "
+            "caller's tensors and their hooks.",
         ),
         Rule(
             "hook on one of several results",

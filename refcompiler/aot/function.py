@@ -248,6 +248,8 @@ class Compiled(torch.autograd.Function):
         given: list[Any] = gradients[0] if BOXED else list(gradients)
         program: Program = ctx.program
         if program.gates is not None and program.gates.staged(ctx):
+            if torch.is_grad_enabled():  # create_graph
+                return (None, *program.gates.last(ctx, given))
             program = program.gates.stages.rest
         left = None
         try:
@@ -288,7 +290,8 @@ class Compiled(torch.autograd.Function):
                 gradients = call(arguments)
             if again is None or originals is None:
                 return (None, *once(gradients, read))
-            return (None, *derivable(again, originals, ends, gradients, ctx.state))
+            hooks = {n: ctx.hooks.get(at) for n, at in enumerate(program.differentiable)}
+            return (None, *derivable(again, originals, ends, gradients, ctx.state, hooks))
         if torch._C._is_any_autocast_enabled():  # the casts are in the graph
             with torch._C._DisableAutocast():
                 return (None, *call(arguments))
@@ -305,7 +308,8 @@ def with_state(function: Any) -> None:
     node.asked = 0  # the tangents of backwards so far, where a part may run once
     node.edges = None  # what gives autograd's functions of the inputs, if it is not their node
     node.task = None  # of gates: the backward under way, and whether it is in stages
-    node.hooked = ()  # the hooks on results that others are computed from
+    node.again = None  # of gates: the run of the graph that a backward with a graph goes through
+    node.hooks = {}  # on results, by number
 
 
 with_hooks(Compiled)

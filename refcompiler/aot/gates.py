@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from refcompiler.aot.between import Between, Written
 from refcompiler.aot.wanted import asks_within
 
 #: What is on the way: ``(RESULT, its number)`` of the compiled function, ``(VIEW, number)`` of an
@@ -108,23 +109,30 @@ class Gates:
         known = node.task
         return known is not None and known == (_task(), True)
 
+    def hooked(self, node: Any) -> bool:
+        """Whether there is a hook on a result that others are computed from."""
+        return any(node.hooks.get(n) for n in self.inner) if node.hooks else False
+
     def begins(self, node: Any) -> bool:
         """Whether the backward under way runs in stages: its first gate decides for all.
 
         Where it is asked for the gradients of certain tensors, that is where one is on the way.
         """
-        hooked = any(node.hooked) or any(map(_is_hooked, node.watched))
+        hooked = self.hooked(node) or any(map(_is_hooked, node.watched))
         begins = hooked or not goes_to(_PROBED) and asks_within(node._sequence_nr(), node.last)
-        if begins and torch.is_grad_enabled():
-            raise RuntimeError(REFUSED.format(why="is asked for a graph (create_graph)"))
         node.task = _task(), begins
         return begins
 
     def parts(self, node: Any, level: Level, gradients: Sequence[Any]) -> Iterator[Any]:
         """What comes back from ``gradients``, of the level's results, to its others."""
         found: dict[Key, Any] = {}
+        again = self._between(node) if torch.is_grad_enabled() else None
         for place, gradient in zip(level.results, gradients, strict=True):
             if gradient is None:
+                continue
+            if again is not None:
+                back = again.part(place, gradient)
+                _add(found, [*again.keys], [back[at] for at in again.keys.values()])
                 continue
             program, keys = self.stages.parts[place]
             arguments = program.arguments(node)
@@ -133,10 +141,60 @@ class Gates:
             missing, call = program.take(node, arguments, given)
             with torch._C._DisableAutocast():
                 parts = (call or program.backward_for(missing))(arguments)
-            for key, part in zip(keys, parts, strict=True):
-                if part is not None:
-                    found[key] = found[key] + part if key in found else part
+            _add(found, keys, parts)
         return map(found.get, level.others)
+
+    def _between(self, node: Any) -> Between:
+        """What a backward under way goes through that makes a graph."""
+        task = _task()
+        known = node.again
+        if known is None or known[0] != task:
+            node.again = known = task, self._run_again(node)
+        return known[1]
+
+    def _run_again(self, node: Any) -> Between:
+        program, why = node.program, "is asked for a graph (create_graph)"
+        again, inputs = program.derivable, None
+        if again is not None:
+            edges = (node.edges or _next_functions)(node)
+            inputs = again.inputs(edges, node.noted, program.inputs, program.arguments(node))
+        if inputs is None:
+            raise RuntimeError(REFUSED.format(why=why))
+        named = {}
+        keys = dict.fromkeys(key for level in self.levels for key in level.others)
+        for key, reference in zip(keys, node.watched, strict=True):
+            t, place = reference(), key[1]
+            if key[0] == RESULT:
+                place = again.place_of(program.differentiable.index(place))
+            if place is None or t is None and not self.hooked(node):
+                continue  # nobody can name it
+            if t is None or key[0] == INPUT:
+                raise RuntimeError(REFUSED.format(why=why))
+            named[key] = place, t
+        try:
+            values = dict(named.values())
+            known = again, program.differentiable, inputs, node.state, values, node.hooks
+            found = Between(*known)
+        except Written:
+            raise RuntimeError(REFUSED.format(why=why)) from None
+        found.keys = {key: place for key, (place, _) in named.items()}
+        return found
+
+    def last(self, node: Any, given: Sequence[Any]) -> list[Any]:
+        """The gradients of the inputs, with a graph, in stages, from what results have."""
+        found = self._between(node).rest(given)
+        node.again = None
+        return [*found, *[None] * node.program.repeated]
+
+
+def _add(found: dict[Key, Any], keys: Sequence[Key], parts: Sequence[Any]) -> None:
+    for key, part in zip(keys, parts, strict=True):
+        if part is not None:
+            found[key] = found[key] + part if key in found else part
+
+
+def _next_functions(node: Any) -> Any:
+    return node.next_functions
 
 
 def call_of(node: Any) -> Any:
@@ -218,9 +276,7 @@ def with_hooks(function: Any) -> None:
             results = getattr(node, "results", range(compiled.program.outputs))
         if len(results) > 1:
             t._backward_hooks = _OfGradients()
-        gates = compiled.program.gates
-        if gates is not None and results[t.output_nr] in gates.inner:
-            compiled.hooked = [*compiled.hooked, t._backward_hooks]
+        compiled.hooks = {**compiled.hooks, results[t.output_nr]: t._backward_hooks}
         register(node, t)
 
     function._backward_cls._register_hook_dict = kept

@@ -131,6 +131,11 @@ class Write:
     expanded: tuple[int, ...] = ()
     counted: bool = True
 
+    @property
+    def plain(self) -> bool:
+        """Whether all that there is to it is new values, in their own places."""
+        return self.layout is None and not self.expanded and self.counted
+
 
 @dataclass(frozen=True)
 class Move:
@@ -451,6 +456,8 @@ class _Observer:
             slot = self._slot(places[chosen], True, root)
         found: list[Output] = []
         for t in tensors:
+            if t is not root and t._base is not root and not _lies_in(t, root):
+                raise Unsupported("results share memory that none of them has all of")
             found.append(Value(slot) if t is root else Value(slot, self._view(t, root)))
         return found
 
@@ -496,6 +503,14 @@ def _whole(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     if _has_gaps_or_overlaps(found):
         raise Unsupported("a tensor made in inference mode lies in parts of its memory")
     return found
+
+
+def _lies_in(t: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether ``other``, made anew, would have the memory of ``t``."""
+    inner, outer = Layout.of(t), Layout.of(other)
+    scale = t.itemsize, other.itemsize
+    first = inner.offset * scale[0] >= outer.offset * scale[1]
+    return bool(first and inner.end * scale[0] <= outer.end * scale[1])
 
 
 def _checked(t: torch.Tensor) -> tuple[Callable[..., torch.Tensor] | None, tuple[Any, ...], bool]:

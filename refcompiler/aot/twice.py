@@ -18,6 +18,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
+from refcompiler.aot.between import hook
 from refcompiler.aot.inputs import Runner
 from refcompiler.aot.joint import Joint
 from refcompiler.aot.statistics import TWINS
@@ -177,13 +178,13 @@ class Derivable:
                 found[n] = more if found[n] is None else found[n] + more
         return found
 
-    def gradients(
+    def run(
         self,
         inputs: Sequence[Any],
-        tangents: Sequence[Any],
         state: torch.Tensor | None = None,
-    ) -> list[Any]:
-        """Those of the inputs, with a graph; None where there is none.
+        runner: Callable[..., Runner] = Runner,
+    ) -> tuple[Any, list[Any]]:
+        """The graph once more, by ``runner(graph, its tensors)``, and what it returns, flat.
 
         ``state``: of the generator, when the call began to draw.
         """
@@ -192,12 +193,30 @@ class Derivable:
         by_place = dict(zip(self.places, values, strict=True))
         replaced = {key: by_place[at] for key, at in self.lifted.items() if at in by_place}
         given = [by_place.get(place) for place in range(self.given)]
+        made = runner(self.graph, replaced)
         with torch._C._DisableAutocast(), self.then(), _drawing_from(state):
-            flat, _ = pytree.tree_flatten(Runner(self.graph, replaced).run(*given))
-        ends = []
-        for (place, is_base), tangent in zip(self.outputs, tangents, strict=True):
-            if tangent is not None:
-                ends.append((flat[place]._base if is_base else flat[place], tangent))
+            flat, _ = pytree.tree_flatten(made.run(*given))
+        return made, flat
+
+    def place_of(self, tangent: int) -> int | None:
+        """The place of a result among what the graph returns, if it is there as it is."""
+        place, is_base = self.outputs[tangent]
+        return None if is_base else place
+
+    def gradients(
+        self,
+        inputs: Sequence[Any],
+        tangents: Sequence[Any],
+        state: torch.Tensor | None = None,
+        hooks: Mapping[int, Any] | None = None,
+    ) -> list[Any]:
+        """Those of the inputs, with a graph; None where there is none.
+
+        ``hooks``: the caller's on the results, by number, for what comes through that graph.
+        """
+        _, flat = self.run(inputs, state)
+        results = [flat[place]._base if is_base else flat[place] for place, is_base in self.outputs]
+        ends = [(t, g) for t, g in zip(results, tangents, strict=True) if g is not None]
         wanted = [t for t in inputs if _tracked(t)]
         with torch._C._DisableAutocast():
             found = torch.autograd.grad(
@@ -207,6 +226,7 @@ class Derivable:
                 create_graph=True,
                 allow_unused=True,
             )
+        hook(dict(enumerate(results)), hooks or {})
         made = iter(found)
         return [next(made) if _tracked(t) else None for t in inputs]
 
@@ -273,16 +293,22 @@ def _read(node: Node) -> list[Node]:
 
 
 class Twice(torch.autograd.Function):
-    """``apply(derivable, state, count, places, *inputs, *tangents, *gradients)``: the gradients.
+    """``apply(derivable, state, hooks, count, places, *inputs, *tangents, *gradients)``: gradients.
 
     The first ``count`` are the inputs; ``places``: which of these the gradients are of.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, derivable: Derivable, state: Any, count: int, places: Sequence[int], *values: Any
+        ctx: Any,
+        derivable: Derivable,
+        state: Any,
+        hooks: Any,
+        count: int,
+        places: Sequence[int],
+        *values: Any,
     ) -> Any:
-        ctx.state = state
+        ctx.state, ctx.hooks = state, hooks
         given = values[: len(values) - len(places)]
         ctx.derivable, ctx.count, ctx.places, ctx.total = derivable, count, places, len(values)
         ctx.given = [None if isinstance(v, torch.Tensor) else (v,) for v in given]
@@ -293,7 +319,7 @@ class Twice(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         saved = iter(ctx.saved_tensors)
-        needed = ctx.needs_input_grad[4:]
+        needed = ctx.needs_input_grad[5:]
         grows = torch.is_grad_enabled()
         with torch.enable_grad():
             values = []
@@ -301,7 +327,8 @@ class Twice(torch.autograd.Function):
                 value = next(saved) if constant is None else constant[0]
                 # Views, so that what one input is computed from is no way around it.
                 values.append(value.view_as(value) if _tracked(value) else value)
-            found = ctx.derivable.gradients(values[: ctx.count], values[ctx.count :], ctx.state)
+            known = ctx.state, ctx.hooks
+            found = ctx.derivable.gradients(values[: ctx.count], values[ctx.count :], *known)
             pairs = [
                 (found[place], g)
                 for place, g in zip(ctx.places, gradients, strict=True)
@@ -324,7 +351,7 @@ class Twice(torch.autograd.Function):
             next(made) if need and _tracked(v) else None
             for v, need in zip(values, needed, strict=False)
         ]
-        return (None, None, None, None, *results, *[None] * (ctx.total - len(results)))
+        return (None, None, None, None, None, *results, *[None] * (ctx.total - len(results)))
 
 
 class Once(torch.autograd.Function):
@@ -348,6 +375,7 @@ def derivable(
     tangents: Sequence[Any],
     gradients: Sequence[Any],
     state: torch.Tensor | None = None,
+    hooks: Mapping[int, Any] | None = None,
 ) -> list[Any]:
     """``gradients`` of a call, as they are, with a derivative.
 
@@ -358,13 +386,13 @@ def derivable(
     if any(isinstance(t, torch.Tensor) and t._backward_hooks for t in inputs):
         with torch.enable_grad():
             views = [t.view_as(t) if _tracked(t) else t for t in inputs]  # whose hooks are not run
-            own = derivable.gradients(views, tangents, state)
+            own = derivable.gradients(views, tangents, state, hooks)
         return [*own, *[None] * len(derivable.repeated)]
     found = derivable.gathered(gradients)
     places = [n for n, g in enumerate(found) if isinstance(g, torch.Tensor)]
     values = [*inputs, *tangents, *[found[n] for n in places]]
     with torch.enable_grad():
-        made = Twice.apply(derivable, state, len(inputs), places, *values)
+        made = Twice.apply(derivable, state, hooks, len(inputs), places, *values)
     for n, g in zip(places, made, strict=True):
         found[n] = g
     return [*found, *[None] * len(derivable.repeated)]

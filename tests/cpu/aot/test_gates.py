@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -202,15 +203,36 @@ def test_versions_and_writes_behind_gates() -> None:
         assert sides[0][0] == sides[1][0] and _same(sides[0][1], sides[1][1], 0) == 2
 
 
-def test_a_graph_of_gradients_passes_hooks_by_or_is_refused() -> None:
-    call, _ = _compiled(_inner, None)
-    for n in range(2):
-        found = []
-        for each in (call, _inner):
-            leaves, (_, z, *_) = _call(each, n, 4)
-            (first,) = torch.autograd.grad(_loss([z]), leaves[:1], create_graph=True)
-            found.append([first.detach(), *torch.autograd.grad(first.square().sum(), leaves)])
-        assert _same(*found, 1e-6) == 3
+@pytest.mark.parametrize("program", [_chain, _draws, _views, _several])
+def test_graphs_of_gradients_go_past_hooks_and_results(program: Any) -> None:
+    """With hooks on one result, whose gradient is asked for too, or with nothing on the way."""
+    count = 0
+    call, _ = _compiled(program, "aot_eager")
+    ends = len(_call(program, 0, 4)[1]) if program is not _chain else 2
+    for end, on in itertools.product(range(ends), (None, *range(ends))):
+        sides: list[list[Any]] = []
+        for each in (call, program):
+            leaves, results = _call(each, end, 4)
+            seen: list[Any] = []
+            wanted = leaves if on is None else [*leaves, results[on]]
+            if on is not None:
+                results[on].register_hook(_scaling(2, seen))
+            known = {"create_graph": True, "allow_unused": True}
+            first = torch.autograd.grad(_loss([results[end].square()]), wanted, **known)
+            sum(t.square().sum() for t in first if t is not None).backward()
+            # In eager what comes to a hook in the second backward is one, here one for each way.
+            sides.append([*first, *[t.grad for t in leaves], *([sum(seen)] if seen else [])])
+        count += _same(*sides, 1e-4)
+    assert count >= 25
+
+
+def test_a_graph_of_gradients_past_a_result_that_is_written_to_is_refused() -> None:
+    def program(x: Any, w: Any) -> Any:
+        y = x * w
+        y.add_(1)
+        return y, y.sin()
+
+    call, _ = _compiled(program, "aot_eager")
     leaves, (y, z, *_) = _call(call, 0, 4)
     y.register_hook(lambda g: g)
     with pytest.raises(RuntimeError, match="create_graph"):
@@ -360,12 +382,16 @@ def test_stages_in_a_thread_of_the_engine(
     assert min(len(backend.backward), 2) == (graphs if tells else 2)
 
 
-def test_a_graph_of_gradients_by_a_result_is_refused() -> None:
+def test_a_graph_of_gradients_by_a_result() -> None:
     call, _ = _compiled(_chain, None)
     arguments = [torch.randn(4, 4).requires_grad_(), torch.randn(4).requires_grad_()]
-    results = call(*arguments)
-    with pytest.raises(RuntimeError, match="create_graph"):
-        torch.autograd.grad(results[0].sum(), results[1], create_graph=True)
+    sides = []
+    for each in (call, _chain):
+        results = each(*arguments)
+        by = torch.autograd.grad(results[0].square().sum(), results[1:3], create_graph=True)
+        ends = sum(t.square().sum() for t in by)
+        sides.append([*by, *torch.autograd.grad(ends, arguments)])
+    assert _same(*sides, 1e-4) == 4
     results = call(*arguments)
     found = torch.autograd.grad(results[0].square().sum(), arguments, create_graph=True)
     wanted = _chain(*arguments)

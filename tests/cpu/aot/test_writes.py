@@ -323,3 +323,33 @@ def test_a_subclass_that_the_graph_makes_is_named() -> None:
             assert torch.equal(call(x).inner, x * 2)
         (why,) = reasons("uncompiled")
         assert why.endswith("the graph makes a tensor subclass (Wrapping)")
+
+
+def test_results_with_one_memory_that_none_has_all_of() -> None:
+    """The first was made anew, and the second found no memory behind it."""
+
+    def program(x: Any) -> Any:
+        a, b = torch.unsafe_chunk(x * 2, 2)
+        a.mul_(3)
+        return a, b
+
+    count = 0
+    for gradients in (False, True):
+        refcompiler.reset()
+        call = refcompiler.compile(program, backend="aot_eager")
+        for n in range(2):
+            sides = []
+            for each in (call, program):
+                x = torch.linspace(-1, 1 + n, 8).requires_grad_(gradients)
+                results = each(x)
+                if gradients:
+                    sum(t.square().sum() for t in results).backward()
+                places = [(t.storage_offset(), t.untyped_storage()._cdata) for t in results]
+                assert [at for at, _ in places] == [0, 4] and places[0][1] == places[1][1]
+                sides.append([*results, x.grad if gradients else x])
+            for found, wanted in zip(*sides, strict=True):
+                assert torch.equal(found, wanted)
+                count += 1
+        (why,) = reasons("uncompiled")
+        assert why.endswith("results share memory that none of them has all of")
+    assert count == 12

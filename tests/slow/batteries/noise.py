@@ -102,7 +102,7 @@ def measure(model: torch.nn.Module, inputs: Any, recipe: Recipe, steps: int) -> 
         twin, given = copy.deepcopy(model), inputs
         if precision is not None:
             recaster = Recaster(precision)
-            recaster.module(twin)
+            recaster.program([twin])
             if precision is FLOAT64:
                 given = pytree.tree_map_only(torch.Tensor, recaster, inputs)
         prepare(twin, recipe)
