@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch._decomp import get_decompositions
 
+from fastpath import foreach
+
 _aten = torch.ops.aten
 
 
@@ -25,6 +27,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     squares = _aten._fused_rms_norm.default
     return {
         **rules,
+        **foreach.rules(),
         squares: functools.partial(_of_squares, rules[squares]),
         entropy: functools.partial(_of_probabilities, rules[entropy]),
         sixths: functools.partial(_in_sixths, rules[sixths]),

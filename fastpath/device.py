@@ -29,12 +29,14 @@ class Device:
     def compile_kernel(self, kernel: Kernel) -> tuple[Any, str]:
         """A callable of the addresses of ``kernel.buffers``, in order, and the kernel's source.
 
-        On a GPU it is one only when it is :meth:`loaded`: all of a program are compiled together.
+        It is one only when it is :meth:`loaded`: all of a program are compiled together.
         """
+        later: Any
         if self.is_cpu:
             from fastpath.cpu import compile as cpu
 
-            return cpu.compile_kernel(kernel)
+            later = cpu.Later(kernel)
+            return later, later.printed.source
         from fastpath.gpu.compile import Later
 
         later = Later(kernel, self.device.index)
@@ -49,7 +51,9 @@ class Device:
     def loaded(self, names: Mapping[str, Any]) -> dict[str, Callable[..., None]]:
         """The callables of those of ``names`` that are kernels and cannot be called yet."""
         if self.is_cpu:
-            return {}
+            from fastpath.cpu import compile as cpu
+
+            return cpu.loaded(names)
         from fastpath.gpu import compile as gpu
 
         return gpu.loaded(names)

@@ -23,6 +23,7 @@ class Target:
     ``predicated``: whether to read on a condition costs no more than to read. ``ends``: points up
     to which reductions that nothing waits for share a kernel, 0 for none. ``fused``: whether a
     multiplication and an addition that round once cost one of them, and a quotient many.
+    ``in_place``: whether a kernel may write where it reads.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Target:
     predicated: bool = True
     ends: int = 0
     fused: bool = False
+    in_place: bool = False
 
     def pieces(self, length: int, results: int, rows: bool) -> int:
         """How many partial results each of ``results`` reductions of ``length`` terms is made of.
@@ -78,6 +80,7 @@ CPU = Target(
     neighbours=1,
     enough=None,
     predicated=False,
+    in_place=True,
 )
 # A program of the GPU chooses its own blocks; what it reads twice stays in its registers.
 GPU = Target(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import linecache
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +23,7 @@ from fastpath.held import Held
 from fastpath.ir.expr import Bounds
 from fastpath.ir.program import (
     Call,
+    Computed,
     Input,
     Node,
     Program,
@@ -39,6 +40,7 @@ from fastpath.profiles import announced, kernel_name, profiled, title
 from fastpath.rejecting import Rejecting, reject
 from fastpath.report import Report
 from fastpath.schedule.cluster import Cluster, Fusion
+from fastpath.schedule.inplace import candidates, in_place, written_last
 from fastpath.schedule.kernel import Kernel
 from fastpath.schedule.loops import Builder
 from fastpath.schedule.streams import STREAM_ALIGNMENT
@@ -62,6 +64,10 @@ def realigned(t: torch.Tensor) -> torch.Tensor:
     more = torch.empty(t.numel() + STREAM_ALIGNMENT // t.itemsize, dtype=t.dtype)
     offset = -more.data_ptr() % STREAM_ALIGNMENT // t.itemsize
     return torch.as_strided(more, t.size(), t.stride(), offset)
+
+
+def _is(value: Any, nodes: Collection[Node]) -> bool:
+    return isinstance(value, Tensor) and value.node in nodes
 
 
 class Wrapper:
@@ -95,6 +101,8 @@ class Wrapper:
         self._variable: dict[Node, str] = {}
         self._plain: dict[Node, str] = {}
         self._views: dict[int, tuple[Tensor, str]] = {}
+        self.over: Mapping[Computed, Input] = {}  # new values that inputs may be given at once
+        self.overwritten: dict[Node, None] = {}  # those that they are given
         self._returning = False  # whether what is returned is being made
         self._addresses: dict[str, str] = {}
         self._count = 0
@@ -111,6 +119,10 @@ class Wrapper:
 
     def write(self) -> Callable[..., Any]:
         fusion = Fusion(self.program, self.device.target.ends)
+        if self.device.target.in_place:
+            self.over = written_last(fusion, candidates(self.program))
+            for node, given in self.over.items():
+                node.strides = given.strides
         order = fusion.result
         self.products: Mapping[Call, Product] = {}
         if self.device.is_cpu and self.program.products:
@@ -166,6 +178,8 @@ class Wrapper:
             self.lines.append(f"del {', '.join(sorted(dead))}")
 
     def _allocate(self, node: Node) -> str:
+        if node in self.overwritten:
+            return self._variable[node]
         if node in self.kept:
             return self._place(node)
         dead = self.memory.heirs.get(node)
@@ -267,6 +281,10 @@ class Wrapper:
             name = kernel_name(n.name for n in cluster.members)
         sizes = self.program.sizes
         kernel = Builder(cluster, name, roots, stored, self.read, target, sizes).build()
+        for node in own:
+            if node in self.over and in_place(kernel, node.name, self.over[node].name):
+                self._variable[node] = self._variable[self.over[node]]
+                self.overwritten[node] = None
         run, source = self.device.compile_kernel(kernel)
         self.kernels.append(source)
         self.scheduled.append(kernel)
@@ -287,9 +305,9 @@ class Wrapper:
             self._watch()
             pointers.append("outside_p")
         if kernel.sized:
+            pointers += [self.number(n) for n in kernel.sizes]
             units = self._variable_of(kernel.units_text(self.number))
             pointers = [self.number(kernel.work), units, *pointers]
-            pointers += [self.number(n) for n in kernel.sizes]
         self.lines.append(f"k{number}({', '.join(pointers)})  # {made}")
         self.recordable.launched.append((f"k{number}", pointers))
         if checked:
@@ -491,7 +509,14 @@ class Wrapper:
         """What is returned is of the graph's own nodes: what lies together there does so here."""
         self._returning = True
         self._views.clear()
-        texts = [self._literal(value) for value in self.program.outputs]
+        outputs = self.program.outputs
+        texts = [
+            "None" if _is(value, self.overwritten) else self._literal(value) for value in outputs
+        ]
+        if self.overwritten:
+            self.names["counted"] = torch.autograd.graph.increment_version
+            given = "".join(f"{self._variable[node]}, " for node in self.overwritten)
+            self.lines.append(f"counted(({given}))")
         self.lines.append(f"return ({''.join(f'{text}, ' for text in texts)})")
 
     # -- text ------------------------------------------------------------------------------------

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from fastpath.cpu.launcher import WORK_PER_THREAD, bind, bind_sized
-from fastpath.cpu.objects import address_of
+from fastpath.cpu.objects import address_of, is_kept, made_once
 from fastpath.cpu.printer import Printed, print_kernel
+from fastpath.cpu.server import compile_together
+from fastpath.schedule.alike import of_any_length
 from fastpath.schedule.kernel import Kernel
 
+ALIKE = 3  # kernels that differ in their lengths alone, of which one is made for any
 _compiled: dict[tuple[str, str], int] = {}
 
 
@@ -19,6 +22,52 @@ def threads_for(kernel: Kernel) -> int:
     """The most threads that the kernel's work is worth, torch's own limit aside."""
     assert isinstance(kernel.units, int) and isinstance(kernel.work, int)
     return max(1, min(kernel.units, kernel.work // WORK_PER_THREAD))
+
+
+class Later:
+    """A kernel that is printed and not compiled yet."""
+
+    def __init__(self, kernel: Kernel):
+        self.kernel, self.printed = kernel, print_kernel(kernel)
+        kernel.sizes = self.printed.sizes
+        self.addresses = len(kernel.buffers) + bool(kernel.bounds())
+
+    def run(self, general: tuple[Printed, int] | None = None) -> Callable[..., None]:
+        """What :func:`compile_kernel` gives; ``general``: the text for any length, and the length
+        that is meant."""
+        kernel = self.kernel
+        if kernel.sized:
+            return bind_sized(machine_code(self.printed), self.addresses + len(kernel.sizes))
+        assert isinstance(kernel.units, int)
+        printed, *lengths = general or (self.printed,)
+        code, threads = machine_code(printed), threads_for(kernel)
+        return bind(code, kernel.units, threads, self.addresses, *lengths)
+
+
+def loaded(names: Mapping[str, Any]) -> dict[str, Callable[..., None]]:
+    """The callables of those of ``names`` that are kernels, compiled beside each other."""
+    kernels = {name: value for name, value in names.items() if isinstance(value, Later)}
+    general = _general(list(kernels.values()))
+    chosen = {name: general.get(_key(k.printed)) for name, k in kernels.items()}
+    texts = [found[0] if found else kernels[name].printed for name, found in chosen.items()]
+    different = {_key(printed): printed for printed in texts}
+    missing = [key not in _compiled and not is_kept(key) for key in different]
+    compile_together(list(different.values()), machine_code, missing)
+    return {name: kernel.run(chosen[name]) for name, kernel in kernels.items()}
+
+
+def _general(kernels: Sequence[Later]) -> dict[tuple[str, str], tuple[Printed, int]]:
+    """By their own texts, those for any length of kernels that differ in theirs alone, and it."""
+    found: dict[tuple[str, str], tuple[Printed, int]] = {}
+    alike: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for later in kernels:
+        own = _key(later.printed)
+        made = of_any_length(later.kernel) if own not in found else None
+        if made is not None:
+            printed = print_kernel(made[0])
+            found[own] = printed, made[1]
+            alike.setdefault(_key(printed), []).append(own)
+    return {own: found[own] for group in alike.values() if len(group) >= ALIKE for own in group}
 
 
 def compile_kernel(kernel: Kernel) -> tuple[Callable[..., None], str]:
@@ -30,16 +79,8 @@ def compile_kernel(kernel: Kernel) -> tuple[Callable[..., None], str]:
     One whose sizes each call chooses (``kernel.sized``) takes its work and its units before them,
     and the values of ``kernel.sizes``, which this sets, behind them.
     """
-    printed = print_kernel(kernel)
-    code = machine_code(printed)
-    addresses = len(kernel.buffers) + bool(kernel.bounds())
-    kernel.sizes = printed.sizes
-    if kernel.sized:
-        run = bind_sized(code, addresses + len(printed.sizes))
-        return run, printed.source
-    assert isinstance(kernel.units, int)
-    run = bind(code, kernel.units, threads_for(kernel), addresses)
-    return run, printed.source
+    later = Later(kernel)
+    return later.run(), later.printed.source
 
 
 @functools.cache
@@ -87,13 +128,33 @@ def finder(kernel: Kernel) -> Callable[..., None]:
     return printed_finder(kernel).loaded()
 
 
+def _key(printed: Printed) -> tuple[str, str]:
+    return printed.source, repr(sorted(printed.names.items()))
+
+
 def machine_code(printed: Printed) -> int:
     """The address of a printed kernel's C function; equal texts are loaded once per process."""
-    key = (printed.source, repr(sorted(printed.names.items())))
+    key = _key(printed)
     found = _compiled.get(key)
     if found is None:
         found = _compiled[key] = address_of(key, functools.partial(_compile, printed))
     return found
+
+
+def is_made(printed: Printed) -> bool:
+    """Whether some process has compiled it."""
+    return is_kept(_key(printed))
+
+
+def keep(printed: Printed) -> None:
+    """Compile it for other processes, unless one of them has."""
+    made_once(_key(printed), functools.partial(_compile, printed))
+
+
+def warm() -> None:
+    """Have ready what every compilation needs."""
+    _compile(Printed("def kernel(addresses, begin, end):\n    pass\n"), "nothing")
+    is_kept(())
 
 
 @functools.cache

@@ -29,8 +29,9 @@ declare void @PyEval_RestoreThread(ptr)
 @arity = private constant [34 x i8] c"kernel: wrong number of addresses\\00"
 {declarations}
 
-; a record holds: kernel, units, most threads, number of arguments, and how many of those come
-; before the addresses: none, or the work and the units of the call (which it then does not hold)
+; a record holds: kernel, units, most threads, number of arguments, how many of those come before
+; the addresses: none, or the work and the units of the call (which it then does not hold), and how
+; many numbers the kernel is given behind the arguments, then these
 
 define internal void @region(ptr %shared) {{
   %kernel.at = getelementptr i64, ptr %shared, i64 0
@@ -71,16 +72,33 @@ refuse:
   call void @PyErr_SetString(ptr %error, ptr @arity)
   ret ptr null
 unpack:
-  %words = add i64 %given, 2
+  %behind.at = getelementptr i64, ptr %record, i64 5
+  %behind = load i64, ptr %behind.at
+  %all = add i64 %given, %behind
+  %words = add i64 %all, 2
   %shared = alloca i64, i64 %words
   %slots = getelementptr i64, ptr %shared, i64 2
   %second = getelementptr i64, ptr %shared, i64 1
   store i64 0, ptr %shared
   store i64 %units.known, ptr %second
+  %numbers = icmp sgt i64 %behind, 0
+  br i1 %numbers, label %append, label %take
+append:
+  %j = phi i64 [ 0, %unpack ], [ %j.next, %append ]
+  %from = add i64 %j, 6
+  %from.at = getelementptr i64, ptr %record, i64 %from
+  %number = load i64, ptr %from.at
+  %to = add i64 %given, %j
+  %to.at = getelementptr i64, ptr %slots, i64 %to
+  store i64 %number, ptr %to.at
+  %j.next = add i64 %j, 1
+  %j.more = icmp slt i64 %j.next, %behind
+  br i1 %j.more, label %append, label %take
+take:
   %some = icmp sgt i64 %given, 0
   br i1 %some, label %loop, label %ready
 loop:
-  %i = phi i64 [ 0, %unpack ], [ %i.next, %loop ]
+  %i = phi i64 [ 0, %take ], [ %i.next, %loop ]
   %arg.at = getelementptr ptr, ptr %args, i64 %i
   %arg = load ptr, ptr %arg.at
   %value = call i64 @PyLong_AsLongLong(ptr %arg)
@@ -225,13 +243,16 @@ def parallel_runtime() -> bool:
     return _torch_openmp() is not None
 
 
-def bind(kernel: int, units: int, threads: int, addresses: int) -> Callable[..., None]:
-    """A callable of ``addresses`` integers that runs ``kernel`` (an address) over all units.
+def bind(
+    kernel: int, units: int, threads: int, addresses: int, *numbers: int
+) -> Callable[..., None]:
+    """A callable of ``addresses`` integers that runs ``kernel`` (an address) over all units; behind
+    them the kernel is given ``numbers``.
 
     ``threads`` is the most threads that the amount of work is worth; the call uses fewer when
     torch has fewer. Raises ``TypeError`` for a wrong number of addresses.
     """
-    return _bound(kernel, units, threads, addresses, 0)
+    return _bound(kernel, units, threads, addresses, 0, *numbers)
 
 
 def bind_sized(kernel: int, numbers: int) -> Callable[..., None]:
@@ -242,7 +263,8 @@ def bind_sized(kernel: int, numbers: int) -> Callable[..., None]:
 
 def record_of(run: Callable[..., None]) -> tuple[int, ...]:
     """What :func:`bind` or :func:`bind_sized` has made a callable of, for :func:`bound`."""
-    return tuple(_records[run.__self__])  # type: ignore[attr-defined]
+    kernel, units, threads, addresses, skip, _, *numbers = _records[run.__self__]  # type: ignore[attr-defined]
+    return kernel, units, threads, addresses, skip, *numbers
 
 
 def is_bound(value: Any) -> bool:
@@ -251,13 +273,14 @@ def is_bound(value: Any) -> bool:
 
 
 def bound(*values: int) -> Callable[..., None]:
-    """A callable for the kernel at an address, units, threads, number of addresses, and how many
-    numbers come before these."""
+    """A callable for the kernel at an address, units, threads, number of addresses, how many
+    numbers come before these, and numbers that the kernel is given behind them."""
     return _bound(*values)
 
 
 def _bound(*values: int) -> Callable[..., None]:
-    record = (ctypes.c_int64 * 5)(*values)
+    fixed, numbers = values[:5], values[5:]
+    record = (ctypes.c_int64 * (6 + len(numbers)))(*fixed, len(numbers), *numbers)
     _records[ctypes.addressof(record)] = record
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype = ctypes.py_object

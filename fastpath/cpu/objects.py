@@ -36,8 +36,7 @@ def address_of(parts: tuple[str, ...], make: Callable[[str], bytes]) -> int:
 
     It is made only where no process on a machine like this one did so before.
     """
-    key = store.key_of(_machine(), *parts)
-    symbol = f"fastpath_{key[:40]}"
+    key, symbol = _named(parts)
 
     def code() -> bytes:
         global made
@@ -52,6 +51,26 @@ def address_of(parts: tuple[str, ...], make: Callable[[str], bytes]) -> int:
     address = _load(kept.made(KIND, key, code), symbol)
     _keys[address] = symbol, key
     return address
+
+
+def _named(parts: tuple[str, ...]) -> tuple[str, str]:
+    """The key in the store of what ``parts`` determine, and the symbol."""
+    key = store.key_of(_machine(), *parts)
+    return key, f"fastpath_{key[:40]}"
+
+
+def is_kept(parts: tuple[str, ...]) -> bool:
+    """Whether the store has the object file that ``parts`` determine."""
+    kept = store.current()
+    return kept is not None and kept.has(KIND, _named(parts)[0])
+
+
+def made_once(parts: tuple[str, ...], make: Callable[[str], bytes]) -> None:
+    """Have the object file in the store, without loading it."""
+    kept = store.current()
+    key, symbol = _named(parts)
+    if kept is not None:
+        kept.made(KIND, key, functools.partial(make, symbol))
 
 
 def load(code: bytes, symbol: str) -> int:

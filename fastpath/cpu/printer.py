@@ -280,8 +280,17 @@ class Printer(Lines):
             self.line(f"for {self.axis(self.kernel.lane)} in range({self._range('lane')}):")
             self.depth += 1
         scope = Scope(self, values)
+        self._read_first(stage, scope)
         for s in stage.statements:
             self._statement(s, scope)
+
+    def _read_first(self, stage: Stage, *scopes: Scope) -> None:
+        """Name what a statement may write over before another one reads it."""
+        if self.kernel.in_place:
+            for e in stage.loads():
+                if e.args[0] in self.kernel.in_place:
+                    for scope in scopes:
+                        scope.named(e)
 
     def _segments(self, stage: Stage, axis: Axis, parts: list[tuple[int, int, Facts]]) -> None:
         """The loop over ``axis`` in parts, of which more is known."""
@@ -295,6 +304,7 @@ class Printer(Lines):
             memo: dict[Expr, Expr] = {}
             known = [replace(s, value=folded(s.value, facts, memo)) for s in stage.statements]
             scope = Scope(self, [s.value for s in known])
+            self._read_first(Stage(stage.axes, known), scope)
             for s in known:
                 self._statement(s, scope)
             self.depth -= 1
@@ -317,6 +327,7 @@ class Printer(Lines):
         self.depth += 1
         self.line(f"{self.axis(axis)} = pair * 2")
         halves = [HalfScope(self, values, axis, odd) for odd in (False, True)]
+        self._read_first(stage, *halves)
         for s in stage.statements:
             texts = [half.text(s.value) for half in halves]
             if isinstance(s, Store):

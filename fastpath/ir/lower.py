@@ -47,6 +47,7 @@ from fastpath.target import CPU, Target
 from refcompiler.aot.draws import draw_again, draws
 from refcompiler.aot.effects import checks
 from refcompiler.aot.inputs import Unsupported, has_bits
+from refcompiler.aot.joint import NEW_VALUES
 from specs.operators import OPERATORS
 from specs.strides import viewable
 
@@ -99,7 +100,11 @@ class Lowering:
                 outputs = list(self._arguments(node.args[0]))
             else:
                 self.values[node] = self._call(node)
-        return Program(self.inputs, self.steps, outputs, self.parameters, self.sizes)
+        program = Program(self.inputs, self.steps, outputs, self.parameters, self.sizes)
+        given = [self.values[n] for n in self.graph.graph.find_nodes(op="placeholder")]
+        for place, number in self.graph.meta.get(NEW_VALUES, {}).items():
+            program.written[place] = given[number].node.place
+        return program
 
     def _given(self, node: torch.fx.Node) -> Any:
         val = node.meta["val"]

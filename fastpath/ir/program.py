@@ -295,7 +295,8 @@ class Program:
     ``outputs`` are :class:`Tensor` or plain Python values. ``parameters`` names what is given, in
     order: inputs and numbers, which ``sizes`` knows. ``epilogues``: whether what is computed of a
     reduction's results may be so in the reduction's kernel. ``products``: whether a kernel may
-    answer a call that is a matrix product, whose terms it adds up in another order.
+    answer a call that is a matrix product, whose terms it adds up in another order. ``written``:
+    outputs that are new values of inputs, by number, which kernels may write there instead.
     """
 
     inputs: list[Input]
@@ -305,3 +306,4 @@ class Program:
     sizes: Assumptions = field(default_factory=Assumptions)
     epilogues: bool = True
     products: bool = False
+    written: dict[int, int] = field(default_factory=dict)

@@ -10,7 +10,7 @@ where it was made, and when no path leads from the cluster through something els
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, cast
 
 from fastpath.ir.expr import Expr
@@ -137,7 +137,7 @@ class Fusion:
                 assert joined
         if ends:
             self._join_ends(ends)
-        self.result = self._sorted()
+        self.result = self.sorted()
 
     def _new(self) -> Cluster:
         cluster = Cluster(len(self.clusters))
@@ -146,11 +146,20 @@ class Fusion:
 
     # -- dependencies ----------------------------------------------------------------------------
 
-    def _sources(self, cluster: Cluster) -> set[Cluster]:
+    def sources(self, cluster: Cluster) -> set[Cluster]:
+        """What it has to come behind."""
         found = {self.home[n] for n in cluster.needs if n in self.home}
         found |= self._after.get(cluster, set())
         found.discard(cluster)
         return found
+
+    def follow(self, cluster: Cluster, others: Collection[Cluster]) -> bool:
+        """Let ``cluster`` come behind ``others`` too, if none of them needs it."""
+        if any(self._depends(other, cluster) for other in others):
+            return False
+        if others:
+            self._after.setdefault(cluster, set()).update(others)
+        return True
 
     def _depends(self, cluster: Cluster, on: Cluster) -> bool:
         seen: set[Cluster] = set()
@@ -161,7 +170,7 @@ class Fusion:
                 return True
             if c not in seen:
                 seen.add(c)
-                stack.extend(self._sources(c))
+                stack.extend(self.sources(c))
         return False
 
     def _candidates(self, step: Computed) -> list[Cluster]:
@@ -179,19 +188,20 @@ class Fusion:
         siblings = {c for n in needs for c in self._readers.get(n, ()) if c not in makers}
         return found + sorted(siblings, key=lambda c: -c.serial)[:8]
 
-    def _sorted(self) -> list[Cluster]:
+    def sorted(self) -> list[Cluster]:
+        """All of them, each behind its sources."""
         order: list[Cluster] = []
         done: set[Cluster] = set()
 
         def visit(cluster: Cluster) -> None:
-            stack = [(cluster, iter(sorted(self._sources(cluster), key=lambda c: c.serial)))]
+            stack = [(cluster, iter(sorted(self.sources(cluster), key=lambda c: c.serial)))]
             done.add(cluster)
             while stack:
                 top, sources = stack[-1]
                 for source in sources:
                     if source not in done:
                         done.add(source)
-                        ordered = sorted(self._sources(source), key=lambda c: c.serial)
+                        ordered = sorted(self.sources(source), key=lambda c: c.serial)
                         stack.append((source, iter(ordered)))
                         break
                 else:
@@ -240,7 +250,7 @@ class Fusion:
 
     def _join_ends(self, most: int) -> None:
         """What ends a gradient, for example: the sums of its pieces, one small kernel a weight."""
-        awaited = {source for cluster in self.clusters for source in self._sources(cluster)}
+        awaited = {source for cluster in self.clusters for source in self.sources(cluster)}
         alike: dict[Any, Cluster] = {}
         for cluster in list(self.clusters):
             shape = _loops(cluster, most)

@@ -130,6 +130,7 @@ class Kernel:
     tile: Axis | None = None  # runs in blocks of ``block`` too; its loop is outside the lanes'
     transposed: list[Transposed] = field(default_factory=list)
     streamed: frozenset[str] = frozenset()  # buffers written past the caches: see streams.py
+    in_place: frozenset[str] = frozenset()  # buffers whose old elements are read, then written
     pairs: bool = False  # the innermost loops may take two elements at a time: see pairs.py
 
     product: Tile | None = (

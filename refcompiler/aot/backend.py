@@ -29,7 +29,7 @@ from refcompiler.aot.inputs import (
     lifted_tensors,
     resolved,
 )
-from refcompiler.aot.joint import Joint, trace
+from refcompiler.aot.joint import NEW_VALUES, Joint, trace
 from refcompiler.aot.later import Later, Strides
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import environment
@@ -344,6 +344,9 @@ def _compile(
             if source is not None:
                 run.origin = source.relying_on(known_sizes)
         else:
+            plain = set() if bases else {w.place for w in seen.writes if w.plain} - seen.bits
+            plain -= {n for n, t in enumerate((*examples, *lifted)) if _is_inference(t)}
+            joint.graph.meta[NEW_VALUES] = joint.new_values(len(seen.slots), plain)
             run = _inference(joint, mode, compilers, fakes)
     sources = sources_of(fakes[:given])
     tracked = [w.place for w in seen.writes if w.tracked and w.requires_grad]

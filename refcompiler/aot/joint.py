@@ -38,6 +38,9 @@ from refcompiler.shapes.known import same
 FORWARD = "forward"  # the phase of nodes traced before autograd's engine ran
 PHASE = "phase"
 WRITTEN = "written"  # in the meta of an input that has other values after the call
+#: In the meta of a graph: its outputs that are new values of inputs, and of which, both by number.
+#: What is compiled may write a new value to its input, with its version, and return None for it.
+NEW_VALUES = "new values"
 
 Decompositions = Mapping[Any, Callable[..., Any]]
 
@@ -81,6 +84,13 @@ class Joint:
         taken = [*self.inputs, *[self.inputs[n] for n in self.reads]]
         places = self.partly.keys() - self.without_gradient()
         return {n: self.partly[place] for n, place in enumerate(taken) if place in places}
+
+    def new_values(self, first: int, places: Collection[int]) -> dict[int, int]:
+        """Outputs, from number ``first`` on, that are new values of inputs at ``places``, which the
+        graph takes: their numbers there."""
+        taken = {place: n for n, place in enumerate(self.inputs)}
+        new = enumerate(self.written, first)
+        return {n: taken[place] for n, place in new if place in places and place in taken}
 
     def views(self) -> list[int]:
         """Outputs that the graph makes as views of what it does not return."""

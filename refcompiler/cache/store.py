@@ -79,6 +79,10 @@ class Store:
         self.seen[kind, key] = None
         return data
 
+    def has(self, kind: str, key: str) -> bool:
+        """Whether there is such an entry, whole or not."""
+        return self._path(kind, key).exists()
+
     def put(self, kind: str, key: str, data: bytes) -> None:
         """Keep ``data``, if it can be written."""
         path = self._path(kind, key)

@@ -22,6 +22,13 @@ def _given(name: str, check: Callable[[str, str], Any] = lambda variable, text: 
     return ""
 
 
+def _processes() -> int:
+    text = os.environ.get("REFCOMPILER_COMPILE_PROCESSES", "")
+    if text and not (text.isdecimal() and int(text)):
+        raise ValueError(f"REFCOMPILER_COMPILE_PROCESSES is a number of processes, not {text!r}")
+    return int(text) if text else len(os.sched_getaffinity(0))
+
+
 DDP_MODES = ("ddp_optimizer", "no_optimization")
 
 
@@ -61,6 +68,8 @@ class Config:
     kernels alone; to begin with, unless the environment's ``REFCOMPILER_CACHE_PROGRAMS`` is ``0``;
     see :mod:`refcompiler.runtime.shelf`. ``cache_bytes``: how many bytes are kept at most; what was
     not used for longest goes first. See :mod:`refcompiler.cache`.
+    ``compile_processes``: how many processes compile the CPU's kernels, this one among them; to
+    begin with, as many as it may use cores, or the environment's ``REFCOMPILER_COMPILE_PROCESSES``.
     ``trace``: the folder that each compilation writes to, instead of the environment's
     ``REFCOMPILER_TRACE``; see :mod:`refcompiler.runtime.trace`.
     """
@@ -82,6 +91,7 @@ class Config:
     force_disable_caches: bool = field(default_factory=lambda: _flag("FORCE_DISABLE_CACHES", False))
     cache_programs: bool = field(default_factory=lambda: _flag("CACHE_PROGRAMS", True))
     cache_bytes: int = 1 << 30
+    compile_processes: int = field(default_factory=lambda: _processes())
     trace: str = ""
 
     def __setattr__(self, name: str, value: Any) -> None:

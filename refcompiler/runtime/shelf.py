@@ -53,6 +53,7 @@ _OWN = ("refcompiler", "fastpath")
 _ASIDE = frozenset(
     ("recompile_limit", "accumulated_recompile_limit", "fail_on_recompile_limit_hit")
     + ("error_on_recompile", "job_id", "force_disable_caches", "cache_bytes", "cache_programs")
+    + ("compile_processes",)
     + ("trace",)
 )
 #: Logs that tell of plans, and not of how they come about.

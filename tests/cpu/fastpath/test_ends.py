@@ -56,4 +56,4 @@ def test_what_is_waited_for_is_not_kept_back() -> None:
     (reader,) = [c for c in found.clusters if any(n.name.startswith("exp") for n in c.members)]
     order = found.result
     assert len(order) == 3  # the sum that is read, the others, and what reads
-    assert all(order.index(c) < order.index(reader) for c in found._sources(reader))
+    assert all(order.index(c) < order.index(reader) for c in found.sources(reader))

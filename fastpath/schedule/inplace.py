@@ -1,0 +1,145 @@
+"""Which new values of inputs kernels write over the old ones, rather than beside them.
+
+A graph is functional: it returns what an input that it writes to has afterwards, and the caller
+copies that into it. Where the kernel that computes the new value is the last to read the old one,
+and reads each element just where it writes it, that copy and its memory can go. Nothing that may
+fail comes behind such a kernel: so a call that raises has changed nothing yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from fastpath.ir.expr import Expr
+from fastpath.ir.program import Call, Computed, Input, Node, Pointwise, Program, Scan, tensors_in
+from fastpath.schedule.cluster import Cluster, Fusion
+from fastpath.schedule.kernel import Kernel, Statement, Store
+
+
+def candidates(program: Program) -> dict[Computed, Input]:
+    """New values that nobody but kernels sees elsewhere than in the inputs that they are of."""
+    if not program.written:
+        return {}
+    seen: dict[Node, int] = {}
+    for t in tensors_in(program.outputs):
+        seen[t.node] = seen.get(t.node, 0) + 1
+    for step in program.steps:
+        if isinstance(step, Call):
+            for t in tensors_in((step.arguments, step.keywords)):
+                seen[t.node] = seen.get(t.node, 0) + 2
+    found: dict[Computed, Input] = {}
+    for place, number in program.written.items():
+        t, given = program.outputs[place], program.inputs[number]
+        node = getattr(t, "node", None)
+        if not isinstance(node, (Pointwise, Scan)) or t.is_view or seen[node] != 1:
+            continue
+        if (node.shape, node.dtype) != (given.shape, given.dtype) or not _apart(given):
+            continue
+        found[node] = given
+    return found
+
+
+def _apart(given: Input) -> bool:
+    """Whether each element has its own memory."""
+    if not all(type(n) is int for n in (*given.shape, *given.strides)):
+        return False
+    reach = 0
+    for step, n in sorted((s, n) for s, n in zip(given.strides, given.shape) if n != 1):
+        if step <= reach:
+            return False
+        reach += (n - 1) * step
+    return all(n > 0 for n in given.shape)
+
+
+def written_last(fusion: Fusion, given: Mapping[Computed, Input]) -> dict[Computed, Input]:
+    """Those of ``given`` whose inputs nobody reads later: ``fusion.result`` is ordered so."""
+    accepted: dict[Computed, Input] = {}
+    readers: dict[Node, list[Cluster]] = {}
+    for cluster in fusion.clusters:
+        for node in cluster.needs:
+            readers.setdefault(node, []).append(cluster)
+    for node, target in given.items():
+        writer = fusion.home.get(node)
+        if writer is None or writer.call is not None:
+            continue
+        others = [c for c in readers.get(target, ()) if c is not writer]
+        if fusion.follow(writer, others):
+            accepted[node] = target
+    if not accepted:
+        return {}
+    order = fusion.sorted()
+    writers = {fusion.home[node] for node in accepted}
+    late: set[Cluster] = set()
+    for cluster in order:
+        if cluster in writers or not late.isdisjoint(fusion.sources(cluster)):
+            late.add(cluster)
+    fusion.result = [c for c in order if c not in late] + [c for c in order if c in late]
+    allowed: set[Cluster] = set()
+    for cluster in reversed(fusion.result):
+        if cluster.call is not None or _may_reject(cluster, fusion):
+            break
+        allowed.add(cluster)
+    return {node: target for node, target in accepted.items() if fusion.home[node] in allowed}
+
+
+def _may_reject(cluster: Cluster, fusion: Fusion) -> bool:
+    """Whether its kernel holds positions that are data against their bounds."""
+    seen: set[Expr] = set()
+    stack: list[Expr] = [m.value for m in cluster.members]
+    known: set[Node] = set()
+    while stack:
+        e = stack.pop()
+        if e in seen:
+            continue
+        seen.add(e)
+        if e.op == "bounded":
+            return True
+        if e.op == "read":
+            node = e.args[0]
+            if isinstance(node, Pointwise) and node not in fusion.roots.roots and node not in known:
+                known.add(node)
+                stack.append(node.value)
+        stack.extend(e.operands())
+    return False
+
+
+def in_place(kernel: Kernel, node: str, given: str) -> bool:
+    """Let ``kernel`` store ``node`` where it loads ``given``, if it may; else nothing changes."""
+    stores = [
+        (n, s)
+        for n, stage in enumerate(kernel.stages)
+        for s in stage.statements
+        if isinstance(s, Store) and s.buffer == node
+    ]
+    if len(stores) != 1 or any(t.buffer == given for t in kernel.transposed):
+        return False
+    ((last, store),) = stores
+    for n, stage in enumerate(kernel.stages):
+        if any(e.args[0] in (node, given) for e in stage.guarded()):
+            return False
+        for e in stage.loads():
+            if e.args[0] == node:
+                return False
+            if e.args[0] == given and (n > last or e.args[1] != store.index):
+                return False
+    values: dict[Expr, Expr] = {}
+    for stage in kernel.stages:
+        stage.statements = [_renamed(s, given, node, values) for s in stage.statements]
+    kernel.buffers = [b for b in kernel.buffers if b.name != given]
+    kernel.streamed -= {node}
+    kernel.in_place |= {node}
+    return True
+
+
+def _renamed(s: Statement, old: str, new: str, values: dict[Expr, Expr]) -> Statement:
+    def visit(e: Expr) -> Expr:
+        known = values.get(e)
+        if known is None:
+            known = e.mapped(visit) if e.operands() else e
+            if known.op == "load" and known.args[0] == old:
+                known = Expr("load", (new, known.args[1]), known.dtype)
+            values[e] = known
+        return known
+
+    return replace(s, value=visit(s.value))
