@@ -279,7 +279,7 @@ class Sizes:
     # ---- tensors ----------------------------------------------------------------------------
 
     def tensor(self, value: torch.Tensor, source: Source) -> Any:
-        """A fake with symbols among its sizes; None if all of them are constants."""
+        """A fake with symbols among its sizes and strides; None if all of them are constants."""
         marks = Marks.of(value)
         policy = self.policy
         if policy.names_none() and marks is None:
@@ -293,12 +293,12 @@ class Sizes:
             found = self._dims(value, source, marks), self._changing_strides(value, source)
             chosen[path] = found
         dims, changing = chosen[path]
-        if not dims or value.is_conj() or value.is_neg():
+        if not (dims or changing) or value.is_conj() or value.is_neg():
             return None
         sizes = self._symbolic(value, source, dims, marks)
-        if all(type(n) is int for n in sizes):
-            return None
         strides = self._strides(value, source, sizes, changing)
+        if all(type(n) is int for n in (*sizes, *strides)):
+            return None
         meta = TensorMeta.of(value)
         shape, stride = tuple(map(expression, sizes)), tuple(map(expression, strides))
         self.machine.guard("SIZED", source, SizedMeta(meta, shape, stride, self.sources))
@@ -442,7 +442,6 @@ class Sizes:
         self, value: torch.Tensor, source: Source, sizes: list[Any], changing: set[int]
     ) -> list[Any]:
         """Each stride as the extent of the dimensions inside it, where it is that."""
-        env = self.environment()
         given = value.stride()
         strides: list[Any] = list(given)
         extent: Any = 1
@@ -453,7 +452,7 @@ class Sizes:
             elif d in changing and given[d] > 1:
                 place = self.machine.sources.make("attr", source, "stride()")
                 place = self.machine.sources.make("item", place, d, str(d))
-                strides[d] = made = env.size(given[d])
+                strides[d] = made = self.environment().size(given[d])
                 self._define(made, place)
                 self._say(place, given[d], made, "a stride of its own")
             if value.shape[d] != 1 or type(sizes[d]) is not int:

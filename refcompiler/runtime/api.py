@@ -84,6 +84,7 @@ class Compiler:
             found.kept = self.kept
             if self in _ISOLATED:
                 found.siblings = functools.partial(_isolated, key)
+                found.common = functools.partial(_common, _ISOLATED[self], key)
             if len(self.kept) >= self.room:  # what lasted may have gone since
                 for other in [entry for entry in self.kept if not entry.serves]:
                     other.release()
@@ -125,13 +126,20 @@ class Compiler:
 
 
 _COMPILERS: dict[tuple, tuple[Any, Compiler]] = {}
-_ISOLATED: weakref.WeakSet[Compiler] = weakref.WeakSet()
+#: Those of isolated calls, and what was said to them.
+_ISOLATED: weakref.WeakKeyDictionary[Compiler, tuple] = weakref.WeakKeyDictionary()
 
 
 def _isolated(key: Any) -> list[Entry]:
     """What isolated calls of ``compile`` have for one code: all of it counts for one limit."""
     found = [compiler.entries.get(key) for compiler in list(_ISOLATED)]
     return [entry for entry in found if entry is not None]
+
+
+def _common(said: tuple, key: Any) -> Entry | None:
+    """What calls of ``compile`` that said the same, but are not isolated, have for one code."""
+    known = _COMPILERS.get(said)
+    return None if known is None else known[1].entries.get(key)
 
 
 def _compiler(
@@ -172,7 +180,7 @@ def _compiler(
         made = Compiler(chosen, fullgraph, None, dynamic, limit, keep_guards, name, traced)
         known = (found, made)
         if isolated:
-            _ISOLATED.add(made)
+            _ISOLATED[made] = key
         else:
             _COMPILERS[key] = known
     return known[1]
@@ -210,8 +218,9 @@ def compile(
     ``disable``: give back ``model`` as it is.
     ``name``: what to call it in logs, warnings and counters, instead of its qualified name.
     ``recompile_limit``: instead of ``config.recompile_limit``.
-    ``isolate_recompiles``: share no compiled code with other calls of ``compile``, and no limit but
-    ``config.accumulated_recompile_limit``, which counts what all of them have of one code.
+    ``isolate_recompiles``: compile for no other calls of ``compile``, and share no limit with them
+    but ``config.accumulated_recompile_limit``, which counts what all isolated ones have of one
+    code. What calls that are not isolated, and said the same, have compiled is used.
 
     Errors: ``TypeError`` for what cannot be called or has another type, and for options that the
     backend does not take; ``ValueError`` for values and modes that it has not;

@@ -56,6 +56,7 @@ class Entry(Site):
         self.allowances: weakref.WeakSet[Allowance] = weakref.WeakSet()
         self.twins: dict[int, Entry] = {}  # by the backend that a stance forces
         self.siblings: Callable[[], list[Entry]] = list  # of the same code, in isolated compilers
+        self.common: Callable[[], Entry | None] | None = None  # of one, what is not isolated has
         self.names: list[Any] = []  # what the site knows that its plans may not name
         self.kept: set[Entry] = set()  # what keeps it
         self.serves: dict[int, weakref.ref] = {}  # functions, modules, and callables of compile
@@ -110,6 +111,14 @@ class Entry(Site):
 
     def pending(self) -> Callable:
         return self.driver
+
+    def find(self, values: Sequence[Any]) -> Any:
+        found = super().find(values)
+        if found is MISS and self.common is not None and not CURRENT.together:
+            common = self.common()
+            if common is not None:
+                return common.find(values)
+        return found
 
     def accumulated(self) -> int:
         return sum(len(entry.plans) for entry in {self, *self.siblings()})

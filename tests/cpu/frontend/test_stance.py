@@ -393,24 +393,34 @@ def test_an_accumulated_limit_counts_all_modules_of_a_class():
     assert backend.graphs == 3
 
 
-def test_isolated_calls_share_nothing():
-    def double(x):
-        return x * 2
+def test_isolated_calls_compile_for_themselves():
+    """They use what others have compiled, as torch's do, but others do not use theirs."""
 
-    backend = Backend()
-    shared = [refcompiler.compile(double, backend=backend) for _ in range(2)]
-    apart = [
-        refcompiler.compile(double, backend=backend, isolate_recompiles=True) for _ in range(2)
-    ]
-    for compiled in shared:
-        compiled(X)
-    assert backend.graphs == 1
-    for compiled in apart:
-        compiled(X)
-    assert backend.graphs == 3
+    class Double(torch.nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    counted = {}
+    for package in (torch, refcompiler):
+        found = counted[package] = []
+        for model in (lambda x: x * 2, Double()):
+            backend = Backend()
+            given = {"backend": backend, "dynamic": False, "recompile_limit": 2}
+            shared = package.compile(model, **given)
+            one, other = [
+                package.compile(model, **given, isolate_recompiles=True) for _ in range(2)
+            ]
+            calls = [(shared, 3), (one, 3), (one, 4), (shared, 4), (other, 4), (other, 5), (one, 5)]
+            for compiled, size in [*calls, (one, 6), (other, 6), (one, 7), (shared, 5), (one, 3)]:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    assert torch.equal(compiled(torch.ones(size)), torch.ones(size) * 2)
+                found.append(backend.graphs)
+    assert counted[refcompiler] == counted[torch]
+    assert counted[refcompiler] == 2 * [1, 1, 2, 3, 3, 4, 5, 5, 6, 6, 6, 6]
     refcompiler.reset()
-    apart[0](X)
-    assert backend.graphs == 4
+    one(torch.ones(3))
+    assert backend.graphs == 7
 
 
 def test_isolated_calls_have_one_accumulated_limit():

@@ -427,3 +427,37 @@ def test_dynamic_sources_among_the_arguments_of_a_compiled_module(
     for t, k in (first, then):
         assert torch.equal(compiled(t, k=k), t * k)
     assert refcompiler.counters()["captures"] == expected
+
+
+def test_strides_that_change_by_themselves_become_symbols() -> None:
+    """As for torch.compile: sizes stay constants, and each case compiles twice."""
+    cases: dict[str, Callable] = {
+        "a column": lambda n: torch.arange(2.0 * n).reshape(2, n)[:, :1],
+        "columns": lambda n: torch.arange(2.0 * n).reshape(2, n)[:, :3],
+        "one column": lambda n: torch.arange(4.0 * n).reshape(4, n)[:, 0],
+        "steps": lambda n: torch.arange(60.0)[::n][:3],
+        "in the middle": lambda n: torch.arange(6.0 * n).reshape(2, n, 3)[:, 1],
+        "an offset": lambda n: torch.arange(60.0)[n : n + 6],
+    }
+
+    def function(x: Any) -> Any:
+        return (x * 2).sum(-1), x.clone(), x.stride(), x.is_contiguous()
+
+    counted = 0
+    for name, make in cases.items():
+        graphs: list[int] = [0, 0]
+        for which, package in enumerate((torch, refcompiler)):
+            package.compiler.reset() if package is torch else refcompiler.reset()
+
+            def backend(graph: Any, inputs: Any, which: int = which, graphs: Any = graphs) -> Any:
+                graphs[which] += 1
+                return graph.forward
+
+            compiled = package.compile(function, backend=backend)
+            for n in (5, 7, 4, 11, 8, 9):
+                found, wanted = compiled(make(n)), function(make(n))
+                assert [str(part) for part in found] == [str(part) for part in wanted]
+                assert found[1].stride() == wanted[1].stride()
+                counted += 1
+        assert graphs[0] == graphs[1] == (1 if name == "an offset" else 2), name
+    assert counted == 72
