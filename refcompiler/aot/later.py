@@ -64,7 +64,7 @@ class Later:
         graph = backward_like(again, self.first, self.program.backward)
         if graph is None:
             return None
-        return _for_sizes(self.program.compile_backward, graph, decided, otherwise.forward)
+        return for_sizes(self.program.compile_backward, graph, decided, otherwise.forward)
 
     def laid_for(
         self, missing: tuple[int, ...], strides: Strides, program: Program | None = None
@@ -110,7 +110,7 @@ class Later:
         return dataclasses.replace(
             self.program,
             backward=graph,
-            compile_backward=lambda g: _for_sizes(compile_backward, g, decided, _other_sizes),
+            compile_backward=lambda g: for_sizes(compile_backward, g, decided, other_sizes),
             compiled={},
             uneven=(),
             traced_for=lambda missing, otherwise: None,
@@ -120,7 +120,7 @@ class Later:
         )
 
 
-def _for_sizes(
+def for_sizes(
     compile_backward: Callable[[GraphModule], Backward],
     graph: GraphModule,
     decided: Sequence[Any],
@@ -146,5 +146,5 @@ def _boxed(call: Callable[..., Any]) -> Backward:
     return made(lambda arguments: call(*arguments), _boxed, call)
 
 
-def _other_sizes(*given: Any) -> Any:
+def other_sizes(*given: Any) -> Any:
     raise RuntimeError(REFUSED.format(why="was traced for other sizes"))

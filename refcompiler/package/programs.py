@@ -22,8 +22,9 @@ from torch.utils import _pytree as pytree
 from refcompiler.aot.again import Then
 from refcompiler.aot.bases import Base, Overlapping
 from refcompiler.aot.function import Program
-from refcompiler.aot.gates import Gates, Level, Stages
+from refcompiler.aot.gates import REFUSED, Gates, Level, Stages
 from refcompiler.aot.inputs import Unsupported, attribute
+from refcompiler.aot.later import for_sizes, other_sizes
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.missing import without
 from refcompiler.aot.origin import Example, Number, Origin
@@ -31,7 +32,7 @@ from refcompiler.aot.sizes import Sized
 from refcompiler.aot.symbols import fake_mode
 from refcompiler.aot.twice import Derivable
 from refcompiler.backends.registry import lookup_backend
-from refcompiler.errors import InternalError, PackageError, UnsupportedError
+from refcompiler.errors import PackageError, UnsupportedError
 from refcompiler.package import calls  # noqa: F401  # rows for what guards and plans call
 from refcompiler.package.rows import Home, NotYet, Packer, Refused, Unpacker, record, register
 from refcompiler.package.text import named_in, run
@@ -192,9 +193,17 @@ class Kept(Program):
         """What this process has compiled of the same, if it can."""
         if self.source is None:
             return None
-        made = getattr(self.source().compiled(self.home.compile), "program", None)
-        if not isinstance(made, Program) or not _are_alike(made.backward, self.backward):
-            raise InternalError("a program on disk is compiled otherwise now; please report it")
+        call, more = self.source().compiled(self.home.compile)
+        made = getattr(call, "program", None)
+        alike = isinstance(made, Program) and _are_alike(made.backward, self.backward)
+        if more or not alike:  # this call is under way; the next one is captured
+            relies = f"relies on {more}" if alike else "is another one"
+            self.home.anew(f"what is compiled of the same graph now {relies}")
+        if not isinstance(made, Program) or not alike:
+            return None
+        if more:
+            given = made.compile_backward
+            made.compile_backward = lambda graph: for_sizes(given, graph, more, other_sizes)
         return made
 
     def backward_for(self, missing: tuple[int, ...]) -> Callable[[list[Any]], Any]:
@@ -210,11 +219,20 @@ class Kept(Program):
 
     def stages(self) -> Stages:
         whole = self.whole
-        assert whole is not None and whole.gates is not None
+        if whole is None:
+            raise RuntimeError(
+                REFUSED.format(why="was found on disk, and is compiled otherwise now")
+            )
+        assert whole.gates is not None
         return whole.gates.stages
 
     def _as_it_is(self, missing: tuple[int, ...]) -> Callable[[list[Any]], Any]:
         graph = self.backward.make()
+        if missing and not self.values:
+            raise RuntimeError(
+                "a program on disk has no backward without gradients of the outputs "
+                f"{[*missing]}, and is compiled otherwise now; the next call is captured anew"
+            )
         if missing:
             with fake_mode(None):
                 given = [
@@ -358,8 +376,12 @@ def _pack_program(p: Packer, program: Program) -> list[Any]:
     known = {name: p.pack(_plain(getattr(program, name))) for name in _FIELDS}
     again = p.pack(program.derivable) if p.complete else None
     values = None
-    if p.complete and source is None and len(program.differentiable) > 1:
-        values = _values(p, backward_graph)
+    if p.complete and len(program.differentiable) > 1:
+        try:
+            values = _values(p, backward_graph)
+        except Refused:
+            if source is None:
+                raise
     forward = p.pack(program.forward)
     found = [forward, p.pack(backward_graph), program.selective, compiled, known]
     lies = [program.laid_for is not None, laid]

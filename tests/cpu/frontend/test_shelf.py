@@ -27,7 +27,7 @@ import refcompiler
 from fastpath.cpu import objects
 from refcompiler.aot.origin import Origin
 from refcompiler.cache import store
-from refcompiler.errors import InternalError, RecompileError
+from refcompiler.errors import RecompileError
 from refcompiler.package import names
 from refcompiler.runtime import shelf
 from refcompiler.runtime.config import config
@@ -323,19 +323,39 @@ def test_with_symbols_for_sizes_the_whole_is_compiled_again(
     assert compared == 28 and kept() == 1
 
 
-def test_what_relies_on_more_of_its_sizes_is_no_answer(whole: list[Origin]) -> None:
+@pytest.mark.parametrize("dynamic, otherwise", [(False, True), (True, False), (True, True)])
+def test_what_is_compiled_otherwise_is_captured_anew(
+    dynamic: bool, otherwise: bool, whole: list[Origin], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a backward of outputs that nobody had asked for, of a program that was found."""
     w = torch.randn(6, 6, requires_grad=True)
-    for which in (1, 0):
-        again(norms, dynamic=True)(X[:5], w)[which].sum().backward()
-    (origin,) = whole
-    assert origin.sizes is not None
+    compiled = Origin.compiled
 
-    def more(graph: Any, inputs: list[Any]) -> None:
-        number = next(n for n in inputs if type(n) is torch.SymInt)
-        assert number < 100
+    def gradients(function: Callable, which: int) -> Any:
+        return torch.autograd.grad(function(X[:5], w)[which].sum(), w)
 
-    with pytest.raises(InternalError, match="rely on .*100"):
-        origin.compiled(more)
+    def more(self: Origin, compile: Callable) -> Any:
+        def relying(graph: Any, inputs: list[Any]) -> Any:
+            for number in inputs:
+                assert type(number) is not torch.SymInt or number < 100
+            return None if otherwise else compile(graph, inputs)
+
+        return compiled(self, relying)
+
+    gradients(again(norms, dynamic=dynamic), 1)
+    monkeypatch.setattr(Origin, "compiled", more)
+    call = again(norms, dynamic=dynamic)
+    close(gradients(call, 1), gradients(norms, 1))
+    assert counted() == (1, 0, 0) and not whole
+    if dynamic and otherwise:
+        with pytest.raises(RuntimeError, match=r"outputs \[1, 2\], .* captured anew"):
+            gradients(call, 0)
+    else:
+        close(gradients(call, 0), gradients(norms, 0))
+    assert len(whole) == 1
+    for which in (0, 1, 2):
+        close(gradients(call, which), gradients(norms, which))
+    assert counted()[:2] == (1, 1) and len(whole) == 1
 
 
 def test_a_program_that_was_found_says_what_has_changed_as_the_user_calls_it() -> None:
