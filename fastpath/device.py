@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from fastpath.ir.size import Assumptions
 from fastpath.schedule.kernel import Kernel
 from fastpath.target import CPU, GPU, Target
 from refcompiler.aot.inputs import Unsupported
@@ -26,10 +27,11 @@ class Device:
     def is_cpu(self) -> bool:
         return self.device.type == "cpu"
 
-    def compile_kernel(self, kernel: Kernel) -> tuple[Any, str]:
+    def compile_kernel(self, kernel: Kernel, sizes: Assumptions) -> tuple[Any, str]:
         """A callable of the addresses of ``kernel.buffers``, in order, and the kernel's source.
 
-        It is one only when it is :meth:`loaded`: all of a program are compiled together.
+        It is one only when it is :meth:`loaded`: all of a program are compiled together. What a
+        kernel relies on of sizes that calls choose is added to ``sizes``.
         """
         later: Any
         if self.is_cpu:
@@ -39,7 +41,7 @@ class Device:
             return later, later.printed.source
         from fastpath.gpu.compile import Later
 
-        later = Later(kernel, self.device.index)
+        later = Later(kernel, self.device.index, sizes)
         return later, later.printed.source
 
     def finder(self, kernel: Kernel) -> Callable[..., None]:

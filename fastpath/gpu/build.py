@@ -8,12 +8,14 @@ import importlib.util
 import os
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 ALIGNMENT = 16  # bytes: of what a thread loads at once
+DEPENDENT = 90  # the first capability with programmatic dependent launches
+EARLY = "\nEARLY = tl.constexpr(True)\n"  # what its kernels' texts say of it, at their ends
 
 
 @functools.cache
@@ -47,15 +49,16 @@ def build(
     text: str,
     name: str,
     signature: Mapping[str, str],
-    aligned: int,
+    divisible: Sequence[int],
     capability: int,
     warps: int,
     stages: int | None,
 ) -> Any:
     """Triton's compiled kernel: the function ``name`` of the module ``text``.
 
-    ``signature``: the types of its arguments, in Triton's words; the first ``aligned`` of them are
-    addresses that are multiples of :data:`ALIGNMENT`. ``capability``: of the GPU, 90 is 9.0.
+    ``signature``: the types of its arguments, in Triton's words; ``divisible``: the places of
+    addresses and sizes that are multiples of :data:`ALIGNMENT`. ``capability``: of the GPU, 90 is
+    9.0.
     """
     import triton
     from triton.backends.compiler import GPUTarget
@@ -65,7 +68,10 @@ def build(
     asserts = "tl.device_assert(" in text
     asserting = {"debug": True, "sanitize_overflow": False} if asserts else {}
     hint: Any = [["tt.divisibility", ALIGNMENT]]
-    attributes = {(n,): hint for n in range(aligned)}
+    attributes = {(n,): hint for n in divisible}
+    early = capability >= DEPENDENT
+    if early:
+        text += EARLY
     return triton.compile(
         ASTSource(getattr(module_of(text), name), dict(signature), {}, attributes),
         target=GPUTarget("cuda", capability, 32),
@@ -75,6 +81,7 @@ def build(
             "num_warps": warps,
             "enable_fp_fusion": False,
             "enable_reflect_ftz": False,
+            "launch_pdl": early,
             **asserting,
             **({} if stages is None else {"num_stages": stages}),
         },

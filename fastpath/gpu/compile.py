@@ -13,9 +13,11 @@ import torch
 
 from fastpath.gpu import build, server
 from fastpath.gpu.build import ALIGNMENT
-from fastpath.gpu.printer import HEADER, Printed
+from fastpath.gpu.printer import HEADER, WIDE, Printed
+from fastpath.gpu.tiling import tiling
 from fastpath.gpu.vectors import print_kernel
-from fastpath.schedule.kernel import Kernel
+from fastpath.ir.size import Assumptions, Number, Undecided, divides, known
+from fastpath.schedule.kernel import Kernel, Store
 
 POINTER = {"bool": "i1", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32"}
 POINTER |= {"int64": "i64", "float16": "fp16", "bfloat16": "bf16"}
@@ -31,20 +33,36 @@ def module_of(printed: Printed) -> Any:
 
 
 def _key(
-    printed: Printed, dtypes: tuple[str, ...], capability: int, aligned: bool, device: int
+    printed: Printed,
+    dtypes: tuple[str, ...],
+    capability: int,
+    aligned: bool,
+    device: int,
+    whole: tuple[bool, ...],
 ) -> _Key:
-    return printed.source, dtypes, capability, aligned, printed.warps, printed.stages, device
+    how = printed.warps, printed.stages, printed.wide, whole
+    return printed.source, dtypes, capability, aligned, how, device
 
 
-def _job(printed: Printed, dtypes: tuple[str, ...], capability: int, aligned: bool) -> dict:
+def _job(
+    printed: Printed,
+    dtypes: tuple[str, ...],
+    capability: int,
+    aligned: bool,
+    whole: tuple[bool, ...] = (),
+) -> dict[str, Any]:
     """The arguments of :func:`fastpath.gpu.build.build`."""
     signature = {f"p{n}": f"*{POINTER[dtype]}" for n, dtype in enumerate(dtypes)}
     signature |= {f"s{n}": "i64" for n in range(len(printed.arguments))}
+    first = len(signature)
+    kind = "i64" if printed.wide else "i32"
+    signature |= {f"n{n}": kind for n in range(len(printed.sizes))}
+    divisible = [first + n for n, is_whole in enumerate(whole) if is_whole]
     return {
         "text": HEADER + printed.source,
         "name": printed.name,
         "signature": signature,
-        "aligned": len(dtypes) if aligned else 0,
+        "divisible": [*range(len(dtypes) if aligned else 0), *divisible],
         "capability": capability,
         "warps": printed.warps,
         "stages": printed.stages,
@@ -58,51 +76,87 @@ def machine_code(
     aligned: bool = True,
     *,
     device: int = 0,
+    whole: tuple[bool, ...] = (),
 ) -> Any:
     """Triton's compiled kernel for buffers of ``dtypes`` and a GPU of ``capability`` (90 is 9.0).
 
-    ``aligned``: every buffer begins at a multiple of :data:`ALIGNMENT` bytes. Each ``device`` has
-    its own: a kernel is loaded into one of them when it is first asked for its launch.
+    ``aligned``: every buffer begins at a multiple of :data:`ALIGNMENT` bytes; ``whole``: which of
+    its sizes are multiples of it. Each ``device`` has its own: a kernel is loaded into one of them
+    when it is first asked for its launch.
     """
-    key = _key(printed, dtypes, capability, aligned, device)
+    key = _key(printed, dtypes, capability, aligned, device, whole)
     found = _compiled.get(key)
     if found is None:
-        found = _compiled[key] = build.build(**_job(printed, dtypes, capability, aligned))
+        found = _compiled[key] = build.build(**_job(printed, dtypes, capability, aligned, whole))
+    return found
+
+
+def widest(kernel: Kernel) -> list[Number] | None:
+    """What has to be below 2**31, if sizes leave it open; None where that cannot be told."""
+    plan = tiling(kernel)
+    found: list[Number] = [plan.x_points, plan.r_points]
+    try:
+        for stage in kernel.stages:
+            indices = [s.index for s in stage.statements if isinstance(s, Store)]
+            indices += [e.args[1] for e in (*stage.loads(), *stage.guarded())]
+            found += [index.bounds()[1] for index in indices]
+        found += [t.index.bounds()[1] for t in kernel.transposed]
+    except Undecided:
+        return None
     return found
 
 
 class Later:
-    """A kernel that is printed and not compiled yet, for the CUDA device numbered ``device``."""
+    """A kernel that is printed and not compiled yet, for the CUDA device numbered ``device``.
 
-    def __init__(self, kernel: Kernel, device: int):
+    What it relies on of sizes that calls choose, it adds to ``sizes``.
+    """
+
+    def __init__(self, kernel: Kernel, device: int, sizes: Assumptions):
         self.kernel, self.device = kernel, device
+        if kernel.product is None:
+            most = widest(kernel)
+            if most is None or not known(*most):
+                rest = None if most is None else [n for n in most if not known(n)]
+                holds = rest is not None and all(sizes.at_most(n, WIDE) for n in rest)
+                kernel.wide = not holds or any(isinstance(n, int) and n > WIDE for n in most or ())
         self.printed = print_kernel(kernel)
-        kernel.arguments = list(self.printed.arguments)
+        kernel.arguments, kernel.sizes = [*self.printed.arguments], [*self.printed.sizes]
+        # Whole vectors are worth a program of their own, and what it is not for another one.
+        whole = divides if sizes.again else lambda of, size: sizes.multiple(size, of)
+        self.whole = tuple([whole(ALIGNMENT, size) for size in self.printed.sizes])
         major, minor = torch.cuda.get_device_capability(device)
         self.capability = 10 * major + minor
         self.dtypes = tuple(b.dtype for b in kernel.buffers)
 
     def key(self) -> _Key:
-        return _key(self.printed, self.dtypes, self.capability, True, self.device)
+        return _key(self.printed, self.dtypes, self.capability, True, self.device, self.whole)
 
     def job(self) -> dict[str, Any]:
-        return _job(self.printed, self.dtypes, self.capability, True)
+        return _job(self.printed, self.dtypes, self.capability, True, self.whole)
+
+    def programs(self, number: Callable[[Number], str]) -> str:
+        """How many run, as Python; ``number`` prints sizes."""
+        return tiling(self.kernel).programs_text(number)
 
     def run(self) -> Callable[..., None]:
         """A callable of the addresses of the kernel's buffers, in order.
 
-        Behind the addresses it takes the numbers called ``kernel.arguments``. It launches on the
-        current stream of the device, which has to be the current device when it is called.
+        Behind the addresses it takes the numbers called ``kernel.arguments`` and ``kernel.sizes``,
+        and before them, if the kernel is sized, how many programs run. It launches on the current
+        stream of the device, which has to be the current device when it is called.
         """
         kernel, printed, device = self.kernel, self.printed, self.device
 
         def make(aligned: bool) -> Any:
             text = printed if aligned else print_kernel(kernel, aligned=False)
-            return machine_code(text, self.dtypes, self.capability, aligned, device=device)
+            return machine_code(
+                text, self.dtypes, self.capability, aligned, device=device, whole=self.whole
+            )
 
         with torch.cuda.device(device):  # into which it is loaded
-            count = len(printed.arguments)
-            return launch(make, len(self.dtypes), printed.programs, device, count)
+            count, programs = len(printed.arguments), None if kernel.sized else printed.programs
+            return launch(make, len(self.dtypes), programs, device, count, len(printed.sizes))
 
 
 def loaded(names: Mapping[str, Any]) -> dict[str, Callable[..., None]]:
@@ -114,12 +168,20 @@ def loaded(names: Mapping[str, Any]) -> dict[str, Callable[..., None]]:
 
 
 def launch(
-    make: Callable[[bool], Any], buffers: int, programs: int, device: int, numbers: int = 0
+    make: Callable[[bool], Any],
+    buffers: int,
+    programs: int | None,
+    device: int,
+    numbers: int = 0,
+    sizes: int = 0,
 ) -> Callable[..., None]:
     """The launch of the kernel that ``make(aligned)`` compiles; the one for addresses that are not
-    aligned is compiled when such a call comes."""
+    aligned is compiled when such a call comes. Without ``programs`` each call says how many."""
     names = [f"p{n}" for n in range(buffers)]
-    given = ", ".join([*names, *(f"s{n}" for n in range(numbers))])
+    given = ", ".join(
+        [*names, *(f"s{n}" for n in range(numbers)), *(f"n{n}" for n in range(sizes))]
+    )
+    count, taken = ("programs", f"programs, {given}") if programs is None else (programs, given)
     scope: dict[str, Any] = {
         "__name__": __name__,
         "stream_of": torch._C._cuda_getCurrentRawStream,
@@ -128,11 +190,12 @@ def launch(
     scope |= _parts(make(True), "aligned")
     # One frame: what the call of another one would cost is a tenth of a launch.
     text = (
-        f"def run({given}):\n"
-        f"    if ({' | '.join(names)}) & {ALIGNMENT - 1}:\n"
-        f"        unaligned({programs}, stream_of({device}), {given})\n"
+        f"def run({taken}):\n"
+        + ("    if not programs: return\n" if programs is None else "")
+        + f"    if ({' | '.join(names)}) & {ALIGNMENT - 1}:\n"
+        f"        unaligned({count}, stream_of({device}), {given})\n"
         f"    else:\n"
-        f"        aligned({programs}, 1, 1, stream_of({device}), aligned_code, aligned_metadata,"
+        f"        aligned({count}, 1, 1, stream_of({device}), aligned_code, aligned_metadata,"
         f" None, None, None, {given})\n"
     )
     exec(compile(text, "<fastpath launch>", "exec"), scope)

@@ -9,8 +9,22 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
+from triton.language.extra.cuda import gdc_wait
 
 INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
+
+
+@triton.jit
+def begin(early):
+    """The first thing that a kernel does; ``early``: it may be launched before the one that it
+    follows has ended, for whose end and whose results it waits here.
+
+    None lets the next one begin before its own programs have: those of kernels that a device holds
+    all at once would be spread unevenly over it. Source: "Programmatic Dependent Launch" in
+    NVIDIA's CUDA C++ programming guide.
+    """
+    if early and not INTERPRETED:
+        gdc_wait()
 
 
 @triton.jit

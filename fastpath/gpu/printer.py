@@ -8,8 +8,10 @@ from typing import Any
 
 from fastpath.gpu.online import online
 from fastpath.gpu.stages import Stages
+from fastpath.gpu.tiling import blocks_of, blocks_text
 from fastpath.gpu.welford import one_pass
 from fastpath.gpu.words import WORDS
+from fastpath.ir.size import Size, divides, known
 from fastpath.schedule.kernel import Stage
 
 HEADER = """import triton
@@ -17,6 +19,8 @@ import triton.language as tl
 from triton.language.extra import libdevice
 
 from fastpath.gpu import maths as m
+
+EARLY = tl.constexpr(False)
 
 
 @triton.jit
@@ -38,6 +42,7 @@ def total(a, b):
 def product(a, b):
     return a * b
 """
+BEGIN = "    m.begin(EARLY)"  # the first statement of each kernel
 WIDE = 2**31 - 1  # the last place that 32 bits hold
 ALIGNED = 16  # elements; a mask whose edge is a multiple of it does not break up vectors
 
@@ -45,9 +50,9 @@ ALIGNED = 16  # elements; a mask whose edge is a multiple of it does not break u
 @dataclass(frozen=True)
 class Printed:
     """``source`` is a module's text (behind :data:`HEADER`) with the function ``name``, whose
-    arguments are the kernel's buffers in order and the numbers called ``arguments``; it runs as
-    ``programs`` programs of ``warps``. A loop over blocks has ``stages`` of them on their way from
-    memory, or as many as Triton chooses."""
+    arguments are the kernel's buffers in order, the numbers called ``arguments`` and the ``sizes``,
+    in 64 bits if it is ``wide``; it runs as ``programs`` programs of ``warps``. A loop over blocks
+    has ``stages`` of them on their way from memory, or as many as Triton chooses."""
 
     name: str
     source: str
@@ -55,6 +60,8 @@ class Printed:
     warps: int
     arguments: tuple[str, ...] = ()
     stages: int | None = None
+    sizes: tuple[Size, ...] = ()
+    wide: bool = False
 
 
 class Printer(Stages):
@@ -64,27 +71,49 @@ class Printer(Stages):
         kernel, plan = self.kernel, self.plan
         name = kernel.name
         self._count_uses()
-        wide = any(index.bounds()[1] > WIDE for index in self._indices())
+        wide = self._wide()
         kind = ".to(tl.int64)" if wide else ""
         self.line(f"program = tl.program_id(0){kind}")
         self._outer()
-        whole, rest = plan.whole_blocks, plan.x_points % plan.x_block
-        if plan.stripe:  # all of a stripe's blocks have points outside, or none
-            rest = plan.x_points % (WORDS * plan.stripe)
-        if (rest % ALIGNED or plan.stripe and rest) and whole and not plan.r and plan.y is None:
+        whole = self._whole()
+        if whole is not None:
             # Only the last program has points outside: the others load and store whole vectors.
             self.line(f"if program < {whole}:")
             self._branch(masked=False)
             self.line("else:")
             self._branch(masked=True)
         else:
-            self.masked = bool(rest)
+            block = WORDS * plan.stripe if plan.stripe else plan.x_block
+            self.masked = not divides(block, plan.x_points)
             self._body()
         constants = [f"    {name} = {text}" for text, name in self.constants.items()]
-        text = "\n".join([*constants, *self.lines])
+        text = "\n".join([BEGIN, *constants, *self.lines])
         arguments = [*(f"p{n}" for n in range(len(kernel.buffers))), *self.arguments.values()]
+        arguments += [self.number(size) for size in self.sizes]
         source = f"\n\n@triton.jit\ndef {name}({', '.join(arguments)}):\n{text}\n"
-        return Printed(name, source, plan.programs, plan.warps, tuple(self.arguments))
+        names, sizes = tuple(self.arguments), tuple(self.sizes)
+        return Printed(name, source, plan.programs, plan.warps, names, None, sizes, wide)
+
+    def _wide(self) -> bool:
+        """Whether places need 64 bits. Where each call has other sizes, the kernel's user says so,
+        and sees to it that all calls are as it says."""
+        if self.kernel.wide is not None:
+            return self.kernel.wide
+        return any(index.bounds()[1] > WIDE for index in self._indices())
+
+    def _whole(self) -> str | None:
+        """How many of the first programs have all their points, as text, where it is worth while
+        to tell them from the others."""
+        plan = self.plan
+        if plan.r or plan.y is not None:
+            return None
+        if not known(plan.x_points):
+            return f"{self.number(plan.x_points)} // {plan.x_block}"
+        rest = plan.x_points % plan.x_block
+        if plan.stripe:  # all of a stripe's blocks have points outside, or none
+            rest = plan.x_points % (WORDS * plan.stripe)
+        apart = (rest % ALIGNED or plan.stripe and rest) and plan.whole_blocks
+        return str(plan.whole_blocks) if apart else None
 
     def _branch(self, masked: bool) -> None:
         self.depth += 1
@@ -99,20 +128,22 @@ class Printer(Stages):
         plan = self.plan
         rest = "program"
         if plan.outer or plan.y is not None:
-            if plan.x_blocks > 1:
-                self.line(f"x_number = program % {plan.x_blocks}")
-                rest = f"(program // {plan.x_blocks})"
-            else:
-                self.line("x_number = 0")
-            if plan.y_blocks > 1:
-                self.line(f"y_number = {rest} % {plan.y_blocks}")
-                rest = f"({rest} // {plan.y_blocks})"
-            else:
-                self.line("y_number = 0")
+            high = plan.y.extent if plan.y is not None else 1
+            for kind, points, block in (
+                ("x", plan.x_points, plan.x_block),
+                ("y", high, plan.y_block),
+            ):
+                if known(points) and blocks_of(points, block) == 1:
+                    self.line(f"{kind}_number = 0")
+                else:
+                    blocks = blocks_text(points, block, self.number)
+                    self.line(f"{kind}_number = {rest} % {blocks}")
+                    rest = f"({rest} // {blocks})"
         for place, axis in reversed(list(enumerate(plan.outer))):
             name = self.axes[axis] = f"a{len(self.axes)}"
-            self.line(f"{name} = {rest}" if place == 0 else f"{name} = {rest} % {axis.extent}")
-            rest = f"({rest} // {axis.extent})"
+            extent = self.number(axis.extent)
+            self.line(f"{name} = {rest}" if place == 0 else f"{name} = {rest} % {extent}")
+            rest = f"({rest} // {extent})"
         self._scalars = dict(self.axes)
 
     def _body(self) -> None:
@@ -129,15 +160,15 @@ class Printer(Stages):
         """All that is done with the points ``x``."""
         plan = self.plan
         if self.masked:
-            self.line(f"x_in = x < {plan.x_points}")
+            self.line(f"x_in = x < {self.number(plan.x_points)}")
         self._decode(plan.x, "x")
         self._rows()
         if plan.y is not None:
             block = plan.y_block
             self.line(f"y = (y_number * {block} + tl.arange(0, {block}))[:, None]")
             self.axes[plan.y] = "y"
-            if plan.y.extent % block:
-                self.line(f"y_in = y < {plan.y.extent}")
+            if not divides(block, plan.y.extent):
+                self.line(f"y_in = y < {self.number(plan.y.extent)}")
         if plan.r and plan.persistent:
             self._points("")
         stages = list(self.kernel.stages)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from fastpath.gpu.printer import WIDE, Printed
+from fastpath.gpu.printer import BEGIN, WIDE, Printed
 from fastpath.gpu.tiling import Tiling
 from fastpath.gpu.values import Values
 from fastpath.ir.expr import Expr
@@ -67,7 +67,7 @@ class ProductPrinter(Values):
                 self.stored[(s.buffer, s.index)] = value
                 self.line(f"tl.store({pointer}, {value}{mask})")
         constants = [f"    {name} = {text}" for text, name in self.constants.items()]
-        text = "\n".join([*constants, *self.lines])
+        text = "\n".join([BEGIN, *constants, *self.lines])
         arguments = [*(f"p{n}" for n in range(len(kernel.buffers))), *self.arguments.values()]
         source = f"\n\n@triton.jit\ndef {kernel.name}({', '.join(arguments)}):\n{text}\n"
         count = math.prod(a.extent for a in plan.outer) * math.prod(blocks)

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 
 from fastpath.ir.index import Axis, Index
+from fastpath.ir.size import divides
 from fastpath.schedule.kernel import Kernel, Store
 from fastpath.schedule.loops import itemsize
 
@@ -41,7 +42,7 @@ def beginning(index: Index, r: tuple[Axis, ...]) -> Index | None:
 def same_place(a: Index, b: Index, group: int) -> bool:
     """Whether rows that begin at ``a`` and ``b`` are as far behind a multiple of ``group``."""
     rest = a + b * -1
-    return all(c % group == 0 for c in (*rest.terms.values(), rest.const))
+    return all(divides(group, c) for c in (*rest.terms.values(), rest.const))
 
 
 def common_beginning(kernel: Kernel, r: tuple[Axis, ...]) -> tuple[Index, int] | None:

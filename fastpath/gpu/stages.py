@@ -12,11 +12,13 @@ from fastpath.gpu.rows import VECTOR
 from fastpath.gpu.values import Values, literal
 from fastpath.gpu.welford import OnePass
 from fastpath.ir.expr import Expr
+from fastpath.ir.size import Number, known
 from fastpath.schedule.kernel import Accumulate, Stage, Statement, Store
 from fastpath.schedule.loops import itemsize
 from specs.dtypes import int_range, is_float
 from specs.scalars import SCALARS, TRITON_TYPE
 
+AHEAD = 3  # blocks that a loop has on their way which loads and stores: measured on an H200
 _COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 _COMBINE |= {"any": "logical_or", "all": "logical_and"}
 _REDUCE = {"sum": "total", "prod": "product", "max": "largest", "min": "smallest"}
@@ -41,12 +43,13 @@ class Stages(Values):
         block = f"tl.arange(0, {plan.r_block})[None, :]"
         self.line(f"r = {first} + {block}" if first else f"r = {block}")
         if self._some_outside():
-            self.line(f"r_in = r < {plan.r_points}")
+            self.line(f"r_in = r < {self.number(plan.r_points)}")
         self._decode(plan.r, "r")
 
-    def _span(self) -> int:
+    def _span(self) -> Number:
         """How many points the blocks of a loop over the reduced points cover, at least."""
-        return self.plan.r_points
+        points: Number = self.plan.r_points
+        return points
 
     # -- stages ----------------------------------------------------------------------------------
 
@@ -77,7 +80,7 @@ class Stages(Values):
                 shape = f"[{plan.x_block}, 1]"
                 self.line(f"{carries[s.reduction]} = tl.full({shape}, {start}, tl.{dtype})")
             outside = dict(self.known)
-            self.line(f"for r_first in range(0, {plan.r_points}, {plan.r_block}):")
+            self.line(f"for r_first in range(0, {self.number(plan.r_points)}, {plan.r_block}):")
             self.depth += 1
             self._points("r_first")
         for each in stage.statements:
@@ -136,7 +139,9 @@ class Stages(Values):
             if beside is not None:
                 beside()
 
-        self._blocks(body)
+        stores = any(isinstance(s, Store) for s in stage.statements)
+        several = len(stage.loads()) > 1 and not stage.guarded()
+        self._blocks(body, AHEAD if self._down_columns() and stores and several else 0)
         for s in adding:
             self._reduce(s, running[s.reduction])
 
@@ -161,31 +166,30 @@ class Stages(Values):
         self._loop(stages[0], beside)
         for stage in stages[1 : found.second]:
             self._stage(stage)
-        whole, rest = divmod(plan.r_points, plan.r_block)
-        count = f"{whole}.0"
-        if rest:
-            lanes = f"tl.arange(0, {plan.r_block})[None, :]"
-            count = f"tl.where({lanes} < {rest}, {whole + 1}.0, {whole}.0)"
+        points, lanes = self.number(plan.r_points), f"tl.arange(0, {plan.r_block})[None, :]"
+        count = f"(({points} + {plan.r_block - 1} - {lanes}) // {plan.r_block}).to({kind})"
         self.line(f"{away} = ({base} - {self.text(found.near)}) + {mean}")
         self.line(f"{part} = {away} * {count}")
         for name, text in ((found.total, part), (found.squares, f"{squares} + {part} * {away}")):
             self.sums[name] = total = self.fresh()
             self.line(f"{total} = tl.sum({text}, 1).to({kind})[:, None]")
 
-    def _blocks(self, body: Callable[[], None]) -> None:
+    def _blocks(self, body: Callable[[], None], ahead: int = 0) -> None:
         """``body`` in a loop over the blocks of reduced points, and what it computes forgotten.
 
         A long row is two loops: the blocks in which some points lie outside, and the others, which
-        then need not ask each point.
+        then need not ask each point. ``ahead``: how many blocks are on their way from memory.
         """
         step, outside = self.plan.r_block, dict(self.known)
-        first, last = self._whole_blocks()
-        loops = [(f"0, {self._span()}, {step}", False)]
-        if self._one_row() and self._some_outside() and last - first >= 3 * step:
-            ends = f"0, {last + 1}, {last}" if first else f"{last}, {last + 1}, {step}"
-            loops = [(ends, False), (f"{first}, {last}, {step}", True)]
+        loops = [(f"0, {self.number(self._span())}, {step}", False)]
+        if self._one_row() and self._some_outside() and known(self.plan.r_points):
+            first, last = self._whole_blocks()
+            if last - first >= 3 * step:
+                ends = f"0, {last + 1}, {last}" if first else f"{last}, {last + 1}, {step}"
+                loops = [(ends, False), (f"{first}, {last}, {step}", True)]
         for span, whole in loops:
-            self.line(f"for r_first in range({span}):")
+            loop = f"tl.range({span}, num_stages={ahead})" if ahead else f"range({span})"
+            self.line(f"for r_first in {loop}:")
             self.depth += 1
             self.whole = whole
             self._points("r_first")
@@ -198,7 +202,7 @@ class Stages(Values):
     def _whole_blocks(self) -> tuple[int, int]:
         """From which point to which all blocks are of points inside; one block lies behind."""
         step = self.plan.r_block
-        return 0, (self.plan.r_points - 1) // step * step
+        return 0, int((self.plan.r_points - 1) // step * step)
 
     def _online(self, found: Online) -> None:
         """Both reductions in one loop: see :mod:`fastpath.gpu.online`."""

@@ -3,18 +3,22 @@
 A program takes a block of the *kept* points (all outer axes and the lanes, flattened, the fastest
 last) and, where the kernel reduces, blocks of the *reduced* points one after the other, or all of
 them at once if they fit into its registers (``persistent``). A kernel with transposed tiles takes
-squares of its lane and its tile axis instead.
+squares of its lane and its tile axis instead. Where each call chooses the numbers of points, blocks
+are laid for those of the call that is compiled for, and are right for any.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from fastpath.gpu.online import online
 from fastpath.gpu.rows import common_beginning
 from fastpath.gpu.words import WORDS, piece_of, stripe_of
 from fastpath.ir.index import Axis, Index
+from fastpath.ir.size import Number, hint, known
 from fastpath.schedule.kernel import Kernel, Store
 from fastpath.schedule.loops import itemsize
 
@@ -33,6 +37,10 @@ LOOPED = 2048  # points of a row that a program which loops takes at a time
 A_LOOP = 16  # points of its threads
 AGAIN_WARPS = 16  # of a program that goes through its row more than once
 AGAIN_LOOP = 16  # points of its threads
+WIDER_WARPS, WIDER_LOOP = 32, 4  # the same, where it stores wider elements than it reads
+SHARING = 1056  # rows, of which a program takes two that read the same weights
+SHARED = 4096  # points of these, at most
+OWN = 2  # elements of their own that these read at each point, at most
 SQUARE = 256  # bytes of a row of a tile that is transposed
 MOST_SIDE = 128  # elements of it
 
@@ -63,11 +71,11 @@ class Tiling:
     stripe: int = 0
 
     @property
-    def x_points(self) -> int:
+    def x_points(self) -> Any:
         return math.prod(a.extent for a in self.x)
 
     @property
-    def r_points(self) -> int:
+    def r_points(self) -> Any:
         return math.prod(a.extent for a in self.r)
 
     @property
@@ -77,24 +85,47 @@ class Tiling:
 
     @property
     def programs(self) -> int:
-        return math.prod(a.extent for a in self.outer) * self.y_blocks * self.x_blocks
+        """How many there are in the call that is compiled for."""
+        blocks = blocks_of(self.x_points, self.x_block)
+        if self.stripe:
+            blocks = -(-self.x_points // (WORDS * self.stripe)) * (self.stripe // self.piece)
+        high = blocks_of(self.y.extent, self.y_block) if self.y is not None else 1
+        return math.prod(hint(a.extent) for a in self.outer) * high * blocks
+
+    def programs_text(self, number: Callable[[Number], str]) -> str:
+        """How many there are, as Python; ``number`` prints sizes."""
+        if not self.sized:
+            return str(self.programs)
+        factors = [number(a.extent) for a in self.outer]
+        factors.append(blocks_text(self.x_points, self.x_block, number))
+        if self.y is not None:
+            factors.append(blocks_text(self.y.extent, self.y_block, number))
+        return " * ".join(factors)
 
     @property
-    def x_blocks(self) -> int:
-        if self.stripe:
-            return -(-self.x_points // (WORDS * self.stripe)) * (self.stripe // self.piece)
-        return -(-self.x_points // self.x_block)
+    def sized(self) -> bool:
+        """Whether each call has other numbers of points."""
+        axes = (*self.outer, *self.x, *self.r, *((self.y,) if self.y is not None else ()))
+        return not known(*(a.extent for a in axes))
 
     @property
     def whole_blocks(self) -> int:
-        """How many of the first ones have no point outside."""
+        """How many of the first ones have no point outside, of points whose number is known."""
         if self.stripe:
-            return self.x_points // (WORDS * self.stripe) * (self.stripe // self.piece)
-        return self.x_points // self.x_block
+            return int(self.x_points // (WORDS * self.stripe) * (self.stripe // self.piece))
+        return int(self.x_points // self.x_block)
 
-    @property
-    def y_blocks(self) -> int:
-        return -(-self.y.extent // self.y_block) if self.y is not None else 1
+
+def blocks_of(points: Number, block: int) -> int:
+    """How many blocks they are, in the call that is compiled for."""
+    return -(-hint(points) // block)
+
+
+def blocks_text(points: Number, block: int, number: Callable[[Number], str]) -> str:
+    """How many blocks they are, as Python and as Triton."""
+    if known(points):
+        return str(blocks_of(points, block))
+    return f"(({number(points)} + {block - 1}) // {block})"
 
 
 def power_above(n: int) -> int:
@@ -116,7 +147,7 @@ def tiling(kernel: Kernel) -> Tiling:
 
 def _keeps_lanes(kernel: Kernel) -> bool:
     """Whether neighbours in memory belong to different results."""
-    return kernel.lane is not None and kernel.lane.extent > 1
+    return kernel.lane is not None and hint(kernel.lane.extent) > 1
 
 
 def _least(kernel: Kernel) -> int:
@@ -125,7 +156,7 @@ def _least(kernel: Kernel) -> int:
 
 
 def _pointwise(kernel: Kernel, x: tuple[Axis, ...]) -> Tiling:
-    points = math.prod(a.extent for a in x)
+    points = _count(x)
     stripe = stripe_of(kernel, x)
     if stripe:
         return Tiling(x, None, (), WORDS * piece_of(stripe), 1, 1, True, 4, stripe=stripe)
@@ -138,20 +169,24 @@ def _square(kernel: Kernel) -> Tiling:
     lane, tile = kernel.lane, kernel.tile
     assert lane is not None and tile is not None
     side = min(MOST_SIDE, SQUARE // _least(kernel))
-    x_block, y_block = (min(side, power_above(a.extent)) for a in (lane, tile))
+    x_block, y_block = (min(side, power_above(hint(a.extent))) for a in (lane, tile))
     warps = max(1, min(8, x_block * y_block // (16 * LANES)))
     return Tiling((lane,), tile, (), x_block, y_block, 1, True, warps, kernel.outer)
 
 
 def _rows(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
     """Neighbours in memory are reduced together: a program takes whole rows, short ones several."""
-    width, rows = math.prod(a.extent for a in r), math.prod(a.extent for a in x)
+    width, rows = _count(r), _count(x)
+    if not known(*(a.extent for a in r)):
+        return _rows_of_any_length(kernel, x, r, width)
     common = common_beginning(kernel, r) if width >= LONG and rows > 1 else None
     start, group = common or (None, 1)
     if width > PERSISTENT:
         warps, points = (LOOPED // (A_LOOP * LANES) if rows > FEW else MOST_WARPS), A_LOOP
         if _passes(kernel) > 1:  # so few rows at a time that the cache still holds them
             warps, points = AGAIN_WARPS, AGAIN_LOOP
+            if _widens(kernel):  # neighbours are stored by neighbours, each a vector
+                warps, points = WIDER_WARPS, WIDER_LOOP
         block = warps * points * LANES
         return Tiling(x, None, r, 1, 1, block, False, warps, (), start, group)
     r_block = power_above(width + group - 1)
@@ -161,7 +196,40 @@ def _rows(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
     # A few programs only wait for memory: more threads do so at a time.
     a_thread = A_THREAD if rows > FEW else A_THREAD // 4
     warps = max(1, min(MOST_WARPS, x_block * points // (a_thread * LANES)))
+    if x_block == 1 and start is None and rows >= SHARING and _weighted(kernel, x, r):
+        x_block = 2 if r_block <= SHARED else 1
     return Tiling(x, None, r, x_block, 1, r_block, True, max(1, warps), (), start, group)
+
+
+def _rows_of_any_length(
+    kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...], width: int
+) -> Tiling:
+    """Each call has another length: what does not fit into a block is gone through in several."""
+    r_block = min(power_above(width), LOOPED)
+    x_block = max(1, A_THREAD * LANES // (4 * r_block))
+    warps = max(1, x_block * r_block // (A_LOOP * LANES))
+    return Tiling(x, None, r, min(x_block, power_above(_count(x))), 1, r_block, False, warps)
+
+
+def _count(axes: tuple[Axis, ...]) -> int:
+    """How many points there are, in the call that is compiled for."""
+    return math.prod(hint(a.extent) for a in axes)
+
+
+def _weighted(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> bool:
+    """Whether all rows read some elements alike, and few of their own: registers hold two rows."""
+    read = {e.args for stage in kernel.stages if stage.axes for e in stage.loads()}
+    axes = [index.axes() for _, index in read if index.axes() & {*r}]
+    own = sum(bool(found & {*x}) for found in axes)
+    return own < len(axes) and own <= OWN
+
+
+def _widens(kernel: Kernel) -> bool:
+    """Whether a row that is stored has wider elements than one that is read."""
+    stores = [s for stage in kernel.stages if stage.axes for s in stage.statements]
+    sizes = {b.name: itemsize(b.dtype) for b in kernel.buffers}
+    wide = [sizes[s.buffer] for s in stores if isinstance(s, Store)]
+    return bool(wide) and max(wide) > _least(kernel)
 
 
 def _passes(kernel: Kernel) -> int:
@@ -178,7 +246,7 @@ def _accesses(kernel: Kernel) -> int:
 
 def _columns(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
     """Neighbours in memory are different results: rows of blocks are added up one on another."""
-    width, results = math.prod(a.extent for a in r), math.prod(a.extent for a in x)
+    width, results = _count(r), _count(x)
     x_block = min(power_above(results), LINE // min(4, _least(kernel)))
     if results <= FEW * x_block and x_block > LANES:
         x_block = LANES
@@ -190,4 +258,5 @@ def _columns(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling
         rows = ROWS // 2
     r_block = min(power_above(width), rows)
     warps = max(1, min(8, x_block * r_block // (a_thread * LANES)))
-    return Tiling(x, None, r, x_block, 1, r_block, width <= r_block, warps)
+    persistent = width <= r_block and known(*(a.extent for a in r))
+    return Tiling(x, None, r, x_block, 1, r_block, persistent, warps)

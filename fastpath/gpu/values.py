@@ -15,6 +15,7 @@ from fastpath.gpu.tiling import Tiling
 from fastpath.gpu.words import WORDS, shared
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Axis, Index
+from fastpath.ir.size import Number, Size, divides, known
 from fastpath.schedule.kernel import Kernel, Store, Transposed
 from fastpath.schedule.text import Lines, index_text
 from specs.dtypes import REDUCED, is_float
@@ -58,13 +59,22 @@ class Values(Lines):
         self._uses: dict[Expr, int] = {}
         self.constants: dict[str, str] = {}  # text -> name
         self.arguments: dict[str, str] = {}  # a number's name in the program -> in the kernel
+        self.sizes: list[Size] = []  # that the kernel is given, behind those
 
     # -- text ------------------------------------------------------------------------------------
 
     def index(self, index: Index) -> str:
         for axes, flat in self.flattened:
             index = flatten(index, axes, flat)
-        return index_text(index, self.axes.__getitem__, self.index, self.text)
+        return index_text(index, self.axes.__getitem__, self.index, self.text, self.number)
+
+    def number(self, value: Number) -> str:
+        """A literal, or the argument that has a size's value in the call."""
+        if isinstance(value, int):
+            return str(value)
+        if value not in self.sizes:
+            self.sizes.append(value)
+        return f"n{self.sizes.index(value)}"
 
     def constant(self, value: bool | int | float, dtype: str) -> str:
         kind = f"tl.{TRITON_TYPE[dtype]}"
@@ -89,9 +99,10 @@ class Values(Lines):
         rest = flat
         for place, axis in reversed(list(enumerate(axes))):
             name = self.axes[axis] = f"{flat}{place}"
-            self.line(f"{name} = {rest}" if place == 0 else f"{name} = {rest} % {axis.extent}")
+            extent = self.number(axis.extent)
+            self.line(f"{name} = {rest}" if place == 0 else f"{name} = {rest} % {extent}")
             if place:
-                rest = f"({rest} // {axis.extent})"
+                rest = f"({rest} // {extent})"
 
     # -- values ----------------------------------------------------------------------------------
 
@@ -110,7 +121,7 @@ class Values(Lines):
         plan, parts = self.plan, []
         if self.masked and "x" in kinds:
             parts.append("x_in")
-        if "y" in kinds and plan.y is not None and plan.y.extent % plan.y_block:
+        if "y" in kinds and plan.y is not None and not divides(plan.y_block, plan.y.extent):
             parts.append("y_in")
         if "r" in kinds and self._some_outside():
             parts.append("r_in")
@@ -170,7 +181,7 @@ class Values(Lines):
             return self._load(turned.buffer, turned.index)
         if e.op == "index":
             text = self.index(e.args[0])
-            if not self._kinds(e.args[0]) and not e.args[0].terms:
+            if not self._kinds(e.args[0]) and not e.args[0].terms and known(e.args[0].const):
                 return self.constant(e.args[0].const, "int64")
             return f"({text}).to(tl.int64)"
         if e.op == "philox":
@@ -242,10 +253,11 @@ class Values(Lines):
         value, bounds, *guard = e.args
         name, inside = self.fresh(), self.fresh()
         text = self.text(value)
+        extent = self.number(bounds.extent)
         if bounds.wraps:
-            text = f"tl.where({text} < 0, {text} + {bounds.extent}, {text})"
+            text = f"tl.where({text} < 0, {text} + {extent}, {text})"
         self.line(f"{name} = {text}")
-        self.line(f"{inside} = ({name} >= 0) & ({name} < {bounds.extent})")
+        self.line(f"{inside} = ({name} >= 0) & ({name} < {extent})")
         asked = [self.text(g) for g in guard]
         asked += [part for part in (self._mask(self.varying(e)).removeprefix(", "),) if part]
         unasked = "".join(f" | (({part}) == 0)" for part in asked)
@@ -330,7 +342,7 @@ class Values(Lines):
 
     def _some_outside(self) -> bool:
         """Whether reduced points of a block may lie outside."""
-        return not self.whole and bool(self.plan.r_points % self.plan.r_block)
+        return not (self.whole or divides(self.plan.r_block, self.plan.r_points))
 
 
 def literal(value: bool | int | float) -> str:

@@ -29,7 +29,7 @@ class Sizes(Assumptions):
     """
 
     def __init__(self, values: Mapping[Any, int] | None = None):
-        super().__init__()
+        super().__init__(again=values is not None)
         self.values = values
         self.unknowns: dict[Any, Unknown] = {}
 

@@ -269,9 +269,13 @@ class Condition:
 
 
 class Assumptions:
-    """Where a call has each unknown (``sources``), and what a program assumes of them."""
+    """Where a call has each unknown (``sources``), and what a program assumes of them.
 
-    def __init__(self) -> None:
+    ``again``: another program of the graph was made already, and was not for all calls.
+    """
+
+    def __init__(self, again: bool = False) -> None:
+        self.again = again
         self.sources: dict[Unknown, str] = {}
         self.conditions: list[Condition] = []
 

@@ -139,6 +139,7 @@ class Kernel:
 
     sizes: list[Size] = field(default_factory=list)  # that the printed kernel is given
     arguments: list[str] = field(default_factory=list)  # names of numbers, behind the buffers
+    wide: bool | None = None  # whether places need 64 bits, where sizes leave it open
 
     @property
     def sized(self) -> bool:

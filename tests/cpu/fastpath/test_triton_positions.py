@@ -62,5 +62,7 @@ def test_kernels_give_eagers_values_in_tritons_interpreter() -> None:
         timeout=280,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    ran, compared = map(int, done.stdout.split()[-2:])
+    ran, compared, programs, kernels, elements = map(int, done.stdout.split()[-5:])
     assert ran >= 18 and compared > 5_000
+    # Whose sizes each call chooses: a program of each kind, with kernels that take them.
+    assert programs == 2 and kernels >= 5 and elements > 3_000

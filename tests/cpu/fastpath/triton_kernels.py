@@ -252,7 +252,12 @@ def moments_of(
     for height in (36, 37):
         x = numbers((height, 11), dtype)
         far, equal = x.nan_to_num(1, 2) + 1000, torch.full_like(x, 0.7)
-        found = lambda x: [x.mean(0), x.var(0), x.float().std(0, correction=0)]  # noqa: E731
+        single = torch.promote_types(dtype, torch.float32)
+
+        def found(x: torch.Tensor, single: torch.dtype = single) -> list[torch.Tensor]:
+            wide = torch.promote_types(x.dtype, single)  # float64 where that is to be exact
+            return [x.mean(0), x.var(0), x.to(wide).std(0, correction=0)]
+
         given_by_name = {"few": x, "equal": equal}
         if dtype != torch.float64:  # which nothing is nearer than
             given_by_name["far"] = far

@@ -1,7 +1,7 @@
 """Kernels with positions that are data, with scans and windows, in Triton's interpreter.
 
 ``python triton_positions.py`` (with ``TRITON_INTERPRET=1``) prints how many kernels ran and how
-many elements were compared with eager's.
+many elements were compared with eager's, and the same of programs that take their sizes.
 """
 
 from __future__ import annotations
@@ -70,6 +70,8 @@ def cases() -> dict[str, tuple[Callable[..., Any], list[torch.Tensor]]]:
 
 
 def main() -> None:
+    from tests.cpu.fastpath import triton_sizes
+
     np.seterr(all="ignore")
     ran = compared = 0
     for place, (name, (function, inputs)) in enumerate(cases().items()):
@@ -87,7 +89,7 @@ def main() -> None:
                 if not agree(a, b, c):
                     raise AssertionError(f"{name}: {a} is not {b}")
                 compared += a.numel()
-    print(ran, compared)
+    print(ran, compared, *triton_sizes.check("normed", "picked"))
 
 
 if __name__ == "__main__":
