@@ -61,7 +61,8 @@ _NAMES_OF_CLASSES = frozenset(
 )
 #: What an object shows of its class, which a fake's is not.
 _OF_CLASSES = frozenset({"__module__", "__doc__"})
-_DICT_READS = frozenset({"get", "__contains__", "__getitem__"})
+#: Methods that may leave a dict closed.
+_DICT_METHODS = frozenset({"get", "__contains__", "__getitem__", "pop", "setdefault", "update"})
 _SLOT_TYPES = (
     types.WrapperDescriptorType,
     types.MethodDescriptorType,
@@ -88,7 +89,7 @@ class Attributes(Lookup):
             value = self.look_into(value)
         if type(value) is Lazy:
             inner = type(value.value)
-            if name in _DICT_READS and (inner is dict or inner.__name__ == "OrderedDict"):
+            if name in _DICT_METHODS and (inner is dict or inner.__name__ == "OrderedDict"):
                 self.guard("TYPE", value.source, inner)
                 return LazyMethod(value, name)
             if name == "append" and inner is list and self.is_unseen(value):

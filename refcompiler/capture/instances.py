@@ -12,7 +12,7 @@ import torch
 
 from refcompiler.capture.arrays.calls import call_numpy
 from refcompiler.capture.immutable import is_computed
-from refcompiler.capture.kinds import CONSTANT_TYPES
+from refcompiler.capture.kinds import CONSTANT_TYPES, CONTAINERS
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.marking.marked import (
     DISABLED,
@@ -27,7 +27,7 @@ from refcompiler.capture.policy import (
     PURE_MODULES,
 )
 from refcompiler.capture.signals import Break
-from refcompiler.capture.values import Literal, Run
+from refcompiler.capture.values import Lazy, Literal, Run
 from refcompiler.capture.wrappers import construct, is_wrapper
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
@@ -136,8 +136,10 @@ class Instances(NativeCalls):
         return self.force(self.invoke(self.frame, torch.Tensor.item, [tensor]))
 
     def call_builtin_class(self, frame: Any, cls: type, args: Sequence, kwargs: Mapping) -> Any:
-        if cls is bool and len(args) == 1 and type(args[0]) is Literal:
-            return self.truth(args[0])
+        if cls is bool and len(args) == 1:
+            held = args[0].value if type(args[0]) is Lazy else None
+            if type(args[0]) is Literal or type(held) in CONTAINERS:
+                return self.truth(args[0])
         if cls in CONSTANT_TYPES or issubclass(cls, BaseException):
             if args and issubclass(type(self.force(args[0])), torch.Tensor):
                 if not issubclass(cls, BaseException):

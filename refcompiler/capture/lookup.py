@@ -229,6 +229,32 @@ class Lookup(Namespaces):
             self.external[id(function)] = External(function, inner)
         return function
 
+    def is_unread(self, lazy: Lazy) -> bool:
+        """A container that is as the call found it, and that nothing has looked into."""
+        value = lazy.value
+        owners = {id(value), id(self.handed_out.get(id(value), value))}
+        known = self.external.get(id(value))
+        closed = known is None or (id(value) in self.globals_written and known.shadow is None)
+        if id(value) in self.outside.removed:
+            return False
+        return closed and not any(key[0] in owners for key in self.overlay)
+
+    def written_at(self, lazy: Lazy, key: Any) -> Any:
+        """What the program has written under ``key`` of a namespace: maybe DELETED, or UNSET."""
+        namespace = lazy.value
+        if type(key) is not str or type(namespace) is not dict:
+            return UNSET
+        owner = self.handed_out.get(id(namespace))
+        if owner is None or self.is_slot(owner, key):
+            return self.overlay.get((id(namespace), key), UNSET)
+        found = self.overlay.get((id(owner), key), UNSET)
+        if found is not UNSET:
+            own = self.namespace(owner, self.external[id(owner)].source)
+            if own is not lazy.source:
+                self.lazy(own, namespace)
+                self.guard("SAME", own, lazy.source)
+        return found
+
     def is_unseen(self, lazy: Lazy) -> bool:
         """A container that nothing has looked into yet; at most it was appended to."""
         known = self.external.get(id(lazy.value))

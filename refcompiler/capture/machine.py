@@ -50,7 +50,7 @@ from refcompiler.capture.natively import interpreting
 from refcompiler.capture.reentry import Reentry
 from refcompiler.capture.regions import attention, branches, custom, loops, transforms
 from refcompiler.capture.signals import Break, Reason, Restart
-from refcompiler.capture.state import forward, functions, hooks, modes, switches
+from refcompiler.capture.state import forward, functions, handles, hooks, modes, switches
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.state.switches import Setting, restore, settings
 from refcompiler.capture.values import Place
@@ -224,12 +224,16 @@ class Symbolic(Calls):
         self.open_ranges: set[int] = set()  # of the profiler, that the frame has entered
         self.after: list[tuple[Any, str]] = []  # methods to call after the graph, of what
         self.hooks: dict[int, hooks.Hook] = {}  # by the ids of their handles
+        self.numbered: dict[int, handles.Registered] = {}  # the same, of modules
+        self.outside = handles.Outside()
         self.released: list[tuple] = []  # what native code runs with, and at which step
         self.handles: list[tuple[Any, int]] = []  # from outside, that were removed; at which step
         self.given_out: set[int] = set()  # arrays whose own tensor the program has
         self.class_bodies: list[tuple[Frame, int]] = []  # and the step of the statement
         self.constructors = []
         self.whole = []
+        self.module_kinds = {}
+        self.enters_modules = False
         self.deferred = []
         self.answers = {}
         self.speech = warned.Speech()

@@ -59,6 +59,7 @@ from refcompiler.capture.state.history import is_node, node_method
 from refcompiler.capture.subclasses import subclass_input
 from refcompiler.capture.texts import Texts
 from refcompiler.capture.values import External, LazyMethod, Literal, Resume, Run
+from refcompiler.capture.written import call_method as call_dict_method
 from refcompiler.guards.sources import Source, referent
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.driven import DRIVEN, is_suspended
@@ -541,15 +542,11 @@ class NativeCalls(Texts):
                 self.append(lazy, args[0])
                 return None
             return self.call_pure(self.observe(lazy).append, args, kwargs)
-        key = self.force(args[0])
-        if not self.is_unread(lazy) or type(key) not in CONSTANT_TYPES or kwargs:
-            return self.call_pure(getattr(self.observe(lazy), method.name), args, kwargs)
-        if method.name == "__contains__":
-            return self.contains(key, lazy)
-        if method.name == "get" and key not in lazy.value:
-            self.guard("ABSENT", lazy.source, key)
-            return args[1] if len(args) > 1 else None
-        return self.getitem(lazy, key)
+        found = call_dict_method(self, lazy, method.name, args, kwargs)
+        if found is UNSET:
+            bound = getattr(self.observe(lazy), method.name)
+            found = self.call(frame, bound, args, kwargs)
+        return found
 
     def awaited(self, value: Any, name: str) -> Any:
         value = self.force(value)

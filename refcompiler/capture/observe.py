@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable, Container, Sequence
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
+from weakref import ref
 
 import torch
 
@@ -38,7 +39,7 @@ from refcompiler.guards.kinds import Guard, TensorMeta, metadata, separate
 from refcompiler.guards.permanence import lasts
 from refcompiler.guards.sources import SCALARS, Source, Sources, plain_scalar
 from refcompiler.interpreter.driven import DRIVEN
-from refcompiler.interpreter.frame import UNSET
+from refcompiler.interpreter.frame import UNSET, Frame
 from refcompiler.interpreter.machine import Machine
 
 _NOT_MADE = 1 << 7  # Py_TPFLAGS_DISALLOW_INSTANTIATION
@@ -60,12 +61,18 @@ _STDLIB = sysconfig.get_path("stdlib") + os.sep
 
 
 @functools.cache
-@functools.cache
 def _is_library(filename: str) -> bool:
     """A file of torch or of the standard library, on whose behalf a line of the user's runs."""
     if filename.startswith(_STDLIB):
         return filename.startswith(_TORCH) or not filename.startswith(_STDLIB + "site-packages")
     return filename.startswith((_TORCH, "<frozen "))
+
+
+_new: Any = tuple.__new__  # past the constructor in Python, since there are many guards
+
+
+def _nowhere() -> None:
+    """No frame."""
 
 
 _BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
@@ -102,6 +109,8 @@ class Observing(Machine):
         self.hashed: dict[int, tuple[type, Source]] = {}
         self.node_kinds: set[type] = set()  # of autograd's nodes that the program has got
         self.nans: list[tuple[float, Source]] = []
+        #: The frame and instruction that guards were recorded for last, and where they stand.
+        self.placed: tuple[Callable[[], Any], int, tuple[str, int]] = _nowhere, 0, ("", 0)
         self.own_namespaces: dict[int, Any] = {}  # id of a __dict__ -> the frame's own instance
         self.handed_out: dict[int, Any] = {}  # id of a __dict__ that was read -> its instance
         self.plain_kinds: dict[type, bool] = {}  # whether ``object``'s rules hold for attributes
@@ -110,6 +119,7 @@ class Observing(Machine):
 
     # filled by the machine
     sizes: Any
+    outside: Any  # the handles from there, see refcompiler.capture.state.handles
     standins: dict[int, Any]  # the array that has one, by the id of that
     own_classes: dict[type, int]  # that the frame has made, and the steps of their statements
 
@@ -129,13 +139,20 @@ class Observing(Machine):
                 assert source is not None
                 self.observe(self.lazy(self.sources.make("class_of", source), expected))
                 return
-            self.guards[key] = Guard(kind, source, expected, place or self.place())
+            self.guards[key] = _new(Guard, (kind, source, expected, place or self.place()))
 
     def place(self) -> tuple[str, int]:
         """The user's file and line that runs now."""
         frame = self.frame
         if frame is None:
             return "", 0
+        known, ip, place = self.placed
+        if known() is not frame or frame.ip != ip:  # one instruction records several guards
+            place = self._place_of(frame)
+            self.placed = ref(frame), frame.ip, place
+        return place
+
+    def _place_of(self, frame: Frame) -> tuple[str, int]:
         inner = frame = frame.visible
         while frame.back is not None and _is_library(frame.code.co_filename):
             frame = frame.back.visible
@@ -244,7 +261,7 @@ class Observing(Machine):
             if known.tail is not None:
                 tail, known.tail = known.tail, None
                 try:
-                    self._shadow_sequence(known).extend(tail)
+                    self.shadow_sequence(known).extend(tail)
                 except BaseException:  # it stays one that nothing has looked into
                     self.external.pop(id(known.shadow), None)
                     known.shadow, known.tail = None, tail
@@ -294,13 +311,13 @@ class Observing(Machine):
             made = make(*self._parts(external, parts))
             return self._adopt(external, made, made)
         if kind in SEQUENCES or (issubclass(type(value), tuple) and hasattr(kind, "_fields")):
-            return self._shadow_sequence(external)
+            return self.shadow_sequence(external)
         if issubclass(type(value), tuple) and is_structseq(kind):
             if kind.__flags__ & _NOT_MADE:  # such as sys.flags: there is one, of numbers
                 self.guard("ID", source, value)
                 external.shadow = external.original = value
                 return value
-            return self._shadow_sequence(external)
+            return self.shadow_sequence(external)
         if kind in MAPPINGS:
             return self._with_writes(value, self.shadow_mapping(external))
         if kind in SETS:
@@ -364,16 +381,6 @@ class Observing(Machine):
             if name in base.__dict__:
                 return type(base.__dict__[name]) is types.MemberDescriptorType
         return False
-
-    def is_unread(self, lazy: Lazy) -> bool:
-        """A container that is as the call found it, and that nothing has looked into."""
-        owner = self.handed_out.get(id(lazy.value))
-        if owner is not None and any(key[0] == id(owner) for key in self.overlay):
-            return False
-        known = self.external.get(id(lazy.value))
-        if known is not None and id(lazy.value) in self.globals_written:
-            return known.shadow is None and not any(k[0] == id(lazy.value) for k in self.overlay)
-        return known is None
 
     def append(self, target: Any, value: Any) -> None:
         """To a list from outside without looking into it: other lengths are as good."""
@@ -561,7 +568,7 @@ class Observing(Machine):
         finally:
             self.composing.discard(id(external.value))
 
-    def _shadow_sequence(self, external: External) -> Any:
+    def shadow_sequence(self, external: External) -> Any:
         value, source = external.value, external.source
         self.guard("LENGTH", source, len(value))
         shadow: Any = None
@@ -590,16 +597,17 @@ class Observing(Machine):
         kind = type(value)
         shadow: Any = kind()
         self._adopt(external, shadow, None)
-        if all(type(key) in CONSTANT_TYPES for key in value):
+        numbers = self.outside.keys(self, source, value)
+        if numbers is None and all(type(key) in CONSTANT_TYPES for key in value):
             self.guard("KEYS", source, tuple(value))
             keys = [(key, self.item(source, key)) for key in value]
         else:
             self.guard("LENGTH", source, len(value))
-            keys = []
             given, items = self.sources.make("keys", source), self.sources.make("values", source)
-            for i, key in enumerate(value):
-                forced = self.observe(self.lazy(self.item(given, i), key))
-                keys.append((forced, self.item(items, i)))
+            forced = numbers or [
+                self.observe(self.lazy(self.item(given, i), key)) for i, key in enumerate(value)
+            ]
+            keys = [(key, self.item(items, i)) for i, key in enumerate(forced)]
         for (key, item_source), item in zip(keys, value.values(), strict=True):
             matters = not overwritten or key not in overwritten
             held = self.observe(self.lazy(item_source, item)) if matters else UNSET

@@ -37,7 +37,15 @@ from refcompiler.capture.signals import Break
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.stepping import COMPOSED, step
 from refcompiler.capture.values import External, Lazy, Literal, Run
-from refcompiler.capture.written import write_item
+from refcompiler.capture.written import (
+    delete_item,
+    has_item,
+    is_closed,
+    is_written_list,
+    read_item,
+    write_item,
+    written_item,
+)
 from refcompiler.guards.sources import SCALARS
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.continued import Switch
@@ -162,7 +170,8 @@ class Operators(Identity):
             return bool(value.items if value.made is UNSET else value.made)
         if type(value) is Lazy:
             inner = value.value
-            if type(inner) in CONTAINERS and self.is_unread(value):
+            unread = self.is_unread(value) or is_written_list(self, value)
+            if type(inner) in CONTAINERS and unread:
                 self.guard("TRUTH", value.source, bool(inner))
                 return bool(inner)
             value = self.observe(value)
@@ -364,7 +373,7 @@ class Operators(Identity):
             found = item_of(self, value, self.force(key))
             if found is not UNSET:
                 return found
-        if type(value) is Lazy and self.is_unread(value):
+        if type(value) is Lazy and is_closed(self, value):
             key = self.force(key)
             found = self.lazy_item(value, key)
             if found is not UNSET:
@@ -412,16 +421,14 @@ class Operators(Identity):
         if kind in (list, tuple) and type(key) is int:
             self.guard("TYPE", source, kind)
             self.guard("LENGTH", source, len(value))
-            return self.lazy(self.item(source, key), value[key])
+            item = value[key]
+            found = written_item(self, lazy, key % len(value))
+            return self.lazy(self.item(source, key), item) if found is UNSET else found
         if kind in MAPPINGS[:2] and type(key) in CONSTANT_TYPES:
             self.guard("TYPE", source, kind)
-            overlaid = self.overlay.get((id(value), key), UNSET) if type(key) is str else UNSET
-            if overlaid is not UNSET:
-                return UNSET
-            if key not in value:
-                self.guard("ABSENT", source, key)
+            if (found := read_item(self, lazy, key)) is UNSET:
                 raise KeyError(key)
-            return self.lazy(self.item(source, key), value[key])
+            return found
         return UNSET
 
     def append(self, target: Any, value: Any) -> None:
@@ -452,7 +459,9 @@ class Operators(Identity):
             natively(self, operator.setitem, value, key, new)
 
     def delitem(self, value: Any, key: Any) -> None:
-        value, key = self.force(value), self.sizes.plain(self.force(key))
+        if delete_item(self, value, key := self.force(key)):
+            return
+        value, key = self.force(value), self.sizes.plain(key)
         if self.method_of(type(value), "__delitem__") is not UNSET:
             self.call_special(value, "__delitem__", key)
             return
@@ -477,13 +486,12 @@ class Operators(Identity):
                 raise Break("external-object", f"{name} of a {type(value).__name__}")
 
     def contains(self, item: Any, container: Any) -> bool:
-        if type(container) is Lazy and self.is_unread(container):
+        if type(container) is Lazy and is_closed(self, container):
             inner, source = container.value, container.source
             item = self.force(item)
             if type(inner) in MAPPINGS and type(item) in CONSTANT_TYPES:
                 self.guard("TYPE", source, type(inner))
-                self.guard("HAS" if item in inner else "ABSENT", source, item)
-                return item in inner
+                return has_item(self, container, item)
         item, container = self.force(item), self.force(container)
         if type(container) is range and type(item) is torch.SymInt:
             first, last = sorted((container[0], container[-1])) if container else (0, -1)

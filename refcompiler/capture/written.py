@@ -1,38 +1,176 @@
-"""Items written to dicts from outside that nothing has looked into.
+"""Dicts and lists from outside of which nothing but single items is read and written.
 
-What such a dict holds, and what was overwritten, is no matter then, and not guarded. Once something
-asks for more than that, the dict is observed, but for what was overwritten before.
+What else such a container holds, and what was overwritten, is no matter then, and not guarded. Once
+something asks for more than that, it is observed, but for what was overwritten in a dict before.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from refcompiler.capture.kinds import CONSTANT_TYPES
-from refcompiler.capture.values import External, Lazy
+from refcompiler.capture.values import DELETED, External, Lazy, Literal
+from refcompiler.interpreter.frame import UNSET
 
+_DICTS = (dict, OrderedDict)
 #: Dicts that are read as attributes or names besides.
 _NAMESPACES = frozenset(("dict", "hidden_dict", "space", "const", "globals"))
 
 
+def is_closed(machine: Any, lazy: Lazy) -> bool:
+    """Whether nothing has looked into a container as a whole: single items are read from it."""
+    value = lazy.value
+    known = machine.external.get(id(value))
+    if known is None:
+        return id(value) not in machine.outside.removed
+    if known.written is not None:
+        return known.source is lazy.source
+    return known.shadow is None and id(value) in machine.globals_written
+
+
+def is_written_list(machine: Any, lazy: Lazy) -> bool:
+    """A closed list, whose length is what it was."""
+    return type(lazy.value) is list and is_closed(machine, lazy)
+
+
+def written_item(machine: Any, lazy: Lazy, key: Any) -> Any:
+    """What was written under ``key`` of a closed container: maybe DELETED, or UNSET."""
+    known = machine.external.get(id(lazy.value))
+    if known is not None and known.written is not None:
+        return known.written.get(key, UNSET)
+    return machine.written_at(lazy, key)
+
+
+def has_item(machine: Any, lazy: Lazy, key: Any) -> bool:
+    """Whether a closed dict has a key, which is guarded."""
+    found = written_item(machine, lazy, key)
+    if found is UNSET:
+        machine.guard("HAS" if key in lazy.value else "ABSENT", lazy.source, key)
+        return key in lazy.value
+    return found is not DELETED
+
+
+def read_item(machine: Any, lazy: Lazy, key: Any) -> Any:
+    """The item of a closed dict; UNSET where there is none."""
+    found = written_item(machine, lazy, key)
+    if found is DELETED:
+        return UNSET
+    if found is not UNSET:
+        return found
+    if key not in lazy.value:
+        machine.guard("ABSENT", lazy.source, key)
+        return UNSET
+    return machine.lazy(machine.item(lazy.source, key), lazy.value[key])
+
+
 def write_item(machine: Any, target: Any, key: Any, new: Any) -> bool:
-    """``target[key] = new``, if ``target`` is a dict that stays unobserved."""
-    if type(target) is not Lazy or type(target.value) is not dict:
+    """``target[key] = new``, if ``target`` is a container that stays closed."""
+    if type(target) is Lazy and type(target.value) is list:
+        return _write_to_list(machine, target, key, new)
+    written = _opened(machine, target, key)
+    if written is None or written.get(key) is DELETED:  # it is the last one from now on
         return False
+    written[key] = new
+    return True
+
+
+def delete_item(machine: Any, target: Any, key: Any) -> bool:
+    """``del target[key]``, if ``target`` is a dict that stays closed and has the key."""
+    if type(target) is not Lazy or type(key) not in CONSTANT_TYPES:
+        return False
+    if not is_closed(machine, target) or not has_item(machine, target, key):
+        return False
+    written = _opened(machine, target, key)
+    if written is None:
+        return False
+    if key in target.value:
+        machine.guard("HAS", target.source, key)
+        written[key] = DELETED
+    else:
+        machine.guard("ABSENT", target.source, key)
+        del written[key]
+    return True
+
+
+def call_method(machine: Any, lazy: Lazy, name: str, args: Sequence, kwargs: Mapping) -> Any:
+    """A dict's method that leaves it closed; UNSET where it does not."""
+    if name == "update":
+        return _update(machine, lazy, args, kwargs)
+    key = machine.force(args[0]) if args else UNSET
+    if type(key) not in CONSTANT_TYPES or len(args) > 2 or kwargs or not is_closed(machine, lazy):
+        return UNSET
+    if name == "get":
+        found = read_item(machine, lazy, key)
+        return found if found is not UNSET else args[1] if len(args) > 1 else None
+    if name == "pop":
+        found = read_item(machine, lazy, key)
+        if found is UNSET:
+            return args[1] if len(args) > 1 else UNSET
+        found = machine.force(found)
+        return found if delete_item(machine, lazy, key) else UNSET
+    if len(args) > (name == "setdefault") + 1:
+        return UNSET
+    if name == "__contains__":
+        return machine.contains(key, lazy)
+    if name == "setdefault" and not has_item(machine, lazy, key):
+        new = machine.force(args[1]) if len(args) > 1 else None
+        return new if write_item(machine, lazy, key, new) else UNSET
+    return machine.getitem(lazy, key)
+
+
+def _update(machine: Any, lazy: Lazy, args: Sequence, kwargs: Mapping) -> Any:
+    new: dict[Any, Any] = {}
+    if args:
+        given = args[0] if type(args[0]) is not Literal else machine.force(args[0])
+        if len(args) > 1 or type(given) is not dict or id(given) in machine.external:
+            return UNSET
+        new.update(given)
+    if not all(type(key) in CONSTANT_TYPES for key in new):
+        return UNSET
+    new.update({key: machine.force(value) for key, value in kwargs.items()})
+    if not new or not is_closed(machine, lazy):
+        return UNSET
+    if any(written_item(machine, lazy, key) is DELETED for key in new):
+        return UNSET
+    done = [write_item(machine, lazy, key, value) for key, value in new.items()]
+    return None if done[0] else UNSET
+
+
+def _opened(machine: Any, target: Any, key: Any) -> dict[Any, Any] | None:
+    """What is written to a closed dict."""
+    if type(target) is not Lazy or type(target.value) not in _DICTS:
+        return None
     if type(key) not in CONSTANT_TYPES or target.source.kind in _NAMESPACES:
+        return None
+    return _written(machine, target)
+
+
+def _write_to_list(machine: Any, target: Lazy, index: Any, new: Any) -> bool:
+    size = len(target.value)
+    if type(index) is not int or not -size <= index < size:
         return False
+    written = _written(machine, target)
+    if written is None:
+        return False
+    machine.guard("LENGTH", target.source, size)
+    written[index % size] = new
+    return True
+
+
+def _written(machine: Any, target: Lazy) -> dict[Any, Any] | None:
     value, source = target.value, target.source
     known = machine.external.get(id(value))
     if known is None:
         if not machine.is_unread(target) or id(value) in machine.handed_out:
-            return False
-        machine.guard("TYPE", source, dict)
+            return None
+        machine.guard("TYPE", source, type(value))
         known = machine.external[id(value)] = External(value, source)
         known.written = {}
     elif known.written is None or known.source is not source:
-        return False
-    known.written[key] = new
-    return True
+        return None
+    return known.written
 
 
 def looked_into(machine: Any, known: Any) -> Any:
@@ -40,11 +178,19 @@ def looked_into(machine: Any, known: Any) -> Any:
     if known is None or known.written is None:
         return known
     written, known.written = known.written, None
+    is_list = type(known.value) is list
     try:
-        machine.shadow_mapping(known, written)
+        if is_list:
+            machine.shadow_sequence(known)
+        else:
+            machine.shadow_mapping(known, written)
     except BaseException:  # it stays one that nothing has looked into
         machine.external.pop(id(known.shadow), None)
         known.shadow, known.written = None, written
         raise
-    known.shadow.update(written)
+    for key, new in written.items():
+        if new is DELETED:
+            del known.shadow[key]
+        else:
+            known.shadow[key] = new
     return known

@@ -8,7 +8,7 @@ from typing import Any
 from refcompiler.capture.contents import base_of
 from refcompiler.capture.iterators import Parts
 from refcompiler.capture.lookup import is_heap
-from refcompiler.capture.values import External, Rethrown, is_changed
+from refcompiler.capture.values import DELETED, External, Rethrown, is_changed
 from refcompiler.guards.iterators import advance, count_on
 from refcompiler.interpreter.continued import finish, replace
 from refcompiler.interpreter.driven import DRIVEN, frame_of
@@ -28,8 +28,9 @@ def replay(machine: Any, rebuilder: Rebuilder, writer: Writer) -> list[str]:
             target = writer.read(external.source)
             lines.append(f"{target}.extend([{rebuilder.many(external.tail)}])")
         for key, value in (external.written or {}).items():
-            pair = f"[{rebuilder.expression(key)}] = {rebuilder.expression(value)}"
-            lines.append(writer.read(external.source) + pair)
+            place = f"{writer.read(external.source)}[{rebuilder.expression(key)}]"
+            deleted = value is DELETED
+            lines.append(f"del {place}" if deleted else f"{place} = {rebuilder.expression(value)}")
     for external in shadows(machine):
         lines += _container_effect(external, rebuilder, writer)
     for rethrown in machine.rethrown.values():

@@ -33,6 +33,7 @@ from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.pulled import Delegate, Pulled
 from refcompiler.capture.signals import Restart
 from refcompiler.capture.state.contexts import Set
+from refcompiler.capture.state.handles import Number
 from refcompiler.capture.state.hooks import check_handle
 from refcompiler.capture.values import External, Lazy, LazyMethod, Literal
 from refcompiler.guards.arrays import array_view
@@ -278,6 +279,8 @@ class Rebuilder(Objects, Iterators, ContextVariables):
             return self.assign(value, "object()")
         if kind is RemovableHandle:
             check_handle(self.machine, value)
+        if kind is Number and (place := self.machine.outside.place(value)) is not None:
+            return self.writer.read(place)
         if kind is Array and not is_scalar(value) and owner_of(value) is not None:
             return self.array_view(value)
         if kind is Array:

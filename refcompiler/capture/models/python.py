@@ -34,6 +34,7 @@ from refcompiler.capture.natively import QUIET, is_quiet, natively
 from refcompiler.capture.operators import _DUNDERS
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import DELETED, Lazy, Literal, Resume, Run
+from refcompiler.capture.written import is_written_list
 from refcompiler.guards.iterators import numbered
 from refcompiler.interpreter import helpers, recursion
 from refcompiler.interpreter.frame import UNSET
@@ -379,7 +380,7 @@ def _len(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     value = args[0]
     if type(value) is Literal:
         return len(value.items if value.made is UNSET else value.made)
-    if type(value) is Lazy and m.is_unread(value):
+    if type(value) is Lazy and (m.is_unread(value) or is_written_list(m, value)):
         inner = value.value
         if type(inner) in (*SEQUENCES, *MAPPINGS, *SETS):
             m.guard("TYPE", value.source, type(inner))

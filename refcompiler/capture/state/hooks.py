@@ -19,6 +19,7 @@ from refcompiler.capture.effects import effects, reachable
 from refcompiler.capture.models.registry import model, operation
 from refcompiler.capture.regions.region import Region, refusal
 from refcompiler.capture.signals import Break, Restart
+from refcompiler.capture.state import handles
 
 #: Guards that a hook's function may need: what it reads when the gradient is there must not be
 #: what a program changes between the two passes.
@@ -138,12 +139,6 @@ def _retain(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
 # ---- handles ----------------------------------------------------------------------------------
 
 
-@model(RemovableHandle)
-def _make(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
-    """Handles are numbered for the process: no two calls would make the same."""
-    raise Break("operation-not-modelled", "registration of a hook")
-
-
 @model(RemovableHandle.remove)
 def _remove(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     handle = m.force(args[0])
@@ -152,11 +147,16 @@ def _remove(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
         if any(owner == id(handle) for owner, _ in m.overlay):
             raise Break("operation-not-modelled", "remove of a handle that was changed")
         if any(id(hooks) in m.external for hooks in _dicts(handle)):  # a module's, in use here
+            if m.outside.remove(m, handle, source):
+                return None
             return m.call_function(frame, RemovableHandle.remove, args, kwargs)
         m.after.append((source, "remove()"))
         m.handles.append((handle, m.steps))
+        m.outside.removed.update(map(id, _dicts(handle)))
         return None
     if hook is None:
+        if handles.remove(m, handle):
+            return None
         return m.call_function(frame, RemovableHandle.remove, args, kwargs)
     if not hook.removed and hook.node is not None:
         m.recorder.add("call_method", "remove", (hook.node,), {}, None)
@@ -201,6 +201,7 @@ def _dicts(handle: RemovableHandle) -> list[Any]:
 
 def set_hooks(m: Any, rebuilder: Any, writer: Any) -> None:
     """Register the hooks of tensors from outside; those that were removed too, for the numbers."""
+    handles.make_handles(m, rebuilder, writer)
     for hook in m.hooks.values():
         if hook.source is None:
             continue

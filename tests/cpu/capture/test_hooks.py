@@ -135,7 +135,7 @@ _removing("between", graphs=2, recompiles=1)
 _removing("after", graphs=2, recompiles=1)
 
 
-@cases(graphs=2, breaks=1, recompiles=1)
+@cases()
 def registered_for_a_while():
     m = nn.Linear(3, 3)
 
@@ -143,9 +143,88 @@ def registered_for_a_while():
         handle = m.register_forward_hook(lambda mod, a, out: out * 2)
         y = m(x)
         handle.remove()
+        with m.register_forward_pre_hook(lambda mod, a, k: ((a[0] * 2,), k), with_kwargs=True):
+            y += m(x)
         return y + m(x)
 
     return f, [(t(3),), (t(3),)], [m]
+
+
+@cases(graphs=2, recompiles=1)
+def registered_and_left():
+    """Other calls find other hooks; the second, and what the first one was called with, do not."""
+    m, seen = nn.Linear(3, 3), []
+
+    def f(x):
+        note = lambda mod, a, out: seen.append(out.sum())  # noqa: E731
+        first = m.register_forward_hook(note, always_call=True)
+        second = m.register_forward_hook(lambda mod, a, out: out * 2, prepend=True)
+        y = m(x)
+        first.remove()
+        return y, second
+
+    def clear():
+        m._forward_hooks.clear()
+
+    return f, [(t(3),), clear, (t(3),), (t(3),), clear, (t(3),)], [m, seen]
+
+
+@cases(graphs=3, breaks=1, recompiles=1)
+def registered_before_a_break():
+    """The second call learns that the hook's number is another one in each call."""
+    m = nn.Linear(3, 3)
+
+    def f(x):
+        handle = m.register_forward_hook(lambda mod, a, k, out: out * 2, with_kwargs=True)
+        y = m(x)
+        torch._dynamo.graph_break()
+        y = m(y)
+        handle.remove()
+        return y + m(x)
+
+    return f, [(t(3),), (t(3),), (t(3),), (t(3),)], [m]
+
+
+@cases(graphs=3, recompiles=2)
+def numbers_that_change_are_told_apart():
+    """With keyword arguments the one or the other of two hooks."""
+    m = nn.Linear(3, 3)
+    hook = lambda mod, a, *rest: rest[-1] * 2 + len(rest)  # noqa: E731
+
+    def change(first: bool):
+        def hooks():
+            m._forward_hooks.clear()
+            m._forward_hooks_with_kwargs.clear()
+            for with_kwargs in (first, not first):
+                m.register_forward_hook(hook, with_kwargs=with_kwargs)
+
+        return hooks
+
+    calls = [[change(way), (t(3),)] for way in (True, True, False, False, True)]
+    return m, [step for call in calls for step in call]
+
+
+def test_handles_have_the_numbers_of_eager():
+    m = nn.Linear(3, 3)
+
+    def f(x, kept):
+        for _ in range(3):
+            m.register_forward_hook(lambda mod, a, out: None).remove()
+        kept.append(m.register_forward_hook(lambda mod, a, out: out * 2))
+        return m(x)
+
+    refcompiler.reset()
+    compiled, numbers = refcompiler.compile(f, backend="eager"), []
+    for function in (f, compiled, f, compiled):
+        kept = []
+        first = torch.utils.hooks.RemovableHandle.next_id
+        expected = 2 * nn.functional.linear(torch.ones(3), m.weight, m.bias)
+        assert torch.equal(function(torch.ones(3), kept), expected)
+        numbers.append(kept[0].id - first)
+        assert [*m._forward_hooks] == [kept[0].id]
+        kept[0].remove()
+    assert numbers == [3, 3, 3, 3]
+    assert refcompiler.counters()["graphs"] == 1
 
 
 @cases(graphs=2, breaks=2)

@@ -202,7 +202,7 @@ def written_before_an_error() -> Any:
     return f, three(), [d]
 
 
-@cases(graphs=2, recompiles=1)
+@cases()
 def one_dict_holds_another() -> Any:
     def f(x, a, b):
         b["x"] = x + 1
@@ -225,6 +225,114 @@ def what_is_read_is_guarded() -> Any:
         d["b"] = 2
 
     return f, [(t(3),), change, (t(3),)], [d]
+
+
+def changing() -> tuple[dict[str, Any], list[Any]]:
+    """A dict with ``other``, and three calls with a changed one."""
+    state: dict[str, Any] = {"x": torch.zeros(3), "n": "same", "other": 0.5}
+
+    def call(other: float) -> list[Any]:
+        def change() -> None:
+            state["other"] = other
+
+        return [change, (t(3),)]
+
+    return state, [*call(1.5), *call(2.5), *call(3.5)]
+
+
+@cases()
+def read_behind_a_write() -> Any:
+    state, calls = changing()
+
+    def f(x):
+        state["x"] += x
+        state["y"] = x
+        return state["x"] * 2, "y" in state, "no" in state, state.get("n"), state.get("no", 3)
+
+    return f, calls[:2] + [lambda: state.pop("y")] + calls[2:], [state]
+
+
+@cases()
+def swapped_and_deleted() -> Any:
+    state, calls = changing()
+
+    def f(x):
+        state["k"] = x
+        state["k"], state["x"] = state["x"], state["k"]
+        kept = state.pop("k"), state.pop("k", 5)
+        state.update(n=x + 1)
+        del state["n"]
+        return kept, "n" in state, state.setdefault("x", 1), state.setdefault("k", x)
+
+    def again() -> None:
+        state.pop("k")
+        state["n"] = 1
+
+    return f, [*calls[:2], again, *calls[2:4], again, *calls[4:]], [state]
+
+
+@cases()
+def missing_after_a_deletion() -> Any:
+    state, calls = changing()
+
+    def f(x):
+        del state["x"]
+        try:
+            state["x"]
+        except KeyError as error:
+            return x + 1, str(error)
+
+    def again() -> None:
+        state["x"] = 1
+
+    return f, [*calls[:2], again, *calls[2:4], again, *calls[4:]], [state]
+
+
+@cases()
+def items_of_a_list() -> Any:
+    state = [torch.zeros(3), "same", 0.5]
+
+    def f(x):
+        state[0] = state[0] + x
+        state[-2], state[0] = state[0], state[-2]
+        state[0], state[1] = state[-2], state[0]
+        return state[0], len(state), bool(state)
+
+    def change() -> None:
+        state[2] += 1.0
+
+    return f, [(t(3),), change, (t(3),), change, (t(3),)], [state]
+
+
+@cases(graphs=2, recompiles=1)
+def a_list_that_is_looked_into() -> Any:
+    def f(x, held):
+        held[0] = x + 1
+        held.append(2)
+        held[-1] += 1
+        return held[1:], sum(held[1:])
+
+    return f, [(t(3), [None, 1]), (t(3), [None, 1]), (t(3), [None, 2])]
+
+
+@cases()
+def attributes_of_a_module() -> Any:
+    class Recurrent(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.state = self.other = None
+
+        def forward(self, x: Any) -> Any:
+            self.state = torch.zeros(3)
+            self.state = self.state + x
+            return self.state, self.__dict__["state"], self.__dict__.get("never")
+
+    model = Recurrent()
+
+    def change() -> None:
+        model.other = (model.other or 0) + 0.5
+
+    return model, [(t(3),), change, (t(3),), change, (t(3),)], [model]
 
 
 @pytest.mark.parametrize("case", cases, ids=str)
