@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,36 +19,12 @@ from torch import nn
 
 import fastpath
 import refcompiler
-from benchmarks.compile_time import CACHES
-from benchmarks.fresh import figure
 from benchmarks.harness import Row, calls_to_fill, compare, table, time_of
 
-# The first call, of a process that has done the same without a compiler.
-FIRST = """
-import time
-import torch
-import torch.nn.functional as F
-from benchmarks.gpu import HALF, Decoder
-decoder = Decoder().cuda().to(HALF)
-ids = torch.randint(50257, (8, 512), device="cuda")
-def run(model):
-    with torch.set_grad_enabled({training}):
-        out = model(ids)
-        if {training}:
-            F.cross_entropy(out.flatten(0, 1).float(), ids.flatten()).backward()
-    torch.cuda.synchronize()
-run(decoder)
-start = time.perf_counter()
-{compiler}
-run(compiled)
-print(time.perf_counter() - start)
-"""
-OURS = "import refcompiler; compiled = refcompiler.compile(decoder)"
-THEIRS = "compiled = torch.compile(decoder)"
 Work = tuple[Callable[..., Any], list[Any], float | None]
 HALF = torch.bfloat16
 FEW = 1.02  # the ratio that no kernel should exceed
-TUNED = "max-autotune-no-cudagraphs"
+TUNED = "max-autotune-no-cudagraphs"  # in benchmarks/gpu_more.py
 SUFFIX = {None: "", "reduce-overhead": ", device graphs", TUNED: ", measured products"}
 
 
@@ -81,10 +56,7 @@ def rows() -> list[Row]:
     modelled = [model_row(name, *work) for name, work in models()]
     recorded = [model_row(name, *work, mode="reduce-overhead") for name, work in models()]
     small = entered()
-    first = [first_row(training) for training in (False, True)]
-    tuned = [product_row(*product, TUNED) for product in products()]
-    tuned += [model_row(name, *work, mode=TUNED) for name, work in models() if not work[2]]
-    return [whole, *found, *multiplied, *modelled, small, *recorded, *first, *tuned]
+    return [whole, *found, *multiplied, *modelled, small, *recorded]
 
 
 def bandwidth() -> float:
@@ -251,21 +223,6 @@ def product_row(
     ours, theirs = both(function, mode)
     with torch.no_grad():
         return shown(compared(name + SUFFIX[mode], ours, theirs, lambda f: f(*inputs), 1.0, 0.02))
-
-
-def first_row(training: bool) -> Row:
-    """The first call of the decoder in a process of its own, with nothing in any cache: once."""
-    what = "training step" if training else "inference"
-    ours, theirs = (first_call(compiler, training) for compiler in (OURS, THEIRS))
-    ratio = ours / theirs
-    name = f"GPT-2 12 layers, 8x512, first call of {what}, empty caches"
-    return shown(Row(name, ours, theirs, ratio, ratio, ratio, 1, "inductor", 0.5))
-
-
-def first_call(compiler: str, training: bool) -> float:
-    with tempfile.TemporaryDirectory() as folder:
-        caches = {name: f"{folder}/{name.lower()}" for name in (*CACHES, "TRITON_CACHE_DIR")}
-        return figure(FIRST.format(compiler=compiler, training=training), caches)
 
 
 def entered() -> Row:
