@@ -132,6 +132,8 @@ def forget_program(code: CodeType) -> None:
     _PROGRAMS.pop(id(code), None)
 
 
+_new: Any = tuple.__new__  # past the constructor in Python, since there are many instructions
+
 #: How the last instruction of code leaves it.
 _ENDS = ("RETURN_", "RAISE_", "RERAISE", "JUMP_", "INTERPRETER_EXIT")
 
@@ -211,13 +213,14 @@ def _instructions(code: CodeType) -> tuple[list[Instruction], dict[int, int]]:
             del out[-1]
         if form is not None:
             count, last = len(out), out[-1] if out else None
-            form(out, Raw(name, arg), code)
+            form(out, _new(Raw, (name, arg)), code)
             if last is not None and out[count - 1] is not last:  # it became a part of that one
                 shown, number, stands_for = out[count - 1]
-                out[count - 1] = Instruction(shown, number, stands_for, last.offset, last.line)
+                at_last = shown, number, stands_for, last.offset, last.line
+                out[count - 1] = _new(Instruction, at_last)
             for i in range(count, len(out)):
                 shown, number, stands_for = out[i]
-                out[i] = Instruction(shown, number, stands_for, offset, at_line)
+                out[i] = _new(Instruction, (shown, number, stands_for, offset, at_line))
             continue
         value: Any = arg
         if shows == CONSTANT:
@@ -234,7 +237,7 @@ def _instructions(code: CodeType) -> tuple[list[Instruction], dict[int, int]]:
             value = _COMPARISONS[arg]
         elif shows == NOTHING:
             continue
-        out.append(Instruction(known, arg, value, offset, at_line))
+        out.append(_new(Instruction, (known, arg, value, offset, at_line)))
     for i in jumps:
         out[i] = out[i]._replace(value=_target(code, index_of, out[i].value))
     return out, index_of

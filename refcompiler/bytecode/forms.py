@@ -50,6 +50,9 @@ def slot_names(code: CodeType) -> tuple[str, ...]:
     return locals_ + cells + code.co_freevars
 
 
+_new: Any = tuple.__new__  # past the constructor in Python, for what is frequent
+
+
 def _plain(out: list[Any], raw: Raw, code: CodeType) -> None:
     out.append(Step(raw.name, raw.arg, raw.arg))
 
@@ -58,7 +61,8 @@ def _plain(out: list[Any], raw: Raw, code: CodeType) -> None:
 
 
 def _load_global(out: list[Step], raw: Raw, code: CodeType) -> None:
-    out.append(Step(raw.name, raw.arg, (code.co_names[raw.arg >> 1], bool(raw.arg & 1))))
+    value = code.co_names[raw.arg >> 1], bool(raw.arg & 1)
+    out.append(_new(Step, (raw.name, raw.arg, value)))
 
 
 def _keyword_names(out: list[Step], raw: Raw, code: CodeType) -> None:
@@ -67,7 +71,7 @@ def _keyword_names(out: list[Step], raw: Raw, code: CodeType) -> None:
 
 def _push_null(out: list[Step], raw: Raw, code: CodeType) -> None:
     """``value`` is how many values lie above the NULL."""
-    out.append(Step(raw.name, raw.arg, 0))
+    out.append(_new(Step, (raw.name, raw.arg, 0)))
 
 
 _SLOTS = [dis.opname[op] for op in (*dis.haslocal, *dis.hasfree)]
@@ -109,7 +113,7 @@ def _return_const(out: list[Step], raw: Raw, code: CodeType) -> None:
 def _load_attr(out: list[Step], raw: Raw, code: CodeType) -> None:
     """The lowest bit asks for room for the method's ``self``."""
     name = "LOAD_METHOD" if raw.arg & 1 else "LOAD_ATTR"
-    out.append(Step(name, raw.arg >> 1, code.co_names[raw.arg >> 1]))
+    out.append(_new(Step, (name, raw.arg >> 1, code.co_names[raw.arg >> 1])))
 
 
 def _load_super_attr(out: list[Step], raw: Raw, code: CodeType) -> None:

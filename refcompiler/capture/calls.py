@@ -29,6 +29,7 @@ from refcompiler.capture.marking.marked import (
     is_allowed,
     is_wrapper,
 )
+from refcompiler.capture.models.modules import MODULE_CALL, enter_module
 from refcompiler.capture.models.registry import (
     LATE,
     MODELS,
@@ -229,6 +230,8 @@ class Calls(Instances):
         code = function.__code__
         if id(code) in NATIVE_CODES:
             return function(*map(self.force, args), **{k: self.force(v) for k, v in kwargs.items()})
+        if code is MODULE_CALL and enter_module(self, frame, function, args, kwargs):
+            return CALLED
         module = function.__module__ or ""
         if module in LEAF_MODULES and (
             function.__name__ in OPERATION_MODELS or self.fits_operation(args, kwargs)
@@ -355,6 +358,8 @@ class Calls(Instances):
     started: set[int]  # ids of the frames that were alive at the start
     deferred: list[tuple[Any, tuple]]  # calls with these values, to be made after the graph
     answers: dict[tuple, Any]  # of functions under lru_cache, by what they were given
+    module_kinds: dict[type, Any]  # see refcompiler.capture.models.modules
+    enters_modules: bool
     whole: list[tuple[Frame, int]]  # calls of torch's own that break as one, and their steps
     open_inference: list[Any]
     left_inference: list[Source]  # those that were entered before the graph

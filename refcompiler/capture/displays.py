@@ -290,7 +290,7 @@ def build_map(m: Any, f: Frame, count: int) -> None:
     _replace(f, 2 * count, made)
 
 
-def _kept(m: Any, value: Any) -> Any:
+def kept(m: Any, value: Any) -> Any:
     """What a cell holds, which the interpreter alone reads: as unobserved as it is."""
     return value if type(value) is Lazy or type(value) is Literal else m.own(value)
 
@@ -298,12 +298,12 @@ def _kept(m: Any, value: Any) -> Any:
 @enters("MAKE_CELL")
 def make_cell(m: Any, f: Frame, slot: int) -> None:
     value = f.fast[slot]
-    f.fast[slot] = CellType() if value is UNSET else CellType(_kept(m, value))
+    f.fast[slot] = CellType() if value is UNSET else CellType(kept(m, value))
 
 
 @enters("STORE_DEREF")
 def store_deref(m: Any, f: Frame, slot: int) -> None:
-    m.store_cell(f.fast[slot], _kept(m, f.stack[-1]))
+    m.store_cell(f.fast[slot], kept(m, f.stack[-1]))
     f.stack.pop()
 
 

@@ -67,6 +67,8 @@ _INPLACE = frozenset(
     f"__i{name}__"
     for name in "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul".split()
 )
+#: What fx calls nodes, before their numbers, by opcode and the target's name.
+_STEMS: dict[tuple[str, str], str] = {}
 EXAMINED = "refcompiler_examined"  # in the meta of nodes that autograd is asked about
 #: fx prints arguments as Python, which it can for these only.
 _PRINTABLE = (*base_types, type, range, enum.Enum)
@@ -404,7 +406,12 @@ class Recorder:
 
     def add(self, op: str, target: Any, args: tuple, kwargs: dict, result: Any) -> None:
         """A node of the scope at hand, and the values that it gives."""
-        node = self.scope.graph.create_node(op, target, args, kwargs)
+        graph = self.scope.graph
+        known = op, target if type(target) is str else target.__name__
+        stem = _STEMS.get(known)
+        if stem is None:
+            stem = _STEMS[known] = graph._target_to_str(target)
+        node = graph.create_node(op, target, args, kwargs, stem)
         node.meta["stack_trace"], node.meta["refcompiler_places"] = self.place()
         node.meta["refcompiler_step"] = step = self.step()
         if self.scope is self.root:

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch._higher_order_ops.utils import registered_hop_fake_fns
 from torch._ops import HigherOrderOperator
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import CONSTANT_NUMEL_LIMIT, FakeTensor, FakeTensorMode
+from torch.utils._mode_utils import no_dispatch
 
 from refcompiler.fakes.fused import FUSED, fake_fused
 from refcompiler.fakes.overlap import count_writes, refuse_cast, refuse_overlap, writes
@@ -26,6 +27,7 @@ from specs import strides
 from specs.operators import OPERATORS, Operator
 
 _VIEW = torch.ops.aten.view.default
+_LIFT = torch.ops.aten.lift_fresh.default
 _DEVICE = torch.ops.prim.device.default
 # Their result is new memory: channels last if the input is, else contiguous.
 _BATCH_NORMS = frozenset(
@@ -101,6 +103,29 @@ class EagerFakeMode(FakeTensorMode):
         self.converted.append((tensor, fake))
         return fake
 
+    def _lifted(self, tensor: torch.Tensor) -> Any:
+        """The fake of a tensor that the program makes of numbers; None where torch has to say.
+
+        Of at most one element it is a constant, whose value torch knows.
+        """
+        if type(tensor) is not torch.Tensor or tensor.device.type != "cpu":
+            return None
+        if not tensor.is_contiguous() or not _stands_alone(tensor):
+            return None
+        constant = None
+        with no_dispatch():
+            if tensor.numel() <= CONSTANT_NUMEL_LIMIT:
+                tensor = constant = tensor.clone()
+            meta = torch.empty_strided(
+                tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta"
+            )
+        fake = blank(self, meta, tensor.device, tensor.requires_grad)
+        if constant is not None:
+            fake.constant = constant
+            self.fake_tensor_converter.add_constant_storage_mapping(fake)
+        self._teach_one(tensor, fake)
+        return fake
+
     def learn(self, *tensors: torch.Tensor) -> None:
         """The tensors are parts of one that torch's converter takes apart."""
         self._teach()
@@ -109,13 +134,16 @@ class EagerFakeMode(FakeTensorMode):
 
     def _teach(self) -> None:
         """Torch's converter, which keeps views and shared memory, learns what it has not seen."""
+        for tensor, fake in self.converted:
+            self._teach_one(tensor, fake)
+        self.converted.clear()
+
+    def _teach_one(self, tensor: torch.Tensor, fake: FakeTensor) -> None:
         converter = self.fake_tensor_converter
         memory = converter.meta_converter
-        for tensor, fake in self.converted:
-            converter.set_tensor_memo(tensor, fake)
-            number = memory.describer.get_storage_id(tensor.untyped_storage())
-            memory.storage_memo[number] = fake.untyped_storage()
-        self.converted.clear()
+        converter.set_tensor_memo(tensor, fake)
+        number = memory.describer.get_storage_id(tensor.untyped_storage())
+        memory.storage_memo[number] = fake.untyped_storage()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -134,6 +162,8 @@ class EagerFakeMode(FakeTensorMode):
                 kwargs = {**kwargs, "generator": None}
         asked = ask(self, func, args, kwargs)
         if asked is None:
+            if func is _LIFT and not kwargs and (lifted := self._lifted(*args)) is not None:
+                return lifted
             if self.shape_env is None:
                 return self._dispatched(func, types, args, kwargs)
             with python_composites():

@@ -97,6 +97,9 @@ def ask(mode: FakeTensorMode, func: Any, args: Sequence, kwargs: Mapping | None)
         key.append(tuple(kwargs))
         if not _describe(kwargs.values(), key, tensors, mode):
             return None
+    constants = [t for t in tensors if t.constant is not None]
+    if constants and (len(constants) == len(tensors) or extra is _shared):
+        return None  # the result is a constant, or they are none any more
     if extra is not _NOTHING:
         key.append(extra(tensors))
     results = _RESULTS
@@ -118,11 +121,7 @@ def _describe(values: Any, key: list, tensors: list, mode: FakeTensorMode) -> bo
     for value in values:
         kind = type(value)
         if kind is FakeTensor:
-            if (
-                value.fake_mode is not mode
-                or value.constant is not None
-                or value.layout is not torch.strided
-            ):
+            if value.fake_mode is not mode or value.layout is not torch.strided:
                 return False
             shape, stride = tuple(value.shape), value.stride()
             offset = value.storage_offset()

@@ -14,10 +14,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from refcompiler.fakes.results import Output, Result
-from refcompiler.fakes.views import VIEWS, Seen
+from refcompiler.fakes.views import VIEWS, Seen, expand
 from specs import dtypes, strides
 from specs.dtypes import TensorType
 from specs.operators import OPERATORS, Operator
+from specs.shapes import broadcast
 
 Rule = Callable[[Sequence, Mapping], Result | None]
 
@@ -101,6 +102,7 @@ def _of_row(func: Any, row: Operator, layout: Layout) -> Rule:
     listed = str(func._schema.returns[0].type).startswith("List")
     several = tuple if len(func._schema.returns) > 1 else None
     positions = [a.name for a in row.args if a.kind == "index"]
+    leading = next((a.name for a in row.args if a.promotes), row.args[0].name)
     aligned = row.kind in ("contraction", "normalisation", "gather")
     needed = [a.name for a in row.args if a.promotes and row.kind == "pointwise"]
 
@@ -120,7 +122,7 @@ def _of_row(func: Any, row: Operator, layout: Layout) -> Rule:
         device = _CPU
         if tensors:
             device = tensors[0].fake_device
-            first = typed[row.args[0].name]
+            first = typed[leading]
             first = first[0] if type(first) is list else first
             if type(first) is not TensorType or first.dtype not in row.dtypes:
                 return None
@@ -212,6 +214,11 @@ def _kept(shape: Sequence[int], given: Mapping[str, Any]) -> strides.Strides | N
     return t.stride()
 
 
+def _blended(shape: Sequence[int], given: Mapping[str, Any]) -> strides.Strides:
+    """As of elementwise operators; the mask is an operand like the others."""
+    return strides.elementwise(shape, [(t.shape, t.stride()) for t in _tensors(given)])
+
+
 def _tensors(given: Mapping[str, Any]) -> list[Any]:
     found = []
     for value in given.values():
@@ -264,6 +271,7 @@ _LAYOUTS: dict[Any, Layout] = {
         _in_order,
     ),
     _aten.cat.default: _joined,
+    _aten.where.self: _blended,
     _aten.clone.default: _kept,
     _aten._to_copy.default: _kept,
 }
@@ -294,12 +302,58 @@ def _attention(args: Sequence, kwargs: Mapping) -> Result | None:
     if not _alike(query, key, value) or {query.dim(), key.dim(), value.dim()} != {4}:
         return None
     (batch, heads, length, width), size = query.shape, tuple(query.shape)
-    if key.shape != value.shape or tuple(key.shape[:2]) != (batch, heads) or 0 in size:
+    if key.shape != value.shape or key.shape[0] != batch or 0 in (*size, *key.shape):
+        return None
+    if heads % key.shape[1]:  # or several heads of the query share one of the key
         return None
     if key.shape[3] != width or not strides.is_dense(size, query.stride()):
         return None
     sums = _new(query, (batch, heads, length), (length * heads, 1, heads))
     return Result(tuple, (_new(query, size, query.stride()), sums))
+
+
+def _indexed(args: Sequence, kwargs: Mapping) -> Result | None:
+    """Elements at places that tensors of integers say, one for each indexed dimension.
+
+    Dimensions that are not next to each other come first. The result lies as one of elements of the
+    places and of the tensor, which is seen without steps along their dimensions.
+    Source: the reference of ``torch.Tensor.index_put`` and NumPy's rules of advanced indexing.
+    """
+    x, indices = args
+    places = {d: index for d, index in enumerate(indices) if index is not None}
+    if kwargs or not places or len(indices) > x.dim():
+        return None
+    if any(type(t) is not FakeTensor or not _static(t) for t in (x, *places.values())):
+        return None
+    plain = not (x.is_neg() or x.is_conj() or x._is_zerotensor()) and x.fake_device == _CPU
+    if not plain or any(t.fake_device != _CPU for t in places.values()):
+        return None
+    if any(t.dtype not in (torch.int64, torch.int32) for t in places.values()):
+        return None
+    between = broadcast(*[t.shape for t in places.values()])
+    if 0 in x.shape or 0 in between:
+        return None
+    gone = list(places)
+    order = list(range(x.dim()))
+    if gone != list(range(gone[0], gone[0] + len(gone))):
+        order = [*gone, *[d for d in order if d not in places]]
+        gone = list(range(len(gone)))
+    size, steps = [x.shape[d] for d in order], [x.stride(d) for d in order]
+    before, after = gone[0], gone[-1] + 1
+    shape = (*size[:before], *between, *size[after:])
+    seen = (*steps[:before], *[0] * len(between), *steps[after:])
+    operands: list[strides.Laid] = [(shape, seen)]
+    for t in places.values():
+        lies = expand(t, between)[1]
+        if t.dtype is not torch.int64 and not strides.is_dense(between, lies):  # copied first
+            lies = strides.elementwise(between, [(between, lies)])
+        full = ((1,) * before, between, (1,) * (len(size) - after))
+        there = [n for part in full for n in part]
+        stepped = strides.viewed(between, lies, there)
+        if stepped is None:
+            return None
+        operands.append((there, stepped))
+    return Result(None, (_new(x, shape, strides.elementwise(shape, operands)),))
 
 
 def _upsampled(args: Sequence, kwargs: Mapping) -> Result | None:
@@ -318,6 +372,7 @@ def _upsampled(args: Sequence, kwargs: Mapping) -> Result | None:
 
 
 _RULES |= {
+    _aten.index.Tensor: _indexed,
     _aten.upsample_bicubic2d.default: _upsampled,
     _aten.upsample_bilinear2d.default: _upsampled,
     _aten.upsample_nearest2d.default: _upsampled,

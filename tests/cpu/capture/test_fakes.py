@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from torch.utils._pytree import tree_map_only
 
 import refcompiler
 from conformance.strategies.arguments import arguments
@@ -414,3 +415,68 @@ def test_rules_say_what_eager_gives(call: Callable[..., Any]) -> None:
             assert fake.stride() == real.stride()
             compared += 1
     assert compared >= ruled >= 3
+
+
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "in order": lambda x: x.contiguous(),
+    "turned": lambda x: x.transpose(0, -1).contiguous().transpose(0, -1),
+    "broadcast": lambda x: x[:1].expand(x.shape),
+}
+PLACES: list[tuple] = [
+    (torch.tensor([2, 0]),),
+    (torch.tensor([2, 0]), torch.tensor([1, 1])),
+    (None, torch.tensor([[1], [0]]), torch.tensor([[0, 1, 2]])),
+    (torch.tensor([1, 2]), None, torch.tensor([[0], [1]])),
+    (None, None, torch.tensor([0, 3], dtype=torch.int32)),
+    (torch.zeros(3, 1, dtype=torch.int32), torch.tensor([[0, 1]])),
+    (torch.tensor(1), None, torch.tensor(2)),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_picked_and_blended_elements_lie_where_eager_puts_them(layout: str) -> None:
+    given = LAYOUTS[layout](torch.arange(36.0).view(3, 3, 4))
+    mask = LAYOUTS[layout](given > 3)
+    index = torch.ops.aten.index.Tensor
+    programs: list[tuple[Callable, tuple]] = [(index, (given, places)) for places in PLACES]
+    programs.append((torch.where, (mask, given, torch.tensor(0.0))))
+    programs.append((torch.where, (mask[0], given, given.transpose(0, 1))))
+    programs.append((torch.cat, ([torch.tensor([]), given], -2)))
+    for program, args in programs:
+        wanted = program(*args)
+        mode = EagerFakeMode(allow_non_fake_inputs=True)
+        asked = mode._dispatched
+        others: list[Any] = []
+
+        def dispatched(func: Any, *args: Any) -> Any:
+            others.append(func)
+            return asked(func, *args)
+
+        fakes = tree_map_only(torch.Tensor, mode.from_tensor, args)
+        mode._dispatched = dispatched  # type: ignore[method-assign]
+        fake_results._RESULTS.clear()
+        with mode:
+            found = program(*fakes)
+        assert (found.shape, found.stride(), found.dtype) == (
+            wanted.shape, wanted.stride(), wanted.dtype,
+        )  # fmt: skip
+        assert not others, "a rule knows it"
+
+
+def test_numbers_made_into_tensors_stay_what_they_are() -> None:
+    def program(x: torch.Tensor) -> Any:
+        one = torch.tensor(2.0)
+        seen = one.view(1)
+        y = x * one + torch.where(x > 0, one, torch.tensor(0.5))
+        before = one.item()
+        one.add_(x.sum())  # from here on nobody knows
+        with pytest.raises(Exception, match="aten._local_scalar_dense"):
+            seen.item()
+        return before, y.shape, torch.tensor([[1, 2], [3, 4]]).shape
+
+    for remembers in (False, True):
+        mode = EagerFakeMode(allow_non_fake_inputs=True)
+        mode.cache_enabled = remembers
+        x = mode.from_tensor(torch.ones(3))
+        with mode:
+            assert program(x) == (2.0, (3,), (2, 2))

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import refcompiler
+from refcompiler.capture.models import modules
 from tests.cpu.capture.oracle import Call, Case, Cases, check
 
 cases = Cases()
@@ -36,6 +37,35 @@ class Net(nn.Module):
 def plain_module():
     m = Net()
     return m, [(t(3, 4),), (t(3, 4),), Call(t(3, 4), k=1.0)], [m]
+
+
+@cases()
+def forward_replaced_by_the_program_itself():
+    m = nn.Sequential(Net(), Net(), Net())
+
+    def program(x):
+        first = m(x)
+        m[1].forward = lambda x, k=1.0: x * 3.0
+        second = m(x)
+        del m[1].forward
+        return first, second, m(x)
+
+    return program, [(t(3, 4),)] * 2, [m]
+
+
+@cases()
+def hooks_looked_at_by_the_program_itself():
+    m = nn.Sequential(Net(), Net(), Net())
+
+    def program(x):
+        known = m[1]._forward_hooks
+        x = m(x) + len(known)
+        known[1] = lambda module, args, result: result + 2.0
+        x = m(x)
+        known.clear()
+        return m(x)
+
+    return program, [(t(3, 4),)] * 2, [m]
 
 
 @cases()
@@ -518,3 +548,43 @@ def training_step():
 @pytest.mark.parametrize("case", cases, ids=str)
 def test_modules(case: Case) -> None:
     assert check(case) > 0
+
+
+def printing(x, *rest, by=2.0, **more):
+    for module in BLOCKS:
+        x = module(x)
+    return BLOCKS[1](x, k=by)
+
+
+class Speaks(Net):
+    def forward(self, *args, **kwargs):
+        made = super().forward(*args, **kwargs)
+        print(tuple(made.shape), sorted(kwargs))
+        return made + self.fc(args[0])
+
+
+BLOCKS = [Net(), Net(), Speaks(), nn.Sequential(Net(), nn.ReLU(), Net()), Speaks()]
+
+
+def test_a_call_without_hooks_says_and_does_what_an_interpreted_one_does(monkeypatch, capsys):
+    entered = []
+
+    def counting(m, frame, function, args, kwargs):
+        entered.append(whole(m, frame, function, args, kwargs))
+        return entered[-1]
+
+    def told():
+        refcompiler.reset()
+        torch.manual_seed(1)
+        found = refcompiler.explain(printing)(torch.randn(3, 4), by=3.0)
+        assert len(found.break_reasons) == 2
+        lines = [line.split(", captured in ")[0] for line in str(found).splitlines()]
+        return sorted(lines), capsys.readouterr().out
+
+    whole = modules.enter_module
+    monkeypatch.setattr("refcompiler.capture.calls.enter_module", counting)
+    at_once = told()
+    assert sum(entered) > 10
+    monkeypatch.setattr("refcompiler.capture.calls.enter_module", lambda *args: False)
+    assert told() == at_once
+    assert len(at_once[0]) > 20
