@@ -9,6 +9,7 @@ had done, and the instruction runs natively: it raises where the user's handlers
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple
@@ -106,6 +107,20 @@ class Failed(NamedTuple):
         return self.node.meta.get("refcompiler_step")
 
 
+def _is_of_saving_hook(traceback: TracebackType | None) -> bool:
+    """Whether a hook for what autograd saves has raised: it would be called for more once more.
+
+    A checkpoint's, when what it computes again has all that the backward needs.
+    """
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    code = hooks and getattr(inspect.unwrap(hooks[0]), "__code__", None)
+    while code and traceback is not None:
+        if traceback.tb_frame.f_code is code:
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
 class OnError:
     """What a plan does with an error of its graph.
 
@@ -134,11 +149,12 @@ class OnError:
             before, error = error.before, error.__cause__  # type: ignore[assignment]
         node = failing_node(error.__traceback__, self.graph)
         failed = failed_run(error.__traceback__, self.graph, node)
+        of_hook = _is_of_saving_hook(error.__traceback__)
         error.__traceback__ = None  # the frame may hold a mode, which ends
         self.restore_modes()
         recovered = None
         if self.recover is not None and isinstance(error, Exception):
-            if not isinstance(error, RefcompilerError):
+            if not isinstance(error, RefcompilerError) and not of_hook:
                 recovered = self.find(self.recover, values, inputs, failed, before)
         if recovered is not None:
             del before, failed

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import refcompiler
+from refcompiler.runtime.counters import counters
 from tests.cpu.aot.programs import Compiler
 
 
@@ -206,3 +208,25 @@ def test_expanded_gradients_of_some_results_with_a_hook_on_the_way() -> None:
         for mine, eager in zip(*sides, strict=True):
             torch.testing.assert_close(mine, eager, rtol=1e-6, atol=0)
     assert refcompiler.counters()["graphs"] == 1
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "fastpath"])
+def test_a_checkpoint_around_a_compiled_module(backend: str) -> None:
+    """What it computes again ends when all is there: its hook raises in the middle of the call."""
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Dropout(0.3))
+    call = refcompiler.compile(module, backend=backend, fullgraph=True)
+    sides = []
+    for each in (call, module):
+        for n in range(2):
+            torch.manual_seed(n)
+            x = torch.randn(3 + n, 4, requires_grad=True)
+            y = checkpoint(each, x, use_reentrant=False)
+            y.square().sum().backward()
+            weight = module[0].weight
+            sides.append([y.detach(), x.grad, weight.grad, torch.get_rng_state()])
+            weight.grad = None
+    assert counters()["graphs"] == 2 and len(sides) == 4
+    for found, wanted in zip(sides[:2], sides[2:], strict=True):
+        for a, b in zip(found, wanted, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
