@@ -16,13 +16,13 @@ from fastpath.agreement import FirstCall, broken
 from fastpath.bindings import OVERLOADS
 from fastpath.compiler import _Otherwise
 from fastpath.cpu import launcher, objects
-from fastpath.cpu.compile import PrintedFinder, printed_finder
+from fastpath.cpu.compile import PrintedFinder
 from fastpath.ir.expr import Bounds
 from fastpath.profiles import announced, profiled
 from fastpath.random.cpu import DISTRIBUTION, drawing, drawing_each
 from fastpath.random.kernels import Distribution
 from fastpath.random.kernels import address_of as address_of_draw
-from fastpath.rejecting import Rejecting, reject
+from fastpath.rejecting import Rejecting, RejectingCall, reject
 from fastpath.report import Report
 from fastpath.workspace import OWN, TEXT, bind, new_number
 from fastpath.wrapper import realigned
@@ -223,7 +223,7 @@ def _pack_found(p: Packer, kernel: Any) -> list[Any]:
     bounds = [[b.error, b.message] for b in kernel.bounds()]
     if p.complete:  # what few calls need is compiled when they do
         if isinstance(kernel, Rejecting):
-            kernel.printed = printed_finder(kernel.kernel)
+            kernel.printed = kernel.texts()
         return [None, bounds, p.pack(kernel.printed)]
     find = kernel.finder() if isinstance(kernel, Rejecting) else kernel.find
     return [p.pack(find), bounds, None]
@@ -260,7 +260,7 @@ def _unpack_report(u: Unpacker, kernels: int, calls: Any, draws: Any, nodes: int
 
 register("features", lambda p, v: _features(), lambda u, *f: _check_features(u, [*f]), _Features)
 register("kernel", _pack_kernel, _unpack_kernel, when=launcher.is_bound)
-register("rejecting", _pack_found, _unpack_found, Rejecting, Found)
+register("rejecting", _pack_found, _unpack_found, Rejecting, RejectingCall, Found)
 register(
     "draw", _pack_draw, _unpack_draw, when=lambda v: DISTRIBUTION in getattr(v, "__dict__", ())
 )

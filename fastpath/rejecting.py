@@ -26,9 +26,32 @@ class Rejecting:
     def finder(self) -> Callable[..., None]:
         return self.device.finder(self.kernel)
 
+    def texts(self) -> Any:
+        """What :meth:`finder` compiles."""
+        from fastpath.cpu.compile import printed_finder
+
+        return printed_finder(self.kernel)
+
     def bounds(self) -> list[Bounds]:
         """What its positions are held against, each once."""
         return self.kernel.bounds()
+
+
+class RejectingCall(Rejecting):
+    """A kernel that is written by hand, which always leaves word: ``texts`` of it."""
+
+    def __init__(self, texts: Any, limits: list[Bounds]):
+        self._texts, self._limits = texts, limits
+
+    def finder(self) -> Callable[..., None]:
+        found: Callable[..., None] = self._texts.loaded()
+        return found
+
+    def texts(self) -> Any:
+        return self._texts
+
+    def bounds(self) -> list[Bounds]:
+        return self._limits
 
 
 def reject(kernel: Any, extents: Sequence[int], outside: Any, *addresses: int) -> None:

@@ -37,7 +37,7 @@ from fastpath.ir.size import Number, Size, Unknown, text_of
 from fastpath.ir.types import DTYPE
 from fastpath.memory import Memory
 from fastpath.profiles import announced, kernel_name, profiled, title
-from fastpath.rejecting import Rejecting, reject
+from fastpath.rejecting import Rejecting, RejectingCall, reject
 from fastpath.report import Report
 from fastpath.schedule.cluster import Cluster, Fusion
 from fastpath.schedule.inplace import candidates, in_place, written_last
@@ -51,6 +51,7 @@ from refcompiler.shapes.text import NAMES, python
 
 if TYPE_CHECKING:
     from fastpath.cpu.products import Product
+    from fastpath.cpu.rowsums import RowSums
 
 _NUMBERS = itertools.count()
 
@@ -124,7 +125,7 @@ class Wrapper:
             for node, given in self.over.items():
                 node.strides = given.strides
         order = fusion.result
-        self.products: Mapping[Call, Product] = {}
+        self.products: Mapping[Call, Product | RowSums] = {}
         if self.device.is_cpu and self.program.products:
             from fastpath.cpu.products import products_of
 
@@ -345,24 +346,28 @@ class Wrapper:
         move = f"{name} = realigned({name}); {name}_p = {name}.data_ptr()"
         self.lines.append(f"if {name}_p % {STREAM_ALIGNMENT}: {move}")
 
-    def _multiply(self, call: Call, product: Product) -> None:
-        """Launch the kernel of a matrix product."""
-        from fastpath.cpu.compile import compile_product
-
+    def _multiply(self, call: Call, product: Product | RowSums) -> None:
+        """Launch the kernel of a matrix product, or of a sum of rows."""
         number = len(self.kernels)
-        run, source = compile_product(product.dtype)
+        run, source = product.compiled()
         self.kernels.append(source)
         self.report.kernels += 1
-        self.report.products += 1
+        self.report.products += product.products
         (result,) = call.outputs
         self._allocate(result)
-        addresses = [self._place_of(t) for t in (product.a, product.b)]
-        addresses.append("0" if product.s is None else self._place_of(product.s))
+        addresses = ["0" if t is None else self._place_of(t) for t in product.operands]
         addresses.append(self._address(result))
+        if product.limit is not None:
+            self._watch()
+            addresses.append("outside_p")
         texts = product.arguments(addresses, result.strides, self.number)
         name = f"k{number}"
         self.names[name], self.titles[name] = run, title(number, [call.name])
         self.lines.append(f"{name}({', '.join(texts)})  # {result.name} = {call.name}")
+        if product.limit is not None:
+            self.names[f"{name}_kernel"] = RejectingCall(product.finder(), [product.limit])
+            given = f"{self._tuple([product.limit.extent])}, outside, 0, {', '.join(texts[1:])}"
+            self.lines.append(f"if outside[0]: reject({name}_kernel, {given})")
 
     def _place_of(self, t: Tensor) -> str:
         """The text of the address at which a view of a real tensor begins."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastpath.cpu import gemm
+from fastpath.cpu.rowsums import RowSums, row_sums
 from fastpath.handles import views_of_shape
 from fastpath.ir.program import Call, Result, Tensor
 from fastpath.ir.size import Number, hint
@@ -38,9 +39,23 @@ class Product:
     k: int
     dtype: str
 
+    #: How many products it is, and what it holds positions against.
+    products = 1
+    limit = None
+
+    @property
+    def operands(self) -> list[Tensor | None]:
+        return [self.a, self.b, self.s]
+
     @property
     def tensors(self) -> list[Tensor]:
-        return [t for t in (self.a, self.b, self.s) if t is not None]
+        return [t for t in self.operands if t is not None]
+
+    def compiled(self) -> tuple[Callable[..., None], str]:
+        """A callable of what :meth:`arguments` gives, and what it is."""
+        from fastpath.cpu.compile import compile_product
+
+        return compile_product(self.dtype)
 
     def arguments(
         self, addresses: Sequence[str], strides: Sequence[Number], number: Callable[[Number], str]
@@ -70,9 +85,10 @@ def measured() -> bool:
     return name.startswith("znver")
 
 
-def products_of(calls: Iterable[Call]) -> dict[Call, Product]:
-    """Those of ``calls`` that the kernel is to compute."""
-    return {call: found for call in calls if (found := product_of(call)) is not None}
+def products_of(calls: Iterable[Call]) -> dict[Call, Product | RowSums]:
+    """Those of ``calls`` that kernels are to compute which are written by hand."""
+    found = {call: product_of(call) or row_sums(call) for call in calls}
+    return {call: known for call, known in found.items() if known is not None}
 
 
 def product_of(call: Call) -> Product | None:
