@@ -241,6 +241,21 @@ def log_records_that_a_cache_says_once():
     return f, [(t(3),), seen, (t(3),), seen, once.cache_clear, (t(3),), seen]
 
 
+@cases(graphs=2, recompiles=1)
+def log_records_of_other_arguments():
+    """What only a record shows is not guarded, but for its class."""
+    logger, written = _logger()
+
+    def f(x, step, name, rate=0.1):
+        logger.info("step %d of %s at %g", step, name, rate)
+        y = x * 2
+        logger.info(name)
+        return y
+
+    given = [(t(3), i, name, i / 10) for i, name in enumerate("abc")]
+    return f, [*given, (t(3), 3, "d"), (t(3), True, "e"), lambda: print(written.getvalue())]
+
+
 @cases(breaks=2)
 def log_records_of_a_caller_through_a_cache():
     logger, written = _logger()
