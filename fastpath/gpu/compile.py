@@ -150,6 +150,7 @@ class Later:
 
         def make(aligned: bool) -> Any:
             text = printed if aligned else print_kernel(kernel, aligned=False)
+            assert text.sizes == printed.sizes, "kernels of one launch are given other numbers"
             return machine_code(
                 text, self.dtypes, self.capability, aligned, device=device, whole=self.whole
             )

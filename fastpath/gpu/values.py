@@ -59,7 +59,7 @@ class Values(Lines):
         self._uses: dict[Expr, int] = {}
         self.constants: dict[str, str] = {}  # text -> name
         self.arguments: dict[str, str] = {}  # a number's name in the program -> in the kernel
-        self.sizes: list[Size] = []  # that the kernel is given, behind those
+        self.sizes: list[Size] = [*kernel.sizes]  # that the kernel is given, behind those
 
     # -- text ------------------------------------------------------------------------------------
 

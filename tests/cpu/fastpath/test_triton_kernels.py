@@ -11,13 +11,18 @@ from typing import Any
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 pytest.importorskip("triton")
 
-from fastpath.gpu.compile import machine_code
+from fastpath.gpu import build
+from fastpath.gpu.compile import Later, machine_code
 from fastpath.gpu.vectors import print_kernel
+from fastpath.ir.described import Sizes
+from fastpath.ir.lower import Lowering
 from fastpath.schedule.kernel import Kernel
+from fastpath.target import GPU
 from tests.cpu.fastpath.triton_kernels import kernels_of, program_of
 
 ROOT = Path(__file__).parents[3]
@@ -180,6 +185,42 @@ def test_addresses_beyond_31_bits_are_counted_in_64() -> None:
     (narrow,) = kernels(lambda x: x + 1, torch.empty(1 << 30, device="meta"))
     assert "tl.program_id(0).to(tl.int64)" in print_kernel(wide).source
     assert "int64" not in print_kernel(narrow).source
+
+
+def laters(
+    function: Callable[..., Any], inputs: list[torch.Tensor], again: bool = False
+) -> tuple[list[Later], Sizes]:
+    """The kernels of a program whose sizes each call chooses."""
+    graph = make_fx(function, tracing_mode="symbolic")(*inputs)
+    sizes = Sizes({} if again else None)
+    program = Lowering(graph, GPU, sizes=sizes).run()
+    return [Later(kernel, 0, sizes) for kernel in kernels_of(program)[0]], sizes
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_sizes_are_arguments_and_whole_vectors_where_they_allow_it(
+    again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
+    inputs = [torch.empty(48, 640, dtype=HALF), torch.empty(640, dtype=HALF)]
+    (later,), sizes = laters(lambda x, b: [F.gelu(x + b)], inputs, again)
+    assert "640" not in later.printed.source and later.printed.sizes and not later.printed.wide
+    # The first program is for sizes that are multiples of a vector, another one for any.
+    assert later.whole == (not again,) * len(later.whole)
+    asked = [c for c in sizes.conditions if c.relation.startswith("%")]
+    assert bool(asked) == (not again)
+    assert build.build(**later.job()).asm["cubin"]
+
+
+def test_both_kernels_of_a_launch_take_the_same_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
+
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.softmax(x[..., :5001].float(), -1)]  # rows that begin between vectors
+
+    (later,), _ = laters(function, [torch.empty(6, 7, 9003, dtype=HALF)])
+    aligned, unaligned = later.printed, print_kernel(later.kernel, aligned=False)
+    assert aligned.sizes == unaligned.sizes and aligned.source != unaligned.source
 
 
 def test_kernels_give_eagers_values_in_tritons_interpreter() -> None:
