@@ -118,6 +118,11 @@ def is_foreign_to_torch(kind: type) -> bool:
     )
 
 
+def _is_always_true(kind: type) -> bool:
+    """A class of C that says nothing about truth, and that nobody can make say it."""
+    return not is_heap(kind) and not any(hasattr(kind, name) for name in ("__bool__", "__len__"))
+
+
 class Operators(Identity):
     """The operator hooks of the symbolic domain."""
 
@@ -174,6 +179,9 @@ class Operators(Identity):
             if type(inner) in CONTAINERS and unread:
                 self.guard("TRUTH", value.source, bool(inner))
                 return bool(inner)
+            if unread and _is_always_true(type(inner)):
+                self.guard("TYPE", value.source, type(inner))
+                return True
             value = self.observe(value)
         if issubclass(type(value), torch.Tensor):
             if known := self.recorder.known(bool, (value,)):
@@ -189,7 +197,7 @@ class Operators(Identity):
             return found
         if find(kind, "__bool__")[1] is UNSET and self.method_of(kind, "__len__") is not UNSET:
             return bool(self.force(self.call_special(value, "__len__")))
-        if not any(hasattr(kind, name) for name in ("__bool__", "__len__")) and not is_heap(kind):
+        if _is_always_true(kind):
             return True
         value = contents(self, value)
         if self.is_foreign(value) and any(not is_heap(b) and b is not object for b in kind.__mro__):
@@ -424,7 +432,9 @@ class Operators(Identity):
             item = value[key]
             found = written_item(self, lazy, key % len(value))
             return self.lazy(self.item(source, key), item) if found is UNSET else found
-        if kind in MAPPINGS[:2] and type(key) in CONSTANT_TYPES:
+        if kind in MAPPINGS and type(key) in CONSTANT_TYPES:
+            if kind not in MAPPINGS[:2] and key not in value:  # it is made
+                return UNSET
             self.guard("TYPE", source, kind)
             if (found := read_item(self, lazy, key)) is UNSET:
                 raise KeyError(key)

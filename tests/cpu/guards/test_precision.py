@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import datetime
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -284,6 +285,22 @@ def ordered_dict_by_key(compile: Compile) -> Iterator[Any]:
 
 
 @program
+def other_keys_of_a_dict_that_makes_its_items(compile: Compile) -> Iterator[Any]:
+    values = collections.defaultdict(int, k=2)
+    f = compile(lambda x: x * values["k"] + ("j" in values))
+    for i in range(4):
+        values[f"new{i}"] = i
+        yield f(_x(i)), dict(values)
+
+
+@program
+def truth_of_what_is_always_true(compile: Compile) -> Iterator[Any]:
+    f = compile(lambda x, value: x * 2 if value else x)
+    for day in range(1, 4):
+        yield f(_x(day), datetime.datetime(2020, 1, day))
+
+
+@program
 def attribute_of_a_class_that_is_handed_on(compile: Compile) -> Iterator[Any]:
     class Box:
         kept: Any = [1]
@@ -307,6 +324,24 @@ def _changing_argument(compile: Compile) -> Iterator[Any]:
     f = compile(lambda x, k: x * len(k))
     for i in range(3):
         yield f(_x(i), "ab" * i)
+
+
+def test_items_that_a_dict_makes() -> None:
+    def made(compile: Compile) -> Iterator[Any]:
+        values = collections.defaultdict(lambda: 3, k=2)
+
+        def change(x: torch.Tensor, key: str) -> torch.Tensor:
+            return x * values[key] + values["k"]
+
+        f = compile(change)
+        for key in ("k", "j", "j", "k"):
+            yield f(_x(), key), dict(values)
+        values["k"] = 5
+        yield f(_x(), "k"), dict(values)
+        del values["j"]
+        yield f(_x(), "j"), dict(values)
+
+    assert check(made).recompiles == 4
 
 
 def test_what_matters_compiles_again() -> None:
