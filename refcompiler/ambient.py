@@ -76,6 +76,17 @@ def around_block(inference: bool, grad: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def compiling() -> Iterator[None]:
+    """Where a backend compiles, ``torch.compiler.is_compiling()`` says so, as under torch's."""
+    before = torch.compiler._is_compiling_flag
+    torch.compiler._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        torch.compiler._is_compiling_flag = before
+
+
+@contextlib.contextmanager
 def kept() -> Iterator[None]:
     """The program's modes and random numbers stay as they are, whatever runs inside.
 

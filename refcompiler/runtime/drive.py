@@ -105,7 +105,7 @@ class Continuation(Site):
                 found = self.find(values)
             if found is not MISS:
                 return found
-            if CURRENT.setting.stance.miss == "eager" or self.native is not None:
+            if CURRENT.setting.misses_run_eagerly or self.native is not None:
                 return MISS
             if not Ambient.now().captures:
                 return MISS
@@ -215,13 +215,13 @@ class Driver:
         continuation = self.continuations.get(layout.key)
         if continuation is None:
             continuation = self.continuations[layout.key] = Continuation(layout, self)
-        stance = CURRENT.setting.stance
-        if stance.enters:
+        setting = CURRENT.setting
+        if setting.stance.enters:
             native = continuation.native is not None
             found = continuation.enter([*values, stepper.exc])
             if found is MISS and continuation.native is not None and (native or continuation.plans):
                 return NATIVE  # past its limit the plans that hold run, and nothing is compiled
-            if found is not MISS or stance.miss != "eager" or continuation.stepped:
+            if found is not MISS or not setting.misses_run_eagerly or continuation.stepped:
                 return found
         return NATIVE
 

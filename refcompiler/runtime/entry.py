@@ -158,7 +158,7 @@ class Entry(Site):
                 tried, found = version, self.find(given)
                 if found is not MISS:
                     return found
-            if setting.stance.miss == "eager" or self.native is not None:
+            if setting.misses_run_eagerly or self.native is not None:
                 return call_natively(function, values)
             if not self.called and not self.plans and setting.stance.first != "compile":
                 return self.first_call(setting.stance, function, values)

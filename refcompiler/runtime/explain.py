@@ -48,6 +48,11 @@ class Explanation:
     def op_count(self) -> int:
         return sum(map(len, self.ops_per_graph))
 
+    @property
+    def compile_times(self) -> str:
+        """What ``captures`` and ``seconds`` say, as the text that torch's explanations have."""
+        return f"{self.captures} captures, with the call: {self.seconds:.4f} s"
+
     def __str__(self) -> str:
         lines = [
             f"Graphs: {self.graph_count}, operations: {self.op_count}, "

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from refcompiler.ambient import kept
+from refcompiler.ambient import compiling, kept
 from refcompiler.backends.buckets import compile_parts
 from refcompiler.backends.registry import compile_graph
 from refcompiler.capture.door import EXAMINED
@@ -447,7 +447,7 @@ class Site(Captures):
         count("operations", amount=operations)
         name = getattr(self.backend, "__name__", type(self.backend).__name__)
         try:
-            with kept(), timed("backend"):
+            with kept(), compiling(), timed("backend"):
                 compiled = self.by_buckets(graph, inputs)
         except Exception as error:
             raise BackendError(

@@ -36,6 +36,11 @@ class Setting(NamedTuple):
         return self.stance.name == "default" and not self.loose and self.backend is None
 
     @property
+    def misses_run_eagerly(self) -> bool:
+        """A call for which nothing was compiled; where guards are skipped, it is an error."""
+        return self.stance.miss == "eager" and not self.loose
+
+    @property
     def only_loose(self) -> bool:
         """It is the default but for the guards that are checked."""
         return self.stance.name == "default" and self.loose and self.backend is None

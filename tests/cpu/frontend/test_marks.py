@@ -227,6 +227,29 @@ def test_questions_about_capture(say: Any) -> None:
     assert torch.equal(found, X + 3) and (graphs, breaks) == (1, 0)
 
 
+@NAMESPACES
+def test_a_backend_is_told_that_it_compiles(say: Any) -> None:
+    """As torch's: while it compiles, and not while what it made runs."""
+    for compile in (torch.compile, refcompiler.compile):
+        seen: list[Any] = []
+
+        def backend(graph: Any, inputs: Any, seen: list[Any] = seen) -> Any:
+            def run(*given: Any) -> Any:
+                seen.append(say.is_compiling())
+                return graph.forward(*given)
+
+            seen.append((say.is_compiling(), say.is_dynamo_compiling()))
+            if len(inputs) > 1:
+                raise ValueError("as some do")
+            return run
+
+        compiled = compile(lambda *given: sum(given), backend=backend)
+        compiled(X)
+        with pytest.raises(RuntimeError, match="as some do"):
+            compiled(X, X + 1)
+        assert seen == [(True, False), False, (True, False)] and not say.is_compiling()
+
+
 def test_explain() -> None:
     def inner(x: torch.Tensor) -> torch.Tensor:
         print("a line")
@@ -246,6 +269,7 @@ def test_explain() -> None:
     assert {guard.kind for guard in explanation.out_guards} >= {"TENSOR", "AMBIENT"}
     text = str(explanation)
     assert "Graphs: 2, operations: 4, graph breaks: 1" in text
+    assert explanation.compile_times.startswith("2 captures, with the call: 0.")
     assert "Break 1: io" in text and "test_marks.py" in text
 
 

@@ -152,9 +152,31 @@ def test_skipped_guards_leave_those_of_tensors():
         for other in (X.double(), X.repeat(3, 3), X.to("meta")):
             with pytest.raises(RecompileError, match="the guard that failed: .*x"):
                 compiled(other)
-        with refcompiler.set_stance("eager_on_recompile", skip_guard_eval_unsafe=True):
-            assert torch.equal(compiled(X.double()), X.double() * 2 + 1)
     assert backend.graphs == 1
+
+
+@pytest.mark.parametrize("package", [torch, refcompiler])
+def test_what_misses_where_guards_are_skipped_is_an_error_in_any_stance(package):
+    """Nobody has asked whether what is there holds, so eager is no answer either."""
+
+    def broken(x, k):
+        y = x * k
+        torch._dynamo.graph_break()
+        return y + k
+
+    backend = Backend()
+    compiled = package.compile(broken, backend=backend, dynamic=False)
+    for k in (2, 3):
+        assert torch.equal(compiled(X, k), X * k + k)
+    stances = torch.compiler if package is torch else refcompiler
+    for stance in ("default", "eager_on_recompile", "fail_on_recompile"):
+        with stances.set_stance(stance, skip_guard_eval_unsafe=True):
+            assert torch.equal(compiled(X, 3), X * 3 + 3)
+            with pytest.raises(RuntimeError):
+                compiled(X, 4)
+    with stances.set_stance("force_eager", skip_guard_eval_unsafe=True):
+        assert torch.equal(compiled(X, 4), X * 4 + 4)
+    assert backend.graphs == 4
 
 
 def test_a_break_under_each_stance():
