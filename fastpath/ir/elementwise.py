@@ -20,6 +20,7 @@ from specs.operators import Operator
 from specs.scalars import SCALARS
 
 _RESULTS = {row.name: row.result for row in SCALARS}
+_MEANT = {row.name: frozenset(row.dtypes) for row in SCALARS}
 _BOUNDS = {row.name: frozenset(row.ulp) for row in SCALARS}  # where it is not the nearest number
 
 
@@ -28,8 +29,13 @@ class NotLowered(Exception):
 
 
 def apply(op: str, *operands: Expr) -> Expr:
-    """A scalar row applied to expressions of one computing dtype."""
+    """A scalar row applied to expressions of one computing dtype.
+
+    Raises :class:`NotLowered` where the row has no meaning on that dtype.
+    """
     dtype = operands[-1].dtype
+    if compute_dtype(dtype) not in _MEANT[op]:
+        raise NotLowered(f"{op} has no meaning on {dtype}")
     if _RESULTS[op] == "bool":
         if all(a.op == "const" for a in operands):
             meaning = SCALARS[op].meaning(dtype)

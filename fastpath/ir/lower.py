@@ -417,6 +417,8 @@ _RULE_OF: dict[str, str] = {
     "aten._unsafe_index_put.default": "scatter:index_put",
     "aten._unsafe_index.Tensor": "gather:index",
     "aten.aminmax.default": "reduce:aminmax",
+    "aten.norm.Scalar": "reduce:old_norm",
+    "aten.norm.ScalarOpt_dim": "reduce:old_norm",
     "aten.pixel_shuffle.default": "copy:pixel_shuffle",
     "aten.pixel_unshuffle.default": "copy:pixel_unshuffle",
     "aten.rot90.default": "copy:rot90",

@@ -468,6 +468,14 @@ def _norm(lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
     return lowering.output(val, finish, "norm")
 
 
+def _old_norm(lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
+    """``aten.norm``, whose order is called otherwise and may be left out."""
+    order = bound.get("p")
+    if name_of(val.dtype) != bound["self"].dtype:
+        raise NotLowered("a norm in another dtype")
+    return _norm(lowering, val, {**bound, "ord": 2 if order is None else order})
+
+
 def _softmax_backward(log: bool, lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
     grad, out = bound["grad_output"], bound["output"]
     dims, dtype = dims_of(bound["dim"], len(out.shape)), compute_dtype(out.dtype)
@@ -507,6 +515,7 @@ RULES: dict[str, Rule] = {
     "reduce:var+mean": _var_mean,
     "reduce:count_nonzero": _count_nonzero,
     "reduce:norm": _norm,
+    "reduce:old_norm": _old_norm,
     "compose:logsumexp": _logsumexp,
     "compose:softmax": functools.partial(_softmax, False),
     "compose:log_softmax": functools.partial(_softmax, True),

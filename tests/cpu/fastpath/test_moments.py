@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -98,3 +100,30 @@ def test_rms_norm_of_an_infinity_is_cudas(
     assert torch.equal(found[0].nan_to_num(7), torch.tensor(wanted, dtype=dtype).nan_to_num(7))
     torch.testing.assert_close(found[1], x[1], rtol=1e-3, atol=0)
     assert scale.shape == (2, 1) and scale[0].isnan() == found[0, 0].isnan()
+
+
+@pytest.mark.parametrize("order", [None, 0, 1, 2, math.inf, -math.inf])
+def test_norms_by_the_old_operator_are_kernels(order: float | None) -> None:
+    x = torch.randn(5, 7)
+    x[2, 3] = math.nan
+
+    def function(x: torch.Tensor) -> Any:
+        return (
+            torch.ops.aten.norm.ScalarOpt_dim(x, order, [1], True),
+            torch.ops.aten.norm.ScalarOpt_dim(x[:2], order, [0]),
+            torch.ops.aten.norm.Scalar(x[:2], 2 if order is None else order),
+        )
+
+    call = fastpath.compile_graph(torch.fx.symbolic_trace(function), [x])
+    assert not call.report.aten_calls and call.report.fallback is None
+    for scale in (1, -3):
+        found, expected = call(x * scale), function(x * scale)
+        torch.testing.assert_close(found, expected, equal_nan=True)
+        assert [t.stride() for t in found] == [t.stride() for t in expected]
+
+
+def test_what_has_no_meaning_on_a_dtype_is_left_to_aten() -> None:
+    a = torch.tensor([True, True, False])
+    call = fastpath.compile_graph(torch.fx.symbolic_trace(lambda a: torch.fmax(a, ~a)), [a])
+    assert call.report.reasons == {"aten.fmax.default": "fmax has no meaning on bool"}
+    assert torch.equal(call(a), torch.fmax(a, ~a)) and torch.equal(call(~a), torch.fmax(a, ~a))
