@@ -13,6 +13,7 @@ it is computed from lie otherwise than before.
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -55,12 +56,14 @@ _ANY_LAYOUT = {
 
 def channels_last(graph: GraphModule, outputs: int | None = None) -> int:
     """Rewrite ``graph`` (functional ATen, with fakes); returns how many convolutions are given
-    something that lies otherwise than before: none where sizes are symbols.
+    something that lies otherwise than before. Where sizes are symbols, these are convolutions whose
+    result lies as their image does whichever kernel of ATen's computes it, as that is chosen by
+    sizes too; and none is turned into a product.
 
     Its first ``outputs`` outputs (default: all) lie as before; the others as is best, which their
     nodes' ``meta["val"]`` says.
     """
-    if not any(map(_takes, graph.graph.nodes)) or _unknown(graph.graph):
+    if not any(map(_takes, graph.graph.nodes)) or _without_strides(graph.graph):
         return 0
     count = _Images(graph.graph).run(outputs)
     graph.recompile()
@@ -68,7 +71,8 @@ def channels_last(graph: GraphModule, outputs: int | None = None) -> int:
 
 
 def both_channels_last(forward: GraphModule, backward: GraphModule, outputs: int) -> int:
-    """The same for two graphs, of which the first gives the second what is behind ``outputs``."""
+    """The same for two graphs, of which the first gives the second what is behind ``outputs``; for
+    none where sizes are symbols."""
     parts = forward.graph, backward.graph
     if not any(map(_takes, (n for part in parts for n in part.nodes))) or any(map(_unknown, parts)):
         return 0
@@ -94,16 +98,32 @@ def _takes(node: Node) -> bool:
     image, weight = (node.args[found[1] + n] for n in range(2))
     assert isinstance(image, Node) and isinstance(weight, Node)
     values = image.meta["val"], weight.meta["val"]
-    return all(v.dim() in _FORMATS and v.dtype in _DTYPES and v.numel() > 0 for v in values)
+    if any(map(_sized_by_calls, values)):
+        dilation, transposed = cast(Any, node.args)[5:7]
+        plain = node.target is _aten.convolution.default and not transposed and set(dilation) == {1}
+        if not plain or values[0].dim() != 4 or values[0].shape[1] == 1:
+            return False
+    return all(
+        v.dim() in _FORMATS
+        and v.dtype in _DTYPES
+        and all(n > 0 for n in v.shape if isinstance(n, int))
+        for v in values
+    )
+
+
+def _sized_by_calls(value: torch.Tensor) -> bool:
+    return value._has_symbolic_sizes_strides
+
+
+def _without_strides(graph: Graph) -> bool:
+    values = (t for node in graph.nodes for t in _tensors(node.meta.get("val")))
+    return any(t.layout is not torch.strided for t in values)
 
 
 def _unknown(graph: Graph) -> bool:
     """Whether there are tensors whose sizes only a call knows, or that have no strides."""
-    return any(
-        t._has_symbolic_sizes_strides or t.layout is not torch.strided
-        for node in graph.nodes
-        for t in _tensors(node.meta.get("val"))
-    )
+    values = (t for node in graph.nodes for t in _tensors(node.meta.get("val")))
+    return _without_strides(graph) or any(map(_sized_by_calls, values))
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
@@ -111,8 +131,10 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [v for v in values if isinstance(v, torch.Tensor)]
 
 
-def _lies(value: Any) -> list[tuple[int, ...]]:
-    return [t.stride() for t in _tensors(value)]
+def _lies(value: Any) -> list[tuple[Any, ...]]:
+    """Strides; those that calls choose by what they are computed from, of which nothing is asked:
+    an answer would hold for some calls alone."""
+    return [tuple(n if isinstance(n, int) else str(n) for n in t.stride()) for t in _tensors(value)]
 
 
 class _Images:
@@ -143,7 +165,8 @@ class _Images:
         """Whether ``node`` is a convolution that is given something else than before."""
         given = node.args
         taken = _takes(node)
-        if taken and is_by_patches(node, _CONVOLUTIONS[node.target][1]):
+        known = taken and not any(map(_sized_by_calls, map(_value, node.all_input_nodes)))
+        if known and is_by_patches(node, _CONVOLUTIONS[node.target][1]):
             self._multiply(node)
             return True
         if taken:
@@ -160,8 +183,14 @@ class _Images:
             return False
         if node.args != given or any(n in self.before for n in node.all_input_nodes):
             old = node.meta["val"]
-            node.meta["val"] = _asked(node.target, node.args, node.kwargs)
-            if _lies(old) != _lies(node.meta["val"]):
+            new = _asked(node.target, node.args, node.kwargs)
+            other = _lies(old) != _lies(new)
+            if other and any(_sized_by_calls(t) and not _order_of(t) for t in _tensors(old)):
+                for source in node.all_input_nodes:
+                    node.replace_input_with(source, self._as_before(source))
+                return False
+            node.meta["val"] = new
+            if other:
                 self.before[node] = old
         return taken and node.args != given
 
@@ -199,11 +228,18 @@ class _Images:
         if node.target not in _RESHAPES:
             return True
         source = _value(node.args[0])
+        if _sized_by_calls(source) or _sized_by_calls(node.meta["val"]):
+            return False
         return viewable(source.shape, source.stride(), node.meta["val"].shape)
 
     def _laid(self, source: Any, form: torch.memory_format) -> Any:
         """``source`` in a format of memory."""
-        if _value(source).is_contiguous(memory_format=form):
+        value = _value(source)
+        if _sized_by_calls(value):
+            there = _lies(value) == _lies(torch.empty_like(value, memory_format=form))
+        else:
+            there = value.is_contiguous(memory_format=form)
+        if there:
             return source
         return self._made(source, form, _aten.clone.default, (source,), {"memory_format": form})
 
@@ -217,6 +253,13 @@ class _Images:
             args = (self._as_before(source), *node.args[1:])
             return self._made(node, "view", node.target, args, dict(node.kwargs))
         before = self.before[node]
+        if _sized_by_calls(before):
+            order = _order_of(before)
+            turned = self._made(node, "turned", _aten.permute.default, (node, order))
+            form = {"memory_format": torch.contiguous_format}
+            whole = self._made(node, "whole", _aten.clone.default, (turned,), form)
+            back = sorted(range(len(order)), key=order.__getitem__)
+            return self._made(node, "before", _aten.permute.default, (whole, back))
         places = [*before.shape], [*before.stride()]
         empty = self._made(node, "memory", _aten.new_empty_strided.default, (node, *places))
         return self._made(node, "before", _aten.copy.default, (empty, node))
@@ -259,6 +302,16 @@ class _Images:
 def _value(node: Any) -> torch.Tensor:
     found: torch.Tensor = node.meta["val"]
     return found
+
+
+def _order_of(value: torch.Tensor) -> list[int]:
+    """The dimensions from the outermost to the innermost in memory, if it lies one element behind
+    the other in such an order that can be told; else none."""
+    for order in itertools.permutations(range(value.dim())):
+        turned = value.permute(order)
+        if _lies(turned) == _lies(torch.empty_like(turned, memory_format=torch.contiguous_format)):
+            return [*order]
+    return []
 
 
 def _asked(target: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:

@@ -22,6 +22,7 @@ from fastpath.workspace import Plan
 
 LITTLE = 16 << 10  # bytes that may be kept, whatever else there is
 TOLERATED = 64  # kept memory has holes: the part of the whole by which it may be more
+SHARE = 16  # the part of the whole that it may be: what operators use of memory is not known
 SOON = 2  # steps over which the memory of one result waits for the next, rather than being freed
 
 Steps = Mapping[int, Sequence[Node]]
@@ -65,9 +66,15 @@ class Lives:
         return max(itertools.accumulate(changes))
 
 
-def planned(births: Steps, deaths: Steps, allowed: int, held: Callable[[Any], int]) -> Plan:
-    """Where those of ``births`` lie that are to be kept: all that are at most so large that these,
-    and what ``held`` says is there beside those that are kept, are at most ``allowed`` bytes."""
+def planned(
+    births: Steps,
+    deaths: Steps,
+    room: int,
+    allowed: float = math.inf,
+    held: Callable[[frozenset[Node]], int] = lambda kept: 0,
+) -> Plan:
+    """Where those of ``births`` lie that are to be kept: all that are at most so large that these
+    are at most ``room`` bytes, and with what ``held`` says is there beside them ``allowed``."""
     sizes = {n: size_of(n) for made in births.values() for n in made}
     largest = max(sizes.values(), default=0)
     while largest:
@@ -75,7 +82,8 @@ def planned(births: Steps, deaths: Steps, allowed: int, held: Callable[[Any], in
         plan = Plan(
             {place: [n for n in made if n in kept] for place, made in births.items()}, deaths
         )
-        if plan.size <= LITTLE or plan.size + held(kept) <= allowed:
+        fits = plan.size <= room and plan.size + held(kept) <= allowed
+        if fits or plan.size <= LITTLE:
             return plan
         below = 1 << (largest - 1).bit_length() - 1
         largest = max((size for size in sizes.values() if size <= below), default=0)

@@ -10,7 +10,7 @@ from typing import Any
 from fastpath.handles import only_seen_as
 from fastpath.held import Held
 from fastpath.ir.program import Call, Computed, Input, Node, Program, Tensor, tensors_in
-from fastpath.lives import SOON, TOLERATED, Lives, heirs, planned
+from fastpath.lives import SHARE, SOON, TOLERATED, Lives, heirs, planned
 from fastpath.schedule.cluster import Fusion
 from fastpath.workspace import INTO, MOST, Plan, keepable
 
@@ -104,13 +104,14 @@ class Memory:
         kept = keepable(nodes, [call for _, call in calls], self.program.outputs)
         births = {place: [n for n in some if n in kept] for place, some in births.items()}
         if not self.held.part:
-            return planned(births, self.last, MOST, lambda kept: 0)
+            return planned(births, self.last, MOST)
         given = [n for n in self.owned if n.place not in self.held.inputs]
         lives = Lives.of(len(self.order), made, self.last, given, self.returned)
         if self.held.part == "forward":  # what it keeps is there while the backward runs
-            return planned(births, self.last, 0, lives.most)
+            return planned(births, self.last, 0)
         most = lives.most()
-        return planned(births, self.last, most + most // TOLERATED, lives.most)
+        allowed = most + most // TOLERATED
+        return planned(births, self.last, most // SHARE, allowed, lives.most)
 
     def _heirs(self, seen: Container[Node]) -> dict[Node, Node]:
         """``seen``: the nodes that something else than a kernel may have views of."""

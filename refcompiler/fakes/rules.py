@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensor
 
 from refcompiler.fakes.results import Output, Result
@@ -371,8 +372,30 @@ def _upsampled(args: Sequence, kwargs: Mapping) -> Result | None:
     return Result(None, (_new(x, shape, lies(shape)),))
 
 
+def _convolution_backward(args: Sequence, kwargs: Mapping) -> Result | None:
+    """Of windows of one position, where ATen's own kernel computes it, and not the library: that
+    gives weights, which lie in every format at once, gradients with the strides that they have."""
+    gradient, x, weight, _, stride, padding, dilation, transposed, more, groups, wanted = args
+    if kwargs or not _alike(gradient, x, weight) or not x.dim() == weight.dim() == 4:
+        return None
+    if tuple(weight.shape[2:]) != (1, 1) or min(*x.shape, *weight.shape) <= 0 or transposed:
+        return None
+    chosen = x, weight, None, stride, padding, dilation, transposed, more, groups
+    if torch._C._select_conv_backend(*chosen) != torch._C._ConvBackend.Slow2d:
+        return None
+    size, form = tuple(x.shape), torch.channels_last
+    last = form in map(suggest_memory_format, (x, weight))
+    lies = strides.channels_last if last else strides.contiguous
+    shape, steps = tuple(weight.shape), weight.stride()
+    if not strides.is_dense(shape, steps):
+        return None
+    found = _new(x, size, lies(size)), _new(x, shape, steps), _new(x, shape[:1], (1,))
+    return Result(tuple, tuple(o if on else None for o, on in zip(found, wanted, strict=True)))
+
+
 _RULES |= {
     _aten.index.Tensor: _indexed,
+    _aten.convolution_backward.default: _convolution_backward,
     _aten.upsample_bicubic2d.default: _upsampled,
     _aten.upsample_bilinear2d.default: _upsampled,
     _aten.upsample_nearest2d.default: _upsampled,

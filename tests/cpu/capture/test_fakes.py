@@ -250,6 +250,29 @@ def test_a_convolution_lies_as_the_kernel_of_the_moment_likes() -> None:
             compare(torch.conv2d, [x, weight])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("batch", [1, 2, 16])
+def test_gradients_of_windows_of_one_position_lie_as_in_eager(batch: int, dtype: Any) -> None:
+    """Torch's stand-in gives them the image's format, whatever the strides of the weights."""
+    aten, last = torch.ops.aten, torch.channels_last
+    images = [torch.randn(batch, 8, n, n, dtype=dtype) for n in (6, 60)]
+    images += [x.to(memory_format=last) for x in images]
+    plain = torch.randn(4, 8, 1, 1, dtype=dtype)
+    other = torch.empty_strided((4, 8, 1, 1), (8, 1, 8, 8), dtype=dtype).copy_(plain)
+    rest = [1, 1], [0, 0], [1, 1], False, [0, 0], 1
+    for x in images:
+        for weight in (plain, other):
+            for wanted in ([True, True, True], [False, True, False]):
+                gradient = torch.empty_like(torch.convolution(x, weight, None, *rest))
+                given = aten.convolution_backward(gradient, x, weight, [4], *rest, wanted)
+                mode = EagerFakeMode(allow_non_fake_inputs=True)
+                with mode:
+                    fakes = [mode.from_tensor(t) for t in (gradient, x, weight)]
+                    fake = aten.convolution_backward(*fakes, [4], *rest, wanted)
+                strides = [[None if t is None else t.stride() for t in r] for r in (given, fake)]
+                assert strides[0] == strides[1], (x.stride(), weight.stride())
+
+
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_results, "_ROOM", 20)
     monkeypatch.setattr(fake_results, "_RESULTS", {})
