@@ -29,7 +29,8 @@ AHEAD: Table[Rule] = Table(
         Rule(
             "written input",
             "An input that the graph writes to has its new values after the call.",
-            "The functional graph returns them, and the epilogue copies them into the input.",
+            "The functional graph returns them, and the epilogue copies them into the input, "
+            "unless what is compiled without gradients has written them there already.",
         ),
         Rule(
             "tracked write",
