@@ -441,8 +441,11 @@ class Observing(Machine):
                 self.observe(self.lazy(self.item(bases, i), base))
 
     def observe_function(self, value: FunctionType, source: Source) -> None:
-        """One that is made again and again is known by what it does."""
-        if is_made(value):
+        """One that is made again and again is known by what it does; a tensor's method is itself.
+
+        Of those many have one decorator's code (``Tensor.__rsub__``, ``Tensor.__rpow__``).
+        """
+        if is_made(value) and torch.Tensor.__dict__.get(value.__name__) is not value:
             self.guard("TYPE", source, FunctionType)
             space = None if self.reach_globals(value, source) else value.__globals__
             self.guard("CODE", source, (value.__code__, space))

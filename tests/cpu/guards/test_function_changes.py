@@ -297,6 +297,20 @@ def constant_of_a_module_of_c(compile: Compile) -> Iterator[Any]:
         math.pi = old
 
 
+@program
+def methods_with_one_decorator(compile: Compile) -> Iterator[Any]:
+    """Torch's reflected operators have the code of what they are wrapped in."""
+
+    def f(x: torch.Tensor, method: Any = torch.Tensor.__rsub__) -> Any:
+        return method(x, 5.0)
+
+    g = compile(f)
+    for method in (torch.Tensor.__rsub__, torch.Tensor.__rpow__, torch.Tensor.__rdiv__):
+        yield g(numbers(), method)
+        f.__defaults__ = (method,)
+        yield g(numbers())
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_change_is_noticed(name: str) -> None:
     with warnings.catch_warnings():
