@@ -15,6 +15,7 @@ import torch
 from torch._decomp import get_decompositions
 
 from fastpath import foreach
+from specs import strides
 
 _aten = torch.ops.aten
 
@@ -25,6 +26,9 @@ def table() -> dict[Any, Callable[..., Any]]:
     rules = get_decompositions([getattr(_aten, name) for name in (*_FORWARD, *_BACKWARD)])
     entropy, sixths = _aten.binary_cross_entropy.default, _aten.hardsigmoid_backward.default
     squares = _aten._fused_rms_norm.default
+    for overload in rules:
+        if str(overload) in strides.CONTIGUOUS or str(overload) in strides.BY_OPERANDS:
+            rules[overload] = functools.partial(_laid, overload, rules[overload])
     return {
         **rules,
         **foreach.rules(),
@@ -32,6 +36,27 @@ def table() -> dict[Any, Callable[..., Any]]:
         entropy: functools.partial(_of_probabilities, rules[entropy]),
         sixths: functools.partial(_in_sixths, rules[sixths]),
     }
+
+
+def _laid(overload: Any, rule: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The rule, with its results where eager's CPU kernel has them."""
+    given = {a.name: value for a, value in zip(overload._schema.arguments, args)} | kwargs
+    tensors = [t for t in given.values() if isinstance(t, torch.Tensor)]
+    result = rule(*args, **kwargs)
+    if any(t.device.type != "cpu" for t in tensors):
+        return result
+    if any(type(n) is not int for t in tensors for n in (*t.shape, *t.stride())):
+        return result
+
+    def laid(t: torch.Tensor) -> torch.Tensor:
+        wanted = strides.of_result(str(overload), tuple(t.shape), given)
+        if wanted is None or t.stride() == wanted:
+            return t
+        order = sorted(range(t.dim()), key=lambda d: (-wanted[d], d))
+        back = sorted(range(t.dim()), key=order.__getitem__)
+        return t.permute(order).clone(memory_format=torch.contiguous_format).permute(back)
+
+    return tuple([laid(t) for t in result]) if isinstance(result, tuple) else laid(result)
 
 
 def _of_probabilities(
@@ -81,7 +106,6 @@ _FORWARD = (
     "_fused_rms_norm",
     "_prelu_kernel",
     "_safe_softmax",
-    "addcmul",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "celu",
@@ -102,7 +126,6 @@ _FORWARD = (
     "special_entr",
     "special_xlog1py",
     "std_mean",
-    "xlogy",
 )
 
 # What autograd's rules call.

@@ -8,6 +8,7 @@ promotion) and the behaviour of the eager CPU kernels for the reduced floating t
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,6 +75,18 @@ def fits(value: bool | int | float | None, dtype: str) -> bool:
     # An unsigned dtype also takes the negative numbers of the same width.
     low = -high if low == 0 else low
     return math.isfinite(value) and low <= value <= high
+
+
+def same_power(exponent: bool | int | float, dtype: str) -> bool:
+    """Whether a number that eager keeps in float64 may be rounded to ``dtype`` as an exponent.
+
+    Of a negative base it decides whether there is a power, and its sign: one that rounding makes
+    whole, or even, may not. The reduced floats have theirs rounded in eager too.
+    """
+    if dtype != "float32" or not math.isfinite(exponent):
+        return True
+    rounded = struct.unpack("f", struct.pack("f", exponent))[0]
+    return rounded == exponent or not rounded.is_integer()
 
 
 def compute_dtype(dtype: str) -> str:

@@ -6,7 +6,8 @@ A user sees them, and later views and layouts depend on them. Source: the behavi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 Shape = Sequence[int]
 Strides = tuple[int, ...]
@@ -78,6 +79,42 @@ def elementwise(shape: Shape, operands: Sequence[Laid]) -> Strides:
             elif comparison < 0:
                 break
     return in_order(shape, order[::-1])
+
+
+# Operators of losses and activations whose results eager's CPU kernels lay out so: contiguous
+# whatever the operands are, or as an operator on the elements of the named operands, in that order.
+CONTIGUOUS = frozenset(
+    {
+        "aten.glu_backward.default",
+        "aten.huber_loss_backward.default",
+        "aten.log_sigmoid_forward.default",
+        "aten.mse_loss_backward.default",
+        "aten.smooth_l1_loss_backward.default",
+    }
+)
+BY_OPERANDS = {
+    "aten.elu_backward.default": ("grad_output", "self_or_result"),
+    "aten.hardsigmoid_backward.default": ("grad_output", "self"),
+    "aten.hardswish_backward.default": ("grad_output", "self"),
+    "aten.logit_backward.default": ("grad_output", "self"),
+    "aten.native_dropout_backward.default": ("grad_output", "mask"),
+    "aten.softplus_backward.default": ("grad_output", "self"),
+    "aten.special_xlog1py.default": ("self", "other"),
+}
+# Reductions that may be asked to reduce nothing, which then is a copy.
+OF_NO_DIMENSION = frozenset({"aten.all.dims", "aten.any.dims"})
+
+
+def of_result(name: str, shape: Shape, args: Mapping[str, Any]) -> Strides | None:
+    """Strides of a result of ``shape`` on a CPU, of an operator in the tables above; else None.
+
+    Tensors in ``args``, which has the schema's names, have ``shape`` and ``stride()``.
+    """
+    if name in CONTIGUOUS or (name in OF_NO_DIMENSION and args.get("dim") in ([], ())):
+        return contiguous(shape)
+    if name in BY_OPERANDS:
+        return elementwise(shape, [(args[a].shape, args[a].stride()) for a in BY_OPERANDS[name]])
+    return None
 
 
 def _compare(shape: Shape, aligned: Sequence[Strides], a: int, b: int) -> int:

@@ -61,6 +61,8 @@ _CONTIGUOUS = frozenset(
     }
 )
 
+_OF_THE_CPU = strides.CONTIGUOUS | strides.BY_OPERANDS.keys() | strides.OF_NO_DIMENSION
+
 # Laid as the first operand alone.
 _LIKE_THE_FIRST = frozenset({"aten.binary_cross_entropy.default"})
 
@@ -224,6 +226,8 @@ class EagerFakeMode(FakeTensorMode):
             if tuple(result.shape) == first[0]:
                 return self._laid(result, strides.elementwise(first[0], [first]))
         row = _row(func)
+        if name in _OF_THE_CPU:
+            return self._laid_on_the_cpu(func, args, kwargs, result)
         if row is None or not isinstance(result, torch.Tensor) or not _static(result):
             return result
         given = {a.name: v for a, v in zip(func._schema.arguments, args)}
@@ -231,6 +235,16 @@ class EagerFakeMode(FakeTensorMode):
         if not all(_static(v) for v in given.values() if isinstance(v, torch.Tensor)):
             return result
         return self._laid(result, row.strides(tuple(result.shape), given))
+
+    def _laid_on_the_cpu(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
+        if isinstance(result, tuple):
+            return tuple([self._laid_on_the_cpu(func, args, kwargs, t) for t in result])
+        given = {a.name: v for a, v in zip(func._schema.arguments, args)}
+        given.update(kwargs or {})
+        tensors = [result, *(v for v in given.values() if isinstance(v, torch.Tensor))]
+        if not all(_static(t) and t.device.type == "cpu" for t in tensors):
+            return result
+        return self._laid(result, strides.of_result(_name(func), tuple(result.shape), given))
 
     def _laid(self, result: torch.Tensor, wanted: strides.Strides | None) -> torch.Tensor:
         if wanted is None or result.stride() == wanted:

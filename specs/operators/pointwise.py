@@ -20,8 +20,8 @@ OTHER_OR_NUMBER = Arg("other", "operand", "broadcast", promotes=True)
 NUMBER = Arg("other", "scalar", promotes=True)
 
 # An integer divisor may be zero unless it is a number that is not: then eager raises, and so has
-# the fast path to, which a kernel cannot.
-DIVISOR_WHEN = "is_float(dtype) or (is_number(other) and other != 0)"
+# the fast path to, which a kernel cannot; one that is too large wraps, and may wrap to zero.
+DIVISOR_WHEN = "is_float(dtype) or (is_number(other) and other != 0 and fits(other))"
 
 
 def tolerance(single: float, double: float | None = None, reduced: float = 1.0) -> dict[str, float]:
@@ -208,10 +208,12 @@ pointwise(
     " pow(self, exponent)",
     "promote_no_bool",
     NUMBERS,
-    when="is_float(dtype) or exponent >= 0",
+    when="fits(exponent) and (same_power(exponent) if is_float(dtype) else exponent >= 0)",
     tolerance=tolerance(16, 3, 2),
     doc="Small exponents are products and roots, each rounded to the tensor's dtype, as in eager."
-    " Others are rounded to the dtype, which eager does except in what a vector leaves over.",
+    " Others are rounded to the dtype, which eager does for the reduced floats; for the wider it"
+    " keeps the number, so one that rounding would make whole, or even, is left to it: of a"
+    " negative base it decides whether there is a power, and its sign.",
 )
 pointwise(
     "pow.Scalar",
@@ -547,6 +549,7 @@ for _name, _bound, _scalar, _number in (
             "promote_no_bool",
             NUMBERS,
             cuda=f"{_scalar}(self, {_bound})",
+            when=f"fits({_bound})" if _kind == "scalar" else "",
             strict="" if _kind == "scalar" else "not is_float(dtype)",
             reasons={} if _kind == "scalar" else {"strict": _ZEROS},
         )
@@ -555,27 +558,38 @@ _LERP = (
     "add(self, mul({w}, sub(end, self))) if {near} else"
     " sub(end, mul(sub(end, self), sub(const(1), {w})))"
 )
+# On the CPU eager's sums take a product in unrounded, so that one which overflows does no harm.
+_FUSED_LERP = "fma({w} if {near} else sub({w}, const(1)), sub(end, self), self if {near} else end)"
+_FUSES: dict[str, Any] = {
+    "strict": "not is_float(dtype)",
+    "reasons": {"strict": "whether eager fuses the product into the sum is up to the machine"},
+}
 pointwise(
     "lerp.Scalar",
     "torch.lerp",
     (SELF, _END, Arg("weight", "float", values=(-2.0, 2.0))),
-    _LERP.format(w="const(weight)", near="math.fabs(weight) < 0.5"),
+    _FUSED_LERP.format(w="const(weight)", near="math.fabs(weight) < 0.5"),
     "same_floating",
     FLOATS,
+    cuda=_LERP.format(w="const(weight)", near="math.fabs(weight) < 0.5"),
     cancels=True,
     tolerance=tolerance(4, 4, 2),
     doc="Computed from the nearer end, as in eager.",
+    **_FUSES,
 )
 pointwise(
     "lerp.Tensor",
     "torch.lerp",
     (SELF, _END, Arg("weight", relation="broadcast", promotes=True, values=(-2.0, 2.0))),
-    "where(lt(abs(weight), const(0.5)), add(self, mul(weight, sub(end, self))),"
-    " sub(end, mul(sub(end, self), sub(const(1), weight))))",
+    "fma(where(lt(abs(weight), const(0.5)), weight, sub(weight, const(1))), sub(end, self),"
+    " where(lt(abs(weight), const(0.5)), self, end))",
     "same_floating",
     FLOATS,
+    cuda="where(lt(abs(weight), const(0.5)), add(self, mul(weight, sub(end, self))),"
+    " sub(end, mul(sub(end, self), sub(const(1), weight))))",
     cancels=True,
     tolerance=tolerance(4, 4, 2),
+    **_FUSES,
 )
 _ADDC = (
     SELF,
@@ -583,13 +597,17 @@ _ADDC = (
     Arg("tensor2", relation="broadcast", promotes=True),
     Arg("value", "scalar", keyword=True, optional=True, default=1),
 )
+_SCALED_FIRST = "(tensor1 if value == 1 else mul(const(value), tensor1))"
+_UNFUSED = f"add(self, mul({_SCALED_FIRST}, tensor2))"
 pointwise(
     "addcmul.default",
     "torch.addcmul",
     _ADDC,
-    "add(self, mul((tensor1 if value == 1 else mul(const(value), tensor1)), tensor2))",
+    f"fma({_SCALED_FIRST}, tensor2, self) if is_float(dtype) else {_UNFUSED}",
     "promote_no_bool",
     NUMBERS,
+    cuda=_UNFUSED,
+    **_FUSES,
     cancels=True,
     tolerance=tolerance(2, 2, 2),
     elementwise_strides=False,
@@ -598,7 +616,7 @@ pointwise(
     "addcdiv.default",
     "torch.addcdiv",
     _ADDC,
-    "add(self, truediv((tensor1 if value == 1 else mul(const(value), tensor1)), tensor2))",
+    f"add(self, truediv({_SCALED_FIRST}, tensor2))",
     "floating",
     FLOATS,
     cuda="add(self, mul(const(value), truediv(tensor1, tensor2)))",

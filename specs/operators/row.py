@@ -115,7 +115,8 @@ class Operator:
     ``if``/``else`` in it decides on plain Python values only. Its value is cast to the ``result``
     dtype by whoever evaluates it. It holds where ``when``, an expression over the plain arguments,
     ``is_float(dtype)``, ``is_int(dtype)``, ``dtype``, ``result``, ``is_number(arg)`` and
-    ``fits(arg)`` (see :func:`specs.dtypes.fits`), is true (empty: always), and where every number
+    ``fits(arg)`` (see :func:`specs.dtypes.fits`), ``same_power(arg)`` (see
+    :func:`specs.dtypes.same_power`), is true (empty: always), and where every number
     that does not promote fits; otherwise ATen is called, which raises what eager raises. For the
     other kinds ``lowering`` names a rule of the loop IR (``reduce:sum``, ``view:permute``).
     ``None``: ATen is called, and ``reasons["lowering"]`` says why. ``cuda`` is the lowering where
@@ -237,6 +238,7 @@ class Operator:
         names = {
             **self.complete(args),
             "fits": lambda value: dtypes.fits(value, computation.common),
+            "same_power": lambda value: dtypes.same_power(value, computation.common),
             "dtype": computation.compute,
             "result": computation.result,
             "is_float": dtypes.is_float,

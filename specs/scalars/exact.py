@@ -107,8 +107,13 @@ def mul(x: Any, y: Any) -> Any:
 
 
 def fma(x: Any, y: Any, z: Any) -> Any:
-    """``x * y + z``: of float32 numbers the product is exact in the oracle's precision."""
-    return add(mul(x, y), z)
+    """``x * y + z`` of floats, with nothing rounded on the way: an overflow there is none."""
+    if not (math.isfinite(x) and math.isfinite(y)) or x == 0 or y == 0:
+        return x * y + z
+    if not math.isfinite(z):
+        return z
+    mp = _mp()
+    return mp.fadd(mp.fmul(x, y, exact=True), z, exact=True)
 
 
 def truediv(x: float, y: float) -> float:

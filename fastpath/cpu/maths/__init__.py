@@ -99,6 +99,9 @@ def _functions() -> Iterator[tuple[str, Any]]:
         for kind in FLOATS:
             full = f"{name}_{kind}"
             yield full, function(full, (kind,), "b1", emit)
+    for kind in FLOATS:
+        full = f"fma_{kind}"
+        yield full, function(full, (kind,) * 3, kind, integers.fma)
     for kind in ALL:
         full = f"where_{kind}"
         yield full, function(full, ("b1", kind, kind), kind, integers.where)

@@ -24,6 +24,11 @@ def mul(x: Value, y: Value) -> Value:
     return x * y
 
 
+def fma(x: Value, y: Value, z: Value) -> Value:
+    """Rounded once on any machine, by the C library where there is no instruction."""
+    return x.call("fma", y, z)
+
+
 def neg(x: Value) -> Value:
     return -x
 

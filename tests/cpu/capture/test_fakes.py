@@ -349,8 +349,16 @@ def test_a_copy_to_another_device_is_there() -> None:
         lambda a, b: torch.pow(2.0, b),
         torch.isin,
         lambda a, b: torch.nn.functional.binary_cross_entropy(a, b, reduction="none"),
+        lambda a, b: torch.any(a, []),
+        torch.special.xlog1py,
+        lambda a, b: torch.nn.functional.logsigmoid(b),
+        lambda a, b: torch.ops.aten.mse_loss_backward(a, a, b, 0),
+        lambda a, b: torch.ops.aten.hardswish_backward(a, b),
     ],
-    ids=["rsub", "pow of a number", "isin", "binary_cross_entropy"],
+    ids=[
+        *("rsub", "pow of a number", "isin", "binary_cross_entropy", "any of no dimension"),
+        *("xlog1py", "logsigmoid", "mse_loss_backward", "hardswish_backward"),
+    ],
 )
 def test_layouts_that_torchs_stand_ins_get_wrong(call: Callable[..., Any]) -> None:
     operands = [torch.rand(3, 4, 5), torch.rand(3, 5, 4).mT, torch.rand(5, 4, 3).permute(2, 1, 0)]

@@ -126,6 +126,45 @@ def test_fast_has_eagers_special_values(dtype: torch.dtype) -> None:
         torch.testing.assert_close(b, a, rtol=8 * steps, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", (*DTYPES, torch.float64), ids=str)
+def test_a_product_that_overflows_in_a_sum_does_no_harm(dtype: torch.dtype) -> None:
+    big = torch.finfo(dtype).max
+
+    def program(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            torch.addcmul(x, y, z),
+            torch.addcmul(x, y, z, value=0.5),
+            torch.lerp(x, y, z),
+            torch.lerp(x, y, 2.0),
+            torch.lerp(x, y, 0.3),
+        )
+
+    random = torch.randn(3, 40, generator=torch.Generator().manual_seed(3))
+    x = torch.cat([torch.tensor([-math.inf, -big, 0.0, big]), random[0].double()]).to(dtype)
+    y = torch.cat([torch.tensor([big, big / 2, 0.0, big / 2]), random[1].double()]).to(dtype)
+    z = torch.cat([torch.tensor([3.0, 3.0, 1.0, 1.9]), random[2].double()]).to(dtype)
+    refcompiler.reset()
+    compiled = refcompiler.compile(program)
+    for given in ((x, y, z), (x.flip(0), y.flip(0), z.flip(0))):
+        expected = program(*given)
+        assert expected[0].isfinite().sum() >= 40
+        for a, b in zip(expected, compiled(*given), strict=True):
+            assert torch.equal(_bits(a), _bits(b)), (a[a != b], b[a != b])
+    report = fastpath.last_report()
+    assert report is not None and report.kernels and not report.aten_calls
+
+
+@pytest.mark.parametrize("exponent", (4e-89, 3.0000000001, 16777217, 0.1, 2.5))
+def test_an_exponent_that_rounding_makes_whole_is_eagers(exponent: float) -> None:
+    x, _ = _values(torch.float32)
+    refcompiler.reset()
+    expected = x**exponent
+    found = refcompiler.compile(lambda x: x**exponent)(x)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=0, equal_nan=True)
+    report = fastpath.last_report()
+    assert report is not None and bool(report.aten_calls) == (exponent not in (0.1, 2.5))
+
+
 def test_gradients_are_eagers_bits() -> None:
     x, y = (v.nan_to_num(0.0, 1.0, 1.0) for v in _values(torch.float32))
 

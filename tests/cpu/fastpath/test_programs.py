@@ -205,3 +205,37 @@ def test_results_in_lists_inside_of_tuples() -> None:
         assert all(map(torch.equal, given[0], expected[0]))
     report = fastpath.last_report()
     assert report is not None and report.fallback is None and report.kernels
+
+
+def taken_apart(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Operators that are said by others, whose own results lie otherwise than those of others."""
+    return (
+        torch.nn.functional.logsigmoid(a),
+        torch.nn.functional.mse_loss(a, b, reduction="none"),
+        torch.nn.functional.huber_loss(a, b),
+        torch.special.xlog1py(a, b),
+        torch.xlogy(a, b),
+        torch.ops.aten.hardswish_backward(a.detach(), b),
+        torch.any(a > 0.5, []),
+    )
+
+
+def test_what_is_taken_apart_lies_where_eager_puts_it() -> None:
+    x = torch.rand(2, 4, 3, 5, generator=torch.Generator().manual_seed(1)) + 0.1
+    last, turned = x.to(memory_format=torch.channels_last), x.permute(3, 1, 0, 2).contiguous()
+    compared = 0
+    for a, b in ((x, last), (last, x), (turned.permute(2, 1, 3, 0), last)):
+        refcompiler.reset()
+        seen = []
+        for call in (taken_apart, refcompiler.compile(taken_apart)):
+            given = a.detach().requires_grad_()
+            results = call(given, b)
+            total = torch.stack([r.sum() for r in results[:5]]).sum()
+            seen.append([*results, *torch.autograd.grad(total, given)])
+        for expected, found in zip(*seen, strict=True):
+            assert found.stride() == expected.stride()
+            torch.testing.assert_close(found, expected)
+            compared += 1
+        report = fastpath.last_report()
+        assert report is not None and report.fallback is None and report.kernels
+    assert compared == 24

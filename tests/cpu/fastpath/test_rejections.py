@@ -18,6 +18,11 @@ REJECTED: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
     "new_full": (lambda x: x.new_full((3,), 300), torch.ones(3, dtype=torch.uint8)),
     "masked_fill": (lambda x: x.masked_fill(x > 0, 1e30), torch.ones(3).half()),
     "clamp": (lambda x: torch.clamp(x, max=300), torch.ones(3, dtype=torch.uint8)),
+    "clamp_min": (lambda x: torch.clamp_min(x, 3.4e38), torch.ones(3).half()),
+    "clamp_max": (lambda x: torch.clamp_max(x, -129), torch.ones(3, dtype=torch.int8)),
+    "an exponent": (lambda x: torch.pow(x, 7e4), torch.ones(3).half()),
+    "an integer exponent": (lambda x: torch.pow(x, 300), torch.ones(3, dtype=torch.uint8)),
+    "a divisor that wraps": (lambda x: x % 2**32, torch.ones(3, dtype=torch.int16)),
     "alpha": (lambda x: torch.add(x, x, alpha=300), torch.ones(3, dtype=torch.int8)),
     "logsumexp": (lambda x: torch.logsumexp(x, []), torch.ones(2, 3)),
 }
