@@ -9,6 +9,7 @@ import sympy
 import torch
 
 from refcompiler.fakes.results import Output, Result
+from refcompiler.shapes.ranges import SIGNS
 
 FLOATS = (torch.float32, torch.float64)
 Sizes = Sequence[Any]  # ints and torch.SymInts
@@ -19,9 +20,11 @@ Sizes = Sequence[Any]  # ints and torch.SymInts
 
 def same(a: Any, b: Any) -> bool:
     """Whether two sizes are equal for all values of the symbols."""
-    if type(a) is int or type(b) is int:
-        return type(a) is type(b) and a == b
-    return a.node is b.node or a.node.expr == b.node.expr
+    if type(a) is int and type(b) is int:
+        return a == b
+    if type(a) is type(b) and (a.node is b.node or a.node.expr == b.node.expr):
+        return True
+    return surely(sympy.Eq, a, b)  # a symbol may be known to be a number
 
 
 def _expression(n: Any) -> Any:
@@ -31,15 +34,13 @@ def _expression(n: Any) -> Any:
 def surely(relation: Any, a: Any, b: Any) -> bool:
     """Whether ``relation`` (:class:`sympy.Eq` and such) of two sizes is certain."""
     node = next((n.node for n in (a, b) if type(n) is not int), None)
-    made = relation(_expression(a), _expression(b))
-    if node is None or made in (sympy.true, sympy.false):
-        return bool(made)
-    return node.shape_env.knowledge.decide(made) is True
-
-
-def equal(a: Any, b: Any) -> bool:
-    """As :func:`same`, also of what is written in another way."""
-    return same(a, b) or surely(sympy.Eq, a, b)
+    if node is None:
+        return bool(relation(a, b))
+    know, left, right = node.shape_env.knowledge, _expression(a), _expression(b)
+    known = know.compare(SIGNS[relation], left, right)
+    if known is None and not (know.is_plain(left) and know.is_plain(right)):
+        return relation(left, right) is sympy.true
+    return known is True
 
 
 def all_same(a: Sizes, b: Sizes) -> bool:

@@ -11,7 +11,6 @@ import torch
 from refcompiler.fakes.results import Result
 from refcompiler.fakes.symbolic_sizes import (
     Sizes,
-    equal,
     positive,
     product,
     result,
@@ -42,7 +41,7 @@ def _view(tensor: Any, shape: Sizes) -> Result | None:
         if len(unknown) > 1 or not positive([known]):
             return None
         sizes[unknown[0]] = count // known
-    if not positive(sizes) or not equal(product(sizes), count):
+    if not positive(sizes) or not same(product(sizes), count):
         return None
     steps = _restrided(given, strides, sizes)
     return None if steps is None else viewed(tensor, sizes, steps)
@@ -60,13 +59,13 @@ def _restrided(given: Sizes, strides: Sizes, sizes: Sizes) -> list[Any] | None:
     inner, count, made = strides[-1], 1, 1
     for d in reversed(range(len(given))):
         count = count * given[d]
-        if d and (same(given[d - 1], 1) or equal(strides[d - 1], count * inner)):
+        if d and (same(given[d - 1], 1) or same(strides[d - 1], count * inner)):
             continue
-        while at and (same(sizes[at - 1], 1) or not equal(made, count)):
+        while at and (same(sizes[at - 1], 1) or not same(made, count)):
             at -= 1
             steps[at] = made * inner
             made = made * sizes[at]
-        if not equal(made, count):
+        if not same(made, count):
             return None
         inner, count, made = strides[d - 1], 1, 1
     return None if at else steps
@@ -204,7 +203,7 @@ def _split_with_sizes(tensor: Any, sizes: Sizes, dim: int = 0) -> Result | None:
     starts: list[Any] = [0]
     for n in sizes:
         starts.append(starts[-1] + n)
-    if not equal(starts[-1], tensor.shape[dim]):
+    if not same(starts[-1], tensor.shape[dim]):
         return None
     return Result(list, tuple([_piece(tensor, dim, a, n) for a, n in zip(starts, sizes)]))
 

@@ -16,6 +16,7 @@ from refcompiler.shapes.floats import FLOAT, FloatEq, float_of, identical
 from refcompiler.shapes.node import WRAPPERS, Node
 from refcompiler.shapes.operations import (
     BINARY,
+    COMPARISONS,
     ROUND,
     SAME,
     UNARY,
@@ -262,20 +263,31 @@ class ShapeEnv:
         gives = row.gives if row.gives is not SAME else float if floats else int
         build = FLOAT.get(name, row.build) if floats else row.build
         left, right = a.expr, b.expr
+        if name in COMPARISONS and a.pytype is b.pytype is int:
+            return self.node(self._compared(name, left, right), bool, hint)
         if floats and name in ("sym_min", "sym_max"):
             left, right = [self.unary("sym_float", n).expr for n in (a, b)]
             hint = None if hint is None else float(hint)
         if name in ("int_floordiv", "floordiv", "mod") and not floats:
             return self.node(self._divided(name != "mod", left, right), gives, hint)
         if name in ("sym_min", "sym_max") and not floats:
-            known = self.knowledge.decide(sympy.Ge(left, right))
-            if known is None and self.knowledge.decide(sympy.Le(left, right)):
+            known = self.knowledge.compare("ge", left, right)
+            if known is None and self.knowledge.compare("le", left, right):
                 known = False
             if known is not None:
                 return a if known is (name == "sym_max") else b
             if left.has(*_EXTREMES) or right.has(*_EXTREMES):
                 build = Larger if name == "sym_max" else Smaller
         return self.node(build(left, right), gives, hint)
+
+    def _compared(self, name: str, left: Any, right: Any) -> Any:
+        """The relation of two integers, or its truth."""
+        known = self.knowledge.compare(name, left, right)
+        if known is not None:
+            return sympy.true if known else sympy.false
+        if self.knowledge.is_plain(left) and self.knowledge.is_plain(right):
+            return BINARY[name].build(left, right, evaluate=False)
+        return BINARY[name].build(left, right)
 
     def _divided(self, whole: bool, a: Any, b: Any) -> Any:
         """``a // b``, or what it leaves, in the words that say most."""

@@ -129,7 +129,7 @@ def _bounds(expression: Any, ranges: Ranges, memo: dict[Any, Range]) -> Range:
     return ALL
 
 
-_SIGNS: dict[Any, str] = {
+SIGNS: dict[Any, str] = {
     sympy.Eq: "eq",
     sympy.Ne: "ne",
     sympy.Lt: "lt",
@@ -218,7 +218,7 @@ class Knowledge:
 
     def atoms(self, condition: Any) -> set[Any]:
         """What is no symbol, sum or product in a comparison of integers: quotients and such."""
-        if condition.func not in _SIGNS or not all(part.is_integer for part in condition.args):
+        if condition.func not in SIGNS or not all(part.is_integer for part in condition.args):
             return set()
         found = set()
         for part in condition.args:
@@ -368,12 +368,32 @@ class Knowledge:
             if absorbing in parts:
                 return absorbing
             return None if None in parts else not absorbing
-        sign = _SIGNS.get(kind)
+        sign = SIGNS.get(kind)
         if sign is None:
             return self.told.get(condition)
         left, right = condition.args
         if not (left.is_integer and right.is_integer):
             return None
+        return self.compare(sign, left, right)
+
+    def compare(self, sign: str, left: Any, right: Any) -> bool | None:
+        """As :meth:`decide` for a relation (``eq`` to ``ge``) of integers, which sympy, asked for
+        it, would try to decide itself: that takes longer than everything here.
+        """
+        key = (sign, left, right)
+        if key not in self._decided:
+            self._decided[key] = self._compare(sign, left, right)
+        return self._decided[key]
+
+    def is_plain(self, expression: Any) -> bool:
+        """Whether an integer expression is a polynomial of symbols: sympy knows no more of it."""
+        try:
+            terms = polynomials.polynomial(expression, self._plain, _never)
+        except polynomials.TooLarge:
+            return False
+        return all(atom.is_Symbol for monomial in terms for atom, _ in monomial)
+
+    def _compare(self, sign: str, left: Any, right: Any) -> bool | None:
         terms, found = self._difference(left, right)
         if found.low > found.high:
             return None  # contradictory facts: this program cannot get here
@@ -400,7 +420,7 @@ class Knowledge:
         if kind is sympy.Not and condition.args[0].is_Relational:
             condition = condition.args[0].negated
             kind = condition.func
-        sign = _SIGNS.get(kind)
+        sign = SIGNS.get(kind)
         if sign is None:
             told = condition.args[0] if kind is sympy.Not else condition
             if told.func in floats.COMPARISONS:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import refcompiler
+from refcompiler.fakes.mode import EagerFakeMode
 
 SIZES = (5, 6, 3, 2, 9, 11)
 
@@ -111,3 +112,26 @@ def test_across_a_break() -> None:
         return x + n, large, none
 
     assert run(function, "eager") <= 4
+
+
+def test_a_size_that_is_known_to_be_a_number_is_one_for_the_rules_of_fakes(monkeypatch):
+    asked = []
+    dispatched = EagerFakeMode._dispatched
+
+    def counting(mode, func, *args):
+        asked.append(str(func))
+        return dispatched(mode, func, *args)
+
+    monkeypatch.setattr(EagerFakeMode, "_dispatched", counting)
+    weight, bias = torch.randn(5, 7), torch.randn(7)
+
+    def program(x):
+        y = torch.addmm(bias, x, weight)  # which says that the rows of x have 5 elements
+        return y + torch.addmm(bias, x + 1, weight) + torch.addmm(bias, x.sin(), weight)
+
+    compiled = refcompiler.compile(program, backend="eager", dynamic=True, fullgraph=True)
+    for rows in (3, 4, 9):
+        x = torch.randn(rows, 5)
+        assert torch.equal(compiled(x), program(x))
+    assert asked.count("aten.addmm.default") <= 1
+    assert refcompiler.counters()["captures"] == 1
