@@ -7,9 +7,11 @@ from ctypes import c_float
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
+
 from fastpath.ir.index import Axis, Index, Lookup, constant
 from fastpath.ir.size import Number, Size
-from specs.dtypes import int_range
+from specs.dtypes import REDUCED, int_range
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,10 @@ def const(value: bool | int | float, dtype: str) -> Expr:
         value = bool(value)
     elif dtype == "float32":  # equal ones are written alike, however many digits they came with
         value = c_float(value).value
-    elif dtype.startswith(("float", "bfloat")):
+    elif dtype in REDUCED:  # a kernel stores it as it is, and would cut off what is too long
+        wide = torch.tensor(float(value), dtype=torch.float64, device="cpu")
+        value = wide.to(getattr(torch, dtype)).item()
+    elif dtype == "float64":
         value = float(value)
     else:
         low, high = int_range(dtype)

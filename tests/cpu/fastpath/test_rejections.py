@@ -44,6 +44,7 @@ BYTES = torch.tensor([1, 44, 254], dtype=torch.uint8)
 ACCEPTED: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
     "a number wraps around in add": (lambda x: torch.add(x, 300), BYTES),
     "and in a comparison": (lambda x: torch.eq(x, 300), BYTES),
+    "a number between two fills": (lambda x: x.new_full((3,), 1e-39), torch.ones(3).bfloat16()),
     "a negative number fills": (lambda x: torch.full_like(x, -2), BYTES),
     "infinity by rounding": (lambda x: torch.add(x, 1e30), torch.ones(3).half()),
     "a threshold below the smallest": (
