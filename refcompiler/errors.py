@@ -38,6 +38,13 @@ class PackageError(RefcompilerError):
     program, version or processor."""
 
 
+class GuardWarning(RuntimeWarning):
+    """A program runs uncompiled, because the guards of what was just compiled for it do not hold.
+
+    Its results are right. Please report it with the script that shows it.
+    """
+
+
 class InternalError(RefcompilerError):
     """Cannot happen. Please report it with the script that shows it."""
 

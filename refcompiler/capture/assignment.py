@@ -219,6 +219,8 @@ class Assignment(Attributes):
             object.__setattr__(value, name, self.force(new))  # raises as CPython does
             raise Break("external-object", f"assignment to {name}")
         self.write_attribute(external, name, new)
+        if name == "default_factory" and value is external.shadow:  # C code asks it for items
+            value.default_factory = self.force(new)
         return None
 
     def delattr(self, value: Any, name: str) -> None:
@@ -245,6 +247,9 @@ class Assignment(Attributes):
         if type(found) is property and found.fdel is not None:
             self.invoke(self.frame, self.wrapped(source, found, "fdel"), [value])
             return
+        if type(found) is property:
+            self.from_class(source, found)
+            found.__delete__(value)  # raises as CPython does
         deleter_source, deleter = self.find_guarded(type(found), "__delete__")
         if found is not UNSET and type(deleter) is FunctionType:
             self.from_class(source, found)

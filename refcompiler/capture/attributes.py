@@ -353,6 +353,8 @@ class Attributes(Lookup):
                 source = None
                 if heap:
                     source = self.class_member(base, name)
+                if receiver is cls and type(found) in (FunctionType, property):
+                    return self.from_class(source, found)  # there is no instance to bind it to
                 return self.bind_found(source, found, receiver, cls, name)
             if heap:
                 self.class_lacks(base, name)
@@ -473,11 +475,24 @@ class Attributes(Lookup):
             if overlaid is not UNSET and overlaid is not DELETED:
                 return overlaid
             return self.lazy(self.slot(external, name), object.__getattribute__(value, name))
+        if getter is UNSET:
+            return self.set_only(source, found, value, name)
         if source is not None and kind is FIELD:
             self.field_of_class(source, found)
         elif source is not None:
             self.guard("ID", source, found)
         return getattr(value, name)
+
+    def set_only(self, source: Source | None, found: Any, value: Any, name: str) -> Any:
+        """An attribute whose descriptor says how it is assigned to, and not what it is."""
+        external = self.external.get(id(value))
+        if external is None:
+            own = namespace_of(value)
+            return own[name] if own is not None and name in own else found
+        item = self.hand_out(external)
+        if item is not None and name in item:
+            return self.getitem(item, name)
+        return self.plain_class_value(source, found)
 
     def slot(self, external: External, name: str) -> Source:
         """The source of what a descriptor in C reads from an instance."""

@@ -155,6 +155,9 @@ def call_cached(m: Any, frame: Any, function: Any, args: Sequence, kwargs: Mappi
     named = {k: m.sizes.plain(m.force(v)) for k, v in kwargs.items()}
     if source is None:  # made in the frame, of a callback
         return m.call_pure(function, forced, named)
+    for value in (*forced, *named.values()):
+        if getattr(type(value), "__hash__", None) is None:
+            raise TypeError(f"unhashable type: '{type(value).__name__}'")
     given = [*map(_identity, forced), *[(k, _identity(v)) for k, v in named.items()]]
     asked = id(function), *given
     objects = [v for v in (*forced, *named.values()) if type(v) not in CONSTANT_TYPES]

@@ -215,6 +215,14 @@ class Calls(Instances):
             found.append(item)
         return found[0] if len(found) == 1 else tuple(map(self.force, found))
 
+    def has_looked_into(self, function: FunctionType) -> bool:
+        """Whether something in the closure of ``function`` may be another than what is outside."""
+        for cell in function.__closure__ or ():
+            external = self.external.get(id(cell.cell_contents))
+            if external is not None and external.shadow is not None:
+                return True
+        return False
+
     def call_dispatch(self, function: FunctionType, args: Sequence) -> Any:
         """``dispatch`` of a function under ``functools.singledispatch``, which has a cache."""
         (cls,) = [self.force(value) for value in args]
@@ -264,7 +272,8 @@ class Calls(Instances):
         if module in ASKING_MODULES:
             raise Break("compiler-call", f"refcompiler.{function.__qualname__}")
         if code is _DISPATCH and self.source_of(function) is not None:
-            return self.call_dispatch(function, args)
+            if not self.has_looked_into(function):
+                return self.call_dispatch(function, args)
         marks = function.__dict__
         if marks:
             if marks.get(DISABLED):

@@ -133,8 +133,11 @@ def _unchanged(base: type, made: Any) -> Any:
 
 def given_back(value: Any, inside: Any, found: Any) -> Any:
     """What C code that was given ``inside`` for ``value`` has answered, to the program."""
-    own = found is inside and inside is not value and not issubclass(type(value), SCALARS)
-    return value if own else found
+    if found is not inside or inside is value or issubclass(type(value), SCALARS):
+        return found
+    if type(found) in (tuple, frozenset):  # instances of subclasses are copied, then
+        return type(found)(iter(found))
+    return value
 
 
 def dict_item(m: Any, value: Any, key: Any) -> Any:

@@ -14,7 +14,6 @@ import torch
 
 from refcompiler.bytecode.decode import Program
 from refcompiler.capture.arithmetic import CLASSES
-from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.natively import natively
 from refcompiler.capture.values import Resume, items_in
 from refcompiler.interpreter import helpers
@@ -201,19 +200,10 @@ def get_iter(m: Any, f: Frame, arg: Any) -> None:
         _get_iter(m, f, arg)
     elif m.method_of(kind, "__iter__") is not UNSET:
         enter_special(m, f, value, "__iter__", [], 1)
-    elif has_old_protocol(m, kind):
+    elif m.has_old_protocol(kind):
         enter(m, f, helpers.items, [value], 1)
     else:
         _get_iter(m, f, arg)
-
-
-def has_old_protocol(m: Any, kind: type) -> bool:
-    """Whether instances of ``kind`` are iterated by a ``__getitem__`` of the user's."""
-    return (
-        is_heap(kind)
-        and find(kind, "__iter__")[1] is UNSET
-        and m.method_of(kind, "__getitem__") is not UNSET
-    )
 
 
 def _collecting(name: str, helper: Callable, *more: Any, sizes: bool = False) -> None:
@@ -271,7 +261,7 @@ def call_function_ex(m: Any, f: Frame, flags: int) -> None:
     if items is not UNSET:
         if named is UNSET:
             named = m.mapping(s[-1]) if flags & 1 else {}
-        found = m.call(f, s[i - 1], list(items), dict(named))
+        found = m.call(f, s[i - 1], list(items), m.keywords(named))
         del s[i - 2 :]  # and the NULL below
         if found is not CALLED:
             s.append(found)

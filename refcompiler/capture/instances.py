@@ -158,7 +158,7 @@ class Instances(NativeCalls):
         if cls is bool and args:
             return self.as_bool(args[0])
         if cls is object:
-            made = object()
+            made = object(*args, **kwargs)
             self.recorder.keep.append(made)
             return made
         if cls in (int, float, complex) and args:
@@ -166,6 +166,8 @@ class Instances(NativeCalls):
             for name in ("__int__", "__index__") if cls is int else (f"__{cls.__name__}__",):
                 if self.method_of(type(value), name) is not UNSET:
                     return self.force(self.call_special(value, name))
+                if find(type(value), name)[1] is not UNSET:  # the one of a class in C
+                    break
         if cls.__module__ in PURE_MODULES or cls.__module__ == "torch":
             return self.call_pure(cls, args, kwargs)
         if cls.__module__ == "numpy":

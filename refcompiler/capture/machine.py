@@ -242,6 +242,13 @@ class Symbolic(Calls):
         self.patched = []
         self.draws = []
 
+    def handled(self) -> BaseException | None:
+        found = self.exc or next(filter(None, reversed(self.outer_excs)), None)
+        if found is not None:
+            return found
+        around = self.lazy(self.sources.make("handled", None), self.exc_around)
+        return None if self.is_none(around) else self.force(around)
+
     def where(self) -> tuple[str, tuple[Place, ...]]:
         """The line that runs, as fx keeps it, and where each frame stands, outermost first."""
         frame = self.frame

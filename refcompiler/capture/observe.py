@@ -31,6 +31,7 @@ from refcompiler.capture.kinds import (
     is_structseq,
 )
 from refcompiler.capture.policy import bound_owner
+from refcompiler.capture.setorder import alike
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import DELETED, External, Lazy, LazyMethod, Literal
 from refcompiler.capture.written import looked_into
@@ -635,8 +636,8 @@ class Observing(Machine):
         value, source = external.value, external.source
         if not all(type(item) in CONSTANT_TYPES for item in value):
             return self._shadow_objects(external)
-        shadow, expected = type(value)(value), type(value)(value)
-        if list(shadow) != list(value) or list(expected) != list(value):
+        shadow, expected = alike(value), alike(value)
+        if shadow is None or expected is None:
             raise Break("external-object", f"{source} is a set whose order depends on its past")
         self.guard("EQUALS", source, expected)
         return self._adopt(external, shadow, expected)
@@ -647,13 +648,13 @@ class Observing(Machine):
         self.guard("LENGTH", source, len(value))
         places = self.sources.make("keys", source)
         items = [self.observe(self.lazy(self.item(places, i), v)) for i, v in enumerate(value)]
-        shadow: Any = value.copy()
+        shadow: Any = alike(value)
         if any(a is not b for a, b in zip(items, value, strict=True)):
             made: set = set()
             for item in items:
                 self.insert(made, item)
             shadow = type(value)(made)
-        if list(map(id, shadow)) != list(map(id, items)):
+        if shadow is None or list(map(id, shadow)) != list(map(id, items)):
             raise Break("external-object", f"{source} is a set whose order depends on its past")
         return self._adopt(external, shadow, frozenset(shadow))
 

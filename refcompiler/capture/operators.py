@@ -236,6 +236,12 @@ class Operators(Identity):
             self.insert(found, key, self.force(self.getitem(value, key)))
         return found
 
+    def keywords(self, named: Any) -> dict[str, Any]:
+        given = dict(named)
+        if not all(isinstance(key, str) for key in given):  # the callee may be a model
+            raise TypeError("keywords must be strings")
+        return given
+
     def length(self, value: Any) -> int:
         return self.force(self.invoke(self.frame, len, [value]))
 
@@ -545,9 +551,8 @@ class Operators(Identity):
             return self.force(self.call_special(value, "__iter__"))
         if issubclass(type(value), type) and self.method_of(type(value), "__iter__") is not UNSET:
             return self.force(self.call_special(value, "__iter__"))
-        if is_heap(kind) and find(kind, "__iter__")[1] is UNSET:
-            if self.method_of(kind, "__getitem__") is not UNSET:
-                return self.iterate_items(value)
+        if self.has_old_protocol(kind):
+            return self.iterate_items(value)
         if kind is Context:
             raise Break("external-object", "iteration over a Context")
         value = contents(self, value)
@@ -558,12 +563,12 @@ class Operators(Identity):
         return iter(value)
 
     def iterate_items(self, value: Any) -> Any:
-        """The old sequence protocol: items 0, 1, ... until IndexError."""
+        """The old sequence protocol: items 0, 1, ... until IndexError (or StopIteration)."""
         items: list[Any] = []
         while True:
             try:
                 items.append(self.force(self.getitem(value, len(items))))
-            except IndexError:
+            except (IndexError, StopIteration):
                 return iter(items)
 
     def next(self, iterator: Any) -> Any:
@@ -604,7 +609,15 @@ class Operators(Identity):
             return True
         if find(kind, "__iter__")[1] is not UNSET:
             return self.method_of(kind, "__next__") is not UNSET
-        return self.method_of(kind, "__getitem__") is not UNSET
+        return self.has_old_protocol(kind)
+
+    def has_old_protocol(self, kind: type) -> bool:
+        """Whether instances of ``kind`` are iterated by a ``__getitem__`` of the user's."""
+        return (
+            is_heap(kind)
+            and find(kind, "__iter__")[1] is UNSET
+            and self.method_of(kind, "__getitem__") is not UNSET
+        )
 
     def run_helper(self, helper: Callable, sizes: bool, value: Any, *rest: Any) -> Run:
         """A helper that takes all items of ``value``; ``sizes``: C code asks for their number."""
@@ -648,7 +661,7 @@ class Operators(Identity):
     def items_of(self, value: Any) -> Iterable:
         value = self.force(value)
         self.is_personal |= has_own_order(value)
-        if type(value) in (list, tuple, dict, str, set, range):
+        if type(value) in (list, tuple, dict, str, set, frozenset, range):
             return value
         if self.is_interpreted(value):
             return Pulled(self, value)

@@ -11,6 +11,7 @@ import collections
 import copy
 import gc
 import itertools
+import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -80,7 +81,7 @@ def account(iterator: Any) -> Any:
 
 
 def is_outdated(iterator: Any) -> bool:
-    """The dict of this iterator has another size than when it was made."""
+    """The dict or set of this iterator has another size than when it was made."""
     try:
         iterator.__reduce__()
     except RuntimeError:
@@ -88,12 +89,61 @@ def is_outdated(iterator: Any) -> bool:
     return False
 
 
-def outdated(make: Callable[[dict], Any]) -> Any:
-    """An iterator that says that its dict has changed its size."""
-    mapping = {0: 0}
-    iterator = make(mapping)
-    mapping.clear()
+def outdated(make: Callable[[Any], Any], container: Any) -> Any:
+    """An iterator that says that its dict or set, here ``container``, has changed its size."""
+    iterator = make(container)
+    container.clear()
     return iterator
+
+
+def odict_view(iterator: Any, owner: Any) -> str | None:
+    """How an iterator of an ordered dict is made of ``owner``: what makes one that gives the same
+    from where this one is. None where none does."""
+    left = list(account(iterator)[1][0])
+    for text, view in ODICT_VIEWS.items():
+        given = list(view(owner))
+        rest = given[len(given) - len(left) :]
+        if all(map(_is_alike, rest, left)):
+            return text
+    return None
+
+
+def _is_alike(a: Any, b: Any) -> bool:
+    return a is b or (type(a) is type(b) is tuple and all(map(operator.is_, a, b)))
+
+
+_Ordered = collections.OrderedDict
+#: The text of each iterator of an ordered dict, and what makes it.
+ODICT_VIEWS: dict[str, Callable[[Any], Any]] = {
+    "OrderedDict.__iter__({})": _Ordered.__iter__,
+    "iter(OrderedDict.items({}))": _Ordered.items,
+    "iter(OrderedDict.values({}))": _Ordered.values,
+    "OrderedDict.__reversed__({})": _Ordered.__reversed__,
+    "reversed(OrderedDict.items({}))": lambda owner: reversed(_Ordered.items(owner)),
+    "reversed(OrderedDict.values({}))": lambda owner: reversed(_Ordered.values(owner)),
+}
+
+
+class Mutated:
+    """An iterator of a deque that was changed since."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Mutated:
+        return self
+
+    def __next__(self) -> Any:
+        raise RuntimeError("deque mutated during iteration")
+
+
+def is_over_changed(iterator: Any) -> bool:
+    """Whether the deque of this iterator was changed since it was made, which the next item tells:
+    it is taken."""
+    try:
+        next(iterator, None)
+    except RuntimeError:
+        return True
+    return False
 
 
 def duplicate(iterator: Any) -> Any:

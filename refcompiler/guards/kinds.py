@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
@@ -469,6 +470,7 @@ NAMESPACE: dict[str, Any] = {
     "Ahead": Ahead,
     "account": account,
     "apart": apart,
+    "exception_around": sys.exception,
     "fed": fed,
     "shape": shape,
     "driven_by": driven_by,

@@ -38,6 +38,7 @@ FORMS: dict[str, tuple[str, str]] = {
     "activation": ("driven_by({p})", "{p}"),  # of a generator or coroutine
     "local": ("{p}.frame.fast[{k}]", "{p}.{n}"),
     "stacked": ("{p}.frame.stack[{k}]", "{p}.stack[{k}]"),
+    "handled": ("exception_around()", "sys.exception()"),  # by whoever calls what is compiled
     "context": ("{p}.get(NOT_SET)", "{p}"),
     "in_context": ("{p}.get({k}, NOT_SET)", "{p}[{n}]"),
     "context_default": ("default_of({p})", "{p}"),

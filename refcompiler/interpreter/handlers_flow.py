@@ -305,7 +305,7 @@ def call_function_ex(m: Machine, f: Frame, flags: int) -> None:
         kind = m.type_of(args).__name__
         name = callee_name(m.own(function))
         raise TypeError(f"{name} argument after * must be an iterable, not {kind}")
-    found = m.call(f, function, items, dict(kwargs))
+    found = m.call(f, function, items, m.keywords(kwargs))
     del s[-given - 1 :]  # and the NULL below
     if found is not CALLED:
         s.append(found)

@@ -64,12 +64,12 @@ def _downwards(value: Any, number: int) -> Any:
 
 @hidden
 def items(value: Any) -> Any:
-    """The old protocol of sequences: items 0, 1, ... until IndexError."""
+    """The old protocol of sequences: items 0, 1, ... until IndexError (or StopIteration)."""
     i = 0
     while True:
         try:
             item = value[i]
-        except IndexError:
+        except (IndexError, StopIteration):
             return
         yield item
         i += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from _thread import get_ident
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FunctionType, ModuleType
@@ -30,6 +31,7 @@ from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
 
+_handled = sys.exception
 
 #: What an exception that leaves a frame is for the one it returns to, by ``on_return``: that or
 #: another exception, or None where the frame goes on.
@@ -61,6 +63,7 @@ class Loop:
         self.thread = get_ident()
         self.exc: BaseException | None = None  # the exception being handled in this generator
         self.outer_excs: list[BaseException | None] = []  # and in those that resumed it
+        self.exc_around = _handled()  # and by whoever called what runs here
         self.reraised: BaseException | None = None  # raised again: gets no entry and no context
         self.passing: BaseException | None = None  # left an inner run: has its context already
         self.depth = 0
@@ -255,13 +258,13 @@ class Loop:
         """``frame`` is left by an exception."""
 
     def handled(self) -> BaseException | None:
-        """The exception that is being handled, here or where this generator was resumed."""
+        """The exception that is handled: here, where this generator was resumed, or around."""
         if self.exc is not None:
             return self.exc
         for exc in reversed(self.outer_excs):
             if exc is not None:
                 return exc
-        return None
+        return self.exc_around
 
     def chain(self, error: BaseException) -> None:
         """Set ``__context__`` as ``raise`` does, without making a cycle."""

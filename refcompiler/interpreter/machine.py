@@ -162,6 +162,10 @@ class Machine(Loop):
             meet(value)
         return value
 
+    def keywords(self, named: Any) -> dict[str, Any]:
+        """What stands behind ``**`` in a call; the callee complains of keys that are no strings."""
+        return dict(named)
+
     def key(self, value: Any) -> Any:
         """``value`` is about to be hashed."""
         return value if id(type(value)) in KNOWN else met(_itself, value)

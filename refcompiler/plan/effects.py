@@ -97,9 +97,11 @@ def _contents_effect(
         setter = writer.constant(base.__setitem__)
         return [f"{setter}({target}, slice(None), [{rebuilder.many(external.shadow)}])"]
     if not issubclass(base, dict):
-        clear, add = writer.constant(base.clear), "update" if base is set else "extend"
+        clear = f"{writer.constant(base.clear)}({target})"
+        if base is set:
+            return [clear, rebuilder.set_items(target, external.shadow)]
         items = rebuilder.many(external.shadow)
-        return [f"{clear}({target})", f"{writer.constant(getattr(base, add))}({target}, [{items}])"]
+        return [clear, f"{writer.constant(base.extend)}({target}, [{items}])"]
     setter = writer.constant(base.__setitem__)
     lines = [f"{writer.constant(base.clear)}({target})"]
     for key, value in external.shadow.items():
@@ -141,7 +143,7 @@ def _container_effect(external: External, rebuilder: Rebuilder, writer: Writer) 
         return lines
     if issubclass(type(shadow), set):
         target = writer.read(external.source)
-        return [f"{target}.clear()", f"{target}.update([{rebuilder.many(shadow)}])"]
+        return [f"{target}.clear()", rebuilder.set_items(target, shadow)]
     target = writer.read(external.source)
     items = rebuilder.many(shadow)
     if type(shadow) is list:

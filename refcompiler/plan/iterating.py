@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import collections
 import gc
 import itertools
 import operator
 from typing import Any
 
+from refcompiler.capture.setorder import is_ordered
 from refcompiler.capture.values import is_changed
 from refcompiler.guards.iterators import (
     COMPOSITES,
     LEAVES,
     Feeder,
+    Mutated,
     account,
     advance,
     duplicate,
     is_outdated,
+    is_over_changed,
     nested,
+    odict_view,
     outdated,
     restore,
 )
@@ -25,6 +30,7 @@ from refcompiler.interpreter.continued import Continued, Switch, generator_of, r
 from refcompiler.interpreter.driven import delegate_of
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.interpreter.generators import Activation
+from refcompiler.interpreter.helpers import items
 from refcompiler.plan.resume import describe_suspended
 from refcompiler.plan.writing import Writing
 
@@ -41,6 +47,16 @@ _DICT_ITERATORS: dict[type, str] = {
 }
 
 
+_SET_ITERATOR: type = type(iter(set()))
+_ODICT_ITERATOR: type = type(iter(collections.OrderedDict()))
+
+
+def _container(iterator: Any, kinds: Any) -> Any:
+    """What an iterator goes over; None for one that is over."""
+    found = [r for r in gc.get_referents(iterator) if issubclass(type(r), kinds)]
+    return found[0] if found else None
+
+
 class Iterators(Writing):
     """What gives items one after the other."""
 
@@ -48,13 +64,24 @@ class Iterators(Writing):
         """One that goes on where this one is suspended."""
         constant = self.writer.constant
         frame = activation.frame
-        if frame is not None and not frame.ip and self.ends and frame.function is not None:
-            return self.not_started(value, frame)
+        if frame is not None and self.ends:
+            if frame.code is items.__code__:
+                return self.sequence_iterator(value, frame)
+            if not frame.ip and frame.function is not None:
+                return self.not_started(value, frame)
         layout = constant(describe_suspended(activation.frame)[0])
         names = f"{value.__name__!r}, {value.__qualname__!r}"
         name = self.assign(value, f"{constant(generator_of)}({layout}, {names})")
         if not isinstance(activation, Continued) or not activation.running:
             self.lines.append(f"{constant(replace)}({name}, {self.suspended(value, activation)})")
+        return name
+
+    def sequence_iterator(self, value: Any, frame: Any) -> str:
+        """Of an instance with a ``__getitem__`` of the user's: CPython's own again."""
+        owner, position = frame.fast[:2]
+        name = self.assign(value, f"iter({self.expression(owner)})")
+        if position is not UNSET:
+            self.lines.append(f"{self.writer.constant(restore)}({name}, {position + 1})")
         return name
 
     def not_started(self, value: Any, frame: Any) -> str:
@@ -98,6 +125,14 @@ class Iterators(Writing):
             made = self.dict_iterator(value)
             if made is not None:
                 return made
+        if kind is _SET_ITERATOR:
+            made = self.set_iterator(value)
+            if made is not None:
+                return made
+        if kind is _ODICT_ITERATOR:
+            made = self.odict_iterator(value)
+            if made is not None:
+                return made
         if kind is enumerate:
             inner, number = account(value)[1]
             if not nested(inner, {}):
@@ -110,6 +145,8 @@ class Iterators(Writing):
         function, args, *state = reduced
         if kind.__name__.startswith("_deque") and self.is_changed(args[0]):
             function, args = iter, (list(duplicate(value)),)
+        if kind.__name__.startswith("_deque") and is_over_changed(value):
+            return self.assign(value, f"{constant(Mutated)}()")
         name = self.assign(value, f"{constant(function)}({self.many(args)})")
         if state and state[0] is not None:
             # a position is cut to the length that the list has when it is set
@@ -122,15 +159,43 @@ class Iterators(Writing):
         """Of the dict itself, which may not change its size from here on."""
         if is_outdated(value):
             make = f"lambda d: {_DICT_ITERATORS[type(value)].format('d')}"
-            return self.assign(value, f"{self.writer.constant(outdated)}({make})")
-        (mapping,) = [r for r in gc.get_referents(value) if issubclass(type(r), dict)] or [None]
+            return self.assign(value, f"{self.writer.constant(outdated)}({make}, {{0: 0}})")
+        mapping = _container(value, dict)
         left = operator.length_hint(value)
-        if mapping is None or self.is_changed(mapping) or (not left and len(mapping)):
+        if mapping is None or self.is_changed(mapping):
             return None
-        text = self.expression(mapping)
-        view = _DICT_ITERATORS[type(value)]
-        name = self.assign(value, view.format(text))
-        taken = len(mapping) - left
+        return self.advanced(value, mapping, _DICT_ITERATORS[type(value)], len(mapping) - left)
+
+    def set_iterator(self, value: Any) -> str | None:
+        """Of the set itself, likewise, where that is made again in its order."""
+        if is_outdated(value):
+            return self.assign(value, f"{self.writer.constant(outdated)}(iter, {{0}})")
+        members = _container(value, (set, frozenset))
+        left = operator.length_hint(value)
+        if members is None or self.is_changed(members):
+            return None
+        base = set if issubclass(type(members), set) else frozenset
+        if not is_ordered(members, self.is_read):
+            return None
+        return self.advanced(value, members, f"{base.__name__}.__iter__({{}})", len(members) - left)
+
+    def odict_iterator(self, value: Any) -> str | None:
+        """Of the ordered dict itself, likewise, which may not change at all."""
+        if is_outdated(value):
+            made = f"{self.writer.constant(collections.OrderedDict)}({{0: 0}})"
+            return self.assign(value, f"{self.writer.constant(outdated)}(iter, {made})")
+        owner = _container(value, collections.OrderedDict)
+        if owner is None or self.is_changed(owner):
+            return None
+        text = odict_view(value, owner)
+        if text is None:
+            return None
+        left = len(account(value)[1][0])
+        make = text.replace("OrderedDict", self.writer.constant(collections.OrderedDict))
+        return self.advanced(value, owner, make, len(owner) - left)
+
+    def advanced(self, value: Any, container: Any, make: str, taken: int) -> str:
+        name = self.assign(value, make.format(self.expression(container)))
         if taken:
             self.lines.append(f"{self.writer.constant(advance)}({name}, {taken}, False)")
         return name

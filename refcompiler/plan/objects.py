@@ -63,7 +63,7 @@ class Objects(Writing):
         elif issubclass(type(value), list):
             self.lines.append(f"list.extend({name}, [{self.many(list.__iter__(value))}])")
         elif issubclass(type(value), set):
-            self.lines.append(f"set.update({name}, [{self.many(set.__iter__(value))}])")
+            self.lines.append(self.set_items(name, value))
         elif issubclass(type(value), collections.deque):
             make = self.writer.constant(collections.deque.__init__)
             items = self.many(collections.deque.__iter__(value))

@@ -160,10 +160,11 @@ class Rebuilder(Objects, Iterators, ContextVariables):
         original = self.machine.callback_of.get(id(value))
         if original is not None:
             return self.expression(original)
+        if issubclass(type(value), type):
+            return self.kind(value)
         if issubclass(type(value), _FIXED) and not self.bound_to_state(value):
-            if issubclass(type(value), type):
-                return self.kind(value)
-            return self.writer.constant(value)
+            if not (issubclass(type(value), types.ModuleType) and is_heap(type(value))):
+                return self.writer.constant(value)
         self.keep.append(value)
         return self.whole(value)
 
@@ -208,10 +209,10 @@ class Rebuilder(Objects, Iterators, ContextVariables):
             return name
         if kind is set and not all(map(self.is_hashable_yet, value)):
             name = self.assign(value, "set()")
-            self.late.append(f"{name}.update([{self.many(value)}])")
+            self.late.append(self.set_items(name, value))
             return name
         if kind in (set, frozenset):
-            return self.assign(value, f"{kind.__name__}([{self.many(value)}])")
+            return self.assign(value, self.new_set(value))
         if kind in (collections.OrderedDict, collections.defaultdict):
             factory = ""
             if kind is collections.defaultdict:
@@ -222,8 +223,10 @@ class Rebuilder(Objects, Iterators, ContextVariables):
                 self.lines.append(f"{name}.__dict__.update({self.literal(own)})")
             return name
         if kind is collections.deque:
-            maxlen = constant(value.maxlen)
-            return self.assign(value, f"{constant(kind)}([{self.many(value)}], {maxlen})")
+            name = self.assign(value, f"{constant(kind)}((), {constant(value.maxlen)})")
+            if value:
+                self.lines.append(f"{name}.extend([{self.many(value)}])")
+            return name
         if kind is slice:
             parts = self.many((value.start, value.stop, value.step))
             return self.assign(value, f"slice({parts})")
@@ -458,7 +461,10 @@ class Rebuilder(Objects, Iterators, ContextVariables):
         setter = constant(type.__setattr__)
         for key, item in namespace.items():
             if type(item) not in _MADE_WITH_CLASSES:
-                self.lines.append(f"{setter}({name}, {key!r}, {self.expression(item)})")
+                text = self.expression(item)
+                self.lines.append(f"{setter}({name}, {key!r}, {text})")
+                if type(item) is property:  # its errors name it
+                    self.lines.append(f"{text}.__set_name__({name}, {key!r})")
         return name
 
 

@@ -47,7 +47,7 @@ class Writer:
 
     def constant(self, value: Any) -> str:
         """A literal, or the name of a global of the generated function."""
-        if type(value) in _LITERALS:
+        if type(value) in _LITERALS and not (type(value) is int and value.bit_length() > 512):
             text = repr(value)
             if len(text) < 200:
                 return text

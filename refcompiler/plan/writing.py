@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 from refcompiler.capture.machine import Symbolic
+from refcompiler.capture.personal import has_own_order
+from refcompiler.capture.setorder import Insertion, filled, insertion
 from refcompiler.capture.values import Literal
 from refcompiler.plan.writer import Writer
 
@@ -69,6 +71,32 @@ class Writing:
 
     def many(self, values: Any) -> str:
         return ", ".join([self.expression(v) for v in values])
+
+    def set_items(self, name: str, value: Any) -> str:
+        """The statement after which the empty set ``name`` gives the items of ``value``, in its
+        order."""
+        items, at_once, fillers = self._insertion(value)
+        if fillers:
+            return f"{self.writer.constant(filled)}({name}, [{self.many(items)}], {fillers})"
+        text = f"[{self.many(items)}]"
+        return f"set.update({name}, {f'dict.fromkeys({text})' if at_once else text})"
+
+    def new_set(self, value: Any) -> str:
+        """A set or frozenset that gives the items of ``value`` in its order."""
+        items, at_once, fillers = self._insertion(value)
+        text = f"[{self.many(items)}]"
+        if fillers:
+            return f"{self.writer.constant(filled)}(set(), {text}, {fillers})"
+        return f"{type(value).__name__}({f'dict.fromkeys({text})' if at_once else text})"
+
+    def _insertion(self, value: Any) -> Insertion:
+        self.machine.is_personal |= has_own_order(value)
+        return insertion(value, self.is_read)
+
+    def is_read(self, item: Any) -> bool:
+        """Whether the program's own object is what the plan will have for ``item``."""
+        external = self.machine.external.get(id(item))
+        return external is not None and external.value is item
 
     def literal(self, values: dict) -> str:
         """A dict that nothing else refers to."""

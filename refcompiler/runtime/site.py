@@ -23,7 +23,7 @@ from refcompiler.capture.models.parallel import limits_now
 from refcompiler.errors import (
     BackendError,
     GraphBreakError,
-    InternalError,
+    GuardWarning,
     RecompileError,
     UnsupportedError,
 )
@@ -498,15 +498,19 @@ class Site(Captures):
 def run_new(plan: Plan, site: Site, values: Sequence[Any]) -> Any:
     """The first run of a plan: its guards must hold, and its graph's outputs are looked at.
 
-    MISS where another thread may have changed what the guards read since it was captured.
+    MISS where they do not: another thread may have changed what they read since it was captured.
+    The call then goes on uncompiled, and where there is no other thread that is told.
     """
     namespace = plan.run.__globals__
     checked = namespace.get("__graph")
     found = plan.run(*values)
     if found is MISS:
-        if len(sys._current_frames()) > 1:
-            return MISS
-        raise InternalError(f"guards of {site.title} fail at once: {site.explain(values)}")
+        if len(sys._current_frames()) == 1:
+            why = f"{site.title}: guards of what was compiled fail at once: {site.explain(values)}"
+            count("fallbacks", why)
+            told = f"{why}. It runs uncompiled; please report it with the script that shows it."
+            warnings.warn(told, GuardWarning, stacklevel=2)
+        return MISS
     if isinstance(checked, Checked):
         namespace["__graph"] = checked.settled
     site.store(plan)

@@ -113,8 +113,19 @@ def _fill(m: Calls, made: Any, value: Any, memo: dict[int, Any]) -> None:
     if isinstance(made, dict):
         for key, item in value.items():
             made[_deep(m, key, memo)] = _deep(m, item, memo)
+        if own := _attributes(m, value):
+            made.__dict__.update(_deep(m, own, memo))
     else:
         made.extend([_deep(m, item, memo) for item in value])
+
+
+def _attributes(m: Calls, value: Any) -> dict[str, Any] | None:
+    """Of a container that has some, as ordered dicts may."""
+    external = m.external.get(id(value))
+    own = namespace_of(value if external is None else external.value)
+    if own and external is not None:
+        raise Break("external-object", f"a copy of a {type(value).__name__} with attributes")
+    return own
 
 
 @model(copy.copy)
@@ -126,7 +137,10 @@ def _copy(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     if issubclass(kind, torch.Tensor):
         raise Break("operation-not-modelled", "copy of a tensor")
     if kind in (*SEQUENCES, *MAPPINGS, *SETS):
-        return copy.copy(value)
+        made = copy.copy(value)
+        if own := _attributes(m, value):
+            made.__dict__.update(own)
+        return made
     if m.method_of(kind, "__copy__") is not UNSET:
         return m.force(m.call_special(value, "__copy__"))
     return _reconstructed(m, value, None)

@@ -131,7 +131,13 @@ def _locals(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 
 @model(vars)
 def _vars(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
-    return m.getattr(args[0], "__dict__") if args else frame_locals(m, frame)
+    if not args:
+        return frame_locals(m, frame)
+    try:
+        return m.getattr(args[0], "__dict__")
+    except AttributeError:
+        complaint = "vars() argument must have __dict__ attribute"
+    raise TypeError(complaint)
 
 
 @model(globals)
@@ -141,13 +147,13 @@ def _globals(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 
 @model(sys.exc_info)
 def _exc_info(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
-    error = m.exc
+    error = m.handled()
     return (None, None, None) if error is None else (type(error), error, error.__traceback__)
 
 
 @model(sys.exception)
 def _exception(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
-    return m.exc
+    return m.handled()
 
 
 # ---- builtins that ask about types ------------------------------------------------------------
@@ -278,6 +284,8 @@ def _has_other_names(m: Calls, value: Any, classes: tuple[type, ...]) -> bool:
 def _dir(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     """The names of an object: those of its own, and those of its classes."""
     given = tuple(map(m.force, args))
+    if not given:
+        return sorted(frame_locals(m, frame))
     if len(given) == 1 and not kwargs:
         value = given[0]
         if m.method_of(type(value), "__dir__") is not UNSET:
@@ -406,6 +414,8 @@ def _iter(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     value = m.force(args[0])
     if not m.nested and m.method_of(type(value), "__iter__") is not UNSET:
         return m.run_special(value, "__iter__")
+    if not m.nested and m.has_old_protocol(type(value)):
+        return Run(helpers.items, [value])
     return m.iter(value)
 
 
@@ -476,6 +486,8 @@ def _sum(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 
 def _extreme(function: Callable, better: Callable, helper: Callable) -> Callable:
     def run(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+        if "default" in kwargs and len(args) > 1:
+            return function(*[None] * len(args), default=None)  # which complains
         key = m.force(kwargs.get("key"))
         value = m.force(args[0]) if len(args) == 1 else list(map(m.force, args))
         if key is None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import FunctionType
+import functools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import torch
@@ -24,6 +26,21 @@ OPERATION_MODELS: dict[str, Any] = {}
 
 _KEEP: list[Any] = []  # MODELS knows callables by id
 
+#: How many positional arguments builtins take at least, and at most. Their models get no others,
+#: as the functions themselves complain of those.
+_TAKEN: dict[Any, tuple[int, int]] = {
+    **dict.fromkeys((len, callable, id, hash, repr, abs, any, all), (1, 1)),
+    **dict.fromkeys((isinstance, issubclass, hasattr), (2, 2)),
+    **dict.fromkeys((iter, next, format), (1, 2)),
+    **dict.fromkeys((vars, dir), (0, 1)),
+    **dict.fromkeys((max, min), (1, sys.maxsize)),
+    sorted: (1, 1),
+    sum: (1, 2),
+    getattr: (2, 3),
+    setattr: (3, 3),
+    delattr: (2, 2),
+}
+
 
 def model(*callables: Any) -> Callable:
     """Register a model ``(machine, frame, args, kwargs) -> value``."""
@@ -31,13 +48,29 @@ def model(*callables: Any) -> Callable:
     def register(function: Callable) -> Callable:
         for callable_ in callables:
             # Which of two counts would depend on the order of imports.
-            if MODELS.get(id(callable_), function) is not function:
+            known = MODELS.get(id(callable_), function)
+            if getattr(known, "__wrapped__", known) is not function:
                 raise ValueError(f"two models of {callable_!r}")
-            MODELS[id(callable_)] = function
+            taken = _TAKEN.get(callable_) if type(callable_) is BuiltinFunctionType else None
+            MODELS[id(callable_)] = function if taken is None else _counted(callable_, function)
             _KEEP.append(callable_)
         return function
 
     return register
+
+
+def _counted(callable_: Any, function: Callable) -> Callable:
+    """The model ``function``, for as many arguments as ``callable_`` takes."""
+    least, most = _TAKEN[callable_]
+    is_named = callable_ in (max, min, sorted, sum)  # which take some by name
+
+    @functools.wraps(function)
+    def counted(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+        if (kwargs and not is_named) or not least <= len(args) <= most:
+            return callable_(*[None] * len(args), **kwargs)  # which says so before it looks at them
+        return function(m, frame, args, kwargs)
+
+    return counted
 
 
 def late(*names: str) -> Callable:
