@@ -38,7 +38,7 @@ from refcompiler.capture.written import looked_into
 from refcompiler.guards.classes import Build, build_of, is_made_anew
 from refcompiler.guards.kinds import Guard, TensorMeta, metadata, separate
 from refcompiler.guards.permanence import lasts
-from refcompiler.guards.sources import SCALARS, Source, Sources, plain_scalar
+from refcompiler.guards.sources import SCALARS, Source, Sources, plain_scalar, proxied
 from refcompiler.interpreter.driven import DRIVEN
 from refcompiler.interpreter.frame import UNSET, Frame
 from refcompiler.interpreter.machine import Machine
@@ -623,8 +623,11 @@ class Observing(Machine):
         return shadow
 
     def _shadow_proxy(self, external: External) -> Any:
-        """A class's ``__dict__``, and the like: nothing is written to it."""
+        """Of a dict, which may be written to; a class's ``__dict__`` is not."""
         value, source = external.value, external.source
+        if (mapping := proxied(value)) is not None:
+            held = self.observe(self.lazy(self.sources.make("proxied", source), mapping))
+            return self._adopt(external, types.MappingProxyType(held), value)
         self.guard("KEYS", source, tuple(value))
         shadow = {
             key: self.observe(self.lazy(self.item(source, key, "member", str(key)), item))

@@ -49,6 +49,8 @@ class Texts(Operators):
             if self.method_of(type(value), name) is not UNSET:
                 found = self.force(self.call_special(value, name))
                 return ascii(found)[1:-1] if conversion == 3 else found
+            if name == "__str__" and find(type(value), name)[1] is not object.__str__:
+                break  # one in C, which asks for no other: members of an IntEnum have int's
         self.check_printable(value)
         return natively(self, super().convert, value, conversion)
 

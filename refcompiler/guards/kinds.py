@@ -49,6 +49,7 @@ from refcompiler.guards.sources import (
     namespace_of,
     plain_scalar,
     plain_tensor,
+    proxied,
     referent,
     set_here,
 )
@@ -486,6 +487,7 @@ NAMESPACE: dict[str, Any] = {
     "set_here": set_here,
     "mode_around": mode_around,
     "plain_tensor": plain_tensor,
+    "proxied": proxied,
     "plain_scalar": plain_scalar,
     "contents_of": contents_of,
     "namespace_of": namespace_of,

@@ -42,6 +42,7 @@ FORMS: dict[str, tuple[str, str]] = {
     "context": ("{p}.get(NOT_SET)", "{p}"),
     "in_context": ("{p}.get({k}, NOT_SET)", "{p}[{n}]"),
     "context_default": ("default_of({p})", "{p}"),
+    "proxied": ("proxied({p})", "{p}"),  # the dict under a mapping proxy
     "made_of": ("{p}.__reduce_ex__(4)", "{p}"),  # of a value of a class in C
     "set_here": ("set_here({p})", "{p}"),  # of a token
     "mode_around": ("mode_around({p})", "{p}"),  # of an inference mode that was entered
@@ -257,3 +258,9 @@ def plain_tensor(value: torch.Tensor) -> torch.Tensor:
     """A tensor of a subclass as one of ``torch.Tensor``."""
     with torch._C.DisableTorchFunctionSubclass():
         return value.as_subclass(torch.Tensor)
+
+
+def proxied(proxy: Any) -> dict[Any, Any] | None:
+    """The dict under a mapping proxy; None for a class's namespace, which only the class may see."""
+    (mapping,) = gc.get_referents(proxy)
+    return None if type(mapping) is not dict or "__module__" in mapping else mapping

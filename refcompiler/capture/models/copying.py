@@ -113,13 +113,13 @@ def _fill(m: Calls, made: Any, value: Any, memo: dict[int, Any]) -> None:
     if isinstance(made, dict):
         for key, item in value.items():
             made[_deep(m, key, memo)] = _deep(m, item, memo)
-        if own := _attributes(m, value):
+        if own := _own_attributes(m, value):
             made.__dict__.update(_deep(m, own, memo))
     else:
         made.extend([_deep(m, item, memo) for item in value])
 
 
-def _attributes(m: Calls, value: Any) -> dict[str, Any] | None:
+def _own_attributes(m: Calls, value: Any) -> dict[str, Any] | None:
     """Of a container that has some, as ordered dicts may."""
     external = m.external.get(id(value))
     own = namespace_of(value if external is None else external.value)
@@ -138,7 +138,7 @@ def _copy(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
         raise Break("operation-not-modelled", "copy of a tensor")
     if kind in (*SEQUENCES, *MAPPINGS, *SETS):
         made = copy.copy(value)
-        if own := _attributes(m, value):
+        if own := _own_attributes(m, value):
             made.__dict__.update(own)
         return made
     if m.method_of(kind, "__copy__") is not UNSET:

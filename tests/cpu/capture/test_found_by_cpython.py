@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import collections
 import copy
+import enum
 import functools
 import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -322,6 +324,23 @@ def a_deque_in_itself(x):
     return made[2] is made, len(made), made.maxlen
 
 
+UNDER: dict[str, int] = {}
+PROXY = types.MappingProxyType(UNDER)
+
+
+@program
+def dicts_under_proxies(x):
+    own = {"b": 2}
+    made = types.MappingProxyType(own)
+    seen_inside = dict(PROXY)
+    UNDER["z"] = own["c"] = 3
+    now = dict(PROXY), dict(made)
+    graph_break()
+    own["d"] = 4
+    del UNDER["z"]
+    return seen_inside, now, dict(PROXY), dict(made), list(made.items())
+
+
 class Frozen(frozenset):
     pass
 
@@ -348,6 +367,31 @@ def long_numbers(x):
     n = 10**5000
     graph_break()
     return n % 1000007, (n * n).bit_length()
+
+
+class Number(enum.IntEnum):
+    A = 3
+
+
+class Mask(enum.IntFlag):
+    X, Y = 1, 2
+
+    def __format__(self, spec):
+        return "mask"
+
+
+class Text(enum.StrEnum):
+    P = "p"
+
+
+@program
+def texts_of_members(x):
+    class Inside(enum.StrEnum):
+        A = enum.auto()
+
+    found = [(str(m), f"{m}", f"{m!r}", "%s" % m, format(m)) for m in (Number.A, Mask.Y, Text.P)]
+    graph_break()
+    return found, str(Inside.A), f"{Inside.A}", repr(Inside.A), str(Mask.X | Mask.Y)
 
 
 class Index(int):
