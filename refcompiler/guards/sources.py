@@ -261,6 +261,6 @@ def plain_tensor(value: torch.Tensor) -> torch.Tensor:
 
 
 def proxied(proxy: Any) -> dict[Any, Any] | None:
-    """The dict under a mapping proxy; None for the namespace of a class, which only that may see."""
+    """The dict under a mapping proxy; None for the namespace of a class, which that alone sees."""
     (mapping,) = gc.get_referents(proxy)
     return None if type(mapping) is not dict or "__module__" in mapping else mapping
