@@ -183,6 +183,9 @@ class Dropping:
             ]
         return known
 
+    def ends_tell(self, value: Any) -> bool:
+        return ends_tell(value)
+
     def close(self) -> set[int]:
         """Capture is over; the ids of what is not to be held from here on."""
         found = set(map(id, self.values))

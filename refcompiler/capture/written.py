@@ -67,6 +67,8 @@ def read_item(machine: Any, lazy: Lazy, key: Any) -> Any:
 
 def write_item(machine: Any, target: Any, key: Any, new: Any) -> bool:
     """``target[key] = new``, if ``target`` is a container that stays closed."""
+    if _ends(machine, target, key):
+        return False
     if type(target) is Lazy and type(target.value) is list:
         return _write_to_list(machine, target, key, new)
     written = _opened(machine, target, key)
@@ -76,11 +78,30 @@ def write_item(machine: Any, target: Any, key: Any, new: Any) -> bool:
     return True
 
 
+def _ends(machine: Any, target: Any, key: Any) -> bool:
+    """Whether something of which the program can tell ends where it is overwritten: the container
+    itself keeps it until the graph is over."""
+    if machine.dropping is None or type(target) is not Lazy:
+        return False
+    value = target.value
+    if type(value) is list:
+        if type(key) is not int or not -len(value) <= key < len(value):
+            return False
+        return machine.dropping.ends_tell(value[key])
+    if type(value) not in _DICTS or type(key) not in CONSTANT_TYPES:
+        return False
+    return machine.dropping.ends_tell(value.get(key))
+
+
 def delete_item(machine: Any, target: Any, key: Any) -> bool:
     """``del target[key]``, if ``target`` is a dict that stays closed and has the key."""
-    if type(target) is not Lazy or type(key) not in CONSTANT_TYPES:
+    if type(target) is not Lazy or type(target.value) not in _DICTS:
         return False
-    if not is_closed(machine, target) or not has_item(machine, target, key):
+    if type(key) not in CONSTANT_TYPES or not is_closed(machine, target):
+        return False
+    if not has_item(machine, target, key):
+        return False
+    if _ends(machine, target, key):
         return False
     written = _opened(machine, target, key)
     if written is None:
