@@ -7,11 +7,10 @@ from ctypes import c_float
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import torch
-
 from fastpath.ir.index import Axis, Index, Lookup, constant
 from fastpath.ir.size import Number, Size
 from specs.dtypes import REDUCED, int_range
+from specs.rounding import to_float
 
 
 @dataclass(frozen=True)
@@ -134,8 +133,7 @@ def const(value: bool | int | float, dtype: str) -> Expr:
     elif dtype == "float32":  # equal ones are written alike, however many digits they came with
         value = c_float(value).value
     elif dtype in REDUCED:  # a kernel stores it as it is, and would cut off what is too long
-        wide = torch.tensor(float(value), dtype=torch.float64, device="cpu")
-        value = wide.to(getattr(torch, dtype)).item()
+        value = to_float(c_float(value).value, dtype)  # by way of float32, as ATen converts
     elif dtype == "float64":
         value = float(value)
     else:

@@ -86,7 +86,7 @@ def instance_dict():
     return f, [(t(2),)] * 2, [s]
 
 
-@cases(recompiles=1, graphs=2)
+@cases()
 def instance_dict_after_a_write():
     s = Scale(2.0)
 

@@ -200,7 +200,7 @@ def marked_sizes():
 # ---- modules ---------------------------------------------------------------------------------
 
 
-@cases(graphs=2, breaks=2, recompiles=1)
+@cases()
 def hooks_of_all_modules():
     m = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
     log = []

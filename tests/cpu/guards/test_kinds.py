@@ -762,6 +762,7 @@ def test_sources_read_alike() -> None:
         (s.make("item", s.make("keys", x), 1), {1: 1, (2, 3): 2}),
         (s.make("item", s.make("values", x), 1), {1: 1, (2, 3): box}),
         (s.make("referent", x), weakref.ref(box)),
+        (s.make("handled", None), None),
         (s.make("closure", x, 0), function),
         (s.make("cell", s.make("closure", x, 0)), function),
         (s.make("default", x, -1), function),
@@ -782,6 +783,7 @@ def test_sources_read_alike() -> None:
     function.__kwdefaults__["b"] = box
     made_anew = {"ahead", "array", "plain", "keys", "values", "filled", "space", "scalar"}
     made_anew |= {"made_of", "contents"}
+    made_anew |= {"proxied"}  # of which tests/cpu/capture/test_found_by_cpython.py has programs
     made_anew |= {"cached"}  # of which tests/cpu/capture/test_made_caches.py has programs
     assert {source.kind for source, _ in cases} | made_anew == set(FORMS)
     for source, value in cases:

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import refcompiler
 from refcompiler.fakes.mode import EagerFakeMode
 from refcompiler.fakes.symbolic import by_symbolic_rule
-from refcompiler.fakes.symbolic_sizes import equal
+from refcompiler.fakes.symbolic_sizes import same as equal
 from refcompiler.shapes import ShapeEnv
 from refcompiler.shapes.composites import python_composites
 from refcompiler.shapes.text import compiled
