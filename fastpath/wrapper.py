@@ -494,8 +494,9 @@ class Wrapper:
         if not self._returning and one_step(t):
             node = self._variable[t.node]
             geometry = [node, self._literal(t.shape), self._literal(t.strides)]
-            if t.offset:  # in the storage, where what is kept begins somewhere
-                begin = f"{node}.storage_offset() + " if kept else ""
+            if t.offset:  # in the memory, where what is kept and some results begin somewhere
+                inside = kept or (isinstance(t.node, Result) and t.node.inside)
+                begin = f"{node}.storage_offset() + " if inside else ""
                 geometry.append(f"{begin}{self._literal(t.offset)}")
             text = f"{node}.t()" if turned(t) else f"as_strided({', '.join(geometry)})"
         else:

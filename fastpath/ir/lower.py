@@ -261,7 +261,10 @@ class Lowering:
         if rule is None:
             raise NotLowered("no row in the operator table")
         if rule.startswith("view:"):
-            return self._view(val, rule.removeprefix("view:"), target, arguments, keywords)
+            fake = described(node.args[0].meta["val"], self.sizes)
+            begin = fake.storage_offset() - arguments[0].offset  # of the base's node, by its fake
+            rule = rule.removeprefix("view:")
+            return self._view(val, rule, target, arguments, keywords, begin)
         if tensors[0].numel() == 0 or _empty(arguments):
             raise NotLowered("a tensor without elements")
         if any(isinstance(a, Scalar) for a in (*arguments, *keywords.values())):
@@ -295,10 +298,13 @@ class Lowering:
             raise NotLowered(f"the row's dtype rule gives {result}, ATen {val.dtype}")
         return self.pointwise(val.shape, result, body, node.name, val.stride())
 
-    def _view(self, val: Any, rule: str, target: Any, arguments: Any, keywords: Any) -> Any:
+    def _view(
+        self, val: Any, rule: str, target: Any, arguments: Any, keywords: Any, begin: Number
+    ) -> Any:
+        """``begin``: where the fake of the node that the base is a view of begins in its memory."""
         base, *rest = arguments
         if rule in ("split", "split_with_sizes", "unbind"):
-            return self._pieces(val, target, base, arguments, keywords)
+            return self._pieces(val, target, base, arguments, keywords, begin)
         if rule not in views.RULES:
             raise NotLowered(f"no view rule {rule!r}")
         numbers = (*base.shape, *base.strides, *val.shape)
@@ -309,17 +315,24 @@ class Lowering:
         ):
             raise Unsupported("a view that the strides do not allow, which eager rejects")
         index = views.RULES[rule](base.shape, val.shape, *rest, **keywords)
-        return _through(base, val, index, Replay(target, arguments, keywords))
+        return _through(base, val, index, Replay(target, arguments, keywords), begin)
 
     def _pieces(
-        self, vals: Sequence[Described], target: Any, base: Tensor, args: Any, keywords: Any
+        self,
+        vals: Sequence[Described],
+        target: Any,
+        base: Tensor,
+        args: Any,
+        keywords: Any,
+        begin: Number,
     ) -> tuple[Tensor, ...]:
         bound = bind(target, args, keywords)
         dim, drop = bound.get("dim", 0) or 0, "unbind" in str(target)
         start, found = 0, []
         for place, val in enumerate(vals):
             index = views.piece(base.shape, dim, start, drop)
-            found.append(_through(base, val, index, Replay(target, args, keywords, place)))
+            replay = Replay(target, args, keywords, place)
+            found.append(_through(base, val, index, replay, begin))
             start += 1 if drop else val.shape[dim]
         return tuple(found)
 
@@ -340,6 +353,7 @@ class Lowering:
             shape, strides, bits = seen.shape, seen.stride(), has_bits(t)
             laid_out = contiguous_strides(shape) if bits else strides
             result = Result(self.fresh(node.name), call, shape, name_of(t.dtype), laid_out, bits)
+            result.inside = seen.storage_offset() != 0
             call.outputs.append(result)
             if t.device != self.device:
                 self.elsewhere.add(result)
@@ -373,7 +387,9 @@ def _empty(value: Any) -> bool:
     return isinstance(value, (tuple, list)) and any(_empty(v) for v in value)
 
 
-def _through(base: Tensor, val: Described, index: Any, replay: Replay) -> Tensor:
+def _through(base: Tensor, val: Described, index: Any, replay: Replay, begin: Number) -> Tensor:
+    """A fake may begin elsewhere in its memory than what a kernel of ours writes in its place, so
+    that a view's offset is counted from ``begin``, where its node's fake begins."""
     composed = index
     if base.index is not None:
         outer = base.index
@@ -381,7 +397,8 @@ def _through(base: Tensor, val: Described, index: Any, replay: Replay) -> Tensor
         def composed(i: Position) -> Position:
             return outer(index(i))
 
-    return Tensor(base.node, val.shape, val.stride(), val.storage_offset(), composed, replay)
+    offset = val.storage_offset() - begin
+    return Tensor(base.node, val.shape, val.stride(), offset, composed, replay)
 
 
 def bind(target: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> dict[str, Any]:

@@ -47,8 +47,11 @@ class Result(Node):
     """One output of an ATen call.
 
     ``bits``: it is a conjugate or negative, which kernels read from a contiguous copy. ``number``:
-    it is no tensor but an integer, which kernels are given as an argument.
+    it is no tensor but an integer, which kernels are given as an argument. ``inside``: it does not
+    begin where its memory does.
     """
+
+    inside = False
 
     def __init__(
         self,

@@ -15,6 +15,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from refcompiler.remade import made, maker
 
+_ADDRESS = torch.Tensor.data_ptr
+
 
 def span(t: torch.Tensor) -> int:
     """Bytes from the first to the end of the last element (strides are never negative)."""
@@ -60,7 +62,7 @@ def _test(
             if inputs[n]._is_view() and len(_neighbours(inputs, n)) > 1:
                 return False
         tensors = [inputs[n] for n in places] if len(places) < len(inputs) else inputs
-        starts = [t.data_ptr() for t in tensors]
+        starts = [*map(_ADDRESS, tensors)]
         lengths = [span(t) for t in tensors] if symbolic else spans
         if starts == last[0] and lengths == last[1]:
             return True

@@ -96,12 +96,15 @@ class Unchanged:
         return times & (times - 1) == 0 or times % _OFTEN == 0
 
 
-def of_tensors(layout: Layout) -> Unchanged:
-    return Unchanged(layout.items, lambda tensors: seen(layout, tensors))
+def of_tensors(layout: Layout, storages: bool = False) -> Unchanged:
+    return Unchanged(layout.items, lambda tensors: seen(layout, tensors, storages))
 
 
-def seen(layout: Layout, tensors: tuple[torch.Tensor, ...]) -> tuple[Views, list[bytes]]:
+def seen(
+    layout: Layout, tensors: tuple[torch.Tensor, ...], storages: bool = False
+) -> tuple[Views, list[bytes]]:
     """The bytes of ``tensors``; :class:`Unknown` where they do not tell all that guards ask.
+    ``storages``: these ask which memory is theirs, too.
 
     That is so of subclasses, which answer as they like; of more dimensions than are kept in the
     tensor; of what is computed from others, where an equal answer has many reasons; and of
@@ -114,14 +117,15 @@ def seen(layout: Layout, tensors: tuple[torch.Tensor, ...]) -> tuple[Views, list
     views = [[view(id(tensor) + layout.kind, size) for tensor in tensors]]
     found = [_read(views, [])]
     pointers = [struct.unpack("<Q", part[-WORD:])[0] for part in _parts(found[0], size)]
-    size = layout.end - layout.first
-    views.append([view(pointer + layout.first, size) for pointer in pointers])
+    first = layout.storage if storages else layout.first
+    size = layout.end - first
+    views.append([view(pointer + first, size) for pointer in pointers])
     found.append(_read(views, found))
     autograd: list[memoryview] = []
     computed = []
     for tensor, part in zip(tensors, _parts(found[1], size), strict=True):
-        (known,), (keys,) = struct.unpack("<Q", part[:WORD]), struct.unpack("<Q", part[-WORD:])
-        (rank,) = struct.unpack_from("<Q", part, layout.rank - layout.first)
+        places = layout.first - first, layout.rank - first, size - WORD
+        known, rank, keys = (struct.unpack_from("<Q", part, at)[0] for at in places)
         if rank > RANK or keys != plain_keys(tensor.device.type):
             raise Unknown("a tensor of another sort, or of many dimensions")
         if known:
@@ -188,6 +192,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "gradients": lambda tensor: tensor.requires_grad_(not tensor.requires_grad),
     "computed in place": lambda tensor: tensor.add_(torch.ones(3, requires_grad=True)),
     "class": lambda tensor: setattr(tensor, "__class__", _Subclass),
+    "another memory": _to(torch.clone),
     "another in its place": lambda tensor: torch.utils.swap_tensors(tensor, torch.ones(4, 4)),
 }
 
@@ -204,18 +209,21 @@ def works(layout: Layout) -> None:
     for name, change in CHANGES.items():
         for make in (torch.Tensor.detach, torch.nn.Parameter, _once_wanted):
             tensors = tuple([make(torch.ones(2, 3, device="cpu")) for _ in range(2)])
-            unchanged = of_tensors(layout)
-            unchanged.keep(tensors, unchanged.look(tensors))
+            kinds = of_tensors(layout), of_tensors(layout, storages=True)
+            for unchanged in kinds:
+                unchanged.keep(tensors, unchanged.look(tensors))
             written, changed = tensors
             written.detach().zero_()
-            if not unchanged(tensors):
+            if not all(unchanged(tensors) for unchanged in kinds):
                 raise Unknown("tensors show other bytes though nothing has changed")
-            before = TensorMeta.of(changed)
+            before = TensorMeta.of(changed), changed.untyped_storage()._cdata
             try:
                 change(changed)
             except Exception:
                 continue
-            if TensorMeta.of(changed) != before and unchanged(tensors):
+            now = TensorMeta.of(changed), changed.untyped_storage()._cdata
+            differs = now[0] != before[0], now != before
+            if any(other and same(tensors) for other, same in zip(differs, kinds, strict=True)):
                 raise Unknown(f"tensors show the same bytes after a change: {name}")
 
 
@@ -235,7 +243,8 @@ def _layout() -> Layout | None:
     return layout
 
 
-def unchanged() -> Unchanged | None:
-    """A new memory of tensors; None where this Python or torch is not one that can be read."""
+def unchanged(storages: bool = False) -> Unchanged | None:
+    """A new memory of tensors; None where this Python or torch is not one that can be read.
+    ``storages``: whether the same tensors with other memory are others."""
     layout = _layout()
-    return None if layout is None else of_tensors(layout)
+    return None if layout is None else of_tensors(layout, storages)

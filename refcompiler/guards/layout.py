@@ -32,13 +32,15 @@ class Layout(NamedTuple):
     ``items``: of the first item of a tuple. ``kind`` and ``pointer``: in a tensor as Python sees
     it, of its class and of the pointer to torch's own object; ``first`` and ``end``: in that, from
     the pointer to what autograd knows to the end of sizes, strides, dtype, device, flags and
-    dispatch keys. ``requires`` and ``function``: in what autograd knows, of the byte that says that
-    gradients are wanted and of the pointers that are set when the tensor is computed from others.
+    dispatch keys; ``storage``: in front of ``first``, the pointer to the memory. ``requires`` and
+    ``function``: in what autograd knows, of the byte that says that gradients are wanted and of the
+    pointers that are set when the tensor is computed from others.
     """
 
     items: int
     kind: int
     pointer: int
+    storage: int
     first: int
     end: int
     requires: int
@@ -65,8 +67,9 @@ def find() -> Layout:
     check_interpreter()
     kind, pointer = _object()
     first, end = _tensor()
+    storage = _storage(first)
     requires, function = _autograd(first)
-    return Layout(find_items(), kind, pointer, first, end, requires, function)
+    return Layout(find_items(), kind, pointer, storage, first, end, requires, function)
 
 
 def check_interpreter() -> None:
@@ -126,6 +129,16 @@ def _tensor() -> tuple[int, int]:
     if len(changed) != 1 or before[changed[0]]:
         raise Unknown("no one pointer to what autograd knows comes in front of the sizes")
     return (2 + changed[0]) * WORD, at + _REST
+
+
+def _storage(first: int) -> int:
+    """Of torch's own object: the pointer to the memory, in front of what is at ``first``."""
+    tensor = torch.empty(2, device="cpu")
+    own, places = tensor.untyped_storage()._cdata, range(WORD, first, WORD)
+    found = [at for at in places if word(tensor._cdata + at) == own]
+    if len(found) != 1:
+        raise Unknown("a tensor does not hold one pointer to its memory in front of autograd's")
+    return found[0]
 
 
 def _autograd(first: int) -> tuple[int, tuple[int, ...]]:

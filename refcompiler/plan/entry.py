@@ -23,11 +23,13 @@ from refcompiler.guards.tensors import common, common_text, is_registered
 
 _WIDTH = 160  # of a line of conditions
 _TOGETHER = 3  # as many registered tensors as are worth a loop
+_MANY_TENSORS = 16  # as many others as are, in lists and dicts: these come behind the other guards
 _MANY = 30  # guards of dicts take longer to ask than their dicts to compare
 _EQUAL = ("EQUALS", "NONE")
 _OF_DICTS = frozenset({"ABSENT", "LACKS", "HAS", "KEYS", "LENGTH"})
 _MEMBERS = frozenset({"member", "item", "dict_item"})
 _UNCHANGEABLE = (int, float, bool, complex, str, bytes, type(None))
+_OF_MEMORY = frozenset({"UNIQUE", "STORAGE"})  # what guards of many tensors ask of all together
 _NAMESPACES = frozenset({"dict", "hidden_dict", "const", "space"})
 
 
@@ -43,12 +45,16 @@ class Entry(NamedTuple):
 
 
 class Arrangement(NamedTuple):
-    """The guards in the order in which they are checked: ``looped`` are checked in loops."""
+    """The guards in the order in which they are checked: ``looped``, of registered tensors, and
+    ``listed``, of other ones, are checked in loops, and ``together`` ask of the listed ones whether
+    they are different, and which memory is theirs."""
 
     ambient: Ambient | None
     arguments: list[Guard]
     others: list[Guard]
     looped: list[list[Guard]]
+    listed: list[list[Guard]]
+    together: list[Guard]
 
 
 def arranged(guards: Sequence[Guard], uses: dict[Source, int]) -> Arrangement:
@@ -61,8 +67,26 @@ def arranged(guards: Sequence[Guard], uses: dict[Source, int]) -> Arrangement:
             ambient = guard.expected
         else:
             (arguments if _asks_arguments(guard) else others).append(guard)
-    looped, single = _tensors(others)
-    return Arrangement(ambient, arguments, list(_by_namespace(single, uses)), looped)
+    looped, single = _tensors(others, is_registered, _TOGETHER)
+    listed, rest = _tensors(single, lambda source: not is_registered(source), _TOGETHER)
+    if sum(map(len, listed)) < _MANY_TENSORS:
+        listed, rest = [], single
+    known = {guard.source for group in (*looped, *listed) for guard in group}
+    together = [
+        g for g in rest if listed and g.kind in _OF_MEMORY and known.issuperset(sources_of(g))
+    ]
+    taken = {id(guard) for guard in together}
+    rest = [guard for guard in rest if id(guard) not in taken]
+    return Arrangement(
+        ambient, arguments, list(_by_namespace(rest, uses)), looped, listed, together
+    )
+
+
+def sources_of(guard: Guard) -> list[Source]:
+    """What ``guard`` asks besides its own source."""
+    found: list[Source] = []
+    guard.wanted(found.append)
+    return found
 
 
 def _asks_arguments(guard: Guard) -> bool:
@@ -80,20 +104,23 @@ def _is_argument(source: Source | None) -> bool:
     return source is not None and source.kind == "arg"
 
 
-def _tensors(guards: Sequence[Guard]) -> tuple[list[list[Guard]], list[Guard]]:
-    """Registered tensors that are checked together, and the other guards."""
+def _tensors(
+    guards: Sequence[Guard], which: Callable[[Source], bool], worth: int
+) -> tuple[list[list[Guard]], list[Guard]]:
+    """Those ``which`` tensors that are checked in loops, of as many as are ``worth`` one, and the
+    other guards."""
     alike: dict[Any, list[Guard]] = {}
     for guard in guards:
-        if guard.kind == "TENSOR" and guard.source is not None and is_registered(guard.source):
+        if guard.kind == "TENSOR" and guard.source is not None and which(guard.source):
             key = common(guard.expected)
             if key is not None:
                 alike.setdefault((key, guard.expected.shape), []).append(guard)
     few: dict[Any, list[Guard]] = {}
     for key, same in alike.items():
-        if len(same) < _TOGETHER:
+        if len(same) < worth:
             few.setdefault(key[0], []).extend(same)
     groups = [*alike.values(), *few.values()]
-    looped = [same for same in groups if len(same) >= _TOGETHER]
+    looped = [same for same in groups if len(same) >= worth]
     taken = {id(guard) for same in looped for guard in same}
     return looped, [guard for guard in guards if id(guard) not in taken]
 
@@ -193,6 +220,10 @@ def _is_fixed(guard: Guard) -> bool:
     return guard.kind in ("ID", "NONE", "NOT_NONE", "PRESENT")
 
 
+def _is_gradient(source: Source | None) -> bool:
+    return source is not None and source.kind == "attr" and source.key == "grad"
+
+
 class _Printer:
     """``uses`` is how often the text names what is at a source."""
 
@@ -226,7 +257,7 @@ class _Printer:
 
     def entry(self) -> list[str]:
         """The statements."""
-        ambient, arguments, others, looped = arranged(self._guards, self.uses)
+        ambient, arguments, others, looped, listed, together = arranged(self._guards, self.uses)
         if ambient is not None:
             self.condition(f"not ({modes_text(ambient, self.constant)})")
         for guard in arguments:
@@ -234,7 +265,8 @@ class _Printer:
         if ambient is not None:
             self.condition(f"not ({settings_text(ambient, self.constant)})")
         self.others(others)
-        self.tensors(looped)
+        self.tensors("tensors", looped)
+        self.listed(listed, together)
         for source in self._needed:
             self.read(source)
         self.flush()
@@ -288,32 +320,60 @@ class _Printer:
         if known is not None:
             asked = [guard for guard in guards if id(guard) in covered]
             names = [self.read(space) for space in groups]
-            self.unless(known, "__dicts", names, lambda: [*map(self.check, asked)])
+            self.unless(known, "dicts", names, lambda: [*map(self.check, asked)])
 
-    def tensors(self, looped: Sequence[Sequence[Guard]]) -> None:
-        """Registered tensors, which are asked only if they have changed since they were last."""
-        names = [self.read(g.source) for group in looped for g in group if g.source is not None]
+    def listed(self, groups: Sequence[Sequence[Guard]], together: Sequence[Guard]) -> None:
+        """Tensors in lists and dicts, as an optimizer's are, and what is asked of all of them.
+
+        Gradients are others in each step, mostly: so the rest is compared without them, too.
+        """
+        if not groups:
+            return
+        parts: list[list[Sequence[Guard]]] = [[], []]
+        for guards in groups:
+            for passing in (False, True):
+                part = [guard for guard in guards if _is_gradient(guard.source) is passing]
+                if part:
+                    parts[passing].append(part)
+
+        def ask() -> None:
+            for number, part in enumerate(parts):
+                self.tensors(f"part{number}", part)
+            for guard in together:
+                self.check(guard)
+
+        wanted = {s: None for g in together for s in sources_of(g)}
+        wanted |= {g.source: None for guards in groups for g in guards if g.source is not None}
+        known = unchanged(storages=True)
+        if known is None:
+            ask()
+        else:
+            self.unless(known, "listed", [*map(self.read, wanted)], ask)
+
+    def tensors(self, what: str, groups: Sequence[Sequence[Guard]]) -> None:
+        """Loops over tensors, which are asked only if they have changed since they were last."""
+        names = [self.read(g.source) for guards in groups for g in guards if g.source is not None]
         known = unchanged() if len(names) >= FEW else None
         if known is not None:
-            self.unless(known, "__tensors", names, lambda: [*map(self.loop, looped)])
+            self.unless(known, what, names, lambda: [*map(self.loop, groups)])
             return
         self.flush()
-        for guards in looped:
+        for guards in groups:
             self.loop(guards)
 
     def unless(
-        self, known: Unchanged, variable: str, names: Sequence[str], ask: Callable[[], Any]
+        self, known: Unchanged, what: str, names: Sequence[str], ask: Callable[[], Any]
     ) -> None:
         """What ``ask`` prints, if the objects are not as they were when it was last run."""
         self.flush()
-        name = self.constant(known)
+        name, variable, looked = self.constant(known), f"__{what}", f"__looked_{what}"
         self.lines.append(f"{variable} = ({''.join([f'{text}, ' for text in names])})")
         self.lines.append(f"if not {name}({variable}):")
         before, read = self.lines, dict(self.known)
-        self.lines = [f"__looked = {name}.look({variable})"]
+        self.lines = [f"{looked} = {name}.look({variable})"]
         ask()
         self.flush()
-        self.lines.append(f"{name}.keep({variable}, __looked)")
+        self.lines.append(f"{name}.keep({variable}, {looked})")
         self.lines = [*before, *["    " + line for line in self.lines]]
         self.known = read  # what was read in between may not have been
 

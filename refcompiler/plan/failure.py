@@ -48,13 +48,12 @@ class Before:
         generators: Sequence[torch.Generator] = (),
     ):
         self.written = written
-        self.versions = [_version(tensor, uncounted) for tensor in written]
+        self.versions = _versions(written, uncounted)
         self.random = _random_state() if random else []
         self.generators = [(g, g.get_state()) for g in generators] if random else []
 
     def is_unwritten(self) -> bool:
-        versions = [_version(tensor, False) for tensor in self.written]
-        return versions == self.versions
+        return _versions(self.written, False) == self.versions
 
     def has_written(self, i: int) -> bool:
         return _version(self.written[i], False) != self.versions[i]
@@ -73,6 +72,15 @@ class Before:
             torch.cuda.set_rng_state(state, device)
         for generator, state in self.generators:
             generator.set_state(state)
+
+
+def _versions(tensors: Sequence[torch.Tensor], uncounted: bool) -> list[int]:
+    """How often each was written to. Those of an optimizer's step are hundreds: all are asked at
+    once, and one by one only where one has no count, which torch refuses to give."""
+    try:
+        return [tensor._version for tensor in tensors]
+    except RuntimeError:
+        return [_version(tensor, uncounted) for tensor in tensors]
 
 
 def _version(tensor: torch.Tensor, uncounted: bool) -> int:

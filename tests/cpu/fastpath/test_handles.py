@@ -110,3 +110,28 @@ def test_memory_is_made_as_aten_reads_it(also: str, monkeypatch: pytest.MonkeyPa
     (source,) = sources
     made = [line for line in source.splitlines() if "= empty(" in line]
     assert any("empty((6, 4, ), (4, 1, )" in line for line in made) == (also == "nothing"), source
+
+
+def test_views_of_what_eager_keeps_within_larger_memory() -> None:
+    """A scatter into a part of a tensor gives one that begins where the part does, in memory of its
+    own. A kernel's result begins at 0, ATen's where eager's does, and views of both are right."""
+
+    def program(x: Any) -> Any:
+        kernels = torch.select_scatter(x[1:], x[0], 0, 1)
+        atens = torch.diagonal_scatter(x[2:4], x[0, :2])
+        return (
+            torch.mm(kernels.t()[1:], kernels),
+            kernels[1:].reshape(-1).sort()[0],
+            atens[1:, 1:].reshape(-1).sort()[0],
+            kernels[1:, 2:].split(1)[1].sort()[0],
+        )
+
+    compiled = refcompiler.compile(program, backend="fastpath", fullgraph=True)
+    for _ in range(2):
+        x = torch.randn(6, 4)
+        with torch.no_grad():
+            found, wanted = compiled(x), program(x)
+        for ours, eagers in zip(found, wanted, strict=True):
+            torch.testing.assert_close(ours, eagers)
+            assert ours.stride() == eagers.stride()
+    assert fastpath.last_report().kernels

@@ -145,6 +145,7 @@ def test_the_arguments_come_first_and_weights_share_loops() -> None:
     assert places == sorted(places) and places[-1] < text.index(".__dict__")
     order = arranged(plan.guards, dict.fromkeys([g.source for g in plan.guards if g.source], 2))
     assert sorted(len(group) for group in order.looped) == [5, 7]
+    assert order.listed == [] and order.together == []
     checked = [*order.arguments, *order.others, *[g for group in order.looped for g in group]]
     assert {id(g) for g in checked} == {id(g) for g in plan.guards if g.kind != "AMBIENT"}
     assert len(checked) == len(plan.guards) - 1

@@ -202,6 +202,7 @@ def test_training_does_not_change_parameters() -> None:
         lambda layout: layout._replace(kind=layout.kind + 8),
         lambda layout: layout._replace(pointer=layout.kind),
         lambda layout: layout._replace(first=layout.rank),
+        lambda layout: layout._replace(storage=layout.first),
         lambda layout: layout._replace(end=layout.end - 8),
         lambda layout: layout._replace(requires=layout.requires + 1),
         lambda layout: layout._replace(function=()),
@@ -218,7 +219,7 @@ def test_places_that_do_not_tell_every_change_are_refused(
         works(layout)
 
 
-def _of_objects_alone(layout: Layout, tensors: tuple) -> tuple[Any, list[bytes]]:
+def _of_objects_alone(layout: Layout, tensors: tuple, storages: bool) -> tuple[Any, list[bytes]]:
     views = [[fingerprint.view(id(t) + layout.kind, 8) for t in tensors]]
     return views, [b"".join(views[0])]
 
@@ -297,6 +298,67 @@ def test_a_compiled_module_asks_its_parameters_once(monkeypatch: pytest.MonkeyPa
     model.double()
     assert model(torch.ones(2, 3).double()).dtype == torch.float64
     assert refcompiler.counters()["captures"] == 3
+
+
+LISTED: dict[str, Callable[[list[torch.Tensor]], Any]] = {
+    "nothing": lambda ts: None,
+    "values": lambda ts: ts[3].detach().add_(1),
+    "a gradient that lies elsewhere": lambda ts: setattr(ts[2], "grad", torch.full((2, 3), 7.0)),
+    "a gradient of other strides": lambda ts: setattr(ts[2], "grad", torch.ones(3, 2).t()),
+    "no gradient": lambda ts: setattr(ts[4], "grad", None),
+    "other memory": lambda ts: setattr(ts[5], "data", ts[5].data.clone()),
+    "shared memory": lambda ts: setattr(ts[5], "data", ts[6].data.view(2, 3)),
+    "one twice": lambda ts: ts.__setitem__(7, ts[8]),
+    "another one, without a gradient": lambda ts: ts.__setitem__(7, nn.Parameter(torch.ones(2, 3))),
+    "another dtype": lambda ts: setattr(ts[9], "data", ts[9].data.double()),
+}
+
+
+def test_tensors_in_lists_are_compared_together() -> None:
+    """An optimizer's parameters are in lists, and their gradients are others in each step."""
+
+    def made() -> list[torch.Tensor]:
+        found = [nn.Parameter(torch.full((2, 3), float(n))) for n in range(20)]
+        for parameter in found:
+            parameter.grad = torch.ones(2, 3)
+        return found
+
+    def step() -> Any:
+        for parameter in tensors:
+            if parameter.grad is not None:
+                parameter.sub_(parameter.grad)
+        return tensors[0] * 1
+
+    seen = 0
+    for name, change in LISTED.items():
+        tensors = made()
+        change(tensors)
+        with torch.no_grad():
+            step()
+            step()
+        wanted = [*tensors]
+        tensors = made()
+        refcompiler.reset()
+        compiled = refcompiler.compile(step, backend="eager")
+        captures = []
+        with torch.no_grad():
+            undo = [t.detach().clone() for t in tensors]
+            for _ in range(3):
+                compiled()
+                captures.append(refcompiler.counters()["captures"])
+            for tensor, old in zip(tensors, undo, strict=True):
+                tensor.copy_(old)
+            change(tensors)
+            compiled()
+            compiled()
+        for ours, eagers in zip(tensors, wanted, strict=True):
+            torch.testing.assert_close(ours, eagers, msg=name)
+            seen += 1
+        assert captures == [1, 1, 1], name
+        same = name in ("nothing", "values", "a gradient that lies elsewhere", "other memory")
+        anew = refcompiler.counters()["captures"] > 1
+        assert anew is not same, name
+    assert seen == 200
 
 
 def test_nothing_dead_is_read_and_nothing_kept() -> None:
