@@ -68,7 +68,9 @@ def arranged(guards: Sequence[Guard], uses: dict[Source, int]) -> Arrangement:
         else:
             (arguments if _asks_arguments(guard) else others).append(guard)
     looped, single = _tensors(others, is_registered, _TOGETHER)
-    listed, rest = _tensors(single, lambda source: not is_registered(source), _TOGETHER)
+    kept, rest = _tensors(single, lambda source: not _is_gradient(source), _TOGETHER)
+    passing, rest = _tensors(rest, _is_gradient, _TOGETHER)
+    listed = [*kept, *passing]
     if sum(map(len, listed)) < _MANY_TENSORS:
         listed, rest = [], single
     known = {guard.source for group in (*looped, *listed) for guard in group}
@@ -331,10 +333,7 @@ class _Printer:
             return
         parts: list[list[Sequence[Guard]]] = [[], []]
         for guards in groups:
-            for passing in (False, True):
-                part = [guard for guard in guards if _is_gradient(guard.source) is passing]
-                if part:
-                    parts[passing].append(part)
+            parts[_is_gradient(guards[0].source)].append(guards)
 
         def ask() -> None:
             for number, part in enumerate(parts):
@@ -379,7 +378,7 @@ class _Printer:
 
     def loop(self, guards: Sequence[Guard]) -> None:
         """Tensors that differ in their sizes at most."""
-        tensors = ", ".join([self.read(guard.source) for guard in guards if guard.source])
+        tensors = "".join([f"{self.read(guard.source)}, " for guard in guards if guard.source])
         shapes = [tuple(guard.expected.shape) for guard in guards]
         if len(set(shapes)) == 1:
             head, shape = f"for __t in ({tensors}):", str(shapes[0])

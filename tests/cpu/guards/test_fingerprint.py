@@ -319,8 +319,9 @@ def test_tensors_in_lists_are_compared_together() -> None:
 
     def made() -> list[torch.Tensor]:
         found = [nn.Parameter(torch.full((2, 3), float(n))) for n in range(20)]
+        found += [nn.Parameter(torch.ones(2 + n)) for n in range(8)]  # no two are alike
         for parameter in found:
-            parameter.grad = torch.ones(2, 3)
+            parameter.grad = torch.ones_like(parameter)
         return found
 
     def step() -> Any:
@@ -358,7 +359,7 @@ def test_tensors_in_lists_are_compared_together() -> None:
         same = name in ("nothing", "values", "a gradient that lies elsewhere", "other memory")
         anew = refcompiler.counters()["captures"] > 1
         assert anew is not same, name
-    assert seen == 200
+    assert seen == 280
 
 
 def test_nothing_dead_is_read_and_nothing_kept() -> None:
