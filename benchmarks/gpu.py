@@ -217,6 +217,23 @@ def products() -> Iterator[tuple[str, Callable[..., Any], list[Any]]]:
     yield "silu of a product 16x4096x4096", lambda x, w: F.silu(x @ w), few
 
 
+def convolutions() -> Iterator[tuple[str, Callable[..., Any], list[Any]]]:
+    """Convolutions of images with their channels last, with elementwise work on what they give."""
+    for batch, channels, size, window in ((32, 64, 56, 3), (32, 128, 28, 3), (32, 64, 56, 1)):
+        out = channels if window > 1 else 4 * channels
+        given = [numbers(batch, channels, size, size), numbers(out, channels, window, window)]
+        given += [numbers(batch, out, size, size)]
+        inputs = [t.contiguous(memory_format=torch.channels_last) for t in given]
+
+        def layer(x: Any, w: Any, y: Any, b: Any, padding: int = window // 2) -> Any:
+            return F.relu(F.conv2d(x, w, b, padding=padding) + y)
+
+        name = (
+            f"convolution {batch}x{channels}x{size}^2 to {out}, {window}x{window}, residual, relu"
+        )
+        yield name, layer, [*inputs, numbers(out)]
+
+
 def product_row(
     name: str, function: Callable[..., Any], inputs: list[Any], mode: str | None
 ) -> Row:

@@ -1,4 +1,5 @@
-"""On a CUDA device: the first calls of models, and products of which each way is measured first.
+"""On a CUDA device: the first calls of models, and products and convolutions of which each way is
+measured first.
 
 They take minutes, most of it inductor's: :mod:`benchmarks.gpu` has the rest.
 """
@@ -11,7 +12,7 @@ import torch
 
 from benchmarks.compile_time import CACHES
 from benchmarks.fresh import figure
-from benchmarks.gpu import TUNED, model_row, models, product_row, products, shown
+from benchmarks.gpu import TUNED, convolutions, model_row, models, product_row, products, shown
 from benchmarks.harness import Row
 
 # The first call, of a process that has done the same without a compiler.
@@ -43,7 +44,8 @@ def rows() -> list[Row]:
         raise SystemExit("the section gpu_more needs a CUDA device: leave it out, or run it on one")
     torch.manual_seed(0)
     first = [first_row(training) for training in (False, True)]
-    tuned = [product_row(*product, TUNED) for product in products()]
+    multiplied = [*convolutions(), *products()]
+    tuned = [product_row(*product, TUNED) for product in multiplied]
     tuned += [model_row(name, *work, mode=TUNED) for name, work in models() if not work[2]]
     return [*first, *tuned]
 

@@ -54,18 +54,13 @@ class ProductPrinter(Values):
         kernel, plan, tile = self.kernel, self.plan, self.tile
         self._count_uses()
         wide = any(index.bounds()[1] > WIDE for index in self._indices())
-        blocks = -(-self.y_points // tile.m), -(-plan.x_points // tile.n)
+        blocks = self.blocks()
         self.line(f"program = tl.program_id(0){'.to(tl.int64)' if wide else ''}")
         self._batch(math.prod(blocks))
         self._block(*blocks)
+        self._points()
         self._multiply()
-        for stage in kernel.stages[1:]:
-            for s in stage.statements:
-                assert isinstance(s, Store) and not stage.axes
-                pointer, mask = self._place(s.buffer, s.index, store=True)
-                value = self.text(s.value)
-                self.stored[(s.buffer, s.index)] = value
-                self.line(f"tl.store({pointer}, {value}{mask})")
+        self._finish()
         constants = [f"    {name} = {text}" for text, name in self.constants.items()]
         text = "\n".join([BEGIN, *constants, *self.lines])
         arguments = [*(f"p{n}" for n in range(len(kernel.buffers))), *self.arguments.values()]
@@ -73,7 +68,21 @@ class ProductPrinter(Values):
         count = math.prod(a.extent for a in plan.outer) * math.prod(blocks)
         return Printed(kernel.name, source, count, tile.warps, tuple(self.arguments), tile.stages)
 
+    def _finish(self) -> None:
+        """The elementwise work on what was multiplied, and the stores."""
+        for stage in self.kernel.stages[1:]:
+            for s in stage.statements:
+                assert isinstance(s, Store) and not stage.axes
+                pointer, mask = self._place(s.buffer, s.index, store=True)
+                value = self.text(s.value)
+                self.stored[(s.buffer, s.index)] = value
+                self.line(f"tl.store({pointer}, {value}{mask})")
+
     # -- the program's place ---------------------------------------------------------------------
+
+    def blocks(self) -> tuple[int, int]:
+        """How many there are of rows, and of columns."""
+        return -(-self.y_points // self.tile.m), -(-self.plan.x_points // self.tile.n)
 
     def _batch(self, each: int) -> None:
         """The values of the axes of which a program has one each."""
@@ -99,14 +108,21 @@ class ProductPrinter(Values):
         else:
             self.line(f"y_number = {'program' if high > 1 else 'program * 0'}")
             self.line(f"x_number = {'program' if across > 1 else 'program * 0'}")
+
+    def _points(self) -> None:
+        tile, plan = self.tile, self.plan
         self.line(f"y = (y_number * {tile.m} + tl.arange(0, {tile.m}))[:, None]")
         self.line(f"x = (x_number * {tile.n} + tl.arange(0, {tile.n}))[None, :]")
         self._decode(self.rows, "y")
         self._decode(plan.x, "x")
-        if self.y_points % tile.m:
+        if self._rows_outside():
             self.line(f"y_in = y < {self.y_points}")
         if self.masked:
             self.line(f"x_in = x < {plan.x_points}")
+
+    def _rows_outside(self) -> bool:
+        """Whether a block may have rows that are none of the product's."""
+        return self.y_points % self.tile.m != 0
 
     # -- the product -----------------------------------------------------------------------------
 
@@ -135,8 +151,12 @@ class ProductPrinter(Values):
             self.line(f"{self.inside} = {name} < {plan.r_points}")
         self._decode(plan.r, name)
         block = self.fresh()
-        if e.op == "load":
-            pointer, mask = self._place(e.args[0], e.args[1], store=False)
+        guard = _guard_of(e)
+        if e.op == "load" or guard is not None:  # as it lies, so that it goes to the tensor cores
+            buffer, index, *_ = e.args if guard is None else e.args[1].args
+            pointer, mask = self._place(buffer, index, store=False)
+            if guard is not None:
+                mask = f", ({self.text(guard)}){mask.replace(',', ' &')}"
             self.line(f"{block} = tl.load({pointer}{mask}{', other=0' if mask else ''})")
             return block
         text = f"({self.text(e)}).to(tl.{TRITON_TYPE[e.dtype]})"
@@ -161,8 +181,18 @@ class ProductPrinter(Values):
     def _mask(self, kinds: Iterable[str]) -> str:
         kinds = set(kinds)
         parts = ["x_in"] if self.masked and "x" in kinds else []
-        if "y" in kinds and self.y_points % self.tile.m:
+        if "y" in kinds and self._rows_outside():
             parts.append("y_in")
         if "r" in kinds and self._some_outside():
             parts.append(self.inside)
         return f", {' & '.join(parts)}" if parts else ""
+
+
+def _guard_of(e: Expr) -> Expr | None:
+    """On which condition ``e`` is an element, if it is one, and else 0."""
+    if e.op != "where":
+        return None
+    condition, element, other = e.args
+    if element.op != "guarded" or element.args[2] != condition:
+        return None
+    return condition if other.op == "const" and other.args[0] == 0 else None

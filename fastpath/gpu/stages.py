@@ -18,7 +18,7 @@ from fastpath.schedule.loops import itemsize
 from specs.dtypes import int_range, is_float
 from specs.scalars import SCALARS, TRITON_TYPE
 
-AHEAD = 3  # blocks that a loop has on their way which loads and stores: measured on an H200
+AHEAD = 3  # blocks that a loop has on their way which does more than add up: measured on an H200
 _COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 _COMBINE |= {"any": "logical_or", "all": "logical_and"}
 _REDUCE = {"sum": "total", "prod": "product", "max": "largest", "min": "smallest"}
@@ -140,8 +140,9 @@ class Stages(Values):
                 beside()
 
         stores = any(isinstance(s, Store) for s in stage.statements)
-        several = len(stage.loads()) > 1 and not stage.guarded()
-        self._blocks(body, AHEAD if self._down_columns() and stores and several else 0)
+        several = len(stage.loads()) + len(stage.guarded()) > 1
+        worth = self._down_columns() and (stores and several or beside is not None)
+        self._blocks(body, AHEAD if worth else 0)
         for s in adding:
             self._reduce(s, running[s.reduction])
 

@@ -16,10 +16,11 @@ from typing import Any
 
 from fastpath.gpu.online import online
 from fastpath.gpu.rows import common_beginning
+from fastpath.gpu.welford import one_pass
 from fastpath.gpu.words import WORDS, piece_of, stripe_of
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.size import Number, hint, known
-from fastpath.schedule.kernel import Kernel, Store
+from fastpath.schedule.kernel import Kernel, Stage, Store
 from fastpath.schedule.loops import itemsize
 
 # Measured on an H200, as are the shapes below: what is nearest to the speed of a copy.
@@ -240,8 +241,14 @@ def _passes(kernel: Kernel) -> int:
 
 def _accesses(kernel: Kernel) -> int:
     """Of each element that a program goes through for the first time, what is read and written."""
+    stage = _first_pass(kernel)
+    stores = sum(isinstance(s, Store) for s in stage.statements)
+    return len(stage.loads()) + len(stage.guarded()) + stores
+
+
+def _first_pass(kernel: Kernel) -> Stage:
     (stage, *_) = (g for g in kernel.stages if g.axes)
-    return len(stage.loads()) + sum(isinstance(s, Store) for s in stage.statements)
+    return stage
 
 
 def _columns(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
@@ -252,8 +259,10 @@ def _columns(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling
         x_block = LANES
     # What is added up in a few programs only waits for memory: more of it at a time.
     rows, a_thread = ROWS if results > FEW * x_block else 4 * ROWS, 8
-    if results > FEW * x_block and _accesses(kernel) > 1:  # more is waited for by each thread
-        rows, a_thread = 2 * ROWS, 16
+    heavy = _accesses(kernel) > 1 or one_pass(kernel.stages) is not None
+    if results > FEW * x_block and heavy:  # more is waited for, or done, by each thread
+        light = len(_first_pass(kernel).loads()) > 1
+        rows, a_thread = (2 * ROWS if light else ROWS), 16
     elif results > FEW * x_block and width <= SHORT:
         rows = ROWS // 2
     r_block = min(power_above(width), rows)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from fastpath.gpu.oddrows import OddRowsPrinter
 from fastpath.gpu.printer import Printed, Printer
 from fastpath.gpu.products import ProductPrinter
 from fastpath.gpu.rows import VECTOR, beginning, same_place
@@ -150,7 +151,8 @@ def print_kernel(kernel: Kernel, aligned: bool = True) -> Printed:
     programs does not depend on it.
     """
     if kernel.product is not None:
-        return ProductPrinter(kernel).print()
+        odd = OddRowsPrinter(kernel)
+        return odd.print() if odd.worth() else ProductPrinter(kernel).print()
     plan = tiling(kernel)
     if not aligned:
         plan = dataclasses.replace(plan, start=None, group=1)

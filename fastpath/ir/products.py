@@ -15,8 +15,10 @@ from typing import Any
 
 import torch
 
+from fastpath.ir import convolutions
 from fastpath.ir import expr as E
 from fastpath.ir.building import Building
+from fastpath.ir.convolutions import CONVOLUTION, convolution
 from fastpath.ir.elementwise import apply
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import ZERO, Index
@@ -38,8 +40,9 @@ _FIRST = {  # of the two operands, among the arguments
 
 
 def candidates(graph: torch.fx.Graph) -> list[torch.fx.Node]:
-    """The products of a functional ATen graph that a kernel can compute."""
-    return [node for node in graph.nodes if node.target in _FIRST and _fits(node)]
+    """The products and convolutions of a functional ATen graph that a kernel can compute."""
+    kinds = (*_FIRST, CONVOLUTION)
+    return [node for node in graph.nodes if node.target in kinds and _fits(node)]
 
 
 def of_few_rows(graph: torch.fx.Graph) -> dict[str, Tile]:
@@ -65,7 +68,7 @@ def of_odd_rows(graph: torch.fx.Graph) -> dict[str, Tile]:
     operands' do, by their nodes' names.
 
     The vendor's fast kernels store vectors: one would have to compute a wider result, to be copied,
-    which takes half as long again. A kernel of ours stores element by element meanwhile.
+    which takes half as long again. A kernel of ours stores what it computes meanwhile.
     """
     found = {}
     for node in graph.nodes:
@@ -102,6 +105,8 @@ def _worked_on(node: torch.fx.Node) -> bool:
 
 def sizes_of(node: torch.fx.Node) -> tuple[int, int, int, int]:
     """How many products, and their ``m``, ``n`` and ``k``: of ``[m, k] @ [k, n]``."""
+    if node.target is CONVOLUTION:
+        return convolutions.sizes_of(node)
     first = _FIRST[node.target]
     left, right = (a.meta["val"] for a in node.args[first : first + 2])
     m, k = left.shape[-2:]
@@ -109,7 +114,8 @@ def sizes_of(node: torch.fx.Node) -> tuple[int, int, int, int]:
 
 
 def _fits(node: torch.fx.Node) -> bool:
-    if not _possible(node):
+    possible = convolutions.possible if node.target is CONVOLUTION else _possible
+    if not possible(node):
         return False
     count, m, n, k = sizes_of(node)
     return min(m, n, k) >= LEAST and count * m * n * k >= WORTH
@@ -137,6 +143,8 @@ def _fast(dtype: torch.dtype) -> bool:
 
 def product(lowering: Building, name: str, val: Any, bound: dict[str, Any], tile: Tile) -> Tensor:
     """The nodes of one product: ``bound`` are the operator's arguments by name."""
+    if "dilation" in bound:
+        return convolution(lowering, name, val, bound, tile)
     added: Tensor | None = None
     left, right = [bound[key] for key in _operands(bound)]
     if "beta" in bound:

@@ -156,7 +156,8 @@ class Tile:
 
 
 class Product(Reduction):
-    """Matrix products: over the last dimension of ``space``, ``(..., m, n, k)``, terms are added.
+    """Matrix products: over the last dimension of ``space``, ``(..., m, n, k)``, or over ``terms``
+    of its dimensions, products are added.
 
     ``factors(index)`` are the two elements that a term multiplies, the first of which does not
     change along ``n`` and the second not along ``m``. Terms and sum are float32. ``own``: the node
@@ -169,11 +170,12 @@ class Product(Reduction):
         space: Sequence[Number],
         factors: Callable[[Position], tuple[Expr, Expr]],
         tile: Tile,
+        terms: Sequence[int] = (),
     ):
         def term(index: Position) -> Expr:
             return Expr("dot", factors(index), "float32")
 
-        super().__init__(name, "dot", space, (len(space) - 1,), "float32", term)
+        super().__init__(name, "dot", space, terms or (len(space) - 1,), "float32", term)
         self.tile = tile
         self.own: Node | None = None
 

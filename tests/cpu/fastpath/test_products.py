@@ -25,6 +25,7 @@ from fastpath.gpu.parts import _between, extracted, parts_of, text_of
 from fastpath.gpu.vectors import print_kernel
 from fastpath.ir import products
 from fastpath.ir.lower import Lowering
+from fastpath.ir.products import candidates, sizes_of
 from fastpath.ir.program import Tile
 from fastpath.options import Options
 from fastpath.padding import pad_products
@@ -57,15 +58,61 @@ def wide(*shape: int) -> torch.Tensor:
     return torch.empty(shape, dtype=BFLOAT)
 
 
+def image(*shape: int) -> torch.Tensor:
+    return wide(*shape).contiguous(memory_format=torch.channels_last)
+
+
 @pytest.mark.parametrize("capability, word", [(80, "mma.sync"), (90, "wgmma.mma_async")])
-def test_kernels_use_the_tensor_cores_and_load_ahead(capability: int, word: str) -> None:
-    graph = graph_of(lambda x, w: F.relu(x @ w), [wide(256, 256), wide(256, 256)])
+@pytest.mark.parametrize("convolution", [False, True])
+def test_kernels_use_the_tensor_cores_and_load_ahead(
+    capability: int, word: str, convolution: bool
+) -> None:
+    if convolution:
+        given = [image(4, 64, 16, 16), image(64, 64, 3, 3), image(4, 64, 16, 16)]
+        graph = graph_of(lambda x, w, y: F.relu(F.conv2d(x, w, padding=1) + y), given)
+    else:
+        graph = graph_of(lambda x, w: F.relu(x @ w), [wide(256, 256), wide(256, 256)])
     (kernel,) = kernels_of(lowering_of(graph, Tile(64, 64, 64, 4, 3))[1])[0]
     dtypes = tuple(b.dtype for b in kernel.buffers)
     text = machine_code(print_kernel(kernel), dtypes, capability).asm["ptx"]
     assert word in text and "cp.async" in text
     stores = [line for line in text.splitlines() if "st.global" in line]
     assert stores and all(".v4.b32" in line for line in stores)
+    assert "ld.global.b16" not in text  # of what is read beside, either
+
+
+def test_rows_that_begin_between_vectors_are_stored_by_vectors() -> None:
+    graph = graph_of(lambda x, w: x @ w.t(), [wide(1024, 256), wide(1001, 256)])
+    (kernel,) = kernels_of(lowering_of(graph, Tile(64, 64, 64, 4, 3))[1])[0]
+    dtypes = tuple(b.dtype for b in kernel.buffers)
+    printed = print_kernel(kernel)
+    assert print_kernel(kernel, aligned=False).programs == printed.programs == 8 * 2 * 16
+    text = machine_code(printed, dtypes, 90).asm["ptx"]
+    assert "cp.async.cg" in text and "cp.async.ca" not in text  # 16 bytes at once
+    inside = text[text.index("wgmma.wait_group") :]
+    assert inside.count("st.global.v4.b32") == 64 * 64 // (8 * 128)
+    turned = graph_of(lambda x, w: x @ w, [wide(1024, 256), wide(256, 1001)])
+    (kernel,) = kernels_of(lowering_of(turned, Tile(64, 64, 64, 4, 3))[1])[0]
+    assert "kind" not in print_kernel(kernel).source  # its operand would be read by elements
+
+
+def test_convolutions_are_candidates_where_the_tensor_cores_can_compute_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x, w = image(8, 64, 28, 28), image(64, 64, 3, 3)
+
+    def found(function: Any, *inputs: torch.Tensor) -> list[tuple[int, ...]]:
+        nodes = candidates(graph_of(function, inputs).graph)
+        return [sizes_of(node) for node in nodes]
+
+    assert found(F.conv2d, x, w) == [(1, 8 * 26 * 26, 64, 576)]
+    assert found(lambda x, w: F.conv2d(x, w, groups=2), x, w[:, :32]) == []
+    assert found(F.conv_transpose2d, x, w) == []
+    assert found(F.conv2d, x[:, :, :3, :3], w) == []  # too little to do
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    assert found(F.conv2d, x.float(), w.float()) == []
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    assert len(found(F.conv2d, x.float(), w.float())) == 1
 
 
 def test_draws_are_made_beside_a_product(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,12 +109,26 @@ def test_moments_of_columns_take_one_pass_and_share_the_mean() -> None:
     moments = lambda x: [x.mean(0), x.var(0), x.std(0)]  # noqa: E731
     first, second = kernels(moments, rows(4096, 512))  # of pieces, and of what these give
     text = print_kernel(first).source
-    assert text.count("for r_first in range") == 1 and text.count("tl.load(") == 1
+    assert text.count("for r_first in ") == 1 and text.count("tl.load(") == 1
     assert text.count("tl.store(") == 3 and "tl.fma(" in text
+    # Each thread does much with what it reads: more of it at a time, and the next is on its way.
+    assert "num_stages=3" in text and print_kernel(first).warps == 2
     assert print_kernel(second).source.count("tl.store(") == 3
     # What goes through the deviations for something else still does so by itself.
     (other, *_) = kernels(lambda x: [(x - x.mean(0)).abs().sum(0)], rows(300, 4096))
     assert print_kernel(other).source.count("for r_first in range") == 2
+
+
+def test_columns_that_are_put_together_are_on_their_way_while_others_are_summed() -> None:
+    def joined(*parts: torch.Tensor) -> list[torch.Tensor]:
+        found = torch.stack(parts).permute(1, 3, 0, 2, 4).reshape(-1, 3 * 768)
+        return [found, found.sum(0)]
+
+    heads = [torch.empty(8, 512, 12, 64, dtype=HALF).transpose(1, 2) for _ in range(3)]
+    printed = print_kernel(kernels(joined, *heads)[0])
+    assert "num_stages=3" in printed.source and printed.warps == 2
+    plain = print_kernel(kernels(lambda x: [x.sum(0)], rows(16384, 4096))[0])
+    assert "num_stages" not in plain.source and plain.warps == 4
 
 
 def test_what_is_read_on_a_condition_is_not_read_twice() -> None:

@@ -40,13 +40,18 @@ def graph_of(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> to
 
 def lowering_of(graph: torch.fx.GraphModule, tile: Tile = SMALL) -> tuple[Lowering, Program]:
     """All products of the graph, however small, in kernels of ours."""
-    nodes = [n for n in graph.graph.nodes if n.target in products._FIRST]
+    kinds = (*products._FIRST, products.CONVOLUTION)
+    nodes = [n for n in graph.graph.nodes if n.target in kinds]
     lowering = Lowering(graph, GPU, products={n.name: tile for n in nodes})
     return lowering, lowering.run()
 
 
 def numbers(*shape: int, dtype: torch.dtype = HALF) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
+
+
+def channels_last(x: torch.Tensor) -> torch.Tensor:
+    return x.contiguous(memory_format=torch.channels_last)
 
 
 def heads(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -110,6 +115,41 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor], int, int]] = {
     "columns of a larger one": (
         lambda a, b: a[:, 3:19] @ b[2:18, 1:],
         [numbers(18, 20), numbers(20, 30)],
+        *(1, 1),
+    ),
+    "convolution": (
+        lambda x, w, b, y: torch.relu(F.conv2d(x, w, b, padding=1) + y),
+        [numbers(2, 3, 5, 6), numbers(17, 3, 3, 3), numbers(17), numbers(2, 17, 5, 6)],
+        *(1, 1),
+    ),
+    "convolution of channels that lie last": (
+        lambda x, w: F.silu(F.conv2d(x, w, stride=2, padding=(1, 0))) * 2,
+        [channels_last(numbers(2, 8, 7, 6)), channels_last(numbers(16, 8, 3, 2))],
+        *(1, 1),
+    ),
+    "convolution of what is computed, dilated": (
+        lambda x, w: F.conv2d(x * 2 + 1, w, dilation=2, padding=2),
+        [numbers(1, 4, 6, 6), numbers(18, 4, 3, 3)],
+        *(1, 1),
+    ),
+    "convolution of sounds": (
+        lambda x, w, b: F.gelu(F.conv1d(x, w, b, stride=3, padding=4), approximate="tanh"),
+        [numbers(2, 3, 41), numbers(16, 3, 7), numbers(16)],
+        *(1, 1),
+    ),
+    "convolution of one position": (
+        lambda x, w, y: F.conv2d(x, w) * y,
+        [numbers(3, 20, 4, 4), numbers(16, 20, 1, 1), numbers(3, 16, 4, 4)],
+        *(1, 1),
+    ),
+    "rows that begin between vectors": (
+        lambda x, w, b, y: F.relu(F.linear(x, w, b)) + y,
+        [numbers(2, 70, 20), numbers(59, 20), numbers(59), numbers(2, 70, 59)],
+        *(1, 1),
+    ),
+    "rows of which every other begins alike, without some": (
+        lambda x, w: [F.linear(x, w) * 2],
+        [numbers(37, 24), numbers(84, 24)],
         *(1, 1),
     ),
     "float32": (

@@ -31,6 +31,10 @@ def normal(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
     return torch.randn(shape, device="cuda").to(dtype)
 
 
+def images(*shape: int) -> torch.Tensor:
+    return normal(*shape).contiguous(memory_format=torch.channels_last)
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], list[torch.Tensor]]]] = {
     "gelu": (
         lambda x, w, b: F.gelu(F.linear(x, w, b), approximate="tanh"),
@@ -47,6 +51,14 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], list[torch.Tensor]]]]
     "few rows": (
         lambda x, w: F.silu(x @ w),
         lambda: [normal(16, 4096), normal(4096, 4096)],
+    ),
+    "convolution": (
+        lambda x, w, b, y: torch.relu(F.conv2d(x, w, b, padding=1) + y),
+        lambda: [images(4, 64, 28, 28), images(96, 64, 3, 3), normal(96), images(4, 96, 28, 28)],
+    ),
+    "convolution by channels": (
+        lambda x, w: F.silu(F.conv2d(x * 2 + 1, w, stride=2, padding=2)),
+        lambda: [normal(16, 24, 29, 31), normal(32, 24, 3, 3)],
     ),
     "dropout": (
         lambda x, w, y: F.dropout(x @ w, 0.5) + y,
@@ -73,7 +85,7 @@ def test_tuned(name: str, forced: bool, monkeypatch: pytest.MonkeyPatch) -> None
     assert torch.equal(after, torch.cuda.get_rng_state())
     exact = function(*(x.double() for x in inputs)) if name != "dropout" else eager.double()
     room = 4 * (eager.double() - exact).abs().max() + 0.02 * exact.abs().max()
-    assert (got.double() - exact).abs().max() <= room
+    assert (got.double() - exact).abs().max() <= room and got.stride() == eager.stride()
     report = fastpath.last_report()
     assert report is not None and report.fallback is None
     assert report.kernels + len(report.aten_calls) >= 1  # cuBLAS may compute the gelu, too
