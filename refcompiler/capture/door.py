@@ -191,6 +191,7 @@ class Recorder:
         self.leaves: list[leaves.Leaf] = []
         self.plain: list[tuple[Any, int]] = []  # blocks without torch functions, and their steps
         self.override: Callable[[Callable, type, tuple, dict], Any]
+        self.ask: Callable[[Callable, tuple[type, ...], tuple, dict | None], Any]
         self.convert: Callable[[Callable, Any, type], None]
         self.class_of: Callable[[list[torch.Tensor]], type | None]
         self.floats: dict[int, torch.Tensor] = {}  # tensors that are Python's floats in eager
@@ -488,6 +489,10 @@ class Door(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
+        if types and not all(issubclass(kind, torch.Tensor) for kind in types):
+            if not self.recorder.suspended:
+                with self:
+                    return self.recorder.ask(func, types, args, kwargs)
         kwargs = kwargs or {}
         if self.recorder.suspended:
             return func(*args, **kwargs)

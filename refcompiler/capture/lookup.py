@@ -312,3 +312,11 @@ class Lookup(Namespaces):
     namespaces: dict[type, Source]
     members: dict[Source, tuple[str, int]]  # attributes of classes, and where they were looked up
     class_lookups: dict[tuple[type, str], tuple[Source | None, Any]]
+
+
+def asks(cls: type) -> bool:
+    """Whether objects of a class that is no tensor's say themselves what operations on them are."""
+    return (
+        not issubclass(cls, torch.Tensor)
+        and type(find(cls, "__torch_function__")[1]) is classmethod
+    )

@@ -27,7 +27,7 @@ from refcompiler.capture.dropping import is_held
 from refcompiler.capture.immutable import Decimals, is_computed, is_value
 from refcompiler.capture.indexing import as_index
 from refcompiler.capture.kinds import COLLECTIONS, CONSTANT_TYPES
-from refcompiler.capture.lookup import find, is_heap, slot_of
+from refcompiler.capture.lookup import asks, find, is_heap, slot_of
 from refcompiler.capture.marking.marked import (
     is_allowed,
     substitute_of,
@@ -517,6 +517,8 @@ class NativeCalls(Texts):
         if self.is_foreign(value):
             if type(value) is torch.Generator:
                 return generators.operand(self, value)
+            if asks(type(value)):
+                return value
             raise Break("external-object", f"a {type(value).__name__} is an operand")
         if type(value) is Array:
             raise Break("c-function", "an operation of torch with an array of numpy's")

@@ -28,7 +28,7 @@ from refcompiler.capture.kinds import (
     MAPPINGS,
     SEQUENCES,
 )
-from refcompiler.capture.lookup import find, is_heap
+from refcompiler.capture.lookup import asks, find, is_heap
 from refcompiler.capture.models.printing import operand
 from refcompiler.capture.natively import is_quiet, natively
 from refcompiler.capture.personal import has_own_order
@@ -281,6 +281,15 @@ class Operators(Identity):
             if is_foreign_to_torch(type(a)) or is_foreign_to_torch(type(b)):
                 found = self._of_users(function, a, b)
                 if found is not NotImplemented:
+                    return found
+            elif asks(type(a)):
+                method, _, inplace = _DUNDERS[function]
+                for name in (inplace, method):
+                    if name is None or self.method_of(type(a), name) is UNSET:
+                        continue
+                    found = self.force(self.call_special(a, name, b))
+                    if found is NotImplemented:
+                        raise Break("tensor-kind", f"{type(a).__name__}.{name} is not implemented")
                     return found
             return self.operate(function, a, b)
         left, right = type(a), type(b)

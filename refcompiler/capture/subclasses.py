@@ -18,7 +18,7 @@ from torch.overrides import get_default_nowrap_functions
 from torch.utils._python_dispatch import _disable_current_modes
 
 from refcompiler.capture.models.registry import operation
-from refcompiler.capture.signals import Break
+from refcompiler.capture.signals import Break, Restart
 from refcompiler.capture.state.functions import check_enabled
 from refcompiler.capture.wrappers import is_wrapper, wrapper_input
 from refcompiler.guards.sources import Source, plain_tensor
@@ -125,6 +125,27 @@ def override(m: Any, function: Callable, cls: type, args: tuple, kwargs: dict) -
     return m.force(m.invoke(m.frame, method, [function, (cls,), args, kwargs]))
 
 
+def ask(
+    m: Any, function: Callable, kinds: tuple[type, ...], args: tuple, kwargs: dict | None
+) -> Any:
+    """What objects that are no tensors answer for an operation: the first that knows, as in torch.
+
+    Their classes' ``__torch_function__`` is interpreted.
+    """
+    for kind in kinds:
+        if issubclass(kind, torch.Tensor):
+            raise Break("tensor-kind", f"an operation of a tensor and a {kind.__name__}")
+        source, found = m.find_guarded(kind, "__torch_function__")
+        if type(found) is not classmethod:
+            raise Break("tensor-kind", f"{kind.__name__}.__torch_function__, no classmethod")
+        method = MethodType(m.wrapped(source, found, "__func__"), kind)
+        given = [function, kinds, args]  # where there are no others, torch names none
+        answer = m.force(m.invoke(m.frame, method, given if kwargs is None else [*given, kwargs]))
+        if answer is not NotImplemented:
+            return answer
+    raise Restart(m.steps, "tensor-kind", f"no __torch_function__ for {function.__name__}")
+
+
 @operation("__torch_function__")
 def _default(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
     """``Tensor.__torch_function__``, which a user's calls for the default."""
@@ -202,4 +223,5 @@ def connect(m: Any) -> None:
     recorder = m.recorder
     recorder.class_of = lambda given: class_of_call(recorder.kinds, given)
     recorder.convert = lambda function, result, cls: converted(m, function, result, cls)
+    recorder.ask = lambda function, kinds, args, kwargs: ask(m, function, kinds, args, kwargs)
     recorder.override = lambda function, cls, args, kwargs: override(m, function, cls, args, kwargs)

@@ -31,6 +31,7 @@ from refcompiler.capture.kinds import CONSTANT_TYPES, is_numpy_scalar
 from refcompiler.capture.lookup import CACHE, is_heap, namespace_of, slot_of
 from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.pulled import Delegate, Pulled
+from refcompiler.capture.regions.transforms import Pullback
 from refcompiler.capture.signals import Restart
 from refcompiler.capture.state.contexts import Set
 from refcompiler.capture.state.handles import Number
@@ -332,6 +333,8 @@ class Rebuilder(Objects, Iterators, ContextVariables):
             if not is_heap(kind):  # torch.return_types and other structseqs
                 return self.assign(value, f"{constant(kind)}({parts})")
             return self.instance(value, f"tuple.__new__({self.kind(kind)}, {parts})")
+        if kind is Pullback:  # of graphs that are made for this capture alone
+            raise self.refuse(value)
         if is_heap(kind):
             name = self.instance(value, self.new(value))
             if id(value) in self.machine.open_ranges:  # as one of the profiler's has to be left

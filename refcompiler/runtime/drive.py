@@ -81,6 +81,9 @@ class Continuation(Site):
     def pending(self) -> Callable:
         return Pending
 
+    def patience(self, limit: int) -> int:
+        return max(limit // 2, 1)
+
     def identity(self) -> tuple[list[CodeType], list[int]]:
         frames = self.layout.frames
         return [frame.program.code for frame in frames], [frame.ip for frame in frames]

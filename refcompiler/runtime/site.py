@@ -359,12 +359,29 @@ class Site(Captures):
         """The plans that count for ``config.accumulated_recompile_limit``."""
         return len(self.plans)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing that was compiled has a graph, or leads to a place that may have one."""
+        return all(not plan.operations and plan.reason is None for plan in self.plans)
+
+    def patience(self, limit: int) -> int:
+        """How many plans without a graph are made."""
+        return limit
+
+    def rest(self) -> Native:
+        """No more is compiled where there was nothing to compile, which nobody has to be told."""
+        self.native = f"{self.title} was compiled {len(self.plans)} times, never with a graph"
+        recompiles_log.info("%s: other calls run natively", self.native)
+        return Native(self.native)
+
     def check_limits(self, allowance: Allowance | None, why: str) -> None:
         """:class:`Native`, with one warning, or an error where the limits allow no other plan."""
         made = len(self.plans) if allowance is None else allowance.made
         name, limit = "config.recompile_limit", config.recompile_limit
         if self.limit is not None:
             name, limit = "compile's recompile_limit", self.limit
+        if made >= self.patience(limit) and not self.fullgraph and self.is_idle:
+            raise self.rest()
         if made < limit:
             made = self.accumulated()
             name, limit = "config.accumulated_recompile_limit", config.accumulated_recompile_limit

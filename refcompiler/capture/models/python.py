@@ -27,7 +27,7 @@ from refcompiler.capture.displays import make
 from refcompiler.capture.immutable import is_value
 from refcompiler.capture.iterators import view_of
 from refcompiler.capture.kinds import CONSTANT_TYPES, MAPPINGS, SEQUENCES, SETS
-from refcompiler.capture.lookup import find, is_heap, namespace_of
+from refcompiler.capture.lookup import asks, find, is_heap, namespace_of
 from refcompiler.capture.models.classes import call_type
 from refcompiler.capture.models.registry import constant, model, named
 from refcompiler.capture.natively import QUIET, is_quiet, natively
@@ -56,7 +56,9 @@ def _has_torch_function(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -
     """Eager has no mode here, and fakes stand for plain tensors."""
     if m.function_modes:
         raise Break("ambient-state", "a function of torch's in Python is handed to a mode")
-    return False
+    given = [m.force(a) for a in args]
+    given = [*given[0]] if len(given) == 1 and type(given[0]) is tuple else given
+    return any(asks(type(m.force(value))) for value in given)
 
 
 # Capture's own modes are not the program's.

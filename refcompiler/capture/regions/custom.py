@@ -6,7 +6,8 @@ Where no gradient can flow, ``apply`` is a call of ``forward`` without gradients
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from itertools import combinations
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,7 +23,7 @@ from refcompiler.capture.regions.targets import (
     is_tensor,
     tensors_of,
 )
-from refcompiler.capture.signals import Break
+from refcompiler.capture.signals import Break, Restart
 from refcompiler.capture.state.forward import current_level
 from refcompiler.interpreter.registry import native
 
@@ -208,38 +209,54 @@ def _differentiated(m: Calls, frame: Any, cls: Any, context: Context, inputs: li
         raise refusal(m, f"{cls.__name__}.forward changes a tensor that it does not mark as dirty")
     if not isinstance(forward.form.fill(forward.outputs), (tuple, torch.Tensor)):
         raise refusal(m, f"{cls.__name__}.forward returns a structure")
-    absent = _absent_gradients(m, cls, context, forward.outputs)
     backward, once = _backward_of(m, cls)
-    scope, gradients, found = _capture_backward(
-        m, frame, backward, context, forward, None if once else cls, absent
-    )
+    backwards: dict[tuple[int, ...], Backward] = {}
+    failing: dict[tuple[int, ...], Exception] = {}
+    ways = _given_gradients(m, cls, context, forward.outputs)
+    for given in ways:
+        try:
+            backwards[given] = _capture_backward(
+                m, frame, backward, context, forward, None if once else cls, given
+            )
+        except Restart as signal:
+            error = signal.__cause__
+            if given is ways[0] or not isinstance(error, _OF_NONE):
+                raise
+            failing[given] = type(error)(*error.args)
     operands = list(tensors)
     places = {id(t): i for i, t in reversed(list(enumerate(operands)))}
-    for value in (*forward.lifted, *scope.lifted):
+    lifted = _distinct([t for each in backwards.values() for t in each.scope.lifted])
+    for value in (*forward.lifted, *lifted):
         if id(value) not in places:
             places[id(value)] = len(operands)
             operands.append(value)
     outputs = {id(t): i for i, t in enumerate(forward.outputs)}
-    between = [t for t in scope.between if id(t) not in outputs]
-    kept_outputs = [t for t in scope.between if id(t) in outputs]
+    taken = _distinct([t for each in backwards.values() for t in each.scope.between])
+    between = [t for t in taken if id(t) not in outputs]
+    kept_outputs = [t for t in taken if id(t) in outputs]
     rule = Differentiation(
         name=cls.__name__,
         inputs=len(tensors),
         outputs=len(forward.outputs),
         forward_reads=tuple([places[id(t)] for t in (*tensors, *forward.lifted)]),
-        kept_inputs=tuple([places[id(t)] for t in scope.lifted]),
+        kept_inputs=tuple([places[id(t)] for t in lifted]),
         kept_outputs=tuple([outputs[id(t)] for t in kept_outputs]),
         non_differentiable=tuple(
             [i for i, t in enumerate(forward.outputs) if _among(t, context.non_differentiable)]
         ),
         dirty=tuple([places[id(t)] for t in dirty]),
         materialize=context.materialize_grads,
-        gradients=_gradient_places(m, cls, inputs, found),
+        given=tuple(backwards),
+        gradients=tuple(
+            [_gradient_places(m, cls, inputs, each.found) for each in backwards.values()]
+        ),
+        failing=failing,
         once=once,
     )
+    kept = [*between, *lifted, *kept_outputs]
     modules = [
         _with_outputs(m, forward, between),
-        _backward_module(m, scope, gradients, [*between, *scope.lifted, *kept_outputs], found),
+        *[_backward_module(each, kept) for each in backwards.values()],
     ]
     target = custom_function(rule)
     with suspended(m):
@@ -249,19 +266,33 @@ def _differentiated(m: Calls, frame: Any, cls: Any, context: Context, inputs: li
     return forward.form.fill(results)
 
 
-def _absent_gradients(m: Calls, cls: Any, context: Context, outputs: Sequence) -> set[int]:
-    """The outputs for whose gradients backward is given None; of others that must not depend on
-    what the program does with them."""
+_OF_NONE = (TypeError, AttributeError)  # what a backward raises that looks for no None
+_MOST_WAYS = 3  # outputs with gradients of their own, of which any may be missing
+
+
+def _given_gradients(
+    m: Calls, cls: Any, context: Context, outputs: Sequence
+) -> list[tuple[int, ...]]:
+    """For each way in which backward may be called, the outputs for which it is given gradients.
+
+    Where these are not materialized, that depends on what the program does with the outputs.
+    """
     if context.materialize_grads:
-        return set()
-    absent = {
+        return [tuple(range(len(outputs)))]
+    own = [
         i
         for i, t in enumerate(outputs)
-        if _among(t, context.non_differentiable) or not (t.is_floating_point() or t.is_complex())
-    }
-    if len(outputs) - len(absent) > 1:
-        raise refusal(m, f"{cls.__name__} has several outputs and does not materialize gradients")
-    return absent
+        if not _among(t, context.non_differentiable) and (t.is_floating_point() or t.is_complex())
+    ]
+    if len(own) > _MOST_WAYS:
+        why = f"{cls.__name__} has {len(own)} outputs and does not materialize gradients"
+        raise refusal(m, why)
+    sizes = range(len(own), 0, -1)
+    return [given for size in sizes for given in combinations(own, size)] or [()]
+
+
+def _distinct(values: Sequence[Any]) -> list[Any]:
+    return list({id(value): value for value in values}.values())
 
 
 def _switch_gradients(m: Calls, on: bool) -> None:
@@ -286,6 +317,14 @@ def _backward_of(m: Calls, cls: Any) -> tuple[Any, bool]:
 _FUNCTION_FILE = torch.autograd.function.once_differentiable.__code__.co_filename
 
 
+class Backward(NamedTuple):
+    """The open graph of a backward, the fakes of all gradients, and what it returned."""
+
+    scope: Scope
+    gradients: list[torch.Tensor]
+    found: list[Any]
+
+
 def _capture_backward(
     m: Calls,
     frame: Any,
@@ -293,14 +332,14 @@ def _capture_backward(
     context: Context,
     forward: Region,
     differentiated: Any,
-    absent: Collection[int],
-) -> tuple[Scope, list[torch.Tensor], list[Any]]:
-    """The open graph of backward, its gradients' fakes, and what it returned."""
+    given: Collection[int],
+) -> Backward:
+    """Interpret ``backward`` with gradients for the outputs ``given``."""
     recorder = m.recorder
     with suspended(m), torch.no_grad():
         gradients = [torch.empty_like(t) for t in forward.outputs]
-    given = iter([None if i in absent else t for i, t in enumerate(gradients)])
-    arguments = [next(given) if leaf is SLOT else None for leaf in forward.form.leaves]
+    known = iter([t if i in given else None for i, t in enumerate(gradients)])
+    arguments = [next(known) if leaf is SLOT else None for leaf in forward.form.leaves]
     scope = recorder.scope = Scope(recorder.scope)
     scope.sibling = forward.scope
     scope.differentiated = differentiated
@@ -323,7 +362,7 @@ def _capture_backward(
         recorder.scope = scope.outer  # type: ignore[assignment]
     if effects(m) != before:
         raise refusal(m, "backward changes objects from outside")
-    return scope, gradients, found
+    return Backward(scope, gradients, found)
 
 
 def _gradient_places(
@@ -353,19 +392,18 @@ def _with_outputs(m: Calls, forward: Region, between: Sequence[torch.Tensor]) ->
     return torch.fx.GraphModule(scope.module, scope.graph)
 
 
-def _backward_module(
-    m: Calls,
-    scope: Scope,
-    gradients: Sequence[torch.Tensor],
-    kept: Sequence[torch.Tensor],
-    found: Sequence[Any],
-) -> Any:
-    """Backward's graph with its inputs in order: gradients, then what was kept."""
-    nodes = [scope.nodes[id(t)] for t in (*gradients, *kept)]
+def _backward_module(backward: Backward, kept: Sequence[Any]) -> Any:
+    """Backward's graph with its inputs in order: gradients, then what was kept for any of them."""
+    scope = backward.scope
     first = next(iter(scope.graph.nodes))
-    for node in reversed(nodes):
-        if node is not first:
+    for i, value in reversed(list(enumerate([*backward.gradients, *kept]))):
+        node = scope.nodes.get(id(value))
+        if node is None:
+            with scope.graph.inserting_before(first):
+                node = scope.graph.placeholder(f"unused_{i}")
+                node.meta["example_value"] = value
+        elif node is not first:
             first.prepend(node)
-            first = node
-    scope.graph.output(tuple([scope.nodes[id(t)] for t in tensors_of(list(found))]))
+        first = node
+    scope.graph.output(tuple([scope.nodes[id(t)] for t in tensors_of(backward.found)]))
     return torch.fx.GraphModule(scope.module, scope.graph)

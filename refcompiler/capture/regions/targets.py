@@ -157,6 +157,8 @@ class Differentiation:
     besides, numbers among them; ``outputs`` tensors come out of forward's graph, followed by
     intermediates that the backward's graph takes. That graph takes the gradients, then the
     intermediates, then inputs and outputs by their places in ``kept_inputs`` and ``kept_outputs``.
+    Where gradients are not materialized there is a backward for each choice of outputs that have
+    one, ``given``; all take the same.
     """
 
     name: str
@@ -168,17 +170,31 @@ class Differentiation:
     non_differentiable: tuple[int, ...]
     dirty: tuple[int, ...]  # inputs that forward changes in place
     materialize: bool
-    gradients: tuple[int | None, ...]  # for each input, its place in what backward's graph gives
+    given: tuple[tuple[int, ...], ...]  # for each backward, the outputs that have a gradient
+    #: For each backward and input, the place of its gradient in what the backward's graph gives.
+    gradients: tuple[tuple[int | None, ...], ...]
+    failing: dict[tuple[int, ...], Exception]  # what backward raises for other choices of outputs
     once: bool  # backward is not differentiable itself
+
+    def way(self, gradients: Sequence[Any]) -> int:
+        """Which backward it is."""
+        if len(self.given) == 1 and not self.failing:
+            return 0
+        found = tuple([i for i, g in enumerate(gradients) if g is not None])
+        if found in self.failing:
+            error = self.failing[found]
+            raise type(error)(*error.args)
+        return self.given.index(found)
 
 
 def custom_function(rule: Differentiation) -> Callable:
-    """``autograd.Function.apply`` over a graph for forward and one for backward."""
+    """``autograd.Function.apply`` over a graph for forward and one for each backward."""
+    graph_count = 1 + len(rule.given)
 
     def forward(ctx: Any, graphs: Any, *tensors: Any) -> Any:
         found = graphs[0](*[tensors[i] for i in rule.forward_reads])
         outputs = tuple(found[: rule.outputs])
-        ctx.graph = graphs[1]
+        ctx.graphs = graphs[1:]
         ctx.count = len(tensors)
         ctx.between = len(found) - rule.outputs
         ctx.mark_non_differentiable(*[outputs[i] for i in rule.non_differentiable])
@@ -196,8 +212,9 @@ def custom_function(rule: Differentiation) -> Callable:
     def backward(ctx: Any, *grads: Any) -> Any:
         saved = iter(ctx.saved_tensors)
         kept = [next(saved) if number is None else number for number in ctx.numbers]
-        found = ctx.graph(*grads, *kept)
-        gradients = [None if i is None else found[i] for i in rule.gradients]
+        way = rule.way(grads)
+        found = ctx.graphs[way](*grads, *kept)
+        gradients = [None if i is None else found[i] for i in rule.gradients[way]]
         return (None, *gradients, *[None] * (ctx.count - rule.inputs))
 
     kind: Any = type(
@@ -209,7 +226,7 @@ def custom_function(rule: Differentiation) -> Callable:
         },
     )
 
-    def run(forward_graph: Any, backward_graph: Any, *tensors: torch.Tensor) -> Any:
-        return kind.apply((forward_graph, backward_graph), *tensors)
+    def run(*given: Any) -> Any:
+        return kind.apply(given[:graph_count], *given[graph_count:])
 
     return named(run, rule.name)

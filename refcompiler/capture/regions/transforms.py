@@ -162,6 +162,7 @@ def _vjp(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     target = transformation("vjp", transform, arguments, region.form)
     emit(m, target, [region.module, *tensors_of(primals), *region.lifted], tensors_of((value, aux)))
     m.recorder.keep.append((value, aux))
+    m.made.setdefault(Pullback, m.steps)
     return value, Pullback(m, region, primals, options, pull), *aux
 
 

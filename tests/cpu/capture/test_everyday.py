@@ -6,12 +6,14 @@ import collections
 import contextlib
 import functools
 import typing
+import warnings
 import weakref
 
 import numpy as np
 import pytest
 import torch
 
+import refcompiler
 from tests.cpu.capture.oracle import Case, Cases, check
 
 cases = Cases()
@@ -348,6 +350,52 @@ def masks_of_lengths_that_change():
     return f, [(torch.randn(3, 4), sizes) for sizes in ([1, 2, 3], [2, 2, 2], [4, 1, 3])]
 
 
+@cases(graphs=2, breaks=3)
+def a_pullback_that_outlives_the_graph():
+    def f(x):
+        y = x * 2
+        out, pull = torch.func.vjp(torch.cos, y)
+        torch._dynamo.graph_break()
+        return pull(x)[0] + 1, out
+
+    return f, three()
+
+
 @pytest.mark.parametrize("case", cases, ids=str)
 def test_captured_as_in_eager(case: Case) -> None:
     assert check(case) > 0
+
+
+def test_numbers_that_are_only_reported_are_soon_left_to_python() -> None:
+    """What follows the break has no tensors: it stops compiling early, and nobody is warned."""
+    best = [float("inf")]
+
+    def step(x: torch.Tensor) -> tuple:
+        loss = (x * 2).sum().item()
+        best[0] = min(best[0], loss)
+        return f"{loss:.4f}".replace("0", "o"), best[0]
+
+    compiled = refcompiler.compile(step, backend="eager")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for i in range(20):
+            x = torch.full((3,), 7.5 - i * 1.3)
+            best[0] = float("inf") if i == 0 else best[0]
+            before = list(best)
+            found = compiled(x)
+            after, best[:] = list(best), before
+            assert found == step(x) and best == after
+    counted = refcompiler.counters()
+    assert (counted["graphs"], counted["breaks"], counted["fallbacks"]) == (1, 1, 0)
+    assert counted["recompiles"] == 3 and counted["captures"] == 5
+
+
+def test_what_follows_a_break_compiles_on_where_it_has_a_graph() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x + round(x.sum().item())
+
+    compiled = refcompiler.compile(step, backend="eager", dynamic=False)
+    for i in range(6):
+        x = torch.full((3,), float(i))
+        assert compiled(x).equal(step(x))
+    assert refcompiler.counters()["graphs"] == 7 and refcompiler.counters()["fallbacks"] == 0

@@ -591,29 +591,6 @@ def scripted():
     return lambda x: _scripted(x, 3) * torch.jit.annotate(int, 2), [(t(3),)] * 2
 
 
-@cases()
-def gradients_that_are_not_made_of_zeros():
-    class Best(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.set_materialize_grads(False)
-            total = x.sum()
-            ctx.mark_non_differentiable(total)
-            ctx.save_for_backward(x)
-            return x.argmax(0), total, x * 2
-
-        @staticmethod
-        def backward(ctx, of_place, of_total, gradient):
-            assert of_place is None and of_total is None
-            return gradient * ctx.saved_tensors[0]
-
-    def f(x):
-        place, total, y = Best.apply(x)
-        return place, total, y * total
-
-    return f, [(t(3).requires_grad_(),), (t(3).requires_grad_(),)]
-
-
 @pytest.mark.parametrize("case", cases, ids=str)
 def test_regions(case: Case) -> None:
     assert check(case) > 0

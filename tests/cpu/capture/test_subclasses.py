@@ -305,6 +305,61 @@ def switched_on():
     torch._C._set_torch_function_state(torch._C._TorchFunctionState.ENABLED)
 
 
+class Scalar:
+    """No tensor, but torch's functions take it; each tells its name."""
+
+    told: list = []
+
+    def __init__(self, value):
+        self.value = value
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.told.append((func.__name__, [kind.__name__ for kind in types]))
+        args = [a.value if isinstance(a, Scalar) else a for a in args]
+        return func(*args, **(kwargs or {}))
+
+    def __add__(self, other):
+        return torch.mul(other, self)
+
+
+class Declining:
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        Scalar.told.append("declined")
+        return NotImplemented
+
+
+@cases(graphs=1)
+def objects_that_torch_asks():
+    known = Scalar(torch.ones(4))
+    Scalar.told.clear()
+
+    def f(x):
+        known.value = known.value + 1
+        return (
+            torch.add(x, Scalar(2.0)), Scalar(3.0) + x, x + Scalar(1.0), x.sub(known),
+            F.softmax(Scalar(x), dim=-1), F.layer_norm(known, (4,)), F.linear(x, Scalar(t(2, 4))),
+        )  # fmt: skip
+
+    return f, [(t(3, 4),), (t(3, 4),)], [Scalar.told, [known]]
+
+
+@cases(graphs=2, breaks=1)
+def objects_that_decline():
+    Scalar.told.clear()
+
+    def f(x):
+        y = x * 2
+        try:
+            torch.add(y, Declining())
+        except TypeError as error:
+            Scalar.told.append(str(error)[:30])
+        return y.sin()
+
+    return f, [(t(3),), (t(3),)], Scalar.told
+
+
 @pytest.mark.parametrize("case", cases, ids=str)
 def test_captured_as_in_eager(case: Case):
     assert check(case) > 0
