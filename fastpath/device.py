@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,6 +13,13 @@ from fastpath.ir.size import Assumptions
 from fastpath.schedule.kernel import Kernel
 from fastpath.target import CPU, GPU, Target
 from refcompiler.aot.inputs import Unsupported
+
+
+@dataclass(frozen=True)
+class Together:
+    """Stands for one launch of several kernels, which have these names."""
+
+    kernels: Sequence[str]
 
 
 class Device:
@@ -55,7 +63,8 @@ class Device:
         if self.is_cpu:
             from fastpath.cpu import compile as cpu
 
-            return cpu.loaded(names)
+            together = {n: v.kernels for n, v in names.items() if isinstance(v, Together)}
+            return cpu.loaded(names, together)
         from fastpath.gpu import compile as gpu
 
         return gpu.loaded(names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from fastpath.handles import only_seen_as
@@ -15,6 +15,16 @@ from fastpath.schedule.cluster import Fusion
 from fastpath.workspace import INTO, MOST, Plan, keepable
 
 Births = dict[int, Sequence[Node]]
+
+
+def stored_of(fusion: Fusion) -> set[Node]:
+    """What kernels write to memory: others read it, or calls, or the caller."""
+    stored: set[Node] = {n for n in fusion.roots.stored if isinstance(n, Computed)}
+    for cluster in fusion.clusters:
+        for node in cluster.needs:
+            if isinstance(node, Computed) and fusion.home.get(node) is not cluster:
+                stored.add(node)
+    return stored
 
 
 class Memory:
@@ -36,36 +46,33 @@ class Memory:
         cpu: bool,
         boxed: bool,
         held: Held,
+        together: Iterable[range] = (),
     ):
         """``constants``: how many inputs, at the end, no call gives; ``boxed``: the list in which
-        a call gives the others is emptied."""
+        a call gives the others is emptied; ``together``: places of kernels that run at once."""
         self.program, self.order, self.products = program, fusion.result, products
         self.cpu, self.held = cpu, held
         given = len(program.inputs) - constants
         self.owned = {n for n in program.inputs if boxed and n.place < given}
         self.returned = {t.node for t in tensors_in(program.outputs)}
-        self.stored = self._stored(fusion)
+        self.stored = stored_of(fusion)
+        self._begin = {place: run[0] for run in together for place in run}
+        self._end = {place: run[-1] for run in together for place in run}
         self.last = self._last_uses()
-        self.births = {
-            place: [n for n in cluster.members if n in self.stored]
-            for place, cluster in enumerate(self.order)
-        }
+        births: dict[int, list[Node]] = {}
+        for place, cluster in enumerate(self.order):
+            made = births.setdefault(self._begin.get(place, place), [])
+            made += [n for n in cluster.members if n in self.stored]
+        self.births: Births = dict(births)
         self.plan = self._plan()
         self.laid = self._laid()
         self.heirs = self._heirs(fusion.roots.stored)
         self.inherited = {*self.heirs.values()}
 
-    def _stored(self, fusion: Fusion) -> set[Node]:
-        stored: set[Node] = {n for n in fusion.roots.stored if isinstance(n, Computed)}
-        for cluster in fusion.clusters:
-            for node in cluster.needs:
-                if isinstance(node, Computed) and fusion.home.get(node) is not cluster:
-                    stored.add(node)
-        return stored
-
     def _last_uses(self) -> dict[int, list[Node]]:
         last: dict[Node, int] = {}
         for place, cluster in enumerate(self.order):
+            place = self._end.get(place, place)
             for node in cluster.needs:
                 last[node] = place
             for node in cluster.members:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from specs.options import MODES, OPTIONS, Option
+from specs.options import MODES, OPTIONS, REFUSED, Option
 
 ROWS: dict[str, Option] = {row.name: row for row in OPTIONS if row.owner == "fastpath"}
 _FIELDS = {"triton.cudagraphs": "cudagraphs"}  # where the name is no name of a field
@@ -39,6 +39,8 @@ def options_of(given: Mapping[str, Any], mode: str | None = None) -> Options:
     there is.
     """
     for name, value in given.items():
+        if name in REFUSED:
+            raise TypeError(f"fastpath has no option {name!r}: {REFUSED[name]}")
         if name not in ROWS:
             close = difflib.get_close_matches(name, ROWS, 1)
             hint = f" (did you mean {close[0]!r}?)" if close else ""

@@ -17,6 +17,7 @@ from fastpath.bindings import OVERLOADS
 from fastpath.compiler import _Otherwise
 from fastpath.cpu import launcher, objects
 from fastpath.cpu.compile import PrintedFinder
+from fastpath.cpu.together import bind_together, is_together, parts_of
 from fastpath.ir.expr import Bounds
 from fastpath.profiles import announced, profiled
 from fastpath.random.cpu import DISTRIBUTION, drawing, drawing_each
@@ -200,6 +201,14 @@ def _unpack_kernel(u: Unpacker, symbol: str, code: Any, features: Any, *how: int
     return launcher.bound(_loaded(u, symbol, code, features), *how)
 
 
+def _pack_together(p: Packer, value: Any) -> list[Any]:
+    return [[*_object(p, address), *how] for address, *how in parts_of(value)]
+
+
+def _unpack_together(u: Unpacker, *kernels: list[Any]) -> Any:
+    return bind_together([(_loaded(u, *row[:3]), *row[3:]) for row in kernels])
+
+
 class Found:
     """What a program needs of a kernel whose positions are data."""
 
@@ -260,6 +269,7 @@ def _unpack_report(u: Unpacker, kernels: int, calls: Any, draws: Any, nodes: int
 
 register("features", lambda p, v: _features(), lambda u, *f: _check_features(u, [*f]), _Features)
 register("kernel", _pack_kernel, _unpack_kernel, when=launcher.is_bound)
+register("together", _pack_together, _unpack_together, when=is_together)
 register("rejecting", _pack_found, _unpack_found, Rejecting, RejectingCall, Found)
 register(
     "draw", _pack_draw, _unpack_draw, when=lambda v: DISTRIBUTION in getattr(v, "__dict__", ())

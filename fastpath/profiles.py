@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -25,6 +25,12 @@ def title(number: int, members: Iterable[str]) -> str:
     """What a profile calls the kernel: the operators that it computes, each once."""
     stems = dict.fromkeys(_STEM.sub("", name) for name in members)
     return f"fastpath kernel {number}: {' '.join(stems)}"[:LONGEST]
+
+
+def together_title(titles: Sequence[str]) -> str:
+    """What a profile calls a launch of several kernels that have these titles."""
+    (first, what), (last, _) = titles[0].split(": ", 1), titles[-1].split(": ", 1)
+    return f"{first} to {last.rpartition(' ')[2]}: {what}"[:LONGEST]
 
 
 def kernel_name(members: Iterable[str]) -> str:

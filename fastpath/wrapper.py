@@ -16,7 +16,7 @@ import torch
 
 from fastpath.agreement import ASKED, FirstCall, first_lines, promise_of
 from fastpath.bindings import function_of, method_of
-from fastpath.device import Device
+from fastpath.device import Device, Together
 from fastpath.graphs.launches import Launches
 from fastpath.handles import beginning, one_step, turned, unchanged
 from fastpath.held import Held
@@ -35,8 +35,8 @@ from fastpath.ir.program import (
 )
 from fastpath.ir.size import Number, Size, Unknown, text_of
 from fastpath.ir.types import DTYPE
-from fastpath.memory import Memory
-from fastpath.profiles import announced, kernel_name, profiled, title
+from fastpath.memory import Memory, stored_of
+from fastpath.profiles import announced, kernel_name, profiled, title, together_title
 from fastpath.rejecting import Rejecting, RejectingCall, reject
 from fastpath.report import Report
 from fastpath.schedule.cluster import Cluster, Fusion
@@ -44,6 +44,7 @@ from fastpath.schedule.inplace import candidates, in_place, written_last
 from fastpath.schedule.kernel import Kernel
 from fastpath.schedule.loops import Builder
 from fastpath.schedule.streams import STREAM_ALIGNMENT
+from fastpath.schedule.together import FEW, together
 from fastpath.workspace import TEXT, Workspace, bind, linear
 from refcompiler.aot.inputs import Unsupported
 from refcompiler.remade import WRITTEN
@@ -107,6 +108,7 @@ class Wrapper:
         self._returning = False  # whether what is returned is being made
         self._addresses: dict[str, str] = {}
         self._count = 0
+        self._waiting: list[tuple[str, list[str], str]] = []  # kernels that are launched together
         self.prologue: list[str] = []  # what is computed of sizes, once in each call
         self._numbers: dict[str, str] = {}  # text -> variable
         self.parameters = program.parameters
@@ -124,6 +126,7 @@ class Wrapper:
             self.over = written_last(fusion, candidates(self.program))
             for node, given in self.over.items():
                 node.strides = given.strides
+        together = self._together(fusion)
         order = fusion.result
         self.products: Mapping[Call, Product | RowSums] = {}
         if self.device.is_cpu and self.program.products:
@@ -140,15 +143,20 @@ class Wrapper:
             self.device.is_cpu,
             self.boxed,
             self.held,
+            together,
         )
         stored, last, self.laid = memory.stored, memory.last, memory.laid
         self.kept = Workspace(memory.plan)
         self.relied = self._relied(order)
+        ends = {run[-1] for run in together}
+        joined = {place for run in together for place in run}
         for place, cluster in enumerate(order):
             if cluster.call is not None:
                 self._call(cluster.call)
             else:
-                self._launch(cluster, fusion, stored)
+                self._launch(cluster, fusion, stored, place in joined)
+            if place in ends:
+                self._launch_together()
             self._release(last.get(place, ()))
         self._finish()
         self.names |= self.device.loaded(self.names)
@@ -269,7 +277,27 @@ class Wrapper:
 
     # -- steps -----------------------------------------------------------------------------------
 
-    def _launch(self, cluster: Cluster, fusion: Fusion, stored: set[Node]) -> None:
+    def _together(self, fusion: Fusion) -> list[range]:
+        """The places of kernels that one launch runs, on a device where one can."""
+        return together(fusion, self.over, stored_of(fusion)) if self.device.is_cpu else []
+
+    def _launch_together(self) -> None:
+        """One launch of the kernels that wait for it."""
+        waiting, self._waiting = self._waiting, []
+        if len(waiting) < FEW:
+            self.lines += [f"{name}({', '.join(given)})  # {made}" for name, given, made in waiting]
+            return
+        names = [name for name, _, _ in waiting]
+        given = ", ".join(text for _, texts, _ in waiting for text in texts)
+        name = f"{names[0]}_to_{names[-1][1:]}"
+        self.names[name] = Together(names)
+        self.titles[name] = together_title([self.titles.pop(n) for n in names])
+        self.lines.append(f"{name}({given})  # {len(names)} kernels")
+
+    def _launch(
+        self, cluster: Cluster, fusion: Fusion, stored: set[Node], joined: bool = False
+    ) -> None:
+        """``joined``: it may wait for others, to be launched with them."""
         own = [n for n in cluster.members if n in stored]
         if any(n.numel == 0 for n in cluster.members):
             for node in own:
@@ -312,8 +340,11 @@ class Wrapper:
                 pointers = [self.number(kernel.work), units, *pointers]
             else:
                 pointers.insert(0, self._variable_of(run.programs(self.number)))
-        self.lines.append(f"k{number}({', '.join(pointers)})  # {made}")
         self.recordable.launched.append((f"k{number}", pointers))
+        if joined and not (checked or kernel.sized or kernel.streamed):
+            self._waiting.append((f"k{number}", pointers, made))
+            return
+        self.lines.append(f"k{number}({', '.join(pointers)})  # {made}")
         if checked:
             self.names[f"k{number}_kernel"] = Rejecting(kernel, self.device)
             extents = self._tuple([b.extent for b in checked])

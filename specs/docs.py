@@ -18,7 +18,7 @@ from specs.breaks import BREAKS
 from specs.guards import GUARDS
 from specs.logs import LOGS
 from specs.operators import OPERATORS, Arg, Operator
-from specs.options import MODES, OPTIONS
+from specs.options import MODES, OPTIONS, REFUSED
 from specs.scalars import SCALARS, Scalar, measured
 from specs.stances import STANCES
 
@@ -244,6 +244,12 @@ _MODES = """
 """
 
 
+_REFUSED = """
+Options of torch's default compiler that are an error here, which says why:
+
+"""
+
+
 def options() -> str:
     """The page of the options and modes."""
     rows = []
@@ -257,7 +263,10 @@ def options() -> str:
         for r in MODES
     ]
     modes_page = _MODES + table(("mode", "sets", ""), modes)
-    return NOTE + _OPTIONS + table(head, rows) + modes_page
+    refused = _REFUSED + table(
+        ("option", "why not"), ((f"`{n}`", why) for n, why in REFUSED.items())
+    )
+    return NOTE + _OPTIONS + table(head, rows) + modes_page + refused
 
 
 _API = """

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, cast
 
-from fastpath.cpu.launcher import WORK_PER_THREAD, bind, bind_sized
+from fastpath.cpu.launcher import WORK_PER_THREAD, bind, bind_sized, record_of
 from fastpath.cpu.objects import address_of, is_kept, made_once
 from fastpath.cpu.printer import Printed, print_kernel
 from fastpath.cpu.server import compile_together
+from fastpath.cpu.together import bind_together
 from fastpath.schedule.alike import of_any_length
 from fastpath.schedule.kernel import Kernel
 
@@ -44,8 +46,11 @@ class Later:
         return bind(code, kernel.units, threads, self.addresses, *lengths)
 
 
-def loaded(names: Mapping[str, Any]) -> dict[str, Callable[..., None]]:
-    """The callables of those of ``names`` that are kernels, compiled beside each other."""
+def loaded(
+    names: Mapping[str, Any], together: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> dict[str, Callable[..., None]]:
+    """The callables of those of ``names`` that are kernels, compiled beside each other, and of
+    those that run several of them ``together``."""
     kernels = {name: value for name, value in names.items() if isinstance(value, Later)}
     general = _general(list(kernels.values()))
     chosen = {name: general.get(_key(k.printed)) for name, k in kernels.items()}
@@ -53,7 +58,11 @@ def loaded(names: Mapping[str, Any]) -> dict[str, Callable[..., None]]:
     different = {_key(printed): printed for printed in texts}
     missing = [key not in _compiled and not is_kept(key) for key in different]
     compile_together(list(different.values()), machine_code, missing)
-    return {name: kernel.run(chosen[name]) for name, kernel in kernels.items()}
+    found = {name: kernel.run(chosen[name]) for name, kernel in kernels.items()}
+    for name, several in together.items():
+        parts = [(*record_of(found[one]), cast(int, kernels[one].kernel.work)) for one in several]
+        found[name] = bind_together(parts)
+    return found
 
 
 def _general(kernels: Sequence[Later]) -> dict[tuple[str, str], tuple[Printed, int]]:

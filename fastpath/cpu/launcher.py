@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -188,7 +188,8 @@ class _MethodDef(ctypes.Structure):
 
 _METH_FASTCALL = 0x80
 _alive: list[Any] = []  # what the process needs as long as any kernel may be called
-_records: dict[int, Any] = {}  # by address: of each callable, which it has as ``__self__``
+#: By the address that a callable has as ``__self__``: the text of its function, and its record.
+_records: dict[int, tuple[str, Any]] = {}
 
 
 def _torch_openmp() -> dict[str, int] | None:
@@ -211,7 +212,9 @@ def _torch_openmp() -> dict[str, int] | None:
 
 
 @functools.cache
-def _method() -> _MethodDef:
+def method(text: str) -> _MethodDef:
+    """The C function ``launch`` of the module ``text`` in LLVM IR, in which names in braces stand
+    for what differs between machines."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -220,7 +223,7 @@ def _method() -> _MethodDef:
     for name, address in (symbols or {}).items():
         llvm.add_symbol(name, address)
     # External data symbols are out of the code model's reach, so two objects go in by address.
-    text = _IR.format(
+    text = text.format(
         **(_OPENMP if symbols else _SERIAL),
         work=WORK_PER_THREAD,
         none=id(None),
@@ -231,11 +234,11 @@ def _method() -> _MethodDef:
     machine = llvm.Target.from_default_triple().create_target_machine(opt=2)
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
-    method = _MethodDef(
+    made = _MethodDef(
         b"kernel", engine.get_function_address("launch"), _METH_FASTCALL, b"Run the kernel."
     )
-    _alive.extend((engine, method))
-    return method
+    _alive.extend((engine, made))
+    return made
 
 
 def parallel_runtime() -> bool:
@@ -263,13 +266,20 @@ def bind_sized(kernel: int, numbers: int) -> Callable[..., None]:
 
 def record_of(run: Callable[..., None]) -> tuple[int, ...]:
     """What :func:`bind` or :func:`bind_sized` has made a callable of, for :func:`bound`."""
-    kernel, units, threads, addresses, skip, _, *numbers = _records[run.__self__]  # type: ignore[attr-defined]
+    kernel, units, threads, addresses, skip, _, *numbers = words_of(run)
     return kernel, units, threads, addresses, skip, *numbers
 
 
 def is_bound(value: Any) -> bool:
     """Whether ``value`` is a callable of :func:`bind` or :func:`bind_sized`."""
-    return type(value) is BuiltinFunctionType and type(value.__self__) is int
+    return is_callable_of(_IR, value)
+
+
+def is_callable_of(text: str, value: Any) -> bool:
+    """Whether ``value`` is a callable of :func:`callable_of`, of this text."""
+    if type(value) is not BuiltinFunctionType or type(value.__self__) is not int:
+        return False
+    return value.__self__ in _records and _records[value.__self__][0] is text
 
 
 def bound(*values: int) -> Callable[..., None]:
@@ -280,9 +290,20 @@ def bound(*values: int) -> Callable[..., None]:
 
 def _bound(*values: int) -> Callable[..., None]:
     fixed, numbers = values[:5], values[5:]
-    record = (ctypes.c_int64 * (6 + len(numbers)))(*fixed, len(numbers), *numbers)
-    _records[ctypes.addressof(record)] = record
+    return callable_of(_IR, (*fixed, len(numbers), *numbers))
+
+
+def callable_of(text: str, record: Sequence[int]) -> Callable[..., None]:
+    """A callable of the C function in ``text`` (see :func:`method`), which is given ``record``."""
+    kept = (ctypes.c_int64 * len(record))(*record)
+    _records[ctypes.addressof(kept)] = text, kept
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype = ctypes.py_object
     make.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-    return make(ctypes.addressof(_method()), ctypes.addressof(record), None)
+    return make(ctypes.addressof(method(text)), ctypes.addressof(kept), None)
+
+
+def words_of(run: Callable[..., None]) -> tuple[int, ...]:
+    """The record of a callable of :func:`callable_of`."""
+    _, kept = _records[run.__self__]  # type: ignore[attr-defined]
+    return tuple(kept)

@@ -17,7 +17,7 @@ from fastpath.cpu.scopes import HalfScope, Scope, combine, row_of
 from fastpath.cpu.segments import Facts, folded, segments
 from fastpath.ir.expr import Bounds, Expr
 from fastpath.ir.index import Axis, Index
-from fastpath.ir.size import Number, Size, divides
+from fastpath.ir.size import Size, divides
 from fastpath.schedule.kernel import (
     Accumulate,
     Keep,
@@ -64,7 +64,6 @@ class Printer(Lines):
         self.payloads = Payloads(kernel)
         self._pairwise = kernel.pairs and sys.byteorder == "little"
         self.bounds = kernel.bounds()
-        self.sizes: list[Size] = []
         self.hidden: set[str] = set()  # constants that are known at run time only
 
     # -- text ------------------------------------------------------------------------------------
@@ -72,14 +71,6 @@ class Printer(Lines):
     def axis(self, axis: Axis) -> str:
         """Axes are numbered by first use, so that equal kernels have equal texts."""
         return f"a{self.axes.setdefault(axis, len(self.axes))}"
-
-    def number(self, value: Number) -> str:
-        """A literal, or the name of what each call chooses."""
-        if isinstance(value, int):
-            return str(value)
-        if value not in self.sizes:
-            self.sizes.append(value)
-        return f"n{self.sizes.index(value)}"
 
     def name_of(self, name: str, *what: object) -> str:
         self.names[name] = what

@@ -7,9 +7,9 @@ two changes they are constants, and reads are reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from fastpath.ir.expr import FALSE, TRUE, Expr
+from fastpath.ir.expr import FALSE, TRUE, Expr, inside
 from fastpath.ir.index import Axis
 from specs.dtypes import is_float
 
@@ -29,12 +29,12 @@ def segments(values: Iterable[Expr], axis: Axis) -> list[tuple[int, int, Facts]]
     if not isinstance(extent, int) or extent < SHORTEST:
         return []
     values = list(values)
-    found = list(_expressions(values))
+    found = list(inside(values))
     changes = {e: at for e in found if (at := _change(e, axis)) is not None}
     asked: set[Expr] = set()
     for e in found:
         if e.op in ("guarded", "bounded") and len(e.args) == 3:
-            asked.update(_expressions([e.args[-1]]))
+            asked.update(inside([e.args[-1]]))
     cuts = sorted({at for e, at in changes.items() if e in asked and 0 < at < extent})
     if len(cuts) >= MOST or not any(e in asked for e in changes):
         return []
@@ -43,7 +43,7 @@ def segments(values: Iterable[Expr], axis: Axis) -> list[tuple[int, int, Facts]]
     size = 0
     for *_, facts in parts:
         memo: dict[Expr, Expr] = {}
-        size += sum(1 for _ in _expressions([folded(e, facts, memo) for e in values]))
+        size += sum(1 for _ in inside([folded(e, facts, memo) for e in values]))
     return parts if size <= MOST_TEXT else []
 
 
@@ -53,17 +53,6 @@ def _facts(changes: dict[Expr, int], first: int, last: int) -> Facts:
         for e, at in changes.items()
         if not first < at < last
     }
-
-
-def _expressions(values: Iterable[Expr]) -> Iterator[Expr]:
-    seen: set[Expr] = set()
-    stack = list(values)
-    while stack:
-        e = stack.pop()
-        if e not in seen:
-            seen.add(e)
-            yield e
-            stack.extend(e.operands())
 
 
 def _change(e: Expr, axis: Axis) -> int | None:

@@ -40,7 +40,8 @@ def compile_together(
 ) -> None:
     """``compile`` all ``kernels``, of which those ``missing`` are in no cache yet; the last of them
     are compiled by other processes while this one begins with the first."""
-    wanted = [k for k, absent in zip(kernels, missing, strict=True) if absent]
+    asked = [(kernel, absent) for kernel, absent in zip(kernels, missing, strict=True)]
+    wanted = [kernel for kernel, absent in asked if absent]
     beside = len(wanted) >= FEW and config.compile_processes > 1 and store.current() is not None
     with contextlib.ExitStack() as stack:
         if beside:
@@ -49,9 +50,9 @@ def compile_together(
             if server is not None:
                 server.begin([{"source": k.source, "names": k.names} for k in reversed(wanted)])
         one_more = stack.enter_context(told("compiling kernels", len(wanted)))
-        for kernel in kernels:
+        for kernel, absent in asked:
             compile(kernel)
-            if kernel in wanted:
+            if absent:
                 one_more()
 
 

@@ -15,7 +15,7 @@ from fastpath.gpu.tiling import Tiling
 from fastpath.gpu.words import WORDS, shared
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Axis, Index
-from fastpath.ir.size import Number, Size, divides, known
+from fastpath.ir.size import divides, known
 from fastpath.schedule.kernel import Kernel, Store, Transposed
 from fastpath.schedule.text import Lines, index_text
 from specs.dtypes import REDUCED, is_float
@@ -27,7 +27,7 @@ _NOTHING: frozenset[str] = frozenset()
 
 class Values(Lines):
     def __init__(self, kernel: Kernel, plan: Tiling):
-        super().__init__()
+        super().__init__(kernel.sizes)
         self.kernel, self.plan = kernel, plan
         self.place = {b.name: n for n, b in enumerate(kernel.buffers)}
         self.dtype = {b.name: b.dtype for b in kernel.buffers}
@@ -59,7 +59,6 @@ class Values(Lines):
         self._uses: dict[Expr, int] = {}
         self.constants: dict[str, str] = {}  # text -> name
         self.arguments: dict[str, str] = {}  # a number's name in the program -> in the kernel
-        self.sizes: list[Size] = [*kernel.sizes]  # that the kernel is given, behind those
 
     # -- text ------------------------------------------------------------------------------------
 
@@ -67,14 +66,6 @@ class Values(Lines):
         for axes, flat in self.flattened:
             index = flatten(index, axes, flat)
         return index_text(index, self.axes.__getitem__, self.index, self.text, self.number)
-
-    def number(self, value: Number) -> str:
-        """A literal, or the argument that has a size's value in the call."""
-        if isinstance(value, int):
-            return str(value)
-        if value not in self.sizes:
-            self.sizes.append(value)
-        return f"n{self.sizes.index(value)}"
 
     def constant(self, value: bool | int | float, dtype: str) -> str:
         kind = f"tl.{TRITON_TYPE[dtype]}"

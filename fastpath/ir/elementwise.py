@@ -120,17 +120,11 @@ class Elementwise:
         """Raises :class:`NotLowered` if its results need not have eager's bits."""
         reason = self.row.other_bits({k: _typed(v) for k, v in self.arguments.items()})
         rank = max([len(t.shape) for t in self.arguments.values() if isinstance(t, Tensor)] or [0])
-        seen: set[Expr] = set()
-        stack = [self.body((ZERO,) * rank)]
-        while stack:
-            e = stack.pop()
-            if e not in seen:
-                seen.add(e)
-                stack += e.operands()
-                if e.dtype in _BOUNDS.get(e.op, ()):
-                    reason = f"{e.op} is rounded otherwise than in eager"
-                elif e.op in ("add", "sub") and any(map(_product, e.operands())):
-                    reason = "eager may fuse a product into a sum"
+        for e in E.inside([self.body((ZERO,) * rank)]):
+            if e.dtype in _BOUNDS.get(e.op, ()):
+                reason = f"{e.op} is rounded otherwise than in eager"
+            elif e.op in ("add", "sub") and any(map(_product, e.operands())):
+                reason = "eager may fuse a product into a sum"
         if reason:
             raise NotLowered(f"strict numerics: {reason}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from ctypes import c_float
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -124,6 +124,18 @@ class Expr:
             inside = f" if {guard[0]!r}" if guard else ""
             return f"{node.name}[{', '.join(map(repr, index))}{inside}]"
         return f"{self.op}({', '.join(map(repr, self.args))}):{self.dtype}"
+
+
+def inside(values: Iterable[Expr]) -> Iterator[Expr]:
+    """All expressions that ``values`` are made of, these too, each once and before its operands."""
+    seen: set[Expr] = set()
+    stack = list(values)
+    while stack:
+        e = stack.pop()
+        if e not in seen:
+            seen.add(e)
+            yield e
+            stack.extend(e.operands())
 
 
 def const(value: bool | int | float, dtype: str) -> Expr:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from fastpath.ir.expr import Expr
+from fastpath.ir.expr import Expr, inside
 from fastpath.ir.index import Axis, Index, variable
 from fastpath.ir.size import Size, Unknown
 from fastpath.schedule.kernel import Kernel, Stage, Store
@@ -50,15 +50,6 @@ def _affine(index: Index, lane: Axis) -> bool:
 
 
 def _expressions(kernel: Kernel) -> Iterator[Expr]:
-    seen: set[Expr] = set()
-    for stage in kernel.stages:
-        for s in stage.statements:
-            stack = [s.value]
-            if isinstance(s, Store):
-                yield Expr("index", (s.index,), "int64")
-            while stack:
-                e = stack.pop()
-                if e not in seen:
-                    seen.add(e)
-                    yield e
-                    stack.extend(e.operands())
+    statements = [s for stage in kernel.stages for s in stage.statements]
+    places = [Expr("index", (s.index,), "int64") for s in statements if isinstance(s, Store)]
+    return inside([*places, *(s.value for s in statements)])

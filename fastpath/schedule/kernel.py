@@ -27,7 +27,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from fastpath.ir.expr import Bounds, Expr
+from fastpath.ir.expr import Bounds, Expr, inside
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.program import Tile
 from fastpath.ir.size import Number, Size
@@ -80,17 +80,7 @@ class Stage:
         return self._reads("guarded")
 
     def _reads(self, op: str) -> list[Expr]:
-        found: dict[Expr, None] = {}
-        seen: set[Expr] = set()
-        stack = [s.value for s in self.statements]
-        while stack:
-            e = stack.pop()
-            if e not in seen:
-                seen.add(e)
-                if e.op == op:
-                    found[e] = None
-                stack.extend(e.operands())
-        return list(found)
+        return [e for e in inside(s.value for s in self.statements) if e.op == op]
 
 
 @dataclass(frozen=True)
@@ -154,17 +144,8 @@ class Kernel:
 
     def bounds(self) -> list[Bounds]:
         """What its positions that are data are held against, each once."""
-        found: dict[Bounds, None] = {}
-        seen: set[Expr] = set()
-        stack = [s.value for stage in self.stages for s in stage.statements]
-        while stack:
-            e = stack.pop()
-            if e not in seen:
-                seen.add(e)
-                if e.op == "bounded":
-                    found[e.args[1]] = None
-                stack.extend(e.operands())
-        return list(found)
+        values = (s.value for stage in self.stages for s in stage.statements)
+        return list(dict.fromkeys(e.args[1] for e in inside(values) if e.op == "bounded"))
 
     @property
     def blocks(self) -> int | None:

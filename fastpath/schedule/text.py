@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Axis, Index, Lookup, Number
+from fastpath.ir.size import Size
 
 
 class Lines:
-    """The body of a function, as it is printed line by line."""
+    """The body of a function, as it is printed line by line. ``sizes``: what each call chooses, and
+    the function is given as ``n0``, ``n1``, ..."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: Iterable[Size] = ()) -> None:
         self.lines: list[str] = []
         self.depth = 1
+        self.sizes: list[Size] = [*sizes]
         self._fresh = 0
 
     def line(self, text: str) -> None:
@@ -23,6 +26,14 @@ class Lines:
         """A name that nothing has yet."""
         self._fresh += 1
         return f"t{self._fresh}"
+
+    def number(self, value: Number) -> str:
+        """A literal, or the name of what each call chooses."""
+        if isinstance(value, int):
+            return str(value)
+        if value not in self.sizes:
+            self.sizes.append(value)
+        return f"n{self.sizes.index(value)}"
 
 
 def index_text(

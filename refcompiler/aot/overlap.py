@@ -7,8 +7,10 @@ base (:mod:`refcompiler.aot.bases`).
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -55,9 +57,10 @@ def _test(
     ``symbolic``) and of which some are written to (``marks``); ``viewed``: see :func:`disjoint`."""
     # Addresses and bytes that passed: those of parameters and buffers seldom change.
     last: tuple[Sequence[int], Sequence[int]] = [], []
+    rest = Rest()
 
     def check(*inputs: Any) -> bool:
-        nonlocal last
+        nonlocal last, rest
         for n in viewed:
             if inputs[n]._is_view() and len(_neighbours(inputs, n)) > 1:
                 return False
@@ -70,9 +73,13 @@ def _test(
         if lengths == last[1]:
             moved = [n for n, start in enumerate(last[0]) if start != starts[n]]
         if len(moved) <= FEW:
-            apart = _apart(starts, lengths, marks, moved)
+            apart, rest = _apart(starts, lengths, marks, moved), Rest()
+        elif len(moved) == len(starts):
+            apart, rest = _all_apart(starts, lengths, marks), Rest()
         else:
-            apart = _all_apart(starts, lengths, marks)
+            if moved != rest.moved:
+                rest = Rest.of(starts, lengths, moved)
+            apart = rest.clear(starts, lengths) or _all_apart(starts, lengths, marks)
         if apart:
             last = starts, lengths
         return apart
@@ -82,6 +89,34 @@ def _test(
 
 #: As many inputs are compared with each of the others; more are sorted.
 FEW = 6
+
+
+class Rest(NamedTuple):
+    """Where all inputs lie but those that ``moved``, as an optimizer's gradients do at each step:
+    in order where they begin, and the end of all up to each."""
+
+    moved: Sequence[int] = ()
+    begins: Sequence[int] = ()
+    ends: Sequence[int] = ()
+
+    @classmethod
+    def of(cls, starts: Sequence[int], lengths: Sequence[int], moved: Sequence[int]) -> Rest:
+        gone = set(moved)
+        stay = sorted(
+            (starts[n], starts[n] + lengths[n]) for n in range(len(starts)) if n not in gone
+        )
+        ends = itertools.accumulate((end for _, end in stay), max)
+        return cls(moved, [start for start, _ in stay], [*ends])
+
+    def clear(self, starts: Sequence[int], lengths: Sequence[int]) -> bool:
+        """Whether those that moved surely overlap nothing: neither each other nor the rest."""
+        last = 0
+        for start, end in sorted([(starts[n], starts[n] + lengths[n]) for n in self.moved]):
+            before = bisect_left(self.begins, end)
+            if start < last or (before and self.ends[before - 1] > start):
+                return False
+            last = end
+        return True
 
 
 def _apart(

@@ -55,11 +55,20 @@ class Unchanged:
     If they are not, ``look`` says how they are now; when their guards hold then, ``keep`` takes
     that for what is known, unless they have changed meanwhile. ``items``: the offset of a tuple's
     first item. ``seen(objects)``: their bytes, or :class:`Unknown` where these do not tell all.
+    ``passing``: mostly they are others in each call, so that nothing is looked at before they were
+    the same ones twice.
     """
 
-    def __init__(self, items: int, seen: Callable[[tuple], tuple[Views, list[bytes]]]):
+    def __init__(
+        self,
+        items: int,
+        seen: Callable[[tuple], tuple[Views, list[bytes]]],
+        passing: bool = False,
+    ):
         self._items = items
         self._seen = seen
+        self._passing = passing
+        self._before = b""  # the addresses at the last look
         self._known: dict[bytes, tuple[Views, list[bytes]]] = {}
         self._changes: dict[bytes, int] = {}
 
@@ -70,6 +79,9 @@ class Unchanged:
     def look(self, objects: tuple) -> Seen | None:
         """None where it is not worth the time, because they change all the time, or not known."""
         addresses = string_at(id(objects) + self._items, WORD * len(objects))
+        if self._passing and addresses != self._before:
+            self._before = addresses
+            return None
         if not self._is_worth_it(addresses):
             return None
         try:
@@ -96,8 +108,8 @@ class Unchanged:
         return times & (times - 1) == 0 or times % _OFTEN == 0
 
 
-def of_tensors(layout: Layout, storages: bool = False) -> Unchanged:
-    return Unchanged(layout.items, lambda tensors: seen(layout, tensors, storages))
+def of_tensors(layout: Layout, storages: bool = False, passing: bool = False) -> Unchanged:
+    return Unchanged(layout.items, lambda tensors: seen(layout, tensors, storages), passing)
 
 
 def seen(
@@ -243,8 +255,9 @@ def _layout() -> Layout | None:
     return layout
 
 
-def unchanged(storages: bool = False) -> Unchanged | None:
+def unchanged(storages: bool = False, passing: bool = False) -> Unchanged | None:
     """A new memory of tensors; None where this Python or torch is not one that can be read.
-    ``storages``: whether the same tensors with other memory are others."""
+    ``storages``: whether the same tensors with other memory are others; ``passing``: as in
+    :class:`Unchanged`."""
     layout = _layout()
-    return None if layout is None else of_tensors(layout, storages)
+    return None if layout is None else of_tensors(layout, storages, passing)

@@ -10,9 +10,10 @@ ask the tensors, which is slower. :mod:`refcompiler.guards.fingerprint` uses wha
 from __future__ import annotations
 
 import ctypes
+import functools
 import struct
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -59,7 +60,13 @@ def word(address: int) -> int:
 
 def view(address: int, size: int) -> memoryview:
     """The bytes at ``address``, as they are whenever the view is read."""
-    return memoryview((ctypes.c_char * size).from_address(address)).cast("B")
+    return memoryview(_bytes(size).from_address(address)).cast("B")
+
+
+@functools.cache
+def _bytes(size: int) -> Any:
+    """An array's class, which ctypes would make again each time if nobody had it."""
+    return ctypes.c_char * size
 
 
 def find() -> Layout:

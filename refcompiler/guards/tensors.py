@@ -139,8 +139,11 @@ def metadata(tensor: torch.Tensor, name: str) -> Any:
 
 def storage_pattern(*tensors: torch.Tensor) -> tuple[int, ...]:
     """For each tensor the place of the first that has the same storage."""
+    storages = [t.untyped_storage()._cdata for t in tensors]
+    if len(set(storages)) == len(storages):
+        return tuple(range(len(storages)))
     first: dict[int, int] = {}
-    return tuple([first.setdefault(t.untyped_storage()._cdata, i) for i, t in enumerate(tensors)])
+    return tuple([first.setdefault(storage, i) for i, storage in enumerate(storages)])
 
 
 def separate(*tensors: torch.Tensor) -> bool:

@@ -222,6 +222,15 @@ def _is_fixed(guard: Guard) -> bool:
     return guard.kind in ("ID", "NONE", "NOT_NONE", "PRESENT")
 
 
+def _not_implied(together: Sequence[Guard]) -> list[Guard]:
+    """Without those that ask whether tensors are different, where no two of them share memory."""
+    apart: set[Source] = set()
+    for guard in together:
+        if guard.kind == "STORAGE" and [*guard.expected[1]] == [*range(len(guard.expected[1]))]:
+            apart.update(guard.expected[0])
+    return [g for g in together if g.kind != "UNIQUE" or not apart.issuperset(g.expected)]
+
+
 def _is_gradient(source: Source | None) -> bool:
     return source is not None and source.kind == "attr" and source.key == "grad"
 
@@ -337,22 +346,22 @@ class _Printer:
 
         def ask() -> None:
             for number, part in enumerate(parts):
-                self.tensors(f"part{number}", part)
-            for guard in together:
+                self.tensors(f"part{number}", part, passing=bool(number))
+            for guard in _not_implied(together):
                 self.check(guard)
 
         wanted = {s: None for g in together for s in sources_of(g)}
         wanted |= {g.source: None for guards in groups for g in guards if g.source is not None}
-        known = unchanged(storages=True)
+        known = unchanged(storages=True, passing=True)
         if known is None:
             ask()
         else:
             self.unless(known, "listed", [*map(self.read, wanted)], ask)
 
-    def tensors(self, what: str, groups: Sequence[Sequence[Guard]]) -> None:
+    def tensors(self, what: str, groups: Sequence[Sequence[Guard]], passing: bool = False) -> None:
         """Loops over tensors, which are asked only if they have changed since they were last."""
         names = [self.read(g.source) for guards in groups for g in guards if g.source is not None]
-        known = unchanged() if len(names) >= FEW else None
+        known = unchanged(passing=passing) if len(names) >= FEW else None
         if known is not None:
             self.unless(known, what, names, lambda: [*map(self.loop, groups)])
             return

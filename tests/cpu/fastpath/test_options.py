@@ -15,7 +15,7 @@ import refcompiler
 from fastpath import options as options_
 from fastpath.options import Options, options_of
 from fastpath.report import Report
-from specs.options import MODES, OPTIONS
+from specs.options import MODES, OPTIONS, REFUSED
 
 
 def softmax(x: torch.Tensor) -> torch.Tensor:
@@ -169,3 +169,11 @@ def test_backends_of_others_take_mode_and_options_if_they_can() -> None:
 
     refcompiler.compile(softmax, backend=backend, mode="m", options={"x": 1})(torch.ones(2))
     assert taken == [("m", {"x": 1})]
+
+
+def test_options_that_there_are_not_say_why() -> None:
+    for name, why in REFUSED.items():
+        with pytest.raises(TypeError, match=f"^fastpath has no option '{name}': ") as error:
+            refcompiler.compile(softmax, options={name: True})
+        assert why in str(error.value) and "\n" not in why
+        assert name not in options_.ROWS
