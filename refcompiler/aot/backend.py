@@ -422,6 +422,7 @@ def _training(
     given = [node.meta["val"] for node in holders]
     forward, backward = partition_fn(joint.graph, given, num_fwd_outputs=joint.outputs)
     (output,) = forward.graph.find_nodes(op="output")
+    made = output.args[0][: joint.outputs]
     saved = list(output.args[0])[joint.outputs :]
     tensors = sum(isinstance(node.meta.get("val"), torch.Tensor) for node in saved)
     inputs = len(joint.inputs)
@@ -452,6 +453,7 @@ def _training(
         compile_backward,
         len(seen.numbers),
         repeated=len(joint.reads),
+        kept_results={n for n, node in enumerate(saved) if node in made},
         saves=joint.saves or tensors > 0,
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from refcompiler.aot.gates import Gates, with_hooks
+from refcompiler.aot.gates import Gates, directly, with_hooks
 from refcompiler.aot.inputs import has_bits
 from refcompiler.aot.missing import is_even, without
 from refcompiler.aot.observation import Layout
@@ -65,6 +65,7 @@ class Program:
     laid_for: Callable[..., Any] | None = None
     #: By number of an input, the tangents (bits) that reach it, of those that not all do.
     partly: Mapping[int, int] = field(default_factory=dict)
+    kept_results: Collection[int] = ()  # which of the saved tensors are results
     saves: bool = True  # nothing, where the backward of the same outputs may run again
     origin: Origin | None = None  # what it was compiled of, if it can be compiled again
     compiled: dict[Any, Callable[[list[Any]], Any]] = field(default_factory=dict)
@@ -97,7 +98,8 @@ class Program:
 
     @functools.cached_property
     def shares(self) -> Shares:
-        return Shares(self.backward, self.numbers, self.tensors)
+        shared = self.tensors - self.private
+        return Shares(self.backward, self.numbers, self.tensors, shared, self.kept_results)
 
     @functools.cached_property
     def selective(self) -> bool:
@@ -116,11 +118,7 @@ class Program:
         if known is None:
             every = (1 << len(self.differentiable)) - 1
             known = self.spent[missing] = every - sum(1 << n for n in missing)
-        spent |= known
-        if not self.shares.after(spent)[0]:
-            return None
-        saved = arguments[self.numbers : self.numbers + self.tensors]
-        return remaining(self.shares, spent, saved, self.tensors - self.private)
+        return remaining(self.shares, spent | known, arguments)
 
     def arguments(self, node: Any) -> list[Any]:
         """What the forward of a call has kept for its backward, which stays."""
@@ -189,6 +187,7 @@ class Program:
 
 #: Whether the backward that runs now may run again.
 keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
+_task = torch._C._current_graph_task_id
 BOXED = hasattr(torch.autograd.Function, "boxed_grads_call")  # torch 2.11 has not
 
 
@@ -247,7 +246,9 @@ class Compiled(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         given: list[Any] = gradients[0] if BOXED else list(gradients)
         program: Program = ctx.program
-        if program.gates is not None and program.gates.staged(ctx):
+        known_task = ctx.task
+        if known_task is not None and known_task[1] and known_task[0] == _task():  # in stages
+            assert program.gates is not None
             if torch.is_grad_enabled():  # create_graph
                 return (None, *program.gates.last(ctx, given))
             program = program.gates.stages.rest
@@ -314,6 +315,7 @@ def with_state(function: Any) -> None:
 
 with_hooks(Compiled)
 with_state(Compiled)
+directly(Compiled)
 
 #: Without the question in Python whether a transformation of ``torch.func`` is under way.
 apply: Callable[..., Any] = super(torch.autograd.Function, Compiled).apply

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from refcompiler.aot.draws import normal_in_gaps
 from refcompiler.aot.effects import checks
+from refcompiler.aot.nodes import functionally, kind_of, traces_plainly
 from refcompiler.aot.statistics import write_statistics, writes_statistics
 from refcompiler.fakes.fused import TWINS, write_twins_results
 from refcompiler.fakes.overlap import count_writes, writes_to_list
@@ -35,6 +36,9 @@ class FunctionalMode(FunctionalTensorMode):
     """With checks, which have no result, as nodes like any other: torch's own mode has tokens."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        is_usual, views = kind_of(func)
+        if is_usual and traces_plainly() and all(t is FunctionalTensor for t in types):
+            return functionally(self, func, args, kwargs or {}, views)
         if func in _IN_MEMORY_ORDER:
             order = _memory_order(plain(args[0]))
             if order is not None:

@@ -12,10 +12,10 @@ stages are traced when they are first wanted, for what the forward has saved.
 from __future__ import annotations
 
 import functools
-import weakref
+import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -38,7 +38,7 @@ with torch.inference_mode(False), torch.enable_grad():  # this is imported while
     PROBE = torch.zeros((), requires_grad=True)
     _PROBED = torch.autograd.graph.get_gradient_edge(PROBE).node
 goes_to = torch._C._will_engine_execute_node
-_newest = torch.autograd._get_sequence_nr
+newest = torch.autograd._get_sequence_nr
 _task = torch._C._current_graph_task_id
 
 
@@ -46,11 +46,18 @@ _task = torch._C._current_graph_task_id
 class Level:
     """``results``: numbers of those of the compiled function that have the same ``others`` on their
     way to its inputs. ``apart``: the levels (by number) for those of them that lead to the same of
-    these, if there are several, for a call with a function for each way; for whoever writes it."""
+    these, if there are several, for a call with a function for each way; for whoever writes it.
+    ``probed``: whether :data:`PROBE` is on no other gate's way from this one."""
 
     results: tuple[int, ...]
     others: tuple[Key, ...]
     apart: tuple[int, ...] = ()
+    probed: bool = True
+
+    @functools.cached_property
+    def nothing(self) -> tuple[None, ...]:
+        """What a backward that passes the gate as it is brings to the others."""
+        return (None,) * (len(self.others) + self.probed)
 
 
 def levels(
@@ -76,7 +83,13 @@ def levels(
             parts += [Level(tuple(places), others) for places in known]
         apart = tuple(range(first, len(groups) + len(parts)))
         found.append(Level(tuple(sorted(n for places in known for n in places)), others, apart))
-    return [*found, *parts]
+    found += parts
+    gated = {n for level in found for n in level.results}
+    return [replace(level, probed=not _leads_to(gated, level)) for level in found]
+
+
+def _leads_to(gated: Collection[int], level: Level) -> bool:
+    return any(kind == RESULT and n in gated for kind, n in level.others)
 
 
 @dataclass
@@ -104,11 +117,6 @@ class Gates:
             raise RuntimeError(REFUSED.format(why="has no compiler"))
         return self.trace()
 
-    def staged(self, node: Any) -> bool:
-        """Whether the backward under way has come through a gate that began stages."""
-        known = node.task
-        return known is not None and known == (_task(), True)
-
     def hooked(self, node: Any) -> bool:
         """Whether there is a hook on a result that others are computed from."""
         return any(node.hooks.get(n) for n in self.inner) if node.hooks else False
@@ -117,11 +125,23 @@ class Gates:
         """Whether the backward under way runs in stages: its first gate decides for all.
 
         Where it is asked for the gradients of certain tensors, that is where one is on the way.
+        To be called by what autograd has called.
         """
-        hooked = self.hooked(node) or any(map(_is_hooked, node.watched))
-        begins = hooked or not goes_to(_PROBED) and asks_within(node._sequence_nr(), node.last)
+        begins = self._decides(node, sys._getframe(1))
         node.task = _task(), begins
         return begins
+
+    def _decides(self, node: Any, frame: Any) -> bool:
+        last, watched = node.watched
+        if node.hooks and self.hooked(node):
+            return True
+        for reference in watched:
+            t = reference()
+            if t is not None and (t._backward_hooks or t.retains_grad):
+                return True
+        if goes_to(_PROBED):
+            return False
+        return asks_within(node._sequence_nr(), last - 1, frame)
 
     def parts(self, node: Any, level: Level, gradients: Sequence[Any]) -> Iterator[Any]:
         """What comes back from ``gradients``, of the level's results, to its others."""
@@ -162,7 +182,7 @@ class Gates:
             raise RuntimeError(REFUSED.format(why=why))
         named = {}
         keys = dict.fromkeys(key for level in self.levels for key in level.others)
-        for key, reference in zip(keys, node.watched, strict=True):
+        for key, reference in zip(keys, node.watched[1], strict=True):
             t, place = reference(), key[1]
             if key[0] == RESULT:
                 place = again.place_of(program.differentiable.index(place))
@@ -202,58 +222,42 @@ def call_of(node: Any) -> Any:
     return getattr(node, "call", node)
 
 
-def _is_hooked(reference: weakref.ref[torch.Tensor]) -> bool:
-    t = reference()
-    return t is not None and bool(t._backward_hooks or t.retains_grad)
-
-
 class Gate(torch.autograd.Function):
-    """``apply(PROBE, node, level, values, *results, *others)``: ``values``, the results detached.
+    """``apply((node, level), values, *results, *others)``: ``values``, the results detached.
 
-    ``node``: that of the compiled function.
+    ``node``: that of the compiled function. ``others`` end with :data:`PROBE` if the level has it.
+    The call's ``node.watched`` has the number that nodes have from then on (those between are on
+    the way) and references to what is to be asked for hooks.
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, probe: Any, node: Any, level: int, values: Sequence[torch.Tensor], *tensors: Any
-    ) -> Any:
-        ctx.node, ctx.level = node, level
+    def forward(ctx: Any, at: Any, values: Sequence[torch.Tensor], *tensors: Any) -> Any:
+        ctx.at = at
         ctx.set_materialize_grads(False)
         return values
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        node = ctx.node
-        gates: Gates = node.program.gates
-        level = gates.levels[ctx.level]
+        node, number = ctx.at
         known = node.task
-        if known is None or known[0] != _task():
-            begins = gates.begins(node)
-        else:
-            begins = known[1]
-        if begins:
-            return (None, None, None, None, *gradients, *gates.parts(node, level, gradients))
-        return (None, None, None, None, *gradients, *(None,) * len(level.others))
+        gates: Gates = node.program.gates
+        level = gates.levels[number]
+        if known[1] if known is not None and known[0] == _task() else gates.begins(node):
+            parts = gates.parts(node, level, gradients)
+            return (None, None, *gradients, *parts, *(None,) * level.probed)
+        return (None, None, *gradients, *level.nothing)
 
 
-_apply: Callable[..., Any] = super(torch.autograd.Function, Gate).apply
+gate: Callable[..., Any] = super(torch.autograd.Function, Gate).apply
 
 
-def gate(node: Any, level: int, values: Sequence[torch.Tensor], *tensors: torch.Tensor) -> Any:
-    """Results of the compiled function that has ``node``, behind one that leads to others too.
-
-    ``values``: the results detached; ``tensors``: the results, then the others.
-    """
-    return _apply(PROBE, node, level, values, *tensors)
+def directly(function: Any) -> None:
+    """Have autograd call the backward of ``function``, which has no other, without a way there."""
+    boxed = hasattr(torch.autograd.Function, "boxed_grads_call") and function.boxed_grads_call
+    setattr(function._backward_cls, "apply_boxed" if boxed else "apply", function.backward)
 
 
-def watch(node: Any, tensors: Sequence[torch.Tensor]) -> None:
-    """Have the gates of a call ask ``tensors`` for hooks; ``node``: that of the compiled function.
-
-    Nodes that have been made since that one are on the way.
-    """
-    node.last = _newest() - 1
-    node.watched = [*map(weakref.ref, tensors)]
+directly(Gate)
 
 
 class _OfGradients(OrderedDict[int, Callable[..., Any]]):
@@ -269,8 +273,8 @@ def with_hooks(function: Any) -> None:
 
     def kept(node: Any, t: torch.Tensor) -> None:
         if type(node) is Gate._backward_cls:
-            compiled = node.node
-            results = compiled.program.gates.levels[node.level].results
+            compiled, level = node.at
+            results = compiled.program.gates.levels[level].results
         else:
             compiled = call_of(node)
             results = getattr(node, "results", range(compiled.program.outputs))

@@ -26,6 +26,7 @@ from refcompiler.aot.gates import INPUT, RESULT, VIEW, Cut, Key
 from refcompiler.aot.inputs import Runner, Unsupported, has_bits, resolved
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.missing import partly, reached, readers, uneven
+from refcompiler.aot.nodes import made_directly
 from refcompiler.aot.numbers import begin, symbols_of
 from refcompiler.aot.observation import Observation, Value, ViewOf, expanded
 from refcompiler.aot.reads import Parts, saves
@@ -269,7 +270,7 @@ class _Tracer:
     def program(self, primals: list[torch.Tensor], tangents: list[torch.Tensor]) -> list[Any]:
         begin(self.env, primals)
         numbers = len(self.env.made) if isinstance(self.env, ShapeEnv) else 0
-        with FunctionalMode(), _cached_casts():
+        with made_directly(get_proxy_mode()), FunctionalMode(), _cached_casts():
             leaves = [self._functional(n, t) for n, t in zip(self.primals, primals, strict=True)]
             cotangents = [FunctionalTensor.to_functional(t) for t in tangents]
             inputs = self._inputs(leaves)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 SELECTIVE = "selective"  # in the meta of what is saved or computed again in such a checkpoint
+_VERSION = operator.attrgetter("_version")
 _CHANGED = (
     "one of the variables needed for gradient computation has been modified by an inplace "
     "operation: a tensor that a compiled graph saved for its backward was written to since"
@@ -28,10 +30,19 @@ class Shares:
     """Which saved tensors the tangents' parts of a backward read, and which parts are common.
 
     Sets of tangents are numbers with a bit for each. ``backward`` takes ``numbers`` numbers, then
-    ``tensors`` saved tensors, then the tangents.
+    ``tensors`` saved tensors, then the tangents. Of the tensors others may have the first
+    ``shared`` too; those at ``results`` are results of the forward.
     """
 
-    def __init__(self, backward: GraphModule, numbers: int, tensors: int) -> None:
+    def __init__(
+        self,
+        backward: GraphModule,
+        numbers: int,
+        tensors: int,
+        shared: int,
+        results: Collection[int],
+    ) -> None:
+        self.numbers, self.shared, self.results = numbers, shared, results
         holders = backward.graph.find_nodes(op="placeholder")
         first = numbers + tensors
         self.places = {t: n for n, t in enumerate(holders[numbers:first])}
@@ -62,7 +73,7 @@ class Shares:
             if not marked.isdisjoint(node.all_input_nodes):
                 marked.add(node)
         self.masks = {mask for mask, _ in self.steps}
-        self.known: dict[int, tuple[int, list[int]]] = {}
+        self.known: dict[int, Kept | None] = {}
 
     def repeats(self, asked: int, spent: int) -> bool:
         """Whether the tangents ``asked`` reach what read saved tensors for those ``spent``."""
@@ -83,15 +94,29 @@ class Shares:
                     left.append(n)
         return {self.places[n] for n in seen if n in self.places}
 
-    def after(self, spent: int) -> tuple[int, list[int]]:
-        """The tangents that may still come when ``spent`` have, and the saved tensors they need,
-        in their order."""
-        found = self.known.get(spent)
-        if found is None:
+    def after(self, spent: int) -> Kept | None:
+        """What is kept when the tangents ``spent`` have come; None where no other may come."""
+        if spent not in self.known:
             every = [1 << n for n in range(self.tangents)]
             may = sum(bit for bit in every if not bit & spent and not self.repeats(bit, spent))
-            found = self.known[spent] = may, sorted(self.needed(may))
-        return found
+            places = sorted(self.needed(may))
+            self.known[spent] = Kept(self, places) if may else None
+        return self.known[spent]
+
+
+class Kept:
+    """``places``: of the saved tensors that are kept; the first ``count`` others may have too, and
+    may write to. ``own``: those among them that are results of the forward."""
+
+    def __init__(self, shares: Shares, places: list[int]):
+        self.places = places
+        self.count = bisect.bisect_left(places, shares.shared)
+        self.own = [n for n, place in enumerate(places) if place in shares.results]
+        first = [shares.numbers + n for n in places]
+        several = len(first) > 1
+        self.pick: Callable[[Sequence[Any]], Sequence[Any]] = (
+            operator.itemgetter(*first) if several else lambda taken: [taken[n] for n in first]
+        )
 
 
 @dataclass
@@ -127,25 +152,20 @@ class Remaining:
         return self.tensors
 
 
-def remaining(shares: Shares, spent: int, saved: Sequence[Any], shared: int) -> Remaining | None:
-    """What a backward for the tangents ``spent``, one after the other, leaves of ``saved``.
+def remaining(shares: Shares, spent: int, taken: Sequence[Any]) -> Remaining | None:
+    """What a backward for the tangents ``spent``, one after the other, leaves of what it ``taken``.
 
-    ``shared``: so many of the saved tensors, the first, others may have too, and may write to.
     None where no other tangent may come.
     """
-    may, places = shares.after(spent)
-    if not may:
+    plan = shares.after(spent)
+    if plan is None:
         return None
-    kept = [saved[n] for n in places]
-    count = bisect.bisect_left(places, shared)
-    versions: list[int | None] = []
-    for n in range(count):
-        t = kept[n]
-        if t is None:
-            versions.append(None)
-            continue
-        if t.grad_fn is not None:
-            # Detached, or an output that is saved would keep the function that keeps it.
-            kept[n] = t = t.detach()
-        versions.append(t._version)
-    return Remaining(shares, spent, places, kept, versions)
+    kept = [*plan.pick(taken)]
+    for n in plan.own:
+        if kept[n] is not None:  # else it would keep the function that keeps it
+            kept[n] = kept[n].detach()
+    try:
+        versions: list[int | None] = [*map(_VERSION, kept[: plan.count])]
+    except AttributeError:  # None where it was written to before
+        versions = [None if t is None else t._version for t in kept[: plan.count]]
+    return Remaining(shares, spent, plan.places, kept, versions)

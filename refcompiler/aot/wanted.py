@@ -6,6 +6,7 @@ frame of torch's Python that has called autograd's engine.
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Iterator, Sequence
 from types import CodeType, FrameType
@@ -15,33 +16,41 @@ import torch
 from torch.autograd.graph import _engine_run_backward
 
 _ENGINE: CodeType = _engine_run_backward.__code__
-_APPLY: CodeType = torch.autograd.function.BackwardCFunction.apply.__code__
+_GRAD_FN = operator.attrgetter("grad_fn")
 _INPUTS = 3  # their place after the tensors that it begins with
 #: What that frame puts into the state that autograd's threads take over; torch 2.11 puts nothing.
 _KEY = "context"
 
 
-def asks_within(first: int, last: int) -> bool:
+def asks_within(first: int, last: int, frame: FrameType) -> bool:
     """Whether gradients are asked for of what nodes made that are numbered ``first`` to ``last``.
 
-    To be called in the backward of a ``torch.autograd.Function``. Nodes have the numbers of
-    ``torch.autograd._get_sequence_nr``, each thread its own. Where it cannot be told, they are.
+    ``frame``: of the backward of a ``torch.autograd.Function``, as autograd has called it. Nodes
+    have the numbers of ``torch.autograd._get_sequence_nr``, each thread its own. Where it cannot be
+    told, they are.
     """
-    for inputs in _asked(sys._getframe(1)):
+    for inputs in _asked(frame.f_back):
         if inputs is None:
             return True
-        for each in inputs:
-            node = each.grad_fn if isinstance(each, torch.Tensor) else each.node
-            if node is not None and first <= node._sequence_nr() <= last:
+        try:
+            nodes = filter(None, map(_GRAD_FN, inputs))
+            if any(first <= node._sequence_nr() <= last for node in nodes):
+                return True
+        except AttributeError:  # an edge
+            if any(first <= node._sequence_nr() <= last for node in _nodes(inputs)):
                 return True
     return False
 
 
+def _nodes(inputs: Sequence[Any]) -> Iterator[Any]:
+    for each in inputs:
+        node = each.grad_fn if isinstance(each, torch.Tensor) else each.node
+        if node is not None:
+            yield node
+
+
 def _asked(frame: FrameType | None) -> Iterator[Sequence[Any] | None]:
-    """What a backward was asked for that may be the one that runs ``frame``; None: unknown."""
-    while frame is not None and frame.f_code is not _APPLY:
-        frame = frame.f_back
-    frame = frame and frame.f_back
+    """What a backward was asked for that may be the one that ``frame`` began; None: unknown."""
     if frame is not None:
         yield _inputs(frame) if frame.f_code is _ENGINE else None
         return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -15,9 +16,10 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
 
+from refcompiler.aot import gates as gates_
 from refcompiler.aot.bases import Base
 from refcompiler.aot.function import Program, apply
-from refcompiler.aot.gates import RESULT, VIEW, Key, Level, call_of, gate, watch
+from refcompiler.aot.gates import RESULT, VIEW, Key, Level, call_of, gate, newest
 from refcompiler.aot.inputs import resolved
 from refcompiler.aot.layout import view_of_bits
 from refcompiler.aot.observation import (
@@ -227,7 +229,7 @@ class Wrapper:
 
     def _gates(self, levels: Sequence[Level]) -> None:
         """Results whose ways to the inputs lead past others: behind those, when they are there."""
-        self.names.update(gate=gate, watch=watch, call_of=call_of)
+        self.names.update(gate=gate, call_of=call_of, newest=newest, ref=weakref.ref, gates=gates_)
         node = f"{self.results[levels[0].results[0]]}.grad_fn"
         self.lines.append(f"node = {f'call_of({node})' if self.partly else node}")
         parts = {index for level in levels for index in level.apart}
@@ -235,8 +237,8 @@ class Wrapper:
         for index in range(len(levels) - len(parts)):
             self._gate(index, levels)
         keys = dict.fromkeys(key for level in levels for key in level.others)
-        tensors = "".join([f"{self._named(key)}, " for key in keys])
-        self.lines.append(f"watch(node, ({tensors}))")
+        watched = "".join([f"ref({self._named(key)}), " for key in keys])
+        self.lines.append(f"node.watched = newest(), ({watched})")
 
     def _gate(self, index: int, levels: Sequence[Level]) -> None:
         if index in self.gated:
@@ -263,10 +265,11 @@ class Wrapper:
     def _passed(self, index: int, level: Level) -> list[str]:
         """The lines that put the results of a level behind its gate."""
         names = [self.results[n] for n in level.results]
-        results, others = ", ".join(names), ", ".join(map(self._named, level.others))
+        others = ", ".join([*map(self._named, level.others), *["gates.PROBE"] * level.probed])
+        results = ", ".join(names)
         values = "".join([f"{name}.detach(), " for name in names])
         managers = [] if self.grad_mode else ["enable_grad()"]
-        line = f"{results}, = gate(node, {index}, ({values}), {results}, {others})"
+        line = f"{results}, = gate((node, {index}), ({values}), {results}, {others})"
         return self._managed(managers, line)
 
     def _source(self, key: Key) -> tuple[int | None, int | None]:

@@ -498,9 +498,12 @@ class Remade(Derivable):
 
 register(
     "gates",  # whose stages are traced anew
-    lambda p, value: [[[list(each.results), list(each.others)] for each in value.levels]],
+    lambda p, value: [[[[*e.results], [*e.others], e.probed] for e in value.levels]],
     lambda u, levels: Gates(
-        [Level(tuple(results), tuple((k, n) for k, n in others)) for results, others in levels],
+        [
+            Level(tuple(results), tuple((k, n) for k, n in others), probed=probed)
+            for results, others, probed in levels
+        ],
         None,
     ),
     Gates,

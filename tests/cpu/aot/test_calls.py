@@ -89,9 +89,9 @@ def _as_attributes(patch: pytest.MonkeyPatch) -> None:
         staticmethod(lambda ctx, *inputs: real_forward(Context(ctx), *inputs)),
     )
     patch.setattr(
-        function.Compiled,
-        "backward",
-        staticmethod(lambda ctx, *given: real_backward(Context(ctx), *given)),
+        function.Compiled._backward_cls,
+        "apply_boxed" if function.BOXED else "apply",
+        lambda ctx, *given: real_backward(Context(ctx), *given),
     )
 
 

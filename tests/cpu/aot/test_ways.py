@@ -123,6 +123,8 @@ def test_no_way_is_taken_twice_or_for_nothing(monkeypatch: pytest.MonkeyPatch) -
         return real(ctx, *given)
 
     monkeypatch.setattr(ways.Compiled, "backward", staticmethod(backward))
+    name = "apply_boxed" if ways.BOXED else "apply"
+    monkeypatch.setattr(ways.Compiled._backward_cls, name, backward)
     for kinds, names in (("lll", {"CompiledBackward"}), ("clc", {"ResultsBackward"})):
         for order in ORDERS[:4]:
             leaves, arguments = _given(kinds)
