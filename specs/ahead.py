@@ -278,7 +278,8 @@ AHEAD: Table[Rule] = Table(
         Rule(
             "autocast",
             "Operators cast their inputs, a parameter once for all of them.",
-            "The casts are in the graphs, which run without autocast.",
+            "The casts are in the graphs, which run without autocast. A backward that runs under "
+            "autocast is traced under it: a graph for each of its dtypes.",
         ),
         Rule(
             "remembered cast",

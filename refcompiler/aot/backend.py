@@ -29,7 +29,7 @@ from refcompiler.aot.inputs import (
     lifted_tensors,
     resolved,
 )
-from refcompiler.aot.joint import NEW_VALUES, Joint, trace
+from refcompiler.aot.joint import NEW_VALUES, Casts, Joint, trace
 from refcompiler.aot.later import Later, Strides
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import environment
@@ -310,14 +310,19 @@ def _compile(
                 raise Unsupported("inputs that overlap are written to where gradients are off")
 
             def traced(
-                missing: Sequence[int] = (), staged: bool = False, strides: Strides | None = None
+                missing: Sequence[int] = (),
+                staged: bool = False,
+                strides: Strides | None = None,
+                casts: Casts = (),
             ) -> Joint:
                 known = replaced, given, seen, training, decompositions, leaves, bases
                 reads: Sequence[int] | None = () if compilers.separate_reads else None
-                if missing or staged or strides:
+                if missing or staged or strides or casts:
                     reads = joint.reads or None
                 with torch._C._DisablePythonDispatcher(), repeating(env, found):
-                    return trace(switched, mode, fakes, *known, missing, reads, staged, strides)
+                    return trace(
+                        switched, mode, fakes, *known, missing, reads, staged, strides, casts
+                    )
 
             joint = traced()
         except Unsupported:
@@ -332,6 +337,7 @@ def _compile(
             if len(joint.tangents) > 1 and (env is None or isinstance(env, ShapeEnv)):
                 run.uneven = joint.uneven
                 run.traced_for = later.traced_for
+            run.cast_for = later.cast_for
             if compilers.tangents_as_given and env is None:
                 run.laid_for = later.laid_for
             unreached = {n for n in joint.unreached() if _requires_grad(fakes[n])}

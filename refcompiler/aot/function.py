@@ -71,6 +71,9 @@ class Program:
     compiled: dict[Any, Callable[[list[Any]], Any]] = field(default_factory=dict)
     #: Of these, those for tangents that lie otherwise; None: there is none.
     laid: dict[Any, Callable[[list[Any]], Any] | None] = field(default_factory=dict)
+    #: The backward under autocast, ``(missing, strides of tangents, casts)``, if it can be.
+    cast_for: Callable[..., Any] | None = None
+    cast: dict[Any, Callable[[list[Any]], Any] | None] = field(default_factory=dict)
     told: list[Callable[[], None]] = field(default_factory=list)  # that a backward was compiled
 
     def tell(self, who: Callable[[], None]) -> None:
@@ -128,11 +131,12 @@ class Program:
         return found
 
     def take(
-        self, node: Any, arguments: list[Any], given: Sequence[Any]
+        self, node: Any, arguments: list[Any], given: Sequence[Any], casts: bool = False
     ) -> tuple[tuple[int, ...], Callable[[list[Any]], Any] | None]:
         """Append the tangents that are ``given``; which are missing, and the backward if known.
 
-        They lie as they were traced, or that backward is for how they do.
+        They lie as they were traced, or that backward is for how they do. ``casts``: whether it is
+        to be for the autocast that is on.
         """
         absent: list[int] = []
         other: tuple[Any, ...] = ()
@@ -153,6 +157,10 @@ class Program:
                     tangent = _laid_out(tangent, layout)
             arguments.append(tangent)
         missing = tuple(absent)
+        if casts and self.cast_for is not None:
+            found = self.cast_backward(missing, other)
+            if found is not None:
+                return missing, found
         if not other:
             return missing, self.compiled.get(missing)
         found = self.backward_of(missing, other)
@@ -169,6 +177,13 @@ class Program:
             self.laid[key] = self.laid_for(missing, dict(other))
             self.has_compiled()
         return self.laid.get(key)
+
+    def cast_backward(self, missing: tuple[int, ...], other: tuple[Any, ...]) -> Any:
+        """The backward for the autocast that is on, if there is one."""
+        key = missing, other, _casts()
+        if key not in self.cast and len(self.cast) < _LAID and self.cast_for is not None:
+            self.cast[key] = self.cast_for(missing, dict(other), key[-1])
+        return self.cast.get(key)
 
     def backward_for(self, missing: tuple[int, ...]) -> Callable[[list[Any]], Any]:
         found = self.compiled.get(missing)
@@ -281,7 +296,8 @@ class Compiled(torch.autograd.Function):
         ctx.maybe_clear_saved_tensors()  # unless they are needed again
         if program.private and not keeps_graph():
             ctx.kept = ()
-        missing, known = program.take(ctx, arguments, given)
+        casts = torch._C._is_any_autocast_enabled()
+        missing, known = program.take(ctx, arguments, given, casts)
         if missing and not keeps_graph():
             ctx.left = program.left(missing, arguments, left.spent if left else 0)
         given.clear()
@@ -293,7 +309,7 @@ class Compiled(torch.autograd.Function):
                 return (None, *once(gradients, read))
             hooks = {n: ctx.hooks.get(at) for n, at in enumerate(program.differentiable)}
             return (None, *derivable(again, originals, ends, gradients, ctx.state, hooks))
-        if torch._C._is_any_autocast_enabled():  # the casts are in the graph
+        if casts:  # which are in the graph
             with torch._C._DisableAutocast():
                 return (None, *call(arguments))
         return (None, *call(arguments))
@@ -319,6 +335,12 @@ directly(Compiled)
 
 #: Without the question in Python whether a transformation of ``torch.func`` is under way.
 apply: Callable[..., Any] = super(torch.autograd.Function, Compiled).apply
+
+
+def _casts() -> tuple[tuple[str, torch.dtype], ...]:
+    """The devices and dtypes of autocast."""
+    devices = [device for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)]
+    return tuple([(device, torch.get_autocast_dtype(device)) for device in devices])
 
 
 def _lies_otherwise(t: torch.Tensor, stride: Sequence[int]) -> bool:

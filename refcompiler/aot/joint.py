@@ -44,6 +44,7 @@ WRITTEN = "written"  # in the meta of an input that has other values after the c
 NEW_VALUES = "new values"
 
 Decompositions = Mapping[Any, Callable[..., Any]]
+Casts = Sequence[tuple[str, torch.dtype]]
 
 
 @dataclass
@@ -115,6 +116,7 @@ def trace(
     reads: Sequence[int] | None = None,
     staged: bool = False,
     strides: Mapping[int, Sequence[int]] | None = None,
+    casts: Casts = (),
 ) -> Joint:
     """The joint graph of ``gm``; without ``training`` it has no tangents and no gradients.
 
@@ -123,11 +125,12 @@ def trace(
     autograd is not given, though the graph takes them. ``reads``: as those of the joint graph, of
     one that was traced before; None: none are wanted. ``staged``: the backward ends where something
     of ``inner`` is on its way and begins anew there; what comes to that is among the outputs too.
-    ``strides``: of tangents that lie otherwise than what they are of, by number.
+    ``strides``: of tangents that lie otherwise than what they are of, by number. ``casts``: the
+    dtypes of autocast, by device, that the backward runs under.
     """
     env = mode.shape_env
     tracer = _Tracer(gm, dict(replaced), given, seen, training, parameters, bases, env)
-    tracer.missing, tracer.reads, tracer.staged = missing, reads, staged
+    tracer.missing, tracer.reads, tracer.staged, tracer.casts = missing, reads, staged, casts
     tracer.expanded = {n: expanded(t) for n, t in enumerate(fakes) if _is_tensor(t)}
     tracer.flagged = {n for n, t in enumerate(fakes) if _is_tensor(t) and t.requires_grad}
     primals = tracer.primals
@@ -237,6 +240,7 @@ class _Tracer:
         self.inner: dict[Key, int] = {}
         self.partly: dict[int, int] = {}
         self.staged = False
+        self.casts: Casts = ()
         self.parts: list[tuple[int, Key]] = []
         self.flat: Sequence[Any] = ()
         self.saves = True
@@ -381,7 +385,7 @@ class _Tracer:
         self.inner = readers(ways, outputs, between)
         by_place = {self.primals[n]: primals[n] for n in wanted}
         self.partly = partly(ways, by_place, len(outputs))
-        with torch.amp.autocast("cpu", enabled=False), torch.no_grad():
+        with _casting(dict(self.casts)), torch.no_grad():
             begun = self._stages(between, there, outputs, given) if self.staged else []
             parts = Parts(outputs, {n: primals[n] for n in wanted if self._is_shared(n)})
             gradients = torch.autograd.grad(
@@ -453,6 +457,16 @@ def _cached_casts() -> Iterator[None]:
         yield
     finally:
         torch.set_autocast_cache_enabled(before)
+
+
+@contextlib.contextmanager
+def _casting(casts: Mapping[str, torch.dtype]) -> Iterator[None]:
+    """Autocast on for these devices, and off for the others."""
+    with contextlib.ExitStack() as stack:
+        for device in ("cpu", "cuda"):
+            dtype = casts.get(device)
+            stack.enter_context(torch.autocast(device, dtype, enabled=dtype is not None))
+        yield
 
 
 def _is_tensor(t: Any) -> bool:

@@ -20,7 +20,7 @@ from refcompiler.aot.again import Then, backward_like, signatures
 from refcompiler.aot.function import Program
 from refcompiler.aot.gates import REFUSED, Key, Stages
 from refcompiler.aot.inputs import Unsupported
-from refcompiler.aot.joint import Joint
+from refcompiler.aot.joint import Casts, Joint
 from refcompiler.aot.symbols import deciding, where
 from refcompiler.logs import log_of
 from refcompiler.remade import made, maker
@@ -85,6 +85,21 @@ class Later:
         graph = backward_like(again, self.first, known.backward, slice(self.gradients))
         return None if graph is None else known.compile_backward(graph)
 
+    def cast_for(self, missing: tuple[int, ...], strides: Strides, casts: Casts) -> Backward | None:
+        """The backward under autocast, which eager's operators ask in a backward too."""
+        try:
+            with deciding(self.env) as decided:
+                again = self.then.run(lambda: self.traced(missing, False, strides, casts))
+        except _REFUSALS as error:
+            _HINTS.info("a backward under autocast computes as without it: %s", error)
+            return None
+        graph = backward_like(again, self.first, self.program.backward, slice(self.gradients))
+        if graph is None:
+            _HINTS.info("a backward under autocast needs what the forward has not saved")
+            return None
+        plainly = self.program.backward_for(missing) if decided else other_sizes
+        return for_sizes(self.program.compile_backward, graph, decided, _listed(plainly))
+
     def stages(self) -> Stages:
         """The backward in stages."""
         try:
@@ -117,6 +132,8 @@ class Later:
             gates=None,
             laid_for=None,
             laid={},
+            cast_for=None,
+            cast={},
         )
 
 
@@ -132,6 +149,10 @@ def for_sizes(
         return compiled
     values = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
     return _boxed(where(decided, values, _flat(compiled), otherwise))
+
+
+def _listed(call: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *given: call([*given])
 
 
 @maker

@@ -120,7 +120,8 @@ class Write:
 
     ``tracked``: autograd sees it; ``layout``: its size, strides or offset afterwards if they are
     others, and by how many elements the offset has ``moved``. ``expanded``: its dimensions along
-    which all elements are one, as of a view of what is written to. ``counted``: its version tells.
+    which all elements are one, as of a view of what is written to. ``counted``: its version tells,
+    by so many ``times``.
     """
 
     place: int
@@ -130,6 +131,7 @@ class Write:
     moved: int = 0
     expanded: tuple[int, ...] = ()
     counted: bool = True
+    times: int = 1
 
     @property
     def plain(self) -> bool:
@@ -481,7 +483,8 @@ class _Observer:
         counted = t._version != before.version
         if counted or tracked or other is not None:
             moved = layout.offset - before.layout.offset
-            write = Write(n, tracked, t.requires_grad, other, moved, counted=counted)
+            times = t._version - before.version
+            write = Write(n, tracked, t.requires_grad, other, moved, counted=counted, times=times)
             self.seen.writes.append(write)
 
 

@@ -69,6 +69,7 @@ class Wrapper:
         self.gated: set[int] = set()  # which levels of gates have their lines
         self.there: set[int | str] = set()  # which written inputs and views have theirs
         self.new: dict[int, str] = {}  # values of written inputs
+        self.more: list[str] = []  # written inputs, once for each write that is to be counted yet
         self.seen, self.written, self.taken = seen, written, taken
         self.parameters = [f"x{n}" for n in range(inputs)]
         self.names: dict[str, Any] = {}
@@ -312,11 +313,14 @@ class Wrapper:
                 self.lines += lines
             else:  # of which autograd is not to know
                 self.lines.append(f"{target}.data{chosen}.copy_({value})")
-        elif write.counted and write.layout is None and write.place not in self.members:
-            self.names["counted"] = counted
-            self.lines.append(f"counted({target})")
+        left = write.times - (value is not None and write.counted) - (write.layout is not None)
+        if write.counted and left > 0 and write.place not in self.members:
+            self.more += [target] * left
 
     def _return(self, grad_mode: bool) -> None:
+        if self.more:
+            self.names["counted"] = counted
+            self.lines.append(f"counted(({', '.join(self.more)}, ))")
         names: list[str] = []
         for n, output in enumerate(self.seen.outputs):
             names.append(self._output(n, output, names, grad_mode))
@@ -413,10 +417,12 @@ class Wrapper:
         return call
 
 
-def counted(t: torch.Tensor) -> None:
-    """Tell those who ask for the version of ``t`` of a write that has changed nothing."""
-    if not t.is_inference():
-        torch.autograd.graph.increment_version(t)
+def counted(tensors: Sequence[torch.Tensor]) -> None:
+    """Tell those who ask for versions of writes that changed nothing, or that were one with others.
+
+    Each of ``tensors`` once more.
+    """
+    torch.autograd.graph.increment_version([t for t in tensors if not t.is_inference()])
 
 
 def inferred(t: torch.Tensor) -> torch.Tensor:

@@ -315,6 +315,8 @@ _OTHERWISE = frozenset(
         "derivable",
         "laid_for",
         "laid",
+        "cast_for",
+        "cast",
         "told",
         "origin",
     )

@@ -536,3 +536,31 @@ def _with_values(graph: Any) -> str:
         of = node.target if node.op == "call_function" else node.op
         rows.append(f"{of} {given} {known} {at} {node.meta.get('tensor_meta')}")
     return "\n".join(rows)
+
+
+def test_a_backward_under_autocast_casts_as_eager() -> None:
+    """Also where some results have no gradient, or one that is expanded."""
+    layer = torch.nn.Linear(8, 8)
+
+    def program(x: Any) -> Any:
+        return layer(x).exp() @ layer.weight, x.sin() @ x.t()
+
+    def gradients(call: Any) -> list[Any]:
+        torch.manual_seed(2)
+        found: list[Any] = []
+        for dtype in (None, torch.bfloat16, torch.float16):
+            for chosen in (slice(0, 1), slice(0, 2)):
+                x = torch.randn(8, 8, requires_grad=True)
+                results = call(x)[chosen]
+                with torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
+                    sum(t.sum() for t in results).backward()
+                found += [x.grad, *[p.grad.clone() for p in layer.parameters()]]
+                layer.zero_grad()
+        return found
+
+    call, backend = compiled(program, tangents_as_given=True)
+    wanted, got = gradients(program), gradients(call)
+    assert len({t.sum().item() for t in wanted[::3]}) == 6  # autocast makes a difference
+    for a, b in zip(got, wanted, strict=True):
+        assert torch.equal(a, b) and a.dtype == b.dtype
+    assert len(backend.forward) == 1 and len(backend.backward) == 6

@@ -353,3 +353,28 @@ def test_results_with_one_memory_that_none_has_all_of() -> None:
         (why,) = reasons("uncompiled")
         assert why.endswith("results share memory that none of them has all of")
     assert count == 12
+
+
+def test_versions_count_each_write() -> None:
+    """As eager's, which others compare; also of what a program writes to through views."""
+
+    def program(x: Any, y: Any) -> Any:
+        x.mul_(2).add_(1)
+        x[1:].t().sub_(y)
+        y.unsqueeze_(0).squeeze_(0)
+        return x * 1, x.view(-1)
+
+    count = 0
+    for backend in ("aot_eager", "fastpath"):
+        refcompiler.reset()
+        call = refcompiler.compile(program, backend=backend)
+        for tracked in (False, True):
+            sides = []
+            for each in (call, program):
+                x, y = torch.ones(3, 2).requires_grad_(tracked) * 1, torch.arange(2.0)
+                results = each(x, y.resize_(2, 1) if tracked else y.view(2, 1))
+                sides.append([t._version for t in (x, y, *results)])
+            assert sides[0] == sides[1] and sides[1][0] == 3
+            count += 1
+        assert refcompiler.counters()["uncompiled"] == 0
+    assert count == 4
