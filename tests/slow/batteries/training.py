@@ -34,7 +34,12 @@ from tests.slow.batteries import noise
 from tests.slow.batteries.recipes import PLAIN as PLAINLY
 from tests.slow.batteries.recipes import RECIPES, Curve, Recipe, Untrainable, prepare, train
 
-FAMILIES = [*TEXT, *BOTH, *IMAGES, *SOUND, *PLAIN]
+#: Families that no benchmark times.
+MORE = """
+    Camembert CodeGen Cohere2 Ernie Glm GPTBigCode Helium MegatronBert Nemotron Olmo2 Persimmon
+    RemBert SmolLM3 Splinter Starcoder2 XLMRoberta Yoso
+""".split()
+FAMILIES = [*TEXT, *BOTH, *IMAGES, *SOUND, *PLAIN, *MORE]
 DOCUMENT = Path(__file__).parents[3] / "docs" / "training.md"
 #: Backends that run eager's kernels.
 EXACT = ("eager", "aot_eager")
