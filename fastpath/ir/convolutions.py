@@ -15,7 +15,7 @@ import torch
 
 from fastpath.ir import expr as E
 from fastpath.ir.building import Building
-from fastpath.ir.elementwise import apply
+from fastpath.ir.elementwise import NotLowered, apply
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import ZERO
 from fastpath.ir.pieces import TRUE, both, where_true, within
@@ -79,6 +79,8 @@ def convolution(
             return image.read((number, channel, *place))
 
         element = where_true(inside, read, E.const(0, image.dtype))
+        if element.op == "const":
+            raise NotLowered("windows of which none reaches the image")
         return element, weight.read((column, channel, *inner))
 
     dims = range(rank + 2, 2 * rank + 3)

@@ -109,6 +109,13 @@ def test_convolutions_are_candidates_where_the_tensor_cores_can_compute_them(
     assert found(lambda x, w: F.conv2d(x, w, groups=2), x, w[:, :32]) == []
     assert found(F.conv_transpose2d, x, w) == []
     assert found(F.conv2d, x[:, :, :3, :3], w) == []  # too little to do
+    beside = graph_of(lambda x, w: F.conv2d(x, w, padding=(2, 0)), [x[:, :, :1], w[:, :, :1]])
+    assert kernels_of(lowering_of(beside)[1])[0]  # of five rows of windows one is in the image
+    apart = graph_of(
+        lambda x, w: F.conv2d(x, w, stride=(9, 1), padding=(2, 0)), [x[:, :, :1], w[:, :, :1]]
+    )
+    with pytest.raises(NotImplementedError):  # as kernels alone: it is left to ATen
+        kernels_of(lowering_of(apart)[1])
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     assert found(F.conv2d, x.float(), w.float()) == []
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
