@@ -102,6 +102,40 @@ def erf_and_one(x):
     return tl.where(x < 0, beyond, 2.0 - beyond)
 
 
+FAR = tl.constexpr(1e5)  # up to which a quotient by pi / 2 leaves a remainder by three terms
+
+
+@triton.jit
+def sine_and_cosine(x):
+    """sin(``x``) and cos(``x``) of float32, each to 1.6 units in the last place.
+
+    What both begin with is done once: the remainder of a division by pi / 2, which is taken off in
+    three parts. Then each is a polynomial of it, fitted here, and which of both is which the
+    quotient says. Large numbers take libdevice's longer way, and a whole block with them.
+    """
+    count = libdevice.nearbyint(x * 0.6366197466850281)
+    r = tl.fma(count, -1.5707963705062866, x)
+    r = tl.fma(count, 4.371138828673793e-08, r)
+    r = tl.fma(count, 1.7151245100058819e-15, r)
+    s = r * r
+    even = tl.fma(s, 2.443809171381872e-05, -0.0013887364184483886)
+    even = tl.fma(even, s, 0.04166664555668831)
+    even = tl.fma(even, s, -0.5)
+    even = tl.fma(even, s, 1.0)
+    odd = tl.fma(s, -0.00019516977772582322, 0.008332176133990288)
+    odd = tl.fma(odd, s, -0.16666655242443085)
+    odd = tl.fma(odd * s, r, r)
+    turns = tl.where(tl.abs(x) <= FAR, count, 0.0).to(tl.int32)
+    crossed = (turns & 1) != 0
+    sine, cosine = tl.where(crossed, even, odd), tl.where(crossed, odd, even)
+    sine = tl.where((turns & 2) != 0, -sine, sine)
+    cosine = tl.where(((turns + 1) & 2) != 0, -cosine, cosine)
+    sine = tl.where(x == 0, x, sine)  # of which there are two
+    if tl.max(tl.abs(x) + tl.zeros([1], tl.float32)) > FAR:
+        sine, cosine = libdevice.sin(x), libdevice.cos(x)
+    return sine, cosine
+
+
 @triton.jit
 def _divided(x, y):
     if x.dtype == tl.float64:

@@ -22,6 +22,7 @@ from specs.dtypes import REDUCED, is_float
 from specs.scalars import SCALARS, TRITON_TYPE, cast_text
 
 GATES = {"erf", "tanh"}  # functions that :mod:`fastpath.gpu.maths` computes with one added
+PAIR = ("sin", "cos")  # which it computes together
 _NOTHING: frozenset[str] = frozenset()
 
 
@@ -180,7 +181,7 @@ class Values(Lines):
             if words is not None:
                 self.words[e] = words
                 return f"{words}.to(tl.int64)"
-        gate = self._gate(e)
+        gate = self._gate(e) or self._one_of_two(e)
         if gate is not None:
             return gate
         texts = [self.text(a) for a in e.args]
@@ -202,6 +203,18 @@ class Values(Lines):
             if one.op == "const" and one.args[0] == 1 and other.op in GATES and alone:
                 return f"m.{other.op}_and_one({self.text(other.args[0])})"
         return None
+
+    def _one_of_two(self, e: Expr) -> str | None:
+        """A sine or a cosine beside the other one, both of which are known then."""
+        if e.op not in PAIR or e.dtype != "float32":
+            return None
+        both = [Expr(op, e.args, e.dtype) for op in PAIR]
+        if not all(one in self._uses for one in both):
+            return None
+        names = [self.fresh() for _ in PAIR]
+        self.line(f"{', '.join(names)} = m.sine_and_cosine({self.text(e.args[0])})")
+        self.known |= dict(zip(both, names))
+        return self.known[e]
 
     def _load(self, buffer: str, index: Index) -> str:
         held = self.stored.get((buffer, index))

@@ -131,6 +131,24 @@ def test_columns_that_are_put_together_are_on_their_way_while_others_are_summed(
     assert "num_stages" not in plain.source and plain.warps == 4
 
 
+def test_a_sine_and_a_cosine_of_one_number_are_computed_together() -> None:
+    x = torch.empty(256, 96)
+
+    def text(function: Any) -> str:
+        (kernel,) = kernels(function, x)
+        printed = print_kernel(kernel)
+        assert machine_code(printed, tuple(b.dtype for b in kernel.buffers), 90).asm["cubin"]
+        return printed.source
+
+    both = lambda x: [x.sin() + x.cos()]  # noqa: E731
+    assert text(both).count("m.sine_and_cosine(") == 1 and "libdevice" not in text(both)
+    assert text(lambda x: [x.sin(), x.cos(), x.sin() + 1]).count("m.sine_and_cosine(") == 1
+    assert text(lambda x: [(x.sin() * x.cos()).sum(-1)]).count("m.sine_and_cosine(") == 1
+    assert "sine_and" in text(lambda x: [x[0, 0].sin() * x[0, 0].cos()])
+    assert "sine_and" not in text(lambda x: [x.sin() + (x + 1).cos()])
+    assert "sine_and" not in text(lambda x: [x.double().sin() + x.double().cos()])
+
+
 def test_what_is_read_on_a_condition_is_not_read_twice() -> None:
     loss = lambda x, t: F.cross_entropy(x, t)  # noqa: E731
     _, last = kernels(loss, rows(512, 50257), torch.zeros(512, dtype=torch.int64))

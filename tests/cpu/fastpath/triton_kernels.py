@@ -203,6 +203,7 @@ def cases(dtype: torch.dtype) -> dict[str, Callable[..., Any]]:
         found["curves"] = lambda x: [
             *(F.gelu((x * 0.3).clamp(-9, 9)), F.gelu(x * 0.3, approximate="tanh")),
             *((x * 0.1).tanh(), F.gelu(x.clamp(-20, 20))),
+            *((x * 3).sin() + (x * 3).cos(), (x * 9999).cos() * (x * 9999).sin()),
         ]
     return found
 
