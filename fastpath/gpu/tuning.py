@@ -38,6 +38,9 @@ TILES = tuple(
         (128, 128, 64, 4, 3),
         (64, 256, 64, 4, 4),
         (128, 64, 64, 4, 4),
+        (128, 32, 64, 4, 4),
+        (64, 32, 64, 4, 4),
+        (128, 64, 32, 4, 4),
         (64, 128, 64, 4, 4),
         (64, 64, 64, 4, 5),
         (64, 64, 128, 4, 3),
@@ -121,7 +124,7 @@ def tiles_for(m: int, n: int, k: int, itemsize: int) -> list[Tile]:
 
     def fits(tile: Tile) -> bool:
         memory = (tile.m + tile.n) * tile.k * itemsize * tile.stages
-        wide = tile.m <= max(16, power_above(m)) and tile.n <= max(16, power_above(n))
+        wide = tile.m <= max(16, power_above(m)) and tile.n <= max(32, power_above(n))
         high = tile.m >= min(64, power_above(m))  # few rows are what small blocks are for
         return memory <= MEMORY and wide and high and tile.k <= power_above(k)
 
