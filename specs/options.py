@@ -54,7 +54,7 @@ OPTIONS: Table[Option] = Table(
             "max_autotune",
             "bool",
             False,
-            "Measure kernels for products and convolutions beside the vendor's, and keep the fastest.",
+            "Measure kernels for products and convolutions beside the vendor's; keep the fastest.",
             _SWITCH,
             device="cuda",
         ),
