@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch._subclasses import FakeTensor
 
+from refcompiler.bytecode.decode import Program
 from refcompiler.capture.entering import ENTERING, enters
 from refcompiler.capture.numbers import check
 from refcompiler.capture.specials import kind_of  # whose handlers those here come before
@@ -32,6 +33,7 @@ class _Raise(NamedTuple):
 
 
 _MOST = 60  # instructions of such a way
+_ENDING = ("CHECK_EXC_MATCH", "CHECK_EG_MATCH", "POP_EXCEPT", "RETURN_VALUE", "RETURN_CONST")
 _LEAVING = ("JUMP", "RETURN", "FOR_ITER", "SEND", "YIELD", "_IF_")
 
 
@@ -53,11 +55,30 @@ def _raise(f: Frame) -> _Raise | None:
 
 
 def _is_caught(f: Frame | None) -> bool:
+    """Whether an ``except`` of the program's stands around this place.
+
+    What only cleans up, as ``finally`` and most blocks of ``with`` do, lets an exception pass.
+    """
     while f is not None:
-        if f.program.handler_at(f.ip - 1) is not None:
-            return True
+        index = f.ip - 1
+        while (handler := f.program.handler_at(index)) is not None:
+            if _catches(f.program, handler.target):
+                return True
+            index = handler.target
         f = f.back
     return False
+
+
+def _catches(program: Program, start: int) -> bool:
+    """Whether the handler that begins at instruction ``start`` may end an exception."""
+    if program.instructions[start].name == "COPY":  # the way out of another handler
+        return False
+    for instruction in program.instructions[start:]:
+        if instruction.name in ("WITH_EXCEPT_START", "RERAISE"):
+            return False
+        if instruction.name in _ENDING:
+            return True
+    return True
 
 
 def _is_recorded(m: Any, value: Any) -> bool:

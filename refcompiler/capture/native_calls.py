@@ -233,6 +233,8 @@ class NativeCalls(Texts):
                 if id(owner) not in self.insides:
                     return self.read_foreign_dict(owner, name, args)
             slot, inside = slot_of(function), contents(self, owner)
+            if slot is object.__init__ and not args and not kwargs:  # which does nothing
+                return None
             if inside is not owner and slot is not None:
                 found = self.call_bound(slot.__get__(inside), inside, name, args, kwargs)
                 return given_back(owner, inside, found)
@@ -331,6 +333,8 @@ class NativeCalls(Texts):
             if function is REFERENT and len(args) == 1 and not kwargs:
                 return self.referent(receiver)
             if function is _REF_INIT:  # which does nothing
+                return None
+            if function is object.__init__ and len(args) == 1 and not kwargs:  # neither does this
                 return None
             if function is _TYPE_GETATTRIBUTE:
                 return self.plain_class_attribute(receiver, self.force(args[1]))

@@ -87,3 +87,23 @@ def number(x: Any, log: list) -> Any:
 def as_numbers(x: Any, log: list) -> Any:
     assert bool((x > -5).all()), "a bool"
     return x * int(x.isfinite().sum()) + float(x.sum())
+
+
+def cleaned_up(x: Any, log: list) -> Any:
+    try:
+        with torch.no_grad():
+            assert (x > -5).all(), "inside"
+            y = x * 2
+        if (x > 20).any():
+            raise LookupError("large")
+    finally:
+        log.append("left")
+    return y
+
+
+def distribution(x: Any, log: list) -> Any:
+    try:
+        normal = torch.distributions.Normal(x, x + 4)
+    finally:
+        log.append("made")
+    return normal.log_prob(x)

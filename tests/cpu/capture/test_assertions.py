@@ -29,7 +29,8 @@ def seen(function: Callable, x: Any) -> Any:
 
 
 PROGRAMS = (
-    "plain both negated computed_text written raising looping nested by_torch number as_numbers"
+    "plain both negated computed_text written raising looping nested by_torch number as_numbers "
+    "cleaned_up distribution"
 ).split()
 STARTS = (0.0, -9.0, 5.0, -3.0, 30.0, float("nan"), 1.0)
 
@@ -47,7 +48,7 @@ def test_one_graph_and_eager_s_errors(program: str, backend: str) -> None:
     assert count == len(STARTS) and refcompiler.counters()["graphs"] == 1
 
 
-@pytest.mark.parametrize("program", ["plain", "raising", "nested"])
+@pytest.mark.parametrize("program", ["plain", "raising", "nested", "cleaned_up", "distribution"])
 def test_no_break_without_fullgraph_either(program: str) -> None:
     function = getattr(asserting, program)
     compiled = refcompiler.compile(function, backend="eager")
@@ -69,6 +70,23 @@ def test_what_the_program_catches_is_a_way_on() -> None:
     compiled = refcompiler.compile(function, backend="eager")
     for sign in (1, -1, 1):
         assert torch.equal(compiled(torch.ones(3) * sign), function(torch.ones(3) * sign))
+    assert refcompiler.counters()["breaks"] == 1
+
+
+def test_an_initialiser_that_does_nothing_breaks_nothing_behind_a_break() -> None:
+    class Counted:
+        def __init__(self, x: Any) -> None:
+            self.count = (x > 0).sum().item()
+            super().__init__()
+            object.__init__(self)
+
+    def function(x: Any) -> Any:
+        return x * Counted(x).count
+
+    compiled = refcompiler.compile(function, backend="eager")
+    for start in (0.0, -2.0):
+        x = torch.arange(4.0) + start
+        assert torch.equal(compiled(x), function(x))
     assert refcompiler.counters()["breaks"] == 1
 
 
