@@ -10,6 +10,7 @@ process does not survive its failure there: the graph ends too, unless it must n
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -17,8 +18,10 @@ from torch._subclasses import FakeTensor
 
 from refcompiler.bytecode.decode import Program
 from refcompiler.capture.entering import ENTERING, enters
+from refcompiler.capture.models.registry import model
 from refcompiler.capture.numbers import check
 from refcompiler.capture.specials import kind_of  # whose handlers those here come before
+from refcompiler.capture.unread import check_texts, writes
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.registry import HANDLERS
 from refcompiler.shapes.node import SYMBOLS
@@ -107,9 +110,23 @@ def _record(m: Any, f: Frame, value: Any, found: _Raise) -> bool:
             given = argument, AssertionError.__name__, found.message
             m.recorder.add("call_function", check, given, {}, None)
         return True
+    check_texts(m)
     condition = value if found.unless else m.invoke(f, torch.logical_not, [value])
-    m.invoke(f, torch._assert_async, [condition, found.message])
+    _assert(m, f, condition, found.message, value)
     return True
+
+
+def held(*values: Any) -> None:
+    """Where the graph's run has still to hold ``values``, which the program needs if it fails."""
+
+
+def _assert(m: Any, f: Frame, condition: Any, message: str, operand: Any) -> None:
+    """Record the check of ``condition``. Who fails goes on with the ``operand`` of its instruction;
+    a graph that has written to its inputs cannot run again for it.
+    """
+    m.invoke(f, torch._assert_async, [condition, message])
+    if writes(m) and operand is not condition:
+        m.recorder.add("call_function", held, (m.recorder.argument(operand),), {}, None)
 
 
 def _asserting(name: str) -> None:
@@ -126,6 +143,22 @@ def _asserting(name: str) -> None:
                 if _is_recorded(m, value) and _record(m, f, value, found):
                     f.stack[-1] = found.unless
         otherwise(m, f, target)
+
+
+@model(torch._check_tensor_all_with)
+def _check_all(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    condition = m.force(args[1]) if len(args) > 1 else None
+    if (
+        isinstance(condition, torch.Tensor)
+        and condition.dtype == torch.bool
+        and not _is_caught(m.frame)
+    ):
+        holds = m.force(m.invoke(frame, torch._is_all_true, [condition]))
+        if _is_recorded(m, holds):
+            check_texts(m)
+            _assert(m, frame, holds, "a check of the program", condition)
+            return None
+    return m.call_function(frame, torch._check_tensor_all_with, args, kwargs)
 
 
 for _name in HANDLERS:

@@ -18,7 +18,7 @@ import torch
 from refcompiler.capture.entering import ENTERING, enters
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import find
-from refcompiler.capture.values import Lazy, Literal, items_in
+from refcompiler.capture.values import Lazy, Literal, Unread, items_in
 from refcompiler.guards.classes import FIELD
 from refcompiler.interpreter.frame import UNSET, Frame
 from refcompiler.interpreter.registry import HANDLERS
@@ -292,7 +292,7 @@ def build_map(m: Any, f: Frame, count: int) -> None:
 
 def kept(m: Any, value: Any) -> Any:
     """What a cell holds, which the interpreter alone reads: as unobserved as it is."""
-    return value if type(value) is Lazy or type(value) is Literal else m.own(value)
+    return value if type(value) in (Lazy, Literal, Unread) else m.own(value)
 
 
 @enters("MAKE_CELL")

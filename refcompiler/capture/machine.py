@@ -15,7 +15,7 @@ from weakref import WeakSet
 import torch
 
 from refcompiler.ambient import Autocast
-from refcompiler.capture import assertions, displays, specials, subclasses
+from refcompiler.capture import assertions, displays, specials, subclasses, unread
 from refcompiler.capture.addresses import STAND_INS
 from refcompiler.capture.arithmetic import ending
 from refcompiler.capture.arrays import tensors, wrapping
@@ -53,7 +53,7 @@ from refcompiler.capture.signals import Break, Reason, Restart
 from refcompiler.capture.state import forward, functions, handles, hooks, modes, switches
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.state.switches import Setting, restore, settings
-from refcompiler.capture.values import Place
+from refcompiler.capture.values import Place, Unread
 from refcompiler.guards.kinds import Ambient
 from refcompiler.interpreter.continued import Continued
 from refcompiler.interpreter.driven import DRIVEN
@@ -99,6 +99,7 @@ __all__ = [
     "warned",
     "weak",
     "wrapping",
+    "unread",
 ]
 
 #: What tells of a module's namespace whose it is, and where its source stands.
@@ -179,6 +180,7 @@ class Symbolic(Calls):
         self.reentry = Reentry(self, learned)
         self.lost: Restart | None = None
         self.dropping: Dropping | None = None
+        self.texts: WeakSet[Unread] = WeakSet()
         self.decimals: Decimals | None = None
         self.sizes = Sizes(self, policy or Policy())
         self.steps = self.nested = 0

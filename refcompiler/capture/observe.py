@@ -33,7 +33,7 @@ from refcompiler.capture.kinds import (
 from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.setorder import alike
 from refcompiler.capture.signals import Break
-from refcompiler.capture.values import DELETED, External, Lazy, LazyMethod, Literal
+from refcompiler.capture.values import DELETED, External, Lazy, LazyMethod, Literal, Unread
 from refcompiler.capture.written import looked_into
 from refcompiler.guards.classes import Build, build_of, is_made_anew
 from refcompiler.guards.kinds import Guard, TensorMeta, metadata, separate
@@ -197,7 +197,11 @@ class Observing(Machine):
             return self.observe(value)
         if kind is LazyMethod and type(value.lazy) is Literal:
             return getattr(self.look_into(value.lazy), value.name)
-        return self.look_into(value) if kind is Literal else value
+        if kind is Literal:
+            return self.look_into(value)
+        if kind is Unread:
+            raise value.read()
+        return value
 
     own = force
 

@@ -26,7 +26,7 @@ from refcompiler.capture.operators import (
     TEXTS,
     is_foreign_to_torch,
 )
-from refcompiler.capture.values import Lazy, Literal, Run
+from refcompiler.capture.values import Lazy, Literal, Run, Unread
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import CALLED, NULL, UNSET, Frame
 from refcompiler.interpreter.handlers_blocks import special_of
@@ -39,6 +39,8 @@ _NUMERIC = SYMBOLS | {int, float}
 def kind_of(value: Any) -> type:
     if type(value) is Literal:
         return value.kind
+    if type(value) is Unread:
+        return str
     return type(value.value) if type(value) is Lazy else type(value)
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from refcompiler.bytecode.decode import Program
+from refcompiler.capture.signals import Restart
 from refcompiler.guards.sources import Source
 from refcompiler.interpreter.driven import DRIVEN, frame_of
 from refcompiler.interpreter.frame import UNSET
@@ -47,6 +48,31 @@ class Literal:
         self.kind = kind
         self.items = items
         self.made: Any = UNSET
+
+
+class Shown(NamedTuple):
+    """A tensor in a text: ``conversion`` is FORMAT_VALUE's, ``version`` the one that is shown."""
+
+    tensor: Any
+    conversion: int
+    version: int
+
+
+class Unread:
+    """A text with tensors in it, of which the program has read nothing yet: often none ever does.
+
+    Whoever asks for it ends the graph before the instruction ``step``, which makes the text;
+    where it only lives on, it is made after the graph, of ``parts``: texts and tensors.
+    """
+
+    __slots__ = ("__weakref__", "parts", "step")
+
+    def __init__(self, step: int, parts: tuple[Any, ...]):
+        self.step = step
+        self.parts = parts
+
+    def read(self) -> Restart:
+        return Restart(self.step, "data-dependent-value", "a tensor is formatted")
 
 
 def items_in(value: Any, *kinds: type) -> Any:

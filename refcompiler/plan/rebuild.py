@@ -36,7 +36,8 @@ from refcompiler.capture.signals import Restart
 from refcompiler.capture.state.contexts import Set
 from refcompiler.capture.state.handles import Number
 from refcompiler.capture.state.hooks import check_handle
-from refcompiler.capture.values import External, Lazy, LazyMethod, Literal
+from refcompiler.capture.unread import is_current
+from refcompiler.capture.values import External, Lazy, LazyMethod, Literal, Shown, Unread
 from refcompiler.guards.arrays import array_view
 from refcompiler.guards.classes import FIELD
 from refcompiler.guards.iterators import account, restore
@@ -66,6 +67,7 @@ _FIXED = (
     types.WrapperDescriptorType,
     types.CodeType,
 )
+_SHOWING = ("format", "str", "repr", "ascii")  # by FORMAT_VALUE's conversion
 
 
 class Rebuilder(Objects, Iterators, ContextVariables):
@@ -140,6 +142,8 @@ class Rebuilder(Objects, Iterators, ContextVariables):
             return self.writer.read(value.source)
         if kind is Literal:
             return self.display(value)
+        if kind is Unread:
+            return self.text(value)
         if kind in SYMBOLS:
             return self.one_number(value)
         if kind is torch.Size and any(type(item) in SYMBOLS for item in value):
@@ -343,6 +347,21 @@ class Rebuilder(Objects, Iterators, ContextVariables):
         if is_value_class(kind) or kind in BUFFERS or kind in _TEES or kind is FIELD:
             return self.account(value)
         raise self.refuse(value)
+
+    def text(self, value: Unread) -> str:
+        """A text that shows tensors, which nobody has read."""
+        name = self.names.get(id(value))
+        if name is not None:
+            return name
+        if not is_current(value):
+            raise value.read()
+        parts = [
+            f"{_SHOWING[part.conversion]}({self.expression(part.tensor)})"
+            if type(part) is Shown
+            else self.expression(part)
+            for part in value.parts
+        ]
+        return self.assign(value, f"''.join([{', '.join(parts)}])")
 
     def cache(self, value: Any) -> str:
         """A function under ``lru_cache``, with what it knows."""

@@ -107,3 +107,32 @@ def distribution(x: Any, log: list) -> Any:
     finally:
         log.append("made")
     return normal.log_prob(x)
+
+
+def _check(condition: Any, message: Any) -> None:
+    def said() -> Any:
+        return message
+
+    torch._check_tensor_all(condition, said)
+
+
+def checked(x: Any, log: list) -> Any:
+    n = (x > 0).sum()
+    _check(x > -5, f"{n} of {x.shape} in {x}")
+    log.append("held")
+    return x * 2
+
+
+def checked_after_a_change(x: Any, log: list) -> Any:
+    text = f"at first {x.sum()!r}"
+    x.add_(1)
+    torch._check_tensor_all_with(LookupError, x > -4, lambda: text)
+    return x * 3
+
+
+def written_and_negated(x: Any, log: list) -> Any:
+    x.add_(1)
+    if (x < -5).any():
+        raise LookupError("small")
+    torch._check_tensor_all(x < 20, lambda: f"large: {len(x)}")
+    return x * 2

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import refcompiler
+from refcompiler.runtime.counters import reasons
 from tests.cpu.capture import asserting
 
 
@@ -30,7 +31,7 @@ def seen(function: Callable, x: Any) -> Any:
 
 PROGRAMS = (
     "plain both negated computed_text written raising looping nested by_torch number as_numbers "
-    "cleaned_up distribution"
+    "cleaned_up distribution checked written_and_negated"
 ).split()
 STARTS = (0.0, -9.0, 5.0, -3.0, 30.0, float("nan"), 1.0)
 
@@ -48,7 +49,9 @@ def test_one_graph_and_eager_s_errors(program: str, backend: str) -> None:
     assert count == len(STARTS) and refcompiler.counters()["graphs"] == 1
 
 
-@pytest.mark.parametrize("program", ["plain", "raising", "nested", "cleaned_up", "distribution"])
+@pytest.mark.parametrize(
+    "program", ["plain", "raising", "nested", "cleaned_up", "distribution", "checked"]
+)
 def test_no_break_without_fullgraph_either(program: str) -> None:
     function = getattr(asserting, program)
     compiled = refcompiler.compile(function, backend="eager")
@@ -71,6 +74,16 @@ def test_what_the_program_catches_is_a_way_on() -> None:
     for sign in (1, -1, 1):
         assert torch.equal(compiled(torch.ones(3) * sign), function(torch.ones(3) * sign))
     assert refcompiler.counters()["breaks"] == 1
+
+
+def test_a_text_of_what_the_graph_has_changed_since_is_made_before() -> None:
+    function = asserting.checked_after_a_change
+    compiled = refcompiler.compile(function, backend="eager")
+    for start in STARTS:
+        x = torch.arange(4.0) + start
+        assert seen(compiled, x.clone()) == seen(function, x), start
+    (reason,) = {reason.context for reason in reasons("breaks")} - {"Tensor.item"}
+    assert reason == "a tensor is formatted"
 
 
 def test_an_initialiser_that_does_nothing_breaks_nothing_behind_a_break() -> None:

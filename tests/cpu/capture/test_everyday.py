@@ -350,6 +350,39 @@ def masks_of_lengths_that_change():
     return f, [(torch.randn(3, 4), sizes) for sizes in ([1, 2, 3], [2, 2, 2], [4, 1, 3])]
 
 
+@cases()
+def texts_of_tensors_that_nobody_reads():
+    def f(x):
+        y = x * 2
+        texts = {"all": f"{y} of {y.shape}", "sum": f"{y.sum()!r}"}
+
+        def why():
+            return texts["all"] + f"{x}"
+
+        kept = [f"{x.max()}", 1]
+        return y + kept[1] + len(texts)
+
+    return f, three()
+
+
+@cases(graphs=5, breaks=1, recompiles=3)
+def texts_of_tensors_that_are_read():
+    log = []
+
+    def f(x, way):
+        text = f"sum {x.sum().round()}"
+        x = x + 1
+        if way == 0:
+            log.append(text)
+        elif way == 1 and "7" in text:
+            x = x * 2
+        elif way == 2:
+            return x, [text]
+        return x * 3, lambda: text
+
+    return f, [(torch.ones(3, 4) * i, i) for i in range(4)], log
+
+
 @cases(graphs=2, breaks=3)
 def a_pullback_that_outlives_the_graph():
     def f(x):
