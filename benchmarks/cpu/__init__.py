@@ -1,6 +1,6 @@
 """The fast path on the CPU against inductor, interleaved in one process: kernels, models, memory.
 
-    python -m benchmarks.cpu [--only NAME ...] [--parts kernels inference training memory first]
+    python -m benchmarks.cpu [--only NAME ...] [--parts kernels inference training memory ...]
 
 prints each row as it is taken. Times are processor time of one thread, which a busy machine
 disturbs little; with ``--threads`` they are wall time with all of torch's threads.

@@ -77,3 +77,33 @@ def more() -> dict[str, Case]:
 
 def cases() -> dict[str, Case]:
     return kernels.cases() | more()
+
+
+def large() -> dict[str, Case]:
+    """What little is computed in, of tensors that no cache holds."""
+    torch.manual_seed(0)
+    n = 4096
+    square, other, weight = torch.randn(n, n), torch.randn(n, n), torch.randn(n)
+    image, channel = torch.randn(32, 128, 64, 64), torch.randn(128)
+    table, ids = torch.randn(1 << 16, 256), torch.randint(0, 1 << 16, (1 << 16,))
+    return {
+        "mul-add-relu": (lambda x, y: torch.relu(x * y + x), (square, other)),
+        "silu-mul": (lambda x, y: F.silu(x) * y, (square, other)),
+        "gated silu": (lambda x: F.silu(x[:, :2048]) * x[:, 2048:], (square,)),
+        "scale and shift": (lambda x, w: x * w + w, (square, weight)),
+        "batch_norm, inference": (
+            lambda x, m, v, w: torch.relu(F.batch_norm(x, m, v.abs(), w, w)),
+            (image, channel, channel, channel),
+        ),
+        "cat and relu": (lambda x, y: torch.relu(torch.cat((x, y), 1)), (square, other)),
+        "pad and scale": (lambda x: F.pad(x, (1, 1, 1, 1)) * 2, (image,)),
+        "permuted heads": (
+            lambda x: (x.transpose(1, 2) * 2).reshape(16, 1024, 1024) + 1,
+            (torch.randn(16, 16, 1024, 64),),
+        ),
+        "l2 normalised rows": (lambda x: F.normalize(x, dim=-1), (square,)),
+        "row sum": (lambda x: x.sum(-1), (square,)),
+        "column sum": (lambda x: x.sum(0), (square,)),
+        "x + y.t()": (lambda x, y: x + y.t(), (square, other)),
+        "embedding and add": (lambda t, i, p: t[i] + p, (table, ids, torch.randn(256))),
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import math
 import os
@@ -19,7 +20,7 @@ import fastpath
 import refcompiler
 from benchmarks import compile_time
 from benchmarks.compile_time import CACHES
-from benchmarks.cpu.cases import cases
+from benchmarks.cpu.cases import cases, large
 from benchmarks.cpu.models import MODELS, made, result
 from benchmarks.fresh import figure
 from benchmarks.harness import Row, calls_to_fill, compare, one_thread, time_of
@@ -28,7 +29,7 @@ from fastpath import workspace
 AGAINST = "inductor"
 KERNELS, FEW = 0.60, 1.05  # the geometric mean that is aimed at, and the worst
 GOALS = {"inference": 0.85, "training": 0.90}
-SHARE = 0.85  # of a copy
+SHARE = 0.85  # of a copy's speed
 Clock = Callable[[], float]
 
 
@@ -127,6 +128,69 @@ def _copy(moved: int, clock: Clock) -> float:
     source = torch.randn(max(1, moved // 8))
     number = calls_to_fill(source.clone, 0.01, clock)
     return statistics.median(time_of(source.clone, number, clock) for _ in range(9))
+
+
+# -- bandwidth ---------------------------------------------------------------------------------
+
+
+def bandwidth(clock: Clock, rounds: int, only: Collection[str]) -> Iterator[Row]:
+    """Kernels that memory alone holds up, against what reads and writes as many bytes: a copy into
+    fresh memory of all that is written, and a sum of what else is read.
+
+    The allocator keeps its memory meanwhile. Else both would spend most of their time on the pages
+    of new memory, which the system hands out one by one.
+    """
+    with _memory_is_kept():
+        for name, (function, inputs) in large().items():
+            if only and name not in only:
+                continue
+            with torch.no_grad():
+                yield _against_a_copy(name, function, inputs, clock)
+
+
+def _against_a_copy(
+    name: str, function: Callable[..., Any], inputs: Sequence[torch.Tensor], clock: Clock
+) -> Row:
+    ours, _ = both(function)
+    found = ours(*inputs)
+    torch.testing.assert_close(found, function(*inputs), rtol=1e-3, atol=1e-2)
+    read, wrote = sum(t.nbytes for t in inputs), found.nbytes
+    del found
+    copied = torch.randn(max(1, min(wrote, (read + wrote) // 2) // 4))
+    summed = torch.randn(max(1, (read - wrote) // 4))
+
+    def theirs() -> None:
+        copied.clone()
+        summed.sum()
+
+    row = compare(
+        name,
+        lambda: ours(*inputs),
+        theirs,
+        against="a copy and a sum of as many bytes",
+        goal=1 / SHARE,
+        rounds=7,
+        sample=0.02,
+        clock=clock,
+    )
+    note = f"{1 / row.ratio:.2f} of its speed; {read / 1e6:.0f} MB read, {wrote / 1e6:.0f} written"
+    return replace(row, note=note)
+
+
+@contextlib.contextmanager
+def _memory_is_kept() -> Iterator[None]:
+    """glibc gives nothing back to the system; other allocators are left as they are."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    options = (-3, 128 << 10, 1 << 30), (-1, 128 << 10, (1 << 31) - 1)  # from malloc.h
+    for option, _, most in options:
+        if mallopt is not None:
+            mallopt(option, most)
+    try:
+        yield
+    finally:
+        for option, usual, _ in options:
+            if mallopt is not None:
+                mallopt(option, usual)
 
 
 # -- models ------------------------------------------------------------------------------------
@@ -249,5 +313,6 @@ PARTS: dict[str, Callable[[Clock, int, Collection[str]], Iterator[Row]]] = {
     "training": training,
     "memory": memory,
     "first": first,
+    "bandwidth": bandwidth,
 }
 MEANS = {"kernels": KERNELS, **GOALS, "memory": 1.0}
