@@ -223,7 +223,7 @@ def call_of(node: Any) -> Any:
 
 
 class Gate(torch.autograd.Function):
-    """``apply((node, level), values, *results, *others)``: ``values``, the results detached.
+    """``apply((node, level), count, *results, *others)``: the ``count`` results.
 
     ``node``: that of the compiled function. ``others`` end with :data:`PROBE` if the level has it.
     The call's ``node.watched`` has the number that nodes have from then on (those between are on
@@ -231,10 +231,10 @@ class Gate(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, at: Any, values: Sequence[torch.Tensor], *tensors: Any) -> Any:
+    def forward(ctx: Any, at: Any, count: int, *tensors: Any) -> Any:
         ctx.at = at
         ctx.set_materialize_grads(False)
-        return values
+        return tuple([t.detach() for t in tensors[:count]])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:

@@ -268,9 +268,8 @@ class Wrapper:
         names = [self.results[n] for n in level.results]
         others = ", ".join([*map(self._named, level.others), *["gates.PROBE"] * level.probed])
         results = ", ".join(names)
-        values = "".join([f"{name}.detach(), " for name in names])
         managers = [] if self.grad_mode else ["enable_grad()"]
-        line = f"{results}, = gate((node, {index}), ({values}), {results}, {others})"
+        line = f"{results}, = gate((node, {index}), {len(names)}, {results}, {others})"
         return self._managed(managers, line)
 
     def _source(self, key: Key) -> tuple[int | None, int | None]:
