@@ -2,9 +2,10 @@
 
 A call with constants, or with objects that are keys by their identity, is answered from the cache,
 or computed by the interpreter where the cache lacks it, and guarded by the cache still knowing that
-answer, or none. After the graph the function is called once for each call of the program, so that
-it counts its hits and misses, orders its entries and fills itself as in eager. What ``cache_info``
-tells is then CPython's own.
+answer, or none. An object that it makes is made once, at capture, and is the cache's from then on;
+tensors are computed in the graph until something else has put them there. After the graph the
+function is called once for each call of the program, so that it counts its hits and misses, orders
+its entries and fills itself as in eager. What ``cache_info`` tells is then CPython's own.
 
 Source of the rules: the documentation of ``functools.lru_cache``.
 """
@@ -144,8 +145,15 @@ def _identity(value: Any) -> tuple:
 def _is_key(m: Any, value: Any) -> bool:
     """An object from outside that is the same key as itself alone, whatever is in it."""
     cls = type(value)
+    if issubclass(cls, type):
+        return cls.__hash__ is type.__hash__ and cls.__eq__ is type.__eq__ and _lasts(m, value)
     plain = cls.__hash__ is object.__hash__ and cls.__eq__ is object.__eq__
     return plain and m.is_foreign(value)
+
+
+def _lasts(m: Any, cls: type) -> bool:
+    """Whether the next call finds the same class; one that is made anew is another key."""
+    return cls not in m.own_classes and not m.is_made_anew(cls)
 
 
 def call_cached(m: Any, frame: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
@@ -166,15 +174,18 @@ def call_cached(m: Any, frame: Any, function: Any, args: Sequence, kwargs: Mappi
             m.answers[asked] = _compute(m, frame, function, source, forced, named)
         return m.answers[asked]
     for value in objects:
-        m.guard("ID", m.source_of(value), value)  # which the cache keeps alive too
+        place = m.source_of(value)
+        if place is not None:  # a class may be a fact of the code
+            m.guard("ID", place, value)  # which the cache keeps alive too
     made = False
     if type(parts_of(function)[-4]) is Given and not objects:
         return _answer_of_made(m, frame, function, source, asked, forced, named)
     if asked not in m.answers:
         found = _answer(m, frame, function, source, forced, named)
+        m.answers[asked] = found[0]
         if len(found) == 1:  # not one of the cache
             return found[0]
-        m.answers[asked], made = found
+        made = found[1]
     if _is_asked(function):
         m.deferred.append((Asked(function, named, made), tuple(forced)))
     return m.answers[asked]
@@ -186,24 +197,30 @@ def _answer(
     """The answer to constants, and whether the function was called for it."""
     m.guard("ID", source, function)
     known = Known(function, args, kwargs)
+    place = m.sources.make("cached", source, (tuple(args), tuple(kwargs.items())))
     value = known.value()
     needed, made = value is not ABSENT, False
     if not needed:
         operations, said = m.recorder.operations, len(m.deferred)
         again = functools.partial(_is_said_again, frame if _is_asked(function) else None)
         value = m.sizes.plain(_compute(m, frame, function, source, args, kwargs, again))
-        if m.recorder.operations != operations or not is_data(value):
+        if m.recorder.operations != operations:  # tensors are computed where the graph has them
             if not all(_is_asking(call) for call, _ in m.deferred[said:]):
                 raise Restart(m.steps, "c-function", _EFFECTS)
+            m.lazy(place, NOT_SET)
+            m.guard("ID", place, NOT_SET)
             return (value,)
         del m.deferred[said:]  # records and calls of other such functions, which it makes again
         if type(value) not in CONSTANT_TYPES:  # the object that the cache keeps
             _, _, most, size = function.cache_info()
             if most is not None and size >= most:
                 raise Restart(m.steps, "c-function", "a function under a full lru_cache")
+            if not is_data(value) and effects(m)[:2] != ((), ()):
+                raise Restart(m.steps, "c-function", _UNWRITTEN)
             value, needed, made = function(*args, **kwargs), True, True
     if not is_data(value):
-        return (_compute(m, frame, function, source, args, kwargs),)
+        m.guard("ID", place, value)
+        return m.lazy(place, value), made
     m.guard("STATE", None, (functools.partial(known.agrees, value, needed), (), True))
     if type(value) not in CONSTANT_TYPES:
         value = m.lazy(m.sources.constant(value, function.__name__), value)
@@ -255,6 +272,7 @@ def _is_said_again(frame: Any, call: Any) -> bool:
 
 
 _EFFECTS = "a function under lru_cache has side effects"
+_UNWRITTEN = "a function under lru_cache makes an object, after writes that it may read"
 
 
 def _compute(

@@ -19,6 +19,7 @@ import torch
 from refcompiler.ambient import outside_transformations
 from refcompiler.capture.kinds import is_structseq
 from refcompiler.capture.marking.dimensions import Marks
+from refcompiler.capture.natively import is_watching
 from refcompiler.errors import ConstraintViolationError
 from refcompiler.guards.kinds import Guard, TensorMeta
 from refcompiler.guards.sizes import Relations, SizedMeta
@@ -133,6 +134,7 @@ class Sizes:
         """The environment; with the first symbol, the fakes get it too."""
         if self.env is None:
             self.env = ShapeEnv(self.machine.place)
+            self.env.is_read = is_watching
             self.env.allow_scalar_outputs = self.policy.scalars
             self.env.allow_dynamic_output_shape_ops = self.policy.shapes
             self.machine.recorder.begin_symbols(self.env)
@@ -142,6 +144,7 @@ class Sizes:
         """Capture is over: what holds a symbol does not hold the machine."""
         if self.env is not None:
             self.env.place = lambda: ("", 0)
+            self.env.is_read = lambda: False
 
     # ---- numbers ----------------------------------------------------------------------------
 

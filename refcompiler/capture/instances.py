@@ -35,6 +35,9 @@ from refcompiler.shapes.node import SYMBOLS
 
 _OF_ELEMENTS = frozenset({bool, int, float, complex})
 
+#: What stands in a class for its constructor as type.__call__ knows it.
+_CONSTRUCTORS = frozenset({FunctionType, types.BuiltinFunctionType})
+
 _NUMBERS: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 
@@ -99,6 +102,11 @@ class Instances(NativeCalls):
             made = self.force(self.invoke(frame, new, (cls, *args), kwargs))
             if cls not in type(made).__mro__:
                 return made
+        elif type(new) not in _CONSTRUCTORS:  # any other object, as type.__call__ asks for it
+            new = self.force(self.getattr(cls, "__new__"))
+            made = self.force(self.invoke(frame, new, (cls, *args), kwargs))
+            if cls not in type(made).__mro__:
+                return made
         elif new is object.__new__:
             made = object.__new__(cls)
         else:
@@ -111,7 +119,7 @@ class Instances(NativeCalls):
                 made = new(cls)
         self.recorder.keep.append(made)
         self.made.setdefault(cls, self.steps)
-        init_source, init = self.find_guarded(cls, "__init__")
+        init_source, init = self.find_guarded(type(made), "__init__")
         if type(init) is FunctionType:
             self.from_class(init_source, init)
             found = self.call(frame, init, (made, *args), kwargs)
@@ -126,6 +134,11 @@ class Instances(NativeCalls):
         if init is object.__init__:
             if (args or kwargs) and new is object.__new__:
                 raise TypeError(f"{cls.__name__}() takes no arguments")
+            return made
+        if type(init) is not types.WrapperDescriptorType:
+            result = self.force(self.invoke(frame, self.special(made, "__init__"), args, kwargs))
+            if result is not None:
+                raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")
             return made
         forced = [self.pass_native(a) for a in args]
         init(made, *forced, **{k: self.pass_native(v) for k, v in kwargs.items()})

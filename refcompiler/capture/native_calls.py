@@ -70,6 +70,8 @@ AUTOCAST_METHODS = {torch.autocast.__enter__.__code__, torch.autocast.__exit__._
 #: Operations that take a symbolic bool for a number.
 _OF_BOOLS = frozenset("tensor scalar_tensor as_tensor full mul add sub where".split())
 #: What these are made of, or are asked for, is hashed.
+#: C functions that tell a symbol from the number that the program takes it for.
+_ASKING = (type, isinstance, id, hash)
 _HASHING = frozenset({set, frozenset, dict, collections.OrderedDict, collections.Counter})
 _COMPARING = frozenset(
     """
@@ -351,6 +353,8 @@ class NativeCalls(Texts):
                     given = (inside, *args[1:])
                     found = self.call_descriptor(frame, function, name, given, kwargs)
                     return given_back(receiver, inside, found)
+                if function is object.__init__ and len(args) == 1 and not kwargs:
+                    return None  # it does nothing
                 raise Break("c-function", f"{function.__qualname__} of an object from outside")
             if issubclass(type(receiver), torch.Tensor):
                 return self.call_operation(function, args, kwargs)
@@ -446,7 +450,7 @@ class NativeCalls(Texts):
                 kind is FunctionType
                 or (kind is MethodType and type(value.__func__) is FunctionType)
                 or kind is functools.partial
-                or value is type  # of a symbol it is int
+                or any(value is asking for asking in _ASKING)
                 or self.method_of(kind, "__call__") is not UNSET
                 or (issubclass(type(value), type) and is_heap(value))
             )

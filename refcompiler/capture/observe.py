@@ -38,7 +38,15 @@ from refcompiler.capture.written import looked_into
 from refcompiler.guards.classes import Build, build_of, is_made_anew
 from refcompiler.guards.kinds import Guard, TensorMeta, metadata, separate
 from refcompiler.guards.permanence import lasts
-from refcompiler.guards.sources import SCALARS, Source, Sources, plain_scalar, proxied
+from refcompiler.guards.sources import (
+    SCALARS,
+    VIEWS,
+    Source,
+    Sources,
+    plain_scalar,
+    proxied,
+    viewed,
+)
 from refcompiler.interpreter.driven import DRIVEN
 from refcompiler.interpreter.frame import UNSET, Frame
 from refcompiler.interpreter.machine import Machine
@@ -329,6 +337,9 @@ class Observing(Machine):
             return self._shadow_set(external)
         if kind is types.MappingProxyType:
             return self._shadow_proxy(external)
+        if kind in VIEWS and type(viewed(value)) in MAPPINGS:
+            held = self.observe(self.lazy(self.sources.make("viewed", source), viewed(value)))
+            return self._adopt(external, VIEWS[kind](held), value)
         if kind in DRIVEN:
             return self.shadow_generator(external)
         if self.is_value(value):

@@ -60,7 +60,7 @@ STATE_READERS = frozenset(
     _get_cudnn_enabled _get_mkldnn_enabled _get_mkldnn_deterministic _is_any_autocast_enabled
     _get_cublas_allow_tf32 _get_cudnn_allow_tf32 _jit_internal is_anomaly_enabled
     _get_default_device _has_cuda _log_api_usage_once get_num_threads _is_in_bad_fork
-    _accelerator_getAccelerator
+    _accelerator_getAccelerator _are_functorch_transforms_active
     _get_onednn_allow_tf32 _get_cudnn_benchmark _get_cudnn_deterministic _get_accelerator
     _get_privateuse1_backend_name _is_autocast_available _cuda_isCurrentStreamCapturing
     _cuda_is_bf16_supported
@@ -76,7 +76,7 @@ AMBIENT_READERS = frozenset(
     _is_torch_function_enabled _is_torch_function_all_disabled _get_deterministic_algorithms
     _is_any_autocast_enabled
     _jit_internal _get_default_device _has_cuda _log_api_usage_once _is_in_bad_fork
-    _accelerator_getAccelerator
+    _accelerator_getAccelerator _are_functorch_transforms_active
     _get_accelerator _get_privateuse1_backend_name _is_autocast_available
     _cuda_isCurrentStreamCapturing _cuda_is_bf16_supported _len_torch_function_stack
     _len_torch_dispatch_stack _mps_is_available

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from refcompiler.bytecode.decode import Program
 from refcompiler.capture.signals import Restart
-from refcompiler.guards.sources import Source
+from refcompiler.guards.sources import VIEWS, Source
 from refcompiler.interpreter.driven import DRIVEN, frame_of
 from refcompiler.interpreter.frame import UNSET
 
@@ -159,7 +159,7 @@ def is_changed(external: External) -> bool:
         return False
     if type(shadow) in DRIVEN:
         return original.runs > 0 or frame_of(shadow) is None  # closed before it began
-    if isinstance(shadow, (tuple, frozenset, MappingProxyType)):
+    if isinstance(shadow, (tuple, frozenset, MappingProxyType, *VIEWS)):
         return False
     if isinstance(shadow, dict):
         return not (_same(shadow, original) and _same(shadow.values(), original.values()))

@@ -52,6 +52,7 @@ from refcompiler.guards.sources import (
     proxied,
     referent,
     set_here,
+    viewed,
 )
 from refcompiler.guards.tensors import (
     CALLED,
@@ -488,6 +489,7 @@ NAMESPACE: dict[str, Any] = {
     "mode_around": mode_around,
     "plain_tensor": plain_tensor,
     "proxied": proxied,
+    "viewed": viewed,
     "plain_scalar": plain_scalar,
     "contents_of": contents_of,
     "namespace_of": namespace_of,

@@ -43,6 +43,7 @@ FORMS: dict[str, tuple[str, str]] = {
     "in_context": ("{p}.get({k}, NOT_SET)", "{p}[{n}]"),
     "context_default": ("default_of({p})", "{p}"),
     "proxied": ("proxied({p})", "{p}"),  # the dict under a mapping proxy
+    "viewed": ("viewed({p})", "{p}.mapping"),  # and under a view of its keys, values or items
     "made_of": ("{p}.__reduce_ex__(4)", "{p}"),  # of a value of a class in C
     "set_here": ("set_here({p})", "{p}"),  # of a token
     "mode_around": ("mode_around({p})", "{p}"),  # of an inference mode that was entered
@@ -258,6 +259,20 @@ def plain_tensor(value: torch.Tensor) -> torch.Tensor:
     """A tensor of a subclass as one of ``torch.Tensor``."""
     with torch._C.DisableTorchFunctionSubclass():
         return value.as_subclass(torch.Tensor)
+
+
+#: The method that makes each kind of view of a dict, or of an ordered one.
+VIEWS: dict[type, Any] = {
+    type(getattr(kind(), name)()): getattr(kind, name)
+    for kind in (dict, OrderedDict)
+    for name in ("keys", "values", "items")
+}
+
+
+def viewed(view: Any) -> Any:
+    """The dict under a view of its keys, values or items; ``view.mapping`` is a proxy of it."""
+    (mapping,) = gc.get_referents(view)
+    return mapping
 
 
 def proxied(proxy: Any) -> dict[Any, Any] | None:

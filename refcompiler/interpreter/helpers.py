@@ -290,11 +290,13 @@ def has_attribute(value: Any, name: str) -> Any:
 def construct(new: Any, init: Any, cls: Any, args: Any, named: Any) -> Any:
     """A call of a class whose ``__new__`` is a Python function."""
     made = new(cls, *args, **named)
-    if type(made) is cls:
-        if init(made, *args, **named) is not None:
-            raise TypeError("__init__() should return None")
-    elif isinstance(made, cls):
-        type(made).__init__(made, *args, **named)
+    if type(made) is not cls:
+        if cls not in type(made).__mro__:
+            return made
+        init = type(made).__init__
+    found = init(made, *args, **named)
+    if found is not None:
+        raise TypeError(f"__init__() should return None, not '{type(found).__name__}'")
     return made
 
 

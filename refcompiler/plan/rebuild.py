@@ -41,7 +41,7 @@ from refcompiler.capture.values import External, Lazy, LazyMethod, Literal, Show
 from refcompiler.guards.arrays import array_view
 from refcompiler.guards.classes import FIELD
 from refcompiler.guards.iterators import account, restore
-from refcompiler.guards.sources import referent
+from refcompiler.guards.sources import VIEWS, referent, viewed
 from refcompiler.interpreter.continued import ended
 from refcompiler.interpreter.driven import DRIVEN, driven_by, frame_of, is_driven
 from refcompiler.interpreter.frame import NULL, UNSET
@@ -56,7 +56,6 @@ from refcompiler.shapes.text import python
 #: What a class has to be given as it is made, and what comes with it by itself.
 _AT_FIRST = ("__module__", "__qualname__", "__slots__")
 _MADE_WITH_CLASSES = (types.GetSetDescriptorType, types.MemberDescriptorType)
-_VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
 _TEES: tuple[type, ...] = (type(itertools.tee(())[0]), itertools._tee_dataobject)  # type: ignore[attr-defined]
 _KEY: type = type(functools.cmp_to_key(len))  # type: ignore[arg-type]
 _FIXED = (
@@ -257,11 +256,11 @@ class Rebuilder(Objects, Iterators, ContextVariables):
                 f" **{self.expression(value.keywords)})",
             )
             return name
-        if kind in _VIEWS:
-            mapping = self.expression(_mapping_of(value))
-            return self.assign(value, f"dict.{_VIEWS[kind]}({mapping})")  # past its class
+        if kind in VIEWS:
+            mapping = self.expression(viewed(value))
+            return self.assign(value, f"{constant(VIEWS[kind])}({mapping})")  # past its class
         if kind is types.MappingProxyType:
-            return self.assign(value, f"{constant(kind)}({self.expression(_mapping_of(value))})")
+            return self.assign(value, f"{constant(kind)}({self.expression(viewed(value))})")
         if issubclass(type(value), ITERATORS):
             return self.iterator(value)
         if kind in DRIVEN:
@@ -496,9 +495,3 @@ def _is_importable(function: FunctionType) -> bool:
     for name in function.__qualname__.split("."):
         found = getattr(found, "__dict__", {}).get(name)
     return found is function
-
-
-def _mapping_of(view: Any) -> Any:
-    """The dict under a view; ``view.mapping`` would be a proxy of it."""
-    (mapping,) = gc.get_referents(view)
-    return mapping

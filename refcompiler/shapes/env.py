@@ -35,6 +35,10 @@ _EXTREMES = (F.Max, F.Min, Larger, Smaller)
 _SHIFTS = frozenset(("lshift", "rshift"))
 
 
+def _never() -> bool:
+    return False
+
+
 class ShapeEnv:
     """Symbols and decisions of one capture. ``place`` tells the user's (file, line) that runs.
 
@@ -53,6 +57,7 @@ class ShapeEnv:
         self.fixed: dict[sympy.Symbol, tuple[Any, tuple[str, int]]] = {}  # value, and where
         self.expected: dict[sympy.Symbol, int] = {}  # what backends take for a size, not its hint
         self.on_assertion: Callable[[Assertion], None] | None = None
+        self.is_read: Callable[[], bool] = _never  # whether a text of a symbol is the program's
         self.made: list[sympy.Symbol] = []  # those that depend on data, in order
         self._repeated: list[sympy.Symbol] = []
         self._recorded: set[Any] = set()

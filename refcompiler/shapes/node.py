@@ -98,8 +98,10 @@ class Node:
         return self
 
     def str(self) -> str:
-        """As the number prints, once it is known."""
+        """As the number prints, once it is known: it is, once the program's C code has asked."""
         expr = self.expr
+        if self.shape_env.is_read():
+            return repr(self.shape_env.evaluate_sym_node(self))
         if self in self.shape_env.settled:
             return repr(self.shape_env.settled[self])
         return repr(self.pytype(expr)) if expr.is_number else f"{expr}"

@@ -86,6 +86,17 @@ def _say_as(action: str, place: Where, namespace: dict, category: Any, message: 
         warnings.filters = before
 
 
+def _note(action: str, place: Where, namespace: dict, category: Any, text: str) -> None:
+    """What C notes of a warning, so that it is not shown again."""
+    _, line, _ = place
+    _say_as("ignore", place, namespace, category, text)  # forgets what older filters have shown
+    registry = namespace["__warningregistry__"]
+    if action in ("default", "module", "once"):
+        registry[text, category, line] = True
+    if action in ("module", "once"):
+        registry[text, category] = True
+
+
 def _now(m: Any, name: str) -> Any:
     """A global of the module ``warnings`` as the program sees it."""
     return m.force(m.load_global(_MODULE, name))
@@ -183,10 +194,11 @@ def _answer(
         raise Break("io", f"a warning that the filters give the action {action!r}")
     writes = _now(m, "_showwarnmsg_impl") is _WRITES
     plain = writes and _now(m, "showwarning") is _PLAINLY
-    whose = None if action == "once" else id(namespace)
-    key = (whose, text, category, line if action == "default" else 0)
+    key = (id(namespace), text, category, line if action == "default" else 0)
     first = (id(namespace), text, category, line)
+    note = functools.partial(_note, action, place, namespace, category), (text,)
     if action == "ignore":
+        m.deferred.append(note)
         return None
     if plain and action != "error":
         say = functools.partial(_say_as, action, place, namespace, category)
@@ -195,7 +207,11 @@ def _answer(
         return None
     if action != "always" and m.speech.settled is None:
         raise Break("io", "a warning that may have been given before")
-    if key in m.speech.shown or first in m.speech.shown:
+    if first in m.speech.shown:
+        return None
+    m.deferred.append(note)
+    if key in m.speech.shown:  # of another line: C notes this one as well
+        m.speech.shown.add(first)
         return None
     made = message
     if not issubclass(type(message), Warning):
