@@ -204,9 +204,11 @@ def _answer(
         operations, said = m.recorder.operations, len(m.deferred)
         again = functools.partial(_is_said_again, frame if _is_asked(function) else None)
         value = m.sizes.plain(_compute(m, frame, function, source, args, kwargs, again))
-        if m.recorder.operations != operations:  # tensors are computed where the graph has them
+        computes = m.recorder.operations != operations
+        if computes or type(value) not in CONSTANT_TYPES:  # what it says would be said too early
             if not all(_is_asking(call) for call, _ in m.deferred[said:]):
                 raise Restart(m.steps, "c-function", _EFFECTS)
+        if computes:  # tensors are made where the graph has them
             m.lazy(place, NOT_SET)
             m.guard("ID", place, NOT_SET)
             return (value,)

@@ -353,8 +353,6 @@ class NativeCalls(Texts):
                     given = (inside, *args[1:])
                     found = self.call_descriptor(frame, function, name, given, kwargs)
                     return given_back(receiver, inside, found)
-                if function is object.__init__ and len(args) == 1 and not kwargs:
-                    return None  # it does nothing
                 raise Break("c-function", f"{function.__qualname__} of an object from outside")
             if issubclass(type(receiver), torch.Tensor):
                 return self.call_operation(function, args, kwargs)
