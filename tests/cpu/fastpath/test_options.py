@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ import torch
 import fastpath
 import refcompiler
 from fastpath import options as options_
+from fastpath.ir import lower
 from fastpath.options import Options, options_of
 from fastpath.report import Report
+from specs.operators import OPERATORS
 from specs.options import MODES, OPTIONS, REFUSED
 
 
@@ -177,3 +180,20 @@ def test_options_that_there_are_not_say_why() -> None:
             refcompiler.compile(softmax, options={name: True})
         assert why in str(error.value) and "\n" not in why
         assert name not in options_.ROWS
+
+
+def test_the_document_of_what_is_left_to_aten_says_what_the_rows_say() -> None:
+    """``python -m tests.slow.fallbacks --check`` lowers all of it again, in two minutes."""
+    page = Path(fastpath.__file__).parents[1] / "docs" / "fallbacks.md"
+    lines = [line for line in page.read_text(encoding="utf-8").splitlines() if "| `aten." in line]
+    seen = 0
+    for line in lines:
+        name, why = [cell.strip() for cell in line.split(" | ")[:2]]
+        row = OPERATORS.get(name.strip("|` "))
+        if why == "no row in the operator table":
+            assert row is None and name.strip("|` ") not in lower._RULE_OF, line
+            seen += 1
+        elif row is not None and row.lowering is None:
+            known = row.reasons.get("lowering", "no lowering")
+            seen += known.replace("|", "\\|") == why
+    assert seen > 150 and len(lines) > 250
