@@ -29,6 +29,10 @@ class _ToStandardError(logging.StreamHandler):
 
 
 _HANDLER = _ToStandardError()
+_SHARED = logging.getLogger("refcompiler")
+if _SHARED.level == logging.NOTSET:
+    # A program whose root logger tells INFO has not asked for these: logs are chosen by name.
+    _SHARED.setLevel(logging.WARNING)
 
 
 def log_of(name: str) -> logging.Logger:
@@ -53,12 +57,11 @@ def set_logs(**chosen: bool) -> None:
             raise TypeError(f"set_logs: {name} takes True or False, not {on!r}")
     for name, on in chosen.items():
         log_of(name).setLevel(logging.INFO if on else logging.NOTSET)
-    shared = logging.getLogger("refcompiler")
     if any(log_of(row.name).level == logging.INFO for row in LOGS):
-        if _HANDLER not in shared.handlers:
-            shared.addHandler(_HANDLER)
+        if _HANDLER not in _SHARED.handlers:
+            _SHARED.addHandler(_HANDLER)
     else:
-        shared.removeHandler(_HANDLER)
+        _SHARED.removeHandler(_HANDLER)
 
 
 def from_environment() -> None:

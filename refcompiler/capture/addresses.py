@@ -11,7 +11,7 @@ from typing import Any
 
 from refcompiler.capture.arrays.array import Array, ArrayMethod
 from refcompiler.capture.signals import Break
-from refcompiler.interpreter.registry import NATIVE_CODES
+from refcompiler.interpreter.registry import run_natively
 
 
 class Address:
@@ -42,11 +42,8 @@ class Address:
 for _name in "add sub mul truediv floordiv mod divmod pow matmul and or xor lshift rshift".split():
     for _kind in ("", "r"):
         setattr(Address, f"__{_kind}{_name}__", Address._read)
-NATIVE_CODES.update(
-    id(code)
-    for member in vars(Address).values()
-    if (code := getattr(getattr(member, "fget", member), "__code__", None)) is not None
-)
+for _member in vars(Address).values():
+    run_natively(getattr(_member, "fget", _member))
 
 #: Classes of capture's own objects that stand for the program's: their methods are no user's.
 STAND_INS = (Array, ArrayMethod, Address)

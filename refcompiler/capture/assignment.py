@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import collections
 import types
 from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 import torch
 
-from refcompiler.capture.attributes import _MODULE_DICTS, _SLOT_TYPES, Attributes
+from refcompiler.capture.attributes import _MODULE_DICTS, _SLOT_TYPES, Attributes, name_of
 from refcompiler.capture.kinds import CONSTANT_TYPES
-from refcompiler.capture.lookup import namespace_of
+from refcompiler.capture.lookup import is_heap, is_property, namespace_of
 from refcompiler.capture.signals import Break
 from refcompiler.capture.subclasses import find_own, is_data_descriptor
 from refcompiler.capture.values import DELETED, External, Lazy, Literal, Rethrown, Run
@@ -18,6 +19,13 @@ from refcompiler.capture.wrappers import is_wrapper
 from refcompiler.interpreter.frame import UNSET
 
 _module_setattr = torch.nn.Module.__setattr__
+_OF_EXCEPTIONS: dict[str, tuple[type, ...]] = {
+    "__traceback__": (types.TracebackType, type(None)),
+    "__cause__": (BaseException, type(None)),
+    "__context__": (BaseException, type(None)),
+    "__suppress_context__": (bool,),
+}
+_FACTORY = collections.defaultdict.__dict__["default_factory"]  # takes anything
 
 
 def _fits_as_gradient(new: Any, tensor: torch.Tensor) -> bool:
@@ -34,6 +42,20 @@ def _fits_as_gradient(new: Any, tensor: torch.Tensor) -> bool:
 def is_borrowed(method: Any, name: str) -> bool:
     """A method of C that a class has under another name than its own (``dict.__setitem__``)."""
     return issubclass(type(method), _SLOT_TYPES) and method.__name__ != name
+
+
+def is_kept_in_c(found: Any) -> bool:
+    """Whether a class's attribute is a place in C, which checks or converts what it is given."""
+    kind = type(found)
+    if kind is types.MemberDescriptorType:
+        return not is_heap(found.__objclass__) and found is not _FACTORY
+    return not is_property(found) and not is_heap(kind) and hasattr(kind, "__set__")
+
+
+def _takes(value: Any, name: str, new: Any) -> bool:
+    """Whether an exception's own place is given what it takes as it is."""
+    kinds = _OF_EXCEPTIONS.get(name, ())
+    return issubclass(type(value), BaseException) and issubclass(type(new), kinds)
 
 
 def _set_gradient(tensor: torch.Tensor, gradient: torch.Tensor | None) -> None:
@@ -185,7 +207,7 @@ class Assignment(Attributes):
             return None
         new = self.passed_on(new) if id(value) in self.external else self.force(new)
         source, found = self.find_guarded(type(value), name)
-        if found is not UNSET and type(found) is property and found.fset is not None:
+        if found is not UNSET and is_property(found) and found.fset is not None:
             return Run(self.wrapped(source, found, "fset"), [value, new])
         if found is not UNSET and not issubclass(type(found), types.MemberDescriptorType):
             self.from_class(source, found)
@@ -197,25 +219,33 @@ class Assignment(Attributes):
             object.__setattr__(value, name, self.force(new))
             return None
         if issubclass(type(value), type) and value in self.own_classes:
-            setattr(value, name, self.force(new))
+            type.__setattr__(value, name, self.force(new))  # its metaclass has been asked
             self.class_changed(name)
             return None
         if issubclass(type(value), type) and self.may_write_class(value, name):
             self.write_class(value, name, self.force(new))
             return None
         external = self.external.get(id(value))
+        if external is None and issubclass(type(value), ModuleType):
+            namespace = namespace_of(value)
+            if is_kept_in_c(found) or namespace is None:
+                raise Break("external-object", f"assignment to {name} of a module")
+            self.write_global(namespace, name, self.force(new))
+            return None
         if external is None and not issubclass(type(value), type):
             object.__setattr__(value, name, new)
             return None
         if external is None or issubclass(type(value), type) or name in ("__dict__", "__class__"):
             raise Break("external-object", f"assignment to {name} of a {type(value).__name__}")
         self.check_plain(value, name)
+        if is_kept_in_c(found) and not _takes(value, name, new):
+            raise Break("external-object", f"assignment to {name} of a {type(value).__name__}")
         writable = (
             namespace_of(value) is not None
             or type(found) is types.MemberDescriptorType
             or issubclass(type(value), ModuleType)
         )
-        if not writable or (found is not UNSET and type(found) is property):
+        if not writable or (found is not UNSET and is_property(found)):
             object.__setattr__(value, name, self.force(new))  # raises as CPython does
             raise Break("external-object", f"assignment to {name}")
         self.write_attribute(external, name, new)
@@ -244,10 +274,10 @@ class Assignment(Attributes):
             self.store_cell(value, UNSET)
             return
         source, found = self.find_guarded(type(value), name)
-        if type(found) is property and found.fdel is not None:
+        if is_property(found) and found.fdel is not None:
             self.invoke(self.frame, self.wrapped(source, found, "fdel"), [value])
             return
-        if type(found) is property:
+        if is_property(found):
             self.from_class(source, found)
             found.__delete__(value)  # raises as CPython does
         deleter_source, deleter = self.find_guarded(type(found), "__delete__")
@@ -257,7 +287,7 @@ class Assignment(Attributes):
             self.invoke(self.frame, deleter, [found, value])
             return
         if issubclass(type(value), type) and value in self.own_classes:
-            delattr(value, name)
+            type.__delattr__(value, name)
             self.class_changed(name)
             return
         if issubclass(type(value), type) and self.may_write_class(value, name):
@@ -272,11 +302,13 @@ class Assignment(Attributes):
             object.__delattr__(value, name)
             return
         if type(value) is ModuleType:
-            if not self.has_global(value.__dict__, name):
-                delattr(ModuleType(value.__name__), name)  # raises as CPython does
-            self.write_global(value.__dict__, name, DELETED)
+            namespace = namespace_of(value)
+            if namespace is None or not self.has_global(namespace, name):
+                delattr(ModuleType(name_of(value)), name)  # raises as CPython does
+            else:
+                self.write_global(namespace, name, DELETED)
             return
-        if external is None or issubclass(type(value), (type, ModuleType)):
+        if external is None or issubclass(type(value), (type, ModuleType)) or is_kept_in_c(found):
             raise Break("external-object", f"deletion of {name}")
         if type(found := self.plain_attribute(value, name)) is Run:
             self.invoke(self.frame, *found)

@@ -23,7 +23,14 @@ from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.displays import METHODS, field_from_outside, field_of
 from refcompiler.capture.iterators import state_of
 from refcompiler.capture.kinds import CONSTANT_TYPES, IDENTITY_TYPES, is_alien
-from refcompiler.capture.lookup import Lookup, find, is_heap, is_plain, namespace_of
+from refcompiler.capture.lookup import (
+    Lookup,
+    find,
+    is_heap,
+    is_plain,
+    is_property,
+    namespace_of,
+)
 from refcompiler.capture.natively import QUIET, is_quiet
 from refcompiler.capture.signals import Break
 from refcompiler.capture.state import history
@@ -71,6 +78,10 @@ _SLOT_TYPES = (
 )
 
 
+#: Classes in C whose instances may have attributes of the program's.
+_WITH_NAMESPACES = (collections.OrderedDict, staticmethod, classmethod)
+
+
 class Attributes(Lookup):
     """The attribute hooks of the symbolic domain."""
 
@@ -112,12 +123,20 @@ class Attributes(Lookup):
             return self.function_attribute(value, name)
         if issubclass(type(value), type):
             return self.class_attribute(value, name)
-        if kind is ModuleType or issubclass(kind, ModuleType):
+        if kind is ModuleType:
+            return self.module_attribute(value, name)
+        if issubclass(kind, ModuleType):
+            source, getattribute = self.find_in(kind, "__getattribute__")
+            if type(getattribute) is FunctionType:
+                self.from_class(source, getattribute)
+                return self.with_fallback(value, name, getattribute)
             return self.module_attribute(value, name)
         if kind is super:
             return self.super_attribute(value, name)
-        if kind is LazyMethod or kind in CONSTANT_TYPES:
+        if kind in CONSTANT_TYPES:
             return getattr(value, name)
+        if kind is LazyMethod:
+            return self.attribute(self.bound(value), name)
         if not is_heap(kind) and kind is not types.SimpleNamespace:
             if issubclass(kind, BaseException) and self.is_foreign(value):
                 return self.exception_attribute(value, name)
@@ -151,12 +170,19 @@ class Attributes(Lookup):
                 return found  # a C method: whether it may be called is the caller's question
             raise Break("external-object", f"attribute {name} of a {type(value).__name__}")
         external = self.external.get(id(value))
-        if type(value) is collections.OrderedDict and external is not None:
+        if type(value) in _WITH_NAMESPACES and external is None and name == "__dict__":
+            self.own_namespaces[id(value.__dict__)] = value
+        if type(value) in _WITH_NAMESPACES and external is not None:
             if name == "__dict__":
                 return self.hand_out(external)
-            own = self.instance_value(external, value, name, False)
-            if own is not UNSET and find(type(value), name)[1] is UNSET:
-                return own
+            described = find(type(value), name)[1]
+            if described is UNSET or not hasattr(type(described), "__set__"):
+                own = self.instance_value(external, value, name, False)
+                if own is not UNSET:
+                    return own
+                if described is UNSET:
+                    text = f"'{type(value).__name__}' object has no attribute '{name}'"
+                    raise AttributeError(text, name=name, obj=value)
         return getattr(value, name)
 
     def exception_attribute(self, value: BaseException, name: str) -> Any:
@@ -195,12 +221,12 @@ class Attributes(Lookup):
         raise AttributeError(f"'function' object has no attribute '{name}'", name=name, obj=value)
 
     def module_attribute(self, value: ModuleType, name: str) -> Any:
-        namespace = value.__dict__
+        namespace, title = namespace_of(value) or {}, name_of(value)
         if name == "__dict__":
             return self.lazy(self.module_space(value), namespace)
         found = self.written_global(namespace, name)
         if found is DELETED and name in namespace:
-            text = f"module '{value.__name__}' has no attribute '{name}'"
+            text = f"module '{title}' has no attribute '{name}'"
             raise AttributeError(text, name=name, obj=value)
         if found is not UNSET and found is not DELETED:
             return found
@@ -240,16 +266,16 @@ class Attributes(Lookup):
 
     def module_space(self, module: ModuleType) -> Source:
         """The namespace of a module: of one that may go as the module's attribute."""
-        namespace, known = module.__dict__, self.source_of(module)
+        namespace, known = namespace_of(module), self.source_of(module)
         if known is not None and id(namespace) not in self.homes and not lasts(module):
             self.sources.reached.setdefault(id(namespace), self.sources.make("dict", known))
-        source = self.sources.constant(namespace, module.__name__)
+        source = self.sources.constant(namespace, name_of(module))
         self.lazy(source, namespace)
         return source
 
     def import_name(self, frame: Any, name: str, names: Any, level: int) -> Any:
         module = super().import_name(frame, name, names, level)
-        known = getattr(module, "__name__", "")
+        known = name_of(module)
         if known.partition(".")[0] not in QUIET and sys.modules.get(known) is module:
             modules = self.sources.constant(sys.modules, "sys.modules")
             self.lazy(modules, sys.modules)
@@ -260,8 +286,8 @@ class Attributes(Lookup):
 
     def fix_class(self, module: ModuleType) -> None:
         """A module of the user's may get another class."""
-        if module.__name__.partition(".")[0] not in QUIET:
-            source = self.sources.constant(module, module.__name__)
+        if name_of(module).partition(".")[0] not in QUIET:
+            source = self.sources.constant(module, name_of(module))
             self.lazy(source, module)
             self.guard("TYPE", source, type(module))
 
@@ -326,10 +352,12 @@ class Attributes(Lookup):
         source, _ = self.find_guarded(type(value), name)
         if type(meta) is FunctionType:
             return MethodType(self.from_class(source, meta), value)
-        if type(meta) is property and meta.fget is not None:
+        if is_property(meta) and meta.fget is not None:
             return Run(self.wrapped(source, meta, "fget"), [value])
         if source is not None and find(type(meta), "__get__")[1] is UNSET:
             return self.plain_class_value(source, meta)
+        if value in self.own_classes:
+            return getattr(value, name)
         if is_heap(value) and name in _NAMES_OF_CLASSES:
             source = self.source_of(value) or self.sources.constant(value, value.__qualname__)
             self.lazy(source, value)
@@ -440,7 +468,7 @@ class Attributes(Lookup):
         self, external: External | None, value: Any, name: str, source: Source | None, found: Any
     ) -> Any:
         kind = type(found)
-        if kind is property:
+        if is_property(found):
             if found.fget is None:
                 return getattr(value, name)
             return Run(self.wrapped(source, found, "fget"), [value])
@@ -511,7 +539,7 @@ class Attributes(Lookup):
             return self.wrapped(source, found, "__func__")
         if kind is classmethod:
             return MethodType(self.wrapped(source, found, "__func__"), cls)
-        if kind is property:
+        if is_property(found):
             return Run(self.wrapped(source, found, "fget"), [value])
         if type(found) is types.BuiltinFunctionType:
             return self.from_class(source, found)
@@ -671,6 +699,12 @@ class Attributes(Lookup):
     own_attributes: dict[tuple[int, str], Any]  # (id of a tensor made in the frame, name) -> value
     hooks: dict[int, Any]  # id of its handle -> a hook that the frame has registered
     rethrown: dict[int, Rethrown]
+
+
+def name_of(module: Any) -> str:
+    """The name of a module, without asking code of its class's for it."""
+    found = (namespace_of(module) or {}).get("__name__")
+    return found if isinstance(found, str) else ""
 
 
 def kind_is_method(value: Any) -> bool:

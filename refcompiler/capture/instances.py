@@ -20,6 +20,7 @@ from refcompiler.capture.marking.marked import (
 )
 from refcompiler.capture.models.registry import LATE
 from refcompiler.capture.native_calls import NativeCalls
+from refcompiler.capture.natively import natively
 from refcompiler.capture.policy import (
     HIGHER_ORDER_MODULES,
     INTERPRETED_CLASSES,
@@ -61,6 +62,8 @@ class Instances(NativeCalls):
 
     def make_instance(self, frame: Any, cls: type, args: Sequence, kwargs: Mapping) -> Any:
         """``type.__call__``: ``__new__``, then ``__init__``."""
+        if issubclass(cls, types.ModuleType):
+            raise Break("c-function", "a module is made")
         if not is_heap(cls):
             return self.call_builtin_class(frame, cls, args, kwargs)
         if is_wrapper(cls):
@@ -96,12 +99,13 @@ class Instances(NativeCalls):
             if not self.nested and not issubclass(cls, torch.nn.Module):
                 if init is object.__init__ or type(init) is FunctionType:
                     if init is object.__init__:
-                        return Run(new, (cls, *args), kwargs)
+                        return Run(helpers.create, [new, cls, tuple(args), kwargs])
                     self.from_class(init_source, init)
                     return Run(helpers.construct, [new, init, cls, tuple(args), kwargs])
             made = self.force(self.invoke(frame, new, (cls, *args), kwargs))
             if cls not in type(made).__mro__:
                 return made
+            cls = type(made)
         elif type(new) not in _CONSTRUCTORS:  # any other object, as type.__call__ asks for it
             new = self.force(self.getattr(cls, "__new__"))
             made = self.force(self.invoke(frame, new, (cls, *args), kwargs))
@@ -109,14 +113,12 @@ class Instances(NativeCalls):
                 return made
         elif new is object.__new__:
             made = object.__new__(cls)
+        elif (find(cls, "__init__")[0] is object and new is not object.__new__) or issubclass(
+            cls, (BaseException, tuple, str, int, float, frozenset)
+        ):
+            made = self.call_constructor(cls, new, cls, args, kwargs)
         else:
-            forced = [self.pass_native(a) for a in args]
-            if find(cls, "__init__")[0] is object and new is not object.__new__:
-                made = new(cls, *forced, **{k: self.pass_native(v) for k, v in kwargs.items()})
-            elif issubclass(cls, (BaseException, tuple, str, int, float, frozenset)):
-                made = new(cls, *forced, **{k: self.pass_native(v) for k, v in kwargs.items()})
-            else:
-                made = new(cls)
+            made = new(cls)
         self.recorder.keep.append(made)
         self.made.setdefault(cls, self.steps)
         init_source, init = self.find_guarded(type(made), "__init__")
@@ -140,9 +142,23 @@ class Instances(NativeCalls):
             if result is not None:
                 raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")
             return made
-        forced = [self.pass_native(a) for a in args]
-        init(made, *forced, **{k: self.pass_native(v) for k, v in kwargs.items()})
+        self.call_constructor(cls, init, made, args, kwargs)
         return made
+
+    def call_constructor(
+        self, cls: type, function: Any, first: Any, args: Sequence, kwargs: Mapping
+    ) -> Any:
+        """``__new__`` or ``__init__`` in C, of a class of the user's; a container's iterates."""
+        takes = issubclass(cls, CONTAINERS)
+        if issubclass(cls, dict) and args:
+            if self.method_of(type(self.force(args[0])), "keys") is not UNSET:
+                args = (self.mapping(args[0]), *args[1:])
+        forced = [self.pass_native(a, takes) for a in args]
+        if issubclass(cls, (set, frozenset, dict)):
+            for value in forced:
+                self.hashes(value)
+        named = {k: self.pass_native(v) for k, v in kwargs.items()}
+        return natively(self, function, first, *forced, **named)
 
     def element(self, tensor: Any) -> Any:
         """The number in a tensor of one element."""

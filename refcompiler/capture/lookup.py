@@ -102,6 +102,15 @@ def _registers(method: functools.singledispatchmethod, known: tuple[tuple[type, 
     return len(registry) == len(known) and all(registry.get(c) is f for c, f in known)
 
 
+def is_property(found: Any) -> bool:
+    """A property, also one of a class of the user's that leaves its rules alone."""
+    kind = type(found)
+    return kind is property or (
+        issubclass(kind, property)
+        and all(find(kind, name)[0] is property for name in ("__get__", "__set__", "__delete__"))
+    )
+
+
 class Lookup(Namespaces):
     """Finding attributes of classes."""
 
@@ -264,7 +273,7 @@ class Lookup(Namespaces):
         """Into the overlay; into the shadow of ``__dict__`` if the program holds that dict."""
         namespace = namespace_of(external.value)
         if issubclass(type(external.value), ModuleType):  # its functions read it as a global
-            self.write_global(external.value.__dict__, name, self.force(new))
+            self.write_global(namespace_of(external.value) or {}, name, self.force(new))
             return
         self.handed_out[id(namespace)] = external.value
         known = looked_into(self, self.external.get(id(namespace)))

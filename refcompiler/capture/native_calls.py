@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import collections
 import enum
 import functools
@@ -27,14 +28,14 @@ from refcompiler.capture.dropping import is_held
 from refcompiler.capture.immutable import Decimals, is_computed, is_value
 from refcompiler.capture.indexing import as_index
 from refcompiler.capture.kinds import COLLECTIONS, CONSTANT_TYPES
-from refcompiler.capture.lookup import asks, find, is_heap, slot_of
+from refcompiler.capture.lookup import asks, find, is_heap, namespace_of, slot_of
 from refcompiler.capture.marking.marked import (
     is_allowed,
     substitute_of,
 )
 from refcompiler.capture.models.drawing import Draw, draw_in_c
 from refcompiler.capture.models.printing import arguments
-from refcompiler.capture.models.registry import OPERATION_MODELS
+from refcompiler.capture.models.registry import MODELS, OPERATION_MODELS
 from refcompiler.capture.natively import called_back, natively
 from refcompiler.capture.personal import is_personal
 from refcompiler.capture.policy import (
@@ -60,7 +61,7 @@ from refcompiler.capture.subclasses import subclass_input
 from refcompiler.capture.texts import Texts
 from refcompiler.capture.values import External, LazyMethod, Literal, Resume, Run
 from refcompiler.capture.written import call_method as call_dict_method
-from refcompiler.guards.sources import Source, referent
+from refcompiler.guards.sources import SCALARS, Source, referent
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.driven import DRIVEN, is_suspended
 from refcompiler.interpreter.frame import UNSET
@@ -85,7 +86,16 @@ _MOVING = frozenset(
     items __len__ __iter__ __reversed__
     """.split()
 )
+#: Methods in C that change what they are called with, or what their second argument is.
+_WRITING = frozenset({"__set__", "__delete__", "__setattr__", "__delattr__", "__setstate__"})
+_LASTING = (type, types.ModuleType, FunctionType, property)
+#: Methods in C that tell all of an object, or make another with all of it.
+_ACCOUNTS = frozenset({"__reduce__", "__reduce_ex__", "__copy__", "copy", "__getstate__"})
+#: Methods of ``dict`` that leave an ordered dict's order behind.
+_OF_DICTS = frozenset("__setitem__ __delitem__ __ior__ clear pop popitem setdefault update".split())
 _TYPE_GETATTRIBUTE = type.__getattribute__
+#: Classes in C with the common rules for attributes.
+_GENERIC = (object, types.ModuleType)
 _TYPE_CALL = type.__dict__["__call__"]
 #: What calling a weak reference does.
 REFERENT = referent
@@ -94,6 +104,24 @@ _REF_INIT = weakref.ref.__dict__["__init__"]
 
 #: Methods that take all items of their argument before they do anything.
 _CONSUMING_METHODS = frozenset({"join", "extend", "difference", "intersection", "issubset"})
+
+
+#: What C code cannot read past the methods that the interpreter runs; texts of errors are guarded.
+_WITHOUT_CONTENTS = (object, BaseException)
+#: Owners of methods in C that look into what they are given.
+_READERS = CONSTANT_TYPES | {bytearray, memoryview}
+
+
+def _reads(function: Any, name: str) -> bool:
+    """Whether C code looks into its arguments, rather than passing them on or keeping them."""
+    if type(function) is type:
+        return function in READING
+    owner = getattr(function, "__self__", None)
+    if issubclass(type(owner), type):  # such as int.from_bytes
+        return owner in READING and name != "__new__"
+    return getattr(function, "__module__", "") in READING_MODULES or type(owner) in _READERS - {
+        type(None)
+    }
 
 
 def _owner(function: Any) -> Any:
@@ -169,6 +197,8 @@ class NativeCalls(Texts):
             type(function), types.MethodWrapperType
         ):
             module = owner.__module__  # a class method in C, such as dict.fromkeys
+            if owner is types.ModuleType:
+                raise Break("c-function", "a module is made")
         elif hasattr(function, "__objclass__"):
             return self.call_descriptor(frame, function, name, args, kwargs)
         else:
@@ -192,6 +222,8 @@ class NativeCalls(Texts):
         if module in PURE_MODULES:
             if name in IMPURE_BUILTINS:
                 raise Break(IMPURE_BUILTINS[name], f"{module}.{name}")
+            if function is abc.get_cache_token:
+                return self.read_state(function, args, kwargs)
             return self.call_pure(function, args, kwargs)
         substitute = substitute_of(function)
         if substitute is not None:
@@ -228,6 +260,11 @@ class NativeCalls(Texts):
                 return asked
         if issubclass(type(owner), enum.Enum):  # what a member inherits from str or int
             return self.call_pure(function, args, kwargs)
+        if type(owner) is collections.OrderedDict and name in _ACCOUNTS:
+            known = self.external.get(id(owner))
+            original = owner if known is None else known.value
+            if known is not None and (namespace_of(original) or id(original) in self.changed):
+                raise Break("external-object", "a copy of an ordered dict with attributes")
         if self.is_foreign(owner):
             if type(owner) in (types.MappingProxyType,):
                 return self.call_pure(function, args, kwargs)
@@ -241,6 +278,10 @@ class NativeCalls(Texts):
                 found = self.call_bound(slot.__get__(inside), inside, name, args, kwargs)
                 return given_back(owner, inside, found)
             raise Break("c-function", f"{type(owner).__name__}.{name} of an object from outside")
+        if type(owner) is str and name == "format_map" and len(args) == 1 and not kwargs:
+            mapping = self.force(args[0])
+            if type(mapping) is dict and all(type(key) is str for key in mapping):
+                name, args, kwargs = "format", (), mapping
         if type(owner) is str and name == "format":
             owner, args, kwargs = arguments(self, owner, args, kwargs)
             function = owner.format
@@ -323,13 +364,17 @@ class NativeCalls(Texts):
             receiver = self.force(args[0])
             if function is _TYPE_CALL:
                 return self.make_instance(frame, receiver, args[1:], kwargs)
-            if function.__objclass__ is object:
-                if name == "__setattr__":
+            if function.__objclass__ in _GENERIC and issubclass(
+                type(receiver), function.__objclass__
+            ):
+                if name == "__setattr__" and len(args) == 3:
                     self.plain_setattr(receiver, self.force(args[1]), args[2])
                     return None
-                if name == "__getattribute__":
+                if name == "__getattribute__" and len(args) == 2:
+                    if issubclass(type(receiver), types.ModuleType):
+                        return self.module_attribute(receiver, self.force(args[1]))
                     return self.getattribute(receiver, self.force(args[1]))
-                if name == "__delattr__":
+                if name == "__delattr__" and len(args) == 2:
                     self.plain_delattr(receiver, self.force(args[1]))
                     return None
             if function is REFERENT and len(args) == 1 and not kwargs:
@@ -338,8 +383,23 @@ class NativeCalls(Texts):
                 return None
             if function is object.__init__ and len(args) == 1 and not kwargs:  # neither does this
                 return None
-            if function is _TYPE_GETATTRIBUTE:
+            if function is _TYPE_GETATTRIBUTE and issubclass(type(receiver), type):
                 return self.plain_class_attribute(receiver, self.force(args[1]))
+            if function.__objclass__ is type and issubclass(type(receiver), type):
+                if name == "__setattr__" and len(args) == 3:
+                    self.plain_setattr(receiver, self.force(args[1]), args[2])
+                    return None
+                if name == "__delattr__" and len(args) == 2:
+                    self.plain_delattr(receiver, self.force(args[1]))
+                    return None
+            if name in _WRITING:
+                for value in map(self.force, args[:2]):
+                    if self.is_given(value) or issubclass(type(value), _LASTING):
+                        if id(value) not in map(id, self.own_classes):
+                            raise Break("external-object", f"{name} of a {type(value).__name__}")
+            ordered = issubclass(type(receiver), collections.OrderedDict)
+            if ordered and function.__objclass__ is dict and name in _OF_DICTS:
+                raise Break("c-function", f"dict.{name} past an ordered dict's order")
             if self.is_foreign(receiver):
                 if issubclass(type(receiver), dict) and name in (
                     "get",
@@ -408,11 +468,8 @@ class NativeCalls(Texts):
         iterates, calls = name in ITERATING, name in CALLING
         forced = [self.pass_native(a, iterates, calls) for a in args]
         named = {k: self.pass_native(v, False, calls) for k, v in kwargs.items()}
-        module = getattr(function, "__module__", "")
-        if module in READING_MODULES or (type(function) is type and function in READING):
-            for value in forced:
-                if self.is_foreign(value) and not is_heap(type(value)):
-                    raise Break("external-object", f"{name} of a {type(value).__name__}")
+        if _reads(function, name):
+            forced = [self.read_in_c(value, name) for value in forced]
         owner = function if type(function) is type else type(getattr(function, "__self__", None))
         if owner in _HASHING or name in _COMPARING:
             for value in forced:
@@ -430,12 +487,25 @@ class NativeCalls(Texts):
             found, forced, named = arithmetic.call(self, function, forced, named)
         if found is None:
             found = natively(self, function, *forced, **named)
+        if type(found) in (tuple, frozenset) and any(found is i for i in self.insides.values()):
+            found = type(found)(iter(found))  # of a subclass's instance C code makes a new one
         self.is_personal |= is_personal(name, container, [*forced, *named.values()], found)
         if type(found) not in DRIVEN:  # which end when the program drops it
             self.recorder.keep.append(found)  # identity tables must not see its id again
             for made in (found, *found) if type(found) is tuple else (found,):
                 self.made.setdefault(type(made), self.steps)
         return found
+
+    def read_in_c(self, value: Any, name: str) -> Any:
+        """What C code is given for ``value``, into which it looks."""
+        if not self.is_foreign(value) or issubclass(type(value), SCALARS):
+            return value
+        inside = contents(self, value)
+        if inside is value and any(
+            not is_heap(base) and base not in _WITHOUT_CONTENTS for base in type(value).__mro__
+        ):
+            raise Break("external-object", f"{name} of a {type(value).__name__}")
+        return inside
 
     def pass_native(self, value: Any, iterates: bool = False, calls: bool = False) -> Any:
         """``value`` as C code may see it that ``iterates`` over it or ``calls`` it."""
@@ -449,6 +519,8 @@ class NativeCalls(Texts):
                 or (kind is MethodType and type(value.__func__) is FunctionType)
                 or kind is functools.partial
                 or any(value is asking for asking in _ASKING)
+                or id(value) in MODELS  # what it says of symbols, fakes and what lies outside
+                or value is str
                 or self.method_of(kind, "__call__") is not UNSET
                 or (issubclass(type(value), type) and is_heap(value))
             )

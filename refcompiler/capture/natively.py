@@ -32,6 +32,13 @@ QUIET = frozenset(sys.stdlib_module_names) | {
     "typing_extensions",
     "_distutils_hack",  # a finder of modules, which any first import asks
 }
+#: Those of them whose classes have state that the program changes: their methods are interpreted.
+_CONTAINERS = frozenset(
+    """
+    _collections_abc _weakrefset argparse collections configparser email graphlib http os queue
+    statistics weakref xml
+    """.split()
+)
 _HEAP_TYPE = 1 << 9
 _OWN = "refcompiler."
 #: Arguments of these types make no C function call Python code.
@@ -76,6 +83,10 @@ def _spy(frame: FrameType, event: str, arg: Any) -> None:
         module = frame.f_globals.get("__name__") or ""
         if module.partition(".")[0] not in QUIET and not module.startswith("namedtuple_"):
             if not _is_import_of_library(frame):
+                raise _Seen(frame)
+        elif code.co_argcount and module.partition(".")[0] in _CONTAINERS:
+            receiver = frame.f_locals.get(code.co_varnames[0])
+            if type(receiver).__flags__ & _HEAP_TYPE and _WATCHED.reentry.is_foreign(receiver):
                 raise _Seen(frame)
 
 

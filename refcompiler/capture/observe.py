@@ -213,6 +213,10 @@ class Observing(Machine):
 
     own = force
 
+    def bound(self, method: LazyMethod) -> Any:
+        """The method itself, of the container observed."""
+        return getattr(self.force(method.lazy), method.name)
+
     def look_into(self, literal: Literal) -> Any:
         """The container that the frame has made, all that it holds observed."""
         if literal.made is UNSET:

@@ -36,7 +36,7 @@ from refcompiler.capture.pulled import Delegate, Pulled
 from refcompiler.capture.signals import Break
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.stepping import COMPOSED, step
-from refcompiler.capture.values import External, Lazy, Literal, Run
+from refcompiler.capture.values import External, Lazy, LazyMethod, Literal, Run
 from refcompiler.capture.written import (
     delete_item,
     has_item,
@@ -273,6 +273,8 @@ class Operators(Identity):
             if found is not UNSET:
                 return found
         a, b = self.force(a), self.force(b)
+        if type(a) is LazyMethod or type(b) is LazyMethod:
+            a, b = [self.bound(x) if type(x) is LazyMethod else x for x in (a, b)]
         if issubclass(type(a), torch.Tensor) or issubclass(type(b), torch.Tensor):
             if self.recorder.floats:
                 found = floats.arithmetic(self, function, a, b)

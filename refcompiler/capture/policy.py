@@ -289,7 +289,7 @@ PURE_MODULES = frozenset(
 )
 
 #: C callables that look into their arguments; others pass them on or keep them.
-READING = frozenset({int, float, complex, bytes, bytearray, memoryview})
+READING = frozenset({int, float, complex, str, bytes, bytearray, memoryview})
 READING_MODULES = frozenset({"builtins", "math", "cmath", "_operator", "_struct", "_string"})
 
 #: C functions that change an argument.
@@ -308,7 +308,8 @@ ITERATING = frozenset(
     accumulate starmap takewhile dropwhile filterfalse groupby pairwise zip_longest tee compress
     extend extendleft join update union intersection difference symmetric_difference
     difference_update intersection_update issubset issuperset isdisjoint fromkeys bytes bytearray
-    fsum prod heapify nlargest nsmallest merge __iadd__
+    fsum prod heapify nlargest nsmallest merge array fromlist __iadd__ __or__ __ror__ __ior__
+    __and__ __rand__ __iand__ __sub__ __rsub__ __isub__ __xor__ __rxor__ __ixor__
     """.split()
 )
 
@@ -334,6 +335,10 @@ IMPURE_BUILTINS = {
     "ref": "c-function",
     "proxy": "c-function",
     "hash": "c-function",
+    # what is registered with an abstract class is known to all, and from then on
+    "_abc_register": "c-function",
+    "_reset_caches": "c-function",
+    "_reset_registry": "c-function",
 }
 
 _OPERATION_MODULES = frozenset(

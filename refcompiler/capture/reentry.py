@@ -59,6 +59,9 @@ class Reentry:
         given = [value for value in list(learned) if type(value) is FunctionType]
         self.entered = [Entered(machine, function) for function in given]
 
+    def is_foreign(self, value: Any) -> bool:
+        return self.machine.is_foreign(value)
+
     def install(self) -> None:
         for entered in self.entered:
             entered.function.__code__ = entered.driver

@@ -29,11 +29,13 @@ def lasts(value: Any) -> bool:
 
     A container does if its items do, and any other object if its class does.
     """
-    if isinstance(value, (type, FunctionType, CACHE)):
+    kind = type(value)  # an object's own __class__ may be code of the program's
+    if issubclass(kind, (type, FunctionType, CACHE)):
         return _is_found(value)
-    if isinstance(value, ModuleType):
-        return sys.modules.get(value.__name__) is value
-    if isinstance(value, (tuple, frozenset)):
+    if issubclass(kind, ModuleType):
+        name = ModuleType.__getattribute__(value, "__dict__").get("__name__")
+        return isinstance(name, str) and sys.modules.get(name) is value
+    if issubclass(kind, (tuple, frozenset)):
         return all_last(value)
     if type(value) is dict and "__name__" in value:
         module = sys.modules.get(value["__name__"])

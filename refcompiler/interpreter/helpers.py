@@ -287,6 +287,15 @@ def has_attribute(value: Any, name: str) -> Any:
 
 
 @hidden
+def create(new: Any, cls: Any, args: Any, named: Any) -> Any:
+    """A call of a class with ``__new__`` in Python and no ``__init__``."""
+    made = new(cls, *args, **named)
+    if type(made) is not cls and isinstance(made, cls):
+        type(made).__init__(made, *args, **named)
+    return made
+
+
+@hidden
 def construct(new: Any, init: Any, cls: Any, args: Any, named: Any) -> Any:
     """A call of a class whose ``__new__`` is a Python function."""
     made = new(cls, *args, **named)

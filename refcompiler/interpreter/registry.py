@@ -27,9 +27,18 @@ NATIVE_CODES: set[int] = set()
 def native(cls: type) -> type:
     """Class decorator: the methods of ``cls`` run natively when interpreted code calls them."""
     for value in vars(cls).values():
-        if isinstance(value, FunctionType):
-            NATIVE_CODES.add(id(value.__code__))
+        run_natively(getattr(value, "fget", value))
     return cls
+
+
+def run_natively(function: Any) -> None:
+    """Interpreted code that calls this function of the interpreter's own runs it natively.
+
+    What a decorator of the library has put around one shares its code with the program's.
+    """
+    if isinstance(function, FunctionType):
+        if function.__globals__.get("__name__", "").startswith("refcompiler."):
+            NATIVE_CODES.add(id(function.__code__))
 
 
 HANDLERS: dict[str, Callable[[Any, Frame, Any], None]] = {}

@@ -86,8 +86,14 @@ def with_entry(frame: Any, traceback: TracebackType | None, values: Values) -> T
     return TracebackType(traceback, shown, instruction.offset, instruction.line)
 
 
-def without_values(traceback: TracebackType | None) -> TracebackType | None:
-    """A copy of ``traceback`` with frames that keep nothing alive."""
+def without_values(
+    traceback: TracebackType | None, known: dict[int, TracebackType] | None = None
+) -> TracebackType | None:
+    """A copy of ``traceback`` with frames that keep nothing alive.
+
+    ``known`` are the copies of entries so far, by their ids: what they have in common stays common.
+    """
+    known = {} if known is None else known
     entries = []
     entry = traceback
     while entry is not None:
@@ -95,11 +101,14 @@ def without_values(traceback: TracebackType | None) -> TracebackType | None:
         entry = entry.tb_next
     made: TracebackType | None = None
     for entry in reversed(entries):
+        if id(entry) in known:
+            made = known[id(entry)]
+            continue
         frame = entry.tb_frame
         if frame.f_locals:
             code = _stopped(frame.f_code, entry.tb_lasti, _PLAIN)
             frame = FunctionType(code, frame.f_globals)().gi_frame
-        made = TracebackType(made, frame, entry.tb_lasti, entry.tb_lineno)
+        made = known[id(entry)] = TracebackType(made, frame, entry.tb_lasti, entry.tb_lineno)
     return made
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, MutableMapping
-from reprlib import recursive_repr
 from types import CellType
 from typing import Any
 
@@ -96,9 +95,10 @@ _NATIVE: Any = (lambda: sys._getframe().f_locals)()
 class FrameLocalsProxy:
     """The variables of one frame, and in ``frame.snapshot`` what else was put there."""
 
-    __slots__ = ("_machine", "_frame")
+    __slots__ = ("_machine", "_frame", "_shown")
     _machine: Any
     _frame: Frame
+    _shown: bool  # its text is being made
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """As the program may call it: with the frame object of an interpreted or native frame."""
@@ -109,7 +109,7 @@ class FrameLocalsProxy:
     @classmethod
     def of(cls, machine: Any, frame: Frame) -> FrameLocalsProxy:
         made = object.__new__(cls)
-        made._machine, made._frame = machine, frame
+        made._machine, made._frame, made._shown = machine, frame, False
         return made
 
     @property  # type: ignore[misc]
@@ -123,9 +123,14 @@ class FrameLocalsProxy:
     def _slot(self, key: Any) -> int | None:
         return {name: slot for slot, name in enumerate(self._frame.program.names)}.get(key)
 
-    @recursive_repr("{...}")
     def __repr__(self) -> str:
-        return repr(self._dict())
+        if self._shown:
+            return "{...}"
+        self._shown = True
+        try:
+            return repr(self._dict())
+        finally:
+            self._shown = False
 
     def __sizeof__(self) -> int:
         return _NATIVE.__sizeof__()

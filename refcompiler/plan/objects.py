@@ -34,6 +34,8 @@ class Objects(Writing):
         if any(not is_heap(b) and b is not object for b in type(value).__mro__):
             for scalar in (*SCALARS, frozenset):
                 if issubclass(type(value), scalar):
+                    if scalar is frozenset and (items := self.in_order(value)) is not None:
+                        return f"frozenset.__new__({kind}, {items})"
                     read = contents_of if scalar is frozenset else plain_scalar
                     plain = self.expression(read(value))
                     return f"{scalar.__name__}.__new__({kind}, {plain})"
@@ -124,9 +126,14 @@ class Objects(Writing):
             self.settle(id(key))
         return id(key) not in self.unfinished
 
+    def traceback(self, value: types.TracebackType) -> str:
+        """A copy that keeps nothing alive; the same for all that refer to it, or to its parts."""
+        if id(value) in self.machine.external:
+            return self.expression(value)
+        return self.writer.constant(without_values(value, self.tracebacks))
+
     def exception(self, value: BaseException) -> str:
         """With its traceback, whose entries hold no values, and what C keeps in it."""
-        constant = self.writer.constant
         kind_: Any = type(value)
         kind = self.kind(kind_)
         name = self.assign(value, f"{kind}.__new__({kind}, {self.many(value.args)})")
@@ -138,9 +145,7 @@ class Objects(Writing):
         if value.__suppress_context__ != (value.__cause__ is not None):
             self.lines.append(f"{name}.__suppress_context__ = {value.__suppress_context__}")
         if value.__traceback__ is not None:
-            self.lines.append(
-                f"{name}.__traceback__ = {constant(without_values(value.__traceback__))}"
-            )
+            self.lines.append(f"{name}.__traceback__ = {self.traceback(value.__traceback__)}")
         for attribute in _kept_in_c(kind_):
             found = getattr(value, attribute, None)
             if found is not None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
-from types import BuiltinFunctionType, MethodType, MethodWrapperType
+from collections.abc import Iterable, Iterator
+from types import BuiltinFunctionType, MappingProxyType, MethodType, MethodWrapperType
 from typing import Any
 
 import torch
 
+from refcompiler.capture.lookup import is_heap
 from refcompiler.guards.classes import Build
 from refcompiler.guards.kinds import NAMESPACE, Guard
 from refcompiler.guards.sources import Source
@@ -56,24 +57,25 @@ def _constants(source: Source | None) -> Iterator[Any]:
 
 def _classes(value: Any, seen: set[int]) -> Iterator[type]:
     """The classes that ``value`` is, or names."""
-    if id(value) in seen or isinstance(value, (str, Source, Build)):
+    kind = type(value)  # an object's own __class__ may be code of the program's
+    if id(value) in seen or issubclass(kind, (str, Source, Build)):
         return
     seen.add(id(value))
-    if isinstance(value, type):
+    if issubclass(kind, type):
         yield value
-    elif isinstance(value, Mapping):
+    elif issubclass(kind, (dict, MappingProxyType)):
         if "__name__" not in value:  # the globals of a module
             for item in value.values():
                 yield from _classes(item, seen)
-    elif isinstance(value, (tuple, list, set, frozenset)):
+    elif issubclass(kind, (tuple, list, set, frozenset)):
         for item in value:
             yield from _classes(item, seen)
-    elif isinstance(value, functools.partial):
+    elif issubclass(kind, functools.partial):
         yield from _classes((value.func, value.args, value.keywords), seen)
-    elif isinstance(value, _BOUND):
+    elif issubclass(kind, _BOUND):
         yield from _classes(value.__self__, seen)
     else:
-        yield type(value)
-        owner = getattr(value, "__objclass__", None)
+        yield kind
+        owner = None if is_heap(kind) else getattr(value, "__objclass__", None)
         if owner is not None:
             yield owner

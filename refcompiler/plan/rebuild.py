@@ -45,7 +45,6 @@ from refcompiler.guards.sources import VIEWS, referent, viewed
 from refcompiler.interpreter.continued import ended
 from refcompiler.interpreter.driven import DRIVEN, driven_by, frame_of, is_driven
 from refcompiler.interpreter.frame import NULL, UNSET
-from refcompiler.interpreter.tracebacks import without_values
 from refcompiler.plan.contexts import ContextVariables
 from refcompiler.plan.iterating import ITERATORS, Iterators
 from refcompiler.plan.objects import Objects
@@ -58,6 +57,12 @@ _AT_FIRST = ("__module__", "__qualname__", "__slots__")
 _MADE_WITH_CLASSES = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _TEES: tuple[type, ...] = (type(itertools.tee(())[0]), itertools._tee_dataobject)  # type: ignore[attr-defined]
 _KEY: type = type(functools.cmp_to_key(len))  # type: ignore[arg-type]
+#: References to the annotations of a function that nobody else has: its, a variable's, a call's.
+_UNSHARED = 3
+#: What ``type`` itself sets elsewhere than in a class's namespace, or does not let set.
+_ABOUT_CLASSES = frozenset(
+    [name for name, found in vars(type).items() if hasattr(type(found), "__set__")]
+) - {"__doc__", "__annotations__", "__abstractmethods__"} | {"__class__"}
 _FIXED = (
     type,
     types.ModuleType,
@@ -185,10 +190,19 @@ class Rebuilder(Objects, Iterators, ContextVariables):
         return self.writer.read(external.source)
 
     def bound_to_state(self, value: Any) -> bool:
-        return type(value) is types.BuiltinFunctionType and bound_owner(value) is not None
+        """A method in C of an object, or of a class that may be another one in the next call."""
+        if type(value) is not types.BuiltinFunctionType:
+            return False
+        owner: Any = value.__self__
+        if issubclass(type(owner), type):
+            known = is_heap(owner) and id(owner) in self.machine.external
+            return known or owner in self.machine.own_classes
+        return bound_owner(value) is not None
 
     def build(self, value: Any) -> str:
         kind = type(value)
+        if issubclass(kind, type):
+            return self.own_class(value)
         if kind is types.GenericAlias:
             made = f"{self.expression(value.__origin__)}, {self.expression(value.__args__)}"
             return self.assign(value, f"{self.writer.constant(kind)}({made})")
@@ -235,8 +249,10 @@ class Rebuilder(Objects, Iterators, ContextVariables):
             parts = self.many((value.start, value.stop, value.step))
             return self.assign(value, f"slice({parts})")
         if kind is MethodType:
-            method = constant(MethodType)
-            return self.assign(value, f"{method}({self.many((value.__func__, value.__self__))})")
+            method, receiver = self.expression(value.__func__), self.expression(value.__self__)
+            if not callable(value.__func__):  # which the class of methods does not take
+                return self.assign(value, f"classmethod({method}).__get__(None, {receiver})")
+            return self.assign(value, f"{constant(MethodType)}({method}, {receiver})")
         if kind in (types.BuiltinFunctionType, types.MethodWrapperType):
             slot = slot_of(value)
             if slot is not None:
@@ -260,7 +276,11 @@ class Rebuilder(Objects, Iterators, ContextVariables):
             mapping = self.expression(viewed(value))
             return self.assign(value, f"{constant(VIEWS[kind])}({mapping})")  # past its class
         if kind is types.MappingProxyType:
-            return self.assign(value, f"{constant(kind)}({self.expression(viewed(value))})")
+            mapping = viewed(value)
+            for cls in self.machine.own_classes:
+                if viewed(cls.__dict__) is mapping:
+                    return self.assign(value, f"{self.kind(cls)}.__dict__")
+            return self.assign(value, f"{constant(kind)}({self.expression(mapping)})")
         if issubclass(type(value), ITERATORS):
             return self.iterator(value)
         if kind in DRIVEN:
@@ -324,13 +344,27 @@ class Rebuilder(Objects, Iterators, ContextVariables):
             return constant(value)
         if issubclass(type(value), BaseException):
             return self.exception(value)
+        if kind in (*_MADE_WITH_CLASSES, types.ClassMethodDescriptorType):
+            owner = value.__objclass__
+            if not is_heap(owner):
+                return constant(value)
+            space = constant(type.__dict__["__dict__"].__get__)
+            return self.assign(value, f"{space}({self.expression(owner)})[{value.__name__!r}]")
         if kind is types.TracebackType:
-            return constant(without_values(value))
+            return self.traceback(value)
         if kind is property:
             functions = (value.fget, value.fset, value.fdel, value.__doc__)
             return self.assign(value, f"property({self.many(functions)})")
         if kind in (staticmethod, classmethod):
-            return self.assign(value, f"{kind.__name__}({self.expression(value.__func__)})")
+            name = self.assign(value, f"{kind.__name__}({self.expression(value.__func__)})")
+            alike = kind(value.__func__).__dict__
+            if not (
+                alike.keys() == value.__dict__.keys()
+                and all(map(operator.is_, alike.values(), value.__dict__.values()))
+            ):
+                self.lines.append(f"{name}.__dict__.clear()")
+                self.lines.append(f"{name}.__dict__.update({self.literal(value.__dict__)})")
+            return name
         if issubclass(type(value), tuple):
             parts = self.expression(tuple(value))
             if not is_heap(kind):  # torch.return_types and other structseqs
@@ -428,9 +462,9 @@ class Rebuilder(Objects, Iterators, ContextVariables):
         )
         if value.__kwdefaults__:
             self.lines.append(f"{name}.__kwdefaults__ = {self.expression(value.__kwdefaults__)}")
-        if value.__annotations__:
-            annotations = self.expression(value.__annotations__)
-            self.lines.append(f"{name}.__annotations__ = {annotations}")
+        annotations = value.__annotations__
+        if annotations or sys.getrefcount(annotations) > _UNSHARED:
+            self.lines.append(f"{name}.__annotations__ = {self.expression(annotations)}")
         for attribute in ("__qualname__", "__module__", "__doc__"):
             found = getattr(value, attribute)
             if type(found) is str:
@@ -468,17 +502,27 @@ class Rebuilder(Objects, Iterators, ContextVariables):
             return name
         self.keep.append(cls)
         try:
-            return self.own_class(cls)
+            return self.whole(cls)
         except NotRebuilt as error:
             raise Restart(step, "c-function", f"a class with a {error}") from None
 
     def own_class(self, cls: type) -> str:
         constant = self.writer.constant
-        namespace: dict[str, Any] = {"__qualname__": cls.__qualname__, **cls.__dict__}
-        first = {key: namespace.pop(key) for key in _AT_FIRST if key in namespace}
-        bases = self.many(cls.__bases__)
+        namespace: dict[str, Any] = {
+            "__qualname__": type.__dict__["__qualname__"].__get__(cls),
+            **type.__dict__["__dict__"].__get__(cls),
+        }
+        if not all(type(key) is str for key in namespace):
+            raise NotRebuilt("name that is no plain text")
+        first = {
+            key: namespace.pop(key)
+            for key, item in list(namespace.items())
+            if key in _AT_FIRST or (key in _ABOUT_CLASSES and type(item) not in _MADE_WITH_CLASSES)
+        }
+        bases = self.many(type.__dict__["__bases__"].__get__(cls))
+        title = type.__dict__["__name__"].__get__(cls)
         text = ", ".join([f"{key!r}: {self.expression(item)}" for key, item in first.items()])
-        name = self.assign(cls, f"type({cls.__name__!r}, ({bases},), {{{text}}})")
+        name = self.assign(cls, f"type({title!r}, ({bases},), {{{text}}})")
         setter = constant(type.__setattr__)
         for key, item in namespace.items():
             if type(item) not in _MADE_WITH_CLASSES:

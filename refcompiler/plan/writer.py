@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from refcompiler.capture.lookup import is_heap
 from refcompiler.guards.held import Gone, Held
 from refcompiler.guards.kinds import NAMESPACE
 from refcompiler.guards.sources import Source
@@ -64,7 +65,7 @@ class Writer:
         if name is None and self.held:
             name = next((name for name, held in self.held.items() if held() is value), None)
         if name is None:
-            stem = getattr(value, "__name__", type(value).__name__)
+            stem = _name_of(value)
             stem = "".join(c if c.isalnum() else "_" for c in str(stem))[:24]
             name = f"__c{next(self._count)}_{stem}"
             self._constants[id(value)] = name
@@ -119,3 +120,12 @@ class Writer:
         function = made["plan"]
         function.source = text
         return function
+
+
+def _name_of(value: Any) -> str:
+    """The name of a class or function, else of the class, without asking the program's code."""
+    kind = type(value)
+    if issubclass(kind, type):
+        return type.__dict__["__name__"].__get__(value)
+    found = None if is_heap(kind) else getattr(value, "__name__", None)
+    return found if isinstance(found, str) else kind.__name__

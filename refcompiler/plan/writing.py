@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -37,6 +38,7 @@ class Writing:
         self.late: list[str] = []  # to run after side effects are replayed
         self.last: list[str] = []  # to run after everything else
         self.unfinished: set[int] = set()  # instances that lack attributes so far
+        self.tracebacks: dict[int, TracebackType] = {}  # copies of their entries, by id
         self._begun: dict[int, str] = {}  # id -> what stands for it until it has a name
         self._circular: set[str] = set()  # of these, those that were used
         self._count = itertools.count()
@@ -88,6 +90,12 @@ class Writing:
         if fillers:
             return f"{self.writer.constant(filled)}(set(), {text}, {fillers})"
         return f"{type(value).__name__}({f'dict.fromkeys({text})' if at_once else text})"
+
+    def in_order(self, value: Any) -> str | None:
+        """The items of a set, from which one is made with its order; None if there is none."""
+        items, at_once, fillers = self._insertion(value)
+        text = f"[{self.many(items)}]"
+        return None if fillers else f"dict.fromkeys({text})" if at_once else text
 
     def _insertion(self, value: Any) -> Insertion:
         self.machine.is_personal |= has_own_order(value)

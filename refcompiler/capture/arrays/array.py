@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.signals import Break
-from refcompiler.interpreter.registry import NATIVE_CODES
+from refcompiler.interpreter.registry import run_natively
 
 _MODULE = "numpy"
 #: Python's classes that stand for dtypes.
@@ -163,9 +163,7 @@ def _run_natively(*classes: type) -> None:
     """What these classes do is capture's own work."""
     for cls in classes:
         for member in vars(cls).values():
-            function = getattr(member, "fget", member)
-            if hasattr(function, "__code__"):
-                NATIVE_CODES.add(id(function.__code__))
+            run_natively(getattr(member, "fget", member))
 
 
 _run_natively(Array, ArrayMethod)

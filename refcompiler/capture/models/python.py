@@ -123,6 +123,8 @@ def _delattr(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> None:
 
 @model(super)
 def _super(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    if kwargs:
+        raise TypeError("super() takes no keyword arguments")
     return super(*[m.force(a) for a in (args or super_of(m, frame))])
 
 
@@ -274,7 +276,7 @@ def _has_other_names(m: Calls, value: Any, classes: tuple[type, ...]) -> bool:
     """Whether the frame has given names to an object from outside, or taken some."""
     namespace = namespace_of(value) or {}
     names = {name for space in (namespace, *[c.__dict__ for c in classes]) for name in space}
-    owners = {id(value), *map(id, classes)}
+    owners = {id(value), id(namespace), *map(id, classes)}  # a module's are its namespace's
     for (owner, name), new in m.overlay.items():
         if owner in owners and (new is DELETED or name not in names):
             return True

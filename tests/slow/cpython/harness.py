@@ -1,7 +1,8 @@
-"""CPython's own tests run through the interpreter, a worker process per file.
+"""CPython's own tests run through the interpreter or compiled, a worker process per file.
 
-Each method is run natively first, and those that pass natively again in the interpreter. A method
-that kills its worker or exceeds its time costs only itself: a new worker goes on after it.
+Each method is run natively first, and those that pass natively again in the interpreter, or
+compiled. A method that kills its worker or exceeds its time costs only itself: a new worker goes on
+after it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-REASONS = HERE / "reasons.toml"
+#: For each way to run a method: the way that it is compared with, and the reasons of failures.
+NATIVE = {"interpreted": "native", "compiled": "imported"}
+REASONS = {"interpreted": HERE / "reasons.toml", "compiled": HERE / "compiled.toml"}
 
 
 def missing() -> str | None:
@@ -41,6 +44,7 @@ class Outcome:
     text: str = ""
     frames: int = 0
     seconds: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)  # compiled: refcompiler.counters()
 
     @property
     def message(self) -> str:
@@ -51,7 +55,7 @@ class Outcome:
 
 @dataclass
 class FileReport:
-    """``native`` and ``interpreted`` map the ids of methods to what they did."""
+    """``native`` and ``interpreted`` (or compiled) map the ids of methods to what they did."""
 
     name: str
     native: dict[str, Outcome] = field(default_factory=dict)
@@ -69,6 +73,10 @@ class FileReport:
     @property
     def frames(self) -> int:
         return sum(o.frames for o in self.interpreted.values())
+
+    def count(self, name: str) -> int:
+        """Of one of the compiler's counters, over all methods."""
+        return sum(o.counts.get(name, 0) for o in self.interpreted.values())
 
     @property
     def seconds(self) -> tuple[float, float]:
@@ -195,16 +203,23 @@ def run_all(
             return
 
 
-def run_file(name: str, limit: float = 60.0, only: str = "", whole: float = 3600.0) -> FileReport:
+def run_file(
+    name: str,
+    limit: float = 60.0,
+    only: str = "",
+    whole: float = 3600.0,
+    mode: str = "interpreted",
+) -> FileReport:
     """Both runs of the file ``name``; ``only``: of the methods whose id contains it.
 
     ``limit`` and ``whole`` are seconds, for a method and for each of the two runs. What was not
-    run when the latter are over has hung, and the report's error says so.
+    run when the latter are over has hung, and the report's error says so. ``mode`` is interpreted
+    or compiled.
     """
     report = FileReport(name)
     passed: list[int] = []
     try:
-        for found in run_all("native", name, [], limit, whole):
+        for found in run_all(NATIVE[mode], name, [], limit, whole):
             if isinstance(found, list):
                 continue
             test, index, outcome = found
@@ -223,7 +238,7 @@ def run_file(name: str, limit: float = 60.0, only: str = "", whole: float = 3600
     names = [test for test, outcome in report.native.items() if outcome.outcome == "passed"]
     by_index = dict(zip(passed, names, strict=True))
     try:
-        for found in run_all("interpreted", name, passed, limit, whole):
+        for found in run_all(mode, name, passed, limit, whole):
             if not isinstance(found, list):
                 report.interpreted[by_index[found[1]]] = found[2]
     except FileTimeout as error:
@@ -242,20 +257,20 @@ def unique(test: str, known: dict[str, Outcome]) -> str:
     return found
 
 
-def reasons() -> dict[str, str]:
-    """The methods that are known to fail in the interpreter of this Python, each with the reason.
+def reasons(mode: str = "interpreted") -> dict[str, str]:
+    """The methods that are known to fail on this Python, each with the reason.
 
     The file has a table for every Python, one for each in which others fail, and one of what fails
     in some runs only.
     """
-    tables = tomllib.loads(REASONS.read_text())
+    tables = tomllib.loads(REASONS[mode].read_text())
     running = f"{sys.version_info[0]}.{sys.version_info[1]}"
     return {**tables.get("every", {}), **tables.get(running, {}), **tables.get("sometimes", {})}
 
 
-def sometimes() -> frozenset[str]:
+def sometimes(mode: str = "interpreted") -> frozenset[str]:
     """Those of them that also pass."""
-    return frozenset(tomllib.loads(REASONS.read_text()).get("sometimes", {}))
+    return frozenset(tomllib.loads(REASONS[mode].read_text()).get("sometimes", {}))
 
 
 @dataclass
@@ -294,8 +309,10 @@ def judge(
     )
 
 
-def table(reports: list[FileReport]) -> str:
-    rows = [("file", "native", "interpreted", "failed", "frames", "s native", "s interpreted")]
+def table(reports: list[FileReport], mode: str = "interpreted") -> str:
+    counted = ("graphs", "breaks", "fallbacks") if mode == "compiled" else ()
+    frames = "captures" if mode == "compiled" else "frames"
+    rows = [("file", "native", mode, "failed", frames, *counted, "s native", f"s {mode}")]
     for report in sorted(reports, key=lambda r: r.name):
         native, interpreted = report.seconds
         rows.append(
@@ -305,6 +322,7 @@ def table(reports: list[FileReport]) -> str:
                 str(report.passed),
                 str(report.due - report.passed) if report.due != report.passed else "",
                 str(report.frames),
+                *(str(report.count(name)) for name in counted),
                 f"{native:.1f}",
                 f"{interpreted:.1f}",
             )
@@ -316,4 +334,27 @@ def table(reports: list[FileReport]) -> str:
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         for row in rows
+    )
+
+
+def captured(reports: list[FileReport]) -> float:
+    """The share of compiled methods that were not run natively from their beginning."""
+    ran = [o for report in reports for o in report.interpreted.values() if o.counts]
+    return sum(1 for o in ran if o.counts.get("captures")) / len(ran) if ran else 0.0
+
+
+def happened(reports: list[FileReport]) -> str:
+    """Of compiled methods: which were captured as a whole, which broke, which ran natively."""
+    ran = [o for report in reports for o in report.interpreted.values() if o.counts]
+    captured = [o for o in ran if o.counts.get("captures")]
+    broken = sum(1 for o in captured if o.counts.get("breaks"))
+    partly = sum(1 for o in captured if o.counts.get("fallbacks"))
+    totals = ", ".join(
+        f"{sum(report.count(name) for report in reports)} {name}"
+        for name in ("captures", "breaks", "recompiles", "fallbacks")
+    )
+    return (
+        f"methods captured: {len(captured)} (without a break {len(captured) - broken}, "
+        f"with breaks {broken}; something in them fell back in {partly}), "
+        f"run natively: {len(ran) - len(captured)}; {totals}"
     )

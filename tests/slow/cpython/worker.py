@@ -2,13 +2,18 @@
 
     worker.py FD MODE NAME [INDEX ...]
 
-``MODE`` is ``native`` or ``interpreted``, ``NAME`` a module of the package ``test`` (or, with a
-dot, of any), and the indices are the methods to run, in the loader's order (none: all). One line
-of JSON per event goes to the file descriptor ``FD``: {"tests": ids}, {"start": index},
-{"end": index, "outcome": ..., "text": ..., "frames": n, "seconds": s}.
+``MODE`` is ``native``, ``interpreted``, ``imported`` or ``compiled``, ``NAME`` a module of the
+package ``test`` (or, with a dot, of any), and the indices are the methods to run, in the loader's
+order (none: all). One line of JSON per event goes to the file descriptor ``FD``: {"tests": ids},
+{"start": index}, {"end": index, "outcome": ..., "text": ..., "frames": n, "seconds": s}.
 
 Interpreted, everything runs in the interpreter: the suite's fixtures, ``TestCase.run``, the method
 and what it calls. A method whose own code never got an interpreted frame did not run in it.
+
+Compiled, the method is ``refcompiler.compile(method, backend="eager")``, and its frames are the
+captures that were made; {"end": ...} has "counts" of what happened too. A call whose guards fail at
+once is a failure here, though it costs a program nothing but time. ``imported`` is ``native`` in a
+process that has imported the compiler: what some tests see is that torch is there.
 """
 
 from __future__ import annotations
@@ -65,6 +70,36 @@ def natively(test: Any) -> tuple[str, str, int]:
     return *outcome_of(result), 0
 
 
+def compiled(test: Any) -> tuple[str, str, int]:
+    import refcompiler
+    from refcompiler.runtime.counters import reasons
+
+    name = getattr(test, "_testMethodName", "runTest")
+    method = getattr(test, name)
+    refcompiler.reset()
+    if isinstance(method, MethodType):
+        function = refcompiler.compile(method.__func__, backend="eager")
+        test.__dict__[name] = MethodType(function, method.__self__)
+    else:  # a static method
+        test.__dict__[name] = refcompiler.compile(method, backend="eager")
+    result = unittest.TestResult()
+    try:
+        unittest.TestSuite([test]).run(result)
+    finally:
+        test.__dict__.pop(name, None)
+    outcome, text = outcome_of(result)
+    told = [why for why in map(str, reasons("fallbacks")) if "fail at once" in why]
+    if outcome == "passed" and told:
+        outcome, text = "failed", f"GuardWarning: {told[0]}"
+    return outcome, text, refcompiler.counters()["captures"]
+
+
+def counts() -> dict[str, int]:
+    """What the compiler did since ``compiled`` began: captures, graphs, breaks, ..."""
+    counters = sys.modules["refcompiler"].counters()
+    return {name: n for name, n in counters.items() if n}
+
+
 def interpreted(test: Any) -> tuple[str, str, int]:
     from refcompiler.interpreter.frame import Frame
     from refcompiler.interpreter.machine import Machine
@@ -109,11 +144,21 @@ def main(fd: int, mode: str, name: str, wanted: list[int]) -> None:
             os._exit(1)  # a child that the test forked came back
         os.write(fd, json.dumps(event).encode() + b"\n")
 
+    run = natively
+    if mode in ("imported", "compiled"):
+        # No capture of an earlier run may stand in for one of this.
+        os.environ["REFCOMPILER_CACHE_PROGRAMS"] = "0"
+        import torch
+
+        import refcompiler
+
+        torch.set_num_threads(1)
+        refcompiler.compile(lambda x: x + 1, backend="eager")(torch.ones(2))  # imports the rest
+        run = compiled if mode == "compiled" else natively
     tests = collect(name)
     report(tests=[test.id() for test in tests])
-    run = natively
-    if mode != "native":
-        import refcompiler.interpreter.api  # noqa: F401
+    if mode == "interpreted":
+        import refcompiler.interpreter.api
 
         run = interpreted
     gc.collect()
@@ -123,12 +168,20 @@ def main(fd: int, mode: str, name: str, wanted: list[int]) -> None:
         random.seed(index)  # both ways see the same numbers
         began = time.perf_counter()
         frames = 0
+        told: dict[str, Any] = {}
+        if mode == "imported" and own_code(tests[index]) is None:
+            report(end=index, outcome="skipped", text="no function to compile")
+            continue
         try:
             outcome, text, frames = run(tests[index])
         except BaseException:  # SystemExit and KeyboardInterrupt leave unittest
             outcome, text = "failed", traceback.format_exc()
         seconds = time.perf_counter() - began
-        report(end=index, outcome=outcome, text=text[-6000:], frames=frames, seconds=seconds)
+        if mode == "compiled":
+            told = {"counts": counts()}
+        report(
+            end=index, outcome=outcome, text=text[-6000:], frames=frames, seconds=seconds, **told
+        )
         gc.collect()
         gc.freeze()
     report(done=True)

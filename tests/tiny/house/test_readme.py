@@ -29,12 +29,13 @@ def test_the_two_commands_are_one_line_each_and_name_tox_environments() -> None:
         assert f"testenv:{chosen[1] if chosen else config['tox']['env_list'].split()[0]}" in config
 
 
-def test_tox_has_the_seven_jobs() -> None:
+def test_tox_has_the_eight_jobs() -> None:
     config = tox()
     assert config["tox"]["env_list"].split() == ["tests", "py312", "py313"]
     assert config.getboolean("tox", "skip_missing_interpreters")
     jobs = {name.partition(":")[2] for name in config if name.startswith("testenv:")}
-    assert jobs == {"tests", "py{312,313}", "conform", "bench", "curves", "cpython", "slow"}
+    checks = {"tests", "py{312,313}", "cpython", "cpython-compiled", "slow"}
+    assert jobs == checks | {"conform", "bench", "curves"}
     default = config["testenv:tests"]["commands"]
     for part in ("ruff check", "ruff format --check", "mypy", "tests/tiny tests/cpu"):
         assert part in default

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from tests.slow.cpython import harness
-from tests.slow.cpython.campaign import FAST, FILES
+from tests.slow.cpython.campaign import COMPILED, FAST, FILES
 from tests.slow.cpython.harness import (
     FileReport,
     FileTimeout,
     Outcome,
+    captured,
+    happened,
     judge,
     missing,
     reasons,
@@ -113,3 +115,18 @@ def test_every_failure_needs_a_reason_and_every_reason_a_failure() -> None:
 
 def test_the_campaign_is_long_enough() -> None:
     assert len(set(FILES)) == len(FILES) >= 60 and set(FAST) <= set(FILES)
+    assert len(set(COMPILED)) == len(COMPILED) >= 60
+
+
+def test_what_compiled_methods_did_is_counted() -> None:
+    whole, broken = {"captures": 1}, {"captures": 3, "breaks": 2, "fallbacks": 1}
+    found = FileReport("file", {}, {})
+    for name, counts in (("a", whole), ("b", broken), ("c", {"fallbacks": 1}), ("d", {})):
+        outcome = Outcome("passed", frames=counts.get("captures", 0), counts=counts)
+        found.native[name] = found.interpreted[name] = outcome
+    assert captured([found]) == 2 / 3 and captured([]) == 0
+    assert happened([found]) == (
+        "methods captured: 2 (without a break 1, with breaks 1; something in them fell back in 1), "
+        "run natively: 1; 4 captures, 2 breaks, 0 recompiles, 2 fallbacks"
+    )
+    assert table([found], "compiled").splitlines()[1].split()[1:7] == ["4", "4", "4", "0", "2", "2"]
