@@ -38,7 +38,8 @@ _PLACES = (
     *("torch._C._functorch", "torch._C._fft", "torch._C._linalg", "torch._C._special"),
     *("torch._C._sparse", "torch._C._profiler", "torch.linalg", "torch.fft", "torch.special"),
     *("torch.autograd.grad_mode", "torch.autograd.forward_ad", "torch._VF"),
-    *("refcompiler.aot.function", "refcompiler.aot.inputs", "refcompiler.guards.kinds"),
+    *("refcompiler.aot.function", "refcompiler.aot.gates", "refcompiler.aot.inputs"),
+    "refcompiler.guards.kinds",
     "refcompiler.package.hidden",
 )
 #: What a function may lie under: what decorators and descriptors have put around it.

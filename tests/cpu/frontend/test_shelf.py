@@ -385,6 +385,8 @@ def breaking(x: torch.Tensor, n: int) -> tuple[torch.Tensor, list[torch.Tensor]]
     try:
         if parts[2].sum() > 1e9:
             raise ValueError
+    except ValueError:
+        parts.clear()
     finally:
         parts.append((lambda z: (z * parts[0]).relu())(parts[3]))
     return sum(parts), parts  # type: ignore[return-value]
