@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx import Node, Proxy
 from torch.fx import traceback as fx_traceback
+from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import (
     ProxyTorchDispatchMode,
     _ProxyTensor,
@@ -118,6 +119,12 @@ def _wrapped(found: Any, mode: Any) -> Any:
     return found
 
 
+def _taken_apart(mode: Any) -> Mapping[Any, Any]:
+    """The operators that ``make_fx`` decomposes; torch 2.11 keeps them beside its mode."""
+    table = getattr(mode, "decomposition_table", None)
+    return getattr(proxy_tensor, "CURRENT_DECOMPOSITION_TABLE") if table is None else table  # noqa: B009
+
+
 class _Unusual(Exception):
     """An operand that is no tensor of the graph without symbols, nor a plain number."""
 
@@ -147,7 +154,7 @@ class _Nodes:
         self.otherwise = mode.__torch_dispatch__
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not kind_of(func)[0] or func in self.mode.decomposition_table or not traces_plainly():
+        if not kind_of(func)[0] or func in _taken_apart(self.mode) or not traces_plainly():
             return self.otherwise(func, types, args, kwargs)
         try:
             given = tuple([self._operand(a) for a in args])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -523,6 +524,15 @@ def test_usual_operators_have_the_nodes_of_torchs_modes(
             assert found == graphs(program) and len(found) == 2
         assert len(direct) == count > 15
         direct.clear()
+
+
+def test_what_make_fx_takes_apart_is_found_in_any_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch 2.11 has no table in its mode: with no other place every graph there fell back."""
+    older, newer = {torch.ops.aten.relu.default: id}, {torch.ops.aten.sin.default: id}
+    known = "CURRENT_DECOMPOSITION_TABLE"
+    monkeypatch.setattr(nodes.proxy_tensor, known, older, raising=False)
+    assert nodes._taken_apart(types.SimpleNamespace()) is older
+    assert nodes._taken_apart(types.SimpleNamespace(decomposition_table=newer)) is newer
 
 
 def _with_values(graph: Any) -> str:
