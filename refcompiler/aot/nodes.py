@@ -122,7 +122,7 @@ def _wrapped(found: Any, mode: Any) -> Any:
 def _taken_apart(mode: Any) -> Mapping[Any, Any]:
     """The operators that ``make_fx`` decomposes; torch 2.11 keeps them beside its mode."""
     table = getattr(mode, "decomposition_table", None)
-    return getattr(proxy_tensor, "CURRENT_DECOMPOSITION_TABLE") if table is None else table  # noqa: B009
+    return vars(proxy_tensor)["CURRENT_DECOMPOSITION_TABLE"] if table is None else table
 
 
 class _Unusual(Exception):

@@ -104,7 +104,7 @@ def is_watching() -> bool:
     return sys.getprofile() is _spy
 
 
-def natively(machine: Any, function: Callable, *args: Any, **kwargs: Any) -> Any:
+def natively(machine: Any, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
     """``function(*args, **kwargs)``; capture ends before it if that runs the user's Python."""
     kind: Any = function
     users = issubclass(type(kind), type) and kind.__flags__ & _HEAP_TYPE

@@ -128,6 +128,26 @@ def test_an_initialiser_that_returns_something():
         assert str(compiled.value) == str(native.value)
 
 
+def test_names_of_keyword_arguments_are_the_programs():
+    """C functions that capture calls were given some of its own names instead."""
+
+    def f(x):
+        told: list[Any] = []
+        for name in ("machine", "function", "frame", "m"):
+            told += [dict({}, **{name: 1}), ("{" + name + "}").format(**{name: 2})]
+            try:
+                round(1.5, **{name: 3})
+            except TypeError as error:
+                told.append(str(error))
+        return told, x + 1
+
+    refcompiler.reset()
+    compiled = refcompiler.compile(f, backend="eager")
+    for n in (1, 2):
+        assert str(compiled(torch.ones(n))) == str(f(torch.ones(n)))
+    assert refcompiler.counters()["breaks"] == refcompiler.counters()["fallbacks"] == 0
+
+
 # ---- what lru_cache keeps ---------------------------------------------------------------------
 
 
