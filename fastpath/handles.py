@@ -32,6 +32,10 @@ _GEOMETRY = {
     _aten.unsqueeze.default,
     _aten.select.int,
     _aten.slice.Tensor,
+    _aten.split.Tensor,
+    _aten.split_with_sizes.default,
+    _aten.unbind.int,
+    _aten.diagonal.default,
 }
 
 

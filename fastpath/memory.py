@@ -106,7 +106,8 @@ class Memory:
         calls = [(place, c.call) for place, c in enumerate(self.order) if c.call is not None]
         for place, call in calls:
             made[place] = [n for n in call.outputs if not n.number]
-            births[place] = [n for n in call.outputs if call.name in INTO and not n.bits]
+            own = call.name in INTO or call in self.products
+            births[place] = [n for n in call.outputs if own and not n.bits]
         nodes = itertools.chain(*births.values()) if self.cpu else ()
         kept = keepable(nodes, [call for _, call in calls], self.program.outputs)
         births = {place: [n for n in some if n in kept] for place, some in births.items()}

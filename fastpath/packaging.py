@@ -209,6 +209,14 @@ def _unpack_together(u: Unpacker, *kernels: list[Any]) -> Any:
     return bind_together([(_loaded(u, *row[:3]), *row[3:]) for row in kernels])
 
 
+def _pack_code(p: Packer, value: Any) -> list[Any]:
+    return _object(p, int(value))
+
+
+def _unpack_code(u: Unpacker, symbol: str, code: Any, features: Any) -> Any:
+    return launcher.Code(_loaded(u, symbol, code, features))
+
+
 class Found:
     """What a program needs of a kernel whose positions are data."""
 
@@ -269,6 +277,7 @@ def _unpack_report(u: Unpacker, kernels: int, calls: Any, draws: Any, nodes: int
 
 register("features", lambda p, v: _features(), lambda u, *f: _check_features(u, [*f]), _Features)
 register("kernel", _pack_kernel, _unpack_kernel, when=launcher.is_bound)
+register("code", _pack_code, _unpack_code, launcher.Code)
 register("together", _pack_together, _unpack_together, when=is_together)
 register("rejecting", _pack_found, _unpack_found, Rejecting, RejectingCall, Found)
 register(

@@ -51,8 +51,7 @@ from refcompiler.remade import WRITTEN
 from refcompiler.shapes.text import NAMES, python
 
 if TYPE_CHECKING:
-    from fastpath.cpu.products import Product
-    from fastpath.cpu.rowsums import RowSums
+    from fastpath.cpu.products import Known
 
 _NUMBERS = itertools.count()
 
@@ -128,7 +127,7 @@ class Wrapper:
                 node.strides = given.strides
         together = self._together(fusion)
         order = fusion.result
-        self.products: Mapping[Call, Product | RowSums] = {}
+        self.products: Mapping[Call, Known] = {}
         if self.device.is_cpu and self.program.products:
             from fastpath.cpu.products import products_of
 
@@ -377,24 +376,29 @@ class Wrapper:
         move = f"{name} = realigned({name}); {name}_p = {name}.data_ptr()"
         self.lines.append(f"if {name}_p % {STREAM_ALIGNMENT}: {move}")
 
-    def _multiply(self, call: Call, product: Product | RowSums) -> None:
-        """Launch the kernel of a matrix product, or of a sum of rows."""
+    def _multiply(self, call: Call, product: Known) -> None:
+        """Launch the kernel that answers a call: of a matrix product, a sum of rows, attention."""
         number = len(self.kernels)
         run, source = product.compiled()
         self.kernels.append(source)
         self.report.kernels += 1
         self.report.products += product.products
-        (result,) = call.outputs
-        self._allocate(result)
         addresses = ["0" if t is None else self._place_of(t) for t in product.operands]
-        addresses.append(self._address(result))
+        for result in call.outputs:
+            if result.name in self.read or result in self.memory.returned:
+                self._allocate(result)
+                addresses.append(self._address(result))
+            else:
+                addresses.append("0")
         if product.limit is not None:
             self._watch()
             addresses.append("outside_p")
-        texts = product.arguments(addresses, result.strides, self.number)
+        texts = product.arguments(addresses, call.outputs, self.number)
+        self.names.update(product.named())
         name = f"k{number}"
         self.names[name], self.titles[name] = run, title(number, [call.name])
-        self.lines.append(f"{name}({', '.join(texts)})  # {result.name} = {call.name}")
+        made = ", ".join(result.name for result in call.outputs)
+        self.lines.append(f"{name}({', '.join(texts)})  # {made} = {call.name}")
         if product.limit is not None:
             self.names[f"{name}_kernel"] = RejectingCall(product.finder(), [product.limit])
             given = f"{self._tuple([product.limit.extent])}, outside, 0, {', '.join(texts[1:])}"

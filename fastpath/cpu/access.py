@@ -275,6 +275,28 @@ aligned_address = _argument(aligned=True)  # the same of one that is known to be
 
 
 @intrinsic
+def call_kernel(typing_context, function, addresses, begin, end):
+    """``call_kernel(function, addresses, begin, end)``: run another kernel, at an address."""
+
+    def generate(context, builder, signature, args):
+        kind = ir.FunctionType(ir.VoidType(), [_I64] * 3)
+        builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 4), generate
+
+
+@intrinsic
+def float_of(typing_context, bits):
+    """``float_of(bits)``: the float64 that an integer's bits are."""
+
+    def generate(context, builder, signature, args):
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return types.float64(types.int64), generate
+
+
+@intrinsic
 def hidden(typing_context, value):
     """``hidden(value)``: the floating value, of which the compiler knows nothing more."""
 

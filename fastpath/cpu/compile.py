@@ -204,6 +204,8 @@ def _environment(printed: Printed) -> dict[str, Any]:
         "aligned_address": access.aligned_address,
         "drain": access.drain,
         "hidden": access.hidden,
+        "call_kernel": access.call_kernel,
+        "float_of": access.float_of,
         "place": access.place,
         "no_place": access.no_place,
         "report": access.report,

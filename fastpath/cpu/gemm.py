@@ -35,7 +35,7 @@ ARGUMENTS = ("a", "b", "s", "c", "m", "n", "k", "a_m", "a_k", "b_k", "b_n", "s_m
 _I1, _I32, _I64 = (ir.IntType(n) for n in (1, 32, 64))
 _PTR = ir.PointerType()
 _ELEMENT = {"float32": ir.FloatType(), "float64": ir.DoubleType()}
-_BYTES = {"float32": 4, "float64": 8}
+BYTES = {"float32": 4, "float64": 8}
 
 
 @functools.cache
@@ -51,7 +51,13 @@ def vector_bytes() -> int:
 
 def panel(dtype: str) -> int:
     """Columns of a tile."""
-    return 2 * vector_bytes() // _BYTES[dtype]
+    return 2 * vector_bytes() // BYTES[dtype]
+
+
+def tile_heights(width: int) -> tuple[int, ...]:
+    """Rows of tiles for vectors of ``width`` bytes: two of them for each row, as many registers as
+    there are but for the operands."""
+    return (12, 8, 4) if width == 64 else (6, 4, 2)
 
 
 @functools.cache
@@ -88,12 +94,11 @@ class Gemm:
     """Writes the kernel for a dtype and vectors of ``width`` bytes."""
 
     def __init__(self, dtype: str, width: int):
-        self.element, self.bytes = _ELEMENT[dtype], _BYTES[dtype]
+        self.element, self.bytes = _ELEMENT[dtype], BYTES[dtype]
         self.width = width
         self.lanes = width // self.bytes
         self.columns = 2 * self.lanes
-        # Two vectors for each row: as many registers as there are but for the operands.
-        self.tiles = (12, 8, 4) if width == 64 else (6, 4, 2)
+        self.tiles = tile_heights(width)
         self.rows = self.tiles[0]
         self.vector = ir.VectorType(self.element, self.lanes)
         self.mask = ir.VectorType(_I1, self.lanes)

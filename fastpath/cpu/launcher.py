@@ -303,6 +303,10 @@ def callable_of(text: str, record: Sequence[int]) -> Callable[..., None]:
     return make(ctypes.addressof(method(text)), ctypes.addressof(kept), None)
 
 
+class Code(int):
+    """The address of a C function that a kernel is given to call."""
+
+
 def words_of(run: Callable[..., None]) -> tuple[int, ...]:
     """The record of a callable of :func:`callable_of`."""
     _, kept = _records[run.__self__]  # type: ignore[attr-defined]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastpath.cpu import gemm
+from fastpath.cpu.attention import Attention, attention
 from fastpath.cpu.rowsums import RowSums, row_sums
 from fastpath.handles import views_of_shape
 from fastpath.ir.program import Call, Result, Tensor
@@ -43,6 +44,10 @@ class Product:
     products = 1
     limit = None
 
+    def named(self) -> dict[str, Any]:
+        """What the texts of a launch name besides addresses."""
+        return {}
+
     @property
     def operands(self) -> list[Tensor | None]:
         return [self.a, self.b, self.s]
@@ -58,15 +63,13 @@ class Product:
         return compile_product(self.dtype)
 
     def arguments(
-        self, addresses: Sequence[str], strides: Sequence[Number], number: Callable[[Number], str]
+        self, addresses: Sequence[str], results: Sequence[Result], number: Callable[[Number], str]
     ) -> list[str]:
-        """The texts of what a launch is given, for operands and a result at ``addresses``.
-
-        ``strides`` are the result's; ``number`` prints sizes.
-        """
+        """The texts of what a launch is given, for operands and the result at ``addresses``;
+        ``number`` prints sizes."""
         a, b = (_strides(t, 3) for t in (self.a, self.b))
         s = (0, 0, 0) if self.s is None else _strides(self.s, 3)
-        c = (0, 0, *strides)[-3:]
+        c = (0, 0, *results[0].strides)[-3:]
         batch, m, n = map(number, (self.batch, self.m, self.n))
         panels = f"-({n} // -{gemm.panel(self.dtype)})"
         units = f"{batch} * -({m} // -{gemm.CHUNK}) * {panels}"
@@ -74,6 +77,9 @@ class Product:
         numbers = [self.m, self.n, self.k, a[1], a[2], b[1], b[2], s[1], c[1]]
         numbers += [a[0], b[0], s[0], c[0]]
         return [work, units, *addresses, *map(number, numbers)]
+
+
+Known = Product | RowSums | Attention
 
 
 @functools.cache
@@ -85,9 +91,9 @@ def measured() -> bool:
     return name.startswith("znver")
 
 
-def products_of(calls: Iterable[Call]) -> dict[Call, Product | RowSums]:
+def products_of(calls: Iterable[Call]) -> dict[Call, Known]:
     """Those of ``calls`` that kernels are to compute which are written by hand."""
-    found = {call: product_of(call) or row_sums(call) for call in calls}
+    found = {call: product_of(call) or row_sums(call) or attention(call) for call in calls}
     return {call: known for call, known in found.items() if known is not None}
 
 

@@ -82,6 +82,10 @@ class RowSums:
     #: It is no product of matrices.
     products = 0
 
+    def named(self) -> dict[str, Any]:
+        """What the texts of a launch name besides addresses."""
+        return {}
+
     @property
     def operands(self) -> list[Tensor | None]:
         return [self.places, self.source, self.under]
@@ -109,7 +113,7 @@ class RowSums:
         return PrintedFinder(printed.source, printed.names, 12, None)
 
     def arguments(
-        self, addresses: Sequence[str], strides: Sequence[Number], number: Callable[[Number], str]
+        self, addresses: Sequence[str], results: Sequence[Result], number: Callable[[Number], str]
     ) -> list[str]:
         """The texts of what a launch is given; of ``addresses`` the last are those of the result
         and, if it asks for one, of what it leaves word in."""
