@@ -6,6 +6,11 @@ capturing, what was read of such an object from before the graph holds it, so th
 that the program has dropped it. Where one is in the frames' hands as a capture begins, each
 instruction that may drop it is followed by a look whether the program can still reach it; if it
 cannot, the graph ends before that instruction, which then drops it for real.
+
+What the frame itself has made capture keeps too, so that no two objects have one number. A
+generator that it suspends in a ``try``, and that only such an object holds, would outlive what the
+program thinks of it: a capture that ends with one is made again, and then lets go of what nobody
+else holds behind each instruction. The generator then ends by the rules of CPython's own count.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ import itertools
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CellType, FrameType, FunctionType, MethodType
 from typing import Any
 
@@ -119,7 +124,55 @@ def ends_tell(value: Any) -> bool:
         return bool(found)
 
     _walk([value], _FEW, visit)
-    return bool(found)
+    return bool(found) or _leads_to_generator([value], set(), _FEW)
+
+
+def _generators(values: Iterable[Any], seen: set[int], most: int) -> Iterator[Any]:
+    """Generators that ``values`` lead to through objects of all kinds, each with the way to it.
+
+    A way is a pair of an object and the way to its owner.
+    """
+    pending: collections.deque = collections.deque((value, None) for value in values)
+    while pending and len(seen) < most:
+        value, way = pending.popleft()
+        if type(value) is Lazy:
+            value = value.value
+        if id(value) in seen or issubclass(type(value), (*_NO_PARTS, torch.nn.Module)):
+            continue
+        seen.add(id(value))
+        parts: Iterable[Any] = ()
+        if type(value) is FunctionType:
+            parts = (*(value.__closure__ or ()), *(value.__defaults__ or ()))
+        elif type(value) not in DRIVEN:
+            parts = gc.get_referents(value)
+        else:
+            yield value, way
+            if is_driven(value) and (frame := driven_by(value).frame) is not None:
+                parts = _values(frame)
+        pending.extend((part, (value, way)) for part in parts)
+
+
+def _leads_to_generator(values: Iterable[Any], seen: set[int], most: int) -> bool:
+    return any(finalises(value) for value, _ in _generators(values, seen, most))
+
+
+def _held_deep(values: list[Any], known: dict[int, Any]) -> Iterator[Any]:
+    """Generators that ``values`` alone lead to, beside the ``known`` ones."""
+    seen: set[int] = set()
+    found = list(_generators(values, seen, _FEW))
+    ways = [(value, way) for value, way in found if id(value) not in known and tells(value)]
+    chains = [(value, [value, *_along(way)]) for value, way in ways]
+    every = [part for _, chain in chains for part in chain]
+    owned = _owned(every, seen)
+    for value, chain in chains:
+        if not any(id(part) in owned for part in chain):
+            yield value
+
+
+def _along(way: Any) -> Iterator[Any]:
+    while way is not None:
+        value, way = way
+        yield value
 
 
 def held_alone(frames: list[Frame]) -> list[Any]:
@@ -135,9 +188,10 @@ def held_alone(frames: list[Frame]) -> list[Any]:
             (told if type(value) in DRIVEN else asked)[id(value)] = value
         return False
 
-    for frame in frames:
-        known.update(map(id, _values(frame)))
-    seen = _walk([value for frame in frames for value in _values(frame)], _MOST, visit)
+    values = [value for frame in frames for value in _values(frame)]
+    known.update(map(id, values))
+    seen = _walk(list(values), _MOST, visit)
+    told.update((id(v), v) for v in _held_deep(values, told))
     # Who holds an object is asked of all that the process has, which takes long; how many hold it
     # is known. Beside those of the frames there is a reference in the table and one in the call.
     held = [asked[key] for key in asked if sys.getrefcount(asked[key]) > known[key] + 2]
@@ -161,16 +215,47 @@ def _values(frame: Frame) -> list[Any]:
     return [*frame.fast, *frame.stack, *more]
 
 
-class Dropping:
-    """Watches ``values`` through one capture."""
+def is_unfinished(machine: Any) -> bool:
+    """Whether a generator that would run code at its end is held by what capture alone keeps."""
+    if not any(map(_is_suspended_in_try, machine.activations)):
+        return False
+    let_go = [value for value in machine.recorder.keep if _is_kept(value)]
+    numbers = set(map(id, _doubled(machine)))
+    # beside the table above and the one of what is kept, a reference lies in the call
+    alone = [v for v in let_go if sys.getrefcount(v) == 4 + (id(v) in numbers)]
+    return _leads_to_generator(alone, {id(machine)}, _MOST)
 
-    def __init__(self, machine: Any, values: list[Any]):
+
+def _is_suspended_in_try(activation: Any) -> bool:
+    frame = activation.frame
+    return frame is not None and frame.program.handler_at(frame.ip - 1) is not None
+
+
+def _is_kept(value: Any) -> bool:
+    """Whether it is an object that the program made, and no tensor."""
+    return value is not None and not issubclass(type(value), torch.Tensor)
+
+
+def _doubled(machine: Any) -> Iterable[Any]:
+    """What capture holds once more: whose ``__dict__`` the program has."""
+    return machine.own_namespaces.values()
+
+
+class Dropping:
+    """Watches ``values`` through one capture, and lets go of what it keeps if it ``releases``."""
+
+    def __init__(self, machine: Any, values: list[Any], releases: bool = False):
         self.machine = machine
+        self.releases = releases
+        self._kept: list[int] = []  # where in the table
+        self._known = 0  # how much of the table has been looked at
         # of one that runs its shadow is on the stack
         known = [machine.external.get(id(value)) for value in values]
         real = [v if e is None else e.value for v, e in zip(values, known, strict=True)]
         self.values = list({id(value): value for value in real}.values())
         self._tables: dict[int, list[Handler]] = {}
+        #: By the id of a value those on the way to it from the frames: nothing is kept alive here.
+        self._ways: dict[int, list[int] | None] = {}
 
     def ops(self, program: Program) -> list[Handler]:
         """The handlers of ``program``, with a look after those that may drop something."""
@@ -190,17 +275,45 @@ class Dropping:
         """Capture is over; the ids of what is not to be held from here on."""
         found = set(map(id, self.values))
         self.values = []
+        self._ways.clear()
         return found
 
     def look(self) -> None:
         """End the graph before this instruction if it has dropped one of the objects."""
         machine = self.machine
+        if self.releases and any(map(_is_suspended_in_try, machine.activations)):
+            self._release()
         if machine.frame is None:  # with the outermost frame all goes, after its effects
             return
         for value in self.values:
             if not self._is_over(value) and not self._is_held(value):
                 why = f"the end of a {type(value).__name__}, of which the program can tell"
                 raise Restart(machine.steps, "external-object", why)
+
+    def _release(self) -> None:
+        """Let go of what the program has dropped; what it alone held is next."""
+        table = self.machine.recorder.keep
+        self._kept += [i for i in range(self._known, len(table)) if _is_kept(table[i])]
+        self._known = len(table)
+        found = True
+        while found:
+            found = False
+            for place in self._kept[::-1]:
+                count = sys.getrefcount(table[place])  # the table's, and one in the call
+                if count > 3 or (count == 3 and not self._forget(table[place])):
+                    continue
+                self._kept.remove(place)
+                table[place] = None
+                found = True
+
+    def _forget(self, value: Any) -> bool:
+        """``value``, held once more than by the table: whether that was capture too."""
+        known = self.machine.own_namespaces
+        for number, owner in known.items():
+            if owner is value:
+                del known[number]
+                return True
+        return False
 
     def _is_over(self, value: Any) -> bool:
         """A generator that runs nothing any more if it is closed where it stands now."""
@@ -215,24 +328,41 @@ class Dropping:
         while frame is not None:
             frames.append(frame)
             frame = frame.back
-        pending: collections.deque = collections.deque()
-        for frame in frames:
-            pending.extend(_values(frame))
+        held = [part for frame in frames for part in _values(frame)]
+        way = self._ways.get(id(value))
+        if way is not None and self._leads(held, way):
+            return True
+        self._ways[id(value)] = None
+        pending: collections.deque = collections.deque((part, None) for part in held)
         seen: set[int] = set()
         while pending:
-            found = pending.popleft()
+            found, link = pending.popleft()
             if type(found) is Lazy:
                 found = found.value
             known = self.machine.external.get(id(found))
+            link = (id(found), link)
             if found is value or (known is not None and known.value is value):
+                self._ways[id(value)] = _in_order(link)
                 return True
             if id(found) in seen:
                 continue
             seen.add(id(found))
             if len(seen) > _MOST:
                 return True
-            pending.extend(self._parts(found, known))
+            pending.extend((part, link) for part in self._parts(found, known))
         return False
+
+    def _leads(self, held: Iterable[Any], way: list[int]) -> bool:
+        """Whether ``way`` to a value, found before, is still one."""
+        for number in way:
+            for part in held:
+                found = part.value if type(part) is Lazy else part
+                if id(found) == number:
+                    break
+            else:
+                return False
+            held = self._parts(found, self.machine.external.get(number))
+        return True
 
     def _parts(self, value: Any, known: External | None) -> Iterator[Any]:
         """What ``value`` holds, as the program has made it."""
@@ -277,6 +407,14 @@ class Dropping:
         for part in gc.get_referents(value):
             if not issubclass(type(part), _NO_PARTS):
                 yield part
+
+
+def _in_order(link: Any) -> list[int]:
+    found = []
+    while link is not None:
+        number, link = link
+        found.append(number)
+    return found[::-1]
 
 
 def is_held(machine: Any, value: Any) -> bool:

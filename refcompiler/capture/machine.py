@@ -21,7 +21,7 @@ from refcompiler.capture.arithmetic import ending
 from refcompiler.capture.arrays import tensors, wrapping
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Door, Recorder
-from refcompiler.capture.dropping import Dropping, held_alone
+from refcompiler.capture.dropping import Dropping, held_alone, is_unfinished
 from refcompiler.capture.dynamic import Policy, Sizes
 from refcompiler.capture.entering import catches, entering_ops
 from refcompiler.capture.handing import check_handed
@@ -48,9 +48,9 @@ from refcompiler.capture.models import (
     weak,
 )
 from refcompiler.capture.natively import interpreting
-from refcompiler.capture.reentry import Reentry
+from refcompiler.capture.reentry import Learned, Reentry
 from refcompiler.capture.regions import attention, branches, custom, loops, transforms
-from refcompiler.capture.signals import Break, Reason, Restart
+from refcompiler.capture.signals import Again, Break, Reason, Restart
 from refcompiler.capture.state import forward, functions, handles, hooks, modes, switches
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.state.switches import Setting, restore, settings
@@ -163,10 +163,7 @@ class Finalised(Continued):
 
 
 class Symbolic(Calls):
-    """The symbolic domain. ``stops`` are root instruction counts at which to break.
-
-    ``learned`` are the functions that C code is known to call.
-    """
+    """The symbolic domain. ``stops`` are root instruction counts at which to break."""
 
     shows_values = False
     shows_failures = False
@@ -175,11 +172,12 @@ class Symbolic(Calls):
         self,
         stops: dict[int, tuple[str, str]],
         policy: Policy | None = None,
-        learned: Any = (),
+        learned: Learned | None = None,
     ):
         super().__init__(Recorder())
         self.stops = dict(stops)
-        self.reentry = Reentry(self, learned)
+        self.learned = learned or Learned()
+        self.reentry = Reentry(self, self.learned.called)
         self.lost: Restart | None = None
         self.dropping: Dropping | None = None
         self.texts: WeakSet[Unread] = WeakSet()
@@ -280,10 +278,10 @@ class Symbolic(Calls):
         frames = self._frames()
         self.started = {id(f) for f in frames}
         self.continues = frames[0].ip > 0
-        if self.continues:  # what a call begins with its caller holds
-            held = held_alone(frames)
-            if held:
-                self.dropping = Dropping(self, held)
+        # what a call begins with its caller holds
+        held = held_alone(frames) if self.continues else []
+        if held or self.learned.releases:
+            self.dropping = Dropping(self, held, self.learned.releases)
         self.depth = 1
         with self._domain():
             try:
@@ -319,6 +317,7 @@ class Symbolic(Calls):
             because = f", for {inner.row}: {inner.context}" if inner is not None else ""
             why = f"a graph ends inside a TorchFunctionMode{because}"
             raise Restart(self.function_modes[0].step, "ambient-state", why)
+        self.learn_unfinished()
         for made in self.activations:
             if _is_dropped(made):
                 name = made.unawaited.__qualname__
@@ -406,6 +405,12 @@ class Symbolic(Calls):
             if dropping is not None:
                 dropping.look()
 
+    def learn_unfinished(self) -> None:
+        """Capture again if the program has dropped a generator that capture keeps from its end."""
+        if not self.learned.releases and is_unfinished(self):
+            self.learned.releases = True
+            raise Again
+
     def make_generator(self, frame: Frame) -> Any:
         activation = Finalised(self, frame)
         made = make_generator(activation)
@@ -463,6 +468,7 @@ class Symbolic(Calls):
             self.own_namespaces,
             self.callbacks,
             self.callback_of,
+            self.views,
             self.insides,
             self.recorder.keep,
         ):

@@ -12,7 +12,7 @@ from _thread import get_ident
 from collections.abc import Iterator
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
-from weakref import finalize
+from weakref import WeakSet, finalize
 
 from refcompiler.capture.effects import effects
 from refcompiler.capture.kinds import CONSTANT_TYPES
@@ -49,10 +49,24 @@ class Entered:
         finalize(self.driver, ENTRIES.pop, id(self.driver), None).atexit = False
 
 
+class Learned:
+    """What the captures of one place have learnt, each for those after it.
+
+    ``called``: functions that C code calls; ``releases``: whether the program drops objects that
+    hold generators which then run code (:mod:`refcompiler.capture.dropping`).
+    """
+
+    __slots__ = ("called", "releases")
+
+    def __init__(self) -> None:
+        self.called: WeakSet[FunctionType | CodeType] = WeakSet()
+        self.releases = False
+
+
 class Reentry:
     """The functions that C code may call in one capture. ``learned`` outlives it."""
 
-    def __init__(self, machine: Any, learned: Any):
+    def __init__(self, machine: Any, learned: WeakSet[FunctionType | CodeType]):
         self.machine = machine
         self.learned = learned
         self.of_own_classes: set[FunctionType] = set()

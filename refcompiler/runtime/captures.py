@@ -6,14 +6,14 @@ import functools
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from types import CodeType, FunctionType
+from types import CodeType
 from typing import Any
-from weakref import WeakSet
 
 import torch
 
 from refcompiler.capture.dynamic import History, Policy
 from refcompiler.capture.machine import Captured, Symbolic
+from refcompiler.capture.reentry import Learned
 from refcompiler.capture.signals import Again, Prepare, Restart
 from refcompiler.errors import GraphBreakError, RefcompilerError, UnsupportedError
 from refcompiler.interpreter.failures import Failure
@@ -60,7 +60,7 @@ class Captures:
         self.dynamic: bool | None = False
         self.examined: set[str] = set()
         self.history: History | None = None
-        self.learned: WeakSet[FunctionType | CodeType] = WeakSet()
+        self.learned = Learned()
 
     # ---- what sites say ---------------------------------------------------------------------
 
