@@ -117,8 +117,11 @@ def file_name(case_id: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", case_id) + ".py"
 
 
-def script(case: Case, finding: Finding, origin: Origin) -> str:
-    """The text of the script that shows ``finding``."""
+def script(case: Case, finding: Finding, origin: Origin, raises: bool = False) -> str:
+    """The text of the script that shows ``finding``.
+
+    ``raises``: whether a step of the case raises in eager, behind which the case goes on.
+    """
     counts = finding.aspect in ("recompiles", "compiled")
     parts = [
         _heading(case, finding, origin),
@@ -127,7 +130,7 @@ def script(case: Case, finding: Finding, origin: Origin) -> str:
         _compiler(origin, counts),
         case.program.source.strip() + "\n",
         _GRADIENTS.strip() + "\n" if _goes_backward(case) else "",
-        _body(case, finding, origin, counts),
+        _body(case, finding, origin, counts, raises),
         _LOADER.strip() + "\n",
         "if __name__ == '__main__':\n" + textwrap.indent(_verdict(case, finding, origin), "    "),
     ]
@@ -174,7 +177,7 @@ def _goes_backward(case: Case) -> bool:
     return any(isinstance(step, Call) and step.backward for step in case.history)
 
 
-def _body(case: Case, finding: Finding, origin: Origin, counts: bool) -> str:
+def _body(case: Case, finding: Finding, origin: Origin, counts: bool, raises: bool) -> str:
     """What both sides do: module-level statements, so that a state change reaches globals too."""
     lines = [
         "torch.manual_seed(0)",
@@ -188,17 +191,24 @@ def _body(case: Case, finding: Finding, origin: Origin, counts: bool) -> str:
     lines.append(f"f = {compiled} if __name__ == 'found' else model")
     lines.append(inputs_source(case.inputs, case.device))
     lines += ["outs = []", "error = None"]
+    if raises:
+        lines.append("earlier = {}  # what steps raised before the last one")
     guarded = finding.aspect in ("exception", "exception message")
     last = len(case.history) - 1 if finding.kind is Kind.CRASH and not guarded else finding.step
     for number, step in enumerate(case.history[: last + 1]):
         if counts and number == last and finding.aspect == "recompiles":
             lines.append("graphs = 0")
-        lines.append(_step(step, guarded and number == finding.step))
+        text = _step(step)
+        if number == finding.step and (guarded or raises):
+            text = _guarded(text, "error")
+        elif raises:
+            text = _guarded(text, f"earlier[{number}]")
+        lines.append(text)
     body = "\n".join(lines)
     return "if __name__ != '__main__':\n" + textwrap.indent(body, "    ") + "\n"
 
 
-def _step(step: object, guarded: bool) -> str:
+def _step(step: object) -> str:
     source = step.source  # type: ignore[attr-defined]
     if isinstance(step, Call):
         text = f"outs.append({source})"
@@ -208,10 +218,12 @@ def _step(step: object, guarded: bool) -> str:
             text = f"with {modes[step.mode]}:\n" + textwrap.indent(text, "    ")
     else:
         text = source
-    if guarded:
-        indented = textwrap.indent(text, "    ")
-        text = f"try:\n{indented}\nexcept Exception as raised:\n    error = raised"
     return text
+
+
+def _guarded(text: str, into: str) -> str:
+    indented = textwrap.indent(text, "    ")
+    return f"try:\n{indented}\nexcept Exception as raised:\n    {into} = raised"
 
 
 # -- what is compared ----------------------------------------------------------------------------
@@ -292,14 +304,15 @@ def _values(finding: Finding, origin: Origin) -> str:
 def _structure(finding: Finding, origin: Origin) -> str:
     return (
         "def read(side):\n"
+        "    module = load(side)\n"
         "    try:\n"
-        f"        return repr(load(side).{finding.where})\n"
+        f"        return repr(module.{finding.where})\n"
         "    except (AttributeError, IndexError, KeyError, TypeError):\n"
-        "        return 'nothing'\n\n"
+        "        return f'nothing: {module.error!r}' if module.error else 'nothing'\n\n"
         "expected, found = read('expected'), read('found')\n"
         f"print('expected:', expected, ' at {_quoted(finding.where)}')\n"
         "print('found:   ', found)\n"
-        "sys.exit(0 if (expected == 'nothing') == (found == 'nothing') else 1)\n"
+        "sys.exit(0 if expected.startswith('nothing') == found.startswith('nothing') else 1)\n"
     )
 
 
@@ -317,7 +330,11 @@ def _facts(finding: Finding, origin: Origin) -> str:
     else:
         expected = "read(load('expected'))"
     return (
-        f"def read(side):\n    return eval({read!r}, vars(side))\n\n"
+        "def read(side):\n"
+        "    try:\n"
+        f"        return eval({read!r}, vars(side))\n"
+        "    except Exception as raised:\n"
+        "        return f'nothing: {side.error or raised!r}'\n\n"
         f"expected = {expected}\n"
         "found = read(load('found'))\n"
         f"print('expected {finding.aspect}:', expected, ' at {_quoted(finding.where)}')\n"

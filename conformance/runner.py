@@ -307,7 +307,7 @@ class Run:
         )
         name = f"repros/{file_name(result.case.id)}"
         path = folder / name
-        path.write_text(script(case, finding, origin), encoding="utf-8")
+        path.write_text(script(case, finding, origin, bool(verdict.raised)), encoding="utf-8")
         confirmed, printed = None, ""
         if result.shrunk is not None:
             status, printed = worker.pool.worker().run_script(path.resolve())

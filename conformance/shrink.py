@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from conformance.case import Call, Case, Change, Compiles, Literal, Storage, Tensor
 from conformance.strategies.generate import shrink as shrink_drawn
@@ -38,25 +39,26 @@ class Budget:
 class Shrinker:
     """Shrinks within a budget; what was judged once is not judged again.
 
-    ``may_raise``: what eager raises in the case that is shrunk. One in which it raises anything
-    else is no smaller form of it: that is the case's own error, not the compiler's.
+    ``may_raise``: what eager's steps raise in the case that is shrunk. One in which it raises
+    anything else, or more often, is no smaller form of it: that is the case's own error, not the
+    compiler's.
     """
 
     judge: Callable[[Case], Verdict]
     budget: Budget
-    may_raise: frozenset[str] = frozenset()
+    may_raise: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.known: dict[str, Verdict] = {}
 
-    def is_same_failure(self, case: Case, wanted: tuple[str, str]) -> bool:
+    def is_same_failure(self, case: Case, wanted: tuple[str, ...]) -> bool:
         """Whether ``case`` fails as ``wanted``. Out of budget, what is not known does not."""
         if case.digest not in self.known:
             if not self.budget.spend():
                 return False
             self.known[case.digest] = self.judge(case)
         verdict = self.known[case.digest]
-        if not self.may_raise.issuperset(verdict.raised):
+        if not Counter(verdict.raised) <= self.may_raise:
             return False
         worst = verdict.worst
         return worst is not None and not worst.tolerated and worst.failure_class == wanted
@@ -67,7 +69,7 @@ class Shrinker:
         """The smallest case found of the failure of ``case``, and the verdict on it."""
         assert verdict.worst is not None
         wanted = verdict.worst.failure_class
-        self.may_raise = frozenset(verdict.raised)
+        self.may_raise = Counter(verdict.raised)
         self.known[case.digest] = verdict
         if family.strategy is not None:
             drawn = shrink_drawn(
@@ -77,7 +79,7 @@ class Shrinker:
         case = self.reduce(case, wanted)
         return case, self.known[case.digest]
 
-    def reduce(self, case: Case, wanted: tuple[str, str]) -> Case:
+    def reduce(self, case: Case, wanted: tuple[str, ...]) -> Case:
         """Take the first simpler candidate that fails alike, until none does."""
         tried: set[str] = set()
         progress = True

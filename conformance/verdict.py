@@ -47,9 +47,13 @@ class Finding:
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def failure_class(self) -> tuple[str, str]:
-        """What a reduced case must keep in order to be the same failure."""
-        return (self.kind.value, self.aspect)
+    def failure_class(self) -> tuple[str, str, str]:
+        """What a reduced case must keep in order to be the same failure.
+
+        Of an exception that is missing, or another one, also what eager raises.
+        """
+        raised = self.expected.partition(":")[0] if self.aspect == "exception" else ""
+        return (self.kind.value, self.aspect, raised)
 
     def __str__(self) -> str:
         place = f" at {self.where}" if self.where else ""

@@ -182,9 +182,10 @@ BACKWARDS = (
     f"{_RAMPS}torch.autograd.backward(_ends, _ramps, retain_graph=True)\n{_ACCUMULATED}"
     "_wanted = [_t for _t in (x, y) if _t.requires_grad][:1]\n"
     f"torch.autograd.backward(_ends, _ramps, inputs=_wanted)\n{_ACCUMULATED}",
-    f"{_RAMPS}seen = {{}}\nfor _n, _t in enumerate(_ends):\n    if _t is not p and _t is not q:\n"
-    "        _t.register_hook(lambda _g, _n=_n: seen.update({_n: _g.resolve_neg().clone()}))\n"
-    f"torch.autograd.backward(_ends, _ramps)\n{_ACCUMULATED}",
+    # Known if the backward ends: where it raises, nobody is told which hooks come before that.
+    f"{_RAMPS}_seen = {{}}\nfor _n, _t in enumerate(_ends):\n    if _t is not p and _t is not q:\n"
+    "        _t.register_hook(lambda _g, _n=_n: _seen.update({_n: _g.resolve_neg().clone()}))\n"
+    f"torch.autograd.backward(_ends, _ramps)\nseen = _seen\n{_ACCUMULATED}",
 )
 
 #: Of arguments, before the call, where all outputs have gradients: of what else eager would not ask

@@ -77,3 +77,15 @@ def test_file_names_hold_no_separators():
         file_name("operators/aten.add.Tensor/int8/0 1:2")
         == "operators-aten.add.Tensor-int8-0-1-2.py"
     )
+
+
+@pytest.mark.parametrize("finding", [*FINDINGS, wrong("structure", "seen[1]")], ids=str)
+def test_a_step_that_raises_in_eager_does_not_end_the_script(finding):
+    """The case goes on behind it, as the runner's did: the script has to come to what it shows."""
+    later = replace(case(), history=(Call("f(y)"), Call("f(x)"), Call("f(x)")))
+    text = script(later, finding, ORIGINS[0], raises=True)
+    (body,) = [n for n in ast.parse(text).body if isinstance(n, ast.If)][:1]
+    calls = [n for n in ast.walk(body) if isinstance(n, ast.Try)]
+    assert len(calls) == 3 and "earlier[1] = raised" in text and "error = raised" in text
+    plainly = script(later, finding, ORIGINS[0])
+    assert "earlier" not in plainly

@@ -5,6 +5,7 @@ from dataclasses import replace
 from conformance.case import Change, Literal
 from conformance.shrink import Budget, Shrinker, candidates
 from conformance.suites.suite import Family
+from conformance.verdict import Finding, Kind
 from tests.tiny.conformance.samples import case, passing, wrong
 
 FAMILY = Family("made", "sin", "float32", cases=(case(),))
@@ -57,6 +58,21 @@ def test_eager_raises_in_no_smaller_case_what_it_did_not_before():
     assert shrunk(wrong()) == (True, ())
     raising = replace(wrong(), raised=("ZeroDivisionError",))
     assert shrunk(raising) == (False, ("ZeroDivisionError",))
+
+
+def test_eager_raises_in_no_smaller_case_more_often_than_before():
+    once = replace(wrong(), raised=("RuntimeError",))
+    shrinker = Shrinker(lambda c: replace(once, raised=once.raised * 2), Budget(200, 60.0))
+    assert shrinker.shrink(case(), once, FAMILY, 1, "0")[0] == case()
+
+
+def test_what_is_missing_in_a_smaller_case_is_the_same_exception():
+    def missing(name):
+        found = Finding(Kind.WRONG, "exception", "error", 0, f"{name}: text", "no exception")
+        return replace(wrong(), findings=(found,), raised=("TypeError", "ValueError"))
+
+    shrinker = Shrinker(lambda c: missing("ValueError"), Budget(200, 60.0))
+    assert shrinker.shrink(case(), missing("TypeError"), FAMILY, 1, "0")[0] == case()
 
 
 def test_the_budget_is_kept():
