@@ -18,6 +18,7 @@ from refcompiler.aot.bases import Base, member
 from refcompiler.aot.inputs import Runner, Unsupported, fake_like, has_bits
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import symbols_of, value_of
+from refcompiler.aot.reads import stale
 from refcompiler.aot.regions.table import OBSERVED
 from refcompiler.fakes.overlap import overlaps_itself
 from refcompiler.shapes.known import same
@@ -161,6 +162,7 @@ class Observation:
     numbers: list[Any] = field(default_factory=list)  # that the epilogue needs of the graph
     bits: frozenset[int] = frozenset()  # places of inputs with a conjugate or negative bit
     switches: bool | None = None  # the gradient mode that the graph leaves, if it is another one
+    stale: bool = False  # whether a backward would find written to what it has saved
 
     def write(self, place: int, requires_grad: bool) -> Write:
         """A write that only the trace saw."""
@@ -212,6 +214,8 @@ def observe(
     if any(w.tracked and w.requires_grad and w.place in flat for w in seen.writes):
         raise Unsupported("a write makes autograd track what shares memory, unknown to it before")
     seen.switches = left if left != grad_mode else None
+    if seen.writes and seen.requires_grad:
+        seen.stale = stale([t for t in (*pytree.tree_leaves(outputs), *inputs) if _requires_grad(t)])
     tensors = [n for n, t in enumerate(fakes) if isinstance(t, torch.Tensor)]
     seen.bits = frozenset([n for n in tensors if has_bits(fakes[n])])
     return seen

@@ -82,6 +82,23 @@ def saves(outputs: Sequence[torch.Tensor]) -> bool:
     return False
 
 
+def stale(outputs: Sequence[torch.Tensor]) -> bool:
+    """Whether a function of the backward has saved what was written to since: it would raise."""
+    names: dict[type, list[str]] = {}
+    for node in _nodes(outputs):
+        kind = type(node)
+        if kind not in names:
+            python = isinstance(node, torch.autograd.function.BackwardCFunction)
+            found = [name for name in dir(kind) if name.startswith("_raw_saved_")]
+            names[kind] = ["saved_tensors"] if python else [n.replace("_raw", "") for n in found]
+        try:
+            for name in names[kind]:
+                getattr(node, name)
+        except RuntimeError:
+            return True
+    return False
+
+
 def _is_saved(value: Any) -> bool:
     if isinstance(value, tuple | list):
         return any(map(_is_saved, value))

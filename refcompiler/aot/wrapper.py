@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.utils import _pytree as pytree
 
 from refcompiler.aot import gates as gates_
@@ -70,6 +71,8 @@ class Wrapper:
         self.there: set[int | str] = set()  # which written inputs and views have theirs
         self.new: dict[int, str] = {}  # values of written inputs
         self.more: list[str] = []  # written inputs, once for each write that is to be counted yet
+        self.before: list[str] = []  # those of which all are counted before the graph runs
+        self.early: set[int] = set()  # the places of these
         self.seen, self.written, self.taken = seen, written, taken
         self.parameters = [f"x{n}" for n in range(inputs)]
         self.names: dict[str, Any] = {}
@@ -114,6 +117,8 @@ class Wrapper:
         if check is not None and overlapping is not None:
             self._elsewhere("disjoint", check, "overlapping", overlapping)
         self.lines += [f"{name} = {source}" for name, source in self.sources.items()]
+        if isinstance(run, Program) and not self.seen.stale:
+            self._count_early()
         self._run(run, grad_mode, autocast)
         count = len(self.seen.slots)
         self.new = dict(zip(self.written, self.results[count:]))
@@ -173,6 +178,20 @@ class Wrapper:
             f"if not {test}({', '.join(self.checked)}):",
             f"    return {name}({', '.join(self.parameters)})",
         ]
+
+    def _count_early(self) -> None:
+        """Writes that change no values, such as of a size, before anything is saved.
+
+        Eager saves behind them. Where it does before one, its backward raises, as this one does.
+        """
+        for write in self.seen.writes:
+            changes = write.place in self.written or write.place in self.members
+            if write.counted and not changes and write.place not in self.inference:
+                self.early.add(write.place)
+                self.before += [self.values[write.place]] * write.times
+        if self.before:
+            self.names.update(counted=counted, uncounted=_unsafe_preserve_version_counter)
+            self.lines.append(f"counted(({', '.join(self.before)}, ))")
 
     def _run(self, run: Program | Callable[..., Any], grad_mode: bool, autocast: bool) -> None:
         count = len(self.seen.slots) + len(self.written) + len(self.seen.numbers)
@@ -302,7 +321,8 @@ class Wrapper:
             at = write.layout
             offset = f"{target}.storage_offset() + {self.text(write.moved)}"
             size, stride = self.listed(at.size), self.listed(at.stride)
-            self._under(managers, f"{target}.as_strided_({size}, {stride}, {offset})")
+            counts = [f"uncounted({target})"] if write.place in self.early else []
+            self._under([*managers, *counts], f"{target}.as_strided_({size}, {stride}, {offset})")
         if value is not None:
             chosen = "".join([f".select({d}, 0)" for d in reversed(write.expanded)])
             if write.counted:
@@ -312,6 +332,8 @@ class Wrapper:
                 self.lines += lines
             else:  # of which autograd is not to know
                 self.lines.append(f"{target}.data{chosen}.copy_({value})")
+        if write.place in self.early:
+            return
         left = write.times - (value is not None and write.counted) - (write.layout is not None)
         if write.counted and left > 0 and write.place not in self.members:
             self.more += [target] * left
