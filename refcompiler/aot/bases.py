@@ -6,20 +6,25 @@ in eager. For each way in which a call's inputs overlap there is a program of it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from refcompiler.aot.inputs import Unsupported, has_bits
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.overlap import groups
+from refcompiler.fakes.overlap import overlaps_itself
 from specs.strides import contiguous
 
 #: Ways of overlapping that one graph has programs for; with others it runs as it is.
 LIMIT = 16
+
+#: What a base is to a member: what it is a view of, or was detached from, or is the ``data`` of.
+SEEN, DETACHED, DATA = "", "detached", "data"
 
 
 @dataclass(frozen=True)
@@ -27,8 +32,9 @@ class Base:
     """What the inputs at ``members`` are views of, each as its layout says.
 
     ``tracked``: it is the tensor that autograd knows as their base, and which ``first`` is itself
-    or (``through``) has as its base. Otherwise it is flat memory, which autograd does not see, of
-    the dtype of ``first``; members may have others.
+    or (``through``) has as its base; members of which it knows nothing (they are detached) are
+    hidden, as ``DETACHED`` or ``DATA``. Otherwise it is flat memory, which autograd does not see,
+    of the dtype of ``first``; members may have others.
     """
 
     first: int
@@ -36,7 +42,7 @@ class Base:
     tracked: bool
     layout: Layout
     dtype: torch.dtype
-    members: tuple[tuple[int, Layout, torch.dtype], ...]
+    members: tuple[tuple[int, Layout, torch.dtype, str], ...]  # the last: whether it is hidden
 
     def source(self, values: Sequence[str]) -> str:
         """The expression that gives it in a call whose inputs are named ``values``."""
@@ -79,29 +85,63 @@ def _base(tensors: Sequence[torch.Tensor], places: Sequence[int], tracked: Colle
     memory = first.untyped_storage()._cdata
     if any(t.untyped_storage()._cdata != memory for t in members):
         raise Unsupported("an input that is written to shares memory with another storage")
-    layouts = tuple([(n, Layout.of(t), t.dtype) for n, t in zip(places, members, strict=True)])
-    differentiable = any(tensors[n].requires_grad or n in tracked for n in places)
+    differentiable = [n for n in places if tensors[n].requires_grad or n in tracked]
     if torch.is_grad_enabled() and differentiable:
-        root = _root(members[0])
-        mixed = any(t.dtype != root.dtype for t in members)
-        if mixed or any(_root(t) is not root for t in members):
+        known = next((n for n in differentiable if tensors[n].requires_grad), differentiable[0])
+        root = _root(tensors[known])
+        hidden = {n for n in places if _root(tensors[n]) is not root}
+        unknown = any(not _is_inside(tensors[n], root) for n in hidden)
+        if unknown or hidden.intersection(differentiable):
             raise Unsupported("an input that is written to shares memory, unknown to autograd")
-        through = root is not members[0]
-        return Base(places[0], through, True, Layout.of(root), root.dtype, layouts)
+        if any(t.dtype != root.dtype for t in members):
+            raise Unsupported("an input that is written to shares memory, of another dtype")
+        seen = next(n for n in places if n not in hidden)
+        how = {n: DETACHED if _counts_with(tensors[n], root) else DATA for n in hidden}
+        layouts = _layouts(tensors, places, how)
+        return Base(seen, root is not tensors[seen], True, Layout.of(root), root.dtype, layouts)
+    layouts = _layouts(tensors, places, {})
     unit = first.itemsize
-    low = min(at.offset * dtype.itemsize // unit for _, at, dtype in layouts)
-    end = max(-(-at.end * dtype.itemsize // unit) for _, at, dtype in layouts)
+    low = min(at.offset * dtype.itemsize // unit for _, at, dtype, _ in layouts)
+    end = max(-(-at.end * dtype.itemsize // unit) for _, at, dtype, _ in layouts)
     if end * unit > first.untyped_storage().nbytes():
         raise Unsupported("an input that is written to shares half an element with one that ends")
     place = next(n for n in places if tensors[n] is first)
     return Base(place, False, False, Layout((end - low,), (1,), low), first.dtype, layouts)
 
 
-def member(base: torch.Tensor, at: Layout, dtype: torch.dtype) -> torch.Tensor:
-    """The view of ``base`` that a member is.
+def _layouts(
+    tensors: Sequence[torch.Tensor], places: Sequence[int], hidden: Mapping[int, str]
+) -> tuple[tuple[int, Layout, torch.dtype, str], ...]:
+    return tuple(
+        [(n, Layout.of(tensors[n]), tensors[n].dtype, hidden.get(n, SEEN)) for n in places]
+    )
+
+
+def _is_inside(t: torch.Tensor, root: torch.Tensor) -> bool:
+    """Whether all that ``t`` has are elements of ``root``."""
+    whole, part = Layout.of(root), Layout.of(t)
+    dense = whole.end - whole.offset == root.numel() and not overlaps_itself(root)
+    return dense and whole.offset <= part.offset and part.end <= whole.end
+
+
+def _counts_with(t: torch.Tensor, root: torch.Tensor) -> bool:
+    """Whether a write to ``root`` is one to ``t``: not to its ``data``."""
+    if t.is_inference() or root.is_inference():
+        return False
+    before = t._version
+    with _unsafe_preserve_version_counter(root):
+        torch.autograd.graph.increment_version(root)
+        return t._version != before
+
+
+def member(base: torch.Tensor, at: Layout, dtype: torch.dtype, hidden: str = SEEN) -> torch.Tensor:
+    """The view of ``base`` that a member is; one that is ``hidden`` autograd does not see.
 
     Writes through views of it can be traced if ``as_strided`` is the first view, or there is none.
     """
+    if hidden:
+        view = member(base, at, dtype)
+        return view.data if hidden == DATA and isinstance(base, FakeTensor) else view.detach()
     if base.itemsize == dtype.itemsize:
         view = base.as_strided(at.size, at.stride, at.offset)
         return view if base.dtype == dtype else view.view(dtype)
@@ -156,8 +196,9 @@ class Overlapping:
             bases = bases_of([*inputs, *self.lifted], self.written, self.saves, self.tracked)
         except Unsupported:
             return self.uncompiled
-        members = [inputs[n] for base in bases for n, *_ in base.members if n < len(inputs)]
-        if any(t._backward_hooks for t in members):  # which the base would pass by
+        # Of what autograd sees, whose hooks the base would pass by.
+        seen = [n for base in bases if base.tracked for n, *_ in base.members if n < len(inputs)]
+        if any(inputs[n]._backward_hooks for n in seen):
             return self.uncompiled
         found = self.programs.get(bases)
         if found is None:

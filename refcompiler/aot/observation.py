@@ -215,7 +215,9 @@ def observe(
         raise Unsupported("a write makes autograd track what shares memory, unknown to it before")
     seen.switches = left if left != grad_mode else None
     if seen.writes and seen.requires_grad:
-        seen.stale = stale([t for t in (*pytree.tree_leaves(outputs), *inputs) if _requires_grad(t)])
+        seen.stale = stale(
+            [t for t in (*pytree.tree_leaves(outputs), *inputs) if _requires_grad(t)]
+        )
     tensors = [n for n, t in enumerate(fakes) if isinstance(t, torch.Tensor)]
     seen.bits = frozenset([n for n in tensors if has_bits(fakes[n])])
     return seen

@@ -18,7 +18,7 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.utils import _pytree as pytree
 
 from refcompiler.aot import gates as gates_
-from refcompiler.aot.bases import Base
+from refcompiler.aot.bases import DATA, Base
 from refcompiler.aot.function import Program, apply
 from refcompiler.aot.gates import RESULT, VIEW, Key, Level, call_of, gate, newest
 from refcompiler.aot.inputs import resolved
@@ -82,7 +82,9 @@ class Wrapper:
             self.names[f"p{n}"] = t
         self.sources = {f"b{n}": base.source(self.values) for n, base in enumerate(bases)}
         #: Which share memory and version with what is written to in their stead.
-        self.members = {n for base in bases if base.tracked for n, *_ in base.members}
+        self.members = {
+            n for base in bases if base.tracked for n, *_, how in base.members if how != DATA
+        }
         self.checked = list(self.values)
         self.values += self.sources
         self.lines: list[str] = []
@@ -190,7 +192,7 @@ class Wrapper:
                 self.early.add(write.place)
                 self.before += [self.values[write.place]] * write.times
         if self.before:
-            self.names.update(counted=counted, uncounted=_unsafe_preserve_version_counter)
+            self.names["counted"] = counted
             self.lines.append(f"counted(({', '.join(self.before)}, ))")
 
     def _run(self, run: Program | Callable[..., Any], grad_mode: bool, autocast: bool) -> None:
@@ -321,7 +323,11 @@ class Wrapper:
             at = write.layout
             offset = f"{target}.storage_offset() + {self.text(write.moved)}"
             size, stride = self.listed(at.size), self.listed(at.stride)
-            counts = [f"uncounted({target})"] if write.place in self.early else []
+            elsewhere = write.place in self.early or write.place in self.members
+            counts = []
+            if elsewhere or (value is not None and write.counted and write.times < 2):
+                self.names["uncounted"] = _unsafe_preserve_version_counter
+                counts = [f"uncounted({target})"]
             self._under([*managers, *counts], f"{target}.as_strided_({size}, {stride}, {offset})")
         if value is not None:
             chosen = "".join([f".select({d}, 0)" for d in reversed(write.expanded)])

@@ -431,3 +431,76 @@ def test_what_is_saved_behind_a_change_of_its_size_is_as_it_was(program: Any, in
         assert versions == sides[1][0]
         for mine, eager in zip(ours, sides[1][1:], strict=True):
             assert mine == eager if isinstance(eager, str) else torch.equal(mine, eager)
+
+
+def _writes_first(u: Any, v: Any) -> Any:
+    w = u * 3
+    u.mul_(2)
+    return v * u, w, u[1:]
+
+
+def _writes_second(u: Any, v: Any) -> Any:
+    v.add_(1)
+    return v * 2, u + 1, v.view(2, 2)
+
+
+def _writes_both(u: Any, v: Any) -> Any:
+    v.add_(1)
+    u.unsqueeze_(0).mul_(3)
+    v.mul_(2)
+    return u.sin(), v * 1
+
+
+_HIDDEN: list[Callable[[Any], Any]] = [
+    lambda b: (b, b.detach()),
+    lambda b: (b.detach(), b),
+    lambda b: (b.view(2, 2).view(4), b.data),
+]
+
+
+@pytest.mark.parametrize("program", [_writes_first, _writes_second, _writes_both])
+@pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
+def test_inputs_of_one_memory_that_autograd_does_not_know_of(program: Any, backend: str) -> None:
+    """One is detached from the other: what is written to one shows in the other, as its values."""
+    count = 0
+    for relation in _HIDDEN:
+        refcompiler.reset()
+        call = refcompiler.compile(program, backend=backend, fullgraph=True)
+        for seed in range(2):
+            sides = []
+            for each in (call, program):
+                torch.manual_seed(seed)
+                x = torch.randn(4, requires_grad=True)
+                arguments = relation(x * 1)
+                every = [*each(*arguments), *arguments]
+                told = [(t._version, t.requires_grad, t.shape, t._is_view()) for t in every]
+                found = [
+                    torch.autograd.grad(t.sum(), x, retain_graph=True, allow_unused=True)[0]
+                    for t in every
+                    if t.requires_grad
+                ]
+                sides.append((told, [t.detach() for t in every], found))
+            assert sides[0][0] == sides[1][0]
+            for ours, eagers in zip(sides[0][1:], sides[1][1:], strict=True):
+                for mine, eager in zip(ours, eagers, strict=True):
+                    assert mine is None if eager is None else torch.allclose(mine, eager)
+                    count += 1
+        assert refcompiler.counters()["uncompiled"] == 0
+    assert count >= 36
+
+
+def test_hooks_on_overlapping_inputs_are_nothing_to_writes_without_gradients() -> None:
+    call = refcompiler.compile(_writes_both, backend="aot_eager", fullgraph=True)
+    for seed in range(2):
+        sides = []
+        for each in (call, _writes_both):
+            torch.manual_seed(seed)
+            base = torch.randn(6, requires_grad=True) * 1
+            p, q = base[:4], base[2:]
+            q.register_hook(torch.neg)
+            with torch.no_grad():
+                results = each(p, q)
+            sides.append([*results, p, q, base])
+        for mine, eager in zip(*sides, strict=True):
+            assert torch.equal(mine, eager)
+    assert refcompiler.counters()["uncompiled"] == 0
