@@ -209,6 +209,7 @@ class Recorder:
         self.step: Callable[[], int] = lambda: 0  # which root instruction runs
         self.last_step = -1  # the one that has recorded last
         self.metadata: Callable[[str, torch.Tensor], Any] = metadata
+        self.steady: Callable[[Any, torch.fx.Node], torch.Tensor | None] = lambda *given: None
         self.composites: Any = None  # how torch composes operators of symbolic sizes
         self.gathers: list[Any] = []  # views whose place a tensor says, which the graph copies
         self.captures_numbers = False  # a number read from a tensor does not end the graph
@@ -559,6 +560,9 @@ class Door(TorchFunctionMode):
             else:
                 result = func(*args, **kwargs)
         except UNKNOWN_VALUES as error:
+            plain = held.as_known(self.recorder, name, args, kwargs)
+            if plain is not None:
+                return self.__torch_function__(func, types, *plain)
             row = "data-dependent-value"
             if not isinstance(error, DataDependentOutputException):
                 row = "data-dependent-shape"

@@ -1,8 +1,9 @@
 """Values of tensors that a graph computes from constants alone: they are known while capturing.
 
 ``torch.arange(4)[1].item()``, or a mask that is compared with another one: such nodes have no input
-among their ancestors, draw no random numbers and read no memory that nothing was written to. They
-are run for real, once, so that a program may branch on what they give.
+among their ancestors but numbers that are :mod:`steady <refcompiler.capture.steady>`, draw no
+random numbers and read no memory that nothing was written to. They are run for real, once, so that
+a program may branch on what they give.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ def known_value(recorder: Any, fake: torch.Tensor) -> torch.Tensor | None:
     """The tensor that ``fake`` stands for, if it is the same at each run of the graph."""
     scope = recorder.scope
     node = scope.nodes.get(id(fake))
-    if node is None or scope is not recorder.root or recorder.switched or recorder.suspended:
+    if node is None or scope is not recorder.root or recorder.suspended:
         return None
     if recorder.mutates and any(is_data(each) for each in scope.graph.nodes):
         return None
     try:
-        nodes = list(_ancestors(node))
+        nodes = list(_ancestors(recorder, node))
         with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.no_grad():
             with _Constants():
                 for each in nodes:
@@ -59,18 +60,27 @@ def is_data(node: torch.fx.Node) -> bool:
     return node.op == "call_function" and node.target is getattr and node.args[1] == "data"
 
 
-def _ancestors(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
+def _ancestors(recorder: Any, node: torch.fx.Node) -> Iterator[torch.fx.Node]:
     """``node`` and what it is computed from, in the graph's order."""
+    inputs: list[torch.fx.Node] = []
     found: set[torch.fx.Node] = set()
     left = [node]
     while left:
         each = left.pop()
         if each in found:
             continue
+        found.add(each)
+        if each.op == "placeholder":
+            inputs.append(each)
+            continue
         if each.op not in ("call_function", "call_method") or not _is_torchs(each.target):
             raise _NotKnown
-        found.add(each)
         left.extend(each.all_input_nodes)
+    for each in inputs:  # only when nothing else is in the way: they are guarded
+        value = recorder.steady(each.meta.get("example_value"), each)
+        if value is None:
+            raise _NotKnown
+        recorder.constants[each] = value
     return (each for each in node.graph.nodes if each in found)
 
 
@@ -85,8 +95,10 @@ def _run(recorder: Any, node: torch.fx.Node) -> Any:
     expected = node.meta.get("example_value")
     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), recorder.constants.__getitem__)
     for tensor in _tensors(expected):
-        if tensor._version or tensor.numel() > _LARGEST or tensor.requires_grad:
+        if tensor.is_inference() or tensor._version or tensor.requires_grad:
             raise _NotKnown
+        if tensor.numel() > _LARGEST or (recorder.switched and tensor.dim()):
+            raise _NotKnown  # autocast computes elements of another class, but single numbers
     try:
         if node.op == "call_method":
             made = getattr(args[0], node.target)(*args[1:], **kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import logging
 import sys
@@ -54,6 +55,7 @@ from refcompiler.capture.signals import Again, Break, Reason, Restart
 from refcompiler.capture.state import forward, functions, handles, hooks, modes, switches
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.state.switches import Setting, restore, settings
+from refcompiler.capture.steady import check_steady, steady
 from refcompiler.capture.values import Place, Unread
 from refcompiler.guards.kinds import Ambient
 from refcompiler.interpreter.continued import Continued
@@ -201,6 +203,8 @@ class Symbolic(Calls):
         self.recorder.place = self.where
         self.recorder.step = lambda: self.steps
         self.recorder.metadata = self.read_metadata
+        self.recorder.steady = functools.partial(steady, self)
+        self.steady: dict[int, tuple[torch.Tensor, Any]] = {}  # inputs whose number is guarded
         self.recorder.is_heard = lambda: warned.is_watched(self)
         self.surprise: BaseException | None = None
         self.rethrown = {}
@@ -326,6 +330,7 @@ class Symbolic(Calls):
             self.decimals.tell(self)
         hooks.check_hooks(self)
         check_handed(self)
+        check_steady(self)
         warned.check_logs(self)
         captured.grad = torch.is_grad_enabled()
         captured.blocks = modes.open_blocks(self)

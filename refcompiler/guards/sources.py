@@ -50,6 +50,7 @@ FORMS: dict[str, tuple[str, str]] = {
     "start": ("{p}.__reduce__()[1][1]", "{p}.count"),  # of an enumeration
     "plain": ("plain_tensor({p})", "{p}"),  # of a tensor of a subclass
     "array": ("array_tensor({p})", "{p}"),  # over the memory of a numpy array
+    "number": ("{p}.item()", "{p}.item()"),  # in a tensor of one element
     "scalar": ("plain_scalar({p})", "{p}"),  # of an instance of a number's or text's subclass
     "contents": ("contents_of({p})", "{p}"),  # of a container that says how it is read itself
     "closure": ("{p}.__closure__[{k}]", "{n}"),

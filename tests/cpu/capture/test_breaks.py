@@ -591,6 +591,21 @@ def break_while_handling():
     return f
 
 
+@cases(graphs=4, breaks=4, recompiles=2)
+def layers_that_are_numbered_and_dropped():
+    """As many layers as there are: what follows the break in one is there for all of them."""
+    layers = torch.nn.ModuleList([torch.nn.Linear(4, 4) for _ in range(12)])
+
+    def f(x):
+        for number, layer in enumerate(layers, 3):
+            if x.sum() > 1e9:  # the graph ends here
+                continue
+            x = layer(x).tanh() + x * number
+        return x
+
+    return f, [(torch.ones(2, 4),), (torch.ones(2, 4) * 2,), (torch.ones(2, 4) * 3,)]
+
+
 @pytest.mark.parametrize("case", cases, ids=str)
 def test_breaks(case: Case) -> None:
     assert check(case) > 0

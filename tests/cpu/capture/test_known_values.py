@@ -141,6 +141,139 @@ def scripted_function_that_branches():
     return lambda x: g(x) + 1, [(torch.ones(3),), (-torch.ones(3),)]
 
 
+class Kept(nn.Module):
+    """Keeps numbers in tensors, as the codecs of transformers do."""
+
+    def __init__(self, **numbers):
+        super().__init__()
+        for name, number in numbers.items():
+            self.register_buffer(name, torch.tensor(number))
+
+
+class Padding(Kept):
+    def forward(self, x):
+        length = x.shape[-1]
+        frames = (length - self.kernel + self.total) / self.stride + 1
+        frames = torch.ceil(frames).to(torch.int64) - 1
+        more = frames * self.stride + self.kernel - self.total - length
+        if more > 100:
+            raise ValueError(more)
+        return nn.functional.pad(x, (self.total // 2, max(self.total, more)), "reflect")
+
+
+@cases(graphs=2, recompiles=1)
+def numbers_that_a_module_keeps():
+    m = Padding(kernel=7, total=4, stride=3)
+    return m, [(t(2, n),) for n in (20, 20, 21, 22, 23, 29)]
+
+
+@cases(graphs=2, recompiles=1)
+def numbers_kept_beside_autocast():
+    m = Padding(kernel=7, total=4, stride=3)
+
+    def f(x, w):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x @ w
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return y, m(x) * 2
+
+    return f, [(t(20, n), t(n, 3)) for n in (20, 20, 21, 22)]
+
+
+@cases(graphs=4, breaks=1, recompiles=2)
+def quotients_past_what_floats_tell():
+    def f(x):
+        places = torch.ceil(x.shape[0] / torch.tensor(3) + 1).long()
+        return x[:3] + int(places)
+
+    numbers = (20, 2**21 - 7, 2**21 + 5, 2**24 + 3, 2**24 + 5)
+    return f, [(torch.ones(()).expand(n),) for n in numbers]
+
+
+@cases(graphs=2, recompiles=1)
+def truth_values_that_a_module_keeps():
+    m = Kept(ready=False)
+
+    def f(x):
+        if not m.ready:
+            return x + 1
+        return x * 2
+
+    def flip():
+        m.ready.logical_not_()
+
+    return f, [(t(3),), (t(3),), flip, (t(3),), flip, (t(3),), flip, (t(3),)]
+
+
+@cases(graphs=4, breaks=1, recompiles=1)
+def number_that_changes_in_between():
+    m = Kept(step=3)
+
+    def f(x):
+        x = x * 2
+        return x + 1 if m.step % 2 else x - 1
+
+    def more():
+        m.step += 1
+
+    return f, [(t(3),), (t(3),), more, (t(3),), more, (t(3),), more, (t(3),)]
+
+
+@cases(graphs=2, breaks=1)
+def number_that_the_program_counts_on():
+    m = Kept(step=3)
+
+    def f(x):
+        x = x * 2
+        if m.step > 1:
+            x = x + 1
+        m.step += 1
+        return x * m.step
+
+    return f, [(t(3),), (t(3),), (t(3),)]
+
+
+@cases(graphs=3, breaks=1, recompiles=1)
+def number_written_through_another_tensor():
+    m = Kept(step=3)
+    other = torch.empty(0, dtype=torch.int64).set_(m.step.untyped_storage(), 0, (1,), (1,))
+
+    def f(x):
+        x = x * 2
+        other.add_(1)
+        return x + int(m.step)
+
+    return f, [(t(3),), (t(3),), (t(3),)]
+
+
+@cases(graphs=3, breaks=1)
+def number_that_normalisation_writes():
+    m = nn.BatchNorm1d(1)
+
+    def f(x):
+        y = m(x)
+        return y + 1 if m.running_mean > 0.3 else y - 1
+
+    return f, [(torch.full((4, 1), n),) for n in (1.0, 3.0, -1.0, 9.0)]
+
+
+@cases(graphs=1)
+def number_in_a_global():
+    return lambda x: x[: int(GLOBAL)] * 2, [(t(5),), (t(5),)]
+
+
+GLOBAL = torch.tensor(2)
+
+
+@cases(graphs=2, breaks=1)
+def number_in_an_argument():
+    return lambda x, n: (x * 2)[: int(n)] + 1, [
+        (t(5), torch.tensor(2)),
+        (t(5), torch.tensor(2)),
+        (t(5), torch.tensor(2)),
+    ]
+
+
 @pytest.mark.parametrize("case", cases, ids=str)
 def test_captured_as_in_eager(case: Case):
     assert check(case) > 0

@@ -771,6 +771,7 @@ def test_sources_read_alike() -> None:
         (s.make("part", x, 1), zip([1], iter([2]))),
         (s.make("fed", x), enumerate(Feeder(inner))),
         (s.make("start", x), enumerate([1], 7)),
+        (s.make("number", x), torch.tensor([7])),
         (s.make("context", x), context),
         (s.make("context_default", x), context),
         (s.make("in_context", x, context, "c"), contextvars.copy_context()),
