@@ -3,9 +3,10 @@
 A call with constants, or with objects that are keys by their identity, is answered from the cache,
 or computed by the interpreter where the cache lacks it, and guarded by the cache still knowing that
 answer, or none. An object that it makes is made once, at capture, and is the cache's from then on;
-tensors are computed in the graph until something else has put them there. After the graph the
-function is called once for each call of the program, so that it counts its hits and misses, orders
-its entries and fills itself as in eager. What ``cache_info`` tells is then CPython's own.
+tensors that it computes are made once too, ahead of the graph, in which they are inputs, and within
+a region of a graph (a checkpoint, a branch) at each call. After the graph the function is called
+once for each call of the program, so that it counts its hits and misses, orders its entries and
+fills itself as in eager. What ``cache_info`` tells is then CPython's own.
 
 Source of the rules: the documentation of ``functools.lru_cache``.
 """
@@ -14,13 +15,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+
+from refcompiler.ambient import Autocast
+from refcompiler.capture.door import version_of
 from refcompiler.capture.effects import effects
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.natively import QUIET
-from refcompiler.capture.signals import Restart
+from refcompiler.capture.signals import Prepare, Restart
 from refcompiler.capture.spoken import is_said_within
 from refcompiler.capture.values import Asked, Lazy
 from refcompiler.guards.caches import ABSENT, Known, cached, parts_of
@@ -181,7 +187,7 @@ def call_cached(m: Any, frame: Any, function: Any, args: Sequence, kwargs: Mappi
     if type(parts_of(function)[-4]) is Given and not objects:
         return _answer_of_made(m, frame, function, source, asked, forced, named)
     if asked not in m.answers:
-        found = _answer(m, frame, function, source, forced, named)
+        found = _answer(m, frame, function, source, asked, forced, named)
         m.answers[asked] = found[0]
         if len(found) == 1:  # not one of the cache
             return found[0]
@@ -192,23 +198,36 @@ def call_cached(m: Any, frame: Any, function: Any, args: Sequence, kwargs: Mappi
 
 
 def _answer(
-    m: Any, frame: Any, function: Any, source: Source, args: Sequence, kwargs: Mapping
+    m: Any,
+    frame: Any,
+    function: Any,
+    source: Source,
+    asked: tuple,
+    args: Sequence,
+    kwargs: Mapping,
 ) -> tuple:
     """The answer to constants, and whether the function was called for it."""
     m.guard("ID", source, function)
     known = Known(function, args, kwargs)
     place = m.sources.make("cached", source, (tuple(args), tuple(kwargs.items())))
     value = known.value()
-    needed, made = value is not ABSENT, False
+    needed, made = value is not ABSENT, asked in m.learned.ahead
     if not needed:
-        operations, said = m.recorder.operations, len(m.deferred)
+        recorded, said = m.recorder.recorded, len(m.deferred)
+        drawn, m.recorder.fake_mode.random = m.recorder.fake_mode.random, False
         again = functools.partial(_is_said_again, frame if _is_asked(function) else None)
         value = m.sizes.plain(_compute(m, frame, function, source, args, kwargs, again))
-        computes = m.recorder.operations != operations
+        draws, m.recorder.fake_mode.random = m.recorder.fake_mode.random, drawn
+        computes = m.recorder.recorded != recorded
         if computes or type(value) not in CONSTANT_TYPES:  # what it says would be said too early
             if not all(_is_asking(call) for call, _ in m.deferred[said:]):
                 raise Restart(m.steps, "c-function", _EFFECTS)
-        if computes:  # tensors are made where the graph has them
+        if computes:
+            if draws:  # once, in the order of the program
+                raise Restart(m.steps, "c-function", f"{_FIRST} from random numbers")
+            if len(m.deferred) == said and _may_fill(m, function, asked):
+                filling = functools.partial(_fill, torch.is_grad_enabled(), function, args, kwargs)
+                raise Prepare(m.steps, "c-function", _FIRST, filling)
             m.lazy(place, NOT_SET)
             m.guard("ID", place, NOT_SET)
             return (value,)
@@ -221,7 +240,8 @@ def _answer(
                 raise Restart(m.steps, "c-function", _UNWRITTEN)
             value, needed, made = function(*args, **kwargs), True, True
     if not is_data(value):
-        m.guard("ID", place, value)
+        if not issubclass(type(value), torch.Tensor):  # of which guards tell what matters
+            m.guard("ID", place, value)
         return m.lazy(place, value), made
     m.guard("STATE", None, (functools.partial(known.agrees, value, needed), (), True))
     if type(value) not in CONSTANT_TYPES:
@@ -273,6 +293,40 @@ def _is_said_again(frame: Any, call: Any) -> bool:
     return _is_asking(call) or (frame is not None and is_said_within(frame, call))
 
 
+def _may_fill(m: Any, function: Any, asked: tuple) -> bool:
+    """Whether a function that computes tensors may do so ahead of the graph, as the first call.
+
+    Nothing that it may read is another thing there, it draws nothing, and what the cache knows by
+    then it knows on. Where the cache is emptied again and again it computes in the graph instead.
+    """
+    _, _, most, size = function.cache_info()
+    if m.recorder.fake_mode.random or (most is not None and size >= most):
+        return False
+    if type(parts_of(function)[-4]) is Given:  # the next call of the program makes another cache
+        return False
+    if m.open_devices or m.open_levels or m.open_inference or m.switches or m.function_modes:
+        return False
+    if m.recorder.switched and Autocast.now() != m.autocast:
+        return False
+    if m.recorder.scope is not m.recorder.root or effects(m)[:2] != ((), ()):
+        return False
+    if any(version_of(fake) for *_, fake in m.inputs.values()):
+        return False
+    known = m.learned.filled.setdefault(function, Counter())
+    if known[asked] == _MOST_FILLINGS:
+        return False
+    known[asked] += 1
+    m.learned.ahead.add(asked)
+    return True
+
+
+def _fill(grad: bool, function: Any, args: Sequence, kwargs: Mapping) -> None:
+    with torch.set_grad_enabled(grad):
+        function(*args, **kwargs)
+
+
+_MOST_FILLINGS = 8
+_FIRST = "the first call of a function under lru_cache computes tensors"
 _EFFECTS = "a function under lru_cache has side effects"
 _UNWRITTEN = "a function under lru_cache makes an object, after writes that it may read"
 

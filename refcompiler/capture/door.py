@@ -197,7 +197,8 @@ class Recorder:
         self.floats: dict[int, torch.Tensor] = {}  # tensors that are Python's floats in eager
         self.constants: dict[torch.fx.Node, Any] = {}  # values that are known while capturing
         self.keep: list[Any] = []  # the side tables know fakes by id
-        self.operations = 0
+        self.operations = 0  # of the whole graph
+        self.recorded = 0  # of it and of the graphs inside it
         self.mutates = False
         self.buckets: tuple[int, ...] = ()  # of the gradients that are sent while it goes backward
         self.switched = False  # the graph enters modes, which an error must not leave on
@@ -416,6 +417,7 @@ class Recorder:
         node = graph.create_node(op, target, args, kwargs, stem)
         node.meta["stack_trace"], node.meta["refcompiler_places"] = self.place()
         node.meta["refcompiler_step"] = step = self.step()
+        self.recorded += 1
         if self.scope is self.root:
             if self.gathers:
                 node.meta["refcompiler_versions"] = [version_of(g.view) for g in self.gathers]

@@ -9,10 +9,11 @@ are a capture learns when C code is about to call the first of a class: it then 
 from __future__ import annotations
 
 from _thread import get_ident
+from collections import Counter
 from collections.abc import Iterator
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
-from weakref import WeakSet, finalize
+from weakref import WeakKeyDictionary, WeakSet, finalize
 
 from refcompiler.capture.effects import effects
 from refcompiler.capture.kinds import CONSTANT_TYPES
@@ -53,14 +54,18 @@ class Learned:
     """What the captures of one place have learnt, each for those after it.
 
     ``called``: functions that C code calls; ``releases``: whether the program drops objects that
-    hold generators which then run code (:mod:`refcompiler.capture.dropping`).
+    hold generators which then run code (:mod:`refcompiler.capture.dropping`); ``filled``: calls of
+    functions under ``lru_cache`` that were made ahead of a graph, with how often; ``ahead``: those
+    that this one has made.
     """
 
-    __slots__ = ("called", "releases")
+    __slots__ = ("called", "releases", "filled", "ahead")
 
     def __init__(self) -> None:
         self.called: WeakSet[FunctionType | CodeType] = WeakSet()
         self.releases = False
+        self.filled: WeakKeyDictionary[Any, Counter] = WeakKeyDictionary()
+        self.ahead: set[tuple] = set()
 
 
 class Reentry:

@@ -106,6 +106,7 @@ class Captures:
         """``finish`` is what becomes of the capture, if not the site's plan."""
         stops: dict[int, tuple[str, str]] = {}
         self.examined = set()
+        self.learned.ahead.clear()
         STATE.capturing = True
         try:
             while True:
@@ -196,7 +197,7 @@ class Captures:
                 )
             except Restart as signal:
                 return signal.step if signal.step < step else None
-            except (Again, NotRebuilt, UnsupportedError) as error:
+            except (Again, NotRebuilt, Prepare, UnsupportedError) as error:
                 log.info("what %s did before an error cannot be replayed: %s", self.title, error)
                 return None
             finally:

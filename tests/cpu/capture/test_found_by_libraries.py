@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import refcompiler
 from tests.cpu.capture.oracle import Case, Cases, check
@@ -217,6 +218,74 @@ def test_objects_of_a_cache_are_those_of_the_cache(f, kept, warm):
         results = [str(run(torch.ones(1), n)) for n in (1, 2, 2, 1, 3, 1)]
         seen.append((results, None if kept is None else str(kept.cache_info())))
     assert seen[0] == seen[1]
+
+
+WEIGHT = torch.nn.Parameter(torch.ones(3))
+
+
+@functools.lru_cache
+def tables(n):
+    found = torch.zeros(n)
+    found[0] = 2.0
+    return {"weighted": torch.ones(n) * WEIGHT, "filled": [found, n]}
+
+
+@functools.lru_cache
+def drawn(n):
+    return torch.rand(n)
+
+
+def _written(x):
+    tables(3)["filled"][0].add_(1)
+    return x + tables(3)["filled"][0], tables(3) is tables(3)
+
+
+def _without_gradients(x):
+    with torch.no_grad():
+        weighted = tables(3)["weighted"]
+    return weighted.requires_grad, weighted * x
+
+
+def _drawn(x):
+    y = torch.rand(3)
+    return x + drawn(3) + y + torch.rand(3)
+
+
+def _many(x):
+    for n in range(12):
+        x = x + table(n + 1).sum()
+    return x
+
+
+def _in_a_region(x):
+    return checkpoint(lambda y: y * table(3) + tables(3)["filled"][0], x, use_reentrant=False)
+
+
+@pytest.mark.parametrize(
+    ("f", "graphs", "counts"),
+    [(_written, 1, True), (_without_gradients, 1, True), (_many, 1, True), (_drawn, 2, True),
+     (_in_a_region, 1, False)],
+)  # fmt: skip
+def test_tensors_of_a_cache_are_those_of_the_cache(f, graphs, counts):
+    """They were computed at each call, and in a region what the cache kept was a fake."""
+    seen, compared = [], 0
+    compiled = refcompiler.compile(f, backend="eager")
+    for run in (f, compiled):
+        for cache in (table, tables, drawn):
+            cache.cache_clear()
+        torch.manual_seed(0)
+        results = [str(run(torch.ones(3) + k)) for k in range(3)]
+        for cache in (table, tables, drawn):
+            cache.cache_clear()
+        results += [str(run(torch.ones(3) + k)) for k in range(3)]
+        told = [str(cache.cache_info()) for cache in (table, tables, drawn)]
+        seen.append([*results, *(told if counts else ())])
+    for expected, found in zip(*seen, strict=True):
+        assert found == expected
+        compared += 1
+    assert compared >= 6
+    drawn.cache_clear()
+    assert refcompiler.explain(f)(torch.ones(3)).graph_count == graphs
 
 
 # ---- symbols that C code reads ----------------------------------------------------------------
