@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+import refcompiler
+from refcompiler.capture import held
 from tests.cpu.capture.oracle import Case, Cases, check
 
 cases = Cases()
@@ -180,16 +182,6 @@ def numbers_kept_beside_autocast():
     return f, [(t(20, n), t(n, 3)) for n in (20, 20, 21, 22)]
 
 
-@cases(graphs=4, breaks=1, recompiles=2)
-def quotients_past_what_floats_tell():
-    def f(x):
-        places = torch.ceil(x.shape[0] / torch.tensor(3) + 1).long()
-        return x[:3] + int(places)
-
-    numbers = (20, 2**21 - 7, 2**21 + 5, 2**24 + 3, 2**24 + 5)
-    return f, [(torch.ones(()).expand(n),) for n in numbers]
-
-
 @cases(graphs=2, recompiles=1)
 def truth_values_that_a_module_keeps():
     m = Kept(ready=False)
@@ -272,6 +264,42 @@ def number_in_an_argument():
         (t(5), torch.tensor(2)),
         (t(5), torch.tensor(2)),
     ]
+
+
+def test_quotients_past_what_floats_tell(monkeypatch):
+    """They are not symbols: the graph ends there."""
+
+    def f(x):
+        return x[:3] + int(torch.ceil(torch.tensor(x.shape[0]) / 3 + 1).long())
+
+    for limit, graphs in ((2**21, 2), (64, 5)):
+        monkeypatch.setattr(held, "_SAFE", limit)
+        refcompiler.reset()
+        compiled = refcompiler.compile(f, backend="eager")
+        for n in (20, 50, 80, 81, 82):
+            x = t(n)
+            assert torch.equal(compiled(x), f(x))
+        assert refcompiler.counters()["graphs"] == graphs, limit
+
+
+def test_rounded_quotients_are_exact_in_float32():
+    """As far as capture takes them for whole numbers, of whatever three numbers are added."""
+    generator = torch.Generator().manual_seed(0)
+    checked = 0
+    for _ in range(20):
+        below = torch.randint(1, 2 ** int(torch.randint(1, 21, ())), (10_000,), generator=generator)
+        above = torch.randint(-held._SAFE, held._SAFE, (10_000,), generator=generator)
+        found, exact, safe = above / below, above, torch.ones(10_000, dtype=torch.bool)
+        for _ in range(held._ADDED - 1):
+            more = torch.randint(-99, 99, (10_000,), generator=generator)
+            found, exact = found + more, exact + more * below
+            safe &= exact.abs() <= held._SAFE
+        up = -((-exact).div(below, rounding_mode="floor"))
+        down = exact.div(below, rounding_mode="floor")
+        assert torch.equal(found.ceil().long()[safe], up[safe])
+        assert torch.equal(found.floor().long()[safe], down[safe])
+        checked += int(safe.sum())
+    assert checked > 60_000
 
 
 @pytest.mark.parametrize("case", cases, ids=str)
