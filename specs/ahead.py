@@ -197,12 +197,13 @@ AHEAD: Table[Rule] = Table(
         ),
         Rule(
             "double backward of another run",
-            "Gradients of what draws on a device, or whose inputs are written to or gone, have "
-            "gradients.",
-            "A second run would be another one. The first gradients are computed, as autograd sees "
-            "it, from what the backward read and from all leaves; their derivative raises. Inputs "
-            "that the forward saves are there.",
-            "refused",
+            "Gradients of what draws on a device, reads what it writes to, or whose inputs are "
+            "gone or were written to, have gradients.",
+            "A second run would be another one. The backward of the backward is traced, for what "
+            "the forward has saved, and leads to the leaves, to what is saved, and to what a call "
+            "keeps of its other inputs: a tensor of no elements. It has no third derivative, and "
+            "raises where a hook is on a leaf or a result.",
+            "compiled",
         ),
         Rule(
             "forward-mode AD",

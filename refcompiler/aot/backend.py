@@ -314,15 +314,15 @@ def _compile(
                 staged: bool = False,
                 strides: Strides | None = None,
                 casts: Casts = (),
+                second: Sequence[int] | None = None,
             ) -> Joint:
                 known = replaced, given, seen, training, decompositions, leaves, bases
                 reads: Sequence[int] | None = () if compilers.separate_reads else None
                 if missing or staged or strides or casts:
                     reads = joint.reads or None
+                how = missing, reads, staged, strides, casts, second
                 with torch._C._DisablePythonDispatcher(), repeating(env, found):
-                    return trace(
-                        switched, mode, fakes, *known, missing, reads, staged, strides, casts
-                    )
+                    return trace(switched, mode, fakes, *known, *how)
 
             joint = traced()
         except Unsupported:
@@ -337,7 +337,17 @@ def _compile(
             if len(joint.tangents) > 1 and (env is None or isinstance(env, ShapeEnv)):
                 run.uneven = joint.uneven
                 run.traced_for = later.traced_for
-            run.cast_for = later.cast_for
+            run.cast_for, run.second_for = later.cast_for, later.second_for
+            run.kept_inputs, run.reads = _kept(joint, run), joint.reads
+            tensors = [isinstance(fakes[place], torch.Tensor) for place in joint.inputs]
+            run.places = [n for n, is_tensor in enumerate(tensors) if is_tensor]
+            run.open = [
+                n
+                for n, place in enumerate(joint.inputs)
+                if _requires_grad(fakes[place])
+                and n not in run.kept_inputs
+                and not (place < len(leaves) and leaves[place])
+            ]
             if compilers.tangents_as_given and env is None:
                 run.laid_for = later.laid_for
             unreached = {n for n in joint.unreached() if _requires_grad(fakes[n])}
@@ -503,7 +513,7 @@ def _derivable(
         joint.written,
         then.again,
         others,
-        _kept(joint, program),
+        program.kept_inputs,
         bool(draws),
     )
 

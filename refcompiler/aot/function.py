@@ -16,6 +16,7 @@ from refcompiler.aot.missing import is_even, without
 from refcompiler.aot.observation import Layout
 from refcompiler.aot.origin import Origin
 from refcompiler.aot.remaining import SELECTIVE, Remaining, Shares, remaining
+from refcompiler.aot.second import ends, reach, second
 from refcompiler.aot.twice import Derivable, derivable, once
 
 _LAID = 16  # so many ways of tangents to lie have a backward; others are laid out anew
@@ -74,6 +75,14 @@ class Program:
     #: The backward under autocast, ``(missing, strides of tangents, casts)``, if it can be.
     cast_for: Callable[..., Any] | None = None
     cast: dict[Any, Callable[[list[Any]], Any] | None] = field(default_factory=dict)
+    #: The backward of a backward, ``(missing, inputs with a gradient of the gradient)``.
+    second_for: Callable[..., Callable[[list[Any]], Any]] | None = None
+    second: dict[Any, Callable[[list[Any]], Any]] = field(default_factory=dict)
+    #: By input, the place of those that the forward saves among what the backward takes.
+    kept_inputs: Mapping[int, int] = field(default_factory=dict)
+    reads: Sequence[int] = ()  # which of the inputs are there a second time
+    places: Sequence[int] = ()  # inputs that are tensors
+    open: Sequence[int] = ()  # inputs with a gradient that are neither saved nor sure to be leaves
     told: list[Callable[[], None]] = field(default_factory=list)  # that a backward was compiled
 
     def tell(self, who: Callable[[], None]) -> None:
@@ -185,6 +194,25 @@ class Program:
             self.cast[key] = self.cast_for(missing, dict(other), key[-1])
         return self.cast.get(key)
 
+    def plainly(self, node: Any, given: Sequence[Any]) -> tuple[tuple[int, ...], list[Any]]:
+        """Which tangents are missing, and all of them, as they were traced."""
+        tangents = node.tangents if self.symbolic else self.tangents
+        missing = tuple([n for n, place, *_ in tangents if given[place] is None])
+        found = [
+            t if t is None or t.stride() == stride and not has_bits(t) else _laid_out(t, layout)
+            for t, stride, layout in [(given[place], *how) for _, place, *how in tangents]
+        ]
+        return missing, found
+
+    def second_backward(
+        self, missing: tuple[int, ...], places: tuple[int, ...]
+    ) -> Callable[[list[Any]], Any]:
+        key = missing, places
+        if key not in self.second:
+            assert self.second_for is not None
+            self.second[key] = self.second_for(missing, places)
+        return self.second[key]
+
     def backward_for(self, missing: tuple[int, ...]) -> Callable[[list[Any]], Any]:
         found = self.compiled.get(missing)
         if found is None:
@@ -224,6 +252,8 @@ class Compiled(torch.autograd.Function):
             inputs = inputs[: program.inputs]
         if program.draws:
             ctx.state = torch.get_rng_state()
+        if program.open:
+            ctx.ends = ends(program.open, inputs)
         results = program.forward([*inputs]) if program.boxed else program.forward(*inputs)
         count, end = program.outputs, program.end
         # A view of what the graph made could not be written to, as eager's result can.
@@ -289,10 +319,11 @@ class Compiled(torch.autograd.Function):
         if grows:
             edges = (ctx.edges or _edges)(ctx)
             read = [*filter(_tracked, (*arguments, *given)), *_leaves(edges)]
-            ends = [given[at] for at in program.differentiable]
+            last = [given[at] for at in program.differentiable]
             again, originals = program.derivable, None
             if again is not None:
                 originals = again.inputs(edges, ctx.noted, program.inputs, arguments)
+            taken = [*arguments]
         ctx.maybe_clear_saved_tensors()  # unless they are needed again
         if program.private and not keeps_graph():
             ctx.kept = ()
@@ -300,15 +331,22 @@ class Compiled(torch.autograd.Function):
         missing, known = program.take(ctx, arguments, given, casts)
         if missing and not keeps_graph():
             ctx.left = program.left(missing, arguments, left.spent if left else 0)
+        tangents = [*given] if grows else ()
         given.clear()
         call = known or program.backward_for(missing)
         if grows:
             with torch._C._DisableAutocast(), torch.no_grad():
                 gradients = call(arguments)
             if again is None or originals is None:
-                return (None, *once(gradients, read))
+                reached = None
+                if program.second_for is not None and not any(ctx.hooks.values()):
+                    reached = reach(program, edges, ctx.ends, taken)
+                if reached is None:
+                    return (None, *once(gradients, read))
+                saved = taken, *program.plainly(ctx, tangents)
+                return (None, *second(program, reached, *saved, last, gradients))
             hooks = {n: ctx.hooks.get(at) for n, at in enumerate(program.differentiable)}
-            return (None, *derivable(again, originals, ends, gradients, ctx.state, hooks))
+            return (None, *derivable(again, originals, last, gradients, ctx.state, hooks))
         if casts:  # which are in the graph
             with torch._C._DisableAutocast():
                 return (None, *call(arguments))
@@ -323,6 +361,7 @@ def with_state(function: Any) -> None:
     node.state = None  # of the generator that the forward draws from
     node.left = None  # behind a backward of some outputs, for the others
     node.asked = 0  # the tangents of backwards so far, where a part may run once
+    node.ends = None  # what leads to inputs that nothing keeps
     node.edges = None  # what gives autograd's functions of the inputs, if it is not their node
     node.task = None  # of gates: the backward under way, and whether it is in stages
     node.again = None  # of gates: the run of the graph that a backward with a graph goes through

@@ -117,6 +117,7 @@ def trace(
     staged: bool = False,
     strides: Mapping[int, Sequence[int]] | None = None,
     casts: Casts = (),
+    second: Sequence[int] | None = None,
 ) -> Joint:
     """The joint graph of ``gm``; without ``training`` it has no tangents and no gradients.
 
@@ -126,11 +127,14 @@ def trace(
     one that was traced before; None: none are wanted. ``staged``: the backward ends where something
     of ``inner`` is on its way and begins anew there; what comes to that is among the outputs too.
     ``strides``: of tangents that lie otherwise than what they are of, by number. ``casts``: the
-    dtypes of autocast, by device, that the backward runs under.
+    dtypes of autocast, by device, that the backward runs under. ``second``: the gradients in the
+    graph are those of gradients, of the inputs with these numbers: there is a tangent more for each
+    of them, and behind the gradients for the inputs come those for the tangents.
     """
     env = mode.shape_env
     tracer = _Tracer(gm, dict(replaced), given, seen, training, parameters, bases, env)
     tracer.missing, tracer.reads, tracer.staged, tracer.casts = missing, reads, staged, casts
+    tracer.second = second
     tracer.expanded = {n: expanded(t) for n, t in enumerate(fakes) if _is_tensor(t)}
     tracer.flagged = {n for n, t in enumerate(fakes) if _is_tensor(t) and t.requires_grad}
     primals = tracer.primals
@@ -141,6 +145,8 @@ def trace(
                 stride = (strides or {}).get(n, layout.stride)
                 made = torch.empty_strided(layout.size, stride, dtype=dtype, device=device)
                 tangents.append(made)
+            first = len(tangents)
+            tangents += [torch.empty_like(fakes[primals[n]]) for n in second or ()]
     with mode, torch.no_grad():
         leaves = [_leaf(fakes[n], training) for n in primals]
 
@@ -172,7 +178,9 @@ def trace(
     graph.graph.set_codegen(torch.fx.graph.CodeGen())  # inputs one by one, not as lists
     finish(graph)
     holders = graph.graph.find_nodes(op="placeholder")
-    counted = set(tracer.cotangents)
+    counted = {*tracer.cotangents}
+    if second is not None:
+        counted.update(range(first, len(tangents)))
     for n, node in enumerate(holders[len(primals) :]):
         if n not in counted:  # of an input of which only the metadata changes
             graph.graph.erase_node(node)
@@ -240,6 +248,7 @@ class _Tracer:
         self.inner: dict[Key, int] = {}
         self.partly: dict[int, int] = {}
         self.staged = False
+        self.second: Sequence[int] | None = None  # of whose gradients there are gradients
         self.casts: Casts = ()
         self.parts: list[tuple[int, Key]] = []
         self.flat: Sequence[Any] = ()
@@ -277,6 +286,9 @@ class _Tracer:
         with made_directly(get_proxy_mode()), FunctionalMode(), _cached_casts():
             leaves = [self._functional(n, t) for n, t in zip(self.primals, primals, strict=True)]
             cotangents = [FunctionalTensor.to_functional(t) for t in tangents]
+            if self.second is not None:
+                given = len(cotangents) - len(self.second)
+                cotangents[:given] = [t.requires_grad_() for t in cotangents[:given]]
             inputs = self._inputs(leaves)
             found = self._forward(inputs)
             if isinstance(self.env, ShapeEnv) and len(self.env.made) > numbers:
@@ -385,6 +397,8 @@ class _Tracer:
         self.inner = readers(ways, outputs, between)
         by_place = {self.primals[n]: primals[n] for n in wanted}
         self.partly = partly(ways, by_place, len(outputs))
+        if self.second is not None:
+            return self._second(outputs, there, primals, wanted, given)
         with _casting(dict(self.casts)), torch.no_grad():
             begun = self._stages(between, there, outputs, given) if self.staged else []
             parts = Parts(outputs, {n: primals[n] for n in wanted if self._is_shared(n)})
@@ -403,6 +417,39 @@ class _Tracer:
         for n, part in first.items():
             result[n] = part
         return [*result, *more, *begun]
+
+    def _second(
+        self,
+        outputs: Sequence[Any],
+        there: Sequence[int],
+        primals: Sequence[Any],
+        wanted: Sequence[int],
+        given: Sequence[Any],
+    ) -> list[Any]:
+        """The gradients, for inputs and tangents, of the gradients of the inputs ``second``."""
+        assert self.second is not None
+        inputs = [primals[n] for n in wanted]
+        tangents = [given[self.cotangents[n]] for n in there]
+        with torch.enable_grad():
+            found = torch.autograd.grad(
+                outputs, inputs, tangents, create_graph=True, allow_unused=True
+            )
+        first = dict(zip(wanted, found, strict=True))
+        back = zip(self.second, given[len(given) - len(self.second) :], strict=True)
+        pairs = [(first[n], g) for n, g in back if _is_tensor(first[n]) and first[n].requires_grad]
+        result: list[Any] = [None] * (len(primals) + len(self.tangents))
+        if not pairs:
+            return result
+        with torch.no_grad():
+            made = torch.autograd.grad(
+                [end for end, _ in pairs],
+                [*inputs, *tangents],
+                [g for _, g in pairs],
+                allow_unused=True,
+            )
+        for n, gradient in zip((*wanted, *[len(primals) + n for n in there]), made, strict=True):
+            result[n] = gradient
+        return result
 
     def _between(self, found: Sequence[Any]) -> dict[Key, torch.Tensor]:
         """What a caller can name, and results may be computed from."""

@@ -22,6 +22,7 @@ from refcompiler.aot.gates import REFUSED, Key, Stages
 from refcompiler.aot.inputs import Unsupported
 from refcompiler.aot.joint import Casts, Joint
 from refcompiler.aot.symbols import deciding, where
+from refcompiler.aot.twice import TWICE
 from refcompiler.logs import log_of
 from refcompiler.remade import made, maker
 
@@ -100,6 +101,22 @@ class Later:
         plainly = self.program.backward_for(missing) if decided else other_sizes
         return for_sizes(self.program.compile_backward, graph, decided, _listed(plainly))
 
+    def second_for(self, missing: tuple[int, ...], places: Sequence[int]) -> Backward:
+        """The backward of the backward: gradients of the gradients of the inputs ``places``.
+
+        It takes what the backward takes, and what comes back to these; it gives what comes back to
+        the inputs, then to the tangents.
+        """
+        try:
+            with deciding(self.env) as decided:
+                again = self.then.run(lambda: self.traced(missing, second=places))
+        except _REFUSALS as error:
+            raise RuntimeError(f"{TWICE} ({error})") from error
+        graph = backward_like(again, self.first, self.program.backward)
+        if graph is None:
+            raise RuntimeError(TWICE)
+        return for_sizes(self.program.compile_backward, graph, decided, other_sizes)
+
     def stages(self) -> Stages:
         """The backward in stages."""
         try:
@@ -134,6 +151,8 @@ class Later:
             laid={},
             cast_for=None,
             cast={},
+            second_for=None,
+            second={},
         )
 
 

@@ -23,7 +23,7 @@ from refcompiler.aot.inputs import Runner
 from refcompiler.aot.joint import Joint
 from refcompiler.aot.statistics import TWINS
 
-_TWICE = (
+TWICE = (
     "a graph compiled ahead of time has no second derivative here: it draws random numbers that "
     "could not be drawn again, or reads an input that it writes to, or an input of the call is "
     "gone or was written to since. Compute it uncompiled (torch.compiler.disable or "
@@ -366,7 +366,7 @@ class Once(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        raise RuntimeError(_TWICE)
+        raise RuntimeError(TWICE)
 
 
 def derivable(

@@ -317,6 +317,12 @@ _OTHERWISE = frozenset(
         "laid",
         "cast_for",
         "cast",
+        "second_for",
+        "second",
+        "kept_inputs",
+        "reads",
+        "places",
+        "open",
         "told",
         "origin",
     )

@@ -134,22 +134,6 @@ def test_a_second_derivative_goes_through_several_graphs() -> None:
         torch.testing.assert_close(got, expected)
 
 
-def test_second_derivatives_of_what_draws_are_refused_where_they_are_asked_for() -> None:
-    def function(x: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.dropout(x.sin() * x)
-
-    call, _ = compiled(function)
-    x = torch.randn(4, requires_grad=True)
-    torch.manual_seed(0)
-    (gradient,) = torch.autograd.grad(call(x).sum(), x, create_graph=True)
-    torch.manual_seed(0)
-    (wanted,) = torch.autograd.grad(function(x).sum(), x)
-    assert torch.equal(gradient, wanted)
-    assert gradient.requires_grad
-    with pytest.raises(RuntimeError, match="no second derivative"):
-        gradient.sum().backward()
-
-
 @pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
 def test_second_derivatives_of_what_draws_are_of_the_same_numbers(backend: str) -> None:
     def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -226,14 +210,68 @@ def test_second_derivatives_of_batch_norms_in_training_are_eagers() -> None:
         torch.testing.assert_close(got, expected)
 
 
-def test_second_derivatives_by_inputs_that_were_written_to_are_refused() -> None:
-    call, _ = compiled(lambda x, w: (x * x).sin() + w)
-    x, w = torch.randn(4, requires_grad=True), torch.randn(4)
-    result = call(x, w)
-    w.add_(1)  # which the backward does not read, but the second run of the graph would
-    (gradient,) = torch.autograd.grad(result.sum(), x, create_graph=True)
+def _writes_noise(x: Any, n: Any) -> Any:
+    n.mul_(2)
+    return (x * n).tanh()
+
+
+def _writes_its_first(x: Any, n: Any) -> Any:
+    x.mul_(2)
+    return x.exp() * n
+
+
+def _drops(x: Any, n: Any) -> Any:
+    return F.dropout(x.sin() * x, 0.4) + n
+
+
+def _adds(x: Any, n: Any) -> Any:
+    return ((x + n) * 2).sin()
+
+
+@pytest.mark.parametrize("program", [_writes_noise, _writes_its_first, _drops, _adds])
+def test_second_derivatives_of_what_cannot_run_again_are_compiled(program: Any) -> None:
+    """Inputs are gone or were written to, or the numbers drawn: what is saved is all there is."""
+    call, compiler = compiled(program)
+    count = 0
+    for seed, later in itertools.product(range(2), (False, True)):
+        sides = []
+        for each in (call, program):
+            torch.manual_seed(seed)
+            w, v = torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)
+            noise = torch.rand(4)
+            result = each(w * v, noise)
+            if later and program in (_adds, _drops):
+                noise.add_(1)  # which no backward reads
+            del noise
+            first = torch.autograd.grad(result.sum(), (w, v), create_graph=True)
+            penalty = sum(g.square().sum() for g in first) + result.sum()
+            sides.append([*first, *torch.autograd.grad(penalty, (w, v))])
+        for got, expected in zip(*sides, strict=True):
+            assert torch.equal(got, expected) or torch.allclose(got, expected)
+            count += 1
+    assert count == 16 and len(compiler.backward) == 2
+
+
+def test_third_derivatives_of_what_cannot_run_again_are_refused_where_they_are_asked_for() -> None:
+    call, _ = compiled(_writes_noise)
+    x = torch.randn(4, requires_grad=True)
+    (first,) = torch.autograd.grad(call(x, torch.rand(4)).sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.square().sum(), x, create_graph=True)
+    assert second.requires_grad
     with pytest.raises(RuntimeError, match="no second derivative"):
-        gradient.sum().backward()
+        second.sum().backward()
+
+
+def test_second_derivatives_go_by_hooks_or_not_at_all() -> None:
+    """What no gradient depends on would tell its hook of none: that is refused."""
+    call, _ = compiled(_writes_noise)
+    told: list[Any] = []
+    x = torch.randn(4, requires_grad=True)
+    x.register_hook(told.append)
+    (first,) = torch.autograd.grad(call(x, torch.rand(4)).sum(), x, create_graph=True)
+    assert len(told) == 1
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        first.sum().backward()
 
 
 def test_functional_second_derivatives_are_eagers() -> None:

@@ -118,8 +118,10 @@ check("written after the call", _as_attributes)(
 check("double backward", lambda p: p.setattr(function, "derivable", lambda *_: [*_[3]]))(
     test_backward.test_a_second_derivative_goes_through_several_graphs
 )
-check("double backward of another run", lambda p: p.setattr(function, "once", lambda g, _: g))(
-    test_backward.test_second_derivatives_by_inputs_that_were_written_to_are_refused
+check("double backward of another run", lambda p: p.setattr(function, "reach", _nothing_of))(
+    lambda: test_backward.test_second_derivatives_of_what_cannot_run_again_are_compiled(
+        test_backward._adds
+    )
 )
 check("saved-tensor hooks", _as_attributes)(
     test_backward.test_hooks_of_saved_tensors_see_what_is_saved
