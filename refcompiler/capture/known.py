@@ -50,6 +50,8 @@ def known_value(recorder: Any, fake: torch.Tensor) -> torch.Tensor | None:
                 for each in nodes:
                     if each not in recorder.constants:
                         recorder.constants[each] = _run(recorder, each)
+                    elif each.op != "placeholder":
+                        _check_versions(recorder.constants[each], each.meta["example_value"])
     except _NotKnown:
         return None
     return recorder.constants[node]
@@ -95,7 +97,9 @@ def _run(recorder: Any, node: torch.fx.Node) -> Any:
     expected = node.meta.get("example_value")
     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), recorder.constants.__getitem__)
     for tensor in _tensors(expected):
-        if tensor.is_inference() or tensor._version or tensor.requires_grad:
+        if tensor.is_inference() or tensor.requires_grad:
+            raise _NotKnown
+        if tensor._version and recorder.mutates:
             raise _NotKnown
         if tensor.numel() > _LARGEST or (recorder.switched and tensor.dim()):
             raise _NotKnown  # autocast computes elements of another class, but single numbers
@@ -109,7 +113,15 @@ def _run(recorder: Any, node: torch.fx.Node) -> Any:
     for mine, theirs in zip(_tensors(made), _tensors(expected), strict=True):
         if (mine.dtype, mine.shape, mine.device) != (theirs.dtype, theirs.shape, theirs.device):
             raise _NotKnown
+    _check_versions(made, expected)
     return made
+
+
+def _check_versions(known: Any, fakes: Any) -> None:
+    """That nobody has written to it since: some operators write to what they give themselves."""
+    for mine, theirs in zip(_tensors(known), _tensors(fakes), strict=True):
+        if theirs.is_inference() or mine._version != theirs._version:
+            raise _NotKnown
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -48,6 +48,31 @@ def constant_that_was_written_to():
 
 
 @cases(graphs=2, breaks=1)
+def constant_that_is_written_to_after_it_was_read():
+    def f(x):
+        a = torch.zeros(3)
+        if a.any():
+            x = x + 1
+        a.fill_(1)
+        if a.any():
+            x = x * 3
+        return x
+
+    return f, [(t(3),), (t(3),)]
+
+
+@cases(graphs=2, recompiles=1)
+def constants_that_operators_write_to_themselves():
+    def f(x):
+        if torch.isclose(torch.eye(3), torch.eye(3).mT).all():
+            x = x + 1
+        d = torch.distributions.MultivariateNormal(torch.zeros(3), torch.eye(3))
+        return d.log_prob(x), d.entropy()
+
+    return f, [(t(4, 3),), (t(4, 3),), (t(6, 3),)]
+
+
+@cases(graphs=2, breaks=1)
 def constant_written_through_its_data():
     def f(x):
         a = torch.arange(4)
