@@ -61,7 +61,7 @@ class Sizes(Assumptions):
         if expr.is_Add or expr.is_Mul:
             terms = [self._polynomial(part, env) for part in expr.args]
             return sum(terms) if expr.is_Add else math.prod(terms)
-        power = expr.func.__name__ in ("Pow", "PowByNatural")
+        power = expr.func.__name__ in ("Pow", "PowByNatural", "Power")
         exponent = expr.args[1] if power else sympy.S.Zero
         if exponent.is_Integer and exponent > 0:
             return math.prod([self._polynomial(expr.args[0], env)] * int(exponent))

@@ -78,6 +78,8 @@ _SLOT_TYPES = (
 )
 
 
+#: What a function refers to by these names, which its class and its code fix.
+_SPACES = {"__globals__": "globals", "__builtins__": "builtins"}
 #: Classes in C whose instances may have attributes of the program's.
 _WITH_NAMESPACES = (collections.OrderedDict, staticmethod, classmethod)
 
@@ -194,11 +196,14 @@ class Attributes(Lookup):
 
     def function_attribute(self, value: FunctionType, name: str) -> Any:
         external = self.external.get(id(value))
+        if name in _SPACES:  # from outside, also where the frame has made the function
+            space = getattr(value, name)
+            return self.lazy(self.sources.constant(space, _SPACES[name]), space)
         if external is None:
             return getattr(value, name)
-        if name in ("__code__", "__globals__", "__builtins__"):
+        if name == "__code__":
             self.guard("CODE", external.source, (value.__code__, None))
-            return getattr(value, name)
+            return value.__code__
         if name in _NAMES_OF_CLASSES or name in (
             "__defaults__",
             "__kwdefaults__",

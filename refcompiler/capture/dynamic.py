@@ -32,7 +32,7 @@ log = logging.getLogger("refcompiler.dynamic")
 
 #: Places whose numbers may become symbols: what a program was given, not what holds it together.
 _PLACES = frozenset(
-    "arg item member dict_item attr slot cell default kwdefault local start".split()
+    "arg item member dict_item attr slot cell default kwdefault local place start".split()
 )
 _MARKED, _NAMED, _FROM_THE_START = "marked", "dynamic_sources", "dynamic=True"
 _VALUE, _NOT_KNOWN = "dynamic_values", "unbacked_sources"

@@ -13,9 +13,19 @@ from collections.abc import Callable
 from types import AsyncGeneratorType, CellType
 from typing import Any
 
+from refcompiler.capture.numbered import Numbers
 from refcompiler.capture.signals import Break, Restart
 from refcompiler.capture.values import External
-from refcompiler.guards.iterators import COMPOSITES, Ahead, account, fed, is_over, nested, shape
+from refcompiler.guards.iterators import (
+    COMPOSITES,
+    NUMBERED,
+    Ahead,
+    account,
+    fed,
+    is_over,
+    nested,
+    shape,
+)
 from refcompiler.interpreter.continued import Continued, continued, continues, suspension
 from refcompiler.interpreter.driven import DELEGATES, delegate_of, driven_by, is_driven
 from refcompiler.interpreter.frame import UNSET, Frame, is_mark
@@ -154,6 +164,8 @@ def view_of(machine: Any, iterator: Any) -> Any:
         kind = type(iterator)
         if nested(iterator, found):
             view = View(machine, external)
+        elif kind is NUMBERED:
+            view = Numbers(machine, external)
         elif kind in _APART:
             view = Parts(machine, external, _APART[kind])
         else:
@@ -235,7 +247,7 @@ def state_of(machine: Any, generator: Any, name: str) -> Any:
 
 def guard_views(machine: Any, changed: list[External]) -> None:
     """That the iterators have nothing in common with each other, or with what was changed."""
-    views = [view for view in machine.views.values() if type(view) is View]
+    views = [view for view in machine.views.values() if type(view) in (View, Numbers)]
     seen: set[int] = set()
     for view in views:
         inner: dict[int, Any] = {}

@@ -83,11 +83,24 @@ def is_made(value: Any) -> bool:
     )
 
 
+#: Of a class's ``__flags__``: it may be inherited from, as the program's own may.
+_BASETYPE = 1 << 10
+
+
 def is_fixed(value: Any) -> bool:
     """Whether what is read of it says which object it is."""
     kind = type(value)
     return issubclass(kind, (type, enum.Enum, *IDENTITY_TYPES)) or (
         kind is FunctionType and not is_made(value)
+    )
+
+
+def is_struct_sequence(kind: type) -> bool:
+    """A class of named tuples in C; there may be fields beside the items (``time.struct_time``)."""
+    return (
+        kind.__base__ is tuple
+        and type(kind.__dict__.get("n_sequence_fields")) is int
+        and not kind.__flags__ & _BASETYPE
     )
 
 

@@ -37,6 +37,7 @@ from refcompiler.capture.models.drawing import Draw, draw_in_c
 from refcompiler.capture.models.printing import arguments
 from refcompiler.capture.models.registry import MODELS, OPERATION_MODELS
 from refcompiler.capture.natively import called_back, natively
+from refcompiler.capture.numbered import TELLING
 from refcompiler.capture.personal import is_personal
 from refcompiler.capture.policy import (
     AMBIENT_READERS,
@@ -61,6 +62,7 @@ from refcompiler.capture.subclasses import subclass_input
 from refcompiler.capture.texts import Texts
 from refcompiler.capture.values import External, LazyMethod, Literal, Resume, Run
 from refcompiler.capture.written import call_method as call_dict_method
+from refcompiler.guards.iterators import NUMBERED
 from refcompiler.guards.sources import SCALARS, Source, referent
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.driven import DRIVEN, is_suspended
@@ -245,6 +247,8 @@ class NativeCalls(Texts):
         self, function: Any, owner: Any, name: str, args: Sequence, kwargs: Mapping
     ) -> Any:
         """A C method of an object."""
+        if type(owner) is NUMBERED and name in TELLING:
+            raise Break("external-iterator", f"{name} of one over __getitem__")
         if type(owner) is ContextVar:
             return self.contexts.call(owner, name, args, kwargs)
         if type(owner) is Context:
@@ -266,7 +270,10 @@ class NativeCalls(Texts):
             if known is not None and (namespace_of(original) or id(original) in self.changed):
                 raise Break("external-object", "a copy of an ordered dict with attributes")
         if self.is_foreign(owner):
-            if type(owner) in (types.MappingProxyType,):
+            if (
+                type(owner) is types.MappingProxyType
+                and self.external[id(owner)].shadow is not None
+            ):
                 return self.call_pure(function, args, kwargs)
             if issubclass(type(owner), dict) and name in ("get", "__getitem__", "__contains__"):
                 if id(owner) not in self.insides:

@@ -424,6 +424,7 @@ class Observing(Machine):
             self.guard("TYPE", source, type(value))
             receiver = self.observe(self.lazy(self.member(source, "__self__"), owner))
             self.guard("EQUALS", self.member(source, "__name__"), value.__name__)
+            receiver = self.sizes.plain(receiver)  # a number's method is no symbol's
             for base in type(owner).__mro__:  # past a subclass's method of the same name
                 found: Any = base.__dict__.get(value.__name__)
                 if type(found) in (types.MethodDescriptorType, types.WrapperDescriptorType):
@@ -645,6 +646,8 @@ class Observing(Machine):
         """Of a dict, which may be written to; a class's ``__dict__`` is not."""
         value, source = external.value, external.source
         if (mapping := proxied(value)) is not None:
+            if type(mapping) not in MAPPINGS:
+                return value  # asked natively
             held = self.observe(self.lazy(self.sources.make("proxied", source), mapping))
             return self._adopt(external, types.MappingProxyType(held), value)
         self.guard("KEYS", source, tuple(value))

@@ -46,6 +46,7 @@ from refcompiler.capture.written import (
     write_item,
     written_item,
 )
+from refcompiler.guards.iterators import NUMBERED
 from refcompiler.guards.sources import SCALARS
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.continued import Switch
@@ -91,7 +92,7 @@ SIGNS = {
 }  # fmt: skip
 
 #: Iterators in C that may run the code of the user's special methods.
-_CALLING = frozenset({map, filter, zip, enumerate, reversed, type(iter(int, 1))}) | {
+_CALLING = frozenset({map, filter, zip, enumerate, reversed, type(iter(int, 1)), NUMBERED}) | {
     kind for kind in vars(itertools).values() if isinstance(kind, type)
 }
 _IMMUTABLE = (int, float, complex, str, bytes, tuple, frozenset)
@@ -563,7 +564,7 @@ class Operators(Identity):
         if issubclass(type(value), type) and self.method_of(type(value), "__iter__") is not UNSET:
             return self.force(self.call_special(value, "__iter__"))
         if self.has_old_protocol(kind):
-            return self.iterate_items(value)
+            return self.force(self.invoke(self.frame, helpers.items, [value]))
         if kind is Context:
             raise Break("external-object", "iteration over a Context")
         value = contents(self, value)
@@ -572,15 +573,6 @@ class Operators(Identity):
                 return value
             raise Break("external-object", f"iteration over a {kind.__name__}")
         return iter(value)
-
-    def iterate_items(self, value: Any) -> Any:
-        """The old sequence protocol: items 0, 1, ... until IndexError (or StopIteration)."""
-        items: list[Any] = []
-        while True:
-            try:
-                items.append(self.force(self.getitem(value, len(items))))
-            except (IndexError, StopIteration):
-                return iter(items)
 
     def next(self, iterator: Any) -> Any:
         iterator = self.force(iterator)

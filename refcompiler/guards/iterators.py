@@ -27,6 +27,8 @@ _EXAMPLES: tuple[Any, ...] = (
 )
 #: Iterators whose state is a container and a position, or numbers alone.
 LEAVES: frozenset[type] = frozenset(map(type, _EXAMPLES))
+#: Iterators over an object that has a ``__getitem__`` alone.
+NUMBERED: type = type(iter(type("", (), {"__getitem__": int})()))
 #: Iterators over other iterators that run no code of the user's.
 COMPOSITES: frozenset[type] = frozenset(
     {
@@ -364,3 +366,8 @@ def count_on(enumeration: Any, count: int) -> None:
     """Number ``count`` items that were taken from the iterator itself."""
     account(enumeration)[1][0].passing += count
     advance(enumeration, count, False)
+
+
+def move_on(iterator: Any, count: int) -> None:
+    """``count`` items were taken of an object's ``__getitem__``, which is not asked again."""
+    restore(iterator, account(iterator)[2] + count)

@@ -34,6 +34,7 @@ FORMS: dict[str, tuple[str, str]] = {
     "referent": ("referent({p})", "{p}()"),  # of a weak reference, past a subclass's own call
     "ahead": ("Ahead({p})", "{p}"),  # the items that an iterator will give
     "part": ("account({p})[1][{k}]", "{p}.parts[{k}]"),  # of an iterator over others
+    "place": ("account({p})[2]", "{p}.index"),  # of an iterator over numbered items
     "fed": ("fed({p})", "{p}.parts[0]"),
     "activation": ("driven_by({p})", "{p}"),  # of a generator or coroutine
     "local": ("{p}.frame.fast[{k}]", "{p}.{n}"),
@@ -276,7 +277,7 @@ def viewed(view: Any) -> Any:
     return mapping
 
 
-def proxied(proxy: Any) -> dict[Any, Any] | None:
-    """The dict under a mapping proxy; None for the namespace of a class, which that alone sees."""
+def proxied(proxy: Any) -> Any:
+    """What a mapping proxy shows; None for the namespace of a class, which that alone sees."""
     (mapping,) = gc.get_referents(proxy)
-    return None if type(mapping) is not dict or "__module__" in mapping else mapping
+    return None if type(mapping) is dict and "__module__" in mapping else mapping

@@ -8,8 +8,9 @@ from typing import Any
 from refcompiler.capture.contents import base_of
 from refcompiler.capture.iterators import Parts
 from refcompiler.capture.lookup import is_heap
+from refcompiler.capture.numbered import Numbers
 from refcompiler.capture.values import DELETED, External, Rethrown, is_changed
-from refcompiler.guards.iterators import advance, count_on
+from refcompiler.guards.iterators import advance, count_on, move_on
 from refcompiler.interpreter.continued import finish, replace
 from refcompiler.interpreter.driven import DRIVEN, frame_of
 from refcompiler.interpreter.tracebacks import new_entries, with_entries, without_values
@@ -56,6 +57,9 @@ def _advance(view: Any, writer: Writer) -> list[str]:
     if type(view.iterator) is enumerate and type(view) is Parts:
         arguments = f"{writer.read(view.source)}, {view.taken}"
         return [f"{writer.constant(count_on)}({arguments})"] if view.taken else []
+    if type(view) is Numbers:
+        arguments = f"{writer.read(view.source)}, {view.taken}"
+        return [f"{writer.constant(move_on)}({arguments})"] if view.taken else []
     if type(view) is Parts or not (view.taken or view.ended):
         return []
     arguments = f"{writer.read(view.source)}, {view.taken}, {view.ended}"

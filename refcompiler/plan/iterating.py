@@ -8,11 +8,13 @@ import itertools
 import operator
 from typing import Any
 
+from refcompiler.capture.numbered import owner_of, spent
 from refcompiler.capture.setorder import is_ordered
 from refcompiler.capture.values import is_changed
 from refcompiler.guards.iterators import (
     COMPOSITES,
     LEAVES,
+    NUMBERED,
     Feeder,
     Mutated,
     account,
@@ -35,7 +37,7 @@ from refcompiler.plan.resume import describe_suspended
 from refcompiler.plan.writing import Writing
 
 _CALLING = (map, filter, itertools.compress, itertools.starmap)
-ITERATORS: tuple[type, ...] = (*LEAVES, *COMPOSITES, *_CALLING)
+ITERATORS: tuple[type, ...] = (*LEAVES, *COMPOSITES, *_CALLING, NUMBERED)
 #: Iterators of dicts -> how they are made, of a class with methods of its own too.
 _DICT_ITERATORS: dict[type, str] = {
     type(iter({})): "dict.__iter__({})",
@@ -84,6 +86,16 @@ class Iterators(Writing):
             self.lines.append(f"{self.writer.constant(restore)}({name}, {position + 1})")
         return name
 
+    def numbered(self, value: Any) -> str:
+        """The same of one that the program has, which it may have ended."""
+        owner = owner_of(value)
+        if owner is UNSET:
+            return self.assign(value, f"{self.writer.constant(spent)}()")
+        name = self.assign(value, f"iter({self.expression(owner)})")
+        if place := account(value)[2]:
+            self.lines.append(f"{self.writer.constant(restore)}({name}, {place})")
+        return name
+
     def not_started(self, value: Any, frame: Any) -> str:
         """One that is given back as it was made: CPython's own."""
         code = frame.code
@@ -121,6 +133,8 @@ class Iterators(Writing):
         """By the iterator's own account of its state (``__reduce__``), on a copy of it."""
         kind = type(value)
         constant = self.writer.constant
+        if kind is NUMBERED:
+            return self.numbered(value)
         if kind in _DICT_ITERATORS:
             made = self.dict_iterator(value)
             if made is not None:

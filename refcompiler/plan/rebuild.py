@@ -27,7 +27,7 @@ from refcompiler.capture.arrays.array import Array, ArrayMethod, is_scalar, owne
 from refcompiler.capture.caches import entries_of, made_again, parameters_of, wrapped_by
 from refcompiler.capture.displays import make
 from refcompiler.capture.immutable import BUFFERS, PROTOCOL, is_value_class
-from refcompiler.capture.kinds import CONSTANT_TYPES, is_numpy_scalar
+from refcompiler.capture.kinds import CONSTANT_TYPES, is_numpy_scalar, is_struct_sequence
 from refcompiler.capture.lookup import CACHE, is_heap, namespace_of, slot_of
 from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.pulled import Delegate, Pulled
@@ -367,7 +367,11 @@ class Rebuilder(Objects, Iterators, ContextVariables):
             return name
         if issubclass(type(value), tuple):
             parts = self.expression(tuple(value))
-            if not is_heap(kind):  # torch.return_types and other structseqs
+            if is_struct_sequence(kind):
+                if kind.n_fields > kind.n_sequence_fields:
+                    parts += f", {self.literal(value.__reduce__()[1][1])}"
+                return self.assign(value, f"{constant(kind)}({parts})")
+            if not is_heap(kind):
                 return self.assign(value, f"{constant(kind)}({parts})")
             return self.instance(value, f"tuple.__new__({self.kind(kind)}, {parts})")
         if kind is Pullback:  # of graphs that are made for this capture alone

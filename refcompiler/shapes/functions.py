@@ -13,7 +13,7 @@ from sympy.logic.boolalg import Boolean
 from torch.utils._sympy import functions as F
 
 from refcompiler.shapes.floats import MEANINGS
-from refcompiler.shapes.operations import FloorQuotient, FloorRemainder, Larger, Smaller
+from refcompiler.shapes.operations import FloorQuotient, FloorRemainder, Larger, Power, Smaller
 
 #: What a node of a graph calls for each kind of expression: torch's own names for them.
 FUNCTIONS: dict[Any, Callable] = {
@@ -21,6 +21,7 @@ FUNCTIONS: dict[Any, Callable] = {
     sympy.Mul: operator.mul,
     sympy.Pow: operator.pow,
     F.PowByNatural: operator.pow,
+    Power: operator.pow,
     F.FloatPow: operator.pow,
     F.FloorDiv: operator.floordiv,
     FloorQuotient: operator.floordiv,

@@ -96,6 +96,19 @@ class FloorRemainder(sympy.Function):
         return None
 
 
+class Power(sympy.Function):
+    """``a ** b`` of ints, ``b`` not negative: beyond 64 bits torch's has no value but infinity."""
+
+    is_integer = True
+    nargs = (2,)
+    precedence = 50  # of a product
+    _torch_handler_name = "pow_by_natural"
+
+    @classmethod
+    def eval(cls, a: Any, b: Any) -> Any:
+        return sympy.Pow(a, b) if b.is_Integer else None
+
+
 class Larger(sympy.Function):
     """``max(a, b)`` of what has a minimum in it: torch's ``Max`` merges the two wrongly."""
 
@@ -120,6 +133,20 @@ class Smaller(sympy.Function):
         return sympy.Integer(min(int(a), int(b))) if a.is_Integer and b.is_Integer else None
 
 
+def _shifted_left(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
+    return sympy.Mul(a, _places(b))
+
+
+def _shifted_right(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
+    return F.FloorDiv(a, _places(b))
+
+
+def _places(count: sympy.Expr) -> sympy.Expr:
+    if count.is_negative:
+        raise ValueError("negative shift count")
+    return Power(sympy.Integer(2), count)
+
+
 BINARY: dict[str, Operation] = {
     "add": Operation(operator.add, sympy.Add, SAME),
     "sub": Operation(operator.sub, lambda a, b: sympy.Add(a, sympy.Mul(-1, b)), SAME),
@@ -129,10 +156,10 @@ BINARY: dict[str, Operation] = {
     "floordiv": Operation(operator.floordiv, _quotient, SAME),
     "int_truediv": Operation(operator.truediv, F.IntTrueDiv, float),
     "float_truediv": Operation(operator.truediv, F.FloatTrueDiv, float),
-    "pow_by_natural": Operation(operator.pow, F.PowByNatural, int),
+    "pow_by_natural": Operation(operator.pow, Power, int),
     "float_pow": Operation(operator.pow, F.FloatPow, float),
-    "lshift": Operation(operator.lshift, F.LShift, int),
-    "rshift": Operation(operator.rshift, F.RShift, int),
+    "lshift": Operation(operator.lshift, _shifted_left, int),
+    "rshift": Operation(operator.rshift, _shifted_right, int),
     "sym_min": Operation(min, F.Min, SAME),
     "sym_max": Operation(max, F.Max, SAME),
     "bitwise_and": Operation(operator.and_, F.BitwiseFn_bitwise_and, int),

@@ -11,7 +11,7 @@ import sympy
 from torch.utils._sympy import functions as F
 
 from refcompiler.shapes.floats import FLOAT, FloatEq, FloatLe, FloatLt, FloatSign, NegativeZero
-from refcompiler.shapes.operations import FloorQuotient, FloorRemainder, Larger, Smaller
+from refcompiler.shapes.operations import FloorQuotient, FloorRemainder, Larger, Power, Smaller
 
 
 def is_dense(*numbers: int) -> bool:
@@ -58,6 +58,7 @@ _INFIX: dict[Any, str] = {
     sympy.Mod: " % ",
     sympy.Pow: "**",
     F.PowByNatural: "**",
+    Power: "**",
     F.FloatPow: "**",
     F.LShift: " << ",
     F.RShift: " >> ",

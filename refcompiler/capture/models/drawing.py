@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from refcompiler.capture.contents import contents
+from refcompiler.capture.lookup import namespace_of
 from refcompiler.capture.models.registry import model
 from refcompiler.capture.signals import Break
 from refcompiler.guards.sources import Source
@@ -26,6 +27,12 @@ betavariate paretovariate weibullvariate
 _INTEGERS = "randint randrange"
 _IN_C = frozenset({"random", "getrandbits"})
 _LISTS = frozenset({"choices", "sample", "shuffle"})
+#: What the methods call of each other.
+_METHODS = {
+    name: random.Random.__dict__.get(name, getattr(random.Random, name))
+    for name in ("random", "getrandbits", "_randbelow", "randrange", "uniform", "normalvariate")
+    if hasattr(random.Random, name)
+}
 _MOST = 2**63  # a graph's numbers are below it
 _UNKNOWN = {int: Range(-_MOST, _MOST - 1), float: Range(-_MOST, _MOST - 1)}
 
@@ -63,7 +70,21 @@ def _given(
     source = m.source_of(generator)
     if type(generator) is not random.Random or source is None or m.recorder.scope.outer is not None:
         raise Break("io", f"random.Random.{name}")
+    _check_own(m, generator, source, name)
     return source, rest, {key: m.force(value) for key, value in kwargs.items()}
+
+
+def _check_own(m: Any, generator: random.Random, source: Source, name: str) -> None:
+    """That nobody has put another function into the place of what ``name`` calls."""
+    parent, own = m.namespace(generator, source), namespace_of(generator) or {}
+    m.lazy(parent, own)
+    for method, known in _METHODS.items():
+        place, found = m.find_guarded(random.Random, method)
+        written = (id(generator), method) in m.overlay  # which is done after numbers are drawn
+        if found is not known or method in own or written:
+            raise Break("io", f"random.Random.{name}, with another {method}")
+        m.from_class(place, found)
+        m.guard("ABSENT", parent, method)
 
 
 def _drawn(

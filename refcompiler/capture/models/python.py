@@ -31,6 +31,7 @@ from refcompiler.capture.lookup import asks, find, is_heap, namespace_of
 from refcompiler.capture.models.classes import call_type
 from refcompiler.capture.models.registry import constant, model, named
 from refcompiler.capture.natively import QUIET, is_quiet, natively
+from refcompiler.capture.numbered import iterator_of
 from refcompiler.capture.operators import _DUNDERS
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import DELETED, Lazy, Literal, Resume, Run
@@ -418,8 +419,8 @@ def _iter(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     value = m.force(args[0])
     if not m.nested and m.method_of(type(value), "__iter__") is not UNSET:
         return m.run_special(value, "__iter__")
-    if not m.nested and m.has_old_protocol(type(value)):
-        return Run(helpers.items, [value])
+    if m.has_old_protocol(type(value)):
+        return iterator_of(m, value)
     return m.iter(value)
 
 
