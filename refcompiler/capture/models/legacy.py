@@ -40,6 +40,13 @@ def _contents(dtype: torch.dtype) -> tuple[type, ...]:
     return (bool,) if dtype is torch.bool else (int, bool)
 
 
+def _is_element(leaf: Any, dtype: torch.dtype) -> bool:
+    """A number, or a tensor of one, that such a tensor takes as it is."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf.dtype == dtype and not leaf.dim() and not leaf.requires_grad
+    return type(leaf) in _contents(dtype)
+
+
 def _constructor(name: str, known: torch.dtype | None) -> Callable:
     def construct(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> torch.Tensor:
         given = [m.force(a) for a in args]
@@ -56,8 +63,11 @@ def _constructor(name: str, known: torch.dtype | None) -> Callable:
             return from_data(m, data, dtype)
         if not rest and type(data) in (list, tuple):
             found = _forced(m, data)
-            if shape_of(found) and all(type(n) in _contents(dtype) for n in leaves_of(found)):
+            leaves = leaves_of(found) if shape_of(found) else []
+            if leaves and all(type(n) in _contents(dtype) for n in leaves):
                 return torch.tensor(found, dtype=dtype)
+            if leaves and all(_is_element(n, dtype) for n in leaves):
+                return m.force(m.invoke(frame, torch.tensor, [found], {"dtype": dtype}))
         raise Break("tensor-kind", f"construction of a {name}")
 
     return construct

@@ -323,6 +323,7 @@ def tensors_by_their_old_constructors():
         sizes = torch.Tensor(2, 3).shape, torch.IntTensor(x.size()).dtype, torch.Tensor().shape
         shared = torch.FloatTensor(a)
         shared += 1
+        sizes += (torch.LongTensor([torch.tensor(n), 4, made[0][1, 0]]),)
         return x, made, sizes, shared, torch.Tensor(n, 1).fill_(2.0), torch.LongTensor(np.arange(2))
 
     arrays = [np.full(2, n, dtype=np.float32) for n in (1, 2)]
