@@ -14,6 +14,7 @@ import torch
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.door import Scope
 from refcompiler.capture.effects import effects
+from refcompiler.capture.marking.marked import is_allowed
 from refcompiler.capture.models.registry import model
 from refcompiler.capture.regions.region import Region, emit, refusal, suspended
 from refcompiler.capture.regions.targets import (
@@ -111,6 +112,8 @@ def _whole_forward(cls: Any, inputs: Sequence) -> Callable:
 @model(_FUNCTION.apply.__func__)
 def _apply(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     cls = m.force(args[0])
+    if is_allowed(cls):
+        return m.call_opaque(cls.apply, args[1:], kwargs)
     inputs = [m.force(a) for a in args[1:]]
     if kwargs:
         raise Break("higher-order", f"autograd.Function {cls.__name__} with keyword arguments")

@@ -110,6 +110,25 @@ def allowed_in_the_graph():
     return lambda x: opaque(x, x + 1) * 2, twice(3)
 
 
+class Opaque(torch.autograd.Function):
+    """Nothing of it is looked into: its text of a tensor would end the graph."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.rows = x.size(0) if str(x) else 0
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.rows
+
+
+@cases()
+def a_function_of_autograd_allowed_in_the_graph():
+    torch.compiler.allow_in_graph(Opaque)
+    return lambda x: Opaque.apply(x).sin(), [(torch.randn(3, 2, requires_grad=True),)] * 2
+
+
 @cases()
 def constant_by_assumption():
     @torch.compiler.assume_constant_result
