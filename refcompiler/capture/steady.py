@@ -15,6 +15,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from refcompiler.capture.signals import Again
+from refcompiler.capture.values import Lazy
 from refcompiler.guards.sources import Source
 
 #: Steps from a module or a namespace to what it keeps.
@@ -47,7 +48,7 @@ def steady(machine: Any, fake: torch.Tensor, node: torch.fx.Node) -> torch.Tenso
 
 
 def check_steady(machine: Any) -> None:
-    """What was taken for a constant is written to here: capture begins again without it."""
+    """What was taken for a constant is written to or replaced here: capture begins again."""
     if not machine.steady:
         return
     with torch._C.DisableTorchFunction():
@@ -58,8 +59,9 @@ def check_steady(machine: Any) -> None:
         }
         wrong = [
             source
-            for _, source in machine.steady.values()
+            for fake, source in machine.steady.values()
             if machine.lazies[source].value.untyped_storage()._cdata in written
+            or _is_replaced(machine, fake, source)
         ]
     if wrong:
         machine.sizes.policy.history.changing.update(map(_key, wrong))
@@ -69,6 +71,20 @@ def check_steady(machine: Any) -> None:
 def _inputs(machine: Any) -> list[tuple[torch.Tensor, Source]]:
     found = [(fake, machine.fakes_of_inputs[id(fake)]) for _, _, fake in machine.inputs.values()]
     return [(fake, source) for fake, source in found if id(fake) in machine.recorder.inputs]
+
+
+def _is_replaced(machine: Any, fake: torch.Tensor, source: Source) -> bool:
+    """Whether the program has put another tensor in its place."""
+    owner = machine.lazies.get(source.parent)
+    if owner is None:
+        return False
+    new = machine.overlay.get((id(owner.value), source.key), fake)
+    external = machine.external.get(id(owner.value))
+    if external is not None:
+        for container in (external.shadow, external.written):
+            if isinstance(container, dict):
+                new = container.get(source.key, new)
+    return new is not fake and not (type(new) is Lazy and new.source is source)
 
 
 def _is_written(fake: torch.Tensor, node: torch.fx.Node) -> bool:

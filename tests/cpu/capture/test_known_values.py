@@ -263,6 +263,19 @@ def number_written_through_another_tensor():
     return f, [(t(3),), (t(3),), (t(3),)]
 
 
+@cases(graphs=2, breaks=1)
+def number_that_the_program_replaces():
+    m = Kept(low=0.5)
+
+    def f(x):
+        x = x * 2
+        x = x - 1 if m.low > 0 else x + 1
+        m.low = m.low * 0.5 + x.mean().abs()
+        return x * m.low
+
+    return f, [(t(3),), (t(3),), (t(3),)]
+
+
 @cases(graphs=3, breaks=1)
 def number_that_normalisation_writes():
     m = nn.BatchNorm1d(1)
