@@ -59,11 +59,6 @@ class Server:
         with contextlib.suppress(OSError):
             answers.readline()
 
-    def compile(self, jobs: Sequence[dict[str, Any]]) -> None:
-        """Return when all ``jobs`` are done, or the process ends."""
-        self.begin(jobs)
-        self.end()
-
 
 def serve(
     compile: Callable[[dict[str, Any]], None],

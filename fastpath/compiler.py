@@ -224,11 +224,13 @@ def _written(
     from fastpath.activations import fuse_activations
     from fastpath.ir.described import Sizes
     from fastpath.ir.lower import Lowering
+    from fastpath.oddrows import split_odd_rows
     from fastpath.padding import pad_products
     from fastpath.wrapper import Wrapper
 
     if not device.is_cpu and options.numerics == "fast":
         if options.shape_padding:
+            split_odd_rows(graph, products)
             pad_products(graph, products)
         if options.epilogue_fusion:
             fuse_activations(graph, products)

@@ -52,6 +52,13 @@ class Device:
         later = Later(kernel, self.device.index, sizes)
         return later, later.printed.source
 
+    def by_classes(self, way: Any, left: Any, right: Any) -> tuple[Any, str]:
+        """What multiplies by classes of rows once it is :meth:`loaded`, and its kernel's source."""
+        from fastpath.gpu.classes import ByClasses
+
+        later = ByClasses(way, left, right, self.device)
+        return later, later.printed.source
+
     def finder(self, kernel: Kernel) -> Callable[..., None]:
         """The same kernel as it leaves word of a position that there is not; on a CPU only."""
         from fastpath.cpu import compile as cpu

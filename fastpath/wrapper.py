@@ -21,6 +21,7 @@ from fastpath.graphs.launches import Launches
 from fastpath.handles import beginning, one_step, turned, unchanged
 from fastpath.held import Held
 from fastpath.ir.expr import Bounds
+from fastpath.ir.oddrows import BY_CLASSES
 from fastpath.ir.program import (
     Call,
     Computed,
@@ -443,12 +444,22 @@ class Wrapper:
         target, arguments, keywords = call.target, call.arguments, call.keywords
         if self.device.is_cpu:
             target, arguments = linear(target, arguments, keywords)
+        elif target in BY_CLASSES:
+            return self._by_classes(target, *arguments)
         text = self._operator(target, arguments, keywords)
         into = call.outputs[0] if call.outputs else None
         if into is None or into not in self.kept:
             return text
         self.kept.tensor(into, self._place(into))
         return f"{text[:-1]}, out={self._variable[into]})"
+
+    def _by_classes(self, way: Any, left: Tensor, right: Tensor) -> str:
+        """A call of what is made for operands that lie so, with the program's kernels."""
+        name = f"{way.__name__}_{len(self.names)}"
+        self.names[name], source = self.device.by_classes(way, left, right)
+        self.kernels.append(source)
+        self.report.kernels += 1
+        return f"{name}({self._literal(left)}, {self._literal(right)})"
 
     def _assign(self, call: Call, text: str) -> None:
         if not call.outputs or call.outputs[0] in self.kept:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -43,6 +44,16 @@ def module_of(text: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def prepare() -> None:
+    """Load what every kernel needs of Triton, and what it is found by in the cache."""
+    from triton.backends.nvidia.compiler import get_ptxas_version
+    from triton.runtime.cache import triton_key
+
+    triton_key()
+    with contextlib.suppress(Exception):  # a version of it is asked of a program
+        get_ptxas_version(DEPENDENT)
 
 
 def build(

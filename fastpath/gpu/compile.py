@@ -106,7 +106,22 @@ def widest(kernel: Kernel) -> list[Number] | None:
     return found
 
 
-class Later:
+class Pending:
+    """What is compiled with the kernels of a program, and called as :meth:`run` gives it."""
+
+    def key(self) -> _Key:
+        """Of what is compiled: what is equal is compiled once."""
+        raise NotImplementedError
+
+    def job(self) -> dict[str, Any]:
+        """The arguments of :func:`fastpath.gpu.build.build`."""
+        raise NotImplementedError
+
+    def run(self) -> Callable[..., Any]:
+        raise NotImplementedError
+
+
+class Later(Pending):
     """A kernel that is printed and not compiled yet, for the CUDA device numbered ``device``.
 
     What it relies on of sizes that calls choose, it adds to ``sizes``.
@@ -160,11 +175,19 @@ class Later:
             return launch(make, len(self.dtypes), programs, device, count, len(printed.sizes))
 
 
-def loaded(names: Mapping[str, Any]) -> dict[str, Callable[..., None]]:
+def _ready() -> None:
+    """Load what this process needs of Triton, beside others that compile; once."""
+    from triton.runtime import driver
+
+    build.prepare()
+    _ = driver.active.utils  # which a compiler makes, if it is not in the cache
+
+
+def loaded(names: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
     """The launches of those of ``names`` that are kernels, compiled beside each other."""
-    kernels = {name: value for name, value in names.items() if isinstance(value, Later)}
+    kernels = {name: value for name, value in names.items() if isinstance(value, Pending)}
     missing = {k.key(): k for k in kernels.values() if k.key() not in _compiled}
-    server.compile_together([k.job() for k in missing.values()])
+    server.compile_together([k.job() for k in missing.values()], _ready)
     return {name: kernel.run() for name, kernel in kernels.items()}
 
 

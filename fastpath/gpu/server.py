@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastpath.beside import Server, serve
@@ -30,14 +30,21 @@ def start() -> None:
             _server.append(Server("fastpath.gpu.server"))
 
 
-def compile_together(jobs: Sequence[dict[str, Any]]) -> None:
-    """Compile the ``jobs`` beside each other into Triton's cache, as far as that goes."""
+def compile_together(
+    jobs: Sequence[dict[str, Any]], meanwhile: Callable[[], None] = lambda: None
+) -> None:
+    """Compile the ``jobs`` beside each other into Triton's cache, as far as that goes, and do
+    ``meanwhile`` here."""
     if len(jobs) < FEW:
         return
     start()
     with _lock:
         for server in _server:
-            server.compile(jobs)
+            server.begin(jobs)
+            try:
+                meanwhile()
+            finally:
+                server.end()
 
 
 def _compile(job: dict[str, Any]) -> None:
@@ -52,9 +59,10 @@ def _compile(job: dict[str, Any]) -> None:
 
 def main() -> None:
     """Serve until the input ends."""
-    from triton.runtime.cache import triton_key
+    from fastpath.gpu import build, maths
 
-    triton_key()  # part of what a kernel is found by in the cache: made once, for all children
+    build.prepare()  # once, for all children
+    assert maths  # which every kernel imports
     serve(_compile, len(os.sched_getaffinity(0)))
 
 

@@ -234,7 +234,7 @@ class Lowering:
         if target is draw_again:
             target, _, state, *arguments = arguments
         if not isinstance(target, torch._ops.OpOverload):
-            raise NotLowered("not an ATen overload")
+            raise NotLowered(getattr(target, "reason", "not an ATen overload"))
         name = str(target)
         row = OPERATORS.get(name)
         val = described(node.meta.get("val"), self.sizes)  # of what only checks there is none

@@ -22,6 +22,7 @@ from fastpath.ir.convolutions import CONVOLUTION, convolution
 from fastpath.ir.elementwise import apply
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import ZERO, Index
+from fastpath.ir.oddrows import way_of
 from fastpath.ir.program import Position, Product, Tensor, Tile
 
 LEAST = 16  # of a dimension: the side of the tensor cores' smallest block
@@ -78,6 +79,8 @@ def of_odd_rows(graph: torch.fx.Graph) -> dict[str, Tile]:
             odd = out.is_contiguous() and n % step != 0
             first = _FIRST[node.target]
             operands = [a.meta["val"] for a in node.args[first : first + 2]]
+            if way_of(node) is not None and not _worked_on(node):
+                continue  # the vendor's kernel is fast for parts of it
             if odd and count * m * n * k >= LARGE and all(_begin(t, step) for t in operands):
                 found[node.name] = ODD_ROWS
     return found

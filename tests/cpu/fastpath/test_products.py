@@ -23,10 +23,11 @@ from fastpath.gpu import tuning
 from fastpath.gpu.compile import machine_code
 from fastpath.gpu.parts import _between, extracted, parts_of, text_of
 from fastpath.gpu.vectors import print_kernel
-from fastpath.ir import products
+from fastpath.ir import oddrows, products
 from fastpath.ir.lower import Lowering
 from fastpath.ir.products import candidates, sizes_of
 from fastpath.ir.program import Tile
+from fastpath.oddrows import split_odd_rows
 from fastpath.options import Options
 from fastpath.padding import pad_products
 from fastpath.random import philox
@@ -35,7 +36,14 @@ from fastpath.schedule.loops import Builder
 from fastpath.target import GPU
 from refcompiler.cache import store
 from tests.cpu.fastpath.triton_kernels import kernels_of
-from tests.cpu.fastpath.triton_products import CASES, graph_of, lowering_of, numbers
+from tests.cpu.fastpath.triton_products import (
+    CASES,
+    CLASSES,
+    by_classes,
+    graph_of,
+    lowering_of,
+    numbers,
+)
 
 ROOT = Path(__file__).parents[3]
 BFLOAT = torch.bfloat16
@@ -50,8 +58,10 @@ def test_in_tritons_interpreter() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.split()[0] == str(sum(case[2] for case in CASES.values()))
-    assert int(done.stdout.split()[4]) > 4_000
+    printed = done.stdout.split()
+    assert printed[0] == str(sum(case[2] for case in CASES.values()))
+    assert int(printed[4]) > 4_000
+    assert printed[6] == str(len(CLASSES)) and int(printed[9]) > 10_000
 
 
 def wide(*shape: int) -> torch.Tensor:
@@ -303,9 +313,59 @@ def test_products_whose_rows_begin_between_vectors_are_kernels_of_ours() -> None
         return list(products.of_odd_rows(graph_of(function, inputs).graph).values())
 
     x, head, bias = wide(4096, 768), wide(50257, 768), wide(50257)
-    assert chosen(F.linear, x, head) == chosen(F.linear, x, head, bias) == [products.ODD_ROWS]
+    assert chosen(F.linear, x, head, bias) == [products.ODD_ROWS]
+    assert chosen(lambda a, b: F.linear(a, b).relu(), x, head) == [products.ODD_ROWS]
+    assert chosen(F.linear, x, head) == []  # by classes
+    assert chosen(F.linear, x[:4095], head) == [products.ODD_ROWS]
     assert chosen(F.linear, x, wide(50256, 768)) == []  # the vendor's kernels are fast
     assert chosen(torch.matmul, x, wide(768, 50257)) == []  # what it reads has to be padded
     assert chosen(F.linear, wide(8, 768), wide(1001, 768)) == []  # small
     assert chosen(lambda a, b: (b @ a.t()).t().contiguous(), x, head) == []
     assert chosen(F.linear, x.float(), head.float()) == []
+
+
+def test_products_with_odd_rows_go_by_classes_where_their_parts_are_aligned() -> None:
+    def ways(function: Callable[..., Any], *inputs: torch.Tensor) -> list[Any]:
+        graph = graph_of(function, inputs)
+        count = split_odd_rows(graph)
+        found = [n.target for n in graph.graph.nodes if n.target in oddrows.BY_CLASSES]
+        assert len(found) == count
+        return found
+
+    x, head, gradient = wide(4096, 768), wide(50257, 768), wide(4096, 50257)
+    assert ways(F.linear, x, head) == [oddrows.by_columns]
+    assert ways(torch.matmul, gradient, head) == [oddrows.by_terms]
+    assert ways(torch.matmul, gradient.t(), x) == []  # its terms would be added up in eight parts
+    assert ways(torch.matmul, wide(4096, 50264)[:, :50257], head) == []  # its rows are aligned
+    assert ways(F.linear, x, wide(50256, 768)) == []
+    assert ways(F.linear, x[:4095], head) == ways(F.linear, wide(4096, 769)[:, 1:], head) == []
+    assert ways(F.linear, x.float(), head.float()) == []
+    assert ways(F.linear, x[:64], wide(1001, 768)) == []  # small
+    assert ways(torch.matmul, x, wide(768, 50257)) == []  # what it reads has to be padded
+    graph = graph_of(F.linear, [x, head])
+    assert split_odd_rows(graph, [n.name for n in graph.graph.nodes]) == 0
+
+
+def test_classes_begin_at_vectors_and_leave_out_little() -> None:
+    for step in (8, 4):
+        for length in range(64, 200):
+            found = oddrows.classes_of(64, length, step)
+            if found is None:
+                assert length % step == 0 or step == 8 and length in (65, 67, 73, 81, 89, 97)
+                continue  # of the others less than half would be left
+            assert length % step and 2 * found.width > length
+            begins = [j * (length + found.shift) for j in range(found.count)]
+            assert all(b % step == 0 for b in (*begins, found.width, length * found.count))
+            assert found.first + found.width <= length < found.first + found.width + step
+            assert oddrows.classes_of(63, length, step) is None
+
+
+@pytest.mark.parametrize("way", oddrows.BY_CLASSES)
+@pytest.mark.parametrize("capability", [90, 80])
+def test_what_lies_beside_classes_compiles_without_a_gpu(way: Any, capability: int) -> None:
+    operands = wide(256, 768), wide(1001, 768).t()
+    if way is oddrows.by_terms:
+        operands = wide(256, 1001), wide(1001, 768)
+    made = by_classes(way, *operands)
+    text = machine_code(made.printed, made.dtypes, capability).asm["ptx"]
+    assert "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32" in text or "wgmma" in text

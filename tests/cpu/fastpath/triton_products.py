@@ -6,6 +6,7 @@ there were. The interpreter multiplies no bfloat16: that is for a GPU, named by 
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,10 +17,13 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from fastpath.decompositions import table
+from fastpath.gpu.classes import ByClasses
+from fastpath.gpu.compile import module_of
 from fastpath.gpu.vectors import print_kernel
 from fastpath.ir import products
 from fastpath.ir.lower import Lowering
-from fastpath.ir.program import Program, Tile
+from fastpath.ir.oddrows import by_columns, by_terms
+from fastpath.ir.program import Input, Program, Tile, whole
 from fastpath.ir.types import DTYPE
 from fastpath.target import GPU
 from tests.cpu.fastpath.triton_kernels import agree, interpreted, kernels_of, on_cuda
@@ -193,11 +197,52 @@ def execute(name: str, run: Any, device: str = "cpu", tile: Tile = SMALL) -> tup
     return multiplying, len(kernels), elements
 
 
+def by_classes(way: Any, left: torch.Tensor, right: torch.Tensor) -> ByClasses:
+    given = [
+        whole(Input(f"in{n}", n, tuple(t.shape), "float16", t.stride()))
+        for n, t in enumerate((left, right))
+    ]
+    return ByClasses(way, *given, left.device)
+
+
+#: Operands whose result, or the first of which, has rows that begin between vectors.
+CLASSES: dict[str, tuple[Any, torch.Tensor, torch.Tensor]] = {
+    "columns": (by_columns, numbers(16, 40), numbers(131, 40).t()),
+    "columns, two classes": (by_columns, numbers(38, 72)[:, :70], numbers(84, 72)[:, :70].t()),
+    "columns, a step of one": (by_columns, numbers(40, 64), numbers(71, 64).t()),
+    "terms": (by_terms, numbers(16, 133), numbers(133, 144)),
+    "terms, four classes": (by_terms, numbers(72, 94), numbers(94, 24)[:, :20]),
+}
+
+
+def execute_classes(name: str) -> int:
+    """The same for what is computed by classes, in memory that is NaN before; its elements."""
+    way, left, right = CLASSES[name]
+    made = by_classes(way, left, right)
+
+    def beside(*addresses: int) -> None:
+        number = left.shape[0] * right.shape[1]
+        into = (ctypes.c_char * (2 * number)).from_address(addresses[2])
+        assert addresses[:2] == (left.data_ptr(), right.data_ptr())
+        run = getattr(module_of(made.printed), made.printed.name)
+        run[(made.printed.programs,)](left, right, torch.frombuffer(into, dtype=HALF))
+
+    torch.use_deterministic_algorithms(True)  # fresh memory is NaN
+    got = made.bound(beside)(left, right)
+    torch.use_deterministic_algorithms(False)
+    eager = left @ right
+    assert got.stride() == eager.stride()
+    assert agree(got, eager, left.double() @ right.double()), name
+    return got.numel()
+
+
 def main(device: str = "cpu") -> None:
     run = interpreted if device == "cpu" else on_cuda
     torch.backends.cuda.matmul.allow_tf32 = True
     totals = [sum(each) for each in zip(*(execute(name, run, device) for name in CASES))]
     print("{} products, {} kernels, {} elements".format(*totals))
+    if device == "cpu":
+        print(len(CLASSES), "by classes,", sum(map(execute_classes, CLASSES)), "elements")
 
 
 if __name__ == "__main__":

@@ -93,6 +93,41 @@ def test_tuned(name: str, forced: bool, monkeypatch: pytest.MonkeyPatch) -> None
         assert report.products == 1 and not report.aten_calls
 
 
+def head(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return F.linear(x, w)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("words, rows, way", [(5001, 1024, 2), (5004, 1022, 2), (5001, 1023, 1)])
+def test_classes_of_rows(words: int, rows: int, way: int, dtype: torch.dtype) -> None:
+    """A head of an odd number of words and its gradients, by the vendor's kernels for parts."""
+    refcompiler.reset()
+    compiled = refcompiler.compile(head, fullgraph=True)
+    torch.use_deterministic_algorithms(True, warn_only=True)  # fresh memory is NaN
+    try:
+        for call in range(2):
+            # The second time, the rows of what is given do not begin at vectors.
+            x = normal(rows, 768 + call, dtype=dtype)[:, call:].detach().requires_grad_()
+            w = normal(words, 768, dtype=dtype).requires_grad_()
+            seed = normal(rows, words, dtype=dtype)
+            got, eager = compiled(x, w), head(x, w)
+            exact = head(x.double(), w.double())
+            found = [got, *torch.autograd.grad(got, [x, w], seed)]
+            wanted = [eager, *torch.autograd.grad(eager, [x, w], seed)]
+            exacts = [exact, *torch.autograd.grad(exact, [x, w], seed.double())]
+            for a, b, c in zip(found, wanted, exacts, strict=True):
+                assert (a.dtype, a.stride()) == (b.dtype, b.stride())
+                room = 2 * (b.double() - c).abs().max()
+                assert (a.double() - c).abs().max() <= room
+            if call == 0:
+                report = fastpath.last_report()
+                assert report is not None and report.fallback is None
+                names = [*report.aten_calls, *report.backwards[0].aten_calls]
+                assert ("by_columns" in names, "by_terms" in names) == (way == 2, way == 2)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 @pytest.mark.parametrize("words, ours", [(5001, True), (5000, False)])
 def test_results_whose_rows_begin_between_vectors(words: int, ours: bool) -> None:
     """A head of an odd number of words: stored as eager lays it, by the kernel that multiplies."""
