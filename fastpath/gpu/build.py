@@ -46,12 +46,22 @@ def module_of(text: str) -> ModuleType:
     return module
 
 
+@functools.cache
 def prepare() -> None:
-    """Load what every kernel needs of Triton, and what it is found by in the cache."""
+    """Load what every kernel needs of Triton, and what it is found by in the cache.
+
+    With Triton 3.6 a kernel's key has the constants of the functions that it calls, of those alone
+    whose own keys were asked for before. So all are asked for here, in one order, in whichever
+    process: else only the first kernel that a process compiles is found by another.
+    """
     from triton.backends.nvidia.compiler import get_ptxas_version
     from triton.runtime.cache import triton_key
 
+    from fastpath.gpu import maths
+
     triton_key()
+    for function in vars(maths).values():
+        _ = getattr(function, "cache_key", None)
     with contextlib.suppress(Exception):  # a version of it is asked of a program
         get_ptxas_version(DEPENDENT)
 
@@ -76,6 +86,7 @@ def build(
     from triton.compiler import ASTSource
 
     # Triton drops assertions otherwise; of integers that overflow nothing is asserted.
+    prepare()
     asserts = "tl.device_assert(" in text
     asserting = {"debug": True, "sanitize_overflow": False} if asserts else {}
     hint: Any = [["tt.divisibility", ALIGNMENT]]

@@ -72,7 +72,7 @@ class ByClasses(Pending):
         lines = [
             f"rows = (tl.program_id(0) * {ROWS} + tl.arange(0, {ROWS}))[:, None].to(tl.int64)",
             f"x = tl.arange(0, {block})[None, :]",
-            f"columns = tl.where(x < {c.first}, x, x + {c.width - c.first})",
+            f"columns = tl.where(x < {c.first}, x, x + {c.width - c.first}).to(tl.int64)",
             f"begin = rows % {c.count} * {c.shift}",
             f"beside = (columns < begin) | (columns >= begin + {c.width})",
             f"total = tl.zeros([{ROWS}, {block}], tl.float32)",
@@ -100,7 +100,7 @@ class ByClasses(Pending):
             f"place = program // {wide * c.count} * {ROWS} + tl.arange(0, {ROWS})",
             f"rows = (place * {c.count} + number)[:, None].to(tl.int64)",
             f"x = tl.arange(0, {block})",
-            f"terms = tl.where(x < number * {c.shift}, x, x + {c.width})",
+            f"terms = tl.where(x < number * {c.shift}, x, x + {c.width}).to(tl.int64)",
             "across, down = terms[None, :], terms[:, None]",
             f"a = tl.load(p0 + rows * {left} + across,"
             f" mask=(rows < {self.m}) & (across < {self.k}), other=0)",

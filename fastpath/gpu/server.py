@@ -59,10 +59,9 @@ def _compile(job: dict[str, Any]) -> None:
 
 def main() -> None:
     """Serve until the input ends."""
-    from fastpath.gpu import build, maths
+    from fastpath.gpu import build
 
     build.prepare()  # once, for all children
-    assert maths  # which every kernel imports
     serve(_compile, len(os.sched_getaffinity(0)))
 
 
