@@ -109,11 +109,21 @@ def _whole_forward(cls: Any, inputs: Sequence) -> Callable:
     return forward
 
 
+def _applying(cls: Any) -> Callable:
+    """``cls.apply`` under a name that a graph's text can have: its own is that of torch's module."""
+
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        return cls.apply(*args, **kwargs)
+
+    apply.__name__ = apply.__qualname__ = f"{cls.__name__}_apply"
+    return apply
+
+
 @model(_FUNCTION.apply.__func__)
 def _apply(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     cls = m.force(args[0])
     if is_allowed(cls):
-        return m.call_opaque(cls.apply, args[1:], kwargs)
+        return m.call_opaque(_applying(cls), args[1:], kwargs)
     inputs = [m.force(a) for a in args[1:]]
     if kwargs:
         raise Break("higher-order", f"autograd.Function {cls.__name__} with keyword arguments")
