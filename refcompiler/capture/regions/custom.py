@@ -110,7 +110,7 @@ def _whole_forward(cls: Any, inputs: Sequence) -> Callable:
 
 
 def _applying(cls: Any) -> Callable:
-    """``cls.apply`` under a name that a graph's text can have: its own is that of torch's module."""
+    """``cls.apply`` under a name for a graph's text: its own is that of torch's module."""
 
     def apply(*args: Any, **kwargs: Any) -> Any:
         return cls.apply(*args, **kwargs)
