@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from fastpath.ir.size import Number, hint
+
+STRIPS = 4  # that wider ones leave, at least
 
 
 @dataclass(frozen=True)
@@ -23,7 +29,9 @@ class Target:
     ``predicated``: whether to read on a condition costs no more than to read. ``ends``: points up
     to which reductions that nothing waits for share a kernel, 0 for none. ``fused``: whether a
     multiplication and an addition that round once cost one of them, and a quotient many.
-    ``in_place``: whether a kernel may write where it reads.
+    ``in_place``: whether a kernel may write where it reads. ``widest``: the most lanes of a strip,
+    where others are left for threads: what lies in memory one behind the other is read faster.
+    ``rows``: that a unit takes at once where it only adds up what it reads.
     """
 
     name: str
@@ -45,6 +53,15 @@ class Target:
     ends: int = 0
     fused: bool = False
     in_place: bool = False
+    widest: int = 0
+    rows: int = 1
+
+    def strip_of(self, lanes: Number, others: Sequence[Number]) -> int:
+        """The lanes of a unit that carry accumulators, of ``lanes`` for each of ``others``."""
+        found, most = self.strip, hint(math.prod([lanes, *others]))
+        while 2 * found <= self.widest and most >= 2 * found * STRIPS:
+            found *= 2
+        return found
 
     def pieces(self, length: int, results: int, rows: bool) -> int:
         """How many partial results each of ``results`` reductions of ``length`` terms is made of.
@@ -81,6 +98,8 @@ CPU = Target(
     enough=None,
     predicated=False,
     in_place=True,
+    widest=1024,
+    rows=4,
 )
 # A program of the GPU chooses its own blocks; what it reads twice stays in its registers.
 GPU = Target(

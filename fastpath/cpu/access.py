@@ -332,6 +332,23 @@ def _prefetch(builder: Any, pointer: Any) -> None:
 
 
 @functools.cache
+def ask(dtype: str) -> Any:
+    """``ask(address, index)``: the line of an element is wanted soon, if it exists."""
+    memory = _MEMORY[dtype]
+
+    @intrinsic
+    def ask_for(typing_context, address, index):
+        def generate(context, builder, signature, args):
+            place = builder.add(args[0], builder.mul(args[1], _I64(_bytes(memory))))
+            _prefetch(builder, builder.inttoptr(place, _I8.as_pointer()))
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), generate
+
+    return ask_for
+
+
+@functools.cache
 def scratch(count: int, dtype: str) -> Any:
     """``scratch()``: the address of ``count`` elements on the stack, 64-byte aligned."""
     memory = _MEMORY[dtype]

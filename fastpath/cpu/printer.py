@@ -13,11 +13,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from fastpath.cpu.payloads import Payloads
-from fastpath.cpu.scopes import HalfScope, Scope, combine, row_of
+from fastpath.cpu.scopes import HalfScope, Scope, combine, renamed, row_of
 from fastpath.cpu.segments import Facts, folded, segments
 from fastpath.ir.expr import Bounds, Expr
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.size import Size, divides
+from fastpath.schedule.cost import CHEAP, own_cost
 from fastpath.schedule.kernel import (
     Accumulate,
     Keep,
@@ -27,12 +28,16 @@ from fastpath.schedule.kernel import (
     Store,
     Transposed,
 )
+from fastpath.schedule.loops import itemsize
 from fastpath.schedule.text import Lines
 from specs.dtypes import compute_dtype, int_range, is_float
 from specs.scalars import NUMBA_SUFFIX
 
 SQUARE = 16  # side of what is transposed in registers
-UNROLL = 4  # rows that a column reduction takes at once
+UNROLL = 4  # rows that a column reduction takes at once, and twice that of what costs little
+
+PART = 256  # lanes for which memory is asked at once
+LINE = 64  # bytes that memory delivers together
 
 _LIMITS = {"sum": "0", "prod": "1", "any": "False", "all": "True"}
 
@@ -268,12 +273,49 @@ class Printer(Lines):
             self._segments(stage, innermost, parts)
             return
         if self.kernel.lane is not None:
-            self.line(f"for {self.axis(self.kernel.lane)} in range({self._range('lane')}):")
+            first, last = self.range["lane"]
+            if self.kernel.ahead and not self.finding:
+                first, last = self._ask(self.kernel.lane, first, last)
+            self.line(f"for {self.axis(self.kernel.lane)} in range({first}, {last}):")
             self.depth += 1
         scope = Scope(self, values)
         self._read_first(stage, scope)
         for s in stage.statements:
             self._statement(s, scope)
+
+    def _ask(self, lane: Axis, first: str, last: str) -> tuple[str, str]:
+        """The loop over parts of the lanes, in which what is read later is asked for; returns the
+        range of a part."""
+        asked = []
+        known, self.unit_values = self.unit_values, {}
+        for ahead in self.kernel.ahead:
+            name, index = ahead.load.args
+            scope = Scope(self, ())
+            if ahead.axis is not None:
+                axis = self.axis(ahead.axis)
+                scope.rename = axis, f"{axis}_later"
+                far = f"min({axis} + {ahead.rows}, {self.number(ahead.axis.extent)} - 1)"
+                if self.lines[-1].strip() != f"{axis}_later = {far}":
+                    self.line(f"{axis}_later = {far}")
+            place = scope.index(index)
+            if scope.rename:
+                place = renamed(place, *scope.rename)
+            else:
+                place = f"{place} + {ahead.rows * self.kernel.block}"
+            ask = self.name_of(f"ask_{self.dtype[name]}", "ask", self.dtype[name])
+            asked.append((f"{ask}(p{self.scope[name]}, {place})", ahead.load.dtype))
+        self.unit_values = known
+        if lane.extent > PART and self.kernel.tile is None:
+            self.line(f"for part in range({first}, {last}, {PART}):")
+            self.depth += 1
+            end = f"part + {PART}" if lane.extent % PART == 0 else f"min(part + {PART}, {last})"
+            first, last = "part", end
+        for text, dtype in asked:
+            self.line(
+                f"for {self.axis(lane)} in range({first}, {last}, {LINE // itemsize(dtype)}):"
+            )
+            self.line(f"    {text}")
+        return first, last
 
     def _read_first(self, stage: Stage, *scopes: Scope) -> None:
         """Name what a statement may write over before another one reads it."""
@@ -398,20 +440,22 @@ class Printer(Lines):
         assert lane is not None
         depth = self.depth
         *slow, row = stage.axes
+        cheap = sum(own_cost(s.value)[0] for s in stage.statements) <= CHEAP
+        unroll = 2 * UNROLL if cheap else UNROLL
         for axis in slow:
             self._loop(axis)
         extent = self.number(row.extent)
         fixed = isinstance(row.extent, int)
-        whole = str(row.extent // UNROLL) if fixed else f"({extent} // {UNROLL})"
-        done = str(row.extent // UNROLL * UNROLL) if fixed else f"{whole} * {UNROLL}"
+        whole = str(row.extent // unroll) if fixed else f"({extent} // {unroll})"
+        done = str(row.extent // unroll * unroll) if fixed else f"{whole} * {unroll}"
         if whole != "0":
             self.line(f"for quad in range({whole}):")
             self.depth += 1
-            for k in range(UNROLL):
-                self.line(f"{self.axis(row)}_{k} = quad * {UNROLL} + {k}")
+            for k in range(unroll):
+                self.line(f"{self.axis(row)}_{k} = quad * {unroll} + {k}")
             self.line(f"for {self.axis(lane)} in range({self._range('lane')}):")
             self.depth += 1
-            scopes = [Scope(self, [s.value for s in stage.statements]) for _ in range(UNROLL)]
+            scopes = [Scope(self, [s.value for s in stage.statements]) for _ in range(unroll)]
             for s in stage.statements:
                 assert isinstance(s, Accumulate)
                 values = []
@@ -425,7 +469,7 @@ class Printer(Lines):
                     ]
                 self._add_lane(s, values[0])
             self.depth -= 2
-        if not divides(UNROLL, row.extent):
+        if not divides(unroll, row.extent):
             self.line(f"for {self.axis(row)} in range({done}, {extent}):")
             self.depth += 1
             self.line(f"for {self.axis(lane)} in range({self._range('lane')}):")

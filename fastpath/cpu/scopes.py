@@ -89,7 +89,7 @@ class Scope:
         if self.rename:
             old, new = self.rename
             places = ("load", "guarded", "scratch", "index")
-            text = _renamed(text, old, new) if e.op in places else text
+            text = renamed(text, old, new) if e.op in places else text
         named = self.name_all and not text.isidentifier()
         if named or self.uses.get(e, 0) > 1 or len(text) > 300:
             name = printer.fresh()
@@ -116,7 +116,7 @@ class Scope:
             extent = printer.number(bounds.extent)
             position = f"{self.named(value)}, {extent}, {extent if bounds.wraps else 0}"
             if self.rename:
-                position, asked = (_renamed(text, *self.rename) for text in (position, asked))
+                position, asked = (renamed(text, *self.rename) for text in (position, asked))
             printer.watch(bounds, f"no_place({position}, {asked})", self.named(value))
             return f"place({position})"
         if e.op in ("reduced", "running"):
@@ -177,7 +177,7 @@ def row_of(reduction: str) -> str:
     return f"accumulators of {reduction}"
 
 
-def _renamed(text: str, old: str, new: str) -> str:
+def renamed(text: str, old: str, new: str) -> str:
     return re.sub(rf"\b{old}\b", new, text)
 
 

@@ -8,7 +8,7 @@ from fastpath.ir.program import Pointwise
 CHEAP = 8  # at most this is recomputed by each consumer rather than kept
 MOST_READS = 16  # distinct elements that one inlined expression may read
 
-_FREE = {"const", "index", "read"}
+_FREE = {"const", "index", "read", "load", "guarded", "scratch", "reduced", "running", "tile"}
 _ONE = {
     *("add", "sub", "mul", "neg", "abs", "minimum", "maximum", "fmin", "fmax", "sign", "where"),
     *("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor"),

@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from fastpath.ir.expr import Bounds, Expr, inside
 from fastpath.ir.index import Axis, Index
@@ -122,6 +123,7 @@ class Kernel:
     streamed: frozenset[str] = frozenset()  # buffers written past the caches: see streams.py
     in_place: frozenset[str] = frozenset()  # buffers whose old elements are read, then written
     pairs: bool = False  # the innermost loops may take two elements at a time: see pairs.py
+    ahead: tuple[Any, ...] = ()  # what is asked of memory before it is read: see ahead.py
 
     product: Tile | None = (
         None  # it begins with one: a ``dot`` is added up over all that is reduced

@@ -16,6 +16,7 @@ from fastpath.ir.expr import Expr, guarded
 from fastpath.ir.index import Axis, Division, Index, contiguous_strides, linear, variable
 from fastpath.ir.program import Computed, Node, Pointwise, Position, Reduction, Result, Scan
 from fastpath.ir.size import Assumptions, divides, hint, known
+from fastpath.schedule.ahead import asked_ahead
 from fastpath.schedule.cluster import Cluster
 from fastpath.schedule.cost import CHEAP, own_cost
 from fastpath.schedule.kernel import (
@@ -29,6 +30,7 @@ from fastpath.schedule.kernel import (
     Transposed,
 )
 from fastpath.schedule.pairs import in_pairs
+from fastpath.schedule.rows import rows_together
 from fastpath.schedule.streams import streamed
 from fastpath.target import CPU, Target
 
@@ -323,7 +325,9 @@ class Builder:
                 stages.append(Stage(axes, [s for _, s in statements]))
         block = 1
         if lane is not None:
-            block = self.target.strip if cluster.reduced else self.target.block
+            block = self.target.block
+            if cluster.reduced:
+                block = self.target.strip_of(lane.extent, [axis.extent for axis in outer])
         buffers = [Buffer(n, d, False) for n, d in self._reads.items() if n not in self._written]
         buffers += [Buffer(n, d, True) for n, d in self._written.items()]
         points = math.prod(a.extent for a in cluster.axes)
@@ -334,11 +338,14 @@ class Builder:
         if cluster.product is not None:
             kernel.product = cluster.product.tile
         kernel = transpose_tiles(collapse(kernel), self.target.tile)
+        kernel = rows_together(kernel, self.target.rows)
         kernel.pairs = self.target.pairs and in_pairs(kernel)
         if not kernel.pairs:
             lengthen_units(kernel, self.target.unit)
         if self.target.streams:
             kernel.streamed = streamed(kernel, self._bytes, self.soon)
+            items = {b.name: itemsize(b.dtype) for b in kernel.buffers}
+            kernel.ahead = asked_ahead(kernel, self._bytes, items)
         return kernel
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import fastpath
 from fastpath.schedule import streams
@@ -120,3 +121,42 @@ def test_misaligned_memory_is_moved_in_time(
     found = call(x)
     found = found[0] if isinstance(found, (list, tuple)) else found
     assert skewed and torch.equal(found, x * 2)
+
+
+_PLACES = torch.randint(0, 90, (70,))
+ASKED: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]] = {
+    "halves": (lambda x: F.silu(x[:, :333]) * x[:, 333:], (torch.randn(50, 666),)),
+    "rows backwards": (lambda x: x.flip(0) * 2, (torch.randn(70, 130),)),
+    "rows by number": (lambda t, i: t[i] + 1, (torch.randn(90, 64), _PLACES)),
+    "transposed": (lambda x, y: x + y.t(), (torch.randn(130, 140), torch.randn(140, 130))),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_what_is_asked_for_ahead(name: str, small_cache: None) -> None:
+    function, inputs = ASKED[name]
+    call = compiled(function, *inputs)
+    (source,) = call.kernel_sources
+    assert "ask_" in source
+    for factor in (1, -1):
+        given = (inputs[0] * factor, *inputs[1:])
+        found = call(*given)
+        torch.testing.assert_close(found, function(*given))
+
+
+def test_what_is_asked_for_is_asked_of_rows_that_there_are(small_cache: None) -> None:
+    """Of the last rows none is further on: their integers are not read, nor is one refused."""
+    table = torch.randn(90, 64)
+    call = compiled(lambda t, i: t[i] + 1, table, _PLACES)
+    memory = torch.full((71,), 1 << 60)
+    memory[:70] = _PLACES
+    assert torch.equal(call(table, memory[:70]), table[_PLACES] + 1)
+    memory[69] = 90
+    with pytest.raises(IndexError, match="index 90 is out of bounds"):
+        call(table, memory[:70])
+
+
+def test_nothing_is_asked_for_that_caches_hold() -> None:
+    function, inputs = ASKED["halves"]
+    (source,) = compiled(function, *inputs).kernel_sources
+    assert "ask_" not in source

@@ -1,0 +1,87 @@
+"""Reductions of long rows, several at a time, and of columns, by wide strips."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import fastpath
+
+#: Programs, and how many of a row's four accumulators its kernel has.
+ROWS: dict[str, tuple[Callable[[torch.Tensor], Any], int]] = {
+    "sum": (lambda x: x.sum(-1), 1),
+    "mean": (lambda x: x.mean(-1, keepdim=True) + 1, 1),
+    "two of them": (lambda x: (x.sum(-1), x.amax(-1)), 2),
+    "squares": (lambda x: (x * x).sum(-1).sqrt(), 1),
+    "any": (lambda x: (x > 3).any(-1), 1),
+}
+DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
+
+
+def compiled(function: Callable[..., Any], *inputs: torch.Tensor) -> tuple[Any, list[str]]:
+    call: Any = fastpath.compile_graph(torch.fx.symbolic_trace(function), list(inputs))
+    assert call.report.fallback is None and not call.report.aten_calls, call.report
+    return call, call.kernel_sources
+
+
+def made(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    if dtype.is_floating_point:
+        return torch.randn(shape, generator=generator, dtype=dtype)
+    return torch.randint(-9, 9, shape, generator=generator, dtype=dtype)
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows(name: str, dtype: torch.dtype) -> None:
+    if not dtype.is_floating_point and name in ("mean", "squares"):
+        dtype = torch.float32
+    function, count = ROWS[name]
+    x = made((64, 300), dtype, 1)
+    call, (source,) = compiled(function, x)
+    assert len(set(re.findall(r"acc_\d+", source))) == 4 * count
+    for seed in (1, 2):
+        x = made((64, 300), dtype, seed)
+        if seed == 2 and dtype.is_floating_point:
+            x[7, 5], x[21, 299], x[63, 0] = float("nan"), float("inf"), float("-inf")
+        torch.testing.assert_close(call(x), function(x), equal_nan=True, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(66, 300), (32, 300), (64, 200)])
+def test_rows_that_go_one_by_one(shape: tuple[int, ...]) -> None:
+    """Of another number, few, short."""
+    x = made(shape, torch.float32, 3)
+    call, (source,) = compiled(lambda x: x.sum(-1), x)
+    assert len(set(re.findall(r"acc_\d+", source))) == 1
+    torch.testing.assert_close(call(x), x.sum(-1), rtol=1e-5, atol=1e-4)
+
+
+def test_threads_change_no_bit() -> None:
+    x = made((640, 1000), torch.float32, 4)
+    call, _ = compiled(lambda x: x.sum(-1), x)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(call(x))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(found[0], other) for other in found[1:])
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 29])
+@pytest.mark.parametrize("columns", [100, 1030, 4100])
+def test_columns(rows: int, columns: int) -> None:
+    def function(x: torch.Tensor) -> Any:
+        return x.sum(0), (x * 2 - 1).amax(0), x.exp().sum(0)
+
+    x = made((rows, columns), torch.float32, 5)
+    call, _ = compiled(function, x)
+    for factor in (1, -1):
+        torch.testing.assert_close(
+            tuple(call(x * factor)), function(x * factor), rtol=1e-5, atol=1e-4
+        )
