@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastpath.cpu import gemm
-from fastpath.cpu.compile import machine_code
 from fastpath.cpu.launcher import Code, bind_sized
+from fastpath.cpu.machine import machine_code
 from fastpath.cpu.printer import Printed
 from fastpath.handles import views_of_shape
 from fastpath.ir.lower import bind

@@ -1,4 +1,4 @@
-"""Compiles printed kernels with numba, once per machine, and binds them to the launcher."""
+"""Kernels as callables: printed, compiled beside each other, and bound to the launcher."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from fastpath.cpu.launcher import WORK_PER_THREAD, bind, bind_sized, record_of
-from fastpath.cpu.objects import address_of, is_kept, made_once
+from fastpath.cpu.machine import is_made, key_of, machine_code
 from fastpath.cpu.printer import Printed, print_kernel
 from fastpath.cpu.server import compile_together
 from fastpath.cpu.together import bind_together
@@ -17,7 +17,6 @@ from fastpath.schedule.alike import of_any_length
 from fastpath.schedule.kernel import Kernel
 
 ALIKE = 3  # kernels that differ in their lengths alone, of which one is made for any
-_compiled: dict[tuple[str, str], int] = {}
 
 
 def threads_for(kernel: Kernel) -> int:
@@ -53,10 +52,10 @@ def loaded(
     those that run several of them ``together``."""
     kernels = {name: value for name, value in names.items() if isinstance(value, Later)}
     general = _general(list(kernels.values()))
-    chosen = {name: general.get(_key(k.printed)) for name, k in kernels.items()}
+    chosen = {name: general.get(key_of(k.printed)) for name, k in kernels.items()}
     texts = [found[0] if found else kernels[name].printed for name, found in chosen.items()]
-    different = {_key(printed): printed for printed in texts}
-    missing = [key not in _compiled and not is_kept(key) for key in different]
+    different = {key_of(printed): printed for printed in texts}
+    missing = [not is_made(printed) for printed in different.values()]
     compile_together(list(different.values()), machine_code, missing)
     found = {name: kernel.run(chosen[name]) for name, kernel in kernels.items()}
     for name, several in together.items():
@@ -70,12 +69,12 @@ def _general(kernels: Sequence[Later]) -> dict[tuple[str, str], tuple[Printed, i
     found: dict[tuple[str, str], tuple[Printed, int]] = {}
     alike: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for later in kernels:
-        own = _key(later.printed)
+        own = key_of(later.printed)
         made = of_any_length(later.kernel) if own not in found else None
         if made is not None:
             printed = print_kernel(made[0])
             found[own] = printed, made[1]
-            alike.setdefault(_key(printed), []).append(own)
+            alike.setdefault(key_of(printed), []).append(own)
     return {own: found[own] for group in alike.values() if len(group) >= ALIKE for own in group}
 
 
@@ -135,88 +134,3 @@ def printed_finder(kernel: Kernel) -> PrintedFinder:
 def finder(kernel: Kernel) -> Callable[..., None]:
     """The kernel as it leaves word of a position that there is not; it is slower."""
     return printed_finder(kernel).loaded()
-
-
-def _key(printed: Printed) -> tuple[str, str]:
-    return printed.source, repr(sorted(printed.names.items()))
-
-
-def machine_code(printed: Printed) -> int:
-    """The address of a printed kernel's C function; equal texts are loaded once per process."""
-    key = _key(printed)
-    found = _compiled.get(key)
-    if found is None:
-        found = _compiled[key] = address_of(key, functools.partial(_compile, printed))
-    return found
-
-
-def is_made(printed: Printed) -> bool:
-    """Whether some process has compiled it."""
-    return is_kept(_key(printed))
-
-
-def keep(printed: Printed) -> None:
-    """Compile it for other processes, unless one of them has."""
-    made_once(_key(printed), functools.partial(_compile, printed))
-
-
-def warm() -> None:
-    """Have ready what every compilation needs."""
-    _compile(Printed("def kernel(addresses, begin, end):\n    pass\n"), "nothing")
-    is_kept(())
-
-
-@functools.cache
-def signature() -> Any:
-    from numba import types
-
-    return types.void(types.int64, types.int64, types.int64)
-
-
-def _compile(printed: Printed, symbol: str) -> bytes:
-    from fastpath.cpu.codegen import compile_callback
-
-    code = compile(printed.source, "<fastpath kernel>", "exec")
-    scope = _environment(printed)
-    exec(code, scope)
-    return compile_callback(scope["kernel"], signature(), symbol)
-
-
-def _environment(printed: Printed) -> dict[str, Any]:
-    import numba
-    import numpy as np
-
-    from fastpath.cpu import access, maths
-
-    numbers = {
-        "u8": np.uint8,
-        "i8": np.int8,
-        "i16": np.int16,
-        "i32": np.int32,
-        "i64": np.int64,
-        "f32": np.float32,
-        "f64": np.float64,
-    }
-    scope: dict[str, Any] = {
-        "m": maths,
-        "int64": numba.int64,
-        "address": access.address,
-        "aligned_address": access.aligned_address,
-        "drain": access.drain,
-        "hidden": access.hidden,
-        "call_kernel": access.call_kernel,
-        "float_of": access.float_of,
-        "place": access.place,
-        "no_place": access.no_place,
-        "report": access.report,
-        "add_reordered": access.add_reordered,
-        "mul_reordered": access.mul_reordered,
-    }
-    for name, (kind, *rest) in printed.names.items():
-        if kind == "const":
-            suffix, value = rest[0], cast(Any, rest[1])
-            with np.errstate(over="ignore"):
-                scope[name] = numbers[str(suffix)](value)
-        else:
-            scope[name] = getattr(access, str(kind))(*rest)
-    return scope

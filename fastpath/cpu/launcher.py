@@ -19,7 +19,8 @@ from typing import Any
 
 WORK_PER_THREAD = 60_000  # element operations that are worth waking a thread
 
-_IR = """
+#: What texts of :func:`method` begin with.
+HEAD = """
 declare i64 @PyLong_AsLongLong(ptr)
 declare ptr @PyErr_Occurred()
 declare void @Py_IncRef(ptr)
@@ -28,7 +29,77 @@ declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 @arity = private constant [34 x i8] c"kernel: wrong number of addresses\\00"
 {declarations}
+"""
 
+
+def taken(slot: str) -> str:
+    """The part of a function ``launch`` that refuses another number of arguments than it expects
+    (block ``refuse``), and, from block ``take`` to ``ready``, stores their integers: ``slot`` are
+    the lines that make ``%slot``, where argument ``%i`` is stored."""
+    return f"""\
+refuse:
+  %error = inttoptr i64 {{type_error}} to ptr
+  call void @PyErr_SetString(ptr %error, ptr @arity)
+  ret ptr null
+take:
+  %some = icmp sgt i64 %given, 0
+  br i1 %some, label %loop, label %ready
+loop:
+  %i = phi i64 [ 0, %take ], [ %i.next, %loop ]
+  %arg.at = getelementptr ptr, ptr %args, i64 %i
+  %arg = load ptr, ptr %arg.at
+  %value = call i64 @PyLong_AsLongLong(ptr %arg)
+{slot}  store i64 %value, ptr %slot
+  %i.next = add i64 %i, 1
+  %more = icmp slt i64 %i.next, %given
+  br i1 %more, label %loop, label %check
+check:
+  %raised = call ptr @PyErr_Occurred()
+  %ok = icmp eq ptr %raised, null
+  br i1 %ok, label %ready, label %fail
+fail:
+  ret ptr null
+"""
+
+
+def shared(run: str) -> str:
+    """The part behind it: ``run`` is what a thread does that is alone, or ``{parallel}`` what up
+    to ``%most`` threads do, without the interpreter's lock; then None is returned."""
+    return f"""\
+  %small = icmp sle i64 %most, 1
+  br i1 %small, label %serial, label %wide
+wide:
+  %available.32 = {{available}}
+  %available = sext i32 %available.32 to i64
+  %fewer = icmp slt i64 %most, %available
+  %threads = select i1 %fewer, i64 %most, i64 %available
+  %single = icmp sle i64 %threads, 1
+  %state = call ptr @PyEval_SaveThread()
+  br i1 %single, label %alone, label %parallel
+alone:
+  {run}
+  br label %joined
+parallel:
+  %threads.32 = trunc i64 %threads to i32
+  {{parallel}}
+  br label %joined
+joined:
+  call void @PyEval_RestoreThread(ptr %state)
+  br label %done
+serial:
+  {run}
+  br label %done
+done:
+  %none = inttoptr i64 {{none}} to ptr
+  call void @Py_IncRef(ptr %none)
+  ret ptr %none
+}}}}
+"""
+
+
+_IR = (
+    HEAD
+    + """
 ; a record holds: kernel, units, most threads, number of arguments, how many of those come before
 ; the addresses: none, or the work and the units of the call (which it then does not hold), and how
 ; many numbers the kernel is given behind the arguments, then these
@@ -67,10 +138,6 @@ entry:
   %skip = load i64, ptr %skip.at
   %fits = icmp eq i64 %expected, %given
   br i1 %fits, label %unpack, label %refuse
-refuse:
-  %error = inttoptr i64 {type_error} to ptr
-  call void @PyErr_SetString(ptr %error, ptr @arity)
-  ret ptr null
 unpack:
   %behind.at = getelementptr i64, ptr %record, i64 5
   %behind = load i64, ptr %behind.at
@@ -94,26 +161,11 @@ append:
   %j.next = add i64 %j, 1
   %j.more = icmp slt i64 %j.next, %behind
   br i1 %j.more, label %append, label %take
-take:
-  %some = icmp sgt i64 %given, 0
-  br i1 %some, label %loop, label %ready
-loop:
-  %i = phi i64 [ 0, %take ], [ %i.next, %loop ]
-  %arg.at = getelementptr ptr, ptr %args, i64 %i
-  %arg = load ptr, ptr %arg.at
-  %value = call i64 @PyLong_AsLongLong(ptr %arg)
+"""
+    + taken("""\
   %slot = getelementptr i64, ptr %slots, i64 %i
-  store i64 %value, ptr %slot
-  %i.next = add i64 %i, 1
-  %more = icmp slt i64 %i.next, %given
-  br i1 %more, label %loop, label %check
-check:
-  %raised = call ptr @PyErr_Occurred()
-  %ok = icmp eq ptr %raised, null
-  br i1 %ok, label %ready, label %fail
-fail:
-  ret ptr null
-ready:
+""")
+    + """ready:
   %base = getelementptr i64, ptr %shared, i64 %skip
   %addresses = getelementptr i64, ptr %base, i64 2
   %units.slot = getelementptr i64, ptr %base, i64 1
@@ -122,38 +174,13 @@ ready:
   %worth = sdiv i64 %work, {work}
   %less = icmp slt i64 %worth, %units
   %most.now = select i1 %less, i64 %worth, i64 %units
+  store ptr %kernel, ptr %base
   %chosen = icmp sgt i64 %skip, 0
   %most = select i1 %chosen, i64 %most.now, i64 %most.known
-  %small = icmp sle i64 %most, 1
-  br i1 %small, label %serial, label %wide
-wide:
-  %available.32 = {available}
-  %available = sext i32 %available.32 to i64
-  %fewer = icmp slt i64 %most, %available
-  %threads = select i1 %fewer, i64 %most, i64 %available
-  %single = icmp sle i64 %threads, 1
-  %state = call ptr @PyEval_SaveThread()
-  br i1 %single, label %alone, label %parallel
-alone:
-  call void %kernel(ptr %addresses, i64 0, i64 %units)
-  br label %joined
-parallel:
-  store ptr %kernel, ptr %base
-  %threads.32 = trunc i64 %threads to i32
-  {parallel}
-  br label %joined
-joined:
-  call void @PyEval_RestoreThread(ptr %state)
-  br label %done
-serial:
-  call void %kernel(ptr %addresses, i64 0, i64 %units)
-  br label %done
-done:
-  %none = inttoptr i64 {none} to ptr
-  call void @Py_IncRef(ptr %none)
-  ret ptr %none
-}}
 """
+    + shared("call void %kernel(ptr %addresses, i64 0, i64 %units)")
+    + """"""
+)
 
 _OPENMP = {
     "declarations": (

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fastpath.cpu.compile import PrintedFinder, machine_code
+from fastpath.cpu.compile import PrintedFinder
 from fastpath.cpu.launcher import bind_sized
+from fastpath.cpu.machine import machine_code
 from fastpath.cpu.printer import Printed
 from fastpath.handles import views_of_shape
 from fastpath.ir.expr import Bounds

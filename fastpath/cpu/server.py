@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fastpath.beside import Server, serve
+from fastpath.cpu.machine import is_made, keep, warm
 from fastpath.cpu.printer import Printed
 from fastpath.progress import told
 from refcompiler.cache import store
@@ -62,8 +63,6 @@ def _printed(job: dict[str, Any]) -> Printed:
 
 def main() -> None:
     """Serve until the input ends."""
-    from fastpath.cpu.compile import is_made, keep, warm
-
     warm()  # what all children need, once
     serve(
         lambda job: keep(_printed(job)),

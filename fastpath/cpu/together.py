@@ -9,22 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fastpath.cpu.launcher import WORK_PER_THREAD, callable_of, is_callable_of, words_of
+from fastpath.cpu.launcher import (
+    HEAD,
+    WORK_PER_THREAD,
+    callable_of,
+    is_callable_of,
+    shared,
+    taken,
+    words_of,
+)
 
 _FIXED, _EACH = 5, 5  # words of a record in front, and for each kernel
 
-_IR = """
-declare i64 @PyLong_AsLongLong(ptr)
-declare ptr @PyErr_Occurred()
-declare void @Py_IncRef(ptr)
-declare void @PyErr_SetString(ptr, ptr)
-declare ptr @PyEval_SaveThread()
-declare void @PyEval_RestoreThread(ptr)
+_IR = (
+    HEAD
+    + """
 declare i64 @llvm.smax.i64(i64, i64)
 declare i64 @llvm.smin.i64(i64, i64)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-@arity = private constant [36 x i8] c"kernels: wrong number of addresses\\0A\\00"
-{declarations}
 
 ; a record holds: number of arguments, kernels, words that these are given in all, work of all, most
 ; threads; for each kernel its address, units, work, the work before it, and the first of its words;
@@ -108,10 +110,6 @@ entry:
   %most = load i64, ptr %most.at
   %fits = icmp eq i64 %expected, %given
   br i1 %fits, label %unpack, label %refuse
-refuse:
-  %error = inttoptr i64 {type_error} to ptr
-  call void @PyErr_SetString(ptr %error, ptr @arity)
-  ret ptr null
 unpack:
   %each = mul i64 %count, 5
   %front = add i64 %each, 5
@@ -123,56 +121,18 @@ unpack:
   %words = getelementptr i64, ptr %base, i64 1
   %bytes = mul i64 %size, 8
   call void @llvm.memcpy.p0.p0.i64(ptr %words, ptr %usual, i64 %bytes, i1 false)
-  %some = icmp sgt i64 %given, 0
-  br i1 %some, label %loop, label %ready
-loop:
-  %i = phi i64 [ 0, %unpack ], [ %i.next, %loop ]
-  %arg.at = getelementptr ptr, ptr %args, i64 %i
-  %arg = load ptr, ptr %arg.at
-  %value = call i64 @PyLong_AsLongLong(ptr %arg)
+  br label %take
+"""
+    + taken(
+        """\
   %place.at = getelementptr i64, ptr %places, i64 %i
   %place = load i64, ptr %place.at
-  %word = getelementptr i64, ptr %words, i64 %place
-  store i64 %value, ptr %word
-  %i.next = add i64 %i, 1
-  %more = icmp slt i64 %i.next, %given
-  br i1 %more, label %loop, label %check
-check:
-  %raised = call ptr @PyErr_Occurred()
-  %ok = icmp eq ptr %raised, null
-  br i1 %ok, label %ready, label %fail
-fail:
-  ret ptr null
-ready:
-  %small = icmp sle i64 %most, 1
-  br i1 %small, label %serial, label %wide
-wide:
-  %available.32 = {available}
-  %available = sext i32 %available.32 to i64
-  %fewer = icmp slt i64 %most, %available
-  %threads = select i1 %fewer, i64 %most, i64 %available
-  %single = icmp sle i64 %threads, 1
-  %state = call ptr @PyEval_SaveThread()
-  br i1 %single, label %alone, label %parallel
-alone:
-  call void @part(ptr %base, i64 0, i64 %work)
-  br label %joined
-parallel:
-  %threads.32 = trunc i64 %threads to i32
-  {parallel}
-  br label %joined
-joined:
-  call void @PyEval_RestoreThread(ptr %state)
-  br label %done
-serial:
-  call void @part(ptr %base, i64 0, i64 %work)
-  br label %done
-done:
-  %none = inttoptr i64 {none} to ptr
-  call void @Py_IncRef(ptr %none)
-  ret ptr %none
-}}
+  %slot = getelementptr i64, ptr %words, i64 %place
 """
+    )
+    + "ready:\n"
+    + shared("call void @part(ptr %base, i64 0, i64 %work)")
+)
 
 
 def bind_together(kernels: Sequence[tuple[int, ...]]) -> Callable[..., None]:

@@ -227,7 +227,7 @@ def _compile(d: Distribution, symbol: str) -> bytes:
 
     from fastpath.cpu import access, maths
     from fastpath.cpu.codegen import compile_callback
-    from fastpath.cpu.compile import signature
+    from fastpath.cpu.machine import signature
     from fastpath.random.words import FUNCTIONS
 
     scope: dict[str, Any] = dict(FUNCTIONS)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import refcompiler
-from fastpath.cpu import compile as compile_
+from fastpath.cpu import machine
 from refcompiler.cache import store
 from refcompiler.runtime.config import config
 from tests import forked
@@ -41,7 +41,7 @@ def losing(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
 def at_once(count: int, folder: Path) -> list[list[int]]:
     """What so many processes at once, which have compiled nothing, have done."""
     refcompiler.reset()
-    compile_._compiled.clear()
+    machine._compiled.clear()
     script = folder / "process.py"
     script.write_text(PROCESS)
     waiting = []
@@ -65,7 +65,7 @@ def parts(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 def test_eight_processes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REFCOMPILER_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(compile_, "_compiled", {})
+    monkeypatch.setattr(machine, "_compiled", {})
     kept = store.current()
     assert kept is not None
     monkeypatch.setattr(store, "_PATIENCE", 300.0)  # a machine may be busy

@@ -10,7 +10,7 @@ import torch
 
 import fastpath
 from fastpath import foreach, progress
-from fastpath.cpu import compile, launcher, server
+from fastpath.cpu import launcher, machine, server
 from fastpath.cpu.printer import print_kernel
 from fastpath.schedule.alike import of_any_length
 from refcompiler.aot import aot_autograd
@@ -128,7 +128,7 @@ def test_other_compilers_may_return_new_values() -> None:
 def test_lengths_share_a_kernel() -> None:
     lengths = (2, 5, 4096, 4097, 130_000)
     given = [torch.randn(n) for n in lengths]
-    known = len(compile._compiled)
+    known = len(machine._compiled)
 
     def function(*tensors: torch.Tensor) -> Any:
         return [torch.tanh(t * 1.2345) for t in tensors]
@@ -138,7 +138,7 @@ def test_lengths_share_a_kernel() -> None:
     scaled = [graph.call_function(torch.mul, (holder, 1.2345)) for holder in holders]
     graph.output(tuple([graph.call_function(torch.tanh, (node,)) for node in scaled]))
     call = fastpath.compile_graph(torch.fx.GraphModule({}, graph), given)
-    assert len(compile._compiled) == known + 1
+    assert len(machine._compiled) == known + 1
     for threads in (1, 2):
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
@@ -211,7 +211,7 @@ def test_processes_that_compile(monkeypatch: pytest.MonkeyPatch) -> None:
             handed.extend(jobs)
 
     monkeypatch.setattr(server, "_start", Beside)
-    kernels: list[Any] = [compile.Printed(f"text {n}") for n in range(20)]
+    kernels: list[Any] = [machine.Printed(f"text {n}") for n in range(20)]
     done: list[Any] = []
     missing = [n != 3 for n in range(20)]
     with config.patch(compile_processes=2):

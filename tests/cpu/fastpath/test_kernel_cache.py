@@ -14,8 +14,7 @@ import pytest
 import torch
 
 import refcompiler
-from fastpath.cpu import compile as compile_
-from fastpath.cpu import objects
+from fastpath.cpu import machine, objects
 from refcompiler.cache import store
 from refcompiler.cache.store import Store
 
@@ -45,7 +44,7 @@ def check() -> None:
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """An empty cache, of a process that has loaded no kernel."""
     monkeypatch.setenv("REFCOMPILER_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(compile_, "_compiled", {})
+    monkeypatch.setattr(machine, "_compiled", {})
     found = store.current()
     assert found is not None
     return found
@@ -60,7 +59,7 @@ def made_by(run: Callable[[], None]) -> int:
 def anew(run: Callable[[], None]) -> int:
     """How many kernels are compiled by a process that has loaded none."""
     refcompiler.reset()
-    compile_._compiled.clear()
+    machine._compiled.clear()
     return made_by(run)
 
 
