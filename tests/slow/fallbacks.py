@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -33,15 +34,26 @@ HEAD = """<!-- Written by `python -m tests.slow.fallbacks`. -->
 
 Of {operators} operators of torch's OpInfo database (`torch.testing._internal`, torch {version}), on
 the CPU, in inference, by the first {samples} samples each of {dtypes}: {whole} are kernels of ours
-alone for all of these, {some} call ATen for some, {all} for all, and {not_lowered} no graph of one
-operator shows (what they give depends on data, or they are no functions of tensors). A call is of
-one ATen operator, within a program whose other operators are kernels; `last_report()` counts each.
+alone for all of these, {some} call ATen for some, {all} for all, and {not_lowered} have no program
+for any: the second table says why of each sample that has none. A call is of one ATen operator,
+within a program whose other operators are kernels; `last_report()` counts each.
 
 """
+NO_PROGRAM = """
+## Samples without a program
+
+What the fast path is given here is the operator alone, called with a sample's tensors as inputs.
+An error is the one that compiling the sample raises; else the graph runs as it is, and the reason
+is the report's.
+
+"""
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+LONGEST = 160  # characters of a reason
 
 
-def found() -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Of each sample the operator's name, the dtype, and calls of ATen with their reasons."""
+def found() -> Iterator[tuple[str, str, dict[str, str] | str]]:
+    """Of each sample the operator's name, the dtype, and calls of ATen with their reasons, or why
+    there is no program."""
     from torch.testing._internal.common_methods_invocations import op_db
 
     for info in op_db:
@@ -56,7 +68,7 @@ def found() -> Iterator[tuple[str, str, dict[str, str]]]:
 
 
 def lowered(function: Callable[..., Any], arguments: Any, sample: Any) -> Any:
-    """The calls of ATen by name with their reasons; None where there is no program."""
+    """The calls of ATen by name with their reasons, or why there is no program."""
     leaves, shape = pytree.tree_flatten((arguments, sample.kwargs))
     graph = torch.fx.Graph()
     given, inputs = [], []
@@ -80,10 +92,10 @@ def lowered(function: Callable[..., Any], arguments: Any, sample: Any) -> Any:
         warnings.simplefilter("ignore")
         try:
             report = fastpath.compile_graph(module, inputs).report
-        except Exception:
-            return None
+        except Exception as error:
+            return _line(f"{type(error).__name__}: {error}")
     if report.fallback is not None:
-        return None
+        return _line(report.fallback)
     return {name: report.reasons[name] for name in report.aten_calls}
 
 
@@ -91,14 +103,24 @@ def _unloaded(names: Any, together: Any = ()) -> dict[str, Any]:
     return {name: (lambda *_: None) for name in [*names, *together] if name.startswith("k")}
 
 
+def _line(text: str) -> str:
+    """One line of what may be several, without what differs between runs."""
+    line = _ADDRESS.sub("0x...", " ".join(text.split())).replace("|", "/")
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+
+
 def page() -> str:
+    without: dict[str, dict[str, set[str]]] = {}
     seen: dict[str, list[Any]] = {}
     calls: dict[tuple[str, str], dict[str, set[str]]] = {}
     for name, dtype, reasons in found():
         seen.setdefault(name, []).append(reasons)
-        for call, why in (reasons or {}).items():
+        if isinstance(reasons, str):
+            without.setdefault(reasons, {}).setdefault(name, set()).add(dtype)
+            continue
+        for call, why in reasons.items():
             calls.setdefault((call, why), {}).setdefault(name, set()).add(dtype)
-    known = {n: [r for r in reasons if r is not None] for n, reasons in seen.items()}
+    known = {n: [r for r in reasons if not isinstance(r, str)] for n, reasons in seen.items()}
     counts = {
         "operators": len(seen),
         "not_lowered": sum(not r for r in known.values()),
@@ -113,7 +135,12 @@ def page() -> str:
     for (call, why), reached in sorted(calls.items()):
         dtypes = sorted(set().union(*reached.values()))
         rows.append((f"`{call}`", why, ", ".join(sorted(reached)), " ".join(dtypes)))
-    return HEAD.format(**counts) + table(("ATen operator", "why", "reached from", "dtypes"), rows)
+    text = HEAD.format(**counts) + table(("ATen operator", "why", "reached from", "dtypes"), rows)
+    lines = []
+    for why, reached in sorted(without.items()):
+        dtypes = sorted(set().union(*reached.values()))
+        lines.append((why, ", ".join(sorted(reached)), " ".join(dtypes)))
+    return text + NO_PROGRAM + table(("why", "operators", "dtypes"), lines)
 
 
 def main() -> None:
