@@ -24,13 +24,14 @@ from refcompiler.aot.bases import Base, Overlapping
 from refcompiler.aot.function import Program
 from refcompiler.aot.gates import REFUSED, Gates, Level, Stages
 from refcompiler.aot.inputs import Unsupported, attribute
+from refcompiler.aot.joint import Casts
 from refcompiler.aot.later import for_sizes, other_sizes
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.missing import without
 from refcompiler.aot.origin import Example, Number, Origin
 from refcompiler.aot.sizes import Sized
 from refcompiler.aot.symbols import fake_mode
-from refcompiler.aot.twice import Derivable
+from refcompiler.aot.twice import TWICE, Derivable
 from refcompiler.backends.registry import lookup_backend
 from refcompiler.errors import PackageError, UnsupportedError
 from refcompiler.package import calls  # noqa: F401  # rows for what guards and plans call
@@ -217,6 +218,19 @@ class Kept(Program):
         """The backward for tangents that lie otherwise."""
         return self.whole and self.whole.backward_of(missing, tuple(strides.items()))
 
+    def cast_again(
+        self, missing: tuple[int, ...], strides: Mapping[int, Sequence[int]], casts: Casts
+    ) -> Any:
+        """The backward under autocast."""
+        whole = self.whole
+        return whole and whole.cast_for and whole.cast_for(missing, strides, casts)
+
+    def second_again(self, missing: tuple[int, ...], places: tuple[int, ...]) -> Any:
+        """The backward of the backward."""
+        if self.whole is None:
+            raise RuntimeError(TWICE)
+        return self.whole.second_backward(missing, places)
+
     def stages(self) -> Stages:
         whole = self.whole
         if whole is None:
@@ -319,10 +333,6 @@ _OTHERWISE = frozenset(
         "cast",
         "second_for",
         "second",
-        "kept_inputs",
-        "reads",
-        "places",
-        "open",
         "told",
         "origin",
     )
@@ -432,6 +442,8 @@ def _unpack_program(
         laid_for, laid = lies
         if laid_for:
             made.laid_for = made.laid_again
+        if made.source is not None:
+            made.cast_for, made.second_for = made.cast_again, made.second_again
         for missing, other, value in laid:
             known_as = tuple(missing), tuple([(n, tuple(stride)) for n, stride in other])
             made.laid[known_as] = u.value(value)

@@ -268,6 +268,33 @@ def test_a_second_derivative_of_a_program_that_was_found() -> None:
     assert counted() == (1, 0, 0)
 
 
+def noisy(w: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    return ((w + noise) @ w).tanh()
+
+
+@pytest.mark.parametrize("backend", ["fastpath", "aot_eager"])
+def test_backwards_under_autocast_and_of_backwards(backend: str, whole: list[Origin]) -> None:
+    """Nobody has asked for them when the program was kept; inputs of the call are gone."""
+    w = torch.randn(6, 6, requires_grad=True)
+
+    def seen(function: Callable) -> list[Any]:
+        torch.manual_seed(0)
+        result = function(w, torch.rand(6, 6))
+        with torch.autocast("cpu", torch.bfloat16):
+            (cast,) = torch.autograd.grad(result.sum(), w, retain_graph=True)
+        (first,) = torch.autograd.grad(result.sum(), w, create_graph=True)
+        return [cast, first.detach(), *torch.autograd.grad(first.square().sum(), w)]
+
+    torch.autograd.grad(again(noisy, backend=backend)(w, torch.rand(6, 6)).sum(), w)
+    compiled = again(noisy, backend=backend)
+    for _ in range(2):
+        found, expected = seen(compiled), seen(noisy)
+        assert torch.allclose(found[0], expected[0], rtol=1e-4)  # as coarse as eager's
+        close(found[1:], expected[1:])
+        assert not torch.allclose(found[0], found[1], rtol=1e-4)
+    assert counted() == (1, 0, 0) and len(whole) == 1
+
+
 @pytest.mark.parametrize("backend", ["fastpath", "aot_eager"])
 def test_results_of_results_and_hooks_on_them(backend: str, whole: list[Origin]) -> None:
     """A loss and what it was computed from: the stages of its backward are traced when wanted."""
