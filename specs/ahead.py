@@ -235,7 +235,9 @@ AHEAD: Table[Rule] = Table(
             "goes through a function of autograd that leads to these too. Where a backward asks "
             "for one of these, it runs in stages: what comes to each of them, then what goes on "
             "from there. With create_graph the graph runs again under autograd, with the caller's "
-            "tensors in the places of these; where it writes to one of them, it raises.",
+            "tensors in the places of these from the last write to each on; where it reads one by "
+            "an older view behind that, it raises. So does a second derivative by one that its own "
+            "operation keeps.",
         ),
         Rule(
             "hook on an inner result",

@@ -8,8 +8,9 @@ autograd's own, and its derivatives lead past the caller's tensors and their hoo
 
 from __future__ import annotations
 
-import collections
 import functools
+import sys
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,46 +19,88 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from refcompiler.aot.inputs import Runner
+from refcompiler.aot.wanted import asked
+
+ASKED = (
+    "a second derivative by a result of a compiled graph that its own operation keeps (exp, tanh) "
+    "is not whole: ask for it by the graph's inputs, or compute uncompiled "
+    "(torch.compiler.disable or backend='eager')"
+)
 
 
 class _Through(Runner):
-    """Runs a graph with others' tensors in the places of some nodes' values, which it notes."""
+    """Runs a graph with others' tensors in the places of some results, which it notes.
 
-    def __init__(self, gm: Any, replaced: dict[int, torch.Tensor], instead: Mapping[Node, Any]):
+    ``instead``: by the node behind which nothing writes to a result any more, the nodes that have
+    it by then, by place, and what takes its place from then on.
+    """
+
+    def __init__(
+        self,
+        gm: Any,
+        replaced: dict[int, torch.Tensor],
+        instead: Mapping[Node, Mapping[int, tuple[Node, torch.Tensor]]],
+    ):
         super().__init__(gm, replaced)
         self.instead = instead
-        self.computed: dict[Node, torch.Tensor] = {}
+        self.computed: dict[int, torch.Tensor] = {}
 
     def run_node(self, n: Node) -> Any:
         found = super().run_node(n)
-        if n not in self.instead:
-            return found
-        self.computed[n] = found
-        return self.instead[n]
+        for place, (holder, other) in self.instead.get(n, {}).items():
+            own = found if holder is n else self.env[holder]
+            self.computed[place] = own
+            for node, value in self.env.items():
+                if value is own:
+                    self.env[node] = other
+            found = other if found is own else found
+        return found
 
 
 class _Watching(Runner):
-    """Runs a graph; of ``nodes``, it knows whether their values are theirs alone to the end."""
+    """Runs a graph; it knows where each tensor was made, written to and read."""
 
-    def __init__(self, gm: Any, replaced: dict[int, torch.Tensor], nodes: Sequence[Node]):
+    def __init__(self, gm: Any, replaced: dict[int, torch.Tensor]):
         super().__init__(gm, replaced)
-        self.made: list[torch.Tensor] = []  # by each node
-        self.values: dict[Node, tuple[torch.Tensor, int] | None] = dict.fromkeys(nodes)
+        self.nodes: list[Node] = []
+        self.made: dict[int, tuple[torch.Tensor, list[int]]] = {}  # and by which nodes, by identity
+        self.reads: dict[int, list[tuple[int, int]]] = {}  # by memory: when, and of what
+        self.versions: dict[int, int] = {}  # by memory
+        self.writes: dict[int, int] = {}  # by memory, when the last was
 
     def run_node(self, n: Node) -> Any:
+        now = len(self.nodes)
+        self.nodes.append(n)
+        given = [self.env[node] for node in n.all_input_nodes]
+        for t in filter(_is_tensor, pytree.tree_leaves(given)):
+            self.reads.setdefault(_memory(t), []).append((now, id(t)))
         found = super().run_node(n)
-        if isinstance(found, torch.Tensor):
-            self.made.append(found)
-            if n in self.values:
-                self.values[n] = found, found._version
+        for t in filter(_is_tensor, pytree.tree_leaves([given, found])):
+            memory = _memory(t)
+            if t._version > self.versions.get(memory, 0):
+                self.versions[memory], self.writes[memory] = t._version, now
+        if _is_tensor(found):
+            self.made.setdefault(id(found), (found, []))[1].append(now)
         return found
 
-    def are_final(self) -> bool:
-        times = collections.Counter(map(id, self.made))
-        return all(
-            found is not None and times[id(found[0])] == 1 and found[0]._version == found[1]
-            for found in self.values.values()
-        )
+    def final(self, node: Node) -> tuple[Node, Node]:
+        """The node behind which nothing writes to what ``node`` gives, and one that gives it there.
+
+        Raises :class:`Written` where a view of it that was made before is read behind that.
+        """
+        t, times = next((v for v in self.made.values() if self._gives(v[1], node)), (None, []))
+        if t is None:
+            raise Written
+        memory = _memory(t)
+        last = max(times[0], self.writes.get(memory, 0))
+        known = {key for key, (_, when) in self.made.items() if times[0] < when[0] <= last}
+        for now, key in self.reads.get(memory, ()):
+            if now > last and key != id(t) and key in known:
+                raise Written
+        return self.nodes[last], self.nodes[[n for n in times if n <= last][-1]]
+
+    def _gives(self, times: Sequence[int], node: Node) -> bool:
+        return any(self.nodes[n] is node for n in times)
 
 
 class Between:
@@ -82,34 +125,61 @@ class Between:
             self.named = {place: t.view_as(t) for place, t in named.items()}
         (output,) = again.graph.graph.find_nodes(op="output")
         flat = pytree.tree_leaves(output.args[0])
-        nodes = {flat[place]: place for place in named}
-        watching = functools.partial(_Watching, nodes=[*nodes])
-        through = functools.partial(
-            _Through, instead={node: self.named[place] for node, place in nodes.items()}
-        )
+        if len({flat[place] for place in named}) < len(named):
+            raise Written
+        instead: dict[Node, dict[int, tuple[Node, torch.Tensor]]] = {}
         with torch.enable_grad():
-            watched, _ = again.run(self.inputs, state, watching)
-            if len(nodes) < len(named) or not watched.are_final():
-                raise Written
+            watched, _ = again.run(self.inputs, state, _Watching)
+            for place, t in self.named.items():
+                last, holder = watched.final(flat[place])
+                instead.setdefault(last, {})[place] = holder, t
+            through = functools.partial(_Through, instead=instead)
             run, results = again.run(self.inputs, state, through)
-        ends = [run.computed.get(flat[place], results[place]) for place, _ in again.outputs]
+        ends = [run.computed.get(place, results[place]) for place, _ in again.outputs]
         bases = [t._base if is_base else t for t, (_, is_base) in zip(ends, again.outputs)]
         self.ends = dict(zip(tangents, bases, strict=True))
         self.hooks = hooks
+        self.own = run.computed  # what the caller's tensors are in the place of
+        self.given = {place: weakref.ref(t) for place, t in named.items()}
+        self.back: list[Any] = []  # functions of gradients with a graph
         self.keys: dict[Any, int] = {}  # for whoever names the places otherwise
 
     def part(self, result: int, tangent: torch.Tensor) -> dict[int, torch.Tensor | None]:
         """What comes back from a result to those that are named, by their places."""
         found = self._gradients({result: tangent}, [*self.named.values()])
+        self.back += [t.grad_fn for t in found if t is not None]
         return dict(zip(self.named, found, strict=True))
 
     def rest(self, given: Sequence[Any]) -> list[Any]:
         """The gradients of the inputs, where what is named has its own among ``given``."""
         there = {n: given[n] for n in self.ends if given[n] is not None}
         wanted = [t for t in self.inputs if _tracked(t)]
-        found = iter(self._gradients(there, wanted))
+        made = self._gradients(there, wanted)
+        found = iter(made)
         hook(self.ends, self.hooks)
+        self._refuse_parts(made)
         return [next(found) if _tracked(t) else None for t in self.inputs]
+
+    def _refuse_parts(self, gradients: Sequence[Any]) -> None:
+        """Derivatives of these by a named result that its own operation keeps.
+
+        What comes to that goes on past the caller's tensor, to the inputs.
+        """
+        own = self.own.items()
+        keep = {(t.grad_fn, t.output_nr): place for place, t in own if t.requires_grad}
+        left = [*self.back, *[t.grad_fn for t in gradients if t is not None]]
+        seen = {node for node, _ in keep}
+        while left:
+            node = left.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            for edge in node.next_functions:
+                if edge in keep:
+                    place = keep[edge]
+                    check = functools.partial(_unasked, self.given[place])
+                    self.named[place].register_hook(check)
+                left.append(edge[0])
 
     def _gradients(self, given: Mapping[int, Any], wanted: Sequence[Any]) -> Sequence[Any]:
         with torch._C._DisableAutocast():
@@ -133,6 +203,22 @@ def hook(ends: Mapping[int, torch.Tensor], hooks: Mapping[int, Any]) -> None:
             ends[n].register_hook(functools.partial(_hooked, own))
 
 
+def _unasked(reference: Any, _: Any) -> None:
+    """Called where a gradient comes to the caller's tensor, without the part that goes past it."""
+    t = reference()
+    if t is None:
+        return
+    for inputs in asked(sys._getframe().f_back):
+        if t.retains_grad or any(_is_edge_of(each, t) for each in inputs or ()):
+            raise RuntimeError(ASKED)
+
+
+def _is_edge_of(each: Any, t: torch.Tensor) -> bool:
+    if isinstance(each, torch.Tensor):
+        return each is t or (each.grad_fn is t.grad_fn and each.output_nr == t.output_nr)
+    return bool(each.node is t.grad_fn and each.output_nr == t.output_nr)
+
+
 def _hooked(own: Mapping[int, Any], gradient: Any) -> Any:
     for each in [*own.values()]:
         found = each(gradient)
@@ -141,7 +227,15 @@ def _hooked(own: Mapping[int, Any], gradient: Any) -> Any:
 
 
 class Written(Exception):
-    """The graph writes to a result that others are computed from."""
+    """The graph reads a result, behind the last write to it, by a view that was made before."""
+
+
+def _memory(t: torch.Tensor) -> int:
+    return t.untyped_storage()._cdata
+
+
+def _is_tensor(t: Any) -> bool:
+    return isinstance(t, torch.Tensor)
 
 
 def _tracked(t: Any) -> bool:

@@ -29,7 +29,7 @@ def asks_within(first: int, last: int, frame: FrameType) -> bool:
     have the numbers of ``torch.autograd._get_sequence_nr``, each thread its own. Where it cannot be
     told, they are.
     """
-    for inputs in _asked(frame.f_back):
+    for inputs in asked(frame.f_back):
         if inputs is None:
             return True
         try:
@@ -49,7 +49,7 @@ def _nodes(inputs: Sequence[Any]) -> Iterator[Any]:
             yield node
 
 
-def _asked(frame: FrameType | None) -> Iterator[Sequence[Any] | None]:
+def asked(frame: FrameType | None) -> Iterator[Sequence[Any] | None]:
     """What a backward was asked for that may be the one that ``frame`` began; None: unknown."""
     if frame is not None:
         yield _inputs(frame) if frame.f_code is _ENGINE else None

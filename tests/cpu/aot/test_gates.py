@@ -226,17 +226,61 @@ def test_graphs_of_gradients_go_past_hooks_and_results(program: Any) -> None:
     assert count >= 25
 
 
-def test_a_graph_of_gradients_past_a_result_that_is_written_to_is_refused() -> None:
-    def program(x: Any, w: Any) -> Any:
-        y = x * w
-        y.add_(1)
-        return y, y.sin()
+def _read_by_its_view(x: Any, w: Any) -> Any:
+    y = x * w
+    view = y[0]
+    y.add_(1)
+    return y, view.sin()
 
-    call, _ = _compiled(program, "aot_eager")
+
+def _written_last(x: Any, w: Any) -> Any:
+    y = x * w
+    z = y.exp()
+    y[0].add_(1)
+    y.mul_(2)
+    return y, z, (y * z).sin()
+
+
+def test_a_graph_of_gradients_past_a_result_that_is_written_to() -> None:
+    """The caller's tensor is in its place from the last write on; no view is read behind it."""
+    call, _ = _compiled(_read_by_its_view, "aot_eager")
     leaves, (y, z, *_) = _call(call, 0, 4)
     y.register_hook(lambda g: g)
     with pytest.raises(RuntimeError, match="create_graph"):
         torch.autograd.grad(_loss([z]), leaves, create_graph=True)
+    count = 0
+    for backend in ("aot_eager", "fastpath"):
+        call, _ = _compiled(_written_last, backend)
+        for n in range(2):
+            sides = []
+            for each in (_written_last, call):
+                leaves, tensors = _call(each, n, 4)
+                end, inner = _loss(tensors[2:3]), tensors[:2]
+                first = torch.autograd.grad(end, [*inner, *leaves], create_graph=True)
+                ends = _loss([g for g in first if g.requires_grad])
+                second = torch.autograd.grad(ends, leaves, allow_unused=True)
+                sides.append([*first, *second])
+            count += _same(*sides, 1e-4)
+    assert count >= 20
+
+
+def test_a_second_derivative_by_a_result_that_its_operation_keeps_is_refused() -> None:
+    """The part that comes to what the operation has kept would be missing: a wrong answer."""
+
+    def program(x: Any, w: Any) -> Any:
+        y = (x * w).tanh()
+        return y, (y * w).tanh()
+
+    call, _ = _compiled(program, "aot_eager")
+    leaves, (y, z, *_) = _call(call, 0, 4)
+    (first,) = torch.autograd.grad(_loss([z]), leaves[:1], create_graph=True, retain_graph=True)
+    (second,) = torch.autograd.grad(_loss([z]), [y], create_graph=True)
+    torch.autograd.grad(second.sum(), [y], allow_unused=True)  # by which nothing comes there
+    leaves, (y, z, *_) = _call(call, 0, 4)
+    first, _ = torch.autograd.grad(_loss([z]), [leaves[0], y], create_graph=True)
+    torch.autograd.grad(first.square().sum(), leaves, retain_graph=True)
+    with pytest.raises(RuntimeError, match="is not whole"):
+        torch.autograd.grad(first.square().sum(), [y])
 
 
 @pytest.mark.parametrize("program", [_chain, _draws, _several])
