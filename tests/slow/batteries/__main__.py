@@ -10,7 +10,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from tests.slow.batteries.measure import COMPILERS, Outcome
@@ -105,12 +108,32 @@ def summary(answers: list[dict[str, Any]], compilers: list[str]) -> tuple[list[s
     return lines, good
 
 
+def _each(workers: list[Worker], names: list[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """The answers to ``names``, in their order, of which each worker is asked one at a time."""
+    free = SimpleQueue[Worker]()
+    for worker in workers:
+        free.put(worker)
+
+    def ask(name: str) -> list[dict[str, Any]]:
+        worker = free.get()
+        try:
+            return worker.run(name)
+        finally:
+            free.put(worker)
+
+    with ThreadPoolExecutor(len(workers)) as pool:
+        yield from zip(names, pool.map(ask, names), strict=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.slow.batteries", description=__doc__)
     parser.add_argument("battery", choices=BATTERIES)
     parser.add_argument("names", nargs="*", help="entries, or parts of their names (none: all)")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each N-th entry only")
     parser.add_argument("--compilers", default=",".join(COMPILERS), help="separated by commas")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="processes; beside others, times say little"
+    )
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for each entry")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write everything there")
     parser.add_argument("-v", action="store_true", help="a line for each program")
@@ -123,11 +146,13 @@ def main() -> int:
         names = [n for n in names if n in given.names or any(f":{k}" in n for k in given.names)]
     if not names:
         parser.error("no entry has that name")
-    worker = Worker(given.battery, compilers, given.limit)
+    if given.jobs < 1:
+        parser.error(f"--jobs takes a number of processes, not {given.jobs}")
+    workers = [Worker(given.battery, compilers, given.limit) for _ in range(given.jobs)]
     answers: list[dict[str, Any]] = []
     why: Counter[str] = Counter()
-    for name in names[:: given.every]:
-        for answer in worker.run(name):
+    for name, found in _each(workers, names[:: given.every]):
+        for answer in found:
             answer["entry"] = name
             answers.append(answer)
             answer["program"] = program = f"{name} {answer['program']}"
@@ -144,7 +169,8 @@ def main() -> int:
                 )
             if answer["compiler"] == "refcompiler":
                 why.update(outcome.why)
-    worker.close()
+    for worker in workers:
+        worker.close()
     if given.json:
         given.json.write_text(json.dumps(answers, indent=1))
     print()
