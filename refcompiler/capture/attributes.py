@@ -218,7 +218,7 @@ class Attributes(Lookup):
             parent = self.namespace(value, external.source)
             self.lazy(parent, value.__dict__)
             return self.lazy(self.item(parent, name, "member", name), value.__dict__[name])
-        if found is UNSET and hasattr(FunctionType, name):
+        if found is UNSET and find(FunctionType, name)[1] is not UNSET:
             return getattr(value, name)  # a bound C method such as __get__
         parent = self.namespace(value, external.source)
         self.lazy(parent, value.__dict__)

@@ -33,6 +33,7 @@ _NOT_WRITTEN = (torch.Tensor, torch.autograd.Function, Enum)
 _WRAPPERS = (staticmethod, classmethod, property)
 _IMMUTABLE_TYPE = 1 << 8
 _HEAP_TYPE = 1 << 9
+_NAMESPACE = type.__dict__["__dict__"].__get__
 
 
 def is_heap(cls: type) -> bool:
@@ -44,6 +45,8 @@ def find(cls: type, name: str) -> tuple[type | None, Any]:
     """The first class of the MRO whose namespace has ``name``, and what it has there."""
     for base in cls.__mro__:
         namespace = base.__dict__
+        if type(namespace) is not types.MappingProxyType:  # its metaclass answers something else
+            namespace = _NAMESPACE(base)
         if name in namespace:
             return base, namespace[name]
     return None, UNSET

@@ -53,6 +53,7 @@ def _warns() -> bool:
 _WARNS = _warns()
 
 
+_OVER_LISTS = frozenset({type(iter([])), type(reversed([]))})
 #: How iterators are made of instances of a class that says otherwise what it gives.
 _MAKERS: dict[type, Any] = {
     type(iter([])): list.__iter__,
@@ -160,7 +161,19 @@ def duplicate(iterator: Any) -> Any:
 
 
 def restore(iterator: Any, state: Any) -> None:
-    """``iterator.__setstate__(state)``."""
+    """``iterator.__setstate__(state)``.
+
+    One over a list stands where it stood, also where the list has become shorter: CPython's method
+    would cut the place to the length.
+    """
+    if type(iterator) in _OVER_LISTS:
+        owner = account(iterator)[1][0]
+        missing = state + 1 - list.__len__(owner)
+        if missing > 0:
+            list.extend(owner, [None] * missing)
+            iterator.__setstate__(state)
+            list.__delitem__(owner, slice(-missing, None))
+            return
     if not _WARNS:
         iterator.__setstate__(state)
         return

@@ -45,7 +45,10 @@ def lasts(value: Any) -> bool:
 
 def _is_found(value: Any) -> bool:
     """Whether its module has it under its name."""
-    name = getattr(value, "__module__", None)  # of a cached object in C there is none
+    try:
+        name = getattr(value, "__module__", None)  # of a cached object in C there is none
+    except Exception:  # a metaclass's own way to say it
+        return False
     if not isinstance(name, str) or not hasattr(value, "__qualname__"):
         return False
     if is_of_library(name):

@@ -29,6 +29,7 @@ from refcompiler.interpreter.driven import (
     advance,
     delegate_of,
     driven_by,
+    frame_of,
     is_driven,
     is_running,
     is_suspended,
@@ -152,8 +153,9 @@ def suspend(machine: Any, frame: Frame, value: Any, delegate: Any = UNSET) -> No
 def end(machine: Any, extra: Any) -> None:
     """The frame of a generator has ended, and so has the generator."""
     generator = extra[0]
-    driven_by(generator).running = False  # type: ignore[attr-defined]
-    finish(generator)
+    if frame_of(generator) is not None:  # else one that asked itself for an item has ended it
+        driven_by(generator).running = False  # type: ignore[attr-defined]
+        finish(generator)
     machine.exc = extra[1]
     machine.outer_excs.pop()
 

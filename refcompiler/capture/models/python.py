@@ -12,7 +12,7 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -360,16 +360,31 @@ def _id(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     raise Break("c-function", "builtins.id")
 
 
+#: Attributes that tell a signature other than the code's.
+_SHOWN = ("__signature__", "__text_signature__")
+
+
 @model(inspect.signature)
 def _signature(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> inspect.Signature:
-    """Depends on the function alone, which its guard fixes."""
+    """Depends on a function and on what it shows of itself, which are guarded."""
     value = m.force(args[0])
     if m.is_foreign(value):
+        # with __code__ it is taken for a function
+        names = (*_SHOWN, "__wrapped__", "__code__")
         if m.method_of(type(value), "__call__") is UNSET or any(
-            m.invoke(frame, hasattr, [value, name]) for name in ("__signature__", "__wrapped__")
+            m.invoke(frame, hasattr, [value, name]) for name in names
         ):
             raise Break("c-function", "inspect.signature of a callable object")
         value = m.force(m.getattr(value, "__call__"))
+    function = value.__func__ if type(value) is MethodType else value
+    while type(function) is FunctionType and m.source_of(function) is not None:
+        if any(m.invoke(frame, hasattr, [function, name]) for name in _SHOWN):
+            raise Break("c-function", "inspect.signature of what says another than its code")
+        for name in ("__defaults__", "__kwdefaults__", "__annotations__"):
+            m.force(m.getattr(function, name))
+        if not m.invoke(frame, hasattr, [function, "__wrapped__"]):
+            break
+        function = m.force(m.getattr(function, "__wrapped__"))
     return inspect.signature(value, **{k: m.force(v) for k, v in kwargs.items()})
 
 
