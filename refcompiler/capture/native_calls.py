@@ -67,7 +67,7 @@ from refcompiler.guards.sources import SCALARS, Source, referent
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.driven import DRIVEN, is_suspended
 from refcompiler.interpreter.frame import UNSET
-from refcompiler.interpreter.resumption import can_throw, resumable
+from refcompiler.interpreter.resumption import can_throw, resumable, runs_now
 
 AUTOCAST_METHODS = {torch.autocast.__enter__.__code__, torch.autocast.__exit__.__code__}
 #: Operations that take a symbolic bool for a number.
@@ -108,6 +108,8 @@ _REF_INIT = weakref.ref.__dict__["__init__"]
 _CONSUMING_METHODS = frozenset({"join", "extend", "difference", "intersection", "issubset"})
 
 
+#: Methods that run a generator or coroutine.
+_RESUMING = frozenset({"send", "throw", "close", "__next__"})
 #: What C code cannot read past the methods that the interpreter runs; texts of errors are guarded.
 _WITHOUT_CONTENTS = (object, BaseException)
 #: Owners of methods in C that look into what they are given.
@@ -258,6 +260,8 @@ class NativeCalls(Texts):
                 return self.run_helper(helpers.extend, True, given, owner)
             rest = tuple(args[:-1]), kwargs
             return self.run_helper(helpers.consume, name == "join", given, function, *rest)
+        if type(owner) in DRIVEN and name in _RESUMING and runs_now(owner):
+            raise ValueError(f"{type(owner).__name__} already executing")
         if type(owner) in DRIVEN and not kwargs and args:
             asked = self.resumption(owner, name, args)
             if asked is not None:

@@ -53,7 +53,7 @@ def _warns() -> bool:
 _WARNS = _warns()
 
 
-_OVER_LISTS = frozenset({type(iter([])), type(reversed([]))})
+_OVER_LISTS: frozenset[type] = frozenset({type(iter([])), type(reversed([]))})
 #: How iterators are made of instances of a class that says otherwise what it gives.
 _MAKERS: dict[type, Any] = {
     type(iter([])): list.__iter__,

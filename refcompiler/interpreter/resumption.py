@@ -51,15 +51,18 @@ WAYS = frozenset({ITERATED, NEXT, NEXT_OR, DELEGATED})
 
 
 def resumable(generator: Any) -> bool:
-    """Whether ``generator`` is one of ours that is suspended where a frame can be pushed."""
+    """Whether ``generator`` is one of ours that is suspended where a frame can be pushed.
+
+    One whose frame runs is, too: CPython's error comes from :func:`resume`.
+    """
     if not is_driven(generator) or is_running(generator):
         return False
     if type(generator) is AsyncGeneratorType:  # its items are awaited, by objects of C
         return False
     activation = driven_by(generator)
-    return isinstance(activation, Continued) and activation.delegates == (
-        type(delegate_of(generator)) is Switch
-    )
+    if not isinstance(activation, Continued):
+        return False
+    return activation.running or activation.delegates == (type(delegate_of(generator)) is Switch)
 
 
 def resume(
@@ -107,11 +110,19 @@ def can_throw(generator: Any, error: BaseException) -> bool:
     return False
 
 
+def runs_now(generator: Any) -> bool:
+    """Whether the frame of ``generator`` is on the stack, which CPython does not see."""
+    if not is_driven(generator):
+        return False
+    activation = driven_by(generator)
+    return isinstance(activation, Continued) and activation.running
+
+
 def _entered(machine: Any, consumer: Frame, generator: Any, way: str, default: Any) -> Continued:
     activation = driven_by(generator)
     assert isinstance(activation, Continued)
     if activation.running:
-        raise ValueError("generator already executing")
+        raise ValueError(f"{type(generator).__name__} already executing")
     frame: Any = activation.frame
     machine.push(consumer, frame)
     activation.running = True

@@ -381,7 +381,9 @@ def _signature(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> inspect
         if any(m.invoke(frame, hasattr, [function, name]) for name in _SHOWN):
             raise Break("c-function", "inspect.signature of what says another than its code")
         for name in ("__defaults__", "__kwdefaults__", "__annotations__"):
-            m.force(m.getattr(function, name))
+            found = m.force(m.getattr(function, name)) or ()
+            for part in found.values() if type(found) is dict else found:
+                m.sizes.plain(part)
         if not m.invoke(frame, hasattr, [function, "__wrapped__"]):
             break
         function = m.force(m.getattr(function, "__wrapped__"))

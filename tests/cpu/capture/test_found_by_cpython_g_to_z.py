@@ -9,6 +9,8 @@ from __future__ import annotations
 import collections
 import copy
 import datetime
+import functools
+import inspect
 import operator
 import random
 import time
@@ -165,6 +167,131 @@ def items_without_end(x):
 
     given = iter(Numbers())
     return x + next(given), 3 in given, next(given), dict(zip("ab", given, strict=False))
+
+
+# ---- iterators over lists that have become shorter -----------------------------------------------
+
+
+@program(graphs=1, breaks=4)
+def iterators_beyond_their_lists(x):
+    first, second = list(range(6)), list(range(6))
+    forwards, backwards = iter(first), reversed(second)
+    for given in (forwards, backwards):
+        next(given), next(given)
+    first[1:] = second[1:] = []
+    graph_break()
+    left = operator.length_hint(backwards), list(backwards)
+    graph_break()
+    first.extend([4, 5, 6])
+    second.extend([4, 5, 6])
+    return x + 1, left, list(forwards), list(backwards)
+
+
+@program(graphs=1, breaks=0)
+def empty_iterators_of_lists(x):
+    given = reversed(list(range(3)))
+    return x + 1, list(given), list(given), next(given, None)
+
+
+# ---- generators that ask themselves -------------------------------------------------------------
+
+
+@program(graphs=1, breaks=1)
+def generators_that_delegate_to_themselves(x):
+    def first():
+        yield 0
+        yield from second()
+        yield 3
+
+    def second():
+        yield 1
+        try:
+            yield from given
+        except ValueError as error:
+            LOG.append(str(error))
+            graph_break()
+        yield 2
+
+    given = first()
+    return x + 1, list(given)
+
+
+@program(graphs=1, breaks=1)
+def generators_that_run_themselves(x):
+    def own():
+        yield 0
+        for act in (
+            next,
+            list,
+            lambda g: g.send(1),
+            lambda g: g.throw(KeyError),
+            lambda g: g.close(),
+        ):
+            try:
+                act(given)
+            except ValueError as error:
+                LOG.append(str(error))
+        graph_break()
+        yield 3
+
+    given = own()
+    return x + 1, list(given), given.gi_running
+
+
+# ---- signatures --------------------------------------------------------------------------------
+
+
+def told(a, b: int = 2, *c, d=3): ...
+
+
+@functools.wraps(told)
+def around(*args): ...
+
+
+def test_signatures_are_what_they_are_at_the_call() -> None:
+    def function(x):
+        parts = inspect.signature(told), inspect.signature(around)
+        return x * parts[0].parameters["b"].default, str(parts[0]), str(parts[1])
+
+    refcompiler.reset()
+    compiled = refcompiler.compile(function, backend="eager")
+    x, compared = torch.ones(1), 0
+    other = inspect.Signature([inspect.Parameter("b", inspect.Parameter.KEYWORD_ONLY, default=4)])
+    changes: list[dict[str, Any]] = [
+        {},
+        {"__defaults__": (5,)},
+        {"__annotations__": {"a": str}},
+        {"__kwdefaults__": {"d": 9}},
+        {"__signature__": other},
+        {"__text_signature__": "($self, b=7, /)"},
+    ]
+    before = told.__defaults__, told.__annotations__, told.__kwdefaults__
+    for change in changes:
+        for name, value in change.items():
+            setattr(told, name, value)
+        assert repr(compiled(x)) == repr(function(x))
+        compared += 1
+        told.__defaults__, told.__annotations__, told.__kwdefaults__ = before
+        for name in ("__signature__", "__text_signature__"):
+            vars(told).pop(name, None)
+    assert compared == 6 and repr(compiled(x)) == repr(function(x))
+    assert refcompiler.counters()["graphs"] == 6  # one for each other number
+
+
+class Alike:
+    def __init__(self, function):
+        for name in ("__name__", "__code__", "__defaults__", "__kwdefaults__", "__annotations__"):
+            setattr(self, name, getattr(function, name))
+
+    def __call__(self, *args): ...
+
+
+@program(graphs=1, breaks=2)
+def signatures_of_what_is_like_a_function(x):
+    alike = Alike(lambda a, b=1: None)
+    y = x + 1
+    graph_break()
+    return y, str(inspect.signature(alike)), str(inspect.signature(Alike))
 
 
 # ---- generators of random numbers with methods of the program's ---------------------------------
