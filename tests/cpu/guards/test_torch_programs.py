@@ -1,4 +1,4 @@
-"""Soundness: programs of tensors, arrays and modules, with something changed between their calls."""
+"""Soundness: programs of tensors, arrays and modules, with a change between their calls."""
 
 from __future__ import annotations
 
