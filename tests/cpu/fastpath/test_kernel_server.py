@@ -70,6 +70,39 @@ def test_without_the_process_kernels_are_compiled_all_the_same(tmp_path: Path) -
     assert run(tmp_path, "gone") == (5, 0)
 
 
+def test_keys_of_functions_that_kernels_call_are_there_before_the_first_kernel() -> None:
+    """In one order in every process: with Triton 3.6 a kernel's own key depends on them."""
+    from triton.runtime import JITFunction
+
+    from fastpath.gpu import build, maths
+
+    build.prepare()
+    called = [f for f in vars(maths).values() if isinstance(f, JITFunction)]
+    assert len(called) > 10 and all(function.hash is not None for function in called)
+
+
+def test_what_is_done_meanwhile_is_done_before_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fastpath.gpu import server
+
+    seen: list[object] = []
+
+    class Known:
+        owner = os.getpid()
+
+        def begin(self, jobs: list[object]) -> None:
+            seen.append(len(jobs))
+
+        def end(self) -> None:
+            seen.append("end")
+
+    monkeypatch.setattr(server, "_server", [Known()])
+    server.compile_together([{}] * 4, lambda: seen.append("meanwhile"))
+    assert seen == [4, "meanwhile", "end"]
+    with pytest.raises(ZeroDivisionError):  # and the next one's answer is not taken for it
+        server.compile_together([{}] * 4, lambda: seen.append(1 / 0))
+    assert seen[3:] == [4, "end"]
+
+
 def test_equal_kernels_of_a_program_have_one_text() -> None:
     from fastpath.profiles import kernel_name
 

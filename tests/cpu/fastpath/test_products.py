@@ -18,8 +18,13 @@ from torch.nn import functional as F
 
 pytest.importorskip("triton")
 
+import fastpath
+import refcompiler
+from fastpath import compiler
 from fastpath.decompositions import table
+from fastpath.device import Device
 from fastpath.gpu import tuning
+from fastpath.gpu.classes import ByClasses
 from fastpath.gpu.compile import machine_code
 from fastpath.gpu.parts import _between, extracted, parts_of, text_of
 from fastpath.gpu.vectors import print_kernel
@@ -369,3 +374,48 @@ def test_what_lies_beside_classes_compiles_without_a_gpu(way: Any, capability: i
     made = by_classes(way, *operands)
     text = machine_code(made.printed, made.dtypes, capability).asm["ptx"]
     assert "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32" in text or "wgmma" in text
+
+
+def test_a_program_calls_what_multiplies_by_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a device of the GPU's target, whose vendor is the CPU's."""
+    called = []
+
+    class Known(Device):
+        def __init__(self) -> None:
+            self.device, self.target = torch.device("cpu"), GPU
+
+        is_cpu = property(lambda self: False)  # type: ignore[assignment]
+
+        def by_classes(self, way: Any, left: Any, right: Any) -> tuple[Any, str]:
+            made = ByClasses(way, left, right, self.device)
+
+            def beside(*addresses: int) -> None:
+                called.append((way.__name__, tuple(left.shape), tuple(right.shape)))
+
+            return made.bound(beside), made.printed.source
+
+        def loaded(self, names: Any) -> dict[str, Any]:
+            return {}
+
+        def entered(self, call: Callable[..., Any]) -> Callable[..., Any]:
+            return call
+
+    monkeypatch.setattr(compiler, "device_of", lambda graph: Known())
+    monkeypatch.setattr(oddrows, "LARGE", 0)
+    x, w = numbers(16, 64).requires_grad_(), numbers(131, 64)
+    refcompiler.reset()
+    compiled = refcompiler.compile(lambda x, w: x @ w.t(), fullgraph=True)
+    for _ in range(2):
+        got = compiled(x, w)
+        torch.autograd.grad(got, [x], torch.ones_like(got))
+        eager, begin = x @ w.t(), torch.arange(16)[:, None] % 8 * 5
+        assert got.stride() == eager.stride()
+        columns = torch.arange(131)
+        inside = (columns >= begin) & (columns < begin + 96)  # the rest is the kernel's
+        assert inside.sum() == 16 * 96
+        torch.testing.assert_close(got[inside], eager[inside], rtol=1e-2, atol=1e-2)
+    first, second = ("by_columns", (16, 64), (64, 131)), ("by_terms", (16, 131), (131, 64))
+    assert called == [first, second] * 2
+    report = fastpath.last_report()
+    assert report is not None and report.fallback is None
+    assert "by classes" in report.reasons["by_columns"]
