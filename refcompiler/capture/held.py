@@ -20,6 +20,7 @@ from refcompiler.capture.known import is_data
 from refcompiler.capture.policy import operation_name
 
 _EXACT = (torch.int64, torch.bool)
+_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _NUMBERS = (int, bool, torch.SymInt, torch.SymBool)
 #: Operations that give what they are given, in tensors of no dimension.
 _SAME = frozenset(
@@ -255,7 +256,7 @@ def as_known(
 ) -> tuple[tuple, dict[str, Any]] | None:
     """The arguments of an operation that asks tensors for numbers, where capture knows them all.
 
-    Those are asked that lie in a list, a tuple or a slice, and those that say a size or a place.
+    Those of whole numbers are asked, but for the tensor that the operation is one of.
     """
     found: list[Any] = []
 
@@ -267,13 +268,13 @@ def as_known(
             return slice(*[known(part, True) for part in (value.start, value.stop, value.step)])
         if not asked or not issubclass(kind, torch.Tensor) or value.dim():
             return value
-        if value.dtype.is_floating_point or value.dtype.is_complex:
+        if value.dtype not in _WHOLE:
             return value
         number = recorder.known(torch.Tensor.item, (value,))
         found.append(number)
         return number[0] if number else value
 
-    first = _first_size(name) if name in SIZED else len(args)
+    first = _first_size(name)
     given = tuple([known(value, i >= first) for i, value in enumerate(args)])
-    named = {key: known(value, name in SIZED) for key, value in kwargs.items()}
+    named = {key: known(value, True) for key, value in kwargs.items()}
     return (given, named) if found and all(found) else None

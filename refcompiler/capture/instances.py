@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import operator
 import types
 from collections.abc import Mapping, Sequence
 from types import FunctionType
@@ -164,11 +165,21 @@ class Instances(NativeCalls):
         """The number in a tensor of one element."""
         return self.force(self.invoke(self.frame, torch.Tensor.item, [tensor]))
 
+    def known_index(self, value: Any) -> Any:
+        """The number in ``value`` where that is a tensor whose number is known."""
+        forced = self.force(value)
+        if issubclass(type(forced), torch.Tensor):
+            known = self.recorder.known(operator.index, (forced,))
+            return known[0] if known else value
+        return value
+
     def call_builtin_class(self, frame: Any, cls: type, args: Sequence, kwargs: Mapping) -> Any:
         if cls is bool and len(args) == 1:
             held = args[0].value if type(args[0]) is Lazy else None
             if type(args[0]) is Literal or type(held) in CONTAINERS:
                 return self.truth(args[0])
+        if cls is range:
+            args = [self.known_index(arg) for arg in args]
         if cls in CONSTANT_TYPES or issubclass(cls, BaseException):
             if args and issubclass(type(self.force(args[0])), torch.Tensor):
                 if not issubclass(cls, BaseException):

@@ -414,7 +414,10 @@ class Operators(Identity):
             if type(value) in MAPPINGS:  # a key by identity
                 self.key(key)
             elif type(value) in CONTAINERS:
-                raise Break("data-dependent-value", "a tensor is the index of a container")
+                known = self.recorder.known(operator.index, (key,))
+                if not known:
+                    raise Break("data-dependent-value", "a tensor is the index of a container")
+                key = known[0]
         if self.method_of(type(value), "__getitem__") is not UNSET:
             return self.call_special(value, "__getitem__", key)
         if issubclass(type(value), type):

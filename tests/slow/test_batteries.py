@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.slow.batteries.__main__ import Worker
+from tests.slow.batteries.libraries import PROGRAMS, NotInstalledError, libraries, library_programs
 from tests.slow.batteries.measure import Outcome
 from tests.slow.batteries.worker import BATTERIES
 
@@ -31,3 +32,10 @@ def test_as_much_in_one_graph(battery: str) -> None:
     worker.close()
     assert whole >= len(names) // 2
     assert kept >= 0.97 * whole
+
+
+def test_a_library_that_is_not_there_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.slow.batteries.libraries.PROGRAMS", {"no_such_library": PROGRAMS})
+    assert libraries() == ["no_such_library:"]
+    with pytest.raises(NotInstalledError, match="no_such_library is not installed.*left out"):
+        next(library_programs("no_such_library:"))

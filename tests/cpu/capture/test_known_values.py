@@ -195,6 +195,23 @@ def numbers_that_a_module_keeps():
 
 
 @cases(graphs=2, recompiles=1)
+def numbers_kept_that_say_sizes_and_places():
+    m = Kept(k=3, part=0.5, one=[4], small=5)
+    m.small = m.small.to(torch.int32)
+    m.list = [torch.tensor(2)]
+
+    def f(x):
+        k = m.k
+        views = x[:, :k], x[k], x.narrow(0, 0, k), x.unfold(0, k, 1), x[m.small], x[: m.list[0]]
+        made = x.repeat(1, k), x.roll(int(k), 0), x.topk(k, dim=1).values, torch.arange(k) + x[0, 0]
+        parts = x.split(int(k))[0], x.chunk(k)[0], torch.full((2,), k.item()) * x[0, 0]
+        numbers = range(k)[1], "abcdef"[k], [1, 2, 3, 4][k], k.tolist(), m.one.item(), float(k) / 2
+        return views, made, parts, numbers, x * m.part.item(), f"{k.item()}", max(k, m.one[0])
+
+    return f, [(t(6, 6),), (t(6, 6),), (t(8, 8),), (t(9, 9),)]
+
+
+@cases(graphs=2, recompiles=1)
 def numbers_kept_beside_autocast():
     m = Padding(kernel=7, total=4, stride=3)
 

@@ -80,11 +80,13 @@ def summary(answers: list[dict[str, Any]], compilers: list[str]) -> tuple[list[s
     lost = [answer for answer in answers if "lost" in answer]
     refused = [answer for answer in answers if "eager" in answer]
     lines = [f"{len(table)} programs ({len(refused)} that eager refuses, {len(lost)} lost)"]
+    lines += [f"    {answer['missing']}" for answer in answers if "missing" in answer]
     lines += [f"    lost: {answer['program']} {answer['lost']}" for answer in lost]
     for compiler in compilers:
         found = [row[compiler] for row in table.values() if compiler in row]
         lines.append(
-            f"{compiler}: {sum(o.whole for o in found)} in one graph, "
+            f"{compiler}: {sum(not (o.error or o.difference) for o in found)} of {len(found)} as "
+            f"in eager, {sum(o.whole for o in found)} in one graph, "
             f"{sum(o.graphs for o in found)} graphs, {sum(o.breaks for o in found)} breaks, "
             f"{sum(bool(o.error) for o in found)} raise, "
             f"{sum(bool(o.difference) for o in found)} differ from eager, "
@@ -143,7 +145,9 @@ def main() -> int:
         parser.error(f"--compilers takes {' and '.join(COMPILERS)}, not {', '.join(unknown)}")
     names = BATTERIES[given.battery][0]()
     if given.names:
-        names = [n for n in names if n in given.names or any(f":{k}" in n for k in given.names)]
+        names = [
+            n for n in names if n in given.names or any(f":{k}" in f":{n}" for k in given.names)
+        ]
     if not names:
         parser.error("no entry has that name")
     if given.jobs < 1:
@@ -157,7 +161,8 @@ def main() -> int:
             answers.append(answer)
             answer["program"] = program = f"{name} {answer['program']}"
             if "outcome" not in answer:
-                print(program, answer.get("lost") or answer.get("eager"), flush=True)
+                why_not = answer.get("lost") or answer.get("missing") or answer.get("eager")
+                print(program, why_not, flush=True)
                 continue
             outcome = Outcome(**answer["outcome"])
             if outcome.error or outcome.difference or not outcome.whole or given.v:

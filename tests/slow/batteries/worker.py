@@ -16,6 +16,7 @@ from tests.slow.batteries.entries import (
     operators,
 )
 from tests.slow.batteries.families import GROWING, families, family_programs
+from tests.slow.batteries.libraries import NotInstalledError, libraries, library_programs
 from tests.slow.batteries.measure import eager, measure, quiet
 
 LAYERS = (4, 12, 48)
@@ -32,6 +33,7 @@ BATTERIES: dict[str, tuple[Callable[[], list[str]], Callable]] = {
     "modules": (modules, module_programs),
     "families": (families, family_programs),
     "growth": (lambda: GROWING, _growth),
+    "libraries": (libraries, library_programs),
 }
 
 
@@ -56,6 +58,8 @@ def main() -> None:
                 for compiler in compilers:
                     outcome = measure(program, compiler, expected)
                     answer(program=program_name, compiler=compiler, outcome=asdict(outcome))
+        except NotInstalledError as error:
+            answer(program=name, missing=str(error))
         except Exception as error:
             answer(program=name, eager=f"{type(error).__name__}: {error}"[:160])
         answer(done=name)
