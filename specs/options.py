@@ -70,7 +70,8 @@ OPTIONS: Table[Option] = Table(
             "shape_padding",
             "bool",
             True,
-            "Operands of 16-bit products are padded where the vendor's kernels want whole vectors.",
+            "Operands of 16-bit products are padded, or taken by classes of rows, where the "
+            "vendor's kernels want whole vectors.",
             _SWITCH,
             device="cuda",
         ),
