@@ -115,7 +115,7 @@ class Later:
         graph = backward_like(again, self.first, self.program.backward)
         if graph is None:
             raise RuntimeError(TWICE)
-        return for_sizes(self.program.compile_backward, graph, decided, other_sizes)
+        return for_sizes(self.program.compile_backward, graph, decided, _no_second)
 
     def stages(self) -> Stages:
         """The backward in stages."""
@@ -184,6 +184,10 @@ def _flat(call: Backward) -> Callable[..., Any]:
 def _boxed(call: Callable[..., Any]) -> Backward:
     """``call``, called with a list."""
     return made(lambda arguments: call(*arguments), _boxed, call)
+
+
+def _no_second(*given: Any) -> Any:
+    raise RuntimeError(f"{TWICE} (its operations have no derivative that is traced for all sizes)")
 
 
 def other_sizes(*given: Any) -> Any:

@@ -24,9 +24,10 @@ from refcompiler.aot.joint import Joint
 from refcompiler.aot.statistics import TWINS
 
 TWICE = (
-    "a graph compiled ahead of time has no second derivative here: it draws random numbers that "
-    "could not be drawn again, or reads an input that it writes to, or an input of the call is "
-    "gone or was written to since. Compute it uncompiled (torch.compiler.disable or "
+    "a graph compiled ahead of time has no second derivative here: it cannot run again (it draws "
+    "random numbers that could not be drawn again, reads an input that it writes to, or an input "
+    "of the call is gone or was written to since), and a leaf or a result has a hook, it is a "
+    "package, or the derivative is a third one. Compute it uncompiled (torch.compiler.disable or "
     "backend='eager')"
 )
 
