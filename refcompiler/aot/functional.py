@@ -28,6 +28,14 @@ _NORMAL = torch.ops.aten.normal_.default
 _RANDOM = getattr(torch.ops.aten.random_, "from")
 
 
+#: Whose writes torch's stand-ins refuse to do with a generator of the program's own.
+_DISTRIBUTIONS = {
+    torch.ops.aten.exponential_.default: torch.ops.aten.exponential.default,
+    torch.ops.aten.cauchy_.default: torch.ops.aten.cauchy.default,
+    torch.ops.aten.geometric_.default: torch.ops.aten.geometric.default,
+    torch.ops.aten.log_normal_.default: torch.ops.aten.log_normal.default,
+}
+
 #: Functionalisation has no kernel of it.
 _POLYGAMMA = torch.ops.aten.polygamma_.default
 
@@ -52,6 +60,10 @@ class FunctionalMode(FunctionalTensorMode):
         if func is _NORMAL and _has_gaps(plain(args[0])):
             with self:
                 args[0].copy_(normal_in_gaps(*args, **(kwargs or {})))
+            return args[0]
+        if func in _DISTRIBUTIONS and kwargs and kwargs.get("generator") is not None:
+            with self:
+                args[0].copy_(_DISTRIBUTIONS[func](*args, **kwargs))
             return args[0]
         if func is _POLYGAMMA:
             with self:

@@ -98,6 +98,26 @@ def test_bounds_of_random_integers() -> None:
     assert compiler.reasons == [None] and seen.count > 20
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
+@pytest.mark.parametrize("name", ["exponential_", "cauchy_", "log_normal_", "geometric_"])
+def test_distributions_of_a_generator_of_the_programs_own(name: str, backend: str) -> None:
+    parameters = (0.3,) if name == "geometric_" else ()
+
+    def program(x: Any, generator: Any) -> Any:
+        drawn = getattr(torch.empty(4, 6), name)(*parameters, generator=generator)
+        return drawn + x, getattr(x.t(), name)(*parameters, generator=generator)
+
+    call = refcompiler.compile(program, backend=backend, fullgraph=True)
+    for _ in range(2):
+        sides = []
+        for each in (call, program):
+            generator, x = torch.Generator().manual_seed(1), torch.ones(4, 6)
+            sides.append([*each(x, generator), x, generator.get_state(), torch.get_rng_state()])
+        for mine, eager in zip(*sides, strict=True):
+            assert torch.allclose(mine, eager, rtol=1e-5)
+    assert refcompiler.counters()["uncompiled"] == 0
+
+
 def test_an_unused_product_of_two_dtypes_is_an_error() -> None:
     def program(x: Any) -> Any:
         x @ x.double()
