@@ -14,11 +14,12 @@ STRIPS = 4  # that wider ones leave, at least
 @dataclass(frozen=True)
 class Target:
     """``block``: lanes of a unit where all lanes are independent; ``strip``: where they carry
-    accumulators; ``tile``: side of a transposed tile; ``scratch_bytes``: of a unit's scratch rows,
-    0 where a unit keeps what it needs again in registers, or computes it again.
-    ``unit``: elements of a unit, at least, where there are more than lanes; 0 where loops have no
-    innermost one, and lanes are computed all at once. ``streams``: whether stores may go past the
-    caches; ``pairs``: whether loops may take two 16-bit elements at a time.
+    accumulators; ``tile``: side of a transposed tile, which has ``narrowest`` rows at least;
+    ``scratch_bytes``: of a unit's scratch rows, 0 where a unit keeps what it needs again in
+    registers, or computes it again. ``unit``: elements of a unit, at least, where there are more
+    than lanes; 0 where loops have no innermost one, and lanes are computed all at once.
+    ``streams``: whether stores may go past the caches; ``pairs``: whether loops may take two 16-bit
+    elements at a time.
 
     A reduction of at least ``long`` terms (``tall`` where the results are neighbours in memory, and
     not the terms) is split where its results make at most ``workers`` pieces of work, into pieces
@@ -31,7 +32,8 @@ class Target:
     multiplication and an addition that round once cost one of them, and a quotient many.
     ``in_place``: whether a kernel may write where it reads. ``widest``: the most lanes of a strip,
     where others are left for threads: what lies in memory one behind the other is read faster.
-    ``rows``: that a unit takes at once where it only adds up what it reads.
+    ``rows``: that a unit takes at once where it only adds up what it reads. ``across``: whether
+    it is dear to read from line to line of memory, so that it is done once.
     """
 
     name: str
@@ -55,6 +57,8 @@ class Target:
     in_place: bool = False
     widest: int = 0
     rows: int = 1
+    across: bool = False
+    narrowest: int = 16
 
     def strip_of(self, lanes: Number, others: Sequence[Number]) -> int:
         """The lanes of a unit that carry accumulators, of ``lanes`` for each of ``others``."""
@@ -100,6 +104,8 @@ CPU = Target(
     in_place=True,
     widest=1024,
     rows=4,
+    across=True,
+    narrowest=4,
 )
 # A program of the GPU chooses its own blocks; what it reads twice stays in its registers.
 GPU = Target(

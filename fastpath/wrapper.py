@@ -121,7 +121,7 @@ class Wrapper:
                 self.names[node.name] = constants[node.place - given]
 
     def write(self) -> Callable[..., Any]:
-        fusion = Fusion(self.program, self.device.target.ends)
+        fusion = Fusion(self.program, self.device.target.ends, self.device.target.across)
         if self.device.target.in_place:
             self.over = written_last(fusion, candidates(self.program))
             for node, given in self.over.items():

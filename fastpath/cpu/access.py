@@ -11,7 +11,7 @@ import functools
 from typing import Any
 
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from fastpath.schedule.streams import STREAM_ALIGNMENT
@@ -368,8 +368,11 @@ def scratch(count: int, dtype: str) -> Any:
 
 
 @functools.cache
-def square(dtype: str, side: int, source_scope: int, target_scope: int) -> Any:
-    """``square(source, index, step, target, place, row)``: transpose ``side`` x ``side`` elements.
+def square(
+    dtype: str, side: int, source_scope: int, target_scope: int, columns: int | None = None
+) -> Any:
+    """``square(source, index, step, target, place, row)``: transpose ``side`` x ``side`` elements,
+    or ``side`` rows of so many ``columns``.
 
     Row ``k`` is read at ``index + k * step`` and becomes column ``k`` of the square at ``place``,
     whose rows are ``row`` apart. Each of the log2(side) rounds interleaves the halves.
@@ -391,15 +394,20 @@ def square(dtype: str, side: int, source_scope: int, target_scope: int) -> Any:
             start, at, by, goal, there, apart = args
             rows = []
             for k in range(side):
-                further = builder.add(at, builder.mul(by, builder.add(apart, _I64(k))))
-                # not inbounds: behind the last tile there may be nothing
-                place = builder.add(start, builder.mul(further, _I64(_bytes(memory))))
-                _prefetch(builder, builder.inttoptr(place, _I8.as_pointer()))
+                if columns is None:
+                    further = builder.add(at, builder.mul(by, builder.add(apart, _I64(k))))
+                    # not inbounds: behind the last tile there may be nothing
+                    place = builder.add(start, builder.mul(further, _I64(_bytes(memory))))
+                    _prefetch(builder, builder.inttoptr(place, _I8.as_pointer()))
                 element = _address(
                     builder, start, builder.add(at, builder.mul(by, _I64(k))), memory
                 )
-                got = builder.load(builder.bitcast(element, vector.as_pointer()))
-                got.align = _bytes(memory)
+                pointer = builder.bitcast(element, vector.as_pointer())
+                if columns is None:
+                    got = builder.load(pointer)
+                    got.align = _bytes(memory)
+                else:
+                    got = _first(builder, pointer, vector, columns, _bytes(memory))
                 declare_scope(builder.module, got, source_scope)
                 rows.append(got)
             for _ in range(side.bit_length() - 1):
@@ -408,7 +416,7 @@ def square(dtype: str, side: int, source_scope: int, target_scope: int) -> Any:
                     mixed.append(builder.shuffle_vector(a, b, low))
                     mixed.append(builder.shuffle_vector(a, b, high))
                 rows = mixed
-            for k, value in enumerate(rows):
+            for k, value in enumerate(rows[:columns]):
                 element = _address(
                     builder, goal, builder.add(there, builder.mul(apart, _I64(k))), memory
                 )
@@ -421,6 +429,21 @@ def square(dtype: str, side: int, source_scope: int, target_scope: int) -> Any:
         return types.void(*arguments), generate
 
     return transpose_square
+
+
+def _first(builder: Any, pointer: Any, vector: ir.VectorType, count: int, align: int) -> Any:
+    """The first ``count`` elements of a vector in memory, and zeros: no other is touched."""
+    kind = vector.element
+    suffix = f"i{kind.width}" if isinstance(kind, ir.IntType) else f"f{8 * _bytes(kind)}"
+    mask = ir.VectorType(ir.IntType(1), vector.count)
+    function = cgutils.get_or_insert_function(
+        builder.module,
+        ir.FunctionType(vector, [vector.as_pointer(), _I32, mask, vector]),
+        f"llvm.masked.load.v{vector.count}{suffix}.p0",
+    )
+    inside = ir.Constant(mask, [k < count for k in range(vector.count)])
+    zero = ir.Constant(vector, None)
+    return builder.call(function, [pointer, _I32(align), inside, zero])
 
 
 def _bytes(memory: ir.Type) -> int:

@@ -207,14 +207,9 @@ class Printer(Lines):
         lane, tile, side = self.axis(kernel.lane), self.axis(kernel.tile), SQUARE
         (lane_first, lane_last), (tile_first, tile_last) = self.range["lane"], self.range["tile"]
         source, target = f"p{self.scope[turned.buffer]}", f"p{self.scope[turned.name]}"
-        square = self.name_of(
-            f"square_{turned.dtype}_{self.scope[turned.buffer]}_{self.scope[turned.name]}",
-            "square",
-            turned.dtype,
-            side,
-            self.scope[turned.buffer],
-            self.scope[turned.name],
-        )
+        scopes = self.scope[turned.buffer], self.scope[turned.name]
+        name = f"square_{turned.dtype}_{scopes[0]}_{scopes[1]}"
+        square = self.name_of(name, "square", turned.dtype, side, *scopes)
         place = f"({tile} - {tile_first}) * {kernel.block} + {lane} - {lane_first}"
         load, store = self.memory("load", turned.buffer), self.memory("store", turned.name)
         index = self.index(turned.index)
@@ -223,11 +218,18 @@ class Printer(Lines):
         self.line(f"tile_squares = {tile_first} + ({tile_last} - {tile_first}) // {side} * {side}")
         self.line(f"for {lane} in range({lane_first}, lane_squares, {side}):")
         self.line(f"    for {tile} in range({tile_first}, tile_squares, {side}):")
-        self.line(f"        {square}({source}, {index}, {step}, {target}, {place}, {block})")
-        for lanes, tiles in (
-            (f"{lane_first}, lane_squares", f"tile_squares, {tile_last}"),
-            (f"lane_squares, {lane_last}", f"{tile_first}, {tile_last}"),
-        ):
+        given = f"{source}, {index}, {step}, {target}, {place}, {block}"
+        self.line(f"        {square}({given})")
+        edges = [(f"lane_squares, {lane_last}", f"{tile_first}, {tile_last}")]
+        extent = kernel.tile.extent
+        rest = extent % side if isinstance(extent, int) and kernel.tile_blocks == 1 else 0
+        if rest:
+            part = self.name_of(f"{name}_{rest}", "square", turned.dtype, side, *scopes, rest)
+            self.line(f"    {tile} = tile_squares")
+            self.line(f"    {part}({given})")
+        else:
+            edges.append((f"{lane_first}, lane_squares", f"tile_squares, {tile_last}"))
+        for lanes, tiles in edges:
             self.line(f"for {lane} in range({lanes}):")
             self.line(f"    for {tile} in range({tiles}):")
             self.line(f"        {store}({target}, {place}, {load}({source}, {index}))")

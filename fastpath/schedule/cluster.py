@@ -108,12 +108,13 @@ class Fusion:
     """Clusters of a program, in an order that respects every dependency (``result``).
 
     ``ends``: up to how many points clusters are joined that nothing waits for, where their loops
-    are alike, whatever they read: what they cost is their launch.
+    are alike, whatever they read: what they cost is their launch. ``across``: whether reading from
+    line to line of memory is dear.
     """
 
-    def __init__(self, program: Program, ends: int = 0):
+    def __init__(self, program: Program, ends: int = 0, across: bool = False):
         self.program = program
-        self.roots = Roots(program)
+        self.roots = Roots(program, across)
         self.clusters: list[Cluster] = []
         self.home: dict[Node, Cluster] = {}
         self._readers: dict[Node, list[Cluster]] = {}

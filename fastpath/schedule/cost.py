@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from fastpath.ir.expr import Expr
-from fastpath.ir.program import Pointwise
+from fastpath.ir.index import linear
+from fastpath.ir.program import Computed, Pointwise
+from fastpath.ir.size import hint
 
+ACROSS = 12  # what it costs to read an element from another line of memory than the one before
+SHORTEST = 16  # elements of a row along which that is so
 CHEAP = 8  # at most this is recomputed by each consumer rather than kept
 MOST_READS = 16  # distinct elements that one inlined expression may read
 
@@ -40,3 +44,18 @@ def own_cost(expr: Expr) -> tuple[int, list[Expr]]:
 
 def is_pointwise(expr: Expr) -> bool:
     return expr.op == "read" and isinstance(expr.args[0], Pointwise)
+
+
+def across(node: Computed) -> int:
+    """What reading memory adds to the cost of ``node``, where it goes from line to line as the node
+    goes along its own rows."""
+    if not node.axes or hint(node.axes[-1].extent) < SHORTEST:
+        return 0
+    row, count = node.axes[-1], 0
+    for e in own_cost(node.value)[1]:
+        source, position = e.args[:2]
+        if isinstance(source, Pointwise) and not source.shape:
+            continue
+        step = linear(position, source.strides).coefficient(row)
+        count += isinstance(step, int) and abs(step) > 1
+    return ACROSS * count

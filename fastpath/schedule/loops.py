@@ -18,7 +18,7 @@ from fastpath.ir.program import Computed, Node, Pointwise, Position, Reduction, 
 from fastpath.ir.size import Assumptions, divides, hint, known
 from fastpath.schedule.ahead import asked_ahead
 from fastpath.schedule.cluster import Cluster
-from fastpath.schedule.cost import CHEAP, own_cost
+from fastpath.schedule.cost import CHEAP, across, own_cost
 from fastpath.schedule.kernel import (
     Accumulate,
     Buffer,
@@ -192,6 +192,8 @@ class Builder:
     def _cost(self, node: Computed) -> int:
         if node not in self._costs:
             cost, reads = own_cost(node.value)
+            if self.target.across and isinstance(node, Pointwise):
+                cost += across(node)
             for e in reads:
                 source = e.args[0]
                 if isinstance(source, Pointwise) and (
@@ -337,7 +339,7 @@ class Builder:
         )
         if cluster.product is not None:
             kernel.product = cluster.product.tile
-        kernel = transpose_tiles(collapse(kernel), self.target.tile)
+        kernel = transpose_tiles(collapse(kernel), self.target.tile, self.target.narrowest)
         kernel = rows_together(kernel, self.target.rows)
         kernel.pairs = self.target.pairs and in_pairs(kernel)
         if not kernel.pairs:
@@ -410,8 +412,9 @@ def _indices(kernel: Kernel) -> Iterable[Index]:
                 stack.extend(e.operands())
 
 
-def transpose_tiles(kernel: Kernel, side: int) -> Kernel:
-    """Read what is contiguous along another axis than the lanes through tiles of ``side``."""
+def transpose_tiles(kernel: Kernel, side: int, narrowest: int) -> Kernel:
+    """Read what is contiguous along another axis than the lanes, of ``narrowest`` elements at
+    least, through tiles of ``side``."""
     lane = kernel.lane
     if lane is None or len(kernel.stages) != 1 or kernel.stages[0].axes:
         return kernel
@@ -423,7 +426,7 @@ def transpose_tiles(kernel: Kernel, side: int) -> Kernel:
         if step in (0, 1, None) or e.args[1].lookups():
             continue
         for axis in kernel.outer:
-            if e.args[1].coefficient(axis) == 1 and hint(axis.extent) >= side // 4:
+            if e.args[1].coefficient(axis) == 1 and hint(axis.extent) >= narrowest:
                 across.setdefault(axis, []).append(e)
     if not across:
         return kernel

@@ -22,6 +22,7 @@ from fastpath.ir.program import (
 )
 from fastpath.ir.size import hint
 from fastpath.schedule.cost import CHEAP, MOST_READS, own_cost
+from fastpath.schedule.cost import across as reads_across
 
 
 class Roots:
@@ -29,7 +30,8 @@ class Roots:
     calls or the caller need as real tensors. ``needs``: per root or call, the roots, calls and
     inputs whose values it takes."""
 
-    def __init__(self, program: Program):
+    def __init__(self, program: Program, across: bool = False):
+        """``across``: whether reading from line to line of memory is dear."""
         self.stored: set[Node] = set()
         self.order: list[Computed | Call] = []
         self._live = self._liveness(program)
@@ -44,6 +46,8 @@ class Roots:
         for step in steps:
             if isinstance(step, Computed):
                 self._cost[step], self._reads[step] = own_cost(step.value)
+                if across and isinstance(step, Pointwise):
+                    self._cost[step] += reads_across(step)
                 points = 1
                 for n in step.space:
                     points *= hint(n)
