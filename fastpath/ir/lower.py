@@ -265,6 +265,9 @@ class Lowering:
             begin = fake.storage_offset() - arguments[0].offset  # of the base's node, by its fake
             rule = rule.removeprefix("view:")
             return self._view(val, rule, target, arguments, keywords, begin)
+        for t in tensors_in((arguments, keywords)):
+            if not computable(getattr(torch, t.dtype)):
+                raise NotLowered(f"{t.dtype} is not computed in kernels")
         if tensors[0].numel() == 0 or _empty(arguments):
             raise NotLowered("a tensor without elements")
         if any(isinstance(a, Scalar) for a in (*arguments, *keywords.values())):
