@@ -121,7 +121,8 @@ def keepable(nodes: Iterable[Node], calls: Iterable[Call], outputs: Any) -> set[
     found = {
         n
         for n in nodes
-        if all(type(size) is int and size > 0 for size in n.shape)
+        if n.dtype in DTYPE
+        and all(type(size) is int and size > 0 for size in n.shape)
         and all(type(step) is int and step >= 0 for step in n.strides)
     }
     found -= {t.node for t in tensors_in(outputs)}

@@ -252,3 +252,16 @@ def test_truth_of_complex_numbers_is_atens() -> None:
     assert call.report.fallback is None and "aten.any.dim" in call.report.aten_calls, call.report
     for given in (x, x.conj().resolve_conj() * 2, x * 0):
         assert all(map(torch.equal, call(given), function(given)))
+
+
+def test_products_of_complex_numbers_one_behind_the_other() -> None:
+    """What lies between them is of a dtype that kept memory has not."""
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return torch.mm(torch.mm(x, x), x), (y * 2).sum(-1)
+
+    x, y = torch.randn(4, 4, dtype=torch.complex64), torch.randn(4, 4)
+    call: Any = fastpath.compile_graph(torch.fx.symbolic_trace(function), [x, y])
+    assert call.report.fallback is None and call.report.kernels == 1, call.report
+    for given in (x, x * 1j):
+        torch.testing.assert_close(tuple(call(given, y)), function(given, y))
