@@ -508,8 +508,9 @@ def test_without_what_keeps_it(rule: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 def _asked(x: Any) -> Any:
     y = x * 2
-    y.add_(1)  # with a graph, no gate takes a backward past what was written to
-    return torch.autograd.grad(y.sin().sum(), y, create_graph=True)
+    view = y[1:]
+    y.add_(1)  # with a graph, no gate takes a backward past what an older view reads
+    return torch.autograd.grad(view.sin().sum(), y, create_graph=True)
 
 
 def _retained(x: Any) -> Any:
