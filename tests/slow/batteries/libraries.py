@@ -47,7 +47,8 @@ VIT: dict[str, tuple[str, dict[str, Any]]] = {
         "num_classes": 5, **_FOUR, "global_window_size": (2, 2, 1, 1), "local_window_size": 2,
     }),
     "max_vit": ("MaxViT", {
-        "num_classes": 5, "dim": 8, "dim_conv_stem": 8, "depth": (1, 1), "window_size": 2,
+        "num_classes": 5, "dim": 8, "dim_conv_stem": 8, "dim_head": 4, "depth": (1, 1),
+        "window_size": 2,
     }),
     "nest": ("NesT", {
         "image_size": 32, "patch_size": 4, "dim": 8, "heads": 2, "num_hierarchies": 2,
