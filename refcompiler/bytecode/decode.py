@@ -118,6 +118,8 @@ _ASKS = "TO_BOOL" in dis.opmap  # a TO_BOOL before a test has nothing left to do
 
 #: By identity: equal code objects may differ in their file, and hashing one is slow.
 _PROGRAMS: dict[int, Program] = {}
+#: The tuples among the constants of their code.
+_TUPLES: dict[int, tuple] = {}
 
 
 def decode(code: CodeType) -> Program:
@@ -125,11 +127,19 @@ def decode(code: CodeType) -> Program:
     program = _PROGRAMS.get(id(code))
     if program is None:
         program = _PROGRAMS[id(code)] = _decode(code)
+        _TUPLES.update({id(c): c for c in code.co_consts if type(c) is tuple})
     return program
 
 
 def forget_program(code: CodeType) -> None:
     _PROGRAMS.pop(id(code), None)
+    for constant in code.co_consts:
+        _TUPLES.pop(id(constant), None)
+
+
+def is_literal(value: tuple) -> bool:
+    """Whether this tuple is a constant of decoded code, and so the same object in each call."""
+    return id(value) in _TUPLES
 
 
 _new: Any = tuple.__new__  # past the constructor in Python, since there are many instructions

@@ -49,7 +49,7 @@ from refcompiler.capture.wrappers import is_wrapper, part
 from refcompiler.capture.written import looked_into
 from refcompiler.guards.classes import FIELD
 from refcompiler.guards.permanence import lasts
-from refcompiler.guards.sources import Source, filled_slots
+from refcompiler.guards.sources import Source, filled_slots, shows_namespace
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.driven import DELEGATES, DRIVEN, PREFIXES
 from refcompiler.interpreter.frame import UNSET
@@ -211,10 +211,15 @@ class Attributes(Lookup):
             "__annotations__",
         ):
             return self.lazy(self.member(external.source, name), getattr(value, name))
-        found = self.overlay.get((id(value), name), UNSET)
+        if name == "__dict__":
+            return self.hand_out(external)
+        if id(value.__dict__) in self.external:  # the program has it
+            found = self.instance_value(external, value, name, False)
+        else:
+            found = self.overlay.get((id(value), name), UNSET)
         if found is not UNSET and found is not DELETED:
             return found
-        if name in value.__dict__:
+        if name in value.__dict__ and id(value.__dict__) not in self.external:
             parent = self.namespace(value, external.source)
             self.lazy(parent, value.__dict__)
             return self.lazy(self.item(parent, name, "member", name), value.__dict__[name])
@@ -226,8 +231,10 @@ class Attributes(Lookup):
         raise AttributeError(f"'function' object has no attribute '{name}'", name=name, obj=value)
 
     def module_attribute(self, value: ModuleType, name: str) -> Any:
-        namespace, title = namespace_of(value) or {}, name_of(value)
-        if name == "__dict__":
+        namespace, title = namespace_of(value), name_of(value)
+        if type(namespace) is not dict:  # not made yet, or its class has another attribute so named
+            raise Break("external-object", f"attribute {name} of a {type(value).__name__}")
+        if name == "__dict__" and shows_namespace(type(value)):
             return self.lazy(self.module_space(value), namespace)
         found = self.written_global(namespace, name)
         if found is DELETED and name in namespace:
@@ -273,7 +280,7 @@ class Attributes(Lookup):
         """The namespace of a module: of one that may go as the module's attribute."""
         namespace, known = namespace_of(module), self.source_of(module)
         if known is not None and id(namespace) not in self.homes and not lasts(module):
-            self.sources.reached.setdefault(id(namespace), self.sources.make("dict", known))
+            self.sources.reached.setdefault(id(namespace), self.namespace(module, known))
         source = self.sources.constant(namespace, name_of(module))
         self.lazy(source, namespace)
         return source

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import collections
 import operator
+from types import FunctionType
 from typing import Any
 
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.natively import natively
-from refcompiler.capture.values import External
+from refcompiler.capture.signals import Break
+from refcompiler.capture.values import External, Items
 from refcompiler.guards.sources import SCALARS, contents_of, plain_scalar
 from refcompiler.interpreter.frame import UNSET
 
@@ -103,6 +105,22 @@ def contents(machine: Any, value: Any) -> Any:
     return made
 
 
+def check_inherited(machine: Any, value: Any, *names: str | None) -> None:
+    """What stands for ``value`` does as its class does where that inherits what C code asks for.
+
+    A class may have another function of C under a special method's name (``int.__sub__``). Those
+    of ``object`` leave comparisons to the other operand, which compares contents.
+    """
+    kind = type(value)
+    if is_heap(kind) and machine.is_foreign(value):
+        for name in names:
+            owner, found = find(kind, name) if name is not None else (None, UNSET)
+            if owner is None or not is_heap(owner) or type(found) is FunctionType:
+                continue
+            if found is not vars(object).get(name or ""):
+                raise Break("external-object", f"{name} of a {kind.__name__}, which is not its own")
+
+
 def _is_told(base: type, value: Any) -> bool:
     """Whether guards can tell what is in ``value``, and what C keeps besides."""
     kind = type(value)
@@ -128,6 +146,8 @@ def _unchanged(base: type, made: Any) -> Any:
         return made
     if base is set:
         return set(made)
+    if base is collections.deque:
+        return Items(made)
     return dict(made) if issubclass(base, dict) else list(made)
 
 

@@ -75,6 +75,8 @@ _DROPS_NOTHING = frozenset(
 
 def may_tell(kind: type) -> bool:
     """Whether somebody may come to ask to be told of the end of an instance of ``kind``."""
+    if kind is functools.partial:
+        return True
     if not is_heap(kind) or not kind.__weakrefoffset__:
         return False
     return not issubclass(kind, (torch.Tensor, torch.nn.Module, type, BaseException))
@@ -87,6 +89,8 @@ def tells(value: Any) -> bool:
         return finalises(value) or may_finalise(value)
     if issubclass(kind, weakref.ref) and value.__callback__ is not None:
         return True  # while it lives, the end of another does
+    if kind is functools.partial:
+        return bool(weakref.getweakrefcount(value))
     if not is_heap(kind) or issubclass(kind, (torch.Tensor, type, BaseException)):
         return False
     if type(find(kind, "__del__")[1]) is FunctionType:

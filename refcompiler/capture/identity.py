@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+from refcompiler.bytecode.decode import is_literal
 from refcompiler.capture.assignment import Assignment
 from refcompiler.capture.kinds import COLLECTIONS, CONSTANT_TYPES, MAPPINGS, is_fixed
 from refcompiler.capture.natively import natively
@@ -42,6 +43,11 @@ class Identity(Assignment):
             return True
         if type(a) in SYMBOLS or type(b) in SYMBOLS:  # which of the small ones are one object
             return self.sizes.plain(a) is self.sizes.plain(b)
+        for one, other in ((a, b), (b, a)):
+            if type(other) is tuple and is_literal(other) and (known := self.external.get(id(one))):
+                if known.value is other:  # which the program's code has, too
+                    self.guard("ID", known.source, other)
+                    return True
         first, second = self._origin(a), self._origin(b)
         if first is not None and second is not None and first is not second:
             self.guard("DISTINCT", first, second)

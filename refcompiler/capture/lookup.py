@@ -17,8 +17,10 @@ import torch
 from refcompiler.capture.kinds import IDENTITY_TYPES, is_made
 from refcompiler.capture.namespaces import Namespaces
 from refcompiler.capture.natively import QUIET
+from refcompiler.capture.signals import Break
 from refcompiler.capture.values import DELETED, External, Lazy
 from refcompiler.capture.written import looked_into
+from refcompiler.guards import sources
 from refcompiler.guards.classes import FIELD
 from refcompiler.guards.permanence import lasts
 from refcompiler.guards.sources import Source
@@ -63,9 +65,9 @@ def slot_of(method: Any) -> Any:
 
 
 def namespace_of(value: Any) -> dict | None:
-    """The instance's ``__dict__``, past any ``__getattribute__`` of the user's."""
+    """The instance's ``__dict__``, whatever its class says of that name, or None."""
     try:
-        return object.__getattribute__(value, "__dict__")
+        return sources.namespace_of(value)
     except AttributeError:
         return None
 
@@ -276,7 +278,9 @@ class Lookup(Namespaces):
         """Into the overlay; into the shadow of ``__dict__`` if the program holds that dict."""
         namespace = namespace_of(external.value)
         if issubclass(type(external.value), ModuleType):  # its functions read it as a global
-            self.write_global(namespace_of(external.value) or {}, name, self.force(new))
+            if namespace is None:  # it has none yet
+                raise Break("external-object", f"assignment to {name} of a module")
+            self.write_global(namespace, name, self.force(new))
             return
         self.handed_out[id(namespace)] = external.value
         known = looked_into(self, self.external.get(id(namespace)))

@@ -48,6 +48,7 @@ from refcompiler.capture.models import (
     warned,
     weak,
 )
+from refcompiler.capture.models.classes import detach
 from refcompiler.capture.natively import interpreting
 from refcompiler.capture.reentry import Learned, Reentry
 from refcompiler.capture.regions import attention, branches, custom, loops, transforms
@@ -223,6 +224,8 @@ class Symbolic(Calls):
         self.contexts = Contexts(self)
         self.own_classes = dict.fromkeys(STAND_INS, 0)
         self.addresses = {}
+        self.memos = set()
+        self.hashes_told = {}
         self.continues = False
         self.standins = {}
         self.own_attributes = {}
@@ -249,9 +252,9 @@ class Symbolic(Calls):
         self.draws = []
 
     def handled(self) -> BaseException | None:
-        found = self.exc or next(filter(None, reversed(self.outer_excs)), None)
-        if found is not None:
-            return found
+        for found in (self.exc, *reversed(self.outer_excs)):
+            if found is not None:  # one of the user's may be false
+                return found
         around = self.lazy(self.sources.make("handled", None), self.exc_around)
         return None if self.is_none(around) else self.force(around)
 
@@ -450,6 +453,7 @@ class Symbolic(Calls):
         if self.decimals is not None:
             self.decimals.close()
         self.reentry.close()
+        detach([cls for cls in self.own_classes if cls not in STAND_INS])
         mortal = set() if self.dropping is None else self.dropping.close()
         found: list[Any] = [*self.lazies.values(), *self.external.values()]
         for known in found:  # it ends as soon as the program drops it

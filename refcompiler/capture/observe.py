@@ -18,6 +18,7 @@ import torch
 
 from refcompiler.ambient import outside_transformations
 from refcompiler.capture.door import Recorder
+from refcompiler.capture.hashing import check_hashes, insert_anew
 from refcompiler.capture.kinds import (
     CONSTANT_TYPES,
     IDENTITY_TYPES,
@@ -33,7 +34,15 @@ from refcompiler.capture.kinds import (
 from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.setorder import alike
 from refcompiler.capture.signals import Break
-from refcompiler.capture.values import DELETED, External, Lazy, LazyMethod, Literal, Unread
+from refcompiler.capture.values import (
+    DELETED,
+    External,
+    Items,
+    Lazy,
+    LazyMethod,
+    Literal,
+    Unread,
+)
 from refcompiler.capture.written import looked_into
 from refcompiler.guards.classes import Build, build_of, is_made_anew
 from refcompiler.guards.kinds import Guard, TensorMeta, metadata, separate
@@ -45,6 +54,7 @@ from refcompiler.guards.sources import (
     Sources,
     plain_scalar,
     proxied,
+    shows_namespace,
     viewed,
 )
 from refcompiler.interpreter.driven import DRIVEN
@@ -495,7 +505,9 @@ class Observing(Machine):
         """The source of ``value.__dict__``."""
         kind = self.dict_kinds.get(type(value))
         if kind is None:
-            plain = all("__getattribute__" not in c.__dict__ for c in type(value).__mro__[:-1])
+            plain = shows_namespace(type(value)) and all(
+                "__getattribute__" not in c.__dict__ for c in type(value).__mro__[:-1]
+            )
             kind = self.dict_kinds[type(value)] = "dict" if plain else "hidden_dict"
         return self.sources.make(kind, source)
 
@@ -612,7 +624,7 @@ class Observing(Machine):
         self._adopt(external, shadow, None)  # first, since a list may hold itself
         for i, item in enumerate(value):
             shadow.append(self.observe(self.lazy(self.item(source, i), item)))
-        external.original = list(shadow)
+        external.original = list(shadow) if is_list else Items(shadow)
         return shadow
 
     def shadow_mapping(self, external: External, overwritten: Container = ()) -> Any:
@@ -635,7 +647,8 @@ class Observing(Machine):
         for (key, item_source), item in zip(keys, value.values(), strict=True):
             matters = not overwritten or key not in overwritten
             held = self.observe(self.lazy(item_source, item)) if matters else UNSET
-            self.insert(shadow, key, held)
+            insert_anew(self, shadow, key, held)
+        check_hashes(self, value, shadow)
         if kind is collections.defaultdict:
             factory = self.member(source, "default_factory")
             shadow.default_factory = self.observe(self.lazy(factory, value.default_factory))
@@ -650,6 +663,8 @@ class Observing(Machine):
                 return value  # asked natively
             held = self.observe(self.lazy(self.sources.make("proxied", source), mapping))
             return self._adopt(external, types.MappingProxyType(held), value)
+        if type(viewed(value)) is not dict:  # it asks a class for what it gives
+            raise Break("external-object", "a view of a mapping from outside")
         self.guard("KEYS", source, tuple(value))
         shadow = {
             key: self.observe(self.lazy(self.item(source, key, "member", str(key)), item))
@@ -677,7 +692,7 @@ class Observing(Machine):
         if any(a is not b for a, b in zip(items, value, strict=True)):
             made: set = set()
             for item in items:
-                self.insert(made, item)
+                insert_anew(self, made, item)
             shadow = type(value)(made)
         if shadow is None or list(map(id, shadow)) != list(map(id, items)):
             raise Break("external-object", f"{source} is a set whose order depends on its past")

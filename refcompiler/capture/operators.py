@@ -15,7 +15,7 @@ import torch
 
 from refcompiler.capture import arithmetic, floats
 from refcompiler.capture.addresses import STAND_INS, Address
-from refcompiler.capture.contents import contents, dict_item, given_back
+from refcompiler.capture.contents import check_inherited, contents, dict_item, given_back
 from refcompiler.capture.displays import append, item_of, joined, put_item
 from refcompiler.capture.gathers import put
 from refcompiler.capture.identity import Identity
@@ -69,6 +69,7 @@ for _name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshi
     _DUNDERS[_base] = (f"__{_name}__", f"__r{_name}__", None)
     _DUNDERS[getattr(operator, "i" + _name)] = (f"__{_name}__", f"__r{_name}__", f"__i{_name}__")
 _ORDER = (operator.lt, operator.gt, operator.le, operator.ge)
+COMPARING = frozenset({*_ORDER, operator.eq, operator.ne})
 # What a sequence gives another meaning to: CPython asks it after both operands' numbers.
 _REPEATS = (operator.mul, operator.imul)
 _OF_SEQUENCES = (operator.add, operator.iadd, *_REPEATS)
@@ -119,6 +120,18 @@ def is_foreign_to_torch(kind: type) -> bool:
     )
 
 
+def _comes_first(function: Callable, reflected: str, left: type, right: type) -> bool:
+    """Whether the right operand is asked first, being of a class derived from the left's.
+
+    Registering it with the other does not count. Comparisons ask it in any case, other operators
+    only where it has a reflected method of its own (CPython: ``do_richcompare``, ``SLOT1BINFULL``).
+    """
+    if left is right or left not in right.__mro__:
+        return False
+    own = find(right, reflected)[1]
+    return function in COMPARING or (own is not UNSET and own is not find(left, reflected)[1])
+
+
 def _is_always_true(kind: type) -> bool:
     """A class of C that says nothing about truth, and that nobody can make say it."""
     return not is_heap(kind) and not any(hasattr(kind, name) for name in ("__bool__", "__len__"))
@@ -130,6 +143,8 @@ class Operators(Identity):
     nested: int  # how many calls run within the instruction
     steps: int
     addresses: dict[int, Address]  # of what the program has asked for
+    hashes_told: dict[int, tuple[Any, set[Any]]]  # id -> a key, what its __hash__ said
+    memos: set[int]  # the ids of the dicts in which deepcopy notes what it has copied
     is_personal: bool  # what was captured was decided by what only this process knows
     acted: int  # the step whose instruction has done a part of its work already
     handed_over: list[Delegate]
@@ -200,6 +215,7 @@ class Operators(Identity):
             return bool(self.force(self.call_special(value, "__len__")))
         if _is_always_true(kind):
             return True
+        check_inherited(self, value, "__bool__", "__len__")
         value = contents(self, value)
         if self.is_foreign(value) and any(not is_heap(b) and b is not object for b in kind.__mro__):
             if not issubclass(kind, _IMMUTABLE):
@@ -302,28 +318,22 @@ class Operators(Identity):
             return arithmetic.binary(self, function, a, b)
         if not is_heap(left) and not is_heap(right):
             return self._native_binary(function, a, b)
-        if left in TEXTS and function in FORMATTING and not issubclass(right, left):
+        if left in TEXTS and function in FORMATTING and left not in right.__mro__:
             return self._native_binary(function, a, b)
         method, reflected, inplace = _DUNDERS[function]
+        assert reflected is not None
         names = [(a, inplace, b)] if inplace is not None else []
         pair = [(a, method, b), (b, reflected, a)]
-        if left is not right and issubclass(right, left) and reflected is not None:
-            own = find(right, reflected)[0]
-            if own is not None and own is not find(left, reflected)[0]:
-                pair.reverse()
-        if function is operator.ne and find(left, "__ne__")[0] is object:
-            if self.method_of(left, "__eq__") is not UNSET:
-                found = self.force(self.call_special(a, "__eq__", b))
-                if found is not NotImplemented:
-                    return not self.truth(found)
+        if _comes_first(function, reflected, left, right):
+            pair.reverse()
         if not any(
-            self.method_of(type(x), name) is not UNSET for x, name, _ in names + pair if name
+            self.method_of(type(x), asked) is not UNSET
+            for x, name, _ in names + pair
+            for asked in ((name, "__eq__") if name == "__ne__" else (name,))
         ):
             return self._native_binary(function, a, b)
         late = []  # sequences join and repeat only after everybody was asked for a number
         for receiver, name, other in names + pair:
-            if name is None:
-                continue
             if left is right and name == reflected != method and function not in _ORDER:
                 continue  # objects of one class are not asked twice
             owner, found = find(type(receiver), name)
@@ -334,6 +344,8 @@ class Operators(Identity):
                 continue
             if type(found) is FunctionType:
                 result = self.call_special(receiver, name, other)
+            elif owner is object and name == "__ne__":
+                result = self._not_equal(receiver, other)
             else:
                 result = getattr(type(receiver), name)(receiver, other)
             if self.force(result) is not NotImplemented:
@@ -346,6 +358,13 @@ class Operators(Identity):
         if function is operator.eq or function is operator.ne:
             return self.same(a, b) is (function is operator.eq)
         return self._unsupported(function, a, b)
+
+    def _not_equal(self, receiver: Any, other: Any) -> Any:
+        """``object.__ne__``: what ``__eq__`` says not."""
+        if self.method_of(type(receiver), "__eq__") is UNSET:
+            return object.__ne__(receiver, other)
+        found = self.force(self.call_special(receiver, "__eq__", other))
+        return found if found is NotImplemented else not self.truth(found)
 
     def _of_users(self, function: Callable, a: Any, b: Any) -> Any:
         """An operator of a tensor and an object that torch does not know, by the object's class."""
@@ -365,8 +384,8 @@ class Operators(Identity):
             if hasattr(type(value), "__next__") and self.is_foreign(value):
                 raise Break("external-iterator", f"a {type(value).__name__} from outside")
         if function in (operator.eq, operator.ne) and (self.is_foreign(a) or self.is_foreign(b)):
-            plain = all(find(type(x), "__eq__")[1] is object.__dict__["__eq__"] for x in (a, b))
-            if plain:
+            asked = ["__eq__"] if function is operator.eq else ["__eq__", "__ne__"]
+            if all(find(type(x), n)[1] is object.__dict__[n] for x in (a, b) for n in asked):
                 return self.same(a, b) is (function is operator.eq)
         if function in (operator.eq, operator.ne) and type(a) is type(b) is FunctionType:
             return self.same(a, b) is (function is operator.eq)
@@ -374,6 +393,10 @@ class Operators(Identity):
         shown = formats and issubclass(type(b), SCALARS)  # as its class says
         pair = contents(self, a), b if shown else contents(self, b)
         if pair[0] is not a or pair[1] is not b:
+            method, reflected, inplace = _DUNDERS[function]
+            check_inherited(self, a, method, inplace)
+            if not shown:
+                check_inherited(self, b, reflected)
             found = self._native_binary(function, *pair)
             return given_back(a, pair[0], found)  # in place
         if self.is_hidden(a) or (self.is_hidden(b) and not shown):

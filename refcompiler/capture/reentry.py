@@ -16,6 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, finalize
 
 from refcompiler.capture.effects import effects
+from refcompiler.capture.hashing import told_hash
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import is_heap, namespace_of
 from refcompiler.capture.natively import called_back, is_watching
@@ -45,7 +46,8 @@ class Entered:
         self.code = function.__code__
         self.thread = get_ident()
         self.driver: Any = driver_of(self.code, MethodType(_enter, self))
-        self.is_quiet = function.__name__ != "__hash__"
+        self.hashes = function.__name__ == "__hash__"
+        self.is_quiet = not self.hashes
         ENTRIES[id(self.driver)] = self.code
         finalize(self.driver, ENTRIES.pop, id(self.driver), None).atexit = False
 
@@ -149,13 +151,17 @@ def _interpreted(machine: Any, entered: Entered, positional: list[Any], named: d
     if positional:
         _fix(machine, type(positional[0]), function)
     if entered.is_quiet:
-        return machine.sizes.plain(
+        found = machine.sizes.plain(
             machine.force(machine.invoke(machine.frame, function, positional, named))
         )
+        if entered.hashes:
+            told_hash(machine, positional[0], found)
+        return found
     before, held = effects(machine), dict(namespace_of(positional[0]) or {})
     found = machine.sizes.plain(
         machine.force(machine.invoke(machine.frame, function, positional, named))
     )
+    told_hash(machine, positional[0], found)
     after = namespace_of(positional[0]) or {}
     # where the object is a key of what is made again after the graph, this runs once more
     if effects(machine) != before or any(after.get(k, UNSET) is not v for k, v in held.items()):

@@ -21,6 +21,7 @@ from refcompiler.capture.operators import (
     _JOINED,
     _OF_SEQUENCES,
     _ORDER,
+    COMPARING,
     FORMATTING,
     SIGNS,
     TEXTS,
@@ -214,7 +215,7 @@ def _candidates(m: Any, function: Callable, a: Any, b: Any) -> tuple | None:
     assert reflected is not None
     if inplace is not None and find(left, inplace)[1] is not UNSET:
         return None
-    if left is not right and issubclass(right, left):  # it may come first
+    if left is not right and left in right.__mro__:  # it may come first
         return None
     if function is operator.ne and any(find(k, "__ne__")[0] is object for k in (left, right)):
         return None
@@ -241,7 +242,7 @@ def _candidates_by_tensors(m: Any, function: Callable, a: Any, b: Any) -> tuple 
     return None
 
 
-_COMPARED = frozenset(_DUNDERS[function][0] for function in (*_ORDER, operator.eq, operator.ne))
+_COMPARED = frozenset(_DUNDERS[function][0] for function in COMPARING)
 
 
 #: An operator with assignment -> the one without.

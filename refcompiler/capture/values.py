@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import weakref
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -147,6 +148,26 @@ class External:
         self.original: Any = None
         self.tail: list[Any] | None = None
         self.written: dict[Any, Any] | None = None
+
+
+class Items(list):
+    """What a deque held, and whether it was more than written to since: its iterators ask that."""
+
+    def __init__(self, of: Any):
+        super().__init__(collections.deque.__iter__(of))
+        self._watch = collections.deque.__iter__(of)
+
+    def are_in_place(self) -> bool:
+        try:
+            next(self._watch, None)
+        except RuntimeError:
+            return False
+        return True
+
+
+def is_in_place(external: External) -> bool:
+    """Whether a deque from outside has what it had, but for items that were assigned to."""
+    return type(external.original) is Items and external.original.are_in_place()
 
 
 def _same(a: Any, b: Any) -> bool:

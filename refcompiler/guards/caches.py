@@ -5,7 +5,6 @@ Source of the rules: the documentation of ``functools.lru_cache``, and what its 
 
 from __future__ import annotations
 
-import functools
 import gc
 import weakref
 from collections.abc import Mapping, Sequence
@@ -26,9 +25,6 @@ def parts_of(function: Any) -> list[Any]:
     """
     parts = gc.get_referents(function)
     return parts[:-1] if type(parts[-1]) is dict else parts
-
-
-_ENTRY: Any = parts_of(functools.lru_cache(len))[-2]
 
 
 #: The dict of keys of a wrapper in C, for as long as that lives.
@@ -62,9 +58,10 @@ class Known:
         """The value; ``ABSENT`` if there is none."""
         function = self.function()
         found = _CACHES[function].get(self.key, ABSENT)
-        if type(found) is not _ENTRY:
+        known = parts_of(function)
+        if type(found) is not known[-2]:  # the class of entries, of which each import has its own
             return found
-        parts = parts_of(function)[:-5]
+        parts = known[:-5]
         keys = iter(parts[len(parts) % 3 :: 3])
         values = iter(parts[len(parts) % 3 + 1 :: 3])
         for key, value in zip(keys, values, strict=True):
@@ -81,7 +78,7 @@ class Known:
         if found is ABSENT:
             return not needed
         if found is not self.entry:
-            known = self.value() if type(found) is _ENTRY else found
+            known = self.value()
             if known is not value and (type(known) is not type(value) or known != value):
                 return False
             self.entry = found

@@ -19,6 +19,9 @@ CACHE: type = type(functools.lru_cache(len))
 _LASTING = frozenset({"torch", "numpy", "refcompiler", "fastpath", *sys.stdlib_module_names})
 
 
+_namespace: Any = vars(ModuleType)["__dict__"]
+
+
 def all_last(values: Iterable[Any]) -> bool:
     """Whether all of ``values`` would live on without whoever asks."""
     return all(map(lasts, values))
@@ -33,7 +36,8 @@ def lasts(value: Any) -> bool:
     if issubclass(kind, (type, FunctionType, CACHE)):
         return _is_found(value)
     if issubclass(kind, ModuleType):
-        name = ModuleType.__getattribute__(value, "__dict__").get("__name__")
+        space: Any = _namespace.__get__(value)  # whatever its class says of this name
+        name = space.get("__name__") if space else None
         return isinstance(name, str) and sys.modules.get(name) is value
     if issubclass(kind, (tuple, frozenset)):
         return all_last(value)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import inspect
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar, Token
-from types import CodeType, MemberDescriptorType
+from types import CodeType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any, NamedTuple
 
 import torch
@@ -196,9 +197,26 @@ class Sources:
         return found
 
 
+#: The ``__dict__`` of an object whose class has another attribute of that name, a property say.
+_hidden_namespace: Any = ctypes.pythonapi.PyObject_GenericGetDict
+_hidden_namespace.restype = ctypes.py_object
+_hidden_namespace.argtypes = (ctypes.py_object, ctypes.c_void_p)
+
+
+def shows_namespace(cls: type) -> bool:
+    """Whether ``object.__getattribute__(value, "__dict__")`` is the namespace of an instance."""
+    for base in cls.__mro__:
+        found = base.__dict__.get("__dict__")
+        if found is not None:
+            return type(found) in (GetSetDescriptorType, MemberDescriptorType)
+    return True
+
+
 def namespace_of(value: Any) -> dict:
-    """The instance's ``__dict__``; no ``__getattribute__`` of the user's runs."""
-    return object.__getattribute__(value, "__dict__")
+    """The instance's ``__dict__``; no code of the user's runs, whatever the class says of it."""
+    if shows_namespace(type(value)):
+        return object.__getattribute__(value, "__dict__")
+    return _hidden_namespace(value, None)
 
 
 def filled_slots(value: Any) -> list[str]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from types import AsyncGeneratorType, CodeType, CoroutineType, GeneratorType
 from typing import Any
 
+from refcompiler.interpreter.binding import ASYNC_GENERATOR, COROUTINE
 from refcompiler.interpreter.driven import (
     advance,
     delegate_of,
@@ -25,6 +26,14 @@ from refcompiler.interpreter.machine import Machine
 from refcompiler.own_builtins import BUILTINS
 
 __builtins__ = BUILTINS
+
+
+def executing(code: CodeType) -> ValueError:
+    """What CPython says where a frame is resumed that runs already."""
+    kind = "coroutine" if code.co_flags & COROUTINE else "generator"
+    if code.co_flags & ASYNC_GENERATOR:
+        kind = "async generator"
+    return ValueError(f"{kind} already executing")
 
 
 class Switch:
@@ -89,7 +98,7 @@ class Continued(Activation):
                 self.discard()
             return self.frame is not None
         if self.running and self.frame is not None:
-            raise ValueError("generator already executing")
+            raise executing(self.frame.program.code)
         self.runs += 1
         self.begin()
         return super().resume()

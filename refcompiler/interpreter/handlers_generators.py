@@ -51,12 +51,13 @@ def send(m: Machine, f: Frame, arg: Any) -> None:
 
 @op("GET_YIELD_FROM_ITER")
 def get_yield_from_iter(m: Machine, f: Frame, arg: Any) -> None:
-    kind = type(f.stack[-1])
+    f.stack[-1] = value = m.own(f.stack[-1])
+    kind = type(value)
     if kind is CoroutineType:
         if not f.code.co_flags & (COROUTINE | ITERABLE_COROUTINE):
             raise TypeError("cannot 'yield from' a coroutine object in a non-coroutine generator")
     elif kind is not GeneratorType:
-        f.stack[-1] = m.iter(f.stack[-1])
+        f.stack[-1] = m.iter(value)
 
 
 @op("INTRINSIC_STOPITERATION_ERROR")

@@ -290,7 +290,7 @@ def has_attribute(value: Any, name: str) -> Any:
 def create(new: Any, cls: Any, args: Any, named: Any) -> Any:
     """A call of a class with ``__new__`` in Python and no ``__init__``."""
     made = new(cls, *args, **named)
-    if type(made) is not cls and isinstance(made, cls):
+    if type(made) is not cls and cls in type(made).__mro__:
         type(made).__init__(made, *args, **named)
     return made
 

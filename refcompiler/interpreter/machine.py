@@ -260,12 +260,13 @@ class Machine(Loop):
         return self.natively(frame, function, given, {})
 
     def exc_match(self, error: BaseException, kinds: Any) -> bool:
-        for kind in kinds if isinstance(kinds, tuple) else (kinds,):
+        kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+        for kind in kinds:
             if not (isinstance(kind, type) and issubclass(kind, BaseException)):
                 raise TypeError(
                     "catching classes that do not inherit from BaseException is not allowed"
                 )
-        return isinstance(error, kinds)
+        return any(kind in type(error).__mro__ for kind in kinds)  # no metaclass is asked
 
     # ---- special methods --------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from typing import Any
 from refcompiler.interpreter.continued import (
     Continued,
     Switch,
+    executing,
     finish,
     leave_delegation,
     move,
@@ -121,9 +122,9 @@ def runs_now(generator: Any) -> bool:
 def _entered(machine: Any, consumer: Frame, generator: Any, way: str, default: Any) -> Continued:
     activation = driven_by(generator)
     assert isinstance(activation, Continued)
-    if activation.running:
-        raise ValueError(f"{type(generator).__name__} already executing")
     frame: Any = activation.frame
+    if activation.running:
+        raise executing(frame.program.code)
     machine.push(consumer, frame)
     activation.running = True
     activation.runs += 1

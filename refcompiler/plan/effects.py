@@ -9,7 +9,7 @@ from refcompiler.capture.contents import base_of
 from refcompiler.capture.iterators import Parts
 from refcompiler.capture.lookup import is_heap
 from refcompiler.capture.numbered import Numbers
-from refcompiler.capture.values import DELETED, External, Rethrown, is_changed
+from refcompiler.capture.values import DELETED, External, Rethrown, is_changed, is_in_place
 from refcompiler.guards.iterators import advance, count_on, move_on
 from refcompiler.interpreter.continued import finish, replace
 from refcompiler.interpreter.driven import DRIVEN, frame_of
@@ -100,19 +100,33 @@ def _contents_effect(
     if base is list:
         setter = writer.constant(base.__setitem__)
         return [f"{setter}({target}, slice(None), [{rebuilder.many(external.shadow)}])"]
+    if is_in_place(external):
+        return _items_written(external, writer.constant(base.__setitem__), rebuilder, writer)
     if not issubclass(base, dict):
         clear = f"{writer.constant(base.clear)}({target})"
         if base is set:
             return [clear, rebuilder.set_items(target, external.shadow)]
         items = rebuilder.many(external.shadow)
         return [clear, f"{writer.constant(base.extend)}({target}, [{items}])"]
-    setter = writer.constant(base.__setitem__)
+    kind = type(external.value)
     lines = [f"{writer.constant(base.clear)}({target})"]
     for key, value in external.shadow.items():
-        lines.append(
-            f"{setter}({target}, {rebuilder.expression(key)}, {rebuilder.expression(value)})"
-        )
+        pair = rebuilder.expression(key), rebuilder.expression(value)
+        lines.append(rebuilder.put(target, external.shadow, key, *pair, kind))
     return lines
+
+
+def _items_written(
+    external: External, setter: str, rebuilder: Rebuilder, writer: Writer
+) -> list[str]:
+    """One by one, so that the deque's iterators stay what they are."""
+    target = writer.read(external.source)
+    pairs = enumerate(zip(external.shadow, external.original, strict=True))
+    return [
+        f"{setter}({target}, {i}, {rebuilder.expression(item)})"
+        for i, (item, before) in pairs
+        if item is not before
+    ]
 
 
 def _container_effect(external: External, rebuilder: Rebuilder, writer: Writer) -> list[str]:
@@ -142,8 +156,8 @@ def _container_effect(external: External, rebuilder: Rebuilder, writer: Writer) 
             lines.append(f"{target}.clear()")
         for i, (key, value) in enumerate(shadow.items()):
             if not kept or i >= len(known) or known[i][1] is not value:
-                pair = f"[{rebuilder.expression(key)}] = {rebuilder.expression(value)}"
-                lines.append(target + pair)
+                pair = rebuilder.expression(key), rebuilder.expression(value)
+                lines.append(rebuilder.put(target, shadow, key, *pair, kind))
         return lines
     if issubclass(type(shadow), set):
         target = writer.read(external.source)
@@ -152,4 +166,7 @@ def _container_effect(external: External, rebuilder: Rebuilder, writer: Writer) 
     items = rebuilder.many(shadow)
     if type(shadow) is list:
         return [f"{target}[:] = [{items}]"]
+    if is_in_place(external):
+        setter = writer.constant(type(shadow).__setitem__)
+        return _items_written(external, setter, rebuilder, writer)
     return [f"{target}.clear()", f"{target}.extend([{items}])"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from refcompiler.capture.numbered import owner_of, spent
 from refcompiler.capture.setorder import is_ordered
-from refcompiler.capture.values import is_changed
+from refcompiler.capture.values import is_changed, is_in_place
 from refcompiler.guards.iterators import (
     COMPOSITES,
     LEAVES,
@@ -157,7 +157,7 @@ class Iterators(Writing):
         else:
             reduced = account(duplicate(value))
         function, args, *state = reduced
-        if kind.__name__.startswith("_deque") and self.is_changed(args[0]):
+        if kind.__name__.startswith("_deque") and self.is_moved(args[0]):
             function, args = iter, (list(duplicate(value)),)
         if kind.__name__.startswith("_deque") and is_over_changed(value):
             return self.assign(value, f"{constant(Mutated)}()")
@@ -213,6 +213,11 @@ class Iterators(Writing):
         if taken:
             self.lines.append(f"{self.writer.constant(advance)}({name}, {taken}, False)")
         return name
+
+    def is_moved(self, container: Any) -> bool:
+        """A deque whose iterators will say that it has changed."""
+        known = self.machine.external.get(id(container))
+        return known is not None and self.is_changed(container) and not is_in_place(known)
 
     def is_changed(self, container: Any) -> bool:
         """A container from outside whose changes are replayed after what is rebuilt."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from refcompiler.capture.lookup import is_heap, namespace_of
 from refcompiler.capture.values import DELETED, External
-from refcompiler.guards.sources import SCALARS, contents_of, plain_scalar
+from refcompiler.guards.sources import SCALARS, contents_of, plain_scalar, shows_namespace
 from refcompiler.interpreter.tracebacks import without_values
 from refcompiler.plan.writing import Writing
 
@@ -52,16 +52,15 @@ class Objects(Writing):
     def fill(self, value: Any, name: str) -> None:
         """Contents and attributes of an instance that was made empty."""
         if issubclass(type(value), dict):
-            base: Any = dict
-            if issubclass(type(value), collections.OrderedDict):
-                base = collections.OrderedDict
-            setter, lines = self.writer.constant(base), self.lines
+            ordered = issubclass(type(value), collections.OrderedDict)
+            base: Any = collections.OrderedDict if ordered else dict
+            lines = self.lines
             held = {id(key): item for key, item in dict.items(value)}  # no key is asked its hash
             for key in base.__iter__(value):
-                pair = f"{self.expression(key)}, {self.expression(held[id(key)])}"
+                pair = self.expression(key), self.expression(held[id(key)])
                 if not self.is_hashable_yet(key):
                     lines = self.late
-                lines.append(f"{setter}.__setitem__({name}, {pair})")
+                lines.append(self.put(name, value, key, *pair, type(value)))
         elif issubclass(type(value), list):
             self.lines.append(f"list.extend({name}, [{self.many(list.__iter__(value))}])")
         elif issubclass(type(value), set):
@@ -86,9 +85,9 @@ class Objects(Writing):
             self.lines.append(f"{setter}({name}, {slot!r}, {self.expression(item)})")
 
     def namespace(self, value: Any, name: str) -> str:
-        """The ``__dict__`` of an object of that name, past a ``__getattribute__`` of the user's."""
+        """The ``__dict__`` of an object of that name, whatever its class says of that."""
         plain = (object.__getattribute__, BaseException.__getattribute__)
-        if type(value).__getattribute__ in plain:
+        if type(value).__getattribute__ in plain and shows_namespace(type(value)):
             return f"{name}.__dict__"
         return f"{self.writer.constant(namespace_of)}({name})"
 

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from refcompiler.bytecode.decode import is_literal
 from refcompiler.capture.addresses import Address
 from refcompiler.capture.arrays.array import Array, ArrayMethod, is_scalar, owner_of
 from refcompiler.capture.caches import entries_of, made_again, parameters_of, wrapped_by
@@ -211,7 +212,12 @@ class Rebuilder(Objects, Iterators, ContextVariables):
             return self.assign(value, f"{union}, {self.expression(value.__args__)})")
         constant = self.writer.constant
         if kind is tuple:
-            text = self.many(value)
+            if is_literal(value):
+                return constant(value)
+            texts = list(map(self.expression, value))
+            text = ", ".join(texts)
+            if value and not any(item.startswith("__") for item in texts):
+                return self.assign(value, f"tuple([{text}])")  # no constant of the plan's
             return self.assign(value, f"({text}{',' if len(value) == 1 else ''})")
         if kind is list:
             name = self.assign(value, "[]")
@@ -447,7 +453,7 @@ class Rebuilder(Objects, Iterators, ContextVariables):
             key_text, item_text = self.expression(key), self.expression(item)
             if not self.is_hashable_yet(key):
                 lines = self.late  # and all after it, which keep their order
-            lines.append(f"{name}[{key_text}] = {item_text}")
+            lines.append(self.put(name, value, key, key_text, item_text, type(value)))
 
     # ---- functions and cells ----------------------------------------------------------------
 
@@ -473,6 +479,9 @@ class Rebuilder(Objects, Iterators, ContextVariables):
             found = getattr(value, attribute)
             if type(found) is str:
                 self.lines.append(f"{name}.{attribute} = {constant(found)}")
+        if value.__dict__ and self.machine.own_namespaces.get(id(value.__dict__)) is not value:
+            self.lines.append(f"{name}.__dict__ = {self.expression(value.__dict__)}")
+            return name
         for key, item in value.__dict__.items():
             self.lines.append(f"{name}.__dict__[{key!r}] = {self.expression(item)}")
         return name
@@ -480,6 +489,8 @@ class Rebuilder(Objects, Iterators, ContextVariables):
     def globals(self, space: dict[str, Any]) -> str:
         """A module's namespace."""
         source = self.machine.sources.reached.get(id(space))
+        if source is None and id(space) in self.names:  # the frame's own
+            return self.names[id(space)]
         return self.writer.constant(space) if source is None else self.writer.read(source)
 
     def cell(self, value: CellType) -> str:

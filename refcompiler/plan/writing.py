@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import OrderedDict
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
 import torch
 
+from refcompiler.capture.hashing import known_hash
+from refcompiler.capture.lookup import is_heap
 from refcompiler.capture.machine import Symbolic
 from refcompiler.capture.personal import has_own_order
 from refcompiler.capture.setorder import Insertion, filled, insertion
 from refcompiler.capture.values import Literal
+from refcompiler.guards.hashes import FEW, keyed, put
 from refcompiler.plan.writer import Writer
 
 _NAMES = re.compile(r"__\w+")
@@ -80,16 +84,43 @@ class Writing:
         items, at_once, fillers = self._insertion(value)
         if fillers:
             return f"{self.writer.constant(filled)}({name}, [{self.many(items)}], {fillers})"
-        text = f"[{self.many(items)}]"
+        text = self._keyed(value, items)
         return f"set.update({name}, {f'dict.fromkeys({text})' if at_once else text})"
 
     def new_set(self, value: Any) -> str:
         """A set or frozenset that gives the items of ``value`` in its order."""
         items, at_once, fillers = self._insertion(value)
-        text = f"[{self.many(items)}]"
         if fillers:
-            return f"{self.writer.constant(filled)}(set(), {text}, {fillers})"
+            return f"{self.writer.constant(filled)}(set(), [{self.many(items)}], {fillers})"
+        text = self._keyed(value, items)
         return f"{type(value).__name__}({f'dict.fromkeys({text})' if at_once else text})"
+
+    def put(self, target: str, value: dict, key: Any, key_text: str, item: str, kind: type) -> str:
+        """The statement that sets an item of ``target``, which is made as ``value`` is.
+
+        Past the methods of its class, ``kind``.
+        """
+        known = None if issubclass(kind, OrderedDict) else known_hash(self.machine, key, value)
+        if known is not None:
+            return f"{self.writer.constant(put)}({target}, {key_text}, {item}, {known})"
+        if not is_heap(kind):
+            return f"{target}[{key_text}] = {item}"
+        base = OrderedDict if issubclass(kind, OrderedDict) else dict
+        return f"{self.writer.constant(base)}.__setitem__({target}, {key_text}, {item})"
+
+    def _keyed(self, value: Any, items: list[Any]) -> str:
+        """The items of the set ``value``; a dict of a few ones whose hashes are known."""
+        known = [known_hash(self.machine, item, value) for item in items]
+        text = f"[{self.many(items)}]"
+        if len(items) > FEW or all(number is None for number in known):
+            return text
+        numbers = [str(number) for number in known]
+        if None in known:
+            numbers = [
+                f"hash({self.expression(item)})" if number is None else str(number)
+                for item, number in zip(items, known, strict=True)
+            ]
+        return f"{self.writer.constant(keyed)}({text}, [{', '.join(numbers)}])"
 
     def in_order(self, value: Any) -> str | None:
         """The items of a set, from which one is made with its order; None if there is none."""

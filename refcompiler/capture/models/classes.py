@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import builtins
 import collections
+import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
 
-from refcompiler.capture.lookup import find
+from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.models.registry import model
 from refcompiler.capture.natively import natively
 from refcompiler.capture.signals import Break
+from refcompiler.capture.values import Lazy
 from refcompiler.interpreter.frame import CALLED
 
 _FUNCTION_META = type(torch.autograd.Function)
@@ -64,6 +67,34 @@ def _adopted(m: Any, made: type, step: int) -> type:
     m.own_classes[made] = step
     m.reentry.adopt(made)
     return made
+
+
+@model(FunctionType)
+def _function(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """Of code, with the globals of a module: other ones would not be seen to be read or written."""
+    given = dict(zip(("code", "globals"), args, strict=False)) | dict(kwargs)
+    space = given.get("globals")
+    if type(space) is not Lazy or space.source.kind != "const" or id(space.value) in m.external:
+        raise Break("c-function", "a function with globals of its own")
+    args = [space.value if value is space else value for value in args]
+    named = {k: space.value if value is space else value for k, value in kwargs.items()}
+    return m.call_builtin_class(frame, FunctionType, args, named)
+
+
+class _Detached:
+    """The base of classes that only a capture has made, once it is over."""
+
+
+def detach(made: Iterable[type]) -> None:
+    """Bases know the classes derived from them, and are to know those of the program only.
+
+    One that derives from a class of C alone stays, until garbage is collected, as does one laid out
+    otherwise than a class without slots.
+    """
+    for cls in made:
+        if type(cls) is type and any(map(is_heap, cls.__bases__)):
+            with contextlib.suppress(TypeError):
+                type.__dict__["__bases__"].__set__(cls, (_Detached,))
 
 
 @model(collections.namedtuple)

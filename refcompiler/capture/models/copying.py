@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from refcompiler.capture.addresses import Address, address_of
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.kinds import (
     CONSTANT_TYPES,
@@ -49,17 +50,29 @@ _SELF = (
 def _deepcopy(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     given = dict(zip(("x", "memo", "_nil"), args, strict=False)) | dict(kwargs)
     memo = m.force(given.get("memo"))
-    if "_nil" in given or not (memo is None or type(memo) is dict) or m.is_foreign(memo):
-        raise Break("c-function", "copy.deepcopy with a memo from outside")
-    memo = {} if memo is None else memo
+    if memo is None and "_nil" not in given:
+        memo = {}
+        m.recorder.keep.append(memo)
+        m.memos.add(id(memo))
+    elif "_nil" in given or id(memo) not in m.memos:  # of what C reduces to there is more in it
+        raise Break("c-function", "copy.deepcopy with a memo of the program's")
     made = _deep(m, given["x"], memo)
-    known = [(m.external[key], copied) for key, copied in memo.items() if key in m.external]
-    copied_once = [
-        of.source for of, copied in known if copied is not of.shadow and copied is not of.value
-    ]
+    copied_once = {
+        of.source
+        for key, copied in memo.items()
+        if (of := m.external.get(id(key.of) if type(key) is Address else key)) is not None
+        and copied is not of.shadow
+        and copied is not of.value
+    }
     if len(copied_once) > 1:
         m.guard("UNIQUE", None, tuple(copied_once))
     return made
+
+
+def _key(m: Calls, value: Any) -> Any:
+    """What the program's ``id`` gives for ``value``: its ``__deepcopy__`` may look for it."""
+    known = m.external.get(id(value))
+    return id(value) if known is not None and known.value is value else address_of(m, value)
 
 
 def _is_atom(value: Any) -> bool:
@@ -67,37 +80,38 @@ def _is_atom(value: Any) -> bool:
     return kind in CONSTANT_TYPES or is_numpy_scalar(kind) or issubclass(kind, _SELF)
 
 
-def _deep(m: Calls, value: Any, memo: dict[int, Any]) -> Any:
+def _deep(m: Calls, value: Any, memo: dict[Any, Any]) -> Any:
     value = m.force(value)
     if _is_atom(value):
         return value
     kind = type(value)
     if issubclass(kind, torch.Tensor):
         raise Break("operation-not-modelled", "deepcopy of a tensor")
-    known = memo.get(id(value))
+    known = memo.get(_key(m, value))
     if known is not None:
         return known
     made: Any
     if kind is list or kind in MAPPINGS or kind is collections.deque:
-        made = memo[id(value)] = _empty(value)
+        made = memo[_key(m, value)] = _empty(value)
         _fill(m, made, value, memo)
         return made
     if kind is tuple:
         items = [_deep(m, item, memo) for item in value]
-        if id(value) in memo:  # it holds itself
-            return memo[id(value)]
-        alike = all(a is b for a, b in zip(items, value, strict=True))
-        made = memo[id(value)] = value if alike else tuple(items)
+        if _key(m, value) in memo:  # it holds itself
+            return memo[_key(m, value)]
+        if all(a is b for a, b in zip(items, value, strict=True)):
+            return value
+        made = memo[_key(m, value)] = tuple(items)
         return made
     if kind in SETS:
-        made = memo[id(value)] = kind([_deep(m, item, memo) for item in value])
+        made = memo[_key(m, value)] = kind([_deep(m, item, memo) for item in value])
         return made
     if m.method_of(kind, "__deepcopy__") is not UNSET:
         made = m.force(m.call_special(value, "__deepcopy__", memo))
     else:
         made = _reconstructed(m, value, memo)
     if made is not value:
-        memo[id(value)] = made
+        memo[_key(m, value)] = made
         m.recorder.keep.append(value)
     return made
 
@@ -109,7 +123,7 @@ def _empty(value: Any) -> Any:
     return kind(maxlen=value.maxlen) if kind is collections.deque else kind()
 
 
-def _fill(m: Calls, made: Any, value: Any, memo: dict[int, Any]) -> None:
+def _fill(m: Calls, made: Any, value: Any, memo: dict[Any, Any]) -> None:
     if isinstance(made, dict):
         for key, item in value.items():
             made[_deep(m, key, memo)] = _deep(m, item, memo)
@@ -149,7 +163,7 @@ def _copy(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 # ---- what an object says of its copies ---------------------------------------------------------
 
 
-def _reconstructed(m: Calls, value: Any, memo: dict[int, Any] | None) -> Any:
+def _reconstructed(m: Calls, value: Any, memo: dict[Any, Any] | None) -> Any:
     """A copy, deep if there is a ``memo``, by way of the reduction of ``value``."""
     kind = type(value)
     if kind in copyreg.dispatch_table or not is_heap(kind):
@@ -163,7 +177,7 @@ def _reconstructed(m: Calls, value: Any, memo: dict[int, Any] | None) -> Any:
         return tuple.__new__(kind, items)
     made = _blank(m, value)
     if memo is not None:
-        memo[id(value)] = made
+        memo[_key(m, value)] = made
     if m.method_of(kind, "__getstate__") is not UNSET:
         _set_state(m, made, _part(m, m.call_special(value, "__getstate__"), memo), memo)
     elif m.method_of(kind, "__setstate__") is not UNSET:
@@ -174,7 +188,7 @@ def _reconstructed(m: Calls, value: Any, memo: dict[int, Any] | None) -> Any:
     return made
 
 
-def _from_reduction(m: Calls, kind: type, found: Any, memo: dict[int, Any] | None) -> Any:
+def _from_reduction(m: Calls, kind: type, found: Any, memo: dict[Any, Any] | None) -> Any:
     if type(found) is not tuple or not 2 <= len(found) <= 5:
         raise Break("c-function", f"copy of a {kind.__name__} by what it reduces to")
     function, args, *rest = found
@@ -188,11 +202,11 @@ def _from_reduction(m: Calls, kind: type, found: Any, memo: dict[int, Any] | Non
     return made
 
 
-def _part(m: Calls, value: Any, memo: dict[int, Any] | None) -> Any:
+def _part(m: Calls, value: Any, memo: dict[Any, Any] | None) -> Any:
     return m.force(value) if memo is None else _deep(m, value, memo)
 
 
-def _set_state(m: Calls, made: Any, state: Any, memo: dict[int, Any] | None) -> None:
+def _set_state(m: Calls, made: Any, state: Any, memo: dict[Any, Any] | None) -> None:
     if state is None:
         return
     if m.method_of(type(made), "__setstate__") is not UNSET:

@@ -275,14 +275,14 @@ def _callable(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
 
 def _has_other_names(m: Calls, value: Any, classes: tuple[type, ...]) -> bool:
     """Whether the frame has given names to an object from outside, or taken some."""
-    namespace = namespace_of(value) or {}
-    names = {name for space in (namespace, *[c.__dict__ for c in classes]) for name in space}
+    namespace = namespace_of(value)
+    names = {name for space in (namespace or {}, *[c.__dict__ for c in classes]) for name in space}
     owners = {id(value), id(namespace), *map(id, classes)}  # a module's are its namespace's
     for (owner, name), new in m.overlay.items():
         if owner in owners and (new is DELETED or name not in names):
             return True
     known = m.external.get(id(namespace))
-    return known is not None and known.shadow is not None and set(known.shadow) != set(namespace)
+    return known is not None and known.shadow is not None and set(known.shadow) != set(known.value)
 
 
 @model(dir)
@@ -296,11 +296,12 @@ def _dir(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
         if m.method_of(type(value), "__dir__") is not UNSET:
             return Run(sorted, [m.force(m.call_special(value, "__dir__"))])
         classes = value.__mro__ if issubclass(type(value), type) else type(value).__mro__
-        if _has_other_names(m, value, classes):
+        told = value.__func__ if type(value) is MethodType else value  # a method has its function's
+        if _has_other_names(m, told, (*classes, *type(told).__mro__)):
             raise Break("external-object", f"the names of a {type(value).__name__} now")
-        source, namespace = m.source_of(value), namespace_of(value)
+        source, namespace = m.source_of(told), namespace_of(told)
         if source is not None and type(namespace) is dict:
-            names = m.namespace(value, source)
+            names = m.namespace(told, source)
             m.lazy(names, namespace)
             m.guard("KEYS", names, tuple(namespace))
         m.fix_bases(classes[0])

@@ -34,6 +34,11 @@ def _check(m: Any, args: Sequence) -> None:
         raise Break("c-function", f"a weak reference that tells of the end of a {kind}")
 
 
+@model(weakref.proxy)
+def _proxy(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    raise Break("c-function", "weakref.proxy, behind which any attribute may lie")
+
+
 _FINALIZE: Any = weakref.finalize
 
 
