@@ -475,6 +475,8 @@ class Symbolic(Calls):
             self.changed,
             self.handed_out,
             self.own_namespaces,
+            self.hashes_told,
+            self.addresses,
             self.callbacks,
             self.callback_of,
             self.views,
