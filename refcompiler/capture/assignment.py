@@ -226,6 +226,9 @@ class Assignment(Attributes):
             self.write_class(value, name, self.force(new))
             return None
         external = self.external.get(id(value))
+        slot = type(found) is types.MemberDescriptorType  # which no namespace has
+        if slot and issubclass(type(value), ModuleType):
+            raise Break("external-object", f"assignment to {name} of a module")
         if external is None and issubclass(type(value), ModuleType):
             namespace = namespace_of(value)
             if is_kept_in_c(found) or namespace is None:
@@ -240,11 +243,7 @@ class Assignment(Attributes):
         self.check_plain(value, name)
         if is_kept_in_c(found) and not _takes(value, name, new):
             raise Break("external-object", f"assignment to {name} of a {type(value).__name__}")
-        writable = (
-            namespace_of(value) is not None
-            or type(found) is types.MemberDescriptorType
-            or issubclass(type(value), ModuleType)
-        )
+        writable = namespace_of(value) is not None or slot or issubclass(type(value), ModuleType)
         if not writable or (found is not UNSET and is_property(found)):
             object.__setattr__(value, name, self.force(new))  # raises as CPython does
             raise Break("external-object", f"assignment to {name}")

@@ -128,6 +128,14 @@ def _reads(function: Any, name: str) -> bool:
     }
 
 
+def _text_of_set(kind: type, text: Any) -> str:
+    """What a set's ``__repr__`` says where it is one of class ``kind``; ``text``: of a plain one."""
+    if type(text) is not str:
+        raise Break("c-function", f"{kind.__name__}.__repr__ of an object from outside")
+    items = text[text.index("(") :] if text[0] != "{" else f"({text})"
+    return kind.__name__ + items
+
+
 def _owner(function: Any) -> Any:
     """The class whose method it is; that of anything else."""
     found = getattr(function, "__self__", function)
@@ -287,6 +295,8 @@ class NativeCalls(Texts):
                 return None
             if inside is not owner and slot is not None:
                 found = self.call_bound(slot.__get__(inside), inside, name, args, kwargs)
+                if name == "__repr__" and type(inside) in (set, frozenset):
+                    found = _text_of_set(type(owner), found)
                 return given_back(owner, inside, found)
             raise Break("c-function", f"{type(owner).__name__}.{name} of an object from outside")
         if type(owner) is str and name == "format_map" and len(args) == 1 and not kwargs:
@@ -423,6 +433,8 @@ class NativeCalls(Texts):
                 if inside is not receiver:
                     given = (inside, *args[1:])
                     found = self.call_descriptor(frame, function, name, given, kwargs)
+                    if name == "__repr__" and type(inside) in (set, frozenset):
+                        found = _text_of_set(type(receiver), found)
                     return given_back(receiver, inside, found)
                 raise Break("c-function", f"{function.__qualname__} of an object from outside")
             if issubclass(type(receiver), torch.Tensor):

@@ -170,6 +170,9 @@ _BRACKETS: dict[type, tuple[str, str]] = {
 }
 
 
+_LONG = 2000  # bits, of which Python would refuse to make digits (``sys.set_int_max_str_digits``)
+
+
 def _short(value: Any) -> str:
     """No code of the user's runs, which could print, count or raise."""
     text = _described(value, 3)
@@ -181,6 +184,8 @@ def _described(value: Any, depth: int) -> str:
     if kind is FunctionType:
         code = value.__code__
         return f"{repr(value)[:-1]}, {code.co_filename}:{code.co_firstlineno}>"
+    if kind is int and value.bit_length() > _LONG:
+        return f"an int of {value.bit_length()} bits"
     if kind in _DESCRIBED:
         return repr(value)
     if issubclass(kind, type):

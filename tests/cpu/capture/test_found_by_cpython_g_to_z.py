@@ -23,6 +23,7 @@ import pytest
 import torch
 
 import refcompiler
+from refcompiler.runtime.counters import reasons
 
 PROGRAMS: list[tuple[Callable[[torch.Tensor], Any], int, int]] = []
 graph_break = torch._dynamo.graph_break
@@ -167,6 +168,21 @@ def items_without_end(x):
 
     given = iter(Numbers())
     return x + next(given), 3 in given, next(given), dict(zip("ab", given, strict=False))
+
+
+def test_numbers_of_which_python_makes_no_text() -> None:
+    def function(x, n):
+        graph_break()
+        return x + n % 7, n > 5
+
+    refcompiler.reset()
+    compiled = refcompiler.compile(function, backend="eager")
+    compared = 0
+    for n in (3**20000, 5**20000, 7**20000):
+        assert repr(compiled(torch.ones(1), n)) == repr(function(torch.ones(1), n))
+        compared += 1
+    told = list(map(str, reasons("recompiles")))
+    assert compared == 3 and told and any("an int of" in why for why in told)
 
 
 # ---- iterators over lists that have become shorter -----------------------------------------------
@@ -427,3 +443,48 @@ def test_the_end_of_one_from_outside_is_asked_for_once() -> None:
         assert asked == list(range(size + 1)) and found[1] == 5
         assert found[0].equal(torch.ones(2) + sum(range(size)))
     assert refcompiler.counters()["graphs"] == 2
+
+
+class Slotted(types.ModuleType):
+    __slots__ = ("own",)
+
+
+SLOTTED = Slotted("slotted")
+
+
+def test_slots_of_modules() -> None:
+    def function(x):
+        SLOTTED.own = 3
+        y = x * SLOTTED.own
+        SLOTTED.own += 1
+        return y, SLOTTED.own
+
+    refcompiler.reset()
+    compiled = refcompiler.compile(function, backend="eager")
+    for _ in range(2):
+        assert repr(compiled(torch.ones(1))) == repr(function(torch.ones(1)))
+        assert "own" not in vars(SLOTTED)
+    assert refcompiler.counters()["graphs"] == 1
+
+
+class Told(set):
+    def __repr__(self):
+        return "told " + super().__repr__()
+
+
+class Frozen(frozenset):
+    pass
+
+
+TOLD = [Told("a"), Told(), Frozen("a"), Frozen()]
+
+
+def test_texts_of_sets_of_their_own_class() -> None:
+    def function(x):
+        return x + 1, [(repr(kind), kind.__repr__()) for kind in TOLD], f"{TOLD[0]}"
+
+    refcompiler.reset()
+    compiled = refcompiler.compile(function, backend="eager")
+    for _ in range(2):
+        assert repr(compiled(torch.ones(1))) == repr(function(torch.ones(1)))
+    assert refcompiler.counters()["graphs"] == 1
