@@ -129,7 +129,7 @@ def _reads(function: Any, name: str) -> bool:
 
 
 def _text_of_set(kind: type, text: Any) -> str:
-    """What a set's ``__repr__`` says where it is one of class ``kind``; ``text``: of a plain one."""
+    """What ``__repr__`` says of a set of class ``kind``, where it says ``text`` of a plain one."""
     if type(text) is not str:
         raise Break("c-function", f"{kind.__name__}.__repr__ of an object from outside")
     items = text[text.index("(") :] if text[0] != "{" else f"({text})"

@@ -54,15 +54,20 @@ FAST = """
 
 #: Those whose methods are compiled, too: what Python may mean in a compiled frame.
 COMPILED = """
-    test_abc test_asyncgen test_augassign test_binop test_bisect test_builtin test_call
-    test_class test_collections test_complex test_contextlib test_copy test_coroutines
-    test_dataclasses test_defaultdict test_deque test_descr test_dict test_enum test_except_star
+    test_abc test_asyncgen test_augassign test_binop test_bisect test_builtin test_call test_class
+    test_collections test_complex test_context test_contextlib test_copy test_coroutines
+    test_dataclasses test_defaultdict test_deque test_descr test_dict test_dictcomps
+    test_dictviews test_dynamicclassattribute test_enum test_enumerate test_except_star
     test_exception_group test_exceptions test_extcall test_float test_format test_fractions
-    test_fstring test_funcattrs test_functools test_generators test_genericalias test_grammar
-    test_heapq test_inspect test_int test_isinstance test_iter test_keywordonlyarg test_list
-    test_logging test_named_expressions test_numeric_tower test_operator test_ordered_dict
-    test_patma test_positional_only_arg test_property test_raise test_random test_reprlib
-    test_scope test_set test_string test_super test_types test_typing test_unpack test_unpack_ex
-    test_userdict test_userlist test_warnings test_weakref test_weakset test_with
-    test_yield_from
+    test_fstring test_funcattrs test_functools test_generator_stop test_generators
+    test_genericalias test_genexps test_global test_grammar test_hash test_heapq test_index
+    test_inspect test_int test_isinstance test_iter test_iterlen test_itertools test_json
+    test_keywordonlyarg test_list test_listcomps test_logging test_math test_metaclass test_module
+    test_named_expressions test_numeric_tower test_opcodes test_operator test_ordered_dict
+    test_patma test_positional_only_arg test_pow test_pprint test_property test_raise test_random
+    test_range test_reprlib test_richcmp test_scope test_set test_setcomps test_slice test_sort
+    test_statistics test_string test_string_literals test_struct test_subclassinit test_super
+    test_textwrap test_threading_local test_tuple test_type_annotations test_typechecks test_types
+    test_typing test_unary test_unpack test_unpack_ex test_userdict test_userlist test_userstring
+    test_warnings test_weakref test_weakset test_with test_yield_from
 """.split()
