@@ -59,7 +59,7 @@ class OriginalSource:
                 value = self._read(source)
             except Exception:  # a name that is absent, which the guard is about
                 value = None
-            if isinstance(value, torch.nn.Module):
+            if issubclass(type(value), torch.nn.Module):
                 return value
             source = source.parent
         return None

@@ -47,7 +47,7 @@ def named(value: Any) -> Any:
     """``value``, or what it holds; a tuple with what its items hold."""
     if type(value) is Held:
         return value()
-    if isinstance(value, tuple):
+    if issubclass(type(value), tuple):
         items = list(map(named, value))
         if any(a is not b for a, b in zip(items, value, strict=True)):
             return value._make(items) if hasattr(value, "_make") else tuple(items)

@@ -207,7 +207,7 @@ def _described(value: Any, depth: int) -> str:
 
 
 def _tensor_told(value: Any) -> str:
-    return TensorMeta.told(value) if isinstance(value, torch.Tensor) else _short(value)
+    return TensorMeta.told(value) if issubclass(type(value), torch.Tensor) else _short(value)
 
 
 def _name(function: Any) -> str:

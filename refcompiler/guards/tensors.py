@@ -94,7 +94,7 @@ def bits_texts(v: str, want: TensorMeta) -> list[str]:
 
 
 def tensor_check(value: Any, want: TensorMeta) -> bool:
-    return isinstance(value, torch.Tensor) and TensorMeta.of(value) == want
+    return issubclass(type(value), torch.Tensor) and TensorMeta.of(value) == want
 
 
 def is_registered(source: Source) -> bool:

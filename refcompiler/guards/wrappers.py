@@ -60,6 +60,6 @@ def wrapper_check(value: Any, want: WrapperMeta) -> bool:
             if isinstance(expected, WrapperMeta):
                 if not wrapper_check(part, expected):
                     return False
-            elif not isinstance(part, torch.Tensor) or TensorMeta.of(part) != expected:
+            elif not issubclass(type(part), torch.Tensor) or TensorMeta.of(part) != expected:
                 return False
     return True
