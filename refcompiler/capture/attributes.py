@@ -324,7 +324,7 @@ class Attributes(Lookup):
                 raise Break("external-object", "the namespace of a class that was written to")
         meta = self.find_in(type(value), name)[1]
         if meta is not UNSET and hasattr(type(meta), "__set__"):
-            return self.bind_meta(meta, value, name)
+            return self.or_fallback(self.bind_meta(meta, value, name), value, name)
         overlaid = self.overlay.get((id(value), name), UNSET)
         if overlaid is not UNSET and overlaid is not DELETED:
             return overlaid
@@ -344,11 +344,11 @@ class Attributes(Lookup):
             if getter is not UNSET:
                 self.from_class(source, found)
                 if type(getter) is FunctionType:
-                    return Run(getter, [found, None, value])
+                    return self.or_fallback(Run(getter, [found, None, value]), value, name)
                 return found.__get__(None, value)
             return self.plain_class_value(source, found)
         if meta is not UNSET:
-            return self.bind_meta(meta, value, name)
+            return self.or_fallback(self.bind_meta(meta, value, name), value, name)
         source, fallback = self.find_guarded(type(value), "__getattr__")
         if type(fallback) is FunctionType:
             return Run(self.from_class(source, fallback), [value, name])
@@ -429,20 +429,31 @@ class Attributes(Lookup):
         self.from_class(source, fallback)
         return Run(helpers.attribute, [getattribute, fallback, value, name])
 
+    def or_fallback(self, made: Any, value: Any, name: str) -> Any:
+        """``made``, or what ``__getattr__`` gives where that raises AttributeError."""
+        if type(made) is not Run:
+            return made
+        source, fallback = self.find_guarded(type(value), "__getattr__")
+        if type(fallback) is not FunctionType:
+            return made
+        fallback = self.from_class(source, fallback)
+        return Run(helpers.computed, [made.function, tuple(made.args), fallback, value, name])
+
     def plain_attribute(self, value: Any, name: str) -> Any:
         """``object.__getattribute__``, then ``__getattr__``."""
         cls = type(value)
         external = self.external.get(id(value))
         source, found = self.find_guarded(cls, name)
         if found is not UNSET and hasattr(type(found), "__set__"):
-            return self.data_descriptor(external, value, name, source, found)
+            made = self.data_descriptor(external, value, name, source, found)
+            return self.or_fallback(made, value, name)
         own = self.instance_value(external, value, name, found is not UNSET)
         if own is not UNSET:
             if source is not None:
                 self.guard("TYPE", source, type(found))  # which does not come first
             return own
         if found is not UNSET:
-            return self.bind_found(source, found, value, cls, name)
+            return self.or_fallback(self.bind_found(source, found, value, cls, name), value, name)
         source, fallback = self.find_guarded(cls, "__getattr__")
         self.from_class(source, fallback)
         if fallback is UNSET:

@@ -31,7 +31,8 @@ def known_hash(m: Any, key: Any, container: Any) -> int | None:
     said = m.hashes_told.get(id(key), (key, ()))[1]
     if len(said) > 1:  # the key has changed
         held = dict.fromkeys(container) if issubclass(type(container), SETS) else container
-        return next((hash(h) for h in said if lies_at(held, key, hash(h))), None)
+        found = [hash(Hashed(number)) for number in said]
+        return next((number for number in found if lies_at(held, key, number)), None)
     try:
         found = hash(_hashed(m, key))
     except LookupError:
@@ -51,7 +52,7 @@ def _hashed(m: Any, key: Any) -> Any:
     if len(said) != 1:
         raise LookupError
     (one,) = said
-    return Hashed(hash(one))
+    return Hashed(one)
 
 
 def insert_anew(m: Any, shadow: Any, key: Any, *value: Any) -> None:

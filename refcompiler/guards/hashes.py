@@ -45,7 +45,10 @@ def keyed(items: Sequence[Any], hashes: Sequence[int]) -> dict:
 
 
 class Hashed:
-    """Has a hash, as a part of what is hashed."""
+    """Has a hash, as a part of what is hashed: that of the number ``known`` from ``__hash__``.
+
+    It is the number itself, of 64 bits, where ``hash(known)`` would be its remainder.
+    """
 
     __slots__ = ("known",)
 

@@ -270,6 +270,15 @@ def attribute(getattribute: Any, fallback: Any, value: Any, name: str) -> Any:
 
 
 @hidden
+def computed(getter: Any, given: Any, fallback: Any, value: Any, name: str) -> Any:
+    try:
+        return getter(*given)
+    except AttributeError:
+        pass
+    return fallback(value, name)
+
+
+@hidden
 def attribute_or(value: Any, name: str, default: Any) -> Any:
     try:
         return getattr(value, name)

@@ -584,6 +584,75 @@ def deques_and_their_iterators_that_are_pickled(x):
     return found, list(items)
 
 
+class Far:
+    """Its hash has all 64 bits, and is no remainder."""
+
+    def __hash__(self) -> int:
+        return -(2**63) + 5
+
+    def __eq__(self, other: Any) -> bool:
+        return type(other) is Far
+
+
+@program(graphs=1, breaks=1)
+def keys_with_hashes_of_64_bits(x):
+    held = {"one": x + 1, Far(): 2}
+    graph_break()
+    return Far() in held, held.get(Far()), list(held.values())
+
+
+# ---- what __getattr__ is asked for ---------------------------------------------------------------
+
+
+class Raising:
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        raise AttributeError("raised")
+
+
+class Meta(type):
+    @property
+    def computed(cls) -> Any:
+        raise AttributeError("computed")
+
+    def __getattr__(cls, name: str) -> str:
+        return f"of the class: {name}"
+
+
+class Asked(metaclass=Meta):
+    plain = Raising()
+
+    @property
+    def found(self) -> Any:
+        return self.nothing.more  # type: ignore[attr-defined]
+
+    @property
+    def lost(self) -> Any:
+        raise KeyError("lost")
+
+    def __getattr__(self, name: str) -> str:
+        return f"asked: {name}"
+
+
+class Layer(torch.nn.Module):
+    @property
+    def found(self) -> Any:
+        raise AttributeError("found")
+
+
+ASKED, LAYER = Asked(), Layer()
+
+
+@program(graphs=1, breaks=0)
+def what_a_property_or_a_descriptor_raises(x):
+    found = [Asked.plain, Asked.computed, ASKED.plain, ASKED.found, Asked().found]
+    for value, name in ((ASKED, "lost"), (LAYER, "found"), (Layer(), "found")):
+        try:
+            found.append(getattr(value, name))
+        except (AttributeError, KeyError) as error:
+            found.append(str(error))
+    return found, hasattr(ASKED, "found"), hasattr(LAYER, "found"), x + 1
+
+
 @pytest.mark.parametrize(
     ("function", "graphs", "breaks"), PROGRAMS, ids=[f[0].__name__ for f in PROGRAMS]
 )
