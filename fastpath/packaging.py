@@ -277,7 +277,7 @@ def _unpack_report(u: Unpacker, kernels: int, calls: Any, draws: Any, nodes: int
 
 register("features", lambda p, v: _features(), lambda u, *f: _check_features(u, [*f]), _Features)
 register("kernel", _pack_kernel, _unpack_kernel, when=launcher.is_bound)
-register("code", _pack_code, _unpack_code, launcher.Code)
+register("kernel code", _pack_code, _unpack_code, launcher.Code)
 register("together", _pack_together, _unpack_together, when=is_together)
 register("rejecting", _pack_found, _unpack_found, Rejecting, RejectingCall, Found)
 register(

@@ -78,6 +78,8 @@ def register(
     when: Callable[[Any], bool] | None = None,
 ) -> None:
     """A kind for instances of exactly ``classes``, and for what ``when`` holds of."""
+    if name in KINDS and KINDS[name].unpack is not unpack:
+        raise ValueError(f"{name} is the name of another kind of rows")
     kind = KINDS[name] = Kind(name, pack, unpack)
     for cls in classes:
         _BY_CLASS[cls] = kind

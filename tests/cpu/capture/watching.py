@@ -354,7 +354,7 @@ def _allowed(frame: types.FrameType) -> str | None:
             return "fake implementation"
         if file.endswith("torch/_library/autograd.py"):
             return "autograd's rule"
-        if back.f_code.co_name == "call_cached":
+        if back.f_code.co_name == "call_cached" or file.endswith("capture/caches.py"):
             return "cached"
         if back.f_code.co_name in ("call_opaque", "call_assumed"):
             return "marked"

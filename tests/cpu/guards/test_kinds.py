@@ -729,6 +729,12 @@ class Slotted:
     __slots__ = ("v", "__dict__", "__weakref__")
 
 
+class Numbered:
+    def __getitem__(self, number):
+        return number
+
+
+
 def test_sources_read_alike() -> None:
     """The text in plans and the reader of explanations reach the same object."""
     box = Slotted()
@@ -771,6 +777,7 @@ def test_sources_read_alike() -> None:
         (s.make("part", x, 1), zip([1], iter([2]))),
         (s.make("fed", x), enumerate(Feeder(inner))),
         (s.make("start", x), enumerate([1], 7)),
+        (s.make("place", x), iter(Numbered())),
         (s.make("number", x), torch.tensor([7])),
         (s.make("context", x), context),
         (s.make("context_default", x), context),
