@@ -173,6 +173,19 @@ class Instances(NativeCalls):
             return known[0] if known else value
         return value
 
+    def with_plain_keys(self, pairs: Any) -> Any:
+        """A list of pairs for a dict, with no symbol among its keys, whose hashes C code asks."""
+        value = self.force(pairs)
+        if type(value) is not list:
+            return pairs
+        forced = [self.force(pair) for pair in value]
+        if not any(type(p) is tuple and p and type(self.force(p[0])) in SYMBOLS for p in forced):
+            return pairs
+        return [
+            (self.sizes.plain(self.force(p[0])), *p[1:]) if type(p) is tuple and p else p
+            for p in forced
+        ]
+
     def call_builtin_class(self, frame: Any, cls: type, args: Sequence, kwargs: Mapping) -> Any:
         if cls is bool and len(args) == 1:
             held = args[0].value if type(args[0]) is Lazy else None
@@ -195,6 +208,8 @@ class Instances(NativeCalls):
             return self.convert(args[0], 1) if len(args) == 1 else self.call_pure(cls, args, kwargs)
         if cls is dict and args and self.method_of(type(self.force(args[0])), "keys") is not UNSET:
             args = (self.mapping(args[0]), *args[1:])
+        elif cls is dict and len(args) == 1:
+            args = [self.with_plain_keys(args[0])]
         if cls is bool and args:
             return self.as_bool(args[0])
         if cls is object:

@@ -734,7 +734,6 @@ class Numbered:
         return number
 
 
-
 def test_sources_read_alike() -> None:
     """The text in plans and the reader of explanations reach the same object."""
     box = Slotted()
