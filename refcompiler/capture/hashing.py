@@ -31,8 +31,8 @@ def known_hash(m: Any, key: Any, container: Any) -> int | None:
     said = m.hashes_told.get(id(key), (key, ()))[1]
     if len(said) > 1:  # the key has changed
         held = dict.fromkeys(container) if issubclass(type(container), SETS) else container
-        found = [hash(Hashed(number)) for number in said]
-        return next((number for number in found if lies_at(held, key, number)), None)
+        numbers = [hash(Hashed(number)) for number in said]
+        return next((number for number in numbers if lies_at(held, key, number)), None)
     try:
         found = hash(_hashed(m, key))
     except LookupError:
