@@ -192,10 +192,10 @@ def held_alone(frames: list[Frame]) -> list[Any]:
             (told if type(value) in DRIVEN else asked)[id(value)] = value
         return False
 
-    values = [value for frame in frames for value in _values(frame)]
-    known.update(map(id, values))
-    seen = _walk(list(values), _MOST, visit)
-    told.update((id(v), v) for v in _held_deep(values, told))
+    for frame in frames:
+        known.update(map(id, _values(frame)))
+    seen = _walk(_all_values(frames), _MOST, visit)
+    told.update((id(v), v) for v in _held_deep(_all_values(frames), told))
     # Who holds an object is asked of all that the process has, which takes long; how many hold it
     # is known. Beside those of the frames there is a reference in the table and one in the call.
     held = [asked[key] for key in asked if sys.getrefcount(asked[key]) > known[key] + 2]
@@ -211,6 +211,11 @@ def _owned(values: list[Any], seen: set[int]) -> set[int]:
     owners = [r for r in gc.get_referrers(*values) if id(r) not in seen and type(r) not in passing]
     found = {id(part) for owner in owners for part in gc.get_referents(owner)}
     return {id(value) for value in values if id(value) in found}
+
+
+def _all_values(frames: list[Frame]) -> list[Any]:
+    """Made anew for each that asks: one that lived on would count as a holder."""
+    return [value for frame in frames for value in _values(frame)]
 
 
 def _values(frame: Frame) -> list[Any]:
