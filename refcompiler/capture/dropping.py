@@ -15,6 +15,7 @@ else holds behind each instruction. The generator then ends by the rules of CPyt
 
 from __future__ import annotations
 
+import builtins
 import collections
 import functools
 import gc
@@ -237,7 +238,36 @@ def is_unfinished(machine: Any) -> bool:
 
 def _is_suspended_in_try(activation: Any) -> bool:
     frame = activation.frame
-    return frame is not None and frame.program.handler_at(frame.ip - 1) is not None
+    if frame is None:
+        return False
+    handler = frame.program.handler_at(frame.ip - 1)
+    return handler is not None and not _passes_by(frame, handler.target)
+
+
+def _passes_by(frame: Frame, place: int) -> bool:
+    """Whether the handler at ``place`` catches what has names only, none of which ends generators.
+
+    ``except IndexError`` runs nothing then, and no other ``try`` lies around it.
+    """
+    program = frame.program
+    names = [ins.name for ins in program.instructions]
+    if names[place] != "PUSH_EXC_INFO":
+        return False
+    outer = program.handler_at(place)
+    if outer is None or names[outer.target : outer.target + 3] != ["COPY", "POP_EXCEPT", "RERAISE"]:
+        return False
+    if program.handler_at(outer.target) is not None:
+        return False
+    place += 1
+    while names[place] == "LOAD_GLOBAL" and names[place + 1] == "CHECK_EXC_MATCH":
+        name = program.values[place][0]
+        kind = frame.globals.get(name) or getattr(builtins, name, None)
+        if not isinstance(kind, type) or issubclass(GeneratorExit, kind):
+            return False
+        if not names[place + 2].startswith("POP_JUMP"):
+            return False
+        place = program.values[place + 2]
+    return names[place] == "RERAISE"
 
 
 def _is_kept(value: Any) -> bool:
