@@ -196,11 +196,11 @@ def held_alone(frames: list[Frame]) -> list[Any]:
     for frame in frames:
         known.update(map(id, _values(frame)))
     seen = _walk(_all_values(frames), _MOST, visit)
-    told.update((id(v), v) for v in _held_deep(_all_values(frames), told))
     # Who holds an object is asked of all that the process has, which takes long; how many hold it
     # is known. Beside those of the frames there is a reference in the table and one in the call.
     held = [asked[key] for key in asked if sys.getrefcount(asked[key]) > known[key] + 2]
     owned = _owned(held, seen | {id(asked)})
+    told.update((id(v), v) for v in _held_deep(_all_values(frames), told))
     return [*told.values(), *(value for key, value in asked.items() if key not in owned)]
 
 
@@ -249,25 +249,23 @@ def _passes_by(frame: Frame, place: int) -> bool:
 
     ``except IndexError`` runs nothing then, and no other ``try`` lies around it.
     """
-    program = frame.program
-    names = [ins.name for ins in program.instructions]
-    if names[place] != "PUSH_EXC_INFO":
-        return False
+    program, codes = frame.program, frame.program.instructions
     outer = program.handler_at(place)
-    if outer is None or names[outer.target : outer.target + 3] != ["COPY", "POP_EXCEPT", "RERAISE"]:
+    if codes[place].name != "PUSH_EXC_INFO" or outer is None:
         return False
-    if program.handler_at(outer.target) is not None:
+    leaving = [ins.name for ins in codes[outer.target : outer.target + 3]]
+    if leaving != ["COPY", "POP_EXCEPT", "RERAISE"] or program.handler_at(outer.target) is not None:
         return False
     place += 1
-    while names[place] == "LOAD_GLOBAL" and names[place + 1] == "CHECK_EXC_MATCH":
+    while codes[place].name == "LOAD_GLOBAL" and codes[place + 1].name == "CHECK_EXC_MATCH":
         name = program.values[place][0]
         kind = frame.globals.get(name) or getattr(builtins, name, None)
         if not isinstance(kind, type) or issubclass(GeneratorExit, kind):
             return False
-        if not names[place + 2].startswith("POP_JUMP"):
+        if not codes[place + 2].name.startswith("POP_JUMP"):
             return False
         place = program.values[place + 2]
-    return names[place] == "RERAISE"
+    return codes[place].name == "RERAISE"
 
 
 def _is_kept(value: Any) -> bool:

@@ -64,6 +64,7 @@ from refcompiler.interpreter.driven import DRIVEN
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.generators import make_generator
 from refcompiler.interpreter.signals import Signal
+from refcompiler.interpreter.tracebacks import user_part
 
 #: The references to an object that an attribute alone holds, when they are counted.
 _ALONE = 3  # that, a variable and the question
@@ -398,20 +399,29 @@ class Symbolic(Calls):
                 raise
             except BaseException as exc:
                 error = exc
-            ends = None if self.sizes.env is None else ending(error)
-            if ends is not None:
-                raise ends from error
-            if not any(catches(frame, error) for frame in self._frames()):
-                self.surprise = error
-                context = described(error)
-                if self.told is not None:  # what eager does instead may raise nothing
-                    raise Restart(self.told, "exception-escapes", context) from error
-                if f is not self.frame:  # a return, whose instruction cannot run again
-                    raise Restart(self.steps, "exception-escapes", context) from error
-                raise Break("exception-escapes", context) from error
-            self.unwind(error)
+            try:
+                self.escaping(error, f)
+                self.unwind(error)
+            finally:
+                del error  # its traceback leads here: no cycle
             if dropping is not None:
                 dropping.look()
+
+    def escaping(self, error: BaseException, frame: Frame | None) -> None:
+        """End the graph before what raised ``error``, in ``frame``, if nothing catches it."""
+        ends = None if self.sizes.env is None else ending(error)
+        if ends is not None:
+            raise ends from error
+        if any(catches(entered, error) for entered in self._frames()):
+            return
+        error.__traceback__ = user_part(error.__traceback__)  # ours lead to all that is captured
+        self.surprise = error
+        context = described(error)
+        if self.told is not None:  # what eager does instead may raise nothing
+            raise Restart(self.told, "exception-escapes", context) from error
+        if frame is not self.frame:  # a return, whose instruction cannot run again
+            raise Restart(self.steps, "exception-escapes", context) from error
+        raise Break("exception-escapes", context) from error
 
     def learn_unfinished(self) -> None:
         """Capture again if the program has dropped a generator that capture keeps from its end."""
@@ -465,27 +475,10 @@ class Symbolic(Calls):
             rethrown.undo()
         # The graph keeps fakes and symbols, which must not keep what the call was given.
         self.recorder.fake_mode.converted.clear()
-        self.frame = None
-        for held in (  # what the program drops ends at once, not when garbage is collected
-            self.external,
-            self.lazies,
-            self.forced,
-            self.inputs,
-            self.overlay,
-            self.changed,
-            self.handed_out,
-            self.own_namespaces,
-            self.hashes_told,
-            self.addresses,
-            self.callbacks,
-            self.callback_of,
-            self.views,
-            self.insides,
-            self.recorder.keep,
-        ):
-            held.clear()
-        self.recorder.composites = None
         self.sizes.close()
+        # Its parts refer to it: what the program drops ends at once, not when garbage is collected.
+        for part in (self.recorder, self):
+            vars(part).clear()
 
     def unwind(self, error: BaseException) -> None:
         """No handler of the user's catches what only capture raises."""

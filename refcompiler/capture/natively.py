@@ -132,10 +132,13 @@ def natively(machine: Any, function: Callable, /, *args: Any, **kwargs: Any) -> 
         _WATCHED.reentry = None  # it leads to all that the capture has seen
         if collects:
             gc.enable()
-    if reentry.learn(seen.frame, seen.codes):
-        raise Again
-    name = getattr(function, "__qualname__", repr(type(function)))
-    raise Restart(machine.steps, "c-function", f"{name} calls {seen.codes[0].co_qualname}")
+    try:
+        if reentry.learn(seen.frame, seen.codes):
+            raise Again
+        name = getattr(function, "__qualname__", repr(type(function)))
+        raise Restart(machine.steps, "c-function", f"{name} calls {seen.codes[0].co_qualname}")
+    finally:
+        del seen  # its traceback leads here, and from here to all that the callers hold
 
 
 @contextlib.contextmanager

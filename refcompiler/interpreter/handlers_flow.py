@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
+from collections.abc import Iterator
 from sys import getrefcount
 from types import ModuleType
 from typing import Any
@@ -203,14 +204,13 @@ def unpack_sequence(m: Machine, f: Frame, count: int) -> None:
 
 def _unpack(m: Machine, value: Any, count: int, after: int | None) -> list[Any]:
     """``count`` items of ``value``; with ``after`` all of them, that many more at the least."""
+    iterator: Iterator[Any] | None = None
     try:
         iterator = iter(m.items_of(value))
-        complaint = None
-    except TypeError as error:
-        complaint = error
-    if complaint is not None:
+    except TypeError:
         if is_iterable(m, value):
-            raise complaint
+            raise
+    if iterator is None:
         raise TypeError(f"cannot unpack non-iterable {m.type_of(value).__name__} object")
     items: list[Any] = []
     while len(items) < count and (item := next(iterator, UNSET)) is not UNSET:
@@ -292,16 +292,16 @@ def call_function_ex(m: Machine, f: Frame, flags: int) -> None:
     function = s[-given]
     args = s[-given + 1]
     kwargs = m.mapping(s[-1]) if flags & 1 else {}
+    items: Any = None
     try:
-        items: Any = m.items_of(args)
+        items = m.items_of(args)
         if type(items) is not tuple:  # C code may get the very tuple that was given
             items = list(items)
-        complaint = None
-    except TypeError as error:
-        complaint = error
-    if complaint is not None:
+    except TypeError:
         if is_iterable(m, args):
-            raise complaint
+            raise
+        items = None
+    if items is None:
         kind = m.type_of(args).__name__
         name = callee_name(m.own(function))
         raise TypeError(f"{name} argument after * must be an iterable, not {kind}")

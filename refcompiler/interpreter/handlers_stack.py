@@ -362,15 +362,12 @@ def list_extend(m: Machine, f: Frame, depth: int) -> None:
     value = s[-1]
     try:
         m.own(s[-depth - 1]).extend(m.items_of(value))
-        complaint = None
-    except TypeError as error:
-        complaint = error
-    if complaint is not None:
+        s.pop()
+        return
+    except TypeError:
         if is_iterable(m, value):
-            raise complaint
-        kind = m.type_of(value).__name__
-        raise TypeError(f"Value after * must be an iterable, not {kind}")
-    s.pop()
+            raise
+    raise TypeError(f"Value after * must be an iterable, not {m.type_of(value).__name__}")
 
 
 def is_iterable(m: Machine, value: Any) -> bool:

@@ -61,7 +61,10 @@ class Stepper(Machine):
             raise
         except BaseException as exc:
             error = exc
-        self.unwind(error)
+        try:
+            self.unwind(error)
+        finally:
+            del error  # its traceback leads here: no cycle
 
     def finish(self) -> None:
         while self.frame is not None:

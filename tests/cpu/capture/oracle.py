@@ -12,6 +12,7 @@ import collections
 import contextlib
 import enum
 import functools
+import gc
 import io
 import logging
 import pickle
@@ -368,10 +369,13 @@ class Observer:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 with outside.watching() if self.sweep else contextlib.nullcontext():
+                    gc.disable()  # what a cycle of ours holds shows, whenever one would run
                     try:
                         result = self.compiled(*call.args, **call.kwargs)
                     except Exception as raised:
                         error = raised
+                    finally:
+                        gc.enable()
         seen: dict[str, Any] = {
             "printed": printed.getvalue(),
             "warnings": [(w.category.__name__, str(w.message)) for w in caught],

@@ -627,8 +627,8 @@ def class_with_a_metaclass():
 
     class Meta(type):
         def __new__(meta, name, bases, space):
-            made.append(name)
-            return super().__new__(meta, name, bases, space)
+            made.append(super().__new__(meta, name, bases, space))
+            return made[-1]
 
     def f(x):
         x = x + 1
