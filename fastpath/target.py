@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-from fastpath.ir.size import Number, hint
-
-STRIPS = 4  # that wider ones leave, at least
 
 
 @dataclass(frozen=True)
 class Target:
     """``block``: lanes of a unit where all lanes are independent; ``strip``: where they carry
-    accumulators; ``tile``: side of a transposed tile, which has ``narrowest`` rows at least;
+    accumulators; ``tile``: side of a transposed tile, which has ``narrowest`` rows at least, and
+    ``flat`` ones, or more, where tiles follow each other along what they turn, 0 if none do;
     ``scratch_bytes``: of a unit's scratch rows, 0 where a unit keeps what it needs again in
     registers, or computes it again. ``unit``: elements of a unit, at least, where there are more
     than lanes; 0 where loops have no innermost one, and lanes are computed all at once.
@@ -30,8 +25,9 @@ class Target:
     ``predicated``: whether to read on a condition costs no more than to read. ``ends``: points up
     to which reductions that nothing waits for share a kernel, 0 for none. ``fused``: whether a
     multiplication and an addition that round once cost one of them, and a quotient many.
-    ``in_place``: whether a kernel may write where it reads. ``widest``: the most lanes of a strip,
-    where others are left for threads: what lies in memory one behind the other is read faster.
+    ``in_place``: whether a kernel may write where it reads. ``strips``: bytes of accumulators
+    of the strips that a thread takes at once, if they are its own, and ``again`` of what these go
+    through, where they do so more than once: what lies side by side in memory is read faster.
     ``rows``: that a unit takes at once where it only adds up what it reads. ``across``: whether
     it is dear to read from line to line of memory, so that it is done once.
     """
@@ -55,17 +51,12 @@ class Target:
     ends: int = 0
     fused: bool = False
     in_place: bool = False
-    widest: int = 0
+    strips: int = 0
+    again: int = 0
     rows: int = 1
     across: bool = False
     narrowest: int = 16
-
-    def strip_of(self, lanes: Number, others: Sequence[Number]) -> int:
-        """The lanes of a unit that carry accumulators, of ``lanes`` for each of ``others``."""
-        found, most = self.strip, hint(math.prod([lanes, *others]))
-        while 2 * found <= self.widest and most >= 2 * found * STRIPS:
-            found *= 2
-        return found
+    flat: int = 0
 
     def pieces(self, length: int, results: int, rows: bool) -> int:
         """How many partial results each of ``results`` reductions of ``length`` terms is made of.
@@ -102,10 +93,12 @@ CPU = Target(
     enough=None,
     predicated=False,
     in_place=True,
-    widest=1024,
+    strips=16 * 1024,
+    again=512 * 1024,
     rows=4,
     across=True,
     narrowest=4,
+    flat=16,
 )
 # A program of the GPU chooses its own blocks; what it reads twice stays in its registers.
 GPU = Target(

@@ -146,9 +146,10 @@ def kernel_text(kernel: Kernel) -> str:
     for axis in kernel.outer:
         line(f"for {axis} < {axis.extent}:")
         depth += 1
-    for what, blocked in (("tile", kernel.tile), ("lanes", kernel.lane)):
+    blocks = (kernel.rows, "rows", kernel.tile), (kernel.block, "lanes", kernel.lane)
+    for length, what, blocked in blocks:
         if blocked is not None:
-            line(f"for a block of {kernel.block} {what} of {blocked} < {blocked.extent}:")
+            line(f"for a block of {length} {what} of {blocked} < {blocked.extent}:")
             depth += 1
     for turned in kernel.transposed:
         line(f"{turned.name} = {turned.buffer}[{turned.index}], transposed")

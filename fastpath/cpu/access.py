@@ -371,14 +371,14 @@ def scratch(count: int, dtype: str) -> Any:
 def square(
     dtype: str, side: int, source_scope: int, target_scope: int, columns: int | None = None
 ) -> Any:
-    """``square(source, index, step, target, place, row)``: transpose ``side`` x ``side`` elements,
-    or ``side`` rows of so many ``columns``.
+    """``square(source, index, step, target, place, row, further)``: transpose ``side`` x ``side``
+    elements, or ``side`` rows of so many ``columns``.
 
     Row ``k`` is read at ``index + k * step`` and becomes column ``k`` of the square at ``place``,
     whose rows are ``row`` apart. Each of the log2(side) rounds interleaves the halves.
 
     Reads jump from row to row, mostly from page to page, which no machine foresees: so the square
-    ``row`` rows further on, which the next tile starts with, is asked for in time.
+    that lies so many elements further on is asked for in time.
     """
     memory = _MEMORY[dtype]
     vector = ir.VectorType(memory, side)
@@ -389,15 +389,15 @@ def square(
     )
 
     @intrinsic
-    def transpose_square(typing_context, source, index, step, target, place, row):
+    def transpose_square(typing_context, source, index, step, target, place, row, further):
         def generate(context, builder, signature, args):
-            start, at, by, goal, there, apart = args
+            start, at, by, goal, there, apart, away = args
             rows = []
             for k in range(side):
                 if columns is None:
-                    further = builder.add(at, builder.mul(by, builder.add(apart, _I64(k))))
+                    later = builder.add(builder.add(at, away), builder.mul(by, _I64(k)))
                     # not inbounds: behind the last tile there may be nothing
-                    place = builder.add(start, builder.mul(further, _I64(_bytes(memory))))
+                    place = builder.add(start, builder.mul(later, _I64(_bytes(memory))))
                     _prefetch(builder, builder.inttoptr(place, _I8.as_pointer()))
                 element = _address(
                     builder, start, builder.add(at, builder.mul(by, _I64(k))), memory
@@ -425,7 +425,7 @@ def square(
                 declare_scope(builder.module, done, target_scope)
             return context.get_dummy_value()
 
-        arguments = (types.int64,) * 6
+        arguments = (types.int64,) * 7
         return types.void(*arguments), generate
 
     return transpose_square

@@ -18,6 +18,7 @@ from fastpath.cpu.segments import Facts, folded, segments
 from fastpath.ir.expr import Bounds, Expr
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.size import Size, divides
+from fastpath.schedule.ahead import TILES_AHEAD
 from fastpath.schedule.cost import CHEAP, own_cost
 from fastpath.schedule.kernel import (
     Accumulate,
@@ -27,8 +28,8 @@ from fastpath.schedule.kernel import (
     Statement,
     Store,
     Transposed,
+    itemsize,
 )
-from fastpath.schedule.loops import itemsize
 from fastpath.schedule.text import Lines
 from specs.dtypes import compute_dtype, int_range, is_float
 from specs.scalars import NUMBA_SUFFIX
@@ -116,7 +117,7 @@ class Printer(Lines):
         for name, (dtype, count) in kernel.scratch.items():
             self._scratch(name, dtype, count)
         for turned in kernel.transposed:
-            self._scratch(turned.name, turned.dtype, kernel.block * kernel.block, raw=True)
+            self._scratch(turned.name, turned.dtype, kernel.rows * kernel.block, raw=True)
         for stage in kernel.stages:
             for s in stage.statements:
                 if isinstance(s, Accumulate):
@@ -124,11 +125,16 @@ class Printer(Lines):
                     if kernel.lane is not None:
                         lanes = self._most_lanes(kernel.lane)
                         self._scratch(row_of(s.reduction), s.value.dtype, lanes)
-        self.line("for unit in range(begin, end):")
+        apart = kernel.several > 1 and kernel.blocks != 1
+        if apart:
+            self.line("unit = begin")
+        self.line("while unit < end:" if apart else "for unit in range(begin, end):")
         self.depth += 1
         self._unit()
         for stage in kernel.stages:
             self._stage(stage)
+        if apart:
+            self.line("unit += several")
         self.depth = 1
         if self.bounds and not self.finding:
             self.line("if missed:")
@@ -143,8 +149,8 @@ class Printer(Lines):
         return Printed(text, self.names, self.sizes)
 
     def _most_lanes(self, lane: Axis) -> int:
-        block, extent = self.kernel.block, lane.extent
-        return min(block, extent) if isinstance(extent, int) else block
+        most, extent = self.kernel.block * self.kernel.several, lane.extent
+        return min(most, extent) if isinstance(extent, int) else most
 
     def _scratch(self, name: str, dtype: str, count: int, raw: bool = False) -> None:
         """A row on the stack; ``raw`` holds memory's format, else reduced floats are widened."""
@@ -158,11 +164,15 @@ class Printer(Lines):
         """The outer axes and the block of lanes from the unit's number."""
         kernel = self.kernel
         rest = "unit"
-        if kernel.lane is not None:
-            outside = bool(kernel.outer) or kernel.tile is not None
-            rest = self._block("lane", kernel.lane, kernel.blocks, rest, outside)
-        if kernel.tile is not None:
-            rest = self._block("tile", kernel.tile, kernel.tile_blocks, rest, bool(kernel.outer))
+        blocked = [
+            ("lane", kernel.lane, kernel.block, kernel.blocks),
+            ("tile", kernel.tile, kernel.rows, kernel.tile_blocks),
+        ]
+        blocked = [each for each in blocked if each[1] is not None]
+        for n, (what, axis, length, count) in enumerate(blocked[:: -1 if kernel.downwards else 1]):
+            assert axis is not None
+            outside = bool(kernel.outer) or n + 1 < len(blocked)
+            rest = self._block(what, axis, length, count, rest, outside)
         for place, axis in reversed(list(enumerate(kernel.outer))):
             extent = self.number(axis.extent)
             if axis.extent == 1:
@@ -176,21 +186,28 @@ class Printer(Lines):
         for turned in kernel.transposed:
             self._turn(turned)
 
-    def _block(self, what: str, axis: Axis, count: int | None, rest: str, outside: bool) -> str:
-        """The range of a blocked axis in this unit; returns the name of the unit's other part."""
-        block, extent = self.kernel.block, self.number(axis.extent)
+    def _block(
+        self, what: str, axis: Axis, block: int, count: int | None, rest: str, outside: bool
+    ) -> str:
+        """The range of an axis in this unit, which runs in blocks; returns the name of the unit's
+        other part. ``outside``: whether it has one."""
+        extent, several = self.number(axis.extent), self.kernel.several > 1
         if count == 1:
             self.range[what] = ("0", extent)
             return rest
         blocks = str(count)
-        if count is None and outside:
+        if count is None and (outside or several):
             blocks = f"{what}_blocks"
             self.line(f"{blocks} = ({extent} + {block - 1}) // {block}")
-        start = rest
-        if outside:
-            start = f"{rest} % {blocks}"
+        start = f"{rest} % {blocks}" if outside else rest
         self.line(f"{what}_first = {start} * {block}")
         end = f"{what}_first + {block}"
+        if several:
+            left = f"{blocks} - {start}" if outside else "end - unit"
+            if outside:
+                left = f"min({left}, end - unit)"
+            self.line(f"several = min({left}, {self.kernel.several})")
+            end = f"{what}_first + several * {block}"
         if count is None or axis.extent % block:
             end = f"min({end}, {extent})"
         self.line(f"{what}_last = {end}")
@@ -214,25 +231,33 @@ class Printer(Lines):
         load, store = self.memory("load", turned.buffer), self.memory("store", turned.name)
         index = self.index(turned.index)
         step, block = self.number(turned.step), kernel.block
+        further = self._further(turned)
         self.line(f"lane_squares = {lane_first} + ({lane_last} - {lane_first}) // {side} * {side}")
         self.line(f"tile_squares = {tile_first} + ({tile_last} - {tile_first}) // {side} * {side}")
         self.line(f"for {lane} in range({lane_first}, lane_squares, {side}):")
         self.line(f"    for {tile} in range({tile_first}, tile_squares, {side}):")
-        given = f"{source}, {index}, {step}, {target}, {place}, {block}"
+        given = f"{source}, {index}, {step}, {target}, {place}, {block}, {further}"
         self.line(f"        {square}({given})")
         edges = [(f"lane_squares, {lane_last}", f"{tile_first}, {tile_last}")]
         extent = kernel.tile.extent
-        rest = extent % side if isinstance(extent, int) and kernel.tile_blocks == 1 else 0
-        if rest:
-            part = self.name_of(f"{name}_{rest}", "square", turned.dtype, side, *scopes, rest)
-            self.line(f"    {tile} = tile_squares")
-            self.line(f"    {part}({given})")
-        else:
+        if not isinstance(extent, int):
             edges.append((f"{lane_first}, lane_squares", f"tile_squares, {tile_last}"))
+        elif extent % side:  # the last tile's are the last of the axis
+            rest = extent % side
+            part = self.name_of(f"{name}_{rest}", "square", turned.dtype, side, *scopes, rest)
+            self.line(f"    for {tile} in range(tile_squares, {tile_last}, {side}):")
+            self.line(f"        {part}({given})")
         for lanes, tiles in edges:
             self.line(f"for {lane} in range({lanes}):")
             self.line(f"    for {tile} in range({tiles}):")
             self.line(f"        {store}({target}, {place}, {load}({source}, {index}))")
+
+    def _further(self, turned: Transposed) -> str:
+        """How many elements further on lies what a tile that follows turns."""
+        kernel = self.kernel
+        if kernel.downwards:
+            return str(TILES_AHEAD * kernel.rows)
+        return f"{self.number(turned.step)} * {kernel.block}"
 
     def _range(self, what: str) -> str:
         return ", ".join(self.range[what])
@@ -383,9 +408,10 @@ class Printer(Lines):
         if self.kernel.lane is None:
             self.line(f"acc_{self.scope_name(s.reduction)} = {initial}")
             return
-        lanes = self._most_lanes(self.kernel.lane)
         store = self.memory("store", row_of(s.reduction))
         place = self.scope[row_of(s.reduction)]
+        first, last = self.range["lane"]
+        lanes = last if first == "0" else f"{last} - {first}"
         self.line(f"for lane in range({lanes}):")
         self.line(f"    {store}(p{place}, lane, {initial})")
 

@@ -14,8 +14,7 @@ import math
 from fastpath.gpu.products import ProductPrinter
 from fastpath.gpu.rows import VECTOR, flatten
 from fastpath.ir.index import Axis, Index
-from fastpath.schedule.kernel import Kernel, Store
-from fastpath.schedule.loops import itemsize
+from fastpath.schedule.kernel import Kernel, Store, itemsize
 
 LEAST = 3  # blocks of columns: two of them are at the ends
 

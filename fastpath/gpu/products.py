@@ -16,8 +16,7 @@ from fastpath.gpu.values import Values
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Axis
 from fastpath.ir.program import Tile
-from fastpath.schedule.kernel import Accumulate, Kernel, Store
-from fastpath.schedule.loops import itemsize
+from fastpath.schedule.kernel import Accumulate, Kernel, Store, itemsize
 from specs.dtypes import REDUCED
 from specs.scalars import TRITON_TYPE
 

@@ -7,8 +7,7 @@ from collections import Counter
 
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.size import divides
-from fastpath.schedule.kernel import Kernel, Store
-from fastpath.schedule.loops import itemsize
+from fastpath.schedule.kernel import Kernel, Store, itemsize
 
 VECTOR = 16  # bytes: of what a thread loads at once
 

@@ -13,8 +13,7 @@ from fastpath.gpu.values import Values, literal
 from fastpath.gpu.welford import OnePass
 from fastpath.ir.expr import Expr
 from fastpath.ir.size import Number, known
-from fastpath.schedule.kernel import Accumulate, Stage, Statement, Store
-from fastpath.schedule.loops import itemsize
+from fastpath.schedule.kernel import Accumulate, Stage, Statement, Store, itemsize
 from specs.dtypes import int_range, is_float
 from specs.scalars import SCALARS, TRITON_TYPE
 

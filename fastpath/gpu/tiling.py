@@ -20,8 +20,7 @@ from fastpath.gpu.welford import one_pass
 from fastpath.gpu.words import WORDS, piece_of, stripe_of
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.size import Number, hint, known
-from fastpath.schedule.kernel import Kernel, Stage, Store
-from fastpath.schedule.loops import itemsize
+from fastpath.schedule.kernel import Kernel, Stage, Store, itemsize
 
 # Measured on an H200, as are the shapes below: what is nearest to the speed of a copy.
 LANES = 32  # threads of a warp

@@ -22,8 +22,7 @@ from fastpath.gpu.products import ProductPrinter
 from fastpath.gpu.rows import VECTOR, beginning, same_place
 from fastpath.gpu.tiling import Tiling, tiling
 from fastpath.ir.index import Index
-from fastpath.schedule.kernel import Kernel, Stage, Store
-from fastpath.schedule.loops import itemsize
+from fastpath.schedule.kernel import Kernel, Stage, Store, itemsize
 
 
 class VectorPrinter(Printer):

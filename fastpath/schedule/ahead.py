@@ -20,6 +20,7 @@ FAR = 4096  # bytes: about what memory delivers while one line is waited for
 MOST_ROWS = 8
 LEAST, MOST = 128, 16384  # bytes of rows: shorter are not worth asking, longer ones are foreseen
 MOST_READS = 4
+TILES_AHEAD = 2
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ def asked_ahead(
         return ()
     if kernel.tile is not None:
         reads = [e for e in stage.loads() if e.args[1].coefficient(lane) == 1]
-        return tuple(Ahead(e, None, 1) for e in reads[:MOST_READS])
+        where = (kernel.tile, TILES_AHEAD * kernel.rows) if kernel.downwards else (None, 1)
+        return tuple(Ahead(e, *where) for e in reads[:MOST_READS])
     around = [*kernel.outer, *stage.axes]
     if not around or kernel.blocks != 1:
         return ()

@@ -33,6 +33,12 @@ from fastpath.ir.index import Axis, Index
 from fastpath.ir.program import Tile
 from fastpath.ir.size import Number, Size
 
+ITEMSIZE = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2}
+
+
+def itemsize(dtype: str) -> int:
+    return ITEMSIZE.get(dtype, 8 if dtype.endswith("64") else 4)
+
 
 @dataclass(frozen=True)
 class Store:
@@ -118,11 +124,14 @@ class Kernel:
     buffers: list[Buffer]
     scratch: dict[str, tuple[str, int]] = field(default_factory=dict)  # name -> dtype, elements
     work: Number = 0  # element operations, about: what threads are worth
-    tile: Axis | None = None  # runs in blocks of ``block`` too; its loop is outside the lanes'
+    tile: Axis | None = None  # runs in blocks of ``rows``; its loop is outside the lanes'
+    rows: int = 1  # of a tile
+    downwards: bool = False  # whether tiles follow each other along the tile axis, not the lanes
     transposed: list[Transposed] = field(default_factory=list)
     streamed: frozenset[str] = frozenset()  # buffers written past the caches: see streams.py
     in_place: frozenset[str] = frozenset()  # buffers whose old elements are read, then written
     pairs: bool = False  # the innermost loops may take two elements at a time: see pairs.py
+    several: int = 1  # units side by side along the lanes that are gone through at once, at most
     ahead: tuple[Any, ...] = ()  # what is asked of memory before it is read: see ahead.py
 
     product: Tile | None = (
@@ -152,16 +161,11 @@ class Kernel:
     @property
     def blocks(self) -> int | None:
         """Of lanes; None where each call has another number."""
-        return self._blocks(self.lane)
+        return _blocks(self.lane, self.block)
 
     @property
     def tile_blocks(self) -> int | None:
-        return self._blocks(self.tile)
-
-    def _blocks(self, axis: Axis | None) -> int | None:
-        if axis is None:
-            return 1
-        return -(-axis.extent // self.block) if isinstance(axis.extent, int) else None
+        return _blocks(self.tile, self.rows)
 
     @property
     def units(self) -> int | None:
@@ -172,8 +176,15 @@ class Kernel:
     def units_text(self, number: Callable[[Number], str]) -> str:
         """The number of units as Python; ``number`` prints sizes."""
         factors = [number(a.extent) for a in self.outer]
-        for axis, count in ((self.tile, self.tile_blocks), (self.lane, self.blocks)):
+        for axis, length in ((self.tile, self.rows), (self.lane, self.block)):
+            count = _blocks(axis, length)
             if axis is not None and count != 1:
-                blocks = f"(-(-{number(axis.extent)} // {self.block}))"
+                blocks = f"(-(-{number(axis.extent)} // {length}))"
                 factors.append(blocks if count is None else str(count))
         return " * ".join(factors) or "1"
+
+
+def _blocks(axis: Axis | None, length: int) -> int | None:
+    if axis is None:
+        return 1
+    return -(-axis.extent // length) if isinstance(axis.extent, int) else None

@@ -27,21 +27,18 @@ from fastpath.schedule.kernel import (
     Stage,
     Statement,
     Store,
-    Transposed,
+    itemsize,
 )
 from fastpath.schedule.pairs import in_pairs
 from fastpath.schedule.rows import rows_together
 from fastpath.schedule.streams import streamed
+from fastpath.schedule.strips import strips_together
+from fastpath.schedule.tiles import flatten_tiles, transpose_tiles
 from fastpath.target import CPU, Target
 
 MOST_SPLITS = 8  # of the axes of one kernel
 SHORTEST = 16  # elements of an innermost loop that is worth its start
 SYMBOLIC_ROWS = 3  # scratch rows whose length each call chooses, if a unit has that many
-ITEMSIZE = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2}
-
-
-def itemsize(dtype: str) -> int:
-    return ITEMSIZE.get(dtype, 8 if dtype.endswith("64") else 4)
 
 
 def _bytes(node: Node) -> int:
@@ -327,9 +324,7 @@ class Builder:
                 stages.append(Stage(axes, [s for _, s in statements]))
         block = 1
         if lane is not None:
-            block = self.target.block
-            if cluster.reduced:
-                block = self.target.strip_of(lane.extent, [axis.extent for axis in outer])
+            block = self.target.strip if cluster.reduced else self.target.block
         buffers = [Buffer(n, d, False) for n, d in self._reads.items() if n not in self._written]
         buffers += [Buffer(n, d, True) for n, d in self._written.items()]
         points = math.prod(a.extent for a in cluster.axes)
@@ -340,7 +335,10 @@ class Builder:
         if cluster.product is not None:
             kernel.product = cluster.product.tile
         kernel = transpose_tiles(collapse(kernel), self.target.tile, self.target.narrowest)
+        if self.target.streams:
+            flatten_tiles(kernel, self.target.flat, self._bytes)
         kernel = rows_together(kernel, self.target.rows)
+        kernel.several = strips_together(kernel, self.target)
         kernel.pairs = self.target.pairs and in_pairs(kernel)
         if not kernel.pairs:
             lengthen_units(kernel, self.target.unit)
@@ -410,52 +408,6 @@ def _indices(kernel: Kernel) -> Iterable[Index]:
                 elif e.op == "index":
                     yield e.args[0].steady()
                 stack.extend(e.operands())
-
-
-def transpose_tiles(kernel: Kernel, side: int, narrowest: int) -> Kernel:
-    """Read what is contiguous along another axis than the lanes, of ``narrowest`` elements at
-    least, through tiles of ``side``."""
-    lane = kernel.lane
-    if lane is None or len(kernel.stages) != 1 or kernel.stages[0].axes:
-        return kernel
-    if hint(lane.extent) < side:
-        return kernel
-    across: dict[Axis, list[Expr]] = {}
-    for e in kernel.stages[0].loads():
-        step = e.args[1].coefficient(lane)
-        if step in (0, 1, None) or e.args[1].lookups():
-            continue
-        for axis in kernel.outer:
-            if e.args[1].coefficient(axis) == 1 and hint(axis.extent) >= narrowest:
-                across.setdefault(axis, []).append(e)
-    if not across:
-        return kernel
-    tile = max(across, key=lambda axis: len(across[axis]))
-    values: dict[Expr, Expr] = {}
-    for e in across[tile]:
-        buffer, index = e.args
-        name = f"tile{len(kernel.transposed)}"
-        step = index.coefficient(lane) or 0
-        kernel.transposed.append(Transposed(name, buffer, e.dtype, index, step))
-        values[e] = Expr("tile", (name,), e.dtype)
-    kernel.tile, kernel.block = tile, side
-    kernel.outer = tuple(a for a in kernel.outer if a is not tile)
-    stage = kernel.stages[0]
-    stage.statements = [
-        Store(s.buffer, s.index, _replace(s.value, values))
-        for s in stage.statements
-        if isinstance(s, Store)
-    ]
-    return kernel
-
-
-def _replace(e: Expr, values: dict[Expr, Expr]) -> Expr:
-    """``e`` with expressions replaced; ``values`` doubles as the memo."""
-    known = values.get(e)
-    if known is None:
-        known = e.mapped(lambda a: _replace(a, values)) if e.operands() else e
-        values[e] = known
-    return known
 
 
 def _rewrite(e: Expr, values: dict[Axis, Index], memo: dict[Expr, Expr]) -> Expr:

@@ -60,9 +60,10 @@ def test_rows_that_go_one_by_one(shape: tuple[int, ...]) -> None:
     torch.testing.assert_close(call(x), x.sum(-1), rtol=1e-5, atol=1e-4)
 
 
-def test_threads_change_no_bit() -> None:
+@pytest.mark.parametrize("dim", [0, 1])
+def test_threads_change_no_bit(dim: int) -> None:
     x = made((640, 1000), torch.float32, 4)
-    call, _ = compiled(lambda x: x.sum(-1), x)
+    call, _ = compiled((lambda x: x.sum(0)) if dim == 0 else (lambda x: x.sum(-1)), x)
     before, found = torch.get_num_threads(), []
     try:
         for threads in (1, 2, 3):
@@ -85,3 +86,36 @@ def test_columns(rows: int, columns: int) -> None:
         torch.testing.assert_close(
             tuple(call(x * factor)), function(x * factor), rtol=1e-5, atol=1e-4
         )
+
+
+#: Programs that go down columns, shapes, and how many strips of 256 a thread takes at once.
+STRIPS: dict[str, tuple[Callable[[torch.Tensor], Any], tuple[int, ...], int]] = {
+    "as many as there are": (lambda x: x.sum(0), (9, 1000), 16),
+    "more than are taken": (lambda x: x.sum(0), (9, 9001), 16),
+    "of each matrix": (lambda x: x.sum(1), (3, 10, 1100), 16),
+    "of two sums": (lambda x: (x.sum(0), (x * x).sum(0)), (9, 5000), 8),
+    "gone through again": (lambda x: x.softmax(0), (40, 3001), 8),
+    "the more, the fewer": (lambda x: x.var(0), (200, 700), 2),
+    "too long for that": (lambda x: x.softmax(0), (600, 700), 1),
+    "in their order": (lambda x: x.cummax(0)[0], (30, 700), 16),
+}
+
+
+@pytest.mark.parametrize("name", STRIPS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_strips(name: str, dtype: torch.dtype) -> None:
+    function, shape, most = STRIPS[name]
+    x = made(shape, dtype, 6)
+    call, (source,) = compiled(function, x)
+    found = re.findall(r"several = min\(.*, (\d+)\)", source)
+    most = most * 4 // x.itemsize
+    assert found == ([str(most)] if most > 1 else [])
+    before = torch.get_num_threads()
+    try:
+        for threads, factor in ((1, 1), (2, -1), (3, 1)):
+            torch.set_num_threads(threads)
+            result, expected = call(x * factor), function(x * factor)
+            result = result if isinstance(expected, torch.Tensor) else tuple(result)
+            torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-4)
+    finally:
+        torch.set_num_threads(before)

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 
 import fastpath
+from fastpath.schedule import streams
 
 #: Rows of a tile, and dtypes.
 CASES = [(4, torch.float32), (25, torch.float32), (73, torch.float32), (9, torch.float64)]
@@ -68,3 +69,41 @@ def test_rows_of_a_turned_sum_are_read_once(seen: bool) -> None:
     for sign in (1, -1):
         found, expected = call(x * sign, y), function(x * sign, y)
         torch.testing.assert_close(found, expected if not seen else list(expected))
+
+
+#: What is turned, its dtype, and the rows of the tiles that follow each other along its lines; 0
+#: where the lines of the result do not begin with lines of memory, or there are few tiles.
+FLAT: list[tuple[tuple[int, ...], torch.dtype, int]] = [
+    ((64, 160), torch.float32, 16),
+    ((192, 137), torch.float32, 16),
+    ((2, 128, 200), torch.float32, 16),
+    ((80, 131), torch.float64, 16),
+    ((96, 300), torch.bfloat16, 32),
+    ((128, 515), torch.int8, 64),
+    ((100, 160), torch.float32, 0),
+    ((64, 120), torch.float32, 0),
+]
+
+
+@pytest.mark.parametrize(("shape", "dtype", "rows"), FLAT)
+def test_flat_tiles(
+    shape: tuple[int, ...], dtype: torch.dtype, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not streams.last_level_cache():
+        pytest.skip("this machine has no streaming stores, or does not tell the size of its cache")
+    monkeypatch.setattr(streams, "last_level_cache", lambda: 1000)
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return y + x.transpose(-1, -2)
+
+    x = torch.randint(-99, 99, shape).to(dtype)
+    y = torch.randint(-9, 9, (*shape[:-2], shape[-1], shape[-2])).to(dtype)
+    call, (source,) = compiled(function, x, y)
+    assert bool(re.search(rf"tile_first \+ {rows or 64}\b", source))
+    before = torch.get_num_threads()
+    try:
+        for threads, given in ((1, x), (2, -x), (3, x.flip(0).contiguous())):
+            torch.set_num_threads(threads)
+            assert torch.equal(call(given, y), function(given, y))
+    finally:
+        torch.set_num_threads(before)
