@@ -53,7 +53,7 @@ kept.append((kind(2), kind({m}), kind('a'), kind(n)))""",
     "kept.append(operator.attrgetter('n')(STATE))\nkept.append(operator.methodcaller('sum')({m}))",
     "kept.append('{{:>6}}|{{!r:<4}}|{{a}}'.format({k}, 'x', a={m}.dim()))\n"
     "kept.append('%s-%r' % ({k}, tuple({m}.shape)))",
-    "kept.append(f'{{{k}!s:*^9}} {{{m}.dtype}} {{[1, n]}}')",
+    'kept.append(f"{{{k}!s:*^9}} {{{m}.dtype}} {{[1, n]}}")',
     "kept.append(', '.join(map(str, sorted(TABLE))).title().split(', '))",
     "kept.append([(p.name, p.default) for p in inspect.signature(helper).parameters.values()])\n"
     "bound = inspect.signature(helper).bind({m}, k={k})\nm0 = helper(*bound.args)",

@@ -19,6 +19,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.utils import _pytree as pytree
 
 from refcompiler.aot.bases import Base, member
+from refcompiler.aot.defaults import settled
 from refcompiler.aot.draws import finish
 from refcompiler.aot.effects import derivative_checks
 from refcompiler.aot.functional import FunctionalMode, plain
@@ -363,7 +364,7 @@ class _Tracer:
 
     def _run(self, lifted: dict[int, Any], inputs: Sequence[Any]) -> Any:
         """What the graph returns; the gradient mode that it leaves is the epilogue's to set."""
-        with torch.set_grad_enabled(torch.is_grad_enabled()):
+        with torch.set_grad_enabled(torch.is_grad_enabled()), settled(self.gm):
             return Runner(self.gm, lifted, REGIONS).run(*inputs)
 
     def _returns(self, place: int) -> bool:

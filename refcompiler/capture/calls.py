@@ -9,7 +9,7 @@ import sys
 import types
 import weakref
 from collections.abc import Mapping, Sequence
-from types import FunctionType, MethodType
+from types import BuiltinMethodType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -46,6 +46,7 @@ from refcompiler.capture.policy import (
     INTERPRETED_MODULES,
     LEAF_MODULES,
     SPEAKING_MODULES,
+    bound_owner,
     is_hooked_leaf,
     is_operation,
     is_whole,
@@ -72,6 +73,8 @@ _CONSUMING = frozenset(
 )
 #: What chooses among the implementations of a function under ``functools.singledispatch``.
 _DISPATCH = functools.singledispatch(len).dispatch.__code__
+#: Containers from outside that some of their methods leave closed.
+_CLOSED = frozenset({list, dict, collections.OrderedDict})
 #: What asks for a break, in ``torch._dynamo``.
 _ASKED_BREAKS = frozenset({"graph_break", "skip_frame", "step_unsupported"})
 _SCRIPTED = "_torchdynamo_inline"  # and torch.jit.script's and trace's
@@ -86,7 +89,7 @@ class Calls(Instances):
 
     def call(self, frame: Frame, function: Any, args: Sequence, kwargs: Mapping) -> Any:
         if type(function) is Lazy:
-            function = self.observe(function)
+            function = self.callee(function)
         kind = type(function)
         if kind is MethodType:
             args = (function.__self__, *args)
@@ -145,6 +148,21 @@ class Calls(Instances):
             if hasattr(type(bound), "__get__") and type(bound) is not types.WrapperDescriptorType:
                 return self.call(frame, bound.__get__(function, kind), args, kwargs)
         return self.call_native(frame, function, args, kwargs)
+
+    def callee(self, lazy: Lazy) -> Any:
+        """A function from outside, observed; a container's method may leave the container closed.
+
+        Those stand before a break in their own arguments: ``losses.append(loss.item())``.
+        """
+        value, source = lazy.value, lazy.source
+        if type(value) is BuiltinMethodType and type(owner := bound_owner(value)) in _CLOSED:
+            self.guard("TYPE", source, BuiltinMethodType)
+            self.guard("EQUALS", self.member(source, "__name__"), value.__name__)
+            container = self.lazy(self.member(source, "__self__"), owner)
+            found = self.attribute(container, value.__name__)
+            if type(found) is LazyMethod:
+                return found
+        return self.observe(lazy)
 
     def settle(self, frame: Any, found: Any) -> Any:
         """What a model has left to do: as a frame of the stack, unless within an instruction."""

@@ -23,7 +23,8 @@ from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import find, is_heap
 
 #: Containers that a program alone can reach, whose operations have no other effects.
-BUFFERS = frozenset({array.array, bytearray, io.StringIO, io.BytesIO})
+FILES = frozenset({io.StringIO, io.BytesIO})
+BUFFERS = frozenset({array.array, bytearray}) | FILES
 #: What reads a clock, a time zone or a locale.
 _ASKING = frozenset(
     "now today utcnow fromtimestamp utcfromtimestamp timestamp astimezone strftime strptime".split()
@@ -33,6 +34,13 @@ PROTOCOL = 4
 
 
 _KNOWN: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
+
+
+def closed_file(kind: type) -> Any:
+    """One of :data:`FILES` that was closed."""
+    made = kind()
+    made.close()
+    return made
 
 
 def is_value_class(kind: Any) -> bool:

@@ -27,7 +27,7 @@ from refcompiler.capture.addresses import Address
 from refcompiler.capture.arrays.array import Array, ArrayMethod, is_scalar, owner_of
 from refcompiler.capture.caches import entries_of, made_again, parameters_of, wrapped_by
 from refcompiler.capture.displays import make
-from refcompiler.capture.immutable import BUFFERS, PROTOCOL, is_value_class
+from refcompiler.capture.immutable import BUFFERS, FILES, PROTOCOL, closed_file, is_value_class
 from refcompiler.capture.kinds import CONSTANT_TYPES, is_numpy_scalar, is_struct_sequence
 from refcompiler.capture.lookup import CACHE, is_heap, namespace_of, slot_of
 from refcompiler.capture.policy import bound_owner
@@ -427,6 +427,12 @@ class Rebuilder(Objects, Iterators, ContextVariables):
 
     def account(self, value: Any) -> str:
         """An object of C by its own account of what it is made of."""
+        if type(value) in FILES and value.closed:  # which tells nothing any more
+            made = f"{self.writer.constant(closed_file)}({self.writer.constant(type(value))})"
+            name = self.assign(value, made)
+            if value.__dict__:
+                self.lines.append(f"{name}.__dict__.update({self.expression(value.__dict__)})")
+            return name
         tee = type(value) in _TEES
         function, args, *state = account(value) if tee else value.__reduce_ex__(PROTOCOL)
         made = f"{self.writer.constant(function)}({self.many(args)})"

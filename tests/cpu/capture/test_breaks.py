@@ -284,6 +284,21 @@ def break_in_a_loop():
     return f
 
 
+@cases(graphs=5, breaks=4, recompiles=3)
+def an_argument_of_append_that_breaks():
+    """The list that waits for it may have any length: one more at each turn."""
+    every: dict = {}
+
+    def f(x):
+        losses = every.setdefault("losses", [])
+        for i in range(12):
+            losses.append((x * 2 + i).sum().item())
+            every.update(last=(x * i).sum())
+        return losses
+
+    return f, [(torch.ones(3),), (torch.ones(3) * 2,)], [every]
+
+
 @cases(graphs=3, breaks=2, recompiles=1)
 def break_in_a_loop_over_tensors():
     def f(x):

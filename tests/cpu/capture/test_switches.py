@@ -501,6 +501,20 @@ def a_rule_of_its_own_in_a_transformation():
     return f, [(t(3),)] * 2
 
 
+@cases(backends=("eager", "reference", "aot_eager", "fastpath"))
+def a_default_dtype_inside_the_graph():
+    """Factories and quotients of integers ask for it, and not where the graph runs."""
+
+    def f(x, n):
+        torch.set_default_dtype(torch.float64)
+        made = torch.ones(3) * 2, torch.full((2,), 1.5) + torch.linspace(0, 1, 2), torch.rand(2)
+        parts = n / 2, n.sin(), n * 1.5, torch.arange(3) / n, x * torch.zeros(())
+        torch.set_default_dtype(torch.float32)
+        return made, parts, n / 4, torch.ones(2) * x.sum(), torch.arange(2.0) + 1
+
+    return f, [(t(3), torch.arange(1, 4)) for _ in range(2)]
+
+
 @pytest.mark.parametrize("case", cases, ids=str)
 def test_captured_as_in_eager(case: Case):
     assert check(case) > 0

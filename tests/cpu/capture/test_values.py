@@ -68,6 +68,24 @@ def buffers():
 
 
 @cases(graphs=2, breaks=2)
+def files_that_were_closed():
+    """They have nothing to be made again of."""
+
+    def f(x):
+        text, data = io.StringIO("abc"), io.BytesIO(b"abc")
+        data.made = x + 2
+        text.close()
+        data.close()
+        torch._dynamo.graph_break()
+        try:
+            text.read()
+        except ValueError as error:
+            return x * 2, text, data, str(error)
+
+    return f
+
+
+@cases(graphs=2, breaks=2)
 def buffer_across_a_break():
     """It is made again where it was; one from outside is read natively."""
 
