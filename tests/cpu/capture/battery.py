@@ -23,7 +23,8 @@ import torch
 
 from tests.cpu import capture
 from tests.cpu.capture.oracle import Cases
-from tests.cpu.capture.test_alive import Logging, Version, managed, numbers
+from tests.cpu.capture.test_alive import Logging, managed, numbers
+from tests.cpu.capture.test_alive_state import Version
 
 cases = Cases()
 

@@ -20,6 +20,26 @@ Compile = Callable[[Any], Any]
 Program = Callable[[Compile], Iterator[Any]]
 
 
+class Box:
+    """An object with a number."""
+
+    def __init__(self, k: int):
+        self.k = k
+
+
+def small() -> torch.Tensor:
+    """A float32 tensor of shape (2, 3)."""
+    return torch.arange(6.0).reshape(2, 3)
+
+
+class Programs(dict[str, Program]):
+    """Programs by name; called with one, it takes it in."""
+
+    def __call__(self, program: Program) -> Program:
+        self[program.__name__.strip("_")] = program
+        return program
+
+
 def see(value: Any) -> Any:
     """``value`` as something that compares: tensors by contents and by everything about them."""
     if isinstance(value, torch.Tensor):

@@ -15,25 +15,11 @@ import sys
 import types
 
 import pytest
-import torch
 
-from tests.cpu.guards.history import check
+from tests.cpu.guards.history import Box, Programs, check
+from tests.cpu.guards.history import small as _x
 
-P = {}
-
-
-def program(function):
-    P[function.__name__.strip("_")] = function
-    return function
-
-
-def _x():
-    return torch.arange(6.0).reshape(2, 3)
-
-
-class Box:
-    def __init__(self, k):
-        self.k = k
+program = Programs()
 
 
 @program
@@ -663,6 +649,6 @@ def class_var_list(compile):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", P)
+@pytest.mark.parametrize("name", program)
 def test_program(name):
-    assert not check(P[name]).fallbacks
+    assert not check(program[name]).fallbacks

@@ -9,23 +9,10 @@ import torch
 from torch import nn
 from torch.nn.utils import prune
 
-from tests.cpu.guards.history import attempt, check
+from tests.cpu.guards.history import Box, Programs, attempt, check
+from tests.cpu.guards.history import small as _x
 
-P = {}
-
-
-def program(function):
-    P[function.__name__.strip("_")] = function
-    return function
-
-
-def _x():
-    return torch.arange(6.0).reshape(2, 3)
-
-
-class Box:
-    def __init__(self, k):
-        self.k = k
+program = Programs()
 
 
 @program
@@ -255,6 +242,6 @@ def np_array_global(compile):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", P)
+@pytest.mark.parametrize("name", program)
 def test_program(name):
-    assert not check(P[name]).fallbacks
+    assert not check(program[name]).fallbacks
