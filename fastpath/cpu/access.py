@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 from fastpath.schedule.streams import STREAM_ALIGNMENT
 
 MOST_SCOPES = 64
-STREAMED = "streamed"
+STREAMED, ASKED = "streamed", "asked"  # marks of stores and of loads, for the code generator
 TABLES = MOST_SCOPES - 1  # the scope of constant tables, which no buffer shares
 OUTSIDE = MOST_SCOPES - 2  # that of the words that say which position is none
 
@@ -51,17 +51,17 @@ _MEMORY = {
 }
 
 
-def declare_scope(module: ir.Module, instruction: Any, scope: int, streamed: bool = False) -> None:
+def declare_scope(module: ir.Module, instruction: Any, scope: int, mark: str = "") -> None:
     """Say that the load or store ``instruction`` touches the memory of buffer ``scope`` alone.
 
-    One that is ``streamed`` is marked, for the code generator, by a scope in a domain of its own,
-    which says nothing about aliases and is among the little that survives the vectoriser.
+    A ``mark``, for the code generator, is a scope in a domain of its own, which says nothing about
+    aliases and is among the little that survives the vectoriser.
     """
     domain = module.add_metadata(["fastpath buffers"])
     scopes = [module.add_metadata([f"buffer {n}", domain]) for n in range(MOST_SCOPES)]
     own = [scopes[scope]]
-    if streamed:
-        own.append(module.add_metadata([STREAMED, module.add_metadata(["fastpath stores"])]))
+    if mark:
+        own.append(module.add_metadata([mark, module.add_metadata(["fastpath marks"])]))
     instruction.set_metadata("alias.scope", module.add_metadata(own))
     others = [s for n, s in enumerate(scopes) if n != scope]
     instruction.set_metadata("noalias", module.add_metadata(others))
@@ -73,7 +73,7 @@ def _address(builder: Any, base: Any, index: Any, memory: ir.Type) -> Any:
 
 
 @functools.cache
-def load(dtype: str, scope: int) -> Any:
+def load(dtype: str, scope: int, mark: str = "") -> Any:
     """``load(address, index)``: element ``index`` as a register value (reduced floats widen)."""
     memory, value = _MEMORY[dtype], _NUMBA[dtype]
 
@@ -81,12 +81,17 @@ def load(dtype: str, scope: int) -> Any:
     def load_element(typing_context, address, index):
         def generate(context, builder, signature, args):
             got = builder.load(_address(builder, args[0], args[1], memory))
-            declare_scope(builder.module, got, scope)
+            declare_scope(builder.module, got, scope, mark)
             return _widened(builder, got, dtype)
 
         return value(types.int64, types.int64), generate
 
     return load_element
+
+
+def load_asked(dtype: str, scope: int) -> Any:
+    """A load that, if it becomes one of whole vectors, asks for what lies further on."""
+    return load(dtype, scope, ASKED)
 
 
 @functools.cache
@@ -187,7 +192,7 @@ def store(dtype: str, scope: int, streamed: bool = False) -> Any:
             elif dtype == "float16":
                 v = builder.fptrunc(v, ir.HalfType())
             done = builder.store(v, _address(builder, args[0], args[1], memory))
-            declare_scope(builder.module, done, scope, streamed)
+            declare_scope(builder.module, done, scope, STREAMED if streamed else "")
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64, value), generate
@@ -246,7 +251,7 @@ def store_pair(dtype: str, scope: int, streamed: bool = False) -> Any:
             word = builder.or_(builder.lshr(low, _I32(16)), builder.and_(high, _HIGH))
             done = builder.store(word, _word(builder, *args[:2]))
             done.align = 2
-            declare_scope(builder.module, done, scope, streamed)
+            declare_scope(builder.module, done, scope, STREAMED if streamed else "")
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64, types.float32, types.float32), generate

@@ -9,6 +9,7 @@ So kernels have a code generator of their own, which the user's own numba functi
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,7 @@ from numba.core import codegen, registry
 from numba.core.ccallback import CFunc
 from numba.core.compiler_lock import global_compiler_lock
 
-from fastpath.cpu.access import STREAMED
+from fastpath.cpu.access import ASKED, STREAMED
 
 SPEED_LEVEL = 3
 
@@ -28,20 +29,31 @@ _STORE = re.compile(
 )
 _WIDTH = re.compile(r"<\d+ x (?:i(\d+)|(float)|(double)|(half))>")
 _FLOATS = (32, 64, 16)
+_LOAD = re.compile(
+    r"^(( *)%[\w.]+ = load <\d+ x \w+>, ptr (%[\w.]+), align \d+, !alias\.scope (!\d+).*)$",
+    re.MULTILINE,
+)
+_PREFETCH = "\ndeclare void @llvm.prefetch.p0(ptr, i32, i32, i32)\n"
+FURTHER = 2048  # bytes, about what memory delivers while one line is waited for
+
+
+def _marked(text: str, mark: str) -> set[str]:
+    """The lists of scopes in a module's text that ``declare_scope`` put ``mark`` in."""
+    nodes = dict(re.findall(r"^(!\d+) = (?:distinct )?!\{(.*)\}$", text, re.MULTILINE))
+    marks = {name for name, body in nodes.items() if body.startswith(f'!"{mark}"')}
+    return {name for name, body in nodes.items() if marks & set(body.split(", "))}
 
 
 def stream(text: str) -> str:
-    """The module, with the stores that ``declare_scope`` marked going past the caches.
+    """The module, with the stores that are marked ``STREAMED`` going past the caches.
 
     The vectoriser refuses single elements that are to be streamed, so whole vectors are told of it
     afterwards; only those that are aligned can be.
     """
-    number = 1 + max((int(n) for n in re.findall(r"^!(\d+) =", text, re.MULTILINE)), default=0)
-    nodes = dict(re.findall(r"^(!\d+) = (?:distinct )?!\{(.*)\}$", text, re.MULTILINE))
-    marks = {name for name, body in nodes.items() if body.startswith(f'!"{STREAMED}"')}
-    if not marks:
+    lists = _marked(text, STREAMED)
+    if not lists:
         return text
-    lists = {name for name, body in nodes.items() if marks & set(body.split(", "))}
+    number = 1 + max((int(n) for n in re.findall(r"^!(\d+) =", text, re.MULTILINE)), default=0)
     hint = f"!{number}"
 
     def hinted(match: re.Match[str]) -> str:
@@ -55,6 +67,29 @@ def stream(text: str) -> str:
         return f"{line}, !nontemporal {hint}"
 
     return _STORE.sub(hinted, text) + f"\n{hint} = !{{i32 1}}\n"
+
+
+def ask(text: str) -> str:
+    """The module, in which what lies ``FURTHER`` than a vector that is marked ``ASKED`` is asked
+    for before it is loaded. Single elements are few, and the vectoriser would refuse the calls."""
+    lists = _marked(text, ASKED)
+    if not lists:
+        return text
+    number = itertools.count()
+
+    def asked(match: re.Match[str]) -> str:
+        line, indent, pointer, scopes = match.groups()
+        if scopes not in lists:
+            return line
+        place = f"%asked.{next(number)}"
+        return (
+            f"{indent}{place} = getelementptr i8, ptr {pointer}, i64 {FURTHER}\n"
+            f"{indent}call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)\n{line}"
+        )
+
+    changed = _LOAD.sub(asked, text)
+    declared = "" if "declare void @llvm.prefetch.p0(" in changed else _PREFETCH
+    return changed + declared
 
 
 class KernelLibrary(codegen.CPUCodeLibrary):
@@ -97,7 +132,7 @@ class KernelLibrary(codegen.CPUCodeLibrary):
         builder = llvm.create_pass_builder(self._codegen._tm, tuning)
         builder.getModulePassManager().run(self._final_module, builder)
         text = str(self._final_module)
-        changed = stream(text)
+        changed = ask(stream(text))
         if changed != text:
             name = self._final_module.name
             self._final_module = llvm.parse_assembly(changed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from fastpath.cpu.payloads import Payloads
@@ -39,6 +39,7 @@ UNROLL = 4  # rows that a column reduction takes at once, and twice that of what
 
 PART = 256  # lanes for which memory is asked at once
 LINE = 64  # bytes that memory delivers together
+WIDE = 2048  # lanes of a piece of a row behind which it is worth asking for more of it
 
 _LIMITS = {"sum": "0", "prod": "1", "any": "False", "all": "True"}
 
@@ -70,6 +71,7 @@ class Printer(Lines):
         self.payloads = Payloads(kernel)
         self._pairwise = kernel.pairs and sys.byteorder == "little"
         self.bounds = kernel.bounds()
+        self.asking: frozenset[str] = frozenset()
         self.hidden: set[str] = set()  # constants that are known at run time only
 
     # -- text ------------------------------------------------------------------------------------
@@ -280,11 +282,13 @@ class Printer(Lines):
             self._columns(stage, inside)
             return
         depth = self.depth
+        if lane is None and not self.finding:
+            self.asking = self.kernel.asked
         if self._pairwise and (stage.axes or lane is not None):
             self._pairs(stage, values)
         else:
             self._elements(stage, values)
-        self.depth = depth
+        self.depth, self.asking = depth, frozenset()
 
     def _elements(self, stage: Stage, values: list[Expr]) -> None:
         innermost = self.kernel.lane or (stage.axes[-1] if stage.axes else None)
@@ -481,22 +485,8 @@ class Printer(Lines):
             self.depth += 1
             for k in range(unroll):
                 self.line(f"{self.axis(row)}_{k} = quad * {unroll} + {k}")
-            self.line(f"for {self.axis(lane)} in range({self._range('lane')}):")
-            self.depth += 1
-            scopes = [Scope(self, [s.value for s in stage.statements]) for _ in range(unroll)]
-            for s in stage.statements:
-                assert isinstance(s, Accumulate)
-                values = []
-                for k, scope in enumerate(scopes):
-                    scope.rename = (f"{self.axis(row)}", f"{self.axis(row)}_{k}")
-                    values.append(scope.text(s.value))
-                while len(values) > 1:
-                    values = [
-                        combine(s.kind, s.value.dtype, a, b)
-                        for a, b in zip(values[::2], values[1::2])
-                    ]
-                self._add_lane(s, values[0])
-            self.depth -= 2
+            self._ways(lane, lambda: self._rows_at_once(stage, row, lane, unroll))
+            self.depth -= 1
         if not divides(unroll, row.extent):
             self.line(f"for {self.axis(row)} in range({done}, {extent}):")
             self.depth += 1
@@ -506,6 +496,42 @@ class Printer(Lines):
             for s in stage.statements:
                 self._statement(s, scope)
         self.depth = depth
+
+    def _rows_at_once(self, stage: Stage, row: Axis, lane: Axis, count: int) -> None:
+        self.line(f"for {self.axis(lane)} in range({self._range('lane')}):")
+        self.depth += 1
+        scopes = [Scope(self, [s.value for s in stage.statements]) for _ in range(count)]
+        for s in stage.statements:
+            assert isinstance(s, Accumulate)
+            values = []
+            for k, scope in enumerate(scopes):
+                scope.rename = (f"{self.axis(row)}", f"{self.axis(row)}_{k}")
+                values.append(scope.text(s.value))
+            while len(values) > 1:
+                values = [
+                    combine(s.kind, s.value.dtype, a, b) for a, b in zip(values[::2], values[1::2])
+                ]
+            self._add_lane(s, values[0])
+        self.depth -= 1
+
+    def _ways(self, lane: Axis, body: Callable[[], None]) -> None:
+        """What goes down the lanes: asking for what lies behind, where that is read next."""
+        if not self.kernel.asked or self.finding:
+            return body()
+        first, last = self.range["lane"]
+        narrow = first != "0"
+        if narrow:
+            self.line(f"if {last} - {first} >= min({WIDE}, {self.number(lane.extent)}):")
+            self.depth += 1
+        self.asking = self.kernel.asked
+        body()
+        self.asking = frozenset()
+        if narrow:
+            self.depth -= 1
+            self.line("else:")
+            self.depth += 1
+            body()
+            self.depth -= 1
 
     # -- values ----------------------------------------------------------------------------------
 

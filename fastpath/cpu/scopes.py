@@ -24,6 +24,7 @@ class Printing(Protocol):
     unit_values: dict[Expr, str]
     range: dict[str, tuple[str, str]]
     payloads: Payloads
+    asking: frozenset[str]  # buffers whose loads ask for what lies behind them
 
     def line(self, text: str) -> None: ...
 
@@ -102,7 +103,7 @@ class Scope:
         printer = self.printer
         if e.op in ("load", "scratch"):
             name, index = e.args
-            load = printer.memory("load", name)
+            load = printer.memory("load_asked" if name in printer.asking else "load", name)
             return f"{load}(p{printer.scope[name]}, {self.index(index)})"
         if e.op == "guarded":
             name, index, guard = e.args

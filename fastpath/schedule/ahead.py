@@ -14,7 +14,7 @@ from typing import Any
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Axis, Index
 from fastpath.schedule import streams
-from fastpath.schedule.kernel import Kernel, Store
+from fastpath.schedule.kernel import Accumulate, Kernel, Store
 
 FAR = 4096  # bytes: about what memory delivers while one line is waited for
 MOST_ROWS = 8
@@ -59,6 +59,27 @@ def asked_ahead(
         if LEAST <= row <= MOST and _leaps(e.args[1], around[-1], lane):
             found.append(Ahead(e, around[-1], min(MOST_ROWS, max(1, FAR // row))))
     return tuple(found[:MOST_READS])
+
+
+def asked_within(kernel: Kernel, sizes: Mapping[str, int]) -> frozenset[str]:
+    """The buffers of which a reduction that memory holds up asks for what it reads a little later.
+
+    Processors foresee no further than a page, and of several streams at a time little; and where
+    nothing is stored, nothing but reading takes the time.
+    """
+    cache = streams.last_level_cache()
+    if not cache or sum(sizes[b.name] for b in kernel.buffers) <= cache or kernel.pairs:
+        return frozenset()
+    loops = [stage for stage in kernel.stages if stage.axes]
+    if not loops or not all(isinstance(s, Accumulate) for g in loops for s in g.statements):
+        return frozenset()
+    found = set()
+    for stage in loops:
+        axis = kernel.lane if kernel.lane is not None else stage.axes[-1]
+        for e in stage.loads():
+            if e.args[1].coefficient(axis) == 1 and sizes[e.args[0]] > cache // MOST_READS:
+                found.add(e.args[0])
+    return frozenset(found)
 
 
 def _leaps(index: Index, axis: Axis, lane: Axis) -> bool:

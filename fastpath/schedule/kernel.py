@@ -131,6 +131,7 @@ class Kernel:
     streamed: frozenset[str] = frozenset()  # buffers written past the caches: see streams.py
     in_place: frozenset[str] = frozenset()  # buffers whose old elements are read, then written
     pairs: bool = False  # the innermost loops may take two elements at a time: see pairs.py
+    asked: frozenset[str] = frozenset()  # what loops read is asked for as they go: see ahead.py
     several: int = 1  # units side by side along the lanes that are gone through at once, at most
     ahead: tuple[Any, ...] = ()  # what is asked of memory before it is read: see ahead.py
 

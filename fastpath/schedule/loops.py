@@ -16,7 +16,7 @@ from fastpath.ir.expr import Expr, guarded
 from fastpath.ir.index import Axis, Division, Index, contiguous_strides, linear, variable
 from fastpath.ir.program import Computed, Node, Pointwise, Position, Reduction, Result, Scan
 from fastpath.ir.size import Assumptions, divides, hint, known
-from fastpath.schedule.ahead import asked_ahead
+from fastpath.schedule.ahead import asked_ahead, asked_within
 from fastpath.schedule.cluster import Cluster
 from fastpath.schedule.cost import CHEAP, across, own_cost
 from fastpath.schedule.kernel import (
@@ -346,6 +346,7 @@ class Builder:
             kernel.streamed = streamed(kernel, self._bytes, self.soon)
             items = {b.name: itemsize(b.dtype) for b in kernel.buffers}
             kernel.ahead = asked_ahead(kernel, self._bytes, items)
+            kernel.asked = asked_within(kernel, self._bytes)
         return kernel
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,9 @@ import torch
 import torch.nn.functional as F
 
 import fastpath
+from fastpath.cpu import codegen, machine
+from fastpath.cpu.codegen import ask
+from fastpath.cpu.printer import Printed
 from fastpath.schedule import streams
 from fastpath.wrapper import realigned
 
@@ -160,3 +164,59 @@ def test_nothing_is_asked_for_that_caches_hold() -> None:
     function, inputs = ASKED["halves"]
     (source,) = compiled(function, *inputs).kernel_sources
     assert "ask_" not in source
+
+
+#: Reductions that wait for memory, and how often their text asks for what lies behind a vector.
+WAITING: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...], int]] = {
+    "rows": (lambda x: x.sum(-1), (64, 300), 4),
+    "few rows": (lambda x: x.amax(-1), (3, 1001), 1),
+    "columns": (lambda x: x.sum(0), (33, 700), 8),
+    "squares in columns": (lambda x: (x * x - x).exp().sum(0), (21, 2500), 4),
+    "everything": (lambda x: x.sum(), (41, 257), 1),
+    "along neither": (lambda x: x[:, ::2].sum(-1), (64, 600), 0),
+    "what is stored": (lambda x: x.cumsum(-1), (64, 300), 0),
+}
+
+
+@pytest.mark.parametrize("name", WAITING)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_what_is_asked_for_on_the_way(name: str, dtype: torch.dtype, small_cache: None) -> None:
+    function, shape, count = WAITING[name]
+    x = torch.randint(-9, 9, shape).to(dtype)
+    call = compiled(function, x)
+    assert "".join(call.kernel_sources).count("load_asked_") == count
+    before = torch.get_num_threads()
+    try:
+        for threads, sign in ((1, 1), (2, -1), (3, 1)):
+            torch.set_num_threads(threads)
+            found = call(x * sign)
+            found = found[0] if isinstance(found, (list, tuple)) else found
+            torch.testing.assert_close(found, function(x * sign), rtol=1e-4, atol=1e-3)
+    finally:
+        torch.set_num_threads(before)
+
+
+_MEMORY = {"load_asked": 0, "store": 1, "load": 2}
+_COPY = """\
+def kernel(addresses, begin, end):
+    p0 = address(addresses, 0)
+    p1 = address(addresses, 1)
+    for a in range(begin, end):
+        store_float32_1(p1, a, load_asked_float32_0(p0, a) + load_float32_2(p1, a))
+"""
+
+
+def test_each_vector_asks_for_one_further_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+
+    def recorded(text: str) -> str:
+        texts.append(ask(text))
+        return texts[-1]
+
+    monkeypatch.setattr(codegen, "ask", recorded)
+    names = {f"{what}_float32_{n}": (what, "float32", n) for what, n in _MEMORY.items()}
+    machine._compile(Printed(_COPY, dict(names)), "symbol")
+    (text,) = texts
+    further = re.findall(r"getelementptr i8, ptr (%[\w.]+), i64 2048\n.*llvm.prefetch.*\n.*", text)
+    loads = re.findall(r"= load <\d+ x float>, ptr (%[\w.]+)", text)
+    assert further and set(further) < set(loads) and len(loads) == 2 * len(further)
