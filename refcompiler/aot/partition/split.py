@@ -11,7 +11,7 @@ from refcompiler.aot.effects import checks, stays
 from refcompiler.aot.joint import FORWARD, PHASE
 from refcompiler.aot.numbers import ARITHMETIC, symbols_of
 from refcompiler.aot.numbers import is_number as number
-from refcompiler.aot.partition.packing import hold, is_packed, pack, unpack
+from refcompiler.aot.partition.packing import hold, is_packed, pack, product, unpack
 from refcompiler.aot.partition.private import private_last
 
 
@@ -186,7 +186,9 @@ def finished(
         while stack:
             top = stack[-1]
             node = top[0]
-            keys = {each: key(each, top) for each in node.all_input_nodes}
+            masked = product(node, held, given) if held and node not in held else None
+            read = node.all_input_nodes if masked is None else [masked.other]
+            keys = {each: key(each, top) for each in read}
             missing = [each for each in keys.values() if each not in made]
             if top in made:
                 stack.pop()
@@ -197,6 +199,10 @@ def finished(
                 stack += reversed(missing)
             elif node not in parts.late and (node.op == "placeholder" or stays(node)):
                 raise Unsaved(node.name)
+            elif masked is not None:
+                other = made[keys[masked.other]]
+                made[top] = masked.made(graph, node, other, held[masked.mask])
+                stack.pop()
             else:
                 made[top] = graph.node_copy(node, lambda n, keys=keys: made[keys[n]])
                 stack.pop()

@@ -160,6 +160,56 @@ def test_a_mask_is_saved_as_bytes_unless_it_is_shown(shown: bool) -> None:
     assert saved(lambda *given: call(*given)[0], inputs) == (N if shown else N // 4)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "masked",
+    [
+        lambda x, m: x * (m / 0.3),
+        lambda x, m: m / 0.3 * x,
+        lambda x, m: x * m,
+        lambda x, m: m / 0.7 * x * m,
+    ],
+)
+def test_a_product_with_a_mask_reads_its_bytes(masked: Any, dtype: torch.dtype) -> None:
+    """In the mask's own type it never is there, though it is read twice: by both gradients."""
+    inputs = [t.detach().to(dtype).requires_grad_() for t in squares(3)]
+    inputs[0].data[:2, :2] = torch.tensor([[torch.inf, torch.nan], [-0.0, 0.0]])
+    found, graphs = [], []
+
+    def program(x: Any, w: Any, v: Any) -> Any:
+        m = torch.empty_like(x).bernoulli_(0.3)
+        return masked((x @ w).exp(), m) @ v
+
+    def partition(joint: Any, given: Any, **options: Any) -> Any:
+        graphs.append(min_cut_partition(joint, given, **options))
+        return graphs[-1]
+
+    tangent = torch.randn(64, 64, dtype=dtype)
+    for way in (compiled(program, partition), program):
+        torch.manual_seed(5)
+        found.append(torch.autograd.grad(way(*inputs), inputs, tangent))
+    for ours, eager in zip(*found, strict=True):
+        torch.testing.assert_close(ours, eager, rtol=0, atol=0, equal_nan=True)
+    assert 0 < found[0][0].isfinite().sum() < 64 * 64
+    _, backward = graphs[0]
+    made = [node.target for node in backward.graph.nodes]
+    assert torch.ops.aten._to_copy.default not in made
+    assert torch.ops.aten.div.Tensor not in made
+
+
+def test_a_mask_that_is_not_only_multiplied_is_made_again() -> None:
+    def program(x: Any, y: Any) -> Any:
+        mask = torch.empty_like(x).bernoulli_(0.5)
+        return (x.sin() * mask * (mask + y.double())).sum()
+
+    inputs = squares(2)
+    found = []
+    for way in (compiled(program, min_cut_partition), program):
+        torch.manual_seed(5)
+        found.append(torch.autograd.grad(way(*inputs), inputs))
+    assert all(map(torch.equal, *found))
+
+
 @pytest.mark.parametrize("share", [-0.1, 1.5])
 def test_a_budget_is_a_share(share: float) -> None:
     call = compiled(chain, budget(share))
