@@ -221,6 +221,7 @@ def _written(
 
     ``products``: the tiles of those that kernels of ours compute, by their nodes' names.
     """
+    from fastpath.accumulating import accumulate_products
     from fastpath.activations import fuse_activations
     from fastpath.ir.described import Sizes
     from fastpath.ir.lower import Lowering
@@ -234,6 +235,8 @@ def _written(
             pad_products(graph, products)
         if options.epilogue_fusion:
             fuse_activations(graph, products)
+    if device.is_cpu and options.numerics == "fast" and options.epilogue_fusion:
+        accumulate_products(graph)
     sizes = Sizes(values)
     lowering = Lowering(graph, device.target, device.device, options, sizes, products)
     program = lowering.run()
