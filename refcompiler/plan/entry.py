@@ -20,6 +20,7 @@ from refcompiler.guards.kinds import KINDS, Guard, asks_once
 from refcompiler.guards.sources import Source
 from refcompiler.guards.tags import unchanged_dicts
 from refcompiler.guards.tensors import common, common_text, is_registered
+from refcompiler.plan.seldom import Seldom, is_data
 
 _WIDTH = 160  # of a line of conditions
 _TOGETHER = 3  # as many registered tensors as are worth a loop
@@ -330,8 +331,16 @@ class _Printer:
                 self.check(guard)
         if known is not None:
             asked = [guard for guard in guards if id(guard) in covered]
+            seldom = Seldom([guard for guard in asked if is_data(guard)], [*groups])
+            rest = [guard for guard in asked if not is_data(guard)]
             names = [self.read(space) for space in groups]
-            self.unless(known, "dicts", names, lambda: [*map(self.check, asked)])
+
+            def ask() -> None:
+                self.condition(f"not {self.constant(seldom)}(__dicts)")
+                for guard in rest:
+                    self.check(guard)
+
+            self.unless(known, "dicts", names, ask)
 
     def listed(self, groups: Sequence[Sequence[Guard]], together: Sequence[Guard]) -> None:
         """Tensors in lists and dicts, as an optimizer's are, and what is asked of all of them.
