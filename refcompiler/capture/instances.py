@@ -10,6 +10,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
+from torch.nn.modules.lazy import LazyModuleMixin
 
 from refcompiler.capture.arrays.calls import call_numpy
 from refcompiler.capture.immutable import is_computed
@@ -65,6 +66,8 @@ class Instances(NativeCalls):
         """``type.__call__``: ``__new__``, then ``__init__``."""
         if issubclass(cls, types.ModuleType):
             raise Break("c-function", "a module is made")
+        if issubclass(cls, LazyModuleMixin):  # with hooks, and parameters that are none yet
+            raise Break("tensor-kind", f"construction of a {cls.__name__}")
         if not is_heap(cls):
             return self.call_builtin_class(frame, cls, args, kwargs)
         if is_wrapper(cls):

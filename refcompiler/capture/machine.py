@@ -38,6 +38,7 @@ from refcompiler.capture.models import (
     optimizers,
     ordering,
     parallel,
+    parameters,
     python,
     scaling,
     serial,
@@ -91,6 +92,7 @@ __all__ = [
     "optimizers",
     "ordering",
     "parallel",
+    "parameters",
     "python",
     "scaling",
     "serial",
@@ -248,6 +250,8 @@ class Symbolic(Calls):
         self.answers = {}
         self.speech = warned.Speech()
         self.insides = {}
+        self.makes_parameters = False
+        self.recovers = False  # from a graph that has raised
         self.strict = False  # a break is an error here, says the program
         self.patched = []
         self.draws = []
@@ -297,7 +301,7 @@ class Symbolic(Calls):
             except Break as signal:
                 frames = self._frames()
                 natively = [*self.class_bodies, *self.whole]
-                if signal.row == "tensor-kind":  # a parameter: one break for the whole module
+                if signal.row == "tensor-kind" or self.makes_parameters:  # one for the whole module
                     natively += self.constructors
                 for body, step in natively:
                     if body in frames:  # the class, or the module, is made natively

@@ -46,6 +46,7 @@ from refcompiler.capture.values import (
 from refcompiler.capture.written import looked_into
 from refcompiler.guards.classes import Build, build_of, is_made_anew
 from refcompiler.guards.kinds import Guard, TensorMeta, metadata, separate
+from refcompiler.guards.parameters import is_new
 from refcompiler.guards.permanence import lasts
 from refcompiler.guards.sources import (
     SCALARS,
@@ -154,6 +155,8 @@ class Observing(Machine):
         """``place``: of the user's program, instead of where it is now."""
         key = (kind, source, expected if kind in _KEYED else None)
         if key not in self.guards:
+            if kind == "ID" and is_new(source):
+                raise Break("tensor-kind", f"the identity of {source}, which each call makes")
             if kind == "TYPE" and self.is_made_anew(expected):
                 assert source is not None
                 self.observe(self.lazy(self.sources.make("class_of", source), expected))
@@ -545,8 +548,13 @@ class Observing(Machine):
                 self.guard("TENSOR", source, TensorMeta.of(value))
         if self.arrays:
             self.check_apart(value, source)
+        return self.enter_input(value, source, fake)
+
+    def enter_input(self, value: torch.Tensor, source: Source, fake: Any) -> Any:
+        """The graph gets ``value``, which is at ``source``, and ``fake`` stands for it."""
         node = self.recorder.add_input(_input_name(source), fake)
-        node.meta["refcompiler_static"] = isinstance(value, torch.nn.Parameter)
+        is_parameter = isinstance(value, torch.nn.Parameter)
+        node.meta["refcompiler_static"] = is_parameter and not is_new(source)
         self.inputs[id(value)] = (value, source, fake)
         self.input_order.append(id(value))
         self.fakes_of_inputs[id(fake)] = source

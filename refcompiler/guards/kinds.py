@@ -32,6 +32,7 @@ from refcompiler.guards.constants import (
 )
 from refcompiler.guards.held import named
 from refcompiler.guards.iterators import Ahead, account, apart, fed, shape
+from refcompiler.guards.parameters import parameter
 from refcompiler.guards.sizes import (
     Relations,
     relation_check,
@@ -485,6 +486,7 @@ NAMESPACE: dict[str, Any] = {
     "NOT_SET": NOT_SET,
     "dict_getitem": dict.__getitem__,
     "array_tensor": array_tensor,
+    "parameter": parameter,
     "separate": separate,
     "referent": referent,
     "cached": cached,

@@ -51,6 +51,7 @@ FORMS: dict[str, tuple[str, str]] = {
     "mode_around": ("mode_around({p})", "{p}"),  # of an inference mode that was entered
     "start": ("{p}.__reduce__()[1][1]", "{p}.count"),  # of an enumeration
     "plain": ("plain_tensor({p})", "{p}"),  # of a tensor of a subclass
+    "parameter": ("parameter({k})", "{n}"),  # that each call makes
     "array": ("array_tensor({p})", "{p}"),  # over the memory of a numpy array
     "number": ("{p}.item()", "{p}.item()"),  # in a tensor of one element
     "scalar": ("plain_scalar({p})", "{p}"),  # of an instance of a number's or text's subclass

@@ -30,6 +30,7 @@ from refcompiler.capture.values import is_changed
 from refcompiler.errors import BackendError
 from refcompiler.guards.classes import is_plain
 from refcompiler.guards.kinds import Guard
+from refcompiler.guards.parameters import is_new
 from refcompiler.guards.sources import Source
 from refcompiler.guards.tensors import is_registered, storage_pattern
 from refcompiler.plan.effects import replay, set_attributes, shadows
@@ -300,7 +301,7 @@ def _guard_tensors(machine: Any) -> None:
 
     What a module owns is not looked at for overlaps, only for being one object.
     """
-    inputs = list(machine.inputs.values())
+    inputs = [known for known in machine.inputs.values() if not is_new(known[1])]
     changed = any(
         id(real) in machine.changed or _changes(machine, fake) for real, _, fake in inputs
     )

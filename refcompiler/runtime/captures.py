@@ -187,6 +187,7 @@ class Captures:
         row = "operation-raised"
         with LOCK:
             machine = Symbolic({step: (row, "while the graph ran")}, policy, self.learned)
+            machine.recovers = True
             STATE.capturing = True
             try:
                 captured = machine.capture(self.start(machine, values))

@@ -74,9 +74,9 @@ def module_in_a_function():
     return lambda x: m(x) + m(x, k=3.0), [(t(3, 4),)] * 2, [m]
 
 
-@cases(graphs=2, breaks=1)
+@cases()
 def module_made_in_a_function():
-    """Its parameters, four of them, end the graph once: the whole module is made natively."""
+    """Its parameters, four of them, are made by each call, and filled in its graph."""
 
     class Pair(nn.Module):
         def __init__(self):

@@ -392,7 +392,7 @@ def test_sources_read_alike() -> None:
     ]
     function.__kwdefaults__["b"] = box
     made_anew = {"ahead", "array", "plain", "keys", "values", "filled", "space", "scalar"}
-    made_anew |= {"made_of", "contents"}
+    made_anew |= {"made_of", "contents", "parameter"}
     made_anew |= {"proxied", "viewed"}  # of which test_found_by_cpython and _libraries have some
     made_anew |= {"cached"}  # of which tests/cpu/capture/test_made_caches.py has programs
     assert {source.kind for source, _ in cases} | made_anew == set(FORMS)
