@@ -14,7 +14,7 @@ from refcompiler.guards.sources import Source
 
 
 class Fresh(NamedTuple):
-    """The key of a source of kind ``parameter``: the ``number``-th one of a capture.
+    """The key, as a tuple, of a source of kind ``parameter``: the ``number``-th one of a capture.
 
     ``shape`` is of ints; the strides are those of the contents.
     """
@@ -26,8 +26,8 @@ class Fresh(NamedTuple):
     requires_grad: bool
 
 
-def parameter(fresh: Fresh) -> torch.nn.Parameter:
-    """A new one. Raises RuntimeError where integers are to require gradients."""
+def parameter(fresh: tuple) -> torch.nn.Parameter:
+    """What :class:`Fresh` says. Raises RuntimeError where integers are to require gradients."""
     _, shape, dtype, device, requires_grad = fresh
     return torch.nn.Parameter(torch.empty(shape, dtype=dtype, device=device), requires_grad)
 

@@ -71,7 +71,7 @@ def _input(m: Any, data: torch.Tensor, requires_grad: bool) -> torch.Tensor:
                 real = parameter(fresh)
             except RuntimeError as error:
                 raise Break("fake-op-raised", f"Parameter: {error}".split("\n")[0]) from error
-        source = m.sources.make("parameter", None, fresh, f"Parameter {number}")
+        source = m.sources.make("parameter", None, tuple(fresh), f"Parameter {number}")
         m.makes_parameters = True
         m.lazy(source, real)
         m.forced[source] = fake = m.recorder.fake_mode.fake_of(real)

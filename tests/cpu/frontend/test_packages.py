@@ -368,6 +368,19 @@ def test_example_inputs_are_a_pair(given: Any) -> None:
         refcompiler.compile(scaled).aot_compile(given)
 
 
+def with_a_parameter(x):
+    made = torch.nn.Parameter(torch.ones(8))
+    return made, made * x
+
+
+def test_parameters_are_made_by_each_call_of_a_package() -> None:
+    loaded = opened(packed(with_a_parameter, torch.ones(2, 8)))
+    (first, _), (second, y) = loaded(torch.ones(2, 8)), loaded(torch.ones(2, 8) * 3)
+    y.sum().backward()
+    assert type(first) is torch.nn.Parameter and first is not second and first.grad is None
+    assert first.tolist() == [1.0] * 8 and second.grad.tolist() == [6.0] * 8
+
+
 # ---- files ---------------------------------------------------------------------------------------
 
 
