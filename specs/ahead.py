@@ -191,8 +191,8 @@ AHEAD: Table[Rule] = Table(
         Rule(
             "double backward",
             "Gradients have gradients.",
-            "With create_graph the gradients are functions of the inputs, whose derivative runs "
-            "the graph again as it is, under autograd, from the generator's state of the call.",
+            "With create_graph the backward runs the graph again as it is, under autograd, from "
+            "the generator's state of the call; its gradients are that run's.",
             "uncompiled",
         ),
         Rule(

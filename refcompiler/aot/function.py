@@ -333,20 +333,20 @@ class Compiled(torch.autograd.Function):
             ctx.left = program.left(missing, arguments, left.spent if left else 0)
         tangents = [*given] if grows else ()
         given.clear()
+        if grows and again is not None and originals is not None:
+            hooks = {n: ctx.hooks.get(at) for n, at in enumerate(program.differentiable)}
+            return (None, *derivable(again, originals, last, ctx.state, hooks))
         call = known or program.backward_for(missing)
         if grows:
             with torch._C._DisableAutocast(), torch.no_grad():
                 gradients = call(arguments)
-            if again is None or originals is None:
-                reached = None
-                if program.second_for is not None and not any(ctx.hooks.values()):
-                    reached = reach(program, edges, ctx.ends, taken)
-                if reached is None:
-                    return (None, *once(gradients, read))
-                saved = taken, *program.plainly(ctx, tangents)
-                return (None, *second(program, reached, *saved, last, gradients))
-            hooks = {n: ctx.hooks.get(at) for n, at in enumerate(program.differentiable)}
-            return (None, *derivable(again, originals, last, gradients, ctx.state, hooks))
+            reached = None
+            if program.second_for is not None and not any(ctx.hooks.values()):
+                reached = reach(program, edges, ctx.ends, taken)
+            if reached is None:
+                return (None, *once(gradients, read))
+            saved = taken, *program.plainly(ctx, tangents)
+            return (None, *second(program, reached, *saved, last, gradients))
         if casts:  # which are in the graph
             with torch._C._DisableAutocast():
                 return (None, *call(arguments))

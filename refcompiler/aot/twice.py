@@ -2,7 +2,7 @@
 
 A compiled backward has no derivative. What it is the backward of does: from the inputs of the call,
 which nothing keeps but who gave them (leaves are found by autograd's own graph), and the tangents,
-eager's gradients are computed once more, this time with a graph of their own.
+eager's gradients are computed, this time with a graph of their own.
 """
 
 from __future__ import annotations
@@ -170,15 +170,6 @@ class Derivable:
                     return None
         return found
 
-    def gathered(self, gradients: Sequence[Any]) -> list[Any]:
-        """One gradient for each input, of those that are given twice too."""
-        count = len(self.places)
-        found = list(gradients[:count])
-        for n, more in zip(self.repeated, gradients[count:], strict=True):
-            if more is not None:
-                found[n] = more if found[n] is None else found[n] + more
-        return found
-
     def run(
         self,
         inputs: Sequence[Any],
@@ -293,68 +284,6 @@ def _read(node: Node) -> list[Node]:
     return [arg for arg in args if isinstance(arg, Node)]
 
 
-class Twice(torch.autograd.Function):
-    """``apply(derivable, state, hooks, count, places, *inputs, *tangents, *gradients)``: gradients.
-
-    The first ``count`` are the inputs; ``places``: which of these the gradients are of.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        derivable: Derivable,
-        state: Any,
-        hooks: Any,
-        count: int,
-        places: Sequence[int],
-        *values: Any,
-    ) -> Any:
-        ctx.state, ctx.hooks = state, hooks
-        given = values[: len(values) - len(places)]
-        ctx.derivable, ctx.count, ctx.places, ctx.total = derivable, count, places, len(values)
-        ctx.given = [None if isinstance(v, torch.Tensor) else (v,) for v in given]
-        ctx.save_for_backward(*[v for v in given if isinstance(v, torch.Tensor)])
-        ctx.set_materialize_grads(False)
-        return tuple([t.detach() for t in values[len(given) :]])
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        saved = iter(ctx.saved_tensors)
-        needed = ctx.needs_input_grad[5:]
-        grows = torch.is_grad_enabled()
-        with torch.enable_grad():
-            values = []
-            for constant in ctx.given:
-                value = next(saved) if constant is None else constant[0]
-                # Views, so that what one input is computed from is no way around it.
-                values.append(value.view_as(value) if _tracked(value) else value)
-            known = ctx.state, ctx.hooks
-            found = ctx.derivable.gradients(values[: ctx.count], values[ctx.count :], *known)
-            pairs = [
-                (found[place], g)
-                for place, g in zip(ctx.places, gradients, strict=True)
-                if g is not None and found[place] is not None and found[place].requires_grad
-            ]
-            wanted = [v for v, need in zip(values, needed, strict=False) if need and _tracked(v)]
-            if pairs and wanted:
-                made = iter(
-                    torch.autograd.grad(
-                        [end for end, _ in pairs],
-                        wanted,
-                        [g for _, g in pairs],
-                        create_graph=grows,
-                        allow_unused=True,
-                    )
-                )
-            else:
-                made = iter([None] * len(wanted))
-        results = [
-            next(made) if need and _tracked(v) else None
-            for v, need in zip(values, needed, strict=False)
-        ]
-        return (None, None, None, None, None, *results, *[None] * (ctx.total - len(results)))
-
-
 class Once(torch.autograd.Function):
     """The last of the tensors that it is given, whose derivative is refused when it is asked for.
 
@@ -374,29 +303,29 @@ def derivable(
     derivable: Derivable,
     inputs: Sequence[Any],
     tangents: Sequence[Any],
-    gradients: Sequence[Any],
     state: torch.Tensor | None = None,
     hooks: Mapping[int, Any] | None = None,
 ) -> list[Any]:
-    """``gradients`` of a call, as they are, with a derivative.
+    """The gradients of a call, whose functions are autograd's own: the graph runs again for them.
 
-    That is one function of autograd for all of them. It leads to all inputs, and would call hooks
-    on those that no gradient depends on. So where there are any, the run that it would make later
-    is made now, and its functions are autograd's own.
+    So they have eager's bits, also where a formula is another one for gradients with a graph
+    (``silu``), and what comes back through them is added up at each leaf in eager's order.
     """
-    if any(isinstance(t, torch.Tensor) and t._backward_hooks for t in inputs):
-        with torch.enable_grad():
-            views = [t.view_as(t) if _tracked(t) else t for t in inputs]  # whose hooks are not run
-            own = derivable.gradients(views, tangents, state, hooks)
-        return [*own, *[None] * len(derivable.repeated)]
-    found = derivable.gathered(gradients)
-    places = [n for n, g in enumerate(found) if isinstance(g, torch.Tensor)]
-    values = [*inputs, *tangents, *[found[n] for n in places]]
     with torch.enable_grad():
-        made = Twice.apply(derivable, state, hooks, len(inputs), places, *values)
-    for n, g in zip(places, made, strict=True):
-        found[n] = g
+        found = derivable.gradients(_ends(inputs), tangents, state, hooks)
     return [*found, *[None] * len(derivable.repeated)]
+
+
+def _ends(inputs: Sequence[Any]) -> list[Any]:
+    """``inputs``, or views where a run that ends at them would come to more.
+
+    That is another input that one is computed from, the same one again, or hooks.
+    """
+    tracked = [t for t in inputs if _tracked(t)]
+    apart = all(t.is_leaf for t in tracked) and len({*map(id, tracked)}) == len(tracked)
+    return [
+        t.view_as(t) if _tracked(t) and not (apart and not t._backward_hooks) else t for t in inputs
+    ]
 
 
 def once(gradients: Sequence[Any], read: Sequence[torch.Tensor]) -> list[Any]:

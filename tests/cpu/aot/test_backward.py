@@ -118,7 +118,7 @@ def test_second_and_third_derivatives_are_eagers(inner: bool) -> None:
         return torch.tanh(y) * y.sin()
 
     call, _ = compiled(function)
-    x, w = torch.randn(3, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+    x, w = [torch.randn(n, 4, dtype=torch.float64, requires_grad=True) for n in (3, 4)]
     given = x * 2 if inner else x  # no leaf: kept by nobody but the caller
     wanted = _twice(function, given, w)
     for got, expected in zip(_twice(call, given, w), wanted, strict=True):
@@ -132,6 +132,61 @@ def test_a_second_derivative_goes_through_several_graphs() -> None:
     wanted = _twice(lambda x, w: (torch.tanh(x * w) * w).sin(), x, w)
     for got, expected in zip(_twice(lambda x, w: outer(inner(x, w), w), x, w), wanted, strict=True):
         torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("order", ["penalty", "penalty real fake", "real penalty fake"])
+def test_gradient_penalties_have_eagers_bits(order: str) -> None:
+    """``silu`` has another formula for gradients with a graph; parts are added up as they come."""
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(32, 64), torch.nn.SiLU(), torch.nn.Linear(64, 64), torch.nn.SiLU()]
+    net = torch.nn.Sequential(*layers, torch.nn.Linear(64, 1))
+    call, backend = compiled(net)
+    given = {name: torch.randn(16, 32) for name in order.split()}
+    sides = []
+    for score in (call, net):
+        terms = []
+        for name, x in given.items():
+            if name == "penalty":
+                x = x.clone().requires_grad_()
+                result = score(x)
+                (slope,) = torch.autograd.grad(
+                    result, x, torch.ones_like(result), create_graph=True
+                )
+                terms.append(((slope.norm(2, 1) - 1) ** 2).mean() * 10)
+            else:
+                terms.append(score(x).mean())
+        found = torch.autograd.grad(sum(terms), [*net.parameters()], allow_unused=True)
+        sides.append([slope, *found])
+    assert [g is None for g in sides[0]] == [g is None for g in sides[1]]
+    assert all(torch.equal(a, b) for a, b in zip(*sides, strict=True) if a is not None)
+    assert len(backend.forward) == len(given) - (len(given) == 3), backend.reasons
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_a_gradient_with_a_graph_ends_at_each_input(hooked: bool) -> None:
+    """Also where one is computed from another, is there twice, or has a hook."""
+
+    def program(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x * w) * y.sin()
+
+    backend = Compiler()
+    sides = []
+    x, w = torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)
+    graph = torch.fx.symbolic_trace(program)
+    called: list[torch.Tensor] = []
+    for call in (backend.made(graph, [x, x, w]), program):
+        handle = w.register_hook(called.append) if hooked else None
+        same = _twice(lambda x, w, call=call: call(x, x, w), x, w)
+        other = _twice(lambda x, w, call=call: call(x, (x * w).exp(), w), x, w)
+        if handle is not None:
+            handle.remove()
+        sides.append([*same, *other])
+    for got, expected in zip(*sides, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+    assert len(called) % 2 == 0 and all(
+        torch.allclose(a, b, rtol=1e-4, atol=1e-4)
+        for a, b in zip(called, called[len(called) // 2 :])
+    )
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
