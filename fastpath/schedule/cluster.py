@@ -29,7 +29,7 @@ from fastpath.ir.program import (
     Scan,
 )
 from fastpath.ir.size import Number, divides
-from fastpath.schedule.cost import own_cost
+from fastpath.schedule.cost import MOST_DEPTH, own_cost
 from fastpath.schedule.roots import Roots
 
 MOST_BUFFERS = 28  # arguments of a kernel
@@ -120,6 +120,7 @@ class Fusion:
         self._readers: dict[Node, list[Cluster]] = {}
         last_impure: Cluster | None = None
         self._after: dict[Cluster, set[Cluster]] = {}
+        self._depths: dict[Node, int] = {}
         for step in self.roots.order:
             if isinstance(step, Call):
                 cluster = self._new()
@@ -228,6 +229,8 @@ class Fusion:
             buffers = len(cluster.needs | needs) + len(cluster.members)
             if buffers > MOST_BUFFERS:
                 return False
+            if self._depth(cluster, step) > MOST_DEPTH:
+                return False
             outside = {self.home[n] for n in needs if n in self.home} - {cluster}
             if any(self._depends(c, cluster) for c in outside):
                 return False
@@ -244,10 +247,17 @@ class Fusion:
         cluster.members.append(step)
         cluster.needs |= needs
         self.home[step] = cluster
+        self._depths[step] = self._depth(cluster, step)
         for n in needs:
             if isinstance(n, (Input, Result)) or n not in cluster.place:
                 self._readers.setdefault(n, []).append(cluster)
         return True
+
+    def _depth(self, cluster: Cluster, step: Computed) -> int:
+        """How many operations follow each other up to ``step`` in a kernel of the cluster's."""
+        inside = (n for n in self.roots.needs[step] if n in cluster.place)
+        before = (self._depths[n] for n in inside if not isinstance(n, Reduction))
+        return self.roots.depth[step] + max(before, default=0)
 
     def _join_ends(self, most: int) -> None:
         """What ends a gradient, for example: the sums of its pieces, one small kernel a weight."""

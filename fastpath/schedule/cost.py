@@ -10,6 +10,7 @@ from fastpath.ir.size import hint
 ACROSS = 12  # what it costs to read an element from another line of memory than the one before
 SHORTEST = 16  # elements of a row along which that is so
 CHEAP = 8  # at most this is recomputed by each consumer rather than kept
+MOST_DEPTH = 100  # of operations that one waits for: expressions are gone through by recursion
 MOST_READS = 16  # distinct elements that one inlined expression may read
 
 _FREE = {"const", "index", "read", "load", "guarded", "scratch", "reduced", "running", "tile"}
@@ -40,6 +41,22 @@ def own_cost(expr: Expr) -> tuple[int, list[Expr]]:
             total += 1 if e.op in _ONE else 4 if e.op in _FEW else 12
         stack.extend(e.operands())
     return total, reads
+
+
+def depth(expr: Expr) -> int:
+    """How many operations follow each other in the expression, without what it reads."""
+    found: dict[Expr, int] = {}
+    stack = [expr]
+    while stack:
+        e = stack[-1]
+        below = list(e.operands())
+        rest = [a for a in below if a not in found]
+        if rest and e.op != "read":
+            stack += rest
+            continue
+        stack.pop()
+        found[e] = 0 if e.op == "read" else 1 + max((found[a] for a in below), default=0)
+    return found[expr]
 
 
 def is_pointwise(expr: Expr) -> bool:

@@ -21,7 +21,7 @@ from fastpath.ir.program import (
     tensors_in,
 )
 from fastpath.ir.size import hint
-from fastpath.schedule.cost import CHEAP, MOST_READS, own_cost
+from fastpath.schedule.cost import CHEAP, MOST_DEPTH, MOST_READS, depth, own_cost
 from fastpath.schedule.cost import across as reads_across
 
 
@@ -40,6 +40,7 @@ class Roots:
         self._reads = {}
         self._cost = {}
         self.needs: dict[object, set[Node]] = {}
+        self.depth: dict[Node, int] = {}  # with what is inlined
         steps = [s for s in program.steps if s in self._live]
         # What rounds a product is its kernel's work, whether others' is too or not.
         self.own = {s.own for s in steps if isinstance(s, Product) and not program.epilogues}
@@ -67,15 +68,18 @@ class Roots:
                 continue
             cost = self._cost[step]
             found: set[Node] = set()
+            deep = 0
             for e in self._reads[step]:
                 node = e.args[0]
                 if isinstance(node, Pointwise) and node not in self.roots:
                     cost += total[node]
+                    deep = max(deep, self.depth[node])
                     found |= leaves[node]
                 else:
                     found.add(node)
             total[step], leaves[step] = cost, frozenset(found)
-            if self._is_root(step, cost, len(found)):
+            self.depth[step] = deep + depth(step.value)
+            if self._is_root(step, cost, len(found)) or 2 * self.depth[step] > MOST_DEPTH:
                 self.roots.add(step)
                 self.order.append(step)
                 self.needs[step] = found

@@ -119,3 +119,19 @@ def test_strips(name: str, dtype: torch.dtype) -> None:
             torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-4)
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("reducing", [False, True])
+def test_programs_longer_than_the_interpreter_may_recurse(reducing: bool) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        for n in range(400):
+            x = x * 1.0078125 + 0.5 if n % 2 else x.relu() - 0.5
+            if reducing and n % 100 == 99:
+                x = x - x.amax(-1, keepdim=True)
+        return x
+
+    x = made((8, 64), torch.float32, 7)
+    call, sources = compiled(function, x)
+    assert 1 < len(sources) < 100
+    for given in (x, -x):
+        torch.testing.assert_close(call(given), function(given), rtol=1e-4, atol=1e-4)
