@@ -126,15 +126,14 @@ def aot_autograd(
         given = gm, example_inputs, compilers, table, partition_fn
         try:
             if numbers:
-                return _compile(*given, by_sizes=by_sizes)
+                return _attempt(*given, by_sizes=by_sizes)
             try:
-                return _compile(*given)
+                return _attempt(*given)
             except DependsOnData:
                 if not compilers.take_symbols:
                     raise
-                return _compile(*given, env=ShapeEnv())
+                return _attempt(*given, env=ShapeEnv())
         except Unsupported as error:
-            _let_go(error)
             if not numbers:
                 return _uncompiled(gm, str(error))
             _HINTS.info("compiled for each size, since with symbols it cannot be: %s", error)
@@ -152,17 +151,28 @@ class _Compilers:
         self.take_symbols = all(getattr(each, TAKES_SYMBOLS, True) for each in every)
 
 
-def _let_go(error: BaseException) -> None:
-    """Free what the frames of ``error`` hold, in this state of the dispatcher.
+def _attempt(*given: Any, **options: Any) -> Callable[..., Any]:
+    """:func:`_compile`, behind which the dispatcher is as it was, also where that failed.
 
-    Torch's own code has guards in C++ among its locals, which set the state that they found when
-    they are freed: with the error's traceback, which may be at any time.
+    Torch's own code and blocks of the graph have guards in C++ among their locals, which set the
+    state that they found when they are freed: with the error's traceback, which may be at any time.
     """
     with torch._C._PreserveDispatchKeyGuard():
-        seen: BaseException | None = error
-        while seen is not None:
-            traceback.clear_frames(seen.__traceback__)
-            seen = seen.__cause__ or seen.__context__
+        try:
+            return _compile(*given, **options)
+        except Unsupported as error:
+            grad = torch.is_grad_enabled()
+            _let_go(error)
+            torch._C._set_grad_enabled(grad)
+            raise
+
+
+def _let_go(error: BaseException) -> None:
+    """Free what the frames of ``error`` hold."""
+    seen: BaseException | None = error
+    while seen is not None:
+        traceback.clear_frames(seen.__traceback__)
+        seen = seen.__cause__ or seen.__context__
 
 
 def _uncompiled(gm: GraphModule, reason: str) -> Callable[..., Any]:

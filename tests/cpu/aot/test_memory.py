@@ -330,3 +330,29 @@ def test_aot_eager_frees_tensors_after_their_last_use() -> None:
         call(*inputs).backward()
     forward = 6 * 4
     assert max(alive) <= forward + 2  # what is saved goes while gradients come
+
+
+@pytest.mark.parametrize("around", [torch.enable_grad, torch.no_grad])
+def test_a_trace_that_fails_in_a_block_leaves_the_dispatcher_as_it_was(around: Any) -> None:
+    """The guard of the block is freed with the error: later programs ran as if they were in it."""
+
+    def reach(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad(), torch.inference_mode():
+            return x.as_strided((4,), (1,), 0) * 2
+
+    def state() -> tuple:
+        sets = (
+            torch._C._dispatch_tls_local_include_set(),
+            torch._C._dispatch_tls_local_exclude_set(),
+        )
+        return *map(str, sets), torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+
+    x, leaf = torch.arange(8.0)[2:4], torch.ones(3, requires_grad=True)
+    with around():
+        before = state()
+        for _ in range(2):
+            found = refcompiler.compile(reach, backend="aot_eager")(x)
+            assert found.equal(reach(x)) and found.is_inference()
+            assert state() == before
+        assert (leaf * 2).requires_grad == torch.is_grad_enabled()
+    assert refcompiler.counters()["uncompiled"] and (leaf * 2).requires_grad
