@@ -134,6 +134,7 @@ def _describe(values: Any, key: list, tensors: list, mode: FakeTensorMode) -> bo
                 stride,
                 offset,
                 _dispatch_keys(value).raw_repr(),
+                value.is_inference(),  # of which those tell nothing in inference mode
             )
             tensors.append(value)
         elif kind in _PLAIN:
@@ -280,6 +281,7 @@ def _output(
     made = _make(mode, output, tensors)
     alike = made is not NotImplemented and (
         _dispatch_keys(made) == _dispatch_keys(item)
+        and made.is_inference() == item.is_inference()  # a view of one from before
         and _plain([made.untyped_storage().nbytes()]) == _plain([storage.nbytes()])
         and made.__dict__.keys() == item.__dict__.keys()
     )
@@ -298,8 +300,9 @@ def _make(mode: FakeTensorMode, output: Output | None, tensors: list[FakeTensor]
     shape, stride, offset, dtype, device, same, memory, end = output
     if same >= 0:
         return tensors[same]
-    if memory >= 0 and mode.shape_env is not None:
-        # ``set_`` would ask whether there are elements, and of what size the memory is.
+    if memory >= 0 and (mode.shape_env is not None or _in_inference()):
+        # ``set_`` would ask whether there are elements, and of what size the memory is; and in
+        # inference mode a view of a tensor from before is no inference tensor.
         if tensors[memory].dtype is not dtype:
             return NotImplemented
         with in_kernel_invocation_manager(mode):

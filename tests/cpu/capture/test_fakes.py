@@ -15,8 +15,10 @@ import refcompiler
 from conformance.strategies.arguments import arguments
 from conformance.strategies.tensors import Drawing
 from conformance.suites.operators import source
+from refcompiler.aot.symbols import fake_mode
 from refcompiler.fakes import results as fake_results
 from refcompiler.fakes.mode import EagerFakeMode
+from refcompiler.shapes.env import ShapeEnv
 from specs.operators import OPERATORS, Operator
 from tests.cpu.specs.test_strides import laid_out
 
@@ -511,3 +513,20 @@ def test_numbers_made_into_tensors_stay_what_they_are() -> None:
         x = mode.from_tensor(torch.ones(3))
         with mode:
             assert program(x) == (2.0, (3,), (2, 2))
+
+
+def test_a_view_of_a_tensor_from_before_inference_mode_stays_one() -> None:
+    """Whatever kind of mode has remembered it."""
+
+    def views(mode: Any) -> list[bool]:
+        with mode:
+            before = torch.empty(2, 3)
+        with torch.inference_mode(), mode:
+            made = before * 2
+            found = [
+                (t.detach(), t.view(-1), t[0], t.t(), t.expand(2, 2, 3)) for t in (before, made)
+            ]
+            return [view.is_inference() for each in found for view in each]
+
+    for env in (ShapeEnv(), None, ShapeEnv(), None):
+        assert views(fake_mode(env)) == [False] * 5 + [True] * 5
