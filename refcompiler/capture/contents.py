@@ -19,6 +19,7 @@ from typing import Any
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.natively import natively
+from refcompiler.capture.setorder import alike
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import External, Items
 from refcompiler.guards.sources import SCALARS, contents_of, plain_scalar
@@ -86,7 +87,9 @@ def contents(machine: Any, value: Any) -> Any:
         made = tuple.__new__(kind, _items(machine, source, given))
     else:
         machine.guard("EQUALS", source, given)
-        made = contents_of(value)
+        made = alike(value, base) if base is set else contents_of(value)
+        if made is None:
+            raise Break("external-object", f"{source} is a set whose order depends on its past")
     external.shadow = made
     machine.external[id(made)], machine.insides[id(value)] = external, made
     try:
@@ -145,7 +148,7 @@ def _unchanged(base: type, made: Any) -> Any:
     if base is tuple or base is frozenset:
         return made
     if base is set:
-        return set(made)
+        return alike(made)
     if base is collections.deque:
         return Items(made)
     return dict(made) if issubclass(base, dict) else list(made)

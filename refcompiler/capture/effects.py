@@ -36,9 +36,6 @@ def effects(machine: Any) -> tuple:
             if is_changed(external):
                 items = [(id(k), id(v)) for k, v in shadow.items()]
                 containers.append((id(external), tuple(items)))
-        elif issubclass(type(shadow), set):
-            if shadow != external.original:
-                containers.append((id(external), tuple(map(id, shadow))))
         elif shadow is not None and list(map(id, shadow)) != list(map(id, external.original)):
             containers.append((id(external), tuple(map(id, shadow))))
     said = sum(not issubclass(type(call), Asked) for call, _ in machine.deferred)

@@ -32,7 +32,7 @@ from refcompiler.capture.kinds import (
     is_structseq,
 )
 from refcompiler.capture.policy import bound_owner
-from refcompiler.capture.setorder import alike
+from refcompiler.capture.setorder import alike, likewise
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import (
     DELETED,
@@ -698,13 +698,15 @@ class Observing(Machine):
         items = [self.observe(self.lazy(self.item(places, i), v)) for i, v in enumerate(value)]
         shadow: Any = alike(value)
         if any(a is not b for a, b in zip(items, value, strict=True)):
-            made: set = set()
-            for item in items:
-                insert_anew(self, made, item)
-            shadow = type(value)(made)
+            made = likewise(value, items)
+            if made is None:
+                made = set()
+                for item in items:
+                    insert_anew(self, made, item)
+            shadow = made if type(value) is set else type(value)(made)
         if shadow is None or list(map(id, shadow)) != list(map(id, items)):
             raise Break("external-object", f"{source} is a set whose order depends on its past")
-        return self._adopt(external, shadow, frozenset(shadow))
+        return self._adopt(external, shadow, alike(shadow))
 
     # ---- cells ------------------------------------------------------------------------------
 

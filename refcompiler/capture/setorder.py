@@ -2,19 +2,29 @@
 
 A set gives its items by their places in a table. An item's place is the first free one of those
 that its hash leads to (CPython, Objects/setobject.c), so the order depends on the sizes that the
-table had and on what was inserted first, and a set that is made of another's items, one after the
-other, often has another order. Here the places are found that agree with the order that is seen,
-and from them who has to be there first.
+table had, on what was inserted first and on what has been discarded, and a set that is made of
+another's items, one after the other, often has another order. The places are read
+(:mod:`refcompiler.capture.settable`); from them follows who has to be there first.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, FunctionType, ModuleType, WrapperDescriptorType
 from typing import Any, NamedTuple
 
 import torch
+
+from refcompiler.capture.settable import (
+    Filling,
+    Table,
+    at_places,
+    changed,
+    filled,
+    filling,
+    table_of,
+)
 
 #: Classes whose instances have the same hash in the whole process, made again or not.
 _HASHES = frozenset(
@@ -25,19 +35,15 @@ _HASHES = frozenset(
     }
 )
 _ROW, _SHIFT, _WORD = 9, 5, 2**64 - 1  # LINEAR_PROBES, PERTURB_SHIFT, size_t
-_REACH = 24  # how many places of an item are looked at
-_FEWEST = 7  # the mask of the table that lies in the object itself
-_ENTRY = 16  # bytes
-_EMPTY = set().__sizeof__()
-_MOST = 4096  # items: above, only the plain order is tried
+_MOST = 1 << 16  # places of a table: above, only the plain order is tried
 
 
 class Insertion(NamedTuple):
-    """How to make a set that gives its items in a known order."""
+    """How to make a set that gives its items in a known order, now and after what is done next."""
 
     items: list[Any]
     at_once: bool = False  # into a table of the final size: set(dict.fromkeys(items))
-    fillers: Sequence[int] = ()  # what has to be in the table before, and is discarded then
+    filling: Filling | None = None  # into a table that is made before
 
 
 def insertion(value: Any, is_same: Callable[[Any], bool]) -> Insertion:
@@ -45,20 +51,20 @@ def insertion(value: Any, is_same: Callable[[Any], bool]) -> Insertion:
 
     ``is_same`` says of an item of which more is known than its class whether it is the very object
     that will be inserted. In the order in which ``value`` gives the items where no better one is
-    found (for half of the large sets from which much was discarded), and where one of them will
-    have another hash then, or asks Python code for it.
+    found (for frozensets that were another's rest), and where one of them will have another hash
+    then, or asks Python code for it.
     """
-    base = set if issubclass(type(value), set) else frozenset
+    base = _base(value)
     items = list(base.__iter__(value))
     plain = Insertion(items)
-    if len(items) < 2 or not all(_keeps_hash(item, is_same) for item in items):
+    if len(items) < 2 and base is frozenset or not all(_keeps_hash(i, is_same) for i in items):
         return plain
-    size = base.__sizeof__(value) - (type(value).__basicsize__ - base.__basicsize__)
     other = None
-    for tried in _tries(items, max((size - _EMPTY) // _ENTRY - 1, _FEWEST), base):
+    table = table_of(value)
+    for tried in _tries(items, table, base):
         made = _made(tried)
         if _in_order(made, items):
-            if made.__sizeof__() == size:
+            if table_of(made) == table or base is frozenset:
                 return tried
             other = other or tried
     return other or plain
@@ -74,49 +80,92 @@ def is_ordered(value: Any, is_same: Callable[[Any], bool]) -> bool:
 
 
 def _made(tried: Insertion) -> set[Any]:
-    if tried.at_once:
-        return set(dict.fromkeys(tried.items))
-    return filled(set(), tried.items, tried.fillers)
+    if tried.filling is not None:
+        return filled(set(), tried.items, tried.filling)
+    return set(dict.fromkeys(tried.items) if tried.at_once else tried.items)
 
 
-def _tries(items: list[Any], mask: int, base: type) -> Iterator[Insertion]:
+def _tries(items: list[Any], table: Table | None, base: type) -> Iterator[Insertion]:
     yield Insertion(items)
     yield Insertion(items, at_once=True)
-    if len(items) > _MOST:
+    if table is None or len(table.hashes) > _MOST or table.finger > _MOST:
         return
-    order, passed = _by_place(items, mask)
+    order = _by_place(items, table)
     yield Insertion(order)
     yield Insertion(order, at_once=True)
-    if base is set and passed is not None:
-        fillers = _fillers(items, mask, *passed)
-        if fillers:
-            yield Insertion(order, fillers=fillers)
+    if base is set:
+        yield Insertion(items, filling=filling(table, items))
 
 
-def filled(made: Any, items: Sequence[Any], fillers: Sequence[int]) -> Any:
-    """``made``, an empty set, with ``items``, which find ``fillers`` in the table."""
-    set.update(made, fillers)
-    set.update(made, items)
-    for number in fillers:
-        set.discard(made, number)
-    return made
+def alike(value: Any, kind: Any = None) -> Any:
+    """A copy of ``value``, a set or frozenset, that gives the items in the same order, and does so
+    after what is done to both of them; None where no order is found.
 
-
-def alike(value: Any) -> Any:
-    """A copy of ``value``, a set or frozenset, that gives the items in the same order; None where
-    none is found."""
-    copy = type(value)(value)
-    if not _in_order(copy, value):
-        order, at_once, fillers = insertion(value, lambda item: True)
-        if fillers:
-            copy = filled(type(value)(), order, fillers)
+    ``kind``: its class, if not that of ``value``, of which no method runs.
+    """
+    kind = kind or type(value)
+    copy = kind(value)
+    if not _in_order(copy, value) or table_of(copy) != table_of(value):
+        tried = insertion(value, lambda item: True)
+        order = tried.items
+        if tried.filling is not None:
+            copy = filled(kind(), order, tried.filling)
         else:
-            copy = type(value)(dict.fromkeys(order) if at_once else order)
+            copy = kind(dict.fromkeys(order) if tried.at_once else order)
     return copy if _in_order(copy, value) else None
 
 
+def likewise(value: Any, items: list[Any]) -> set[Any] | None:
+    """A set of ``items``, which are what ``value`` gives, made again; each at the same place.
+
+    None where the items do not have the same hashes.
+    """
+    table = table_of(value)
+    if table is None or not all(_keeps_hash(item, lambda item: True) for item in items):
+        return None
+    return filled(set(), items, filling(table, items))
+
+
+class Difference(NamedTuple):
+    """What a set loses, gets, and gets and loses again, to become another in all that shows."""
+
+    gone: list[Any]
+    new: list[Any]
+    passing: tuple[int, ...]
+
+
+def difference(before: set[Any], after: set[Any]) -> Difference | None:
+    """How ``before`` becomes ``after``; None if it gives its items in another order so, or would
+    after what is done next."""
+    known, now = set(map(id, before)), set(map(id, after))
+    gone = [item for item in before if id(item) not in now]
+    new = [item for item in after if id(item) not in known]
+    table, had = table_of(after), table_of(before)
+    if table is None or not all(_keeps_hash(item, lambda item: True) for item in (*before, *new)):
+        return None
+    made = alike(before, set)
+    if made is None:
+        return None
+    changed(made, gone, new)
+    passing: tuple[int, ...] = ()
+    if table_of(made) != table and had is not None and had.mask == table.mask:
+        at = [place for place in table.discarded() if had.hashes[place] is None]
+        passing = tuple(at_places(at, table.mask, [*before, *after]))
+        changed(made, (), (), passing)
+    return Difference(gone, new, passing) if table_of(made) == table else None
+
+
 def _in_order(one: Any, other: Any) -> bool:
-    return all(a is b for a, b in zip(one, other, strict=True))
+    """Whether two sets, or lists, have the same objects in the same order."""
+    return all(a is b for a, b in zip(_items(one), _items(other), strict=True))
+
+
+def _items(value: Any) -> Iterator[Any]:
+    return iter(value) if type(value) is list else _base(value).__iter__(value)
+
+
+def _base(value: Any) -> Any:
+    return set if issubclass(type(value), set) else frozenset
 
 
 def _keeps_hash(item: Any, is_same: Callable[[Any], bool]) -> bool:
@@ -135,18 +184,15 @@ def _places(number: int, mask: int) -> Iterator[int]:
         place = (place * 5 + 1 + perturb) & mask
 
 
-def _by_place(items: list[Any], mask: int) -> tuple[list[Any], tuple[set[int], set[int]] | None]:
-    """``items``, each behind those that took its earlier places, in a table of ``mask + 1``; then
-    the places that are taken, and the free ones that items have passed."""
-    places = _assigned([list(itertools.islice(_places(hash(i), mask), _REACH)) for i in items])
-    if places is None:
-        return items, None
+def _by_place(items: list[Any], table: Table) -> list[Any]:
+    """``items``, each behind those that lie where it would have come to lie before."""
+    places = table.taken()
     at = {place: i for i, place in enumerate(places)}
-    free: set[int] = set()
 
     def before_it(i: int) -> Iterator[int]:
-        passed = list(itertools.takewhile(places[i].__ne__, _places(hash(items[i]), mask)))
-        free.update(place for place in passed if place not in at)
+        number = table.hashes[places[i]]
+        assert number is not None
+        passed = itertools.takewhile(places[i].__ne__, _places(number, table.mask))
         return iter([at[place] for place in passed if place in at])
 
     order: list[Any] = []
@@ -166,57 +212,4 @@ def _by_place(items: list[Any], mask: int) -> tuple[list[Any], tuple[set[int], s
             else:
                 order.append(items[i])
                 stack.pop()
-    return order, (set(at), free)
-
-
-def _fillers(items: list[Any], mask: int, taken: set[int], passed: set[int]) -> list[int]:
-    """Numbers that make the table grow to ``mask + 1`` and lie where items were not to lie."""
-    size, needed = _FEWEST, 0
-    while size < mask:  # set_add_entry: at three fifths it becomes four times what is in it
-        needed = -(-size * 3 // 5)
-        size = (1 << (needed * 4).bit_length()) - 1
-    places = sorted(passed)
-    places += itertools.islice(
-        (p for p in range(mask, -1, -1) if p not in taken and p not in passed),
-        max(needed - len(places), 0),
-    )
-    if size != mask or (len(places) + len(items)) * 5 >= mask * 3:
-        return []
-    known = {item for item in items if isinstance(item, (int, float, complex))}
-    found = []
-    for place in places:
-        while place in known:
-            place += mask + 1
-        found.append(place)
-    return found
-
-
-def _assigned(choices: list[list[int]]) -> list[int] | None:
-    """A place for each item, ascending, so that they are early choices in sum; None: there is none.
-
-    Item by item, the cheapest way to each of its places; linear in their number.
-    """
-    layers: list[list[tuple[int, int, int]]] = []  # (place, cost, which of the layer before)
-    layer = [(-1, 0, 0)]
-    for choice in choices:
-        costs: dict[int, int] = {}
-        for cost, place in enumerate(choice):
-            costs.setdefault(place, cost)
-        before, layer = layer, []
-        cheapest, passed = None, 0
-        for place in sorted(costs):
-            while passed < len(before) and before[passed][0] < place:
-                if cheapest is None or before[passed][1] <= before[cheapest][1]:
-                    cheapest = passed
-                passed += 1
-            if cheapest is not None:
-                layer.append((place, before[cheapest][1] + costs[place], cheapest))
-        if not layer:
-            return None
-        layers.append(layer)
-    places = []
-    last = min(range(len(layer)), key=lambda k: layer[k][1])
-    for layer in reversed(layers):
-        place, _, last = layer[last]
-        places.append(place)
-    return places[::-1]
+    return order

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from refcompiler.bytecode.decode import Program
+from refcompiler.capture.settable import table_of
 from refcompiler.capture.signals import Restart
 from refcompiler.guards.sources import VIEWS, Source
 from refcompiler.interpreter.driven import DRIVEN, frame_of
@@ -184,7 +185,9 @@ def is_changed(external: External) -> bool:
         return False
     if isinstance(shadow, dict):
         return not (_same(shadow, original) and _same(shadow.values(), original.values()))
-    return shadow != original if isinstance(shadow, set) else not _same(shadow, original)
+    if issubclass(type(shadow), set) and table_of(shadow) != table_of(original):
+        return True  # its order may depend on it
+    return not _same(shadow, original)
 
 
 class Rethrown:

@@ -9,6 +9,8 @@ from refcompiler.capture.contents import base_of
 from refcompiler.capture.iterators import Parts
 from refcompiler.capture.lookup import is_heap
 from refcompiler.capture.numbered import Numbers
+from refcompiler.capture.setorder import difference
+from refcompiler.capture.settable import changed
 from refcompiler.capture.values import DELETED, External, Rethrown, is_changed, is_in_place
 from refcompiler.guards.iterators import advance, count_on, move_on
 from refcompiler.interpreter.continued import finish, replace
@@ -105,7 +107,7 @@ def _contents_effect(
     if not issubclass(base, dict):
         clear = f"{writer.constant(base.clear)}({target})"
         if base is set:
-            return [clear, rebuilder.set_items(target, external.shadow)]
+            return _set_effect(target, external, rebuilder)
         items = rebuilder.many(external.shadow)
         return [clear, f"{writer.constant(base.extend)}({target}, [{items}])"]
     kind = type(external.value)
@@ -114,6 +116,15 @@ def _contents_effect(
         pair = rebuilder.expression(key), rebuilder.expression(value)
         lines.append(rebuilder.put(target, external.shadow, key, *pair, kind))
     return lines
+
+
+def _set_effect(target: str, external: External, rebuilder: Rebuilder) -> list[str]:
+    """What it loses and gets, if it becomes what it is to be so; else all of it."""
+    found = difference(external.original, external.shadow)
+    if found is None:
+        return [f"set.clear({target})", rebuilder.set_items(target, external.shadow)]
+    parts = ", ".join(f"[{rebuilder.many(items)}]" for items in found)
+    return [f"{rebuilder.writer.constant(changed)}({target}, {parts})"]
 
 
 def _items_written(
@@ -160,8 +171,7 @@ def _container_effect(external: External, rebuilder: Rebuilder, writer: Writer) 
                 lines.append(rebuilder.put(target, shadow, key, *pair, kind))
         return lines
     if issubclass(type(shadow), set):
-        target = writer.read(external.source)
-        return [f"{target}.clear()", rebuilder.set_items(target, shadow)]
+        return _set_effect(writer.read(external.source), external, rebuilder)
     target = writer.read(external.source)
     items = rebuilder.many(shadow)
     if type(shadow) is list:

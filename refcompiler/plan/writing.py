@@ -15,7 +15,8 @@ from refcompiler.capture.hashing import known_hash
 from refcompiler.capture.lookup import is_heap
 from refcompiler.capture.machine import Symbolic
 from refcompiler.capture.personal import has_own_order
-from refcompiler.capture.setorder import Insertion, filled, insertion
+from refcompiler.capture.setorder import Insertion, insertion
+from refcompiler.capture.settable import filled
 from refcompiler.capture.values import Literal
 from refcompiler.guards.hashes import FEW, keyed, put
 from refcompiler.plan.writer import Writer
@@ -81,19 +82,24 @@ class Writing:
     def set_items(self, name: str, value: Any) -> str:
         """The statement after which the empty set ``name`` gives the items of ``value``, in its
         order."""
-        items, at_once, fillers = self._insertion(value)
-        if fillers:
-            return f"{self.writer.constant(filled)}({name}, [{self.many(items)}], {fillers})"
-        text = self._keyed(value, items)
-        return f"set.update({name}, {f'dict.fromkeys({text})' if at_once else text})"
+        tried = self._insertion(value)
+        if tried.filling is not None:
+            return self._filled(name, tried)
+        text = self._keyed(value, tried.items)
+        return f"set.update({name}, {f'dict.fromkeys({text})' if tried.at_once else text})"
 
     def new_set(self, value: Any) -> str:
         """A set or frozenset that gives the items of ``value`` in its order."""
-        items, at_once, fillers = self._insertion(value)
-        if fillers:
-            return f"{self.writer.constant(filled)}(set(), [{self.many(items)}], {fillers})"
-        text = self._keyed(value, items)
-        return f"{type(value).__name__}({f'dict.fromkeys({text})' if at_once else text})"
+        tried = self._insertion(value)
+        if tried.filling is not None:
+            return self._filled("set()", tried)
+        text = self._keyed(value, tried.items)
+        return f"{type(value).__name__}({f'dict.fromkeys({text})' if tried.at_once else text})"
+
+    def _filled(self, name: str, tried: Insertion) -> str:
+        assert tried.filling is not None
+        how = tuple(tried.filling)
+        return f"{self.writer.constant(filled)}({name}, [{self.many(tried.items)}], {how})"
 
     def put(self, target: str, value: dict, key: Any, key_text: str, item: str, kind: type) -> str:
         """The statement that sets an item of ``target``, which is made as ``value`` is.
@@ -124,9 +130,11 @@ class Writing:
 
     def in_order(self, value: Any) -> str | None:
         """The items of a set, from which one is made with its order; None if there is none."""
-        items, at_once, fillers = self._insertion(value)
-        text = f"[{self.many(items)}]"
-        return None if fillers else f"dict.fromkeys({text})" if at_once else text
+        tried = self._insertion(value)
+        text = f"[{self.many(tried.items)}]"
+        if tried.filling is not None:
+            return None
+        return f"dict.fromkeys({text})" if tried.at_once else text
 
     def _insertion(self, value: Any) -> Insertion:
         self.machine.is_personal |= has_own_order(value)
