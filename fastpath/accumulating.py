@@ -19,6 +19,14 @@ _VIEWS |= {_aten.transpose.int, _aten.permute.default}
 _FLOATS = (torch.float32, torch.float64)
 
 
+def has_sums_of_products(graph: torch.fx.GraphModule) -> bool:
+    """Whether :func:`accumulate_products` has anything to look at."""
+    return any(
+        all(_product(a) is not None for a in node.args)
+        for node in graph.graph.find_nodes(op="call_function", target=_aten.add.Tensor)
+    )
+
+
 def accumulate_products(graph: torch.fx.GraphModule) -> int:
     """Rewrite the sums in ``graph`` (functional ATen) of two products that nothing else reads, or
     of equal views of such; returns how many. A product is computed no later than it was."""

@@ -221,7 +221,7 @@ def _written(
 
     ``products``: the tiles of those that kernels of ours compute, by their nodes' names.
     """
-    from fastpath.accumulating import accumulate_products
+    from fastpath.accumulating import accumulate_products, has_sums_of_products
     from fastpath.activations import fuse_activations
     from fastpath.ir.described import Sizes
     from fastpath.ir.lower import Lowering
@@ -229,16 +229,20 @@ def _written(
     from fastpath.padding import pad_products
     from fastpath.wrapper import Wrapper
 
+    own = graph
     if not device.is_cpu and options.numerics == "fast":
+        own = _copy(graph)
         if options.shape_padding:
-            split_odd_rows(graph, products)
-            pad_products(graph, products)
+            split_odd_rows(own, products)
+            pad_products(own, products)
         if options.epilogue_fusion:
-            fuse_activations(graph, products)
+            fuse_activations(own, products)
     if device.is_cpu and options.numerics == "fast" and options.epilogue_fusion:
-        accumulate_products(graph)
+        if has_sums_of_products(graph):
+            own = _copy(graph)
+            accumulate_products(own)
     sizes = Sizes(values)
-    lowering = Lowering(graph, device.target, device.device, options, sizes, products)
+    lowering = Lowering(own, device.target, device.device, options, sizes, products)
     program = lowering.run()
     program.epilogues = options.epilogue_fusion
     program.products = options.numerics == "fast"
@@ -249,6 +253,15 @@ def _written(
     )
     call: Any = wrapper.write()
     return program, wrapper.scheduled, call
+
+
+def _copy(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """One to rewrite: whose graph it is keeps it, and may compile it once more."""
+    made = torch.fx.Graph()
+    result: Any = made.graph_copy(graph.graph, {}, return_output_node=True)
+    output, original = result
+    made.output(output).meta = dict(original.meta)
+    return torch.fx.GraphModule(graph, made)
 
 
 def _known(graph: torch.fx.GraphModule, device: Device, options: Options) -> Mapping[str, Any]:
