@@ -86,7 +86,7 @@ def test_shape_padding_is_whether_products_on_a_gpu_are_padded(
     padded: list[Any] = []
     monkeypatch.setattr(padding, "pad_products", lambda *given: padded.append(given))
     monkeypatch.setattr("fastpath.ir.lower.Lowering", lowering)
-    graph = torch.fx.GraphModule({}, torch.fx.Graph())
+    graph = torch.fx.symbolic_trace(lambda x: x)
     device = Device(torch.device("cuda", 0))
     with pytest.raises(Stop):
         compiler._launching(graph, Report(), device, options_of(given), False)
