@@ -9,6 +9,7 @@ from refcompiler.capture.contents import base_of
 from refcompiler.capture.iterators import Parts
 from refcompiler.capture.lookup import is_heap
 from refcompiler.capture.numbered import Numbers
+from refcompiler.capture.personal import has_own_order
 from refcompiler.capture.setorder import difference
 from refcompiler.capture.settable import changed
 from refcompiler.capture.values import DELETED, External, Rethrown, is_changed, is_in_place
@@ -120,7 +121,9 @@ def _contents_effect(
 
 def _set_effect(target: str, external: External, rebuilder: Rebuilder) -> list[str]:
     """What it loses and gets, if it becomes what it is to be so; else all of it."""
-    found = difference(external.original, external.shadow)
+    sides = external.original, external.shadow
+    rebuilder.machine.is_personal |= any(map(has_own_order, sides))  # what follows is by places
+    found = difference(*sides)
     if found is None:
         return [f"set.clear({target})", rebuilder.set_items(target, external.shadow)]
     parts = ", ".join(f"[{rebuilder.many(items)}]" for items in found)
