@@ -184,10 +184,12 @@ def held_alone(frames: list[Frame]) -> list[Any]:
     """The objects in the hands of ``frames``, and perhaps of nobody else, whose end tells."""
     told: dict[int, Any] = {}
     asked: dict[int, Any] = {}
+    passing: dict[int, Any] = {}
     known: collections.Counter[int] = collections.Counter()  # by object, references that are theirs
 
     def visit(value: Any) -> bool:
         if issubclass(type(value), _PASSING):
+            passing[id(value)] = value
             known.update(map(id, gc.get_referents(value)))
         elif tells(value):
             (told if type(value) in DRIVEN else asked)[id(value)] = value
@@ -198,10 +200,19 @@ def held_alone(frames: list[Frame]) -> list[Any]:
     seen = _walk(_all_values(frames), _MOST, visit)
     # Who holds an object is asked of all that the process has, which takes long; how many hold it
     # is known. Beside those of the frames there is a reference in the table and one in the call.
-    held = [asked[key] for key in asked if sys.getrefcount(asked[key]) > known[key] + 2]
-    owned = _owned(held, seen | {id(asked)})
+    seen |= {id(asked), id(passing)}
+    owned = _owned(_held_more(asked, known), seen)
+    if asked.keys() - owned:
+        # What else somebody has, as a module its namespace, keeps what is in it.
+        outside = _owned(_held_more(passing, known), seen)
+        owned |= _walk([passing[key] for key in outside], _MOST, lambda value: False)
     told.update((id(v), v) for v in _held_deep(_all_values(frames), told))
     return [*told.values(), *(value for key, value in asked.items() if key not in owned)]
+
+
+def _held_more(table: dict[int, Any], known: collections.Counter[int]) -> list[Any]:
+    """What of ``table``, whose keys are ids, there are more references to than are ``known``."""
+    return [table[key] for key in table if sys.getrefcount(table[key]) > known[key] + 2]
 
 
 def _owned(values: list[Any], seen: set[int]) -> set[int]:

@@ -255,6 +255,43 @@ def parent_child():
     return f, three()
 
 
+HELD = Holder()
+TOLD = weakref.ref(HELD)
+SPACES = [{"held": Holder()}]
+TOLD_TOO = weakref.ref(SPACES[0]["held"])
+
+
+def _passed(space, found):
+    torch._dynamo.graph_break()
+    return "HELD" in space, len(found)
+
+
+@cases(graphs=1, breaks=1)
+def in_a_namespace_that_a_module_holds():
+    def f(x):
+        found = _passed(globals(), SPACES[0])  # which the frame behind the break drops
+        return x * 2, found, TOLD() is HELD, TOLD_TOO() is SPACES[0]["held"]
+
+    return f, three()
+
+
+@cases(graphs=2, breaks=2)
+def in_a_dict_that_the_frame_alone_holds():
+    told = []
+
+    def f(x):
+        held = Holder(x)
+        space = {"held": held}
+        told.append(weakref.ref(held))
+        del held
+        torch._dynamo.graph_break()
+        y = x * 2
+        del space
+        return y * 3, told.pop()() is None
+
+    return f, three()
+
+
 @pytest.mark.parametrize("case", cases, ids=str)
 def test_captured_as_in_eager(case: Case) -> None:
     assert check(case) > 0

@@ -555,12 +555,20 @@ def described(x: torch.Tensor) -> torch.Tensor:
     return x * int(repr(SEEN.append)[-6:-1], 16)
 
 
-@pytest.mark.parametrize("function", [order, listed, unpacked, hashed, addressed])
+TOLD = {"one"}
+
+
+def grown(x: torch.Tensor) -> torch.Tensor:
+    TOLD.update(("six", "ten"))  # which of them comes first in the set the hashes say
+    return x * 2
+
+
+@pytest.mark.parametrize("function", [order, listed, unpacked, hashed, addressed, grown])
 def test_what_only_this_process_knows_is_not_kept(function: Callable) -> None:
-    close(again(function)(X), function(X))
-    assert kept() == 0
-    close(again(function)(X), function(X))
-    assert counted()[0] == 0 and counted()[1] >= 1
+    for _ in range(2):
+        globals()["TOLD"] = {"one"}
+        close(again(function)(X), function(X))
+        assert kept() == 0 and counted()[0] == 0 and counted()[1] >= 1
 
 
 def test_behind_a_break_guards_ask_for_what_only_this_process_knows() -> None:
