@@ -22,7 +22,7 @@ from refcompiler.capture.arithmetic import CLASSES
 from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.displays import METHODS, field_from_outside, field_of
 from refcompiler.capture.iterators import state_of
-from refcompiler.capture.kinds import CONSTANT_TYPES, IDENTITY_TYPES, is_alien
+from refcompiler.capture.kinds import BOUND_IN_C, CONSTANT_TYPES, IDENTITY_TYPES, is_alien
 from refcompiler.capture.lookup import (
     Lookup,
     find,
@@ -731,4 +731,4 @@ def name_of(module: Any) -> str:
 
 
 def kind_is_method(value: Any) -> bool:
-    return type(value) in (MethodType, types.BuiltinFunctionType, types.MethodWrapperType)
+    return type(value) is MethodType or type(value) in BOUND_IN_C

@@ -31,6 +31,7 @@ import torch
 
 from refcompiler.bytecode.decode import Program
 from refcompiler.capture.entering import Handler, entering_ops
+from refcompiler.capture.kinds import BOUND_IN_C
 from refcompiler.capture.lookup import find, is_heap, namespace_of
 from refcompiler.capture.signals import Restart
 from refcompiler.capture.values import DELETED, External, Lazy, Literal
@@ -50,8 +51,7 @@ _PASSING: tuple[type, ...] = (
     collections.deque,
     CellType,
     MethodType,
-    types.BuiltinFunctionType,
-    types.MethodWrapperType,
+    *BOUND_IN_C,
     functools.partial,
     map,
     filter,

@@ -57,6 +57,13 @@ IDENTITY_TYPES = (
     staticmethod,
     classmethod,
 )
+#: Methods in C with the object that they are of: as most are, those that are told the class that
+#: defines them (such as a pattern's), and those of slots.
+BOUND_IN_C: tuple[type, ...] = (
+    types.BuiltinFunctionType,
+    type(re.compile("").match),
+    types.MethodWrapperType,
+)
 SEQUENCES = (list, tuple, collections.deque)
 MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
 SETS = (set, frozenset)

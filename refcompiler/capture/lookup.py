@@ -64,6 +64,16 @@ def slot_of(method: Any) -> Any:
     return None
 
 
+def is_of_fixed_class(method: types.MethodType) -> bool:
+    """Whether its function is one that a class in C has for good, under the function's name."""
+    name: Any = getattr(method.__func__, "__name__", None)
+    return any(
+        base.__dict__.get(name) is method.__func__
+        for base in type(method.__self__).__mro__
+        if not is_heap(base)
+    )
+
+
 def namespace_of(value: Any) -> dict | None:
     """The instance's ``__dict__``, whatever its class says of that name, or None."""
     try:

@@ -294,7 +294,8 @@ class NativeCalls(Texts):
             if slot is object.__init__ and not args and not kwargs:  # which does nothing
                 return None
             if inside is not owner and slot is not None:
-                found = self.call_bound(slot.__get__(inside), inside, name, args, kwargs)
+                bound = slot.__get__(inside, slot.__objclass__)
+                found = self.call_bound(bound, inside, name, args, kwargs)
                 if name == "__repr__" and type(inside) in (set, frozenset):
                     found = _text_of_set(type(owner), found)
                 return given_back(owner, inside, found)

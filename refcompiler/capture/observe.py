@@ -20,6 +20,7 @@ from refcompiler.ambient import outside_transformations
 from refcompiler.capture.door import Recorder
 from refcompiler.capture.hashing import check_hashes, insert_anew
 from refcompiler.capture.kinds import (
+    BOUND_IN_C,
     CONSTANT_TYPES,
     IDENTITY_TYPES,
     MAPPINGS,
@@ -93,9 +94,6 @@ _new: Any = tuple.__new__  # past the constructor in Python, since there are man
 
 def _nowhere() -> None:
     """No frame."""
-
-
-_BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
 
 
 class Observing(Machine):
@@ -431,7 +429,7 @@ class Observing(Machine):
         self.force(target).append(value)
 
     def _observe_identity(self, value: Any, source: Source) -> Any:
-        owner = bound_owner(value) if type(value) in _BOUND else None
+        owner = bound_owner(value) if type(value) in BOUND_IN_C else None
         if owner is not None:
             # a method of an object in C: lists' append and the like
             self.guard("TYPE", source, type(value))
@@ -443,7 +441,7 @@ class Observing(Machine):
                 if type(found) in (types.MethodDescriptorType, types.WrapperDescriptorType):
                     if not issubclass(type(receiver), found.__objclass__):
                         break  # what stands for an array has methods of its own
-                    return found.__get__(receiver)
+                    return found.__get__(receiver, found.__objclass__)
             return getattr(receiver, value.__name__)
         alias = type(value) in (types.GenericAlias, types.UnionType)  # made anew at each run
         self.guard("EQUALS" if alias else "ID", source, value)

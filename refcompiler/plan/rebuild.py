@@ -28,8 +28,19 @@ from refcompiler.capture.arrays.array import Array, ArrayMethod, is_scalar, owne
 from refcompiler.capture.caches import entries_of, made_again, parameters_of, wrapped_by
 from refcompiler.capture.displays import make
 from refcompiler.capture.immutable import BUFFERS, FILES, PROTOCOL, closed_file, is_value_class
-from refcompiler.capture.kinds import CONSTANT_TYPES, is_numpy_scalar, is_struct_sequence
-from refcompiler.capture.lookup import CACHE, is_heap, namespace_of, slot_of
+from refcompiler.capture.kinds import (
+    BOUND_IN_C,
+    CONSTANT_TYPES,
+    is_numpy_scalar,
+    is_struct_sequence,
+)
+from refcompiler.capture.lookup import (
+    CACHE,
+    is_heap,
+    is_of_fixed_class,
+    namespace_of,
+    slot_of,
+)
 from refcompiler.capture.policy import bound_owner
 from refcompiler.capture.pulled import Delegate, Pulled
 from refcompiler.capture.regions.transforms import Pullback
@@ -192,7 +203,7 @@ class Rebuilder(Objects, Iterators, ContextVariables):
 
     def bound_to_state(self, value: Any) -> bool:
         """A method in C of an object, or of a class that may be another one in the next call."""
-        if type(value) is not types.BuiltinFunctionType:
+        if type(value) not in BOUND_IN_C[:2]:
             return False
         owner: Any = value.__self__
         if issubclass(type(owner), type):
@@ -255,15 +266,18 @@ class Rebuilder(Objects, Iterators, ContextVariables):
             parts = self.many((value.start, value.stop, value.step))
             return self.assign(value, f"slice({parts})")
         if kind is MethodType:
-            method, receiver = self.expression(value.__func__), self.expression(value.__self__)
+            receiver = self.expression(value.__self__)
+            of_c = is_of_fixed_class(value)  # whose type may be an extension's, such as Cython's
+            method = constant(value.__func__) if of_c else self.expression(value.__func__)
             if not callable(value.__func__):  # which the class of methods does not take
                 return self.assign(value, f"classmethod({method}).__get__(None, {receiver})")
             return self.assign(value, f"{constant(MethodType)}({method}, {receiver})")
-        if kind in (types.BuiltinFunctionType, types.MethodWrapperType):
+        if kind in BOUND_IN_C:
             slot = slot_of(value)
             if slot is not None:
                 receiver = self.expression(value.__self__)
-                return self.assign(value, f"{constant(slot)}.__get__({receiver})")
+                told = constant(slot.__objclass__)  # some are told it, and crash without
+                return self.assign(value, f"{constant(slot)}.__get__({receiver}, {told})")
             return self.assign(
                 value, f"getattr({self.expression(value.__self__)}, {value.__name__!r})"
             )

@@ -9,19 +9,19 @@ break for all of a row of them. A function of the user's that gets one is captur
 from __future__ import annotations
 
 import contextlib
-from types import BuiltinMethodType, FunctionType, MethodType, MethodWrapperType
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
 from torch.autograd import forward_ad
 
-from refcompiler.capture.kinds import is_alien
+from refcompiler.capture.kinds import BOUND_IN_C, is_alien
 from refcompiler.capture.subclasses import is_captured
 from refcompiler.capture.wrappers import is_plain, is_wrapper
 from refcompiler.interpreter.driven import driven_by, is_driven
 from refcompiler.interpreter.frame import Frame
 
-_METHODS = frozenset({MethodType, BuiltinMethodType, MethodWrapperType})
+_METHODS = frozenset({MethodType, *BOUND_IN_C})
 _LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF"})
 #: Instructions that end what a statement has begun.
 _ENDS = ("STORE_", "POP_TOP", "RETURN_", "RAISE_", "DELETE_", "FOR_ITER", "BEFORE_", "YIELD_")

@@ -6,15 +6,21 @@ import contextvars
 import decimal
 import fractions
 import heapq
+import re
 import sys
 import traceback
+import zlib
+from collections.abc import Callable
 from functools import cmp_to_key
+from queue import SimpleQueue
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch.nn.attention import SDPBackend
 
+import refcompiler
 from tests.cpu.capture.oracle import Case, Cases, check
 
 cases = Cases()
@@ -270,3 +276,53 @@ def parts_of_arguments_in_a_format():
 @pytest.mark.parametrize("case", cases, ids=str)
 def test_outside_values(case: Case) -> None:
     assert check(case) > 0
+
+
+def queued(count: int) -> Any:
+    queue = SimpleQueue()
+    queue.put(count)
+    take = queue.get
+    torch._dynamo.graph_break()
+    return take(timeout=1), queue.qsize()
+
+
+def compressed(count: int) -> Any:
+    compressor = zlib.compressobj()
+    first = compressor.compress(bytes(count))
+    rest = compressor.flush
+    torch._dynamo.graph_break()
+    return zlib.decompress(first + rest())
+
+
+def scanned(count: int) -> Any:
+    search = re.compile("a+b").scanner("aab" * count).search  # type: ignore[attr-defined]
+    torch._dynamo.graph_break()
+    return search().span(), search().span()
+
+
+def drawn(count: int) -> Any:
+    state = numpy.random.RandomState(count)
+    draw = state.permutation
+    torch._dynamo.graph_break()
+    return list(draw(9)), state.beta(1.0, 2.0)
+
+
+@pytest.mark.parametrize("uses", [queued, compressed, scanned, drawn])
+def test_methods_in_c_are_those_of_this_call(uses: Callable[[int], Any]) -> None:
+    """CPython tells some methods the class that defines them, and extensions have types for them.
+
+    A plan held the first call's object for these: a queue was waited at for ever.
+    """
+
+    def program(x: torch.Tensor) -> Any:
+        return uses(len(x)), x + 1
+
+    refcompiler.reset()
+    compiled, compared = refcompiler.compile(program, backend="eager"), 0
+    for size in (3, 3, 4):
+        x = torch.ones(size)
+        (expected, y), (found, z) = program(x), compiled(x)
+        assert found == expected and torch.equal(y, z)
+        compared += 2
+    counts = refcompiler.counters()
+    assert compared == 6 and counts["fallbacks"] == 0 and 2 <= counts["graphs"] <= 3
