@@ -134,6 +134,8 @@ def topk(args: Mapping[str, Any]) -> tuple[Shape, ...]:
         if not 0 <= args["k"] <= shape[dim]:
             raise ValueError(f"k = {args['k']} is out of range for dimension {dim} of {shape}")
         shape[dim] = args["k"]
+    elif not 0 <= args["k"] <= 1:
+        raise ValueError(f"k = {args['k']} is out of range for one number")
     return (tuple(shape),) * 2
 
 
@@ -341,9 +343,11 @@ def pad(args: Mapping[str, Any]) -> tuple[Shape, ...]:
     if len(amounts) % 2 or len(amounts) > 2 * len(shape):
         raise ValueError(f"padding {amounts} does not fit {len(shape)} dimensions")
     for i in range(len(amounts) // 2):
-        shape[-1 - i] += amounts[2 * i] + amounts[2 * i + 1]
-        if shape[-1 - i] < 0:
+        before, after = amounts[2 * i : 2 * i + 2]
+        # what is cut off in front goes first, then what is cut off behind
+        if shape[-1 - i] + min(before, 0) < 0 or shape[-1 - i] + before + after < 0:
             raise ValueError(f"padding {amounts} makes a negative length")
+        shape[-1 - i] += before + after
     return (tuple(shape),)
 
 
@@ -353,6 +357,8 @@ def repeat(args: Mapping[str, Any]) -> tuple[Shape, ...]:
     shape, repeats = _shape(args), args["repeats"]
     if len(repeats) < len(shape):
         raise ValueError(f"repeats {repeats} are fewer than the dimensions of {shape}")
+    if any(times < 0 for times in repeats):
+        raise ValueError(f"repeats {repeats} are negative")
     padded = (1,) * (len(repeats) - len(shape)) + shape
     return (tuple(n * times for n, times in zip(padded, repeats, strict=True)),)
 
@@ -479,9 +485,16 @@ def convolution(args: Mapping[str, Any]) -> tuple[Shape, ...]:
     stride, padding, dilation, extra = (
         _per_axis(args[name], axes) for name in ("stride", "padding", "dilation", "output_padding")
     )
+    if min(*stride, *dilation, groups) <= 0 or min(*padding, *extra) < 0:
+        raise ValueError(f"stride {stride}, padding {padding}, dilation {dilation}")
     channels = weight[0] if transposed else weight[1] * groups
     if channels != x[1] or (x[1] if transposed else weight[0]) % groups:
         raise ValueError(f"weight {weight} in {groups} groups does not fit input {x}")
+    if transposed and any(e >= max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
+        raise ValueError(f"output_padding {extra} is no less than stride and dilation")
+    filters = weight[1] * groups if transposed else weight[0]
+    if args.get("bias") is not None and _shape(args, "bias") != (filters,):
+        raise ValueError(f"bias {_shape(args, 'bias')} is not one for each of {filters}")
     out = []
     for i in range(axes):
         reach = dilation[i] * (weight[2 + i] - 1)
@@ -491,7 +504,7 @@ def convolution(args: Mapping[str, Any]) -> tuple[Shape, ...]:
             out.append((x[2 + i] + 2 * padding[i] - reach - 1) // stride[i] + 1)
         if out[-1] < 0:  # an empty result is up to the dtype's kernel
             raise ValueError(f"kernel {weight[2:]} is larger than the padded input {x[2:]}")
-    return ((x[0], weight[1] * groups if transposed else weight[0], *out),)
+    return ((x[0], filters, *out),)
 
 
 @shape_rule
@@ -507,12 +520,19 @@ def attention(args: Mapping[str, Any]) -> tuple[Shape, ...]:
 # -- normalisation, pooling -----------------------------------------------------------------------
 
 
+def _check_affine(args: Mapping[str, Any], shape: Shape) -> None:
+    for name in ("weight", "bias"):
+        if args.get(name) is not None and _shape(args, name) != shape:
+            raise ValueError(f"{name} {_shape(args, name)} is not {shape}")
+
+
 @shape_rule
 def layer_norm(args: Mapping[str, Any]) -> tuple[Shape, ...]:
     """The result, and mean and reciprocal deviation over the last dimensions, kept as 1."""
     shape, last = _shape(args, "input"), tuple(args["normalized_shape"])
     if not last or shape[len(shape) - len(last) :] != last:
         raise ValueError(f"normalized_shape {last} is not the end of {shape}")
+    _check_affine(args, last)
     statistics = shape[: len(shape) - len(last)] + (1,) * len(last)
     return shape, statistics, statistics
 
@@ -527,7 +547,11 @@ def like_input(args: Mapping[str, Any]) -> tuple[Shape, ...]:
 def group_norm(args: Mapping[str, Any]) -> tuple[Shape, ...]:
     """The result, and mean and reciprocal deviation per sample and group."""
     shape = _shape(args, "input")
-    statistics = (args["N"], args["group"])
+    n, channels, rest, groups = (args[name] for name in ("N", "C", "HxW", "group"))
+    if groups <= 0 or channels % groups or n * channels * rest != math.prod(shape):
+        raise ValueError(f"{n} of {channels} channels in {groups} groups are not {shape}")
+    _check_affine(args, (channels,))
+    statistics = (n, groups)
     return shape, statistics, statistics
 
 
@@ -552,6 +576,8 @@ def _pooled(args: Mapping[str, Any]) -> Shape:
     stride = list(args.get("stride") or kernel)
     padding = _per_axis(args.get("padding", 0), axes)
     dilation = _per_axis(args.get("dilation", 1), axes)
+    if min(*kernel, *stride, *dilation) <= 0 or min(padding) < 0:
+        raise ValueError(f"kernel {kernel}, stride {stride}, padding {padding}")
     out = []
     for i in range(axes):
         length = shape[len(shape) - axes + i]
@@ -604,8 +630,15 @@ def embedding(args: Mapping[str, Any]) -> tuple[Shape, ...]:
 
 @shape_rule
 def gather(args: Mapping[str, Any]) -> tuple[Shape, ...]:
-    """The shape of ``index``."""
-    return (_shape(args, "index"),)
+    """The shape of ``index``, which is no longer than the first tensor but along ``dim``."""
+    shape, index = _shape(args) or (1,), _shape(args, "index")
+    dim, full = wrap(args["dim"], len(shape)), index or (1,)
+    if 0 not in index:
+        if len(full) != len(shape):
+            raise ValueError(f"an index of {len(index)} dimensions for {len(_shape(args))}")
+        if any(n > shape[d] for d, n in enumerate(full) if d != dim):
+            raise ValueError(f"index of shape {index} is longer than {shape} beside {dim}")
+    return (index,)
 
 
 @shape_rule

@@ -78,7 +78,13 @@ def elementwise(shape: Shape, operands: Sequence[Laid]) -> Strides:
                 moving = other
             elif comparison < 0:
                 break
-    return in_order(shape, order[::-1])
+    if order == list(reversed(range(len(shape)))):
+        return contiguous(shape)
+    steps, step = [0] * len(shape), 1
+    for d in order:
+        steps[d] = step
+        step *= shape[d]  # also where that is 0, unlike the steps of what is made contiguous
+    return tuple(steps)
 
 
 # Operators of losses and activations whose results eager's CPU kernels lay out so: contiguous
@@ -143,7 +149,7 @@ def _is_contiguous(size: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def _lies_channels_last(size: Sequence[int], strides: Sequence[int]) -> bool:
-    if len(size) not in (4, 5):
+    if len(size) != 4:
         return False
     return _steps_through(size, strides, (0, *range(2, len(size)), 1))
 

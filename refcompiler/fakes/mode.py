@@ -19,7 +19,7 @@ from torch.utils._mode_utils import no_dispatch
 
 from refcompiler.fakes.fused import FUSED, fake_fused
 from refcompiler.fakes.overlap import count_writes, refuse_cast, refuse_overlap, writes
-from refcompiler.fakes.results import ask, blank, keep, recall
+from refcompiler.fakes.results import ask, blank, keep, recall, remember
 from refcompiler.fakes.rules import by_rule
 from refcompiler.fakes.symbolic import by_symbolic_rule
 from refcompiler.shapes.composites import python_composites
@@ -176,7 +176,7 @@ class EagerFakeMode(FakeTensorMode):
             if ruled is None and asked.results is self.symbolic_results:
                 ruled = by_symbolic_rule(func, args, kwargs)
             if ruled is not None:
-                asked.results[asked.key] = ruled
+                remember(asked, ruled)
                 known = recall(self, asked)
         if known is NotImplemented:
             ordered, self.ordered = self.ordered, False

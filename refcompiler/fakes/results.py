@@ -242,9 +242,13 @@ def keep(mode: FakeTensorMode, asked: Asked, func: Any, args: Any, kwargs: Any, 
         if output is None:
             return
         outputs.append(output)
+    remember(asked, Result(kind, tuple(outputs)))
+
+
+def remember(asked: Asked, result: Result) -> None:
     if len(asked.results) >= _ROOM:
         asked.results.clear()
-    asked.results[asked.key] = Result(kind, tuple(outputs))
+    asked.results[asked.key] = result
 
 
 def _output(

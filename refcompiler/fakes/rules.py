@@ -14,12 +14,13 @@ import torch
 from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensor
 
+from refcompiler.fakes.demands import Demands
 from refcompiler.fakes.results import Output, Result
 from refcompiler.fakes.views import VIEWS, Seen, expand
 from specs import dtypes, strides
 from specs.dtypes import TensorType
 from specs.operators import OPERATORS, Operator
-from specs.shapes import broadcast
+from specs.shapes import broadcast, wrap
 
 Rule = Callable[[Sequence, Mapping], Result | None]
 
@@ -27,8 +28,6 @@ _aten = torch.ops.aten
 _DTYPES = {name: getattr(torch, name) for name in dtypes.ALL}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _FLOATS = (torch.float32, torch.float64)
-#: Where Python numbers of any size do no harm.
-_WIDE = ("int64", *[_NAMES[dtype] for dtype in _FLOATS])
 _REFUSED = (TypeError, ValueError, IndexError)
 
 _RULES: dict[Any, Rule | None] = {}
@@ -102,10 +101,9 @@ def _of_row(func: Any, row: Operator, layout: Layout) -> Rule:
     known = {argument.name for argument in row.args}
     listed = str(func._schema.returns[0].type).startswith("List")
     several = tuple if len(func._schema.returns) > 1 else None
-    positions = [a.name for a in row.args if a.kind == "index"]
-    leading = next((a.name for a in row.args if a.promotes), row.args[0].name)
+    demands = Demands(row)
+    filled = row.kind == "factory"
     aligned = row.kind in ("contraction", "normalisation", "gather")
-    needed = [a.name for a in row.args if a.promotes and row.kind == "pointwise"]
 
     def answer(args: Sequence, kwargs: Mapping) -> Result | None:
         given = {**dict(zip(names, args)), **kwargs}
@@ -116,22 +114,14 @@ def _of_row(func: Any, row: Operator, layout: Layout) -> Rule:
                 typed[name] = _typed(value, tensors)
             elif value is not None and not _usual(name, value):
                 return None
-        if any(typed.get(name) is None for name in needed):
-            return None
-        if any(typed[name].dtype not in ("int64", "int32") for name in positions):
+        if not demands.met(typed, tensors):
             return None
         device = _CPU
         if tensors:
             device = tensors[0].fake_device
-            first = typed[leading]
-            first = first[0] if type(first) is list else first
-            if type(first) is not TensorType or first.dtype not in row.dtypes:
-                return None
             if any(t.fake_device != device for t in tensors):
                 return None
-            if first.dtype not in _WIDE and any(type(v) in (int, float) for v in typed.values()):
-                return None
-        elif row.kind != "factory" or torch._C._get_default_device() != "cpu":
+        elif not filled or torch._C._get_default_device() != "cpu":
             return None  # what torch computes of numbers alone is a constant
         wanted = given.get("device")
         if wanted is not None and wanted != device:  # a copy elsewhere
@@ -142,6 +132,10 @@ def _of_row(func: Any, row: Operator, layout: Layout) -> Rule:
             return None
         outputs = []
         for kind in row.infer(typed):
+            if kind.shape and min(kind.shape) < 0:
+                return None
+            if filled and not demands.fit(typed, kind.dtype):
+                return None
             steps = layout(kind.shape, given)
             if steps is None:
                 return None
@@ -204,6 +198,36 @@ def _joined(shape: Sequence[int], given: Mapping[str, Any]) -> strides.Strides |
     return None if last else strides.contiguous(shape)
 
 
+def _convolved(shape: Sequence[int], given: Mapping[str, Any]) -> strides.Strides | None:
+    """Signals of one dimension are put in order first."""
+    given = {**given}
+    if given["input"].dim() == 3:
+        del given["input"]
+    return _in_order(shape, given)
+
+
+def _stacked(shape: Sequence[int], given: Mapping[str, Any]) -> strides.Strides | None:
+    """As of :func:`_joined`, of what has the new dimension."""
+    dim = wrap(given.get("dim", 0), len(shape))
+    for t in given["tensors"]:
+        size, steps = list(t.shape), list(t.stride())
+        steps.insert(dim, size[dim] * steps[dim] if dim < len(size) else 1)
+        size.insert(dim, 1)
+        if strides.is_channels_last(size, steps):
+            return None
+    return strides.contiguous(shape)
+
+
+def _empty(shape: Sequence[int], given: Mapping[str, Any]) -> strides.Strides | None:
+    if given.get("memory_format") not in (None, torch.contiguous_format):
+        return None
+    return strides.contiguous(shape)
+
+
+def _not_cast(shape: Sequence[int], given: Mapping[str, Any]) -> strides.Strides | None:
+    return None if given.get("dtype") else strides.contiguous(shape)  # it may not be narrower
+
+
 def _kept(shape: Sequence[int], given: Mapping[str, Any]) -> strides.Strides | None:
     """A copy lies as its dense original does."""
     (t,) = _tensors(given)
@@ -233,15 +257,24 @@ _LAYOUTS: dict[Any, Layout] = {
         (
             _aten.addmm.default,
             _aten.amax.default,
+            _aten.all.dim,
+            _aten.amin.default,
+            _aten.any.dim,
             _aten.arange.default,
             _aten.arange.start,
             _aten.arange.start_step,
+            _aten.argmax.default,
+            _aten.argmin.default,
+            _aten.baddbmm.default,
             _aten.bmm.default,
             _aten.cumsum.default,
             _aten.embedding.default,
             _aten.full.default,
+            _aten.gather.default,
             _aten.index_select.default,
+            _aten.max.dim,
             _aten.mean.dim,
+            _aten.min.dim,
             _aten.mm.default,
             _aten.native_layer_norm.default,  # of its operand in order
             _aten.new_full.default,
@@ -250,6 +283,10 @@ _LAYOUTS: dict[Any, Layout] = {
             _aten.ones.default,
             _aten.scalar_tensor.default,
             _aten.sum.dim_IntList,
+            _aten.topk.default,
+            _aten.tril.default,
+            _aten.triu.default,
+            _aten.var.correction,
             _aten.zeros.default,
         ),
         _contiguous,
@@ -257,21 +294,28 @@ _LAYOUTS: dict[Any, Layout] = {
     **dict.fromkeys(
         (
             _aten._log_softmax.default,
+            _aten._adaptive_avg_pool2d.default,
             _aten._softmax.default,
+            _aten.avg_pool2d.default,
             _aten.constant_pad_nd.default,
-            _aten.convolution.default,
             _aten.empty_like.default,
+            _aten.flip.default,
             _aten.full_like.default,
-            _aten.gather.default,
+            _aten.max_pool2d_with_indices.default,
             _aten.native_group_norm.default,
             _aten.ones_like.default,
             _aten.repeat.default,
-            _aten.stack.default,
+            _aten.roll.default,
+            _aten.sort.default,
             _aten.zeros_like.default,
         ),
         _in_order,
     ),
     _aten.cat.default: _joined,
+    _aten.stack.default: _stacked,
+    _aten.convolution.default: _convolved,
+    _aten.empty.memory_format: _empty,
+    _aten.linalg_vector_norm.default: _not_cast,
     _aten.where.self: _blended,
     _aten.clone.default: _kept,
     _aten._to_copy.default: _kept,
@@ -311,6 +355,26 @@ def _attention(args: Sequence, kwargs: Mapping) -> Result | None:
         return None
     sums = _new(query, (batch, heads, length), (length * heads, 1, heads))
     return Result(tuple, (_new(query, size, query.stride()), sums))
+
+
+def _weight_norm(args: Sequence, kwargs: Mapping) -> Result | None:
+    """The weight, and the lengths of its rows, which are as the magnitudes are."""
+    v, g, dim = (*args, 0)[:3]
+    if kwargs or not _alike(v, g) or dim not in (0, v.dim() - 1) or 0 in v.shape:
+        return None
+    if any(t.stride() != strides.contiguous(t.shape) for t in (v, g)):
+        return None
+    if tuple(g.shape) != tuple([n if d == dim else 1 for d, n in enumerate(v.shape)]):
+        return None
+    return Result(tuple, tuple([_new(t, tuple(t.shape), t.stride()) for t in (v, g)]))
+
+
+def _safe_softmax(args: Sequence, kwargs: Mapping) -> Result | None:
+    x, dim, *more = args
+    if kwargs or any(n is not None for n in more) or not _alike(x) or not -x.dim() <= dim < x.dim():
+        return None
+    steps = strides.contiguous(x.shape)
+    return Result(None, (_new(x, tuple(x.shape), steps),)) if x.stride() == steps else None
 
 
 def _indexed(args: Sequence, kwargs: Mapping) -> Result | None:
@@ -400,6 +464,8 @@ _RULES |= {
     _aten.upsample_bilinear2d.default: _upsampled,
     _aten.upsample_nearest2d.default: _upsampled,
     _aten.native_batch_norm.default: _batch_norm,
+    _aten._safe_softmax.default: _safe_softmax,
+    _aten._weight_norm_interface.default: _weight_norm,
     _aten._scaled_dot_product_flash_attention_for_cpu.default: _attention,
 }
 

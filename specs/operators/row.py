@@ -196,13 +196,39 @@ class Operator:
     def strides(self, shape: Sequence[int], args: Mapping[str, Any]) -> Strides | None:
         """Strides of a result of ``shape``; ``None`` where no rule is written down.
 
-        Tensors in ``args`` have ``shape`` and ``stride()``.
+        Tensors in ``args`` have ``shape`` and ``stride()``. A number in the place of ``other`` is
+        an operand without dimensions, as which eager passes it on. Tensors with a ``dtype`` that
+        is not the ``common`` one are copied first, which makes them dense.
         """
         if self.kind != "pointwise" or not self.elementwise_strides:
             return None
         names = [a.name for a in self.args] if self.laid_by is None else self.laid_by
-        tensors = [args[name] for name in names if hasattr(args.get(name), "stride")]
-        return strides.elementwise(shape, [(t.shape, t.stride()) for t in tensors])
+        operands: list[Any] = []
+        for name in names:
+            value: Any = args.get(name)
+            if hasattr(value, "stride"):
+                operands.append((value.shape, self._as_cast(value, args)))
+            elif name == "other" and value is not None:
+                operands.append(((), ()))
+        return strides.elementwise(shape, operands)
+
+    def _as_cast(self, tensor: Any, args: Mapping[str, Any]) -> Sequence[int]:
+        """The strides that ``tensor`` has as an operand."""
+        steps: Sequence[int] = tensor.stride()
+        if not hasattr(tensor, "dtype") or strides.is_dense(tensor.shape, steps):
+            return steps
+        typed = {
+            name: TensorType(_name_of(v.dtype), tuple(v.shape)) if hasattr(v, "stride") else v
+            for name, v in args.items()
+        }
+        known = {arg.name for arg in self.args if arg.promotes}
+        try:
+            common = self.computation({n: v for n, v in typed.items() if n in known}).common
+        except TypeError:  # not a dtype of the row's: by another operator inside
+            return steps
+        if _name_of(tensor.dtype) == common:
+            return steps
+        return strides.elementwise(tensor.shape, [(tensor.shape, steps)])
 
     def other_bits(self, args: Mapping[str, Any]) -> str:
         """Why the lowering need not give eager's bits for these arguments, though each of its
@@ -249,3 +275,8 @@ class Operator:
 
 
 OPERATORS: Table[Operator] = Table("ATen operators")
+
+
+def _name_of(dtype: Any) -> str:
+    """The name of a dtype that is one of torch's or a name."""
+    return str(dtype).rpartition(".")[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from conformance.suites.operators import source
 from refcompiler.aot.symbols import fake_mode
 from refcompiler.fakes import results as fake_results
 from refcompiler.fakes.mode import EagerFakeMode
+from refcompiler.fakes.rules import by_rule
 from refcompiler.shapes.env import ShapeEnv
 from specs.operators import OPERATORS, Operator
 from tests.cpu.specs.test_strides import laid_out
@@ -448,6 +450,62 @@ def test_rules_say_what_eager_gives(call: Callable[..., Any]) -> None:
             assert fake.stride() == real.stride()
             compared += 1
     assert compared >= ruled >= 3
+
+
+REFUSED: list[Callable[[torch.Tensor], Any]] = [
+    lambda x: torch.ops.aten._softmax(x, 4, False),
+    lambda x: x.cumsum(-5),
+    lambda x: x.sum((0, 0)),
+    lambda x: x.gather(0, torch.zeros(1, 9, 1, 1, dtype=torch.long)),
+    lambda x: x.gather(0, torch.zeros(3, 3, dtype=torch.long)),
+    lambda x: torch.where(x.long(), x, x),
+    lambda x: x[:0].amax(0),
+    lambda x: x[:0].argmax(),
+    lambda x: torch.zeros(-2),
+    lambda x: x.new_full((3, -1), 1.0),
+    lambda x: x.repeat(1, 1, -1, 1),
+    lambda x: torch.full_like(x, 300, dtype=torch.uint8),
+    lambda x: x.topk(7),
+    lambda x: x[0, 0, 0, 0].topk(2),
+    lambda x: x[0, 0, 0].tril(),
+    lambda x: torch.linalg.vector_norm(x.double(), dtype=torch.float32),
+    lambda x: torch.native_layer_norm(x, [5], torch.ones(4), None, 1e-5),
+    lambda x: torch.native_group_norm(x, torch.ones(3), None, 2, 4, 30, 2, 1e-5),
+    lambda x: torch.native_group_norm(x, None, None, 2, 4, 30, 3, 1e-5),
+    lambda x: torch.ops.aten.constant_pad_nd(x, [-6, 3]),
+    lambda x: torch.conv2d(x, torch.ones(2, 4, 3, 3), stride=0),
+    lambda x: torch.conv2d(x, torch.ones(2, 4, 3, 3), torch.ones(3)),
+    lambda x: torch.conv_transpose2d(x, torch.ones(4, 2, 3, 3), output_padding=1),
+    lambda x: torch.max_pool2d(x, (0, 1), 1),
+    lambda x: torch.max_pool2d(x, 2, 2, -1),
+    lambda x: torch.nn.functional.adaptive_avg_pool2d(x, (-1, 2)),
+    lambda x: x.clamp(None, None),
+    lambda x: torch.stack([x, x[1:]]),
+    lambda x: torch.baddbmm(x[0], x[0], x[0]),
+]
+
+
+@pytest.mark.parametrize("call", REFUSED, ids=map(str, range(len(REFUSED))))
+def test_no_rule_answers_for_what_eager_refuses(call: Callable[[torch.Tensor], Any]) -> None:
+    """Torch's stand-in is asked, which raises as eager does, but for a few."""
+    compared = 0
+    for image in (torch.randn(2, 4, 6, 5), torch.randn(2, 6, 5, 4).permute(0, 3, 1, 2)):
+        with pytest.raises((RuntimeError, IndexError, TypeError, ValueError)):
+            call(image)
+        mode, answers = EagerFakeMode(allow_non_fake_inputs=True), [by_rule]
+
+        def answer(*args: Any) -> Any:
+            answers.append(by_rule(*args))
+            return answers[-1]
+
+        fake = mode.from_tensor(image)
+        with pytest.MonkeyPatch.context() as patch, mode:
+            patch.setattr("refcompiler.fakes.mode.by_rule", answer)
+            with contextlib.suppress(RuntimeError, IndexError, TypeError, ValueError):
+                call(fake)
+                assert answers[-1] is None
+        compared += 1
+    assert compared == 2
 
 
 LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
