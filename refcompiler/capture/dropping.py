@@ -161,14 +161,17 @@ def _leads_to_generator(values: Iterable[Any], seen: set[int], most: int) -> boo
     return any(finalises(value) for value, _ in _generators(values, seen, most))
 
 
-def _held_deep(values: list[Any], known: dict[int, Any]) -> Iterator[Any]:
-    """Generators that ``values`` alone lead to, beside the ``known`` ones."""
+def _held_deep(values: list[Any], known: dict[int, Any], ours: set[int]) -> Iterator[Any]:
+    """Generators that ``values`` alone lead to, beside the ``known`` ones.
+
+    ``ours``: the ids of whoever asks, who is no holder.
+    """
     seen: set[int] = set()
     found = list(_generators(values, seen, _FEW))
     ways = [(value, way) for value, way in found if id(value) not in known and tells(value)]
     chains = [(value, [value, *_along(way)]) for value, way in ways]
     every = [part for _, chain in chains for part in chain]
-    owned = _owned(every, seen)
+    owned = _owned(every, seen | ours)
     for value, chain in chains:
         if not any(id(part) in owned for part in chain):
             yield value
@@ -200,13 +203,14 @@ def held_alone(frames: list[Frame]) -> list[Any]:
     seen = _walk(_all_values(frames), _MOST, visit)
     # Who holds an object is asked of all that the process has, which takes long; how many hold it
     # is known. Beside those of the frames there is a reference in the table and one in the call.
-    seen |= {id(asked), id(passing)}
+    ours = {id(asked), id(passing)}
+    seen |= ours
     owned = _owned(_held_more(asked, known), seen)
     if asked.keys() - owned:
         # What else somebody has, as a module its namespace, keeps what is in it.
         outside = _owned(_held_more(passing, known), seen)
         owned |= _walk([passing[key] for key in outside], _MOST, lambda value: False)
-    told.update((id(v), v) for v in _held_deep(_all_values(frames), told))
+    told.update((id(v), v) for v in _held_deep(_all_values(frames), told, ours))
     return [*told.values(), *(value for key, value in asked.items() if key not in owned)]
 
 
