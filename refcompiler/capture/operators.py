@@ -74,6 +74,8 @@ COMPARING = frozenset({*_ORDER, operator.eq, operator.ne})
 _REPEATS = (operator.mul, operator.imul)
 _OF_SEQUENCES = (operator.add, operator.iadd, *_REPEATS)
 _JOINED = (*SEQUENCES, str, bytes, bytearray)
+#: Whose items are asked for by numbers, which symbols are not.
+_OF_NUMBERS = (list, tuple, dict)
 #: What these say is formatted, whatever its class thinks of the remainder.
 TEXTS = frozenset({str, bytes, bytearray})
 FORMATTING = (operator.mod, operator.imod)
@@ -423,7 +425,7 @@ class Operators(Identity):
             if found is not UNSET:
                 return found
         if type(value) is Lazy and is_closed(self, value):
-            key = self.force(key)
+            key = self.key_of_item(value, key)
             found = self.lazy_item(value, key)
             if found is not UNSET:
                 return found
@@ -492,7 +494,7 @@ class Operators(Identity):
     def setitem(self, value: Any, key: Any, new: Any) -> None:
         if type(value) is Literal and put_item(self, value, self.force(key), new):
             return
-        key, new = self.force(key), self.force(new)
+        key, new = self.key_of_item(value, key), self.force(new)
         if write_item(self, value, key, new):
             return
         value = self.force(value)
@@ -512,8 +514,14 @@ class Operators(Identity):
         else:
             natively(self, operator.setitem, value, key, new)
 
+    def key_of_item(self, value: Any, key: Any) -> Any:
+        """A container from outside takes no symbol, but need not be observed for a number."""
+        key = self.force(key)
+        closed = type(value) is Lazy and type(value.value) in _OF_NUMBERS
+        return self.sizes.plain(key) if closed else key
+
     def delitem(self, value: Any, key: Any) -> None:
-        if delete_item(self, value, key := self.force(key)):
+        if delete_item(self, value, key := self.key_of_item(value, key)):
             return
         value, key = self.force(value), self.sizes.plain(key)
         if self.method_of(type(value), "__delitem__") is not UNSET:

@@ -42,6 +42,22 @@ def hooks_collect_features() -> Any:
     return f, [(t(2, 3),), (t(2, 3),)], [model, features]
 
 
+@cases(graphs=2, recompiles=1)
+def at_a_place_that_is_a_symbol() -> Any:
+    losses, known = [0.0] * 6, {0: 0.0, 1: 0.0, 2: 0.0}
+
+    def f(x, i):
+        losses[i] = known[i] = i + 0.5
+        return x * i
+
+    def change() -> None:
+        losses[:] = [n + 1.0 for n in losses]
+        known[0] += 1.0
+
+    given = [(t(3), 1), (t(3), 2), change, (t(3), 2), (t(3), 1), change, (t(3), 2)]
+    return f, given, [losses, known]
+
+
 @cases()
 def read_again() -> Any:
     d: dict[Any, Any] = {"a": None, 2: "kept"}
