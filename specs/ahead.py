@@ -362,6 +362,13 @@ AHEAD: Table[Rule] = Table(
             "it in the graph, whether they overlap or not.",
         ),
         Rule(
+            "view older than a write",
+            "Autograd has an error for whoever asks a view made without gradients what made it, "
+            "once its base was written to.",
+            "Such a view of an input is made of it before the graph runs; of a result, and the "
+            "result's version tells of a write then.",
+        ),
+        Rule(
             "write over itself",
             "A few operators write to a tensor whose elements share memory (an expanded one).",
             "The graph runs as it is.",

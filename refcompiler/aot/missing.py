@@ -19,6 +19,7 @@ import torch
 from torch.autograd.graph import get_gradient_edge
 from torch.fx import Graph, GraphModule, Node
 
+from refcompiler.aot.inputs import is_outdated
 from refcompiler.aot.numbers import Given
 from refcompiler.shapes.known import same
 
@@ -59,7 +60,7 @@ def readers(
     """
     found = {}
     for name, t in tensors.items():
-        if t.grad_fn in reached:
+        if not is_outdated(t) and t.grad_fn in reached:
             own = sum(1 << n for n, output in enumerate(outputs) if output is t)
             found[name] = reached[t.grad_fn].get(t.output_nr, 0) & ~own
     return {name: mask for name, mask in found.items() if mask}

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from refcompiler.aot.bases import Base, member
-from refcompiler.aot.inputs import Runner, Unsupported, fake_like, has_bits
+from refcompiler.aot.inputs import Runner, Unsupported, fake_like, has_bits, is_outdated
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import symbols_of, value_of
 from refcompiler.aot.reads import stale
@@ -36,7 +36,8 @@ class View:
     Where sizes are symbols: ``replay(base, numbers)`` with ``numbers`` of the call, and without a
     replay the layout is taken of the base so that autograd sees it, if it does in eager.
     ``bits``: its dtype is another one than the base's, whose memory it reads. ``whole``: it is the
-    base, detached.
+    base, detached. ``before``: it was made without gradients and is older than the last write to
+    its base, of which autograd refuses to tell what it is.
     """
 
     layout: Layout
@@ -48,6 +49,7 @@ class View:
     seen: bool = False  # without a replay: whether autograd sees it
     bits: bool = False
     whole: bool = False
+    before: bool = False
 
     @property
     def parts(self) -> tuple[Any, ...]:
@@ -371,7 +373,10 @@ class _Observer:
             if isinstance(output, Plain) and not symbols_of(output.value) <= known:
                 found[output.value.node] = output.value
             elif isinstance(output, ViewOf | Value) and output.view is not None:
-                found |= _roots(output.view.parts, known)
+                more = _roots(output.view.parts, known)
+                if more and output.view.before:
+                    raise Unsupported("a view older than a write has sizes that the graph finds")
+                found |= more
         for write in self.seen.writes:
             if write.layout is not None:
                 at = write.layout
@@ -439,11 +444,17 @@ class _Observer:
                 start = start * base.itemsize // t.itemsize
             layout = Layout(layout.size, layout.stride, layout.offset - start)
         # A view of what requires a gradient requires one too, made where autograd records or not.
-        tracked = t.grad_fn is not None if base.requires_grad else torch.is_grad_enabled()
+        before = is_outdated(t)
+        if before and _refuses_writes(t):
+            raise Unsupported("an output is one of several views of what was written to since")
+        tracked = torch.is_grad_enabled()
+        if base.requires_grad:
+            tracked = not before and t.grad_fn is not None
         if base.requires_grad and tracked and not _leads_to(t, base):
             raise Unsupported("an output is a view of one that was made without gradients")
         bits = t.dtype != base.dtype
-        return View(layout, t.dtype, replay, t.requires_grad, tracked, numbers, seen, bits, whole)
+        flags = tracked, numbers, seen, bits, whole, before
+        return View(layout, t.dtype, replay, t.requires_grad, *flags)
 
     def _group(self, places: Sequence[int]) -> list[Output]:
         """Outputs with one memory, which no input has."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import Node, get_gradient_edge
 
-from refcompiler.aot.inputs import Unsupported
+from refcompiler.aot.inputs import Unsupported, is_outdated
 
 
 class Parts:
@@ -108,7 +108,7 @@ def _is_saved(value: Any) -> bool:
 def _nodes(outputs: Sequence[torch.Tensor]) -> list[Node]:
     """The nodes that the engine can come to."""
     found: dict[Node, None] = {}
-    left = [t.grad_fn for t in outputs]
+    left = [t.grad_fn for t in outputs if not is_outdated(t)]
     while left:
         node = left.pop()
         if node is None or node in found:

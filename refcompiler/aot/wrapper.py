@@ -121,6 +121,9 @@ class Wrapper:
         self.lines += [f"{name} = {source}" for name, source in self.sources.items()]
         if isinstance(run, Program) and not self.seen.stale:
             self._count_early()
+        for n, output in enumerate(self.seen.outputs):
+            if isinstance(output, ViewOf) and output.view.before:  # what is compiled may write
+                self._output(n, output, (), grad_mode)
         self._run(run, grad_mode, autocast)
         count = len(self.seen.slots)
         self.new = dict(zip(self.written, self.results[count:]))
@@ -420,6 +423,9 @@ class Wrapper:
                 dtype = self.constant("dtype", view.dtype)
                 made = f"view_of_bits({base}, {dtype}, {size}, {stride}, {at.offset})"
         self._under(managers, f"{name} = {made}")
+        if view.before and base in self.results:
+            self.names["counted"] = counted
+            self.lines.append(f"counted(({base}, ))")
 
     def text(self, number: Any) -> str:
         """The expression that gives a number in a call."""

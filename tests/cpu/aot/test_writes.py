@@ -524,3 +524,78 @@ def test_hooks_on_overlapping_inputs_are_nothing_to_writes_without_gradients() -
         for mine, eager in zip(*sides, strict=True):
             assert torch.equal(mine, eager)
     assert refcompiler.counters()["uncompiled"] == 0
+
+
+def _without_gradients(x: Any, y: Any) -> Any:
+    with torch.no_grad():
+        first, rest = x[0], x[1:].unbind(0)
+    x.copy_(y)
+    return first, *rest, x * 2
+
+
+def _of_a_result(x: Any, y: Any) -> Any:
+    made = x * y
+    with torch.no_grad():
+        first = made[0]
+    made.mul_(y)
+    return first, made
+
+
+def _in_the_mode(x: Any, y: Any) -> Any:
+    first = x[0]
+    x.copy_(y)
+    return first, x * 2
+
+
+def _told(t: torch.Tensor, other: torch.Tensor) -> list[str]:
+    """What a tensor says that autograd may refuse to tell of: the words of an error too."""
+    found = [f"{t.tolist()} {t.stride()} {t._version > 0} {t._is_view()}"]
+    for asked in (
+        lambda: t.requires_grad,
+        lambda: t.is_leaf,
+        lambda: t.grad_fn is None,
+        lambda: torch.autograd.grad((t * other).sum(), other)[0].tolist(),
+        lambda: t.detach().tolist(),
+        lambda: t.add_(1).requires_grad,
+    ):
+        try:
+            found.append(repr(asked()))
+        except RuntimeError as error:
+            found.append(str(error)[:60])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("program", "mode", "grad", "refused", "backend"),
+    [
+        (_without_gradients, True, True, 3, "aot_eager"),
+        (_without_gradients, True, False, 3, "aot_eager"),
+        (_of_a_result, True, True, 1, "aot_eager"),
+        (_in_the_mode, False, True, 1, "fastpath"),  # whose forward writes itself
+        (_in_the_mode, False, False, 0, "aot_eager"),
+    ],
+)
+def test_a_view_made_without_gradients_is_older_than_a_write(
+    program: Callable[..., Any], mode: bool, grad: bool, refused: int, backend: str
+) -> None:
+    compiled = refcompiler.compile(program, backend=backend, fullgraph=True)
+    compared = 0
+    for rows in (3, 4):
+        sides = []
+        for call in (compiled, program):
+            torch.manual_seed(rows)
+            x, y = torch.randn(rows, 2).requires_grad_(grad), torch.randn(rows, 2).requires_grad_()
+            other = torch.randn(2).requires_grad_()
+            given = x.clone() if mode or grad else x
+            with torch.set_grad_enabled(mode):
+                results = call(given, y)
+            sides.append([_told(t, other) for t in (*results, given)])
+        assert sides[0] == sides[1]
+        errors = sum("A view was created in no_grad" in " ".join(told) for told in sides[1])
+        assert errors >= refused
+        compared += len(sides[0])
+    assert compared >= 6 and refcompiler.counters()["graphs"] == 2
+    assert not reasons("uncompiled")
+
+
+KEPT = {"view older than a write"}
