@@ -96,6 +96,8 @@ def compare(
             break  # torch refuses to say what such a tensor is, so that there is nothing to be like
         result.check("printed", "", number, eager.printed, compiled.printed)
         _compare_rng(result, number, eager, compiled)
+        for name, state in eager.ambient.items():
+            result.check("ambient state", name, number, state, compiled.ambient[name])
         _compare_snapshots(result, number, eager.snapshot, compiled.snapshot, judge)
         if isinstance(step, Call):
             _compare_compiles(result, number, step, compiled.compiled, eager.error)

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch.overrides import TorchFunctionMode
 
+from conformance.ambient import ambient
 from conformance.case import Call, Case, Change
 from conformance.observe import (
     MODULE,
@@ -199,9 +200,9 @@ def run(case: Case, session: Session, precision: Precision | None = None) -> Obs
                     raise
                 except BaseException as raised:  # a backend that calls sys.exit is an answer too
                     error = error_seen(raised, filename, session.refusals)
-        steps.append(
-            StepSeen(_visible(namespace), printed.getvalue(), error, rng_state(), session.taken())
-        )
+            left = ambient()
+        seen = _visible(namespace), printed.getvalue(), error, rng_state(), session.taken(), left
+        steps.append(StepSeen(*seen))
     return Observation(tuple(steps))
 
 
@@ -281,7 +282,10 @@ def _visible(namespace: dict[str, Any]) -> Snapshot:
 
 @contextlib.contextmanager
 def _ambient_state_restored() -> Iterator[None]:
-    """A case that dies in the middle of a mode must not decide the next case."""
+    """A case that dies in the middle of a mode must not decide the next case.
+
+    What else it leaves (:mod:`conformance.ambient`) costs the process: the worker tells.
+    """
     grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
     try:
         yield

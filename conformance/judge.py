@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 
 import torch
 
+from conformance.ambient import ambient
 from conformance.case import Case
 from conformance.compare import Comparison, compare
 from conformance.compilers import Compiler
@@ -110,16 +111,37 @@ def judge(
     knows which of the two a process died of. Raises what the case's own source raises when it is
     built.
     """
+    states = [ambient()]
     expected = run(case, Eager())
+    states.append(ambient())
     stage("compiled")
     found = run(case, compiler.session())
+    states.append(ambient())
     stage("eager")
     oracle = Oracle(case)
     result = compare(case, expected, found, oracle.judge, compiler.compiles)
+    _compare_left(result, len(case.history) - 1, *states)
     if any(f.aspect == "values" and not f.tolerated for f in result.findings):
         _tell_nondeterminism(case, compiler, expected, found, result, stage)
     raised = [step.error.type for step in expected.steps if step.error is not None]
     return verdict_of(result.findings, result.count, found.compiled, raised)
+
+
+def _compare_left(
+    result: Comparison,
+    step: int,
+    before: Mapping[str, str],
+    between: Mapping[str, str],
+    after: Mapping[str, str],
+) -> None:
+    """What the compiled run has left behind, where eager's left nothing.
+
+    A step's own state is compared with it: this is what came later, of what was freed by then.
+    """
+    said = {f.where for f in result.findings if f.aspect == "ambient state"}
+    for name, state in before.items():
+        if between[name] == state and name not in said:
+            result.check("ambient state", name, step, state, after[name])
 
 
 def _tell_nondeterminism(

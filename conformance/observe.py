@@ -78,13 +78,14 @@ class ErrorSeen:
 
 @dataclass(frozen=True)
 class StepSeen:
-    """What a user can see after one step."""
+    """What a user can see after one step. ``ambient``: what it leaves for the next one."""
 
     snapshot: Snapshot
     printed: str
     error: ErrorSeen | None
     rng: Mapping[str, str]
     compiled: Compiled
+    ambient: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

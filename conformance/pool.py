@@ -128,7 +128,7 @@ class Worker:
         start = time.perf_counter()
         status, answer = self._exchange(case)
         if isinstance(answer, Judged):
-            if answer.memory > MEMORY_LIMIT:
+            if answer.memory > MEMORY_LIMIT or answer.left:
                 self.stop()
             return answer
         seconds = time.perf_counter() - start

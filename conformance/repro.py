@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from conformance import ambient
 from conformance.case import Call, Case
 from conformance.render import inputs_source
 from conformance.verdict import Finding, Kind
@@ -319,6 +320,8 @@ def _structure(finding: Finding, origin: Origin) -> str:
 def _facts(finding: Finding, origin: Origin) -> str:
     if finding.aspect == "rng state":
         read = _RNG.get(finding.where, _RNG["torch"])
+    elif finding.aspect == "ambient state":
+        read = ambient.STATE[finding.where]
     else:
         read = _READ[finding.aspect].format(
             where=finding.where, other=finding.evidence.get("other", finding.where)

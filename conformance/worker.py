@@ -61,11 +61,13 @@ class Stage:
 
 @dataclass(frozen=True)
 class Judged:
-    """The answer to a case. ``memory``: bytes that the process holds."""
+    """The answer to a case. ``memory``: bytes that the process holds. ``left``: what the case has
+    left behind of another state (:mod:`conformance.ambient`), so that no other may run here."""
 
     verdict: Verdict
     seconds: float
     memory: int
+    left: tuple[str, ...] = ()
 
 
 # Versions that the project supports; anything else is refused by name.
@@ -153,8 +155,10 @@ def _end_without_device() -> None:
 
 
 def _judge(case: Case, stage: Callable[[str], None] = lambda name: None) -> Judged:
+    from conformance.ambient import ambient, changed
     from conformance.judge import judge
 
+    before = ambient()
     start = time.perf_counter()
     missing = [name for name in case.program.needs if importlib.util.find_spec(name) is None]
     if missing:
@@ -165,7 +169,8 @@ def _judge(case: Case, stage: Callable[[str], None] = lambda name: None) -> Judg
         except Exception as error:
             verdict = _malformed(error)
     _end_without_device()
-    return Judged(verdict, time.perf_counter() - start, _memory())
+    left = tuple(changed(before, ambient()))
+    return Judged(verdict, time.perf_counter() - start, _memory(), left)
 
 
 def _not_run(missing: list[str]) -> Verdict:

@@ -49,6 +49,7 @@ reassociates = _changed(lambda out, args: out * (1 + 2 * torch.finfo(out.dtype).
 half_precision = _changed(lambda out, args: out.bfloat16().to(out.dtype))
 unsteady = _changed(lambda out, args: out + random.SystemRandom().uniform(1, 2))
 draws_random = _changed(lambda out, args: out + 0 * torch.rand(()))
+leaves_a_state = _changed(lambda out, args: torch.set_float32_matmul_precision("high") or out)
 prints = _changed(lambda out, args: print("surplus") or out)
 
 

@@ -103,6 +103,14 @@ def test_a_right_backend_conforms():
     assert report.versions["torch"]
 
 
+def test_a_state_left_behind_is_told_of_by_the_case_that_leaves_it(monkeypatch):
+    """Each case starts from the process's own state, or the second would find nothing changed."""
+    use(monkeypatch, CASES[:2])
+    report = run(f"{BROKEN}:leaves_a_state")
+    assert [r.verdict.worst.aspect for r in report.results] == ["ambient state"] * 2
+    assert [r.verdict.worst.where for r in report.results] == ["precision of products"] * 2
+
+
 def test_a_dead_process_costs_one_case_and_shrinks_to_what_kills_it(tmp_path):
     report = run(f"{BROKEN}:exits_for_threes", report=tmp_path)
     kinds = {r.case.label: r.verdict.kind for r in report.results}

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from conformance import judge as judge_
+from conformance.ambient import ambient, changed
 from conformance.case import (
     Call,
     Case,
@@ -18,7 +20,9 @@ from conformance.case import (
 )
 from conformance.compilers import CompilerName, find
 from conformance.judge import judge
+from conformance.repro import Origin, script
 from conformance.verdict import Census, Kind
+from conformance.worker import _run_script
 
 HERE = "tests.cpu.conformance.broken"
 PLAIN = "def program(x):\n    return x * 2\n"
@@ -62,6 +66,7 @@ EXPECTED = {
     "unsteady": (Kind.NONDETERMINISM, "values"),
     "draws_random": (Kind.WRONG, "rng state"),
     "prints": (Kind.WRONG, "printed"),
+    "leaves_a_state": (Kind.WRONG, "ambient state"),
     "mutates_input": (Kind.WRONG, "values"),
     "too_few": (Kind.CRASH, "exception"),
     "raises": (Kind.CRASH, "exception"),
@@ -73,12 +78,43 @@ EXPECTED = {
 }
 
 
+@pytest.fixture(autouse=True)
+def own_precision():
+    """What one of the backends changes."""
+    yield
+    torch.set_float32_matmul_precision("highest")
+
+
 @pytest.mark.parametrize("backend", EXPECTED)
 def test_each_fault_gets_its_verdict(backend):
     found = verdict(backend, case())
     kinds = {(f.kind, f.aspect) for f in found.findings if not f.tolerated}
     assert EXPECTED[backend] in kinds, found.findings
     assert not found.conforms
+
+
+def test_the_script_of_a_state_left_behind_shows_it(tmp_path, capsys):
+    chosen = case()
+    (finding, *_) = [f for f in verdict("leaves_a_state", chosen).findings if not f.tolerated]
+    torch.set_float32_matmul_precision("highest")
+    path = tmp_path / "found.py"
+    path.write_text(script(chosen, finding, Origin(f"{HERE}:leaves_a_state", "torch", "", {}, 9.0)))
+    assert _run_script(str(path)) == 1
+    assert "found ambient state:    high\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("by_eager", [False, True])
+def test_a_state_that_is_left_behind_the_last_step_counts(monkeypatch, by_eager):
+    """Such as by a guard that is freed with what held it; not where eager leaves it too."""
+    known = ambient()
+    other = known | {"inference mode": "True"}
+    states = iter([known, other if by_eager else known, other])
+    monkeypatch.setattr(judge_, "ambient", lambda: next(states))
+    found = verdict("eager", case())
+    assert [(f.aspect, f.where) for f in found.findings if not f.tolerated] == (
+        [] if by_eager else [("ambient state", "inference mode")]
+    )
+    assert changed(known, other) == ["inference mode"] and len(known) > 20
 
 
 @pytest.mark.parametrize("backend", ["right", "eager"])
