@@ -30,7 +30,7 @@ from refcompiler.aot.missing import partly, reached, readers, uneven
 from refcompiler.aot.nodes import made_directly
 from refcompiler.aot.numbers import begin, symbols_of
 from refcompiler.aot.observation import Observation, Value, ViewOf, expanded
-from refcompiler.aot.reads import Parts, saves
+from refcompiler.aot.reads import Parts, mark_released, saves
 from refcompiler.aot.recording import record
 from refcompiler.aot.regions.branches import DECOMPOSITIONS
 from refcompiler.aot.regions.table import REGIONS
@@ -403,12 +403,15 @@ class _Tracer:
         with _casting(dict(self.casts)), torch.no_grad():
             begun = self._stages(between, there, outputs, given) if self.staged else []
             parts = Parts(outputs, {n: primals[n] for n in wanted if self._is_shared(n)})
+            handles = mark_released(outputs, get_proxy_mode().tracer.graph)
             gradients = torch.autograd.grad(
                 outputs,
                 [primals[n] for n in wanted],
                 [given[self.cotangents[n]] for n in there],
                 allow_unused=True,
             )
+        for handle in handles:
+            handle.remove()
         result: list[Any] = [None] * len(primals)
         for n, gradient in zip(wanted, gradients, strict=True):
             result[n] = gradient

@@ -14,6 +14,10 @@ import torch
 from torch.autograd.graph import Node, get_gradient_edge
 
 from refcompiler.aot.inputs import Unsupported, is_outdated
+from refcompiler.aot.remaining import RELEASED
+
+#: Autograd's function of a write to a view: it saves nothing, but has another, which it lets go of.
+_WRITE_TO_A_VIEW = "CopySlices"
 
 
 class Parts:
@@ -75,11 +79,35 @@ def saves(outputs: Sequence[torch.Tensor]) -> bool:
             if node.saved_tensors:
                 return True
             continue
+        if kind.__name__ == _WRITE_TO_A_VIEW:
+            return True
         if kind not in names:
             names[kind] = [name for name in dir(kind) if name.startswith("_raw_saved_")]
         if any(_is_saved(getattr(node, name)) for name in names[kind]):
             return True
     return False
+
+
+def mark_released(outputs: Sequence[torch.Tensor], graph: torch.fx.Graph) -> list[Any]:
+    """Have :data:`RELEASED` in the meta of what such functions put into ``graph`` while they run.
+
+    The hooks' handles.
+    """
+    begun: list[torch.fx.Node] = []
+
+    def before(gradients: Any) -> None:
+        begun.append(graph._root.prev)
+
+    def after(inputs: Any, gradients: Any) -> None:
+        last = begun.pop()
+        node = graph._root.prev
+        while node is not last:
+            node.meta[RELEASED] = True
+            node = node.prev
+
+    found = [node for node in _nodes(outputs) if type(node).__name__ == _WRITE_TO_A_VIEW]
+    hooks = [(node.register_prehook(before), node.register_hook(after)) for node in found]
+    return [handle for pair in hooks for handle in pair]
 
 
 def stale(outputs: Sequence[torch.Tensor]) -> bool:

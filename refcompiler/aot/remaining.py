@@ -19,6 +19,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 SELECTIVE = "selective"  # in the meta of what is saved or computed again in such a checkpoint
+RELEASED = "released"  # in the meta of what eager runs once, though it reads nothing saved
 _VERSION = operator.attrgetter("_version")
 _CHANGED = (
     "one of the variables needed for gradient computation has been modified by an inplace "
@@ -48,8 +49,8 @@ class Shares:
         self.places = {t: n for n, t in enumerate(holders[numbers:first])}
         self.tangents = len(holders) - first
         reached: dict[Node, int] = {t: 1 << n for n, t in enumerate(holders[first:])}
-        #: Of each part that reads what is saved: the tangents that reach it, and through which
-        #: nodes that none reaches it reads.
+        #: Of each part that runs once: the tangents that reach it, and through which nodes that
+        #: none reaches it reads what is saved.
         self.steps: list[tuple[int, list[Node]]] = []
         self.reading = set(self.places)  # saved tensors, and what is made of them alone
         self.selective: list[int] = []  # of parts that read what a selective checkpoint computed
@@ -63,7 +64,7 @@ class Shares:
             sources = [n for n in node.all_input_nodes if n in self.reading]
             if mask:
                 reached[node] = mask
-                if sources:
+                if sources or RELEASED in node.meta:
                     self.steps.append((mask, sources))
                 if not marked.isdisjoint(node.all_input_nodes):
                     self.selective.append(mask)

@@ -62,6 +62,56 @@ def test_a_second_backward_needs_what_was_saved() -> None:
     assert len(backend.backward) == 1
 
 
+def _written_part(u: Any) -> Any:
+    u[1] = 2
+    return u + 1
+
+
+def _written_view(u: Any) -> Any:
+    v = u + 1
+    v.view(2, 2).t().add_(1)
+    return v
+
+
+def _two_ways(u: Any) -> Any:
+    v = u + 1
+    v[:2] += 1
+    return v, u + 2
+
+
+def _one_more(u: Any) -> Any:
+    return u + 1
+
+
+@pytest.mark.parametrize(
+    ("program", "raised"),
+    [(_written_part, 4), (_written_view, 1), (_two_ways, 1), (_one_more, 0)],
+)
+def test_a_write_to_a_view_has_one_backward_though_it_saves_nothing(
+    program: Any, raised: int
+) -> None:
+    """One of a result or what was written to, and another, which may be the same."""
+    call, backend = compiled(program)
+    seen = []
+    for each in (call, program):
+        told: list[Any] = []
+        for first, then, keep in itertools.product((0, -1), (0, -1), (False, True)):
+            x = torch.linspace(0, 1, 4).double().requires_grad_()
+            u = x.float()
+            results = each(u)
+            ends = [*(results if isinstance(results, tuple) else (results,)), u]
+            for n, kept in ((first, keep), (then, True)):
+                try:
+                    (found,) = torch.autograd.grad(ends[n].sum(), x, retain_graph=kept)
+                    told.append(found.tolist())
+                except RuntimeError as error:
+                    told.append(str(error)[:50])
+        seen.append(told)
+    assert seen[0] == seen[1] and len(seen[0]) == 16
+    assert sum(isinstance(each, str) for each in seen[1]) == raised
+    assert len(backend.forward) == 1
+
+
 def test_what_nobody_else_has_is_freed_by_the_last_backward() -> None:
     call, backend = compiled(lambda x: (x + 1).sin())
     x = torch.randn(4, requires_grad=True)
