@@ -47,6 +47,9 @@ def with_symbols(gm: GraphModule, examples: Sequence[Any]) -> list[Any]:
     for place, node in enumerate(gm.graph.find_nodes(op="placeholder")):
         fake = node.meta.get("example_value")
         if isinstance(fake, torch.Tensor) and fake._has_symbolic_sizes_strides:
+            asks = examples[place].requires_grad
+            if fake.requires_grad != asks:  # capture ran the graph on it, which wrote or detached
+                fake = fake.detach().requires_grad_(asks)
             shown[place] = fake
     return shown
 

@@ -227,6 +227,40 @@ def test_a_compiler_that_takes_no_symbols() -> None:
     assert len(graphs) == 2 and refcompiler.counters()["captures"] == 1
 
 
+def _tracked_later(x: Any, y: Any) -> Any:
+    before = x * 3
+    x[1:].mul_(y[1:])
+    return before, x * y
+
+
+def _detached(x: Any, y: Any) -> Any:
+    before = x * 2
+    x.detach_()
+    return before, x * y
+
+
+@pytest.mark.parametrize(("program", "made"), [(_tracked_later, False), (_detached, True)])
+def test_an_input_requires_gradients_as_it_comes(program: Callable, made: bool) -> None:
+    """Not as capture leaves what stands for it, which the graph has written to or detached."""
+    compiled = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    compared = 0
+    for rows in (3, 4, 5):
+        sides = []
+        for call in (compiled, program):
+            torch.manual_seed(rows)
+            y = torch.randn(rows, 2).requires_grad_()
+            x = (y * 2 if made else y.detach() * 2).clone()
+            results = (*call(x, y), x)
+            ends = [t for t in results if t.requires_grad]
+            torch.autograd.backward(ends, [torch.ones_like(t) for t in ends])
+            flags = [(t.requires_grad, t.is_leaf, t.tolist()) for t in results]
+            assert y.grad is not None
+            sides.append((flags, y.grad.tolist()))
+        assert sides[0] == sides[1]
+        compared += len(sides[0][0])
+    assert compared == 9 and refcompiler.counters()["graphs"] == 2
+
+
 def test_overlapping_inputs_are_compiled_by_size() -> None:
     def write(a: Any, b: Any) -> Any:
         a.add_(1)
