@@ -205,7 +205,8 @@ def observe(
     for mode in modes:
         mode.ordered = False
     try:
-        outputs = _Watching(gm, lifted, inputs).run(*inputs[:given])
+        watching = _Watching(gm, lifted, inputs)
+        outputs = watching.run(*inputs[:given])
         left = torch.is_grad_enabled()
     finally:
         torch._C._set_grad_enabled(grad_mode)
@@ -215,6 +216,10 @@ def observe(
     flat = {place for base in bases if not base.tracked for place, *_ in base.members}
     if any(w.tracked and w.requires_grad and w.place in flat for w in seen.writes):
         raise Unsupported("a write makes autograd track what shares memory, unknown to it before")
+    if watching.hooked and not watching.hooked.isdisjoint(
+        [_edge(t) for t in (*pytree.tree_leaves(outputs), *inputs) if _requires_grad(t)]
+    ):  # whose others come behind it, and see what it makes of the gradient
+        raise Unsupported("a hook of the graph is on a tensor that leaves it")
     seen.switches = left if left != grad_mode else None
     if seen.writes and seen.requires_grad:
         seen.stale = stale(
@@ -227,6 +232,13 @@ def observe(
 
 def _requires_grad(t: Any) -> bool:
     return isinstance(t, torch.Tensor) and t.requires_grad
+
+
+def _edge(t: torch.Tensor) -> Any:
+    """What a gradient of ``t`` comes to: a function and the number of its result."""
+    if is_outdated(t) or t.grad_fn is None:
+        return id(t)
+    return t.grad_fn, t.output_nr
 
 
 def _alias(t: Any) -> Any:
@@ -260,12 +272,15 @@ class _Watching(Runner):
         tensors = [t for t in inputs if isinstance(t, torch.Tensor)]
         self.storages = {t.untyped_storage()._cdata for t in tensors}
         self.versions = {id(t): t._version for t in tensors}
+        self.hooked: set[Any] = set()  # where the graph's own hooks are
 
     def run_node(self, n: torch.fx.Node) -> Any:
         name = getattr(n.target, "__name__", n.target)
         given = [self.env[node] for node in n.all_input_nodes]
         if name == "set_":
             self._check_set(n, given)
+        elif name == "gradient_hook":
+            self.hooked.add(_edge(given[0]))
         bases = [t._base for t in given if isinstance(t, torch.Tensor) and t._is_view()]
         shared = [(t, t._version) for t in (*given, *bases) if _shares_elements(t)]
         if name in ("as_strided", "as_strided_"):

@@ -10,7 +10,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import refcompiler
-from refcompiler.runtime.counters import counters
+from refcompiler.runtime.counters import counters, reasons
 from tests.cpu.aot.programs import Compiler
 
 
@@ -230,3 +230,34 @@ def test_a_checkpoint_around_a_compiled_module(backend: str) -> None:
     for found, wanted in zip(sides[:2], sides[2:], strict=True):
         for a, b in zip(found, wanted, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("also", [False, True])
+def test_a_hook_of_the_graph_comes_before_those_of_a_result(also: bool) -> None:
+    """They see what it makes of the gradient: of a graph whose result has one, none is compiled."""
+
+    def program(x: Any, y: Any) -> Any:
+        made = x * y
+        inner = made.exp()
+        (inner if also else made).register_hook(lambda g: g * 3)
+        return inner.sum(), made
+
+    compiled = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    compared = 0
+    for n in range(3):
+        sides = []
+        for call in (compiled, program):
+            x, seen = _leaf(n), []
+            loss, made = call(x / 4, torch.arange(4.0) / 2)
+            if n == 1:
+                made.register_hook(lambda g, seen=seen: seen.append(g.tolist()) or g * 2)
+            if n == 2:
+                made.retain_grad()
+            (loss + made.sum()).backward()
+            assert x.grad is not None
+            kept = made.grad.tolist() if n == 2 else None  # of no leaf else
+            sides.append((x.grad.tolist(), seen, kept))
+        assert sides[0] == sides[1]
+        compared += sum(each not in (None, []) for each in sides[0])
+    assert compared == 5 and counters()["graphs"] == 1
+    assert bool(reasons("uncompiled")) is not also
