@@ -9,12 +9,20 @@ from typing import Any
 
 from fastpath.handles import only_seen_as
 from fastpath.held import Held
-from fastpath.ir.program import Call, Computed, Input, Node, Program, Tensor, tensors_in
-from fastpath.lives import SHARE, SOON, TOLERATED, Lives, heirs, planned
+from fastpath.ir.program import Call, Computed, Input, Node, Program, Result, Tensor, tensors_in
+from fastpath.lives import LITTLE, SHARE, SOON, TOLERATED, Lives, heirs, planned, size_of
 from fastpath.schedule.cluster import Fusion
 from fastpath.workspace import INTO, MOST, Plan, keepable
 
 Births = dict[int, Sequence[Node]]
+
+
+def alike(node: Node, other: Node) -> bool:
+    """Whether elements of the one can lie where those of the other are, each in its place."""
+    if node.dtype != other.dtype or isinstance(other, Result) and other.bits:
+        return False
+    numbers = (*node.shape, *node.strides, *other.shape, *other.strides)
+    return all(type(n) is int and n >= 0 for n in numbers) and size_of(node) == size_of(other)
 
 
 def stored_of(fusion: Fusion) -> set[Node]:
@@ -66,7 +74,8 @@ class Memory:
         self.births: Births = dict(births)
         self.plan = self._plan()
         self.laid = self._laid()
-        self.heirs = self._heirs(fusion.roots.stored)
+        self._seen = fusion.roots.stored  # something else than a kernel may have views of these
+        self.heirs = self._heirs()
         self.inherited = {*self.heirs.values()}
 
     def _last_uses(self) -> dict[int, list[Node]]:
@@ -121,13 +130,35 @@ class Memory:
         allowed = most + most // TOLERATED
         return planned(births, self.last, most // SHARE, allowed, lives.most)
 
-    def _heirs(self, seen: Container[Node]) -> dict[Node, Node]:
-        """``seen``: the nodes that something else than a kernel may have views of."""
+    def _ours(self) -> Births:
+        """What kernels make, by steps."""
         births: Births = {**self.births}
         for place, cluster in enumerate(self.order):
             if cluster.call is not None and cluster.call in self.products:
                 births[place] = [*cluster.call.outputs]
+        return births
+
+    def settled(self, node: Node) -> bool:
+        """Whether it is known where a node lies, or the caller gets it."""
+        return node in self.plan.offsets or node in self.heirs or node in self.returned
+
+    def leaving(self, place: int) -> list[Node]:
+        """Large results of kernels that nobody needs behind a step, and whose memory is free."""
+        return [
+            node
+            for node in self.last.get(place, ())
+            if node in self._made
+            and not self.settled(node)
+            and node not in self.inherited
+            and node not in self._seen
+            and node not in self.laid
+            and size_of(node) > LITTLE
+        ]
+
+    def _heirs(self) -> dict[Node, Node]:
+        births, seen = self._ours(), self._seen
         ours = {n for made in births.values() for n in made if n not in self.plan.offsets}
+        self._made = frozenset(ours)
         births = {place: [n for n in made if n in ours] for place, made in births.items()}
         deaths = {
             place: [n for n in dead if n in ours and n not in seen]

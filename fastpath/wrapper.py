@@ -36,7 +36,7 @@ from fastpath.ir.program import (
 )
 from fastpath.ir.size import Number, Size, Unknown, text_of
 from fastpath.ir.types import DTYPE
-from fastpath.memory import Memory, stored_of
+from fastpath.memory import Memory, alike, stored_of
 from fastpath.profiles import announced, kernel_name, profiled, title, together_title
 from fastpath.rejecting import Rejecting, RejectingCall, reject
 from fastpath.report import Report
@@ -105,6 +105,9 @@ class Wrapper:
         self._views: dict[int, tuple[Tensor, str]] = {}
         self.over: Mapping[Computed, Input] = {}  # new values that inputs may be given at once
         self.overwritten: dict[Node, None] = {}  # those that they are given
+        self.successors: set[Node] = (
+            set()
+        )  # those that lie where a kernel has read what they are of
         self._returning = False  # whether what is returned is being made
         self._addresses: dict[str, str] = {}
         self._count = 0
@@ -154,7 +157,7 @@ class Wrapper:
             if cluster.call is not None:
                 self._call(cluster.call)
             else:
-                self._launch(cluster, fusion, stored, place in joined)
+                self._launch(place, cluster, fusion, stored, place in joined)
             if place in ends:
                 self._launch_together()
             self._release(last.get(place, ()))
@@ -187,7 +190,7 @@ class Wrapper:
             self.lines.append(f"del {', '.join(sorted(dead))}")
 
     def _allocate(self, node: Node) -> str:
-        if node in self.overwritten:
+        if node in self.overwritten or node in self.successors:
             return self._variable[node]
         if node in self.kept:
             return self._place(node)
@@ -294,10 +297,35 @@ class Wrapper:
         self.titles[name] = together_title([self.titles.pop(n) for n in names])
         self.lines.append(f"{name}({given})  # {len(names)} kernels")
 
+    def _take_over(self, kernel: Kernel, own: Sequence[Node], leaving: Sequence[Node]) -> None:
+        """Give what the kernel makes the memory of what it is the last to read, where it may."""
+        for node in own:
+            if node in self.overwritten or node in self.laid or self.memory.settled(node):
+                continue
+            for dead in leaving:
+                if alike(node, dead) and in_place(kernel, node.name, dead.name):
+                    self._variable[node] = self._given_to(node, dead)
+                    self.successors.add(node)
+                    leaving = [other for other in leaving if other is not dead]
+                    break
+
+    def _given_to(self, node: Node, dead: Node) -> str:
+        """The variable of a node that lies where ``dead`` did."""
+        name = f"b{self._count}"
+        self._count += 1
+        shape, strides = self._tuple(node.shape), self._tuple(node.strides)
+        self.lines.append(f"{name} = as_strided({self._variable[dead]}, {shape}, {strides})")
+        return name
+
     def _launch(
-        self, cluster: Cluster, fusion: Fusion, stored: set[Node], joined: bool = False
+        self,
+        place: int,
+        cluster: Cluster,
+        fusion: Fusion,
+        stored: set[Node],
+        joined: bool = False,
     ) -> None:
-        """``joined``: it may wait for others, to be launched with them."""
+        """``place``: of the step; ``joined``: it may wait for others, to be launched with them."""
         own = [n for n in cluster.members if n in stored]
         if any(n.numel == 0 for n in cluster.members):
             for node in own:
@@ -314,6 +342,8 @@ class Wrapper:
             if node in self.over and in_place(kernel, node.name, self.over[node].name):
                 self._variable[node] = self._variable[self.over[node]]
                 self.overwritten[node] = None
+        if target.in_place and not joined:
+            self._take_over(kernel, own, self.memory.leaving(place))
         run, source = self.device.compile_kernel(kernel, sizes)
         self.kernels.append(source)
         self.scheduled.append(kernel)

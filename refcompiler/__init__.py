@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from refcompiler.importing import importing as _importing
 from specs.version import VERSION as __version__
 
 #: public name -> where it lives; loaded when first asked for, so that the interpreter and the
@@ -89,7 +90,8 @@ def __getattr__(name: str) -> Any:
     if name == "counters":  # a function and the module that holds it share their name
         value = importlib.import_module(_PUBLIC[name]).counters
     else:
-        value = getattr(importlib.import_module(_PUBLIC[name]), name)
+        with _importing():
+            value = getattr(importlib.import_module(_PUBLIC[name]), name)
     globals()[name] = value
     return value
 

@@ -160,6 +160,13 @@ def _target() -> Any:
     return _Target()
 
 
+def ready() -> None:
+    """Have the types and functions that every compilation asks for."""
+    target = _target()
+    target.typing_context.refresh()
+    target.target_context.refresh()
+
+
 class KernelCallback(CFunc):
     """A C callback that is compiled, and not loaded."""
 

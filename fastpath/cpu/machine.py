@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, cast
 
 from fastpath.cpu.objects import address_of, is_kept, made_once
 from fastpath.cpu.printer import Printed
+from refcompiler.importing import importing
 
 _compiled: dict[tuple[str, str], int] = {}
 
@@ -48,9 +50,19 @@ def signature() -> Any:
     return types.void(types.int64, types.int64, types.int64)
 
 
-def _compile(printed: Printed, symbol: str) -> bytes:
-    from fastpath.cpu.codegen import compile_callback
+@functools.cache
+def _compiler() -> Callable[..., bytes]:
+    """``compile_callback``, with all that numba loads at its first use."""
+    with importing():
+        from fastpath.cpu import codegen, maths
 
+        _ = maths
+        codegen.ready()
+    return codegen.compile_callback
+
+
+def _compile(printed: Printed, symbol: str) -> bytes:
+    compile_callback = _compiler()
     code = compile(printed.source, "<fastpath kernel>", "exec")
     scope = _environment(printed)
     exec(code, scope)

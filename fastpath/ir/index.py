@@ -174,6 +174,8 @@ class Index:
         return Index(whole, first), Index(rest, second)
 
     def floordiv(self, divisor: Number) -> Index:
+        if divisor == 0:  # an extent of what has no elements: no place is asked for
+            return ZERO
         if divisor == 1:
             return self
         whole, rest = self._split(divisor)
@@ -188,7 +190,7 @@ class Index:
         return whole + Index({Division(rest, divisor, False): 1})
 
     def mod(self, divisor: Number) -> Index:
-        if divisor == 1:
+        if divisor == 0 or divisor == 1:
             return ZERO
         rest = self._split(divisor)[1]
         if rest.within(0, divisor):

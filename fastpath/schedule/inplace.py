@@ -14,7 +14,7 @@ from dataclasses import replace
 from fastpath.ir.expr import Expr
 from fastpath.ir.program import Call, Computed, Input, Node, Pointwise, Program, Scan, tensors_in
 from fastpath.schedule.cluster import Cluster, Fusion
-from fastpath.schedule.kernel import Kernel, Statement, Store
+from fastpath.schedule.kernel import Kernel, Store
 
 
 def candidates(program: Program) -> dict[Computed, Input]:
@@ -125,14 +125,20 @@ def in_place(kernel: Kernel, node: str, given: str) -> bool:
                 return False
     values: dict[Expr, Expr] = {}
     for stage in kernel.stages:
-        stage.statements = [_renamed(s, given, node, values) for s in stage.statements]
+        stage.statements = [
+            replace(s, value=_renamed(s.value, given, node, values)) for s in stage.statements
+        ]
+    kernel.ahead = tuple(
+        replace(ahead, load=_renamed(ahead.load, given, node, values)) for ahead in kernel.ahead
+    )
+    kernel.asked = frozenset(node if name == given else name for name in kernel.asked)
     kernel.buffers = [b for b in kernel.buffers if b.name != given]
     kernel.streamed -= {node}
     kernel.in_place |= {node}
     return True
 
 
-def _renamed(s: Statement, old: str, new: str, values: dict[Expr, Expr]) -> Statement:
+def _renamed(value: Expr, old: str, new: str, values: dict[Expr, Expr]) -> Expr:
     def visit(e: Expr) -> Expr:
         known = values.get(e)
         if known is None:
@@ -142,4 +148,4 @@ def _renamed(s: Statement, old: str, new: str, values: dict[Expr, Expr]) -> Stat
             values[e] = known
         return known
 
-    return replace(s, value=visit(s.value))
+    return visit(value)

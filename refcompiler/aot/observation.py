@@ -273,6 +273,7 @@ class _Watching(Runner):
         self.storages = {t.untyped_storage()._cdata for t in tensors}
         self.versions = {id(t): t._version for t in tensors}
         self.hooked: set[Any] = set()  # where the graph's own hooks are
+        self.below: dict[int, torch.Tensor] = {}  # views of what overlaps itself
 
     def run_node(self, n: torch.fx.Node) -> Any:
         name = getattr(n.target, "__name__", n.target)
@@ -282,7 +283,7 @@ class _Watching(Runner):
         elif name == "gradient_hook":
             self.hooked.add(_edge(given[0]))
         bases = [t._base for t in given if isinstance(t, torch.Tensor) and t._is_view()]
-        shared = [(t, t._version) for t in (*given, *bases) if _shares_elements(t)]
+        shared = [(t, t._version) for t in (*given, *bases) if self._overlaps(t)]
         if name in ("as_strided", "as_strided_"):
             result = self._reach(n)
         elif name in ("resize_", "resize_as_"):
@@ -291,9 +292,18 @@ class _Watching(Runner):
             result = super().run_node(n)
         if any(t._version != version for t, version in shared):
             raise Unsupported("a tensor that is written to overlaps itself")
+        if any(self._overlaps(t) for t in given):
+            for t in result if isinstance(result, (list, tuple)) else [result]:
+                if isinstance(t, torch.Tensor) and t._is_view():
+                    self.below[id(t)] = t
         if isinstance(result, torch.Tensor) and not isinstance(result, _PLAIN):
             raise Unsupported(f"the graph makes a tensor subclass ({type(result).__name__})")
         return result
+
+    def _overlaps(self, t: Any) -> bool:
+        """Whether what is written to ``t`` is written to other elements of a view that it is of:
+        what follows of that for the view's base is a sum of differences, which rounds."""
+        return id(t) in self.below or _shares_elements(t)
 
     def _check_set(self, n: torch.fx.Node, given: Sequence[Any]) -> None:
         if len(given) != 2 or len(n.args) != 2 or n.kwargs:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,6 +24,7 @@ from refcompiler.fakes.overlap import count_writes, refuse_cast, refuse_overlap,
 from refcompiler.fakes.results import ask, blank, keep, recall, remember
 from refcompiler.fakes.rules import by_rule
 from refcompiler.fakes.symbolic import by_symbolic_rule
+from refcompiler.importing import importing
 from refcompiler.shapes.composites import python_composites
 from specs import strides
 from specs.operators import OPERATORS, Operator
@@ -74,7 +77,8 @@ class EagerFakeMode(FakeTensorMode):
     supports_higher_order_operators = True
 
     def __init__(self, **options: Any):
-        super().__init__(**options)
+        with importing():  # torch's front end, at the first of all
+            super().__init__(**options)
         self.symbolic_results: dict[tuple, Any] = {}  # of operators, in this capture
         self.blanks: dict[torch.device, dict[str, Any]] = {}  # attributes of a new fake
         self.converted: list[tuple[torch.Tensor, FakeTensor]] = []  # that torch does not know of
@@ -228,12 +232,13 @@ class EagerFakeMode(FakeTensorMode):
         row = _row(func)
         if name in _OF_THE_CPU:
             return self._laid_on_the_cpu(func, args, kwargs, result)
-        if row is None or not isinstance(result, torch.Tensor) or not _static(result):
+        if row is None or not isinstance(result, torch.Tensor):
             return result
         given = {a.name: v for a, v in zip(func._schema.arguments, args)}
         given.update(kwargs or {})
-        if not all(_static(v) for v in given.values() if isinstance(v, torch.Tensor)):
-            return result
+        tensors = [result, *(v for v in given.values() if isinstance(v, torch.Tensor))]
+        if not all(map(_static, tensors)):
+            return self._laid_in_order(result, given, row.strides)
         return self._laid(result, row.strides(tuple(result.shape), given))
 
     def _laid_on_the_cpu(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
@@ -242,9 +247,43 @@ class EagerFakeMode(FakeTensorMode):
         given = {a.name: v for a, v in zip(func._schema.arguments, args)}
         given.update(kwargs or {})
         tensors = [result, *(v for v in given.values() if isinstance(v, torch.Tensor))]
-        if not all(_static(t) and t.device.type == "cpu" for t in tensors):
+        if any(t.device.type != "cpu" for t in tensors):
             return result
+        if not all(map(_static, tensors)):
+            rule = functools.partial(strides.of_result, _name(func))
+            return self._laid_in_order(result, given, rule)
         return self._laid(result, strides.of_result(_name(func), tuple(result.shape), given))
+
+    def _laid_in_order(
+        self,
+        result: torch.Tensor,
+        given: Mapping[str, Any],
+        rule: Callable[[Sequence[int], Mapping[str, Any]], strides.Strides | None],
+    ) -> torch.Tensor:
+        """As ``rule`` says of the sizes that symbols have now, where those of 2 and more, of
+        operands without gaps, go in the same order whatever they are."""
+        asked = {k: Hinted.of(v) if isinstance(v, torch.Tensor) else v for k, v in given.items()}
+        own = Hinted.of(result)
+        operands = [v for v in asked.values() if isinstance(v, Hinted)]
+        if own is None or any(n < 2 for n in own.shape):
+            return result
+        if any(isinstance(given[k], torch.Tensor) and v is None for k, v in asked.items()):
+            return result
+        if not all(strides.is_dense(v.shape, v.steps) for v in operands):
+            return result
+        wanted = rule(own.shape, asked)
+        if wanted is None or wanted == own.steps:
+            return result
+        order = sorted(range(len(wanted)), key=lambda d: -wanted[d])
+        if strides.in_order(own.shape, order) != wanted:
+            return result
+        steps: list[Any] = [1] * len(order)
+        for outer, inner in zip(reversed(order[:-1]), reversed(order[1:])):
+            steps[outer] = steps[inner] * result.shape[inner]
+        with self:
+            return torch.empty_strided(
+                result.shape, steps, dtype=result.dtype, device=result.device
+            )
 
     def _laid(self, result: torch.Tensor, wanted: strides.Strides | None) -> torch.Tensor:
         if wanted is None or result.stride() == wanted:
@@ -253,6 +292,27 @@ class EagerFakeMode(FakeTensorMode):
             return torch.empty_strided(
                 result.shape, wanted, dtype=result.dtype, device=result.device
             )
+
+
+@dataclass(frozen=True)
+class Hinted:
+    """The sizes and steps that a tensor has now."""
+
+    shape: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    @classmethod
+    def of(cls, t: torch.Tensor) -> Hinted | None:
+        """None where a size depends on data."""
+        if t.layout is not torch.strided:
+            return None
+        found = [n if type(n) is int else n.node.hint for n in (*t.shape, *t.stride())]
+        if any(n is None for n in found):
+            return None
+        return cls(tuple(found[: t.dim()]), tuple(found[t.dim() :]))
+
+    def stride(self) -> tuple[int, ...]:
+        return self.steps
 
 
 def _stands_alone(tensor: torch.Tensor) -> bool:

@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import fastpath
+import refcompiler
 from fastpath import foreach, progress
 from fastpath.cpu import launcher, machine, server
 from fastpath.cpu.printer import print_kernel
+from fastpath.schedule import streams
 from fastpath.schedule.alike import of_any_length
+from fastpath.wrapper import Wrapper
 from refcompiler.aot import aot_autograd
 from refcompiler.runtime.config import config
 
@@ -123,6 +127,59 @@ def test_other_compilers_may_return_new_values() -> None:
     torch.testing.assert_close(call(x, y), result)
     torch.testing.assert_close([x, y], expected)
     assert given == [{1: 0, 2: 1}]
+
+
+def test_rows_that_are_asked_for_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Halves of rows, larger than the cache."""
+    monkeypatch.setattr(streams, "last_level_cache", lambda: 1000)
+
+    def function(x: torch.Tensor) -> Any:
+        x.mul_(2).add_(1)
+        return x.relu()
+
+    for width in (95, 96, 130):
+        mine, eager = (torch.arange(64.0 * 256).view(64, 256) for _ in range(2))
+        call = compiled(function, mine[:, :width])
+        assert call.report.fallback is None and "ask_" in "".join(call.kernel_sources)
+        for _ in range(2):
+            torch.testing.assert_close(call(mine[:, :width]), function(eager[:, :width]))
+            assert torch.equal(mine, eager)
+
+
+#: Of a training step: whether the backward's kernel writes where it has read.
+TAKEN: list[tuple[tuple[int, ...], bool]] = [((256, 96), True), ((255, 33), True), ((8, 8), False)]
+
+
+@pytest.mark.parametrize(("shape", "taken"), TAKEN)
+def test_what_is_read_for_the_last_time_is_written_over(
+    shape: tuple[int, ...], taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gradient is made where the product was that it is made of."""
+    sources: list[str] = []
+    compile_text = Wrapper._compile
+
+    def compile_seen(self: Wrapper) -> Any:
+        call = compile_text(self)
+        sources.append(call.source)
+        return call
+
+    monkeypatch.setattr(Wrapper, "_compile", compile_seen)
+
+    def function(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.gelu(x @ w.t()).view(1, *shape) @ v
+
+    leaves = [torch.randn(shape[0], 16), torch.randn(shape[1], 16), torch.randn(shape[1], 24)]
+    found = []
+    for compiler in (None, "ours"):
+        call = function if compiler is None else refcompiler.compile(function)
+        given = [t.clone().requires_grad_() for t in leaves]
+        for scale in (1, 2):
+            (call(*given) * scale).square().sum().backward()
+        found.append([t.grad for t in given])
+    for mine, eager in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(mine, eager, rtol=1e-4, atol=1e-2)
+    assert len(sources) == 2
+    assert any("as_strided(b" in text for text in sources) == taken, sources
 
 
 def test_lengths_share_a_kernel() -> None:

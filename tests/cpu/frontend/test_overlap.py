@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 import torch
 
+import fastpath
 import refcompiler
 from refcompiler.fakes import overlap
 from refcompiler.fakes.mode import EagerFakeMode
@@ -188,3 +189,37 @@ def test_pieces_of_rows_are_apart() -> None:
     before = refcompiler.counters()["uncompiled"]
     torch.testing.assert_close(compiled(x), gru(x))
     assert refcompiler.counters()["uncompiled"] == before
+
+
+def test_a_part_of_what_is_expanded_is_written() -> None:
+    """A sum of differences, as functionalization has it, would round, and leave what is no number
+    behind."""
+
+    def first(x: torch.Tensor) -> torch.Tensor:
+        wide = x.expand(2)
+        wide[0] = 0.1
+        return wide * 1
+
+    def pieces(x: torch.Tensor) -> torch.Tensor:
+        a, b = x.expand(2).chunk(2)
+        b.zero_()
+        return a + x
+
+    def read(x: torch.Tensor) -> torch.Tensor:
+        wide = x.expand(2)
+        x.mul_(2)
+        return wide[0] + wide
+
+    compared = 0
+    for function, fallback in ((first, True), (pieces, True), (read, False)):
+        refcompiler.reset()
+        compiled = refcompiler.compile(function, backend="fastpath")
+        for given in (1e8, float("nan"), 5.0):
+            x = torch.tensor([given])
+            y = x.clone()
+            found, expected = compiled(x), function(y)
+            torch.testing.assert_close([found, x], [expected, y], rtol=0, atol=0, equal_nan=True)
+            compared += 1
+        report = fastpath.last_report()
+        assert report is not None and bool(report.fallback) == fallback, report
+    assert compared == 9

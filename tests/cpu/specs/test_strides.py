@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -14,6 +15,7 @@ from conformance.strategies.arguments import arguments
 from conformance.strategies.tensors import Drawing
 from conformance.suites.operators import source
 from refcompiler.fakes.mode import EagerFakeMode
+from refcompiler.shapes.env import ShapeEnv
 from specs import strides
 from specs.operators import OPERATORS, Operator
 
@@ -155,3 +157,35 @@ def test_a_gradient_of_softmax_lies_as_eagers(name: str) -> None:
                 fake = operator(*pair, 1, torch.float32)
             real = operator(grad, output, 1, torch.float32)
             assert fake.stride() == real.stride(), (one, other)
+
+
+@pytest.mark.parametrize(
+    "name", ["copysign", "xlogy", "special_xlog1py", "floor_divide", "logical_or", "logaddexp"]
+)
+def test_results_of_symbolic_sizes_lie_as_eagers(name: str) -> None:
+    operator = getattr(torch.ops.aten, name)
+    laid = 0
+    for order in itertools.permutations(range(3)):
+        for shapes in (((6, 7, 8),) * 2, ((8,), (6, 7, 8)), ((6, 7, 8), (1, 7, 8))):
+            x, y = (torch.rand(shape) for shape in shapes)
+            large = y if x.dim() == 1 else x
+            moved = large.as_strided(large.shape, strides.in_order(large.shape, order))
+            given = (x, moved) if large is y else (moved, y)
+            env = ShapeEnv()
+            mode = EagerFakeMode(shape_env=env)
+            with mode:
+                sizes = [env.size(n) for n in (6, 7, 8)]
+                fakes = []
+                for t in given:
+                    shape = [s if n > 1 else 1 for s, n in zip(sizes[3 - t.dim() :], t.shape)]
+                    steps: list[Any] = [0] * t.dim()
+                    step: Any = 1
+                    for d in sorted(range(t.dim()), key=t.stride):
+                        steps[d], step = step, step * shape[d]
+                    fakes.append(torch.empty_strided(shape, steps))
+                fake = operator(*fakes)
+            real = operator(*given)
+            found = tuple(n if type(n) is int else n.node.hint for n in fake.stride())
+            assert found == real.stride(), (order, shapes)
+            laid += 1
+    assert laid == 18

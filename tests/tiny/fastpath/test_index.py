@@ -83,6 +83,11 @@ def test_divisions_that_show_their_result_disappear() -> None:
     assert again.simplified() == crossed
 
 
+def test_what_has_no_elements_is_divided_too() -> None:
+    index = variable(Axis(5)) * 3 + variable(Axis(0)) + 1
+    assert index.floordiv(0) == index.mod(0) == Index({})
+
+
 def test_bounds_hold() -> None:
     a, b = Axis(5), Axis(8)
     index = variable(a) * -3 + variable(b) * 2 + 7
