@@ -292,7 +292,7 @@ class _Watching(Runner):
             result = super().run_node(n)
         if any(t._version != version for t, version in shared):
             raise Unsupported("a tensor that is written to overlaps itself")
-        if any(self._overlaps(t) for t in given):
+        if shared:
             for t in result if isinstance(result, (list, tuple)) else [result]:
                 if isinstance(t, torch.Tensor) and t._is_view():
                     self.below[id(t)] = t
