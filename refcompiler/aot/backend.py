@@ -367,6 +367,8 @@ def _compile(
             run.partly = joint.ways()
             if joint.inner:
                 run.gates = Gates(levels(joint.inner, joint.tangents, run.partly), later.stages)
+                if run.derivable is not None:
+                    run.derivable.holds = True
             if source is not None:
                 run.origin = source.relying_on(known_sizes)
         else:

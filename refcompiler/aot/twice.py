@@ -40,6 +40,11 @@ def _version(t: torch.Tensor) -> int:
     return -1 if t.is_inference() else t._version
 
 
+def _noted(t: torch.Tensor) -> tuple[Callable[[], Any], int]:
+    """How to come to ``t`` again, and its version; what has a way on is kept alive for it."""
+    return (lambda: t) if t.requires_grad and not t.is_leaf else weakref.ref(t), _version(t)
+
+
 class Derivable:
     """A graph and what a call of it was given, to differentiate it twice.
 
@@ -70,6 +75,9 @@ class Derivable:
         draws: bool = False,
     ):
         self.kept, self.draws = kept or {}, draws
+        #: Whether calls keep inputs alive that have a way on, since there is no other way to a
+        #: second derivative: the program has gates.
+        self.holds = False
         self.graph, self.places, self.given, self.lifted = graph, places, given, lifted
         self.outputs, self.repeated, self.then = outputs, repeated, then
         self.written = frozenset(n for n, place in enumerate(places) if place in written)
@@ -107,7 +115,8 @@ class Derivable:
         originals: Sequence[torch.Tensor],
         saved: Sequence[Any] | None,
     ) -> tuple[list[int], list[Any]]:
-        """What a call keeps of the inputs, without keeping one alive: which, and of these.
+        """What a call keeps of the inputs, without keeping one alive but for what it ``holds``:
+        which, and of these.
 
         ``saved``: what the backward takes first, if autograd keeps it as it is.
         """
@@ -121,6 +130,8 @@ class Derivable:
                     return self.nothing
                 asked = self.unsaved
         given = [*map(inputs.__getitem__, asked), *originals]
+        if self.holds:
+            return asked, [_noted(t) if isinstance(t, torch.Tensor) else t for t in given]
         try:
             return asked, [*zip(map(weakref.ref, given), map(_VERSION, given))]
         except (AttributeError, TypeError, RuntimeError):  # numbers, or made in inference mode

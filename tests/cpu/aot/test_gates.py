@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.func import functional_call
 
 import refcompiler
 from refcompiler.aot import gates
@@ -476,3 +477,27 @@ def test_one_gate_for_results_with_the_same_on_their_ways(hooked: bool, function
         assert len({t.grad_fn for t in found}) == functions
         assert [t._version for t in found] == [t._version for t in wanted]
     assert count == 18 and backend.reasons == [None]
+
+
+def test_a_second_derivative_through_gradients_that_the_frame_lets_go_of() -> None:
+    """Steps of learning to learn: what the graph behind the break was given ends with the frame."""
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+
+    def learnt(x: torch.Tensor, y: torch.Tensor, steps: int) -> torch.Tensor:
+        p = dict(model.named_parameters())
+        for _ in range(steps):
+            loss = F.cross_entropy(functional_call(model, p, (x[:3],)), y[:3])
+            found = torch.autograd.grad(loss, p.values(), create_graph=True)
+            p = {k: v - 0.1 * g for (k, v), g in zip(p.items(), found, strict=True)}
+        return F.cross_entropy(functional_call(model, p, (x,)), y)
+
+    refcompiler.reset()
+    compiled, compared = refcompiler.compile(learnt, backend="aot_eager"), 0
+    for steps in (1, 2, 1):
+        x, y = torch.randn(4, 6), torch.tensor([0, 1, 2, 0])
+        wanted = torch.autograd.grad(learnt(x, y, steps), [*model.parameters()])
+        found = torch.autograd.grad(compiled(x, y, steps), [*model.parameters()])
+        for mine, eagers in zip(found, wanted, strict=True):
+            torch.testing.assert_close(mine, eagers)
+            compared += 1
+    assert compared == 12 and refcompiler.counters()["graphs"] >= 3
