@@ -224,7 +224,7 @@ class Operator:
         known = {arg.name for arg in self.args if arg.promotes}
         try:
             common = self.computation({n: v for n, v in typed.items() if n in known}).common
-        except TypeError:  # not a dtype of the row's: by another operator inside
+        except (TypeError, KeyError):  # no dtype of the row's, or complex
             return steps
         if _name_of(tensor.dtype) == common:
             return steps
