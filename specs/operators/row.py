@@ -198,7 +198,7 @@ class Operator:
 
         Tensors in ``args`` have ``shape`` and ``stride()``. A number in the place of ``other`` is
         an operand without dimensions, as which eager passes it on. Tensors with a ``dtype`` that
-        is not the ``common`` one are copied first, which makes them dense.
+        is not the ``common`` one are copied first on a CPU, which makes them dense.
         """
         if self.kind != "pointwise" or not self.elementwise_strides:
             return None
@@ -213,9 +213,11 @@ class Operator:
         return strides.elementwise(shape, operands)
 
     def _as_cast(self, tensor: Any, args: Mapping[str, Any]) -> Sequence[int]:
-        """The strides that ``tensor`` has as an operand."""
+        """The strides that ``tensor`` has as an operand. On other devices kernels cast."""
         steps: Sequence[int] = tensor.stride()
         if not hasattr(tensor, "dtype") or strides.is_dense(tensor.shape, steps):
+            return steps
+        if getattr(getattr(tensor, "device", None), "type", "cpu") != "cpu":
             return steps
         typed = {
             name: TensorType(_name_of(v.dtype), tuple(v.shape)) if hasattr(v, "stride") else v
