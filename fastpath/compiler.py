@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -105,8 +104,7 @@ class _Kernels:
 
     def inference(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         if self.lays_out and device_of(graph).is_cpu:
-            with _graph_as_it_is():
-                channels_last(graph)
+            _or_as_it_is(channels_last, graph)
         return self.forward(graph, inputs)
 
     def partition(
@@ -115,8 +113,7 @@ class _Kernels:
         parts = min_cut_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs)
         mark_held(*parts, num_fwd_outputs)
         if self.lays_out and device_of(joint).is_cpu:
-            with _graph_as_it_is():
-                both_channels_last(*parts, num_fwd_outputs)
+            _or_as_it_is(both_channels_last, *parts, num_fwd_outputs)
         return parts
 
     def forward(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -166,11 +163,10 @@ def _told(error: Exception) -> str:
     return reason
 
 
-@contextlib.contextmanager
-def _graph_as_it_is() -> Iterator[None]:
+def _or_as_it_is(lay_out: Callable[..., Any], *given: Any) -> None:
     """Errors inside are ours, not the program's, which then runs as the caller wrote it."""
     try:
-        yield
+        lay_out(*given)
     except Exception as error:
         raise Unsupported(_told(error)) from error
 

@@ -158,15 +158,25 @@ def interpreting() -> Iterator[None]:
         sys.setprofile(_spy)
 
 
-@contextlib.contextmanager
-def called_back(machine: Any) -> Iterator[None]:
+class called_back:  # used as the function that it could be
     """As :func:`interpreting`, where C code has changed its own state already.
 
     An iterator in C that gets an error instead of an item is over, so a break in here is one
-    before the instruction, in a new capture.
+    before the instruction, in a new capture. (A generator that raises another error than it was
+    given is in a cycle with the frames of both from Python 3.12 on: they would hold the user's
+    objects until garbage is collected.)
     """
-    with interpreting():
-        try:
-            yield
-        except Break as signal:
-            raise Restart(machine.steps, signal.row, signal.context) from signal
+
+    __slots__ = ("machine", "inner")
+
+    def __init__(self, machine: Any):
+        self.machine = machine
+        self.inner = interpreting()
+
+    def __enter__(self) -> None:
+        self.inner.__enter__()
+
+    def __exit__(self, kind: Any, signal: BaseException | None, traceback: Any) -> None:
+        self.inner.__exit__(kind, signal, traceback)
+        if isinstance(signal, Break):
+            raise Restart(self.machine.steps, signal.row, signal.context) from signal

@@ -105,14 +105,50 @@ def alike(value: Any, kind: Any = None) -> Any:
     """
     kind = kind or type(value)
     copy = kind(value)
-    if not _in_order(copy, value) or table_of(copy) != table_of(value):
+    if _in_order(copy, value) and table_of(copy) == table_of(value):
+        return copy
+    if not all(_keeps_hash(item, lambda item: True) for item in _items(value)):
+        copy = _twin(value) if kind is set else copy
+    else:
         tried = insertion(value, lambda item: True)
         order = tried.items
         if tried.filling is not None:
             copy = filled(kind(), order, tried.filling)
         else:
             copy = kind(dict.fromkeys(order) if tried.at_once else order)
-    return copy if _in_order(copy, value) else None
+    return copy if copy is not None and _in_order(copy, value) else None
+
+
+def _twin(value: Any) -> set[Any] | None:
+    """A set with the table of ``value`` and the same items, none of which is asked for its hash.
+
+    Sets take hashes over from sets: each item comes out of a set that has only it. None where two
+    items have one hash, since they would be compared, and where the table cannot be read.
+    """
+    table = table_of(value)
+    if table is None:
+        return None
+    hashes = [table.hashes[place] for place in table.taken()]
+    if len(set(hashes)) < len(hashes):
+        return None
+    places = filling(table, [*set(value), *hashes])
+    ones = {id(item): one for one in _ones(set(value)) for item in one}
+    in_order = [ones[id(item)] for item in _items(value)]
+    # (an update makes room before it, which this does not)
+    made = filled(set(), in_order, places, set.symmetric_difference_update)
+    return made if table_of(made) == table else None
+
+
+def _ones(value: set[Any]) -> Iterator[set[Any]]:
+    """Sets of one item each of ``value``."""
+    if len(value) < 2:
+        yield value
+        return
+    behind = set(value)
+    for _ in range(len(value) // 2):
+        behind.pop()
+    yield from _ones(value - behind)
+    yield from _ones(behind)
 
 
 def likewise(value: Any, items: list[Any]) -> set[Any] | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 SMALLEST = 7  # the mask of the table that lies in the object itself
@@ -140,10 +140,12 @@ def at_places(places: Iterable[int], mask: int, items: Iterable[Any]) -> tuple[i
     return tuple(found)
 
 
-def filled(made: Any, items: Iterable[Any], filling: tuple[Any, ...]) -> Any:
+def filled(
+    made: Any, items: Iterable[Any], filling: tuple[Any, ...], add: Callable[..., Any] = set.add
+) -> Any:
     """``made``, an empty set with the smallest table, with ``items``, each at its place.
 
-    ``filling``: the four parts of a :class:`Filling`.
+    ``filling``: the four parts of a :class:`Filling`. ``add``: puts one of ``items`` into a set.
 
     An item takes the first place that it comes to where nothing is, or nothing any more. So numbers
     lie at all places first, and each leaves its own to an item.
@@ -161,7 +163,7 @@ def filled(made: Any, items: Iterable[Any], filling: tuple[Any, ...]) -> Any:
     set.update(made, discarded)
     for number, item in zip(places, items, strict=True):
         set.discard(made, number)
-        set.add(made, item)
+        add(made, item)
     for number in discarded:
         set.discard(made, number)
     return made
