@@ -2,72 +2,76 @@
 
 from __future__ import annotations
 
+import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests import forked
+
 pytest.importorskip("triton")
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
-import sys, time, torch
-from fastpath.gpu import build, compile, server
+import json, torch, triton
+from fastpath.gpu import compile, server
 from fastpath.gpu.vectors import print_kernel
 from tests.cpu.fastpath.triton_kernels import kernels_of, program_of
 
-functions = [torch.sin, torch.cos, torch.exp, lambda x: x.softmax(-1), lambda x: x.sum(0)]
-found = [kernels_of(program_of(f, [torch.empty(64, 32)]))[0] for f in functions]
-printed = [print_kernel(kernel) for kernels in found for kernel in kernels]
-dtypes = [tuple(b.dtype for b in kernel.buffers) for kernels in found for kernel in kernels]
-jobs = [compile._job(p, d, 90, True) for p, d in zip(printed, dtypes)]
-if "bad" in sys.argv:
-    jobs.insert(1, {**jobs[0], "text": "def nothing(", "name": "nothing"})
-if "gone" in sys.argv:
-    server.start()
-    server._server[0]._process.kill()
-server.compile_together(jobs)
-import triton
-compiled = []
-triton.knobs.compilation.listener = lambda **seen: compiled.append(seen["cache_hit"])
-for p, d in zip(printed, dtypes):
-    assert compile.machine_code(p, d, 90).asm["cubin"]
-print(len(printed), sum(compiled))
+def found(functions, spoilt=False):
+    kernels = [kernels_of(program_of(f, [torch.empty(64, 32)]))[0] for f in functions]
+    made = [(print_kernel(k), tuple(b.dtype for b in k.buffers)) for each in kernels for k in each]
+    jobs = [compile._job(p, d, 90, True) for p, d in made]
+    if spoilt:
+        jobs.insert(1, {**jobs[0], "text": "def nothing(", "name": "nothing"})
+    server.compile_together(jobs)
+    compiled = []
+    triton.knobs.compilation.listener = lambda **seen: compiled.append(seen["cache_hit"])
+    for p, d in made:
+        assert compile.machine_code(p, d, 90).asm["cubin"]
+    return len(made), sum(compiled)
+
+answers = {"all": found([torch.sin, lambda x: x.softmax(-1), lambda x: x.sum(0)])}
+answers["spoilt"] = found([torch.cos, torch.exp, lambda x: x.amax(0)], spoilt=True)
+server._server[0]._process.kill()
+server._server[0]._process.wait()
+answers["gone"] = found([torch.sqrt, torch.abs, torch.tanh])
+print(json.dumps(answers))
 """
 
 
-def run(folder: Path, *arguments: str) -> tuple[int, int]:
-    """How many kernels there were, and how many the process then found compiled."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
-            "TRITON_CACHE_DIR": str(folder),
-        },
-        timeout=200,
-    )
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
+    """How many kernels there were, and how many the process then found compiled; the kernels of
+    each answer are others, so that none is found because of an earlier one."""
+    folder = tmp_path_factory.mktemp("server")
+    script = folder / "program.py"
+    script.write_text(PROGRAM)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
+        "TRITON_CACHE_DIR": str(folder / "triton"),
+    }
+    done = forked.run(script, environment, folder)
     assert done.returncode == 0, done.stderr[-3000:]
-    count, found = map(int, done.stdout.split())
-    return count, found
+    return json.loads(done.stdout)
 
 
-def test_what_the_process_compiled_is_found(tmp_path: Path) -> None:
-    assert run(tmp_path) == (5, 5)
+def test_what_the_process_compiled_is_found(answers: dict[str, list[int]]) -> None:
+    assert answers["all"] == [3, 3]
 
 
-def test_a_job_that_fails_costs_only_itself(tmp_path: Path) -> None:
-    assert run(tmp_path, "bad") == (5, 5)
+def test_a_job_that_fails_costs_only_itself(answers: dict[str, list[int]]) -> None:
+    assert answers["spoilt"] == [3, 3]
 
 
-def test_without_the_process_kernels_are_compiled_all_the_same(tmp_path: Path) -> None:
-    assert run(tmp_path, "gone") == (5, 0)
+def test_without_the_process_kernels_are_compiled_all_the_same(
+    answers: dict[str, list[int]],
+) -> None:
+    assert answers["gone"] == [3, 0]
 
 
 def test_keys_of_functions_that_kernels_call_are_there_before_the_first_kernel() -> None:
