@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import random
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,11 +27,15 @@ from refcompiler.aot import (
     twice,
     wrapper,
 )
-from refcompiler.aot.overlap import disjoint
 from refcompiler.aot.partition import split
 from refcompiler.backends import buckets
-from refcompiler.runtime.counters import reasons
-from tests.cpu.aot import test_backward, test_gates, test_hooks, test_ways
+from tests.cpu.aot import (
+    test_backward,
+    test_gates,
+    test_hooks,
+    test_second_derivatives,
+    test_ways,
+)
 from tests.cpu.aot.test_backward import compiled
 
 Without = Callable[[pytest.MonkeyPatch], None]
@@ -131,11 +133,11 @@ def _without_graph(*known: Any) -> list[Any]:
 
 
 check("double backward", lambda p: p.setattr(function, "derivable", _without_graph))(
-    test_backward.test_a_second_derivative_goes_through_several_graphs
+    test_second_derivatives.test_a_second_derivative_goes_through_several_graphs
 )
 check("double backward of another run", lambda p: p.setattr(function, "reach", _nothing_of))(
-    lambda: test_backward.test_second_derivatives_of_what_cannot_run_again_are_compiled(
-        test_backward._adds
+    lambda: test_second_derivatives.test_second_derivatives_of_what_cannot_run_again_are_compiled(
+        test_second_derivatives._adds
     )
 )
 check("saved-tensor hooks", _as_attributes)(
@@ -619,85 +621,3 @@ check(
     "hook on a view that is written to",
     lambda p: p.setattr(wrapper.Wrapper, "_hooked", _nothing_of),
 )(test_hooks.test_a_hook_on_a_view_that_is_written_to)
-
-
-@pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
-def test_graphs_that_run_as_they_are_are_counted(backend: str) -> None:
-    call = refcompiler.compile(lambda x: x.masked_fill_(x > 0, 3) + 1, backend=backend)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert torch.equal(call(torch.ones(1).expand(4)), torch.full((4,), 4.0))
-    assert refcompiler.counters()["uncompiled"] == 1
-    (why,) = reasons("uncompiled")
-    assert why.startswith("a graph of 3 operations of ")
-    assert why.endswith("runs as it is: a tensor that is written to overlaps itself")
-    refcompiler.compile(torch.sin, backend=backend)(torch.ones(4))
-    assert refcompiler.counters()["uncompiled"] == 1
-
-
-def test_results_that_are_views_in_the_graph_are_written_to() -> None:
-    """A compiler may answer with a view of memory of its own; for autograd it is none."""
-    call = refcompiler.compile(
-        lambda x: (x * 2).unsqueeze_(0), backend=aot_autograd(fw_compiler=lambda g, i: g.forward)
-    )
-    x = torch.randn(4, requires_grad=True)
-    y = call(x)
-    y.mul_(3)
-    (found,) = torch.autograd.grad(y.sum(), x)
-    assert torch.equal(found, torch.full((4,), 6.0))
-    with torch.no_grad():
-        y = call(x)
-    y.mul_(x)
-    (found,) = torch.autograd.grad(y.sum(), x)
-    assert torch.equal(found, 2 * x.detach())
-
-
-def test_a_write_that_no_version_tells_of_leaves_gradients_alone() -> None:
-    x = torch.randn(4, requires_grad=True)
-    call, graphs = raw(_through_data, x * 1)
-    y = x * 1
-    (found,) = torch.autograd.grad(call(y).sum(), x)
-    assert torch.equal(found, torch.ones(4)) and torch.equal(y, x + 1) and len(graphs) == 1
-
-
-def _through_data(x: Any) -> Any:
-    x.data.add_(1)
-    return x.view(2, 2)
-
-
-def test_a_tensor_made_in_inference_mode_inside_is_one() -> None:
-    def program(x: Any) -> Any:
-        with torch.inference_mode():
-            return x * 2
-
-    call = refcompiler.compile(program, backend="aot_eager")
-    x = torch.randn(4)
-    for _ in range(2):
-        assert call(x).is_inference() and torch.equal(call(x), program(x))
-
-
-def test_addresses_of_any_number_of_inputs() -> None:
-    """Few that moved are compared with all, many are sorted: the answer is that of all pairs."""
-    draw = random.Random(0)
-    memory, answers = torch.zeros(400), []
-
-    def views(sizes: list[int]) -> list[torch.Tensor]:
-        return [memory[(at := draw.randrange(380)) : at + size] for size in sizes]
-
-    def pairs(tensors: list[torch.Tensor], written: list[int]) -> bool:
-        spans = [range(t.storage_offset(), t.storage_offset() + t.numel()) for t in tensors]
-        others = range(len(spans))
-        return not any(set(spans[a]) & set(spans[b]) for a in written for b in others if a != b)
-
-    for _ in range(150):
-        sizes = [draw.choice([0, 1, 5, 20]) for _ in range(draw.randint(1, 12))]
-        written = [n for n in range(len(sizes)) if draw.random() < 0.4]
-        tensors = views(sizes)
-        check = disjoint(tensors, written)
-        for moved in (0, 1, 1, len(sizes)):
-            new = views(sizes)
-            for n in draw.sample(range(len(sizes)), moved):
-                tensors[n] = new[n]
-            answers.append(pairs(tensors, written))
-            assert check(*tensors) == answers[-1]
-    assert 100 < sum(answers) < 500

@@ -1,0 +1,253 @@
+"""Backwards of backwards of compiled graphs."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import refcompiler
+from tests.cpu.aot.programs import Compiler
+from tests.cpu.aot.test_backward import compiled
+
+
+def _twice(function: Any, x: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor]:
+    """Gradients of gradients, and of those."""
+    (first,) = torch.autograd.grad(function(x, w).exp().sum(), x, create_graph=True)
+    second = torch.autograd.grad(first.square().sum(), (x, w), create_graph=True)
+    third = torch.autograd.grad(second[0].sum() + second[1].sum(), (x, w))
+    return [first, *second, *third]
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_second_and_third_derivatives_are_eagers(inner: bool) -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = x @ w
+        return torch.tanh(y) * y.sin()
+
+    call, _ = compiled(function)
+    x, w = [torch.randn(n, 4, dtype=torch.float64, requires_grad=True) for n in (3, 4)]
+    given = x * 2 if inner else x  # no leaf: kept by nobody but the caller
+    wanted = _twice(function, given, w)
+    for got, expected in zip(_twice(call, given, w), wanted, strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+def test_a_second_derivative_goes_through_several_graphs() -> None:
+    inner, _ = compiled(lambda x, w: torch.tanh(x * w))
+    outer, _ = compiled(lambda x, w: (x * w).sin())
+    x, w = torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)
+    wanted = _twice(lambda x, w: (torch.tanh(x * w) * w).sin(), x, w)
+    for got, expected in zip(_twice(lambda x, w: outer(inner(x, w), w), x, w), wanted, strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("order", ["penalty", "penalty real fake", "real penalty fake"])
+def test_gradient_penalties_have_eagers_bits(order: str) -> None:
+    """``silu`` has another formula for gradients with a graph; parts are added up as they come."""
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(32, 64), torch.nn.SiLU(), torch.nn.Linear(64, 64), torch.nn.SiLU()]
+    net = torch.nn.Sequential(*layers, torch.nn.Linear(64, 1))
+    call, backend = compiled(net)
+    given = {name: torch.randn(16, 32) for name in order.split()}
+    sides = []
+    for score in (call, net):
+        terms = []
+        for name, x in given.items():
+            if name == "penalty":
+                x = x.clone().requires_grad_()
+                result = score(x)
+                (slope,) = torch.autograd.grad(
+                    result, x, torch.ones_like(result), create_graph=True
+                )
+                terms.append(((slope.norm(2, 1) - 1) ** 2).mean() * 10)
+            else:
+                terms.append(score(x).mean())
+        found = torch.autograd.grad(sum(terms), [*net.parameters()], allow_unused=True)
+        sides.append([slope, *found])
+    assert [g is None for g in sides[0]] == [g is None for g in sides[1]]
+    assert all(torch.equal(a, b) for a, b in zip(*sides, strict=True) if a is not None)
+    assert len(backend.forward) == len(given) - (len(given) == 3), backend.reasons
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_a_gradient_with_a_graph_ends_at_each_input(hooked: bool) -> None:
+    """Also where one is computed from another, is there twice, or has a hook."""
+
+    def program(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x * w) * y.sin()
+
+    backend = Compiler()
+    sides = []
+    x, w = torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)
+    graph = torch.fx.symbolic_trace(program)
+    called: list[torch.Tensor] = []
+    for call in (backend.made(graph, [x, x, w]), program):
+        handle = w.register_hook(called.append) if hooked else None
+        same = _twice(lambda x, w, call=call: call(x, x, w), x, w)
+        other = _twice(lambda x, w, call=call: call(x, (x * w).exp(), w), x, w)
+        if handle is not None:
+            handle.remove()
+        sides.append([*same, *other])
+    for got, expected in zip(*sides, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+    assert len(called) % 2 == 0 and all(
+        torch.allclose(a, b, rtol=1e-4, atol=1e-4)
+        for a, b in zip(called, called[len(called) // 2 :])
+    )
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
+def test_second_derivatives_of_what_draws_are_of_the_same_numbers(backend: str) -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = F.dropout(x.sin() * w, 0.4) * torch.rand_like(x)
+        return F.dropout(y.exp(), 0.3)
+
+    call = refcompiler.compile(function, backend=backend)
+    for seed in range(2):
+        leaves = torch.randn(5, 6, requires_grad=True), torch.randn(6, requires_grad=True)
+        sides = []
+        for each in (call, function):
+            torch.manual_seed(seed)
+            (first,) = torch.autograd.grad(each(*leaves).sum(), leaves[0], create_graph=True)
+            torch.rand(3)
+            found = torch.autograd.grad(first.square().sum(), leaves)
+            sides.append([first.detach(), *found, torch.get_rng_state()])
+        for got, expected in zip(*sides, strict=True):
+            torch.testing.assert_close(got, expected)
+        assert sides[0][1].any() and sides[0][2].any()
+
+
+def test_second_derivatives_by_inputs_that_only_the_backward_keeps() -> None:
+    call, _ = compiled(lambda x, w: (x * w).sin())
+    for seed in range(2):
+        sides = []
+        for each in (call, lambda x, w: (x * w).sin()):
+            torch.manual_seed(seed)
+            leaves = torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)
+            result = each(leaves[0] * 2, leaves[1].exp())
+            (first,) = torch.autograd.grad(result.sum(), leaves[0], create_graph=True)
+            sides.append([first.detach(), *torch.autograd.grad(first.square().sum(), leaves)])
+        for got, expected in zip(*sides, strict=True):
+            torch.testing.assert_close(got, expected)
+
+
+def test_a_call_notes_no_inputs_that_autograd_keeps() -> None:
+    """Second derivatives find those there, unless hooks pack them; nothing keeps the others."""
+    call, _ = compiled(lambda x, w, v: (x * w).sin() + v)
+
+    def eager(x: Any, w: Any, v: Any) -> Any:
+        return (x * w).sin() + v
+
+    count = 0
+    for seed, packs in itertools.product(range(2), (False, True)):
+        sides = []
+        for each in (call, eager):
+            torch.manual_seed(seed)
+            leaves = [torch.randn(4, requires_grad=True) for _ in range(3)]
+            given = [leaves[0], leaves[1].exp(), leaves[2]]  # found as a leaf, or by its function
+            hooks = torch.autograd.graph.saved_tensors_hooks(torch.clone, torch.clone)
+            with hooks if packs else contextlib.nullcontext():
+                result = each(*given)
+            if each is call:
+                assert len(result.grad_fn.noted[1]) == (3 if packs else 1)
+            (first,) = torch.autograd.grad(result.sum(), leaves[0], create_graph=True)
+            second = torch.autograd.grad(first.square().sum(), leaves[:2])
+            sides.append([first.detach(), *second])
+        for got, expected in zip(*sides, strict=True):
+            torch.testing.assert_close(got, expected)
+            count += 1
+    assert count == 12
+
+
+def test_second_derivatives_of_batch_norms_in_training_are_eagers() -> None:
+    statistics = torch.zeros(4), torch.ones(4)
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(F.batch_norm(x * w, *statistics, training=True)) * w
+
+    call, _ = compiled(function)
+    x, w = torch.randn(3, 4, requires_grad=True), torch.randn(4, requires_grad=True)
+    wanted = _twice(function, x, w)
+    for got, expected in zip(_twice(call, x, w), wanted, strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+def _writes_noise(x: Any, n: Any) -> Any:
+    n.mul_(2)
+    return (x * n).tanh()
+
+
+def _writes_its_first(x: Any, n: Any) -> Any:
+    x.mul_(2)
+    return x.exp() * n
+
+
+def _drops(x: Any, n: Any) -> Any:
+    return F.dropout(x.sin() * x, 0.4) + n
+
+
+def _adds(x: Any, n: Any) -> Any:
+    return ((x + n) * 2).sin()
+
+
+@pytest.mark.parametrize("program", [_writes_noise, _writes_its_first, _drops, _adds])
+def test_second_derivatives_of_what_cannot_run_again_are_compiled(program: Any) -> None:
+    """Inputs are gone or were written to, or the numbers drawn: what is saved is all there is."""
+    call, compiler = compiled(program)
+    count = 0
+    for seed, later in itertools.product(range(2), (False, True)):
+        sides = []
+        for each in (call, program):
+            torch.manual_seed(seed)
+            w, v = torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)
+            noise = torch.rand(4)
+            result = each(w * v, noise)
+            if later and program in (_adds, _drops):
+                noise.add_(1)  # which no backward reads
+            del noise
+            first = torch.autograd.grad(result.sum(), (w, v), create_graph=True)
+            penalty = sum(g.square().sum() for g in first) + result.sum()
+            sides.append([*first, *torch.autograd.grad(penalty, (w, v))])
+        for got, expected in zip(*sides, strict=True):
+            assert torch.equal(got, expected) or torch.allclose(got, expected)
+            count += 1
+    assert count == 16 and len(compiler.backward) == 2
+
+
+def test_third_derivatives_of_what_cannot_run_again_are_refused_where_they_are_asked_for() -> None:
+    call, _ = compiled(_writes_noise)
+    x = torch.randn(4, requires_grad=True)
+    (first,) = torch.autograd.grad(call(x, torch.rand(4)).sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.square().sum(), x, create_graph=True)
+    assert second.requires_grad
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        second.sum().backward()
+
+
+def test_second_derivatives_go_by_hooks_or_not_at_all() -> None:
+    """What no gradient depends on would tell its hook of none: that is refused."""
+    call, _ = compiled(_writes_noise)
+    told: list[Any] = []
+    x = torch.randn(4, requires_grad=True)
+    x.register_hook(told.append)
+    (first,) = torch.autograd.grad(call(x, torch.rand(4)).sum(), x, create_graph=True)
+    assert len(told) == 1
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        first.sum().backward()
+
+
+def test_functional_second_derivatives_are_eagers() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.sin().exp()
+
+    call, _ = compiled(function)
+    x = torch.randn(4)
+    for derivative in (torch.autograd.functional.jvp, torch.autograd.functional.vhp):
+        got = derivative(lambda x: call(x).sum(), x, torch.ones(4))
+        wanted = derivative(lambda x: function(x).sum(), x, torch.ones(4))
+        torch.testing.assert_close(got, wanted)
