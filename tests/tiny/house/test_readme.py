@@ -15,7 +15,7 @@ def commands() -> list[str]:
 def test_ci_runs_the_readmes_test_command() -> None:
     run = text(".ci/run").splitlines()
     assert run[-1] in commands()
-    assert run[-1].endswith("tox run")
+    assert run[-1].endswith("tox run-parallel -o")
     assert (ROOT / ".ci/run").stat().st_mode & 0o111
 
 
