@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from refcompiler.capture.attributes import _MODULE_DICTS, _SLOT_TYPES, Attributes, name_of
+from refcompiler.capture.attributes import _MODULE_DICTS, Attributes, name_of
+from refcompiler.capture.class_attributes import SLOT_TYPES
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import is_heap, is_property, namespace_of
 from refcompiler.capture.signals import Break
@@ -41,7 +42,7 @@ def _fits_as_gradient(new: Any, tensor: torch.Tensor) -> bool:
 
 def is_borrowed(method: Any, name: str) -> bool:
     """A method of C that a class has under another name than its own (``dict.__setitem__``)."""
-    return issubclass(type(method), _SLOT_TYPES) and method.__name__ != name
+    return issubclass(type(method), SLOT_TYPES) and method.__name__ != name
 
 
 def is_kept_in_c(found: Any) -> bool:
