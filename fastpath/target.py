@@ -55,6 +55,7 @@ class Target:
     again: int = 0
     rows: int = 1
     across: bool = False
+    factors: bool = False
     narrowest: int = 16
     flat: int = 0
 
@@ -97,6 +98,7 @@ CPU = Target(
     again=512 * 1024,
     rows=4,
     across=True,
+    factors=True,
     narrowest=4,
     flat=16,
 )

@@ -53,6 +53,12 @@ def one_pass(stages: Sequence[Stage]) -> OnePass | None:
         value, near = away.args
         if near.op != "truediv" or near.args[0].op != "reduced" or near.args[1].op != "const":
             continue
-        if sums.get(near.args[0].args[0]) == value and is_float(value.dtype):
+        if _terms(sums.get(near.args[0].args[0])) == value and is_float(value.dtype):
             return OnePass(value, near, one.reduction, other.reduction, place)
     return None
+
+
+def _terms(added: Expr | None) -> Expr | None:
+    """What is added up, or of what it is a constant part."""
+    part = added is not None and added.op == "mul" and added.args[1].op == "const"
+    return added.args[0] if added is not None and part else added

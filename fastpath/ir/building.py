@@ -20,7 +20,7 @@ class Building(Protocol):
     ``moments``: of values of the graph, those that are computed, by value, dimensions and dtype."""
 
     target: Target
-    moments: dict[tuple[int, tuple[int, ...], str], tuple[Tensor, Tensor, Number]]
+    moments: dict[tuple[int, tuple[int, ...], str, float], tuple[Tensor, Tensor, Number]]
 
     def spread(self, t: Tensor, dims: tuple[int, ...]) -> bool:
         """Whether the graph takes a variance of ``t``, a value of it, over ``dims``."""

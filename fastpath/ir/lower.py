@@ -80,7 +80,9 @@ class Lowering:
         self.constants: list[torch.Tensor] = []
         self.steps: list[Computed | Call] = []
         self._names = 0
-        self.moments: dict[tuple[int, tuple[int, ...], str], tuple[Tensor, Tensor, Number]] = {}
+        self.moments: dict[
+            tuple[int, tuple[int, ...], str, float], tuple[Tensor, Tensor, Number]
+        ] = {}
         self._spreads = [n for n in graph.graph.nodes if str(n.target) in _SPREADS]
 
     def run(self) -> Program:

@@ -19,7 +19,8 @@ from fastpath.ir.elementwise import NotLowered, apply
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import ZERO
 from fastpath.ir.program import Position, Tensor
-from fastpath.ir.split import moments
+from fastpath.ir.size import Number
+from fastpath.ir.split import PART, moments
 from fastpath.ir.types import name_of
 from specs.dtypes import compute_dtype, is_float
 
@@ -69,7 +70,8 @@ def _reduction(kind: str, lowering: Building, val: Any, bound: dict[str, Any]) -
         raise NotLowered("a mean of integers")
     near = kind == "mean" and common == t.dtype and lowering.spread(t, dims)
     if near:  # a variance goes through the same terms, and gives the mean
-        raw, _, count = _moments(lowering, t, dims, compute)
+        mean, _, count = _moments(lowering, t, dims, compute)
+        raw = _of_sum(lowering, mean, count, compute)
     else:
         raw = lowering.reduce("sum" if kind == "mean" else kind, t.shape, dims, compute, body)
         count = math.prod(t.shape[d] for d in dims)
@@ -96,13 +98,23 @@ def _truth(t: Tensor) -> Callable[[Position], Expr]:
 
 
 def _moments(
-    lowering: Building, t: Tensor, dims: tuple[int, ...], dtype: str
+    lowering: Building, t: Tensor, dims: tuple[int, ...], dtype: str, part: float = PART
 ) -> tuple[Tensor, Tensor, Any]:
     """The mean, the sum of squared deviations over ``dims`` (both ``keepdim``), and the count."""
-    key = id(t), dims, dtype  # of a value of the graph, which lasts as long as the lowering
+    key = id(t), dims, dtype, part  # of a value of the graph, which lasts as long as the lowering
     if key not in lowering.moments:
-        lowering.moments[key] = moments(lowering, t.shape, dims, dtype, _reader(t, dtype))
+        lowering.moments[key] = moments(lowering, t.shape, dims, dtype, _reader(t, dtype), part)
     return lowering.moments[key]
+
+
+def _of_sum(lowering: Building, mean: Tensor, count: Number, dtype: str) -> Tensor:
+    """The mean as a sum over the count has it: infinite where the sum is."""
+
+    def value(index: Position) -> Expr:
+        total = apply("mul", mean.read(index), E.number(count, dtype))
+        return apply("where", apply("isinf", total), total, mean.read(index))
+
+    return lowering.pointwise(mean.shape, dtype, value, "mean")
 
 
 def _seen_mean(mean: Tensor, squares: Tensor) -> Callable[[Position], Expr]:
@@ -298,7 +310,7 @@ def _batch_norm_training(lowering: Building, vals: Any, bound: dict[str, Any]) -
     rank = len(t.shape)
     dims = tuple(d for d in range(rank) if d != 1)
     dtype = compute_dtype(t.dtype)
-    mean, squares, count = _moments(lowering, t, dims, dtype)
+    mean, squares, count = _moments(lowering, t, dims, dtype, 1.0)
     if count < 2:
         raise NotLowered("batch norm of a single value per channel")
     rstd = _reciprocal_deviation(lowering, squares, count, bound["eps"], dtype)

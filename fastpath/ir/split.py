@@ -15,6 +15,7 @@ from fastpath.ir.program import Position, Tensor
 from fastpath.ir.size import Number, hint
 
 NOISE = 2.0**-18  # of a sum of squares, what the roundings of its terms can leave of it
+PART = 2.0**-30  # of each term, so that the sum of any number of finite ones is finite
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,12 @@ def reduce(
 
 
 def moments(
-    lowering: Building, space: tuple[Number, ...], dims: tuple[int, ...], dtype: str, body: Body
+    lowering: Building,
+    space: tuple[Number, ...],
+    dims: tuple[int, ...],
+    dtype: str,
+    body: Body,
+    part: float = PART,
 ) -> tuple[Tensor, Tensor, Number]:
     """The mean of ``body`` and the sum of squared deviations over ``dims``, and the count.
 
@@ -107,6 +113,10 @@ def moments(
     two-pass algorithm). So equal terms have their own value as the mean, and no deviations. Of a
     reduction that is split, each piece takes both passes, the second one out of a cache, and the
     pieces' moments are merged by the same two passes over their means.
+
+    The first pass adds up a ``part`` of each term, a power of two, so that only the squares can
+    overflow, as in Welford's algorithm, which most of eager's kernels take; what underflows by it
+    is in the second pass again. Where eager adds the terms themselves, ``part`` is 1.
     """
     count = math.prod(space[d] for d in dims)
     cut = cut_of(lowering, space, dims)
@@ -115,7 +125,7 @@ def moments(
         def added(value: Body) -> Tensor:
             return lowering.add_reduction("sum", space, dims, dtype, value)
 
-        near, off, squares = _two_passes(lowering, added, body, None, dims, count, dtype)
+        near, off, squares = _two_passes(lowering, added, body, None, dims, count, dtype, part)
         return _moved(lowering, near, off, dtype), squares, count
     each = math.prod(cut.fine[d] for d in cut.first)
     pieces = math.prod(cut.fine[d] for d in cut.second)
@@ -127,7 +137,9 @@ def moments(
         return cut.whole(lowering, "sum", dtype, value)
 
     parts = cut.partial(body)
-    middle, rest, within = _two_passes(lowering, of_piece, parts, None, cut.first, each, dtype)
+    middle, rest, within = _two_passes(
+        lowering, of_piece, parts, None, cut.first, each, dtype, part
+    )
 
     def whole(index: Position) -> Position:
         """The place in the whole result of a place among the pieces."""
@@ -135,7 +147,7 @@ def moments(
         return (*at[: cut.axis + 1], *at[cut.axis + 2 :])
 
     near, off, between = _two_passes(
-        lowering, of_pieces, middle.read, rest.read, cut.second, pieces, dtype, whole
+        lowering, of_pieces, middle.read, rest.read, cut.second, pieces, dtype, part, whole
     )
     spread = of_pieces(within.read)
 
@@ -155,6 +167,7 @@ def _two_passes(
     dims: Sequence[int],
     count: Number,
     dtype: str,
+    part: float,
     place: Callable[[Position], Position] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The rounded mean of ``value``, how far it is off, and the sum of squared deviations.
@@ -162,8 +175,15 @@ def _two_passes(
     ``added`` sums over ``dims``; to each term belongs a ``rest``, too small to be a part of it;
     ``place`` of a term is where the sum lies that it belongs to, if not at 0 in ``dims``.
     """
-    first = added(value)
-    near = lowering.pointwise(first.shape, dtype, _over(first.read, count, dtype), "mean")
+    share, nothing = E.const(part, dtype), E.const(0.0, dtype)
+
+    def little(index: Position) -> Expr:
+        if lowering.target.factors:  # nor would the sum be one of parts then
+            return apply("fma", value(index), share, nothing)
+        return apply("mul", value(index), share)
+
+    first = added(value if part == 1 else little)
+    near = lowering.pointwise(first.shape, dtype, _over(first.read, count, dtype, part), "mean")
 
     def away(index: Position) -> Expr:
         at = tuple(ZERO if d in dims else i for d, i in enumerate(index))
@@ -175,26 +195,38 @@ def _two_passes(
     off = lowering.pointwise(near.shape, dtype, _over(total.read, count, dtype), "off")
 
     def around(index: Position) -> Expr:
-        """Around the mean; nothing where only the roundings of both sums are left."""
+        """Around the mean; nothing where only the roundings of both sums are left.
+
+        Of squares that overflow nothing can be taken away: the sum of the deviations may be
+        infinite, too.
+        """
         found = squares.read(index)
         left = apply("sub", found, apply("mul", total.read(index), off.read(index)))
         noise = apply("mul", found, E.const(NOISE, dtype))
-        nothing = apply("mul", found, E.const(0.0, dtype))
-        return apply("where", apply("gt", left, noise), left, nothing)
+        none = apply("mul", found, nothing)
+        found = apply("where", apply("gt", left, noise), left, none)
+        return apply("where", apply("isinf", squares.read(index)), squares.read(index), found)
 
     return near, off, lowering.pointwise(near.shape, dtype, around, "squares")
 
 
 def _moved(lowering: Building, near: Tensor, off: Tensor, dtype: str) -> Tensor:
     def mean(index: Position) -> Expr:
-        moved = apply("add", near.read(index), off.read(index))
-        return apply("where", apply("isnan", moved), near.read(index), moved)  # of infinities
+        off_by = off.read(index)  # no number where a term is infinite, or their sum
+        moved = apply("add", near.read(index), off_by)
+        return apply("where", apply("isfinite", off_by), moved, near.read(index))
 
     return lowering.pointwise(near.shape, dtype, mean, "mean")
 
 
-def _over(value: Body, count: Number, dtype: str) -> Body:
-    return lambda index: apply("truediv", value(index), E.number(count, dtype))
+def _over(value: Body, count: Number, dtype: str, part: float = 1.0) -> Body:
+    """``value``, which is of a ``part`` of each term, over their ``count``."""
+    divisor = E.number(count, dtype)
+    if part != 1:
+        scaled = isinstance(count, int)
+        share = E.const(part, dtype)
+        divisor = E.const(count * part, dtype) if scaled else apply("mul", divisor, share)
+    return lambda index: apply("truediv", value(index), divisor)
 
 
 def _cut(order: list[Number], wanted: int) -> tuple[int, int | None] | None:

@@ -74,6 +74,41 @@ def test_means_of_infinities_are_eagers() -> None:
         torch.testing.assert_close(found, wanted, equal_nan=True)
 
 
+OVERFLOWING: dict[str, Callable[[torch.Tensor], list[torch.Tensor]]] = {
+    "rows": lambda x: [*torch.var_mean(x, -1), x.mean(-1)],
+    "columns": lambda x: [x.T.contiguous().var(0)],
+    "layer": lambda x: list(torch.native_layer_norm(x, [x.shape[-1]], None, None, 1e-5)),
+    "group": lambda x: list(torch.native_group_norm(x[:, None], None, None, len(x), 1, 64, 1, 0.1)),
+    "batch": lambda x: _batch(x.T.contiguous()),
+}
+
+
+def _batch(x: torch.Tensor) -> list[torch.Tensor]:
+    mean, var = x[0] * 0, x[0] * 0
+    return [F.batch_norm(x, mean, var, training=True), mean, var]
+
+
+@pytest.mark.parametrize("name", OVERFLOWING)
+def test_squares_and_sums_that_overflow_leave_what_eager_has(name: str) -> None:
+    """Where eager has nan, which the order of its steps decides, any result is one."""
+    refcompiler.reset()
+    compiled = refcompiler.compile(OVERFLOWING[name], backend="fastpath", fullgraph=True)
+    for dtype, seed in ((torch.float32, 0), (torch.bfloat16, 1)):
+        most = torch.finfo(dtype).max
+        x = torch.randn(8, 64, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+        x[0, 2], x[1, 60] = most, -most / 2  # the squares overflow, ...
+        if name != "batch":  # of whose sums eager's processes have several
+            x[2, 1], x[2, 50], x[3] = most, most, most / 2  # ... and these sums
+        x[4, 9], x[5, 7], x[6] = torch.inf, torch.nan, 0.0
+        pairs = list(zip(compiled(x), OVERFLOWING[name](x), strict=True))
+        for found, wanted in pairs:
+            known = ~wanted.isnan()
+            assert found.dtype == wanted.dtype and known.sum() >= 3
+            torch.testing.assert_close(found[known], wanted[known], rtol=0.02, atol=1e-4)
+            assert found.isnan().sum() <= wanted.isnan().sum()
+        assert not fastpath.last_report().aten_calls  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     "dtype, width, wanted",
     [
