@@ -15,6 +15,7 @@ import torch
 from torch._decomp import get_decompositions
 
 from fastpath import foreach
+from refcompiler.fakes.mode import Hinted
 from specs import strides
 
 _aten = torch.ops.aten
@@ -27,7 +28,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     entropy, sixths = _aten.binary_cross_entropy.default, _aten.hardsigmoid_backward.default
     squares = _aten._fused_rms_norm.default
     for overload in rules:
-        if str(overload) in strides.CONTIGUOUS or str(overload) in strides.BY_OPERANDS:
+        if str(overload) in strides.OF_THE_CPU:
             rules[overload] = functools.partial(_laid, overload, rules[overload])
     return {
         **rules,
@@ -45,14 +46,22 @@ def _laid(overload: Any, rule: Callable[..., Any], *args: Any, **kwargs: Any) ->
     result = rule(*args, **kwargs)
     if any(t.device.type != "cpu" for t in tensors):
         return result
-    if any(type(n) is not int for t in tensors for n in (*t.shape, *t.stride())):
-        return result
+    known = {k: Hinted.of(v) if isinstance(v, torch.Tensor) else v for k, v in given.items()}
+    sized = any(type(n) is not int for t in tensors for n in (*t.shape, *t.stride()))
+    hinted = [known[k] for k, v in given.items() if isinstance(v, torch.Tensor)]
+    if not all(isinstance(v, Hinted) and (not sized or v.without_gaps()) for v in hinted):
+        return result  # sizes may put them in another order
 
     def laid(t: torch.Tensor) -> torch.Tensor:
-        wanted = strides.of_result(str(overload), tuple(t.shape), given)
-        if wanted is None or t.stride() == wanted:
+        own = Hinted.of(t)
+        if own is None or sized and any(n < 2 for n in own.shape):
+            return t
+        wanted = strides.of_result(str(overload), own.shape, known)
+        if wanted is None or own.steps == wanted:
             return t
         order = sorted(range(t.dim()), key=lambda d: (-wanted[d], d))
+        if strides.in_order(own.shape, order) != wanted:
+            return t
         back = sorted(range(t.dim()), key=order.__getitem__)
         return t.permute(order).clone(memory_format=torch.contiguous_format).permute(back)
 

@@ -87,6 +87,12 @@ def elementwise(shape: Shape, operands: Sequence[Laid]) -> Strides:
     return tuple(steps)
 
 
+def like(size: Sequence[int], strides: Sequence[int]) -> Strides:
+    """Strides of a tensor that is made like one of ``size`` and ``strides``: a dense one's are
+    kept, those of sizes of 1 too."""
+    return tuple(strides) if is_dense(size, strides) else elementwise(size, [(size, strides)])
+
+
 # Operators of losses and activations whose results eager's CPU kernels lay out so: contiguous
 # whatever the operands are, or as an operator on the elements of the named operands, in that order.
 CONTIGUOUS = frozenset(
@@ -107,8 +113,25 @@ BY_OPERANDS = {
     "aten.softplus_backward.default": ("grad_output", "self"),
     "aten.special_xlog1py.default": ("self", "other"),
 }
+# Elementwise operators whose results eager's code makes empty, like their operand, and then fills;
+# some of them only for integers, where they need not look. Sizes of 1 have the operand's strides.
+MADE_LIKE = frozenset(
+    {
+        "aten.fill.Scalar",
+        "aten.hardtanh.default",
+        "aten.nan_to_num.default",
+        "aten.relu6.default",
+    }
+)
+MADE_LIKE_INTS = frozenset({"aten.isfinite.default", "aten.isinf.default"})
+# Losses of each element, for which eager makes an empty tensor like the named operand.
+LOSS_LIKE = {"aten.huber_loss.default": "self"}
 # Reductions that may be asked to reduce nothing, which then is a copy.
 OF_NO_DIMENSION = frozenset({"aten.all.dims", "aten.any.dims"})
+
+
+# Those that :func:`of_result` knows.
+OF_THE_CPU = CONTIGUOUS | BY_OPERANDS.keys() | LOSS_LIKE.keys() | OF_NO_DIMENSION
 
 
 def of_result(name: str, shape: Shape, args: Mapping[str, Any]) -> Strides | None:
@@ -118,6 +141,9 @@ def of_result(name: str, shape: Shape, args: Mapping[str, Any]) -> Strides | Non
     """
     if name in CONTIGUOUS or (name in OF_NO_DIMENSION and args.get("dim") in ([], ())):
         return contiguous(shape)
+    if name in LOSS_LIKE:
+        model = args[LOSS_LIKE[name]]
+        return like(shape, model.stride()) if tuple(model.shape) == tuple(shape) else None
     if name in BY_OPERANDS:
         return elementwise(shape, [(args[a].shape, args[a].stride()) for a in BY_OPERANDS[name]])
     return None

@@ -64,7 +64,12 @@ _CONTIGUOUS = frozenset(
     }
 )
 
-_OF_THE_CPU = strides.CONTIGUOUS | strides.BY_OPERANDS.keys() | strides.OF_NO_DIMENSION
+# Made like the first operand, unless they are asked to lie otherwise.
+_MADE_LIKE = frozenset(
+    f"aten.{kind}_like.default" for kind in ("empty", "full", "ones", "rand", "randn", "zeros")
+)
+
+_PRESERVING = (None, torch.preserve_format)
 
 # Laid as the first operand alone.
 _LIKE_THE_FIRST = frozenset({"aten.binary_cross_entropy.default"})
@@ -223,14 +228,14 @@ class EagerFakeMode(FakeTensorMode):
         if name in _BATCH_NORMS and isinstance(result, tuple):
             wanted = _like_input(args[0])
             return (self._laid(result[0], wanted), *result[1:])
-        if name in _CONTIGUOUS and isinstance(result, torch.Tensor) and _static(result):
-            return self._laid(result, strides.contiguous(result.shape))
-        if name in _LIKE_THE_FIRST and isinstance(result, torch.Tensor) and _static(args[0]):
-            first = (tuple(args[0].shape), args[0].stride())
-            if tuple(result.shape) == first[0]:
-                return self._laid(result, strides.elementwise(first[0], [first]))
+        if name in _CONTIGUOUS and isinstance(result, torch.Tensor):
+            return self._laid_contiguous(result)
+        if name in _LIKE_THE_FIRST and isinstance(result, torch.Tensor):
+            return self._laid_like(result, args[0])
+        if name in _MADE_LIKE and (kwargs or {}).get("memory_format") in _PRESERVING:
+            return self._laid_as_made(result, args[0])
         row = _row(func)
-        if name in _OF_THE_CPU:
+        if name in strides.OF_THE_CPU:
             return self._laid_on_the_cpu(func, args, kwargs, result)
         if row is None or not isinstance(result, torch.Tensor):
             return result
@@ -238,8 +243,28 @@ class EagerFakeMode(FakeTensorMode):
         given.update(kwargs or {})
         tensors = [result, *(v for v in given.values() if isinstance(v, torch.Tensor))]
         if not all(map(_static, tensors)):
+            like = row.made_like(given)
+            if like is not None:
+                return self._laid_as_made(result, like)
             return self._laid_in_order(result, given, row.strides)
         return self._laid(result, row.strides(tuple(result.shape), given))
+
+    def _laid_contiguous(self, result: torch.Tensor) -> torch.Tensor:
+        if _static(result):
+            return self._laid(result, strides.contiguous(result.shape))
+        with self:
+            return torch.empty(result.shape, dtype=result.dtype, device=result.device)
+
+    def _laid_like(self, result: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+        if _static(first):
+            size = tuple(first.shape)
+            wanted = strides.elementwise(size, [(size, first.stride())])
+            return self._laid(result, wanted) if tuple(result.shape) == size else result
+        return self._laid_in_order(
+            result,
+            {"self": first},
+            lambda shape, given: strides.elementwise(shape, [(shape, given["self"].stride())]),
+        )
 
     def _laid_on_the_cpu(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
         if isinstance(result, tuple):
@@ -253,6 +278,18 @@ class EagerFakeMode(FakeTensorMode):
             rule = functools.partial(strides.of_result, _name(func))
             return self._laid_in_order(result, given, rule)
         return self._laid(result, strides.of_result(_name(func), tuple(result.shape), given))
+
+    def _laid_as_made(self, result: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        """As what is made like ``like``, if that is dense, as it then is of all sizes."""
+        own = Hinted.of(like)
+        if own is None or not strides.is_dense(own.shape, own.steps):
+            return result
+        if result.layout is not torch.strided or _static(like) and like.stride() == result.stride():
+            return result
+        with self:
+            return torch.empty_strided(
+                result.shape, like.stride(), dtype=result.dtype, device=result.device
+            )
 
     def _laid_in_order(
         self,
@@ -269,7 +306,7 @@ class EagerFakeMode(FakeTensorMode):
             return result
         if any(isinstance(given[k], torch.Tensor) and v is None for k, v in asked.items()):
             return result
-        if not all(strides.is_dense(v.shape, v.steps) for v in operands):
+        if not all(v.without_gaps() for v in operands):
             return result
         wanted = rule(own.shape, asked)
         if wanted is None or wanted == own.steps:
@@ -313,6 +350,11 @@ class Hinted:
 
     def stride(self) -> tuple[int, ...]:
         return self.steps
+
+    def without_gaps(self) -> bool:
+        """Whether it is dense but for where it is expanded, which a step of 0 says of all sizes."""
+        once = [1 if step == 0 else n for n, step in zip(self.shape, self.steps)]
+        return strides.is_dense(once, self.steps)
 
 
 def _stands_alone(tensor: torch.Tensor) -> bool:

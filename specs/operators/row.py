@@ -202,6 +202,9 @@ class Operator:
         """
         if self.kind != "pointwise" or not self.elementwise_strides:
             return None
+        like = self.made_like(args)
+        if like is not None:
+            return strides.like(like.shape, like.stride())
         names = [a.name for a in self.args] if self.laid_by is None else self.laid_by
         operands: list[Any] = []
         for name in names:
@@ -211,6 +214,16 @@ class Operator:
             elif name == "other" and value is not None:
                 operands.append(((), ()))
         return strides.elementwise(shape, operands)
+
+    def made_like(self, args: Mapping[str, Any]) -> Any:
+        """The tensor that eager makes an empty one like, which it fills; ``None`` where the result
+        is allocated as that of an elementwise operator."""
+        given: Any = args.get("self")
+        if self.name in strides.MADE_LIKE:
+            return given
+        if self.name in strides.MADE_LIKE_INTS and hasattr(given, "dtype"):
+            return None if dtypes.is_float(_name_of(given.dtype)) else given
+        return None
 
     def _as_cast(self, tensor: Any, args: Mapping[str, Any]) -> Sequence[int]:
         """The strides that ``tensor`` has as an operand. On other devices kernels cast."""

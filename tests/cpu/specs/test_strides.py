@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+import fastpath
+import refcompiler
 from conformance.strategies.arguments import arguments
 from conformance.strategies.tensors import Drawing
 from conformance.suites.operators import source
@@ -189,3 +192,36 @@ def test_results_of_symbolic_sizes_lie_as_eagers(name: str) -> None:
             assert found == real.stride(), (order, shapes)
             laid += 1
     assert laid == 18
+
+
+MADE_LIKE: dict[str, Any] = {
+    "fill": lambda x: torch.ops.aten.fill.Scalar(x, 2),
+    "hardtanh": F.hardtanh,
+    "relu6": F.relu6,
+    "nan_to_num": torch.nan_to_num,
+    "isinf": lambda x: torch.isinf(x.long()),
+    "isfinite": lambda x: torch.isfinite(x.long()),
+    "ones_like": torch.ones_like,
+    "full_like": lambda x: torch.full_like(x, 3),
+    "rand_like": torch.rand_like,
+    "huber": lambda x: torch.ops.aten.huber_loss(x, x.T.contiguous().T, 0, 1.0),
+    "abs": torch.abs,  # is not
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_is_made_like_an_operand_has_its_strides(dynamic: bool) -> None:
+    def program(x: torch.Tensor) -> list[torch.Tensor]:
+        return [make(x) for make in MADE_LIKE.values()]
+
+    refcompiler.reset()
+    compiled = refcompiler.compile(program, backend="fastpath", fullgraph=True, dynamic=dynamic)
+    column = torch.rand(6, 1)
+    several = [torch.rand(4, 5), torch.rand(5, 4).T, torch.rand(1, 5).expand(4, 5)]
+    for x in (column.as_strided((6, 1), (1, 9)), column.as_strided((1, 6), (1, 1)), *several):
+        for name, found, wanted in zip(MADE_LIKE, compiled(x), program(x), strict=True):
+            if name != "huber" or 1 not in x.shape:  # it is a composition, which keeps no others
+                assert found.stride() == wanted.stride(), (name, x.shape, x.stride())
+            assert name == "rand_like" or torch.equal(found, wanted), name
+    report = fastpath.last_report()
+    assert report is not None and report.fallback is None
