@@ -191,6 +191,19 @@ for _name in (*_NAMES, "neg", "pos", "abs", "invert"):
 _PARTS: dict[str, Callable[[Any], Any]] = {"real": _itself, "imag": lambda n: EXAMPLES[type(n)] * 0}
 _OF_INTS: dict[str, Callable[[Any], Any]] = {"numerator": _itself, "denominator": lambda n: 1}
 
+#: How CPython's complaints name operators.
+SIGNS = {
+    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/",
+    operator.floordiv: "//", operator.mod: "%", operator.pow: "** or pow()",
+    operator.matmul: "@", operator.and_: "&", operator.or_: "|", operator.xor: "^",
+    operator.lshift: "<<", operator.rshift: ">>", operator.lt: "<", operator.le: "<=",
+    operator.gt: ">", operator.ge: ">=", operator.iadd: "+=", operator.isub: "-=",
+    operator.imul: "*=", operator.itruediv: "/=", operator.ifloordiv: "//=",
+    operator.imod: "%=", operator.ipow: "**=", operator.imatmul: "@=",
+    operator.iand: "&=", operator.ior: "|=", operator.ixor: "^=",
+    operator.ilshift: "<<=", operator.irshift: ">>=",
+}  # fmt: skip
+
 #: Of these, what adds and compares.
 _ORDERING = frozenset("sorted accumulate min max sum index count".split())
 #: Methods and functions that keep what they are given, and do not ask for its hash.

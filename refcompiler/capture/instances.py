@@ -30,6 +30,7 @@ from refcompiler.capture.policy import (
     PURE_MODULES,
 )
 from refcompiler.capture.signals import Break
+from refcompiler.capture.told import text_of
 from refcompiler.capture.values import Lazy, Literal, Run
 from refcompiler.capture.wrappers import construct, is_wrapper
 from refcompiler.interpreter import helpers
@@ -207,6 +208,10 @@ class Instances(NativeCalls):
                     raise Break("data-dependent-value", f"{cls.__name__}() of a tensor")
         if cls is torch.Generator or cls.__module__.startswith("torch._C"):
             raise Break("ambient-state", f"construction of a {cls.__qualname__}")
+        if cls is str and len(args) == 1 and not kwargs:
+            text = text_of(self, cls, self.force(args[0]))
+            if text is not None:
+                return text
         if cls is str and args:
             return self.convert(args[0], 1) if len(args) == 1 else self.call_pure(cls, args, kwargs)
         if cls is dict and args and self.method_of(type(self.force(args[0])), "keys") is not UNSET:

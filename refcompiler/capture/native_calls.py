@@ -60,6 +60,7 @@ from refcompiler.capture.state.functions import BLOCKS, call_block
 from refcompiler.capture.state.history import is_node, node_method
 from refcompiler.capture.subclasses import subclass_input
 from refcompiler.capture.texts import Texts
+from refcompiler.capture.told import formatted
 from refcompiler.capture.values import External, LazyMethod, Literal, Resume, Run
 from refcompiler.capture.written import call_method as call_dict_method
 from refcompiler.guards.iterators import NUMBERED
@@ -305,6 +306,9 @@ class NativeCalls(Texts):
             if type(mapping) is dict and all(type(key) is str for key in mapping):
                 name, args, kwargs = "format", (), mapping
         if type(owner) is str and name == "format":
+            text = formatted(self, owner, args, kwargs)
+            if text is not None:
+                return text
             owner, args, kwargs = arguments(self, owner, args, kwargs)
             function = owner.format
         if type(owner) is list and name == "sort" and not args:

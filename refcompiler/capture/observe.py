@@ -219,7 +219,7 @@ class Observing(Machine):
         if kind is Literal:
             return self.look_into(value)
         if kind is Unread:
-            raise value.read()
+            return value.read(self)
         return value
 
     own = force

@@ -13,8 +13,11 @@ from typing import Any
 
 import torch
 
-from refcompiler.capture import arithmetic, floats
+from refcompiler.capture import arithmetic, floats, told
 from refcompiler.capture.addresses import STAND_INS, Address
+from refcompiler.capture.arithmetic import SIGNS
+from refcompiler.capture.arrays.array import Array
+from refcompiler.capture.arrays.places import element, put_number
 from refcompiler.capture.contents import check_inherited, contents, dict_item, given_back
 from refcompiler.capture.displays import append, item_of, joined, put_item
 from refcompiler.capture.gathers import put
@@ -36,7 +39,7 @@ from refcompiler.capture.pulled import Delegate, Pulled
 from refcompiler.capture.signals import Break
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.stepping import COMPOSED, step
-from refcompiler.capture.values import External, Lazy, LazyMethod, Literal, Run
+from refcompiler.capture.values import External, Lazy, LazyMethod, Literal, Run, Unread
 from refcompiler.capture.written import (
     delete_item,
     has_item,
@@ -80,19 +83,6 @@ _OF_NUMBERS = (list, tuple, dict)
 TEXTS = frozenset({str, bytes, bytearray})
 FORMATTING = (operator.mod, operator.imod)
 _UNARY = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
-
-#: How CPython's complaints name operators.
-SIGNS = {
-    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/",
-    operator.floordiv: "//", operator.mod: "%", operator.pow: "** or pow()",
-    operator.matmul: "@", operator.and_: "&", operator.or_: "|", operator.xor: "^",
-    operator.lshift: "<<", operator.rshift: ">>", operator.lt: "<", operator.le: "<=",
-    operator.gt: ">", operator.ge: ">=", operator.iadd: "+=", operator.isub: "-=",
-    operator.imul: "*=", operator.itruediv: "/=", operator.ifloordiv: "//=",
-    operator.imod: "%=", operator.ipow: "**=", operator.imatmul: "@=",
-    operator.iand: "&=", operator.ior: "|=", operator.ixor: "^=",
-    operator.ilshift: "<<=", operator.irshift: ">>=",
-}  # fmt: skip
 
 #: Iterators in C that may run the code of the user's special methods.
 _CALLING = frozenset({map, filter, zip, enumerate, reversed, type(iter(int, 1)), NUMBERED}) | {
@@ -291,6 +281,10 @@ class Operators(Identity):
             found = joined(self, a, b)
             if found is not UNSET:
                 return found
+        if function is operator.add and (type(a) is Unread or type(b) is Unread):
+            text = told.joined(a, b)
+            if text is not None:
+                return text
         a, b = self.force(a), self.force(b)
         if type(a) is LazyMethod or type(b) is LazyMethod:
             a, b = [self.bound(x) if type(x) is LazyMethod else x for x in (a, b)]
@@ -405,6 +399,9 @@ class Operators(Identity):
             names = f"{type(a).__name__} and {type(b).__name__}"
             raise Break("external-object", f"{function.__name__} of {names}")
         if formats:
+            text = told.text_of(self, function, a, b) if type(a) is str else None
+            if text is not None:
+                return text
             b = operand(self, b)
         elif type(a) in COLLECTIONS and type(b) in COLLECTIONS and function not in _OF_SEQUENCES:
             self.hashes(a)
@@ -455,6 +452,8 @@ class Operators(Identity):
         asked = type(value) in SEQUENCES and not issubclass(type(key), int)
         if asked and self.method_of(type(key), "__index__") is not UNSET:
             key = self.force(self.call_special(key, "__index__"))
+        if type(value) is Array and (found := element(self, value, key)) is not UNSET:
+            return found
         key = self.sizes.plain(key)
         if type(value) is Context:
             return self.contexts.method(value, "__getitem__", [key], {})
@@ -494,9 +493,10 @@ class Operators(Identity):
     def setitem(self, value: Any, key: Any, new: Any) -> None:
         if type(value) is Literal and put_item(self, value, self.force(key), new):
             return
-        key, new = self.key_of_item(value, key), self.force(new)
+        key, new = self.force(key), self.force(new)
         if write_item(self, value, key, new):
             return
+        key = self.key_of_item(value, key)
         value = self.force(value)
         kind = type(value)
         if not issubclass(kind, torch.Tensor) and self.method_of(kind, "__setitem__") is not UNSET:
@@ -504,6 +504,8 @@ class Operators(Identity):
             return
         value = contents(self, value)
         self.check_writable(value)
+        if type(value) is Array and put_number(self, value, key, new):
+            return
         if not issubclass(type(value), torch.Tensor):
             key = self.sizes.plain(key)
         if issubclass(type(value), torch.Tensor):

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from refcompiler.capture.addresses import STAND_INS
+from refcompiler.capture.arithmetic import SIGNS
 from refcompiler.capture.entering import ENTERING, enter, enter_special, enters
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import find, is_heap
@@ -23,7 +24,6 @@ from refcompiler.capture.operators import (
     _ORDER,
     COMPARING,
     FORMATTING,
-    SIGNS,
     TEXTS,
     is_foreign_to_torch,
 )

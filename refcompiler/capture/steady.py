@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from refcompiler.capture.signals import Again
 from refcompiler.capture.values import Lazy
+from refcompiler.capture.written import settle
 from refcompiler.guards.sources import Source
 
 #: Steps from a module or a namespace to what it keeps.
@@ -81,6 +82,7 @@ def _is_replaced(machine: Any, fake: torch.Tensor, source: Source) -> bool:
     new = machine.overlay.get((id(owner.value), source.key), fake)
     external = machine.external.get(id(owner.value))
     if external is not None:
+        settle(machine, external)
         for container in (external.shadow, external.written):
             if isinstance(container, dict):
                 new = container.get(source.key, new)

@@ -14,6 +14,7 @@ from refcompiler.capture.signals import Restart
 from refcompiler.guards.sources import VIEWS, Source
 from refcompiler.interpreter.driven import DRIVEN, frame_of
 from refcompiler.interpreter.frame import UNSET
+from refcompiler.shapes.node import SYMBOLS
 
 
 class Place(NamedTuple):
@@ -60,21 +61,59 @@ class Shown(NamedTuple):
     version: int
 
 
-class Unread:
-    """A text with tensors in it, of which the program has read nothing yet: often none ever does.
+class Told(NamedTuple):
+    """Numbers in a text, as ``function`` tells them: symbols, or floats that nothing observed."""
 
-    Whoever asks for it ends the graph before the instruction ``step``, which makes the text;
-    where it only lives on, it is made after the graph, of ``parts``: texts and tensors.
+    function: Any
+    args: tuple[Any, ...]
+
+    def is_known(self) -> bool:
+        return all(type(n) not in SYMBOLS or n.node.has_hint() for n in _numbers(self.args))
+
+
+class Unread:
+    """A text with tensors or numbers in it, of which the program has read nothing yet: often none
+    ever does.
+
+    Where it only lives on, it is made after the graph, of ``parts``: texts, tensors and numbers.
+    Whoever asks for it ends the graph before the instruction ``step``, which makes the text, if
+    there are tensors in it; numbers are constants from then on.
     """
 
-    __slots__ = ("__weakref__", "parts", "step")
+    __slots__ = ("__weakref__", "parts", "step", "made")
 
     def __init__(self, step: int, parts: tuple[Any, ...]):
         self.step = step
         self.parts = parts
+        self.made: str | None = None
 
-    def read(self) -> Restart:
+    def read(self, machine: Any) -> str:
+        if self.made is None:
+            if any(type(p) is Shown or type(p) is Told and not p.is_known() for p in self.parts):
+                raise self.ending()
+            self.made = "".join([_read(machine, part) for part in self.parts])
+        return self.made
+
+    def ending(self) -> Restart:
         return Restart(self.step, "data-dependent-value", "a tensor is formatted")
+
+
+def _numbers(value: Any) -> list[Any]:
+    if type(value) is tuple:
+        return [number for item in value for number in _numbers(item)]
+    return [*value.values()] if type(value) is dict else [value]
+
+
+def _read(machine: Any, part: Any) -> str:
+    if type(part) is Told:
+        return part.function(*[_known(machine, arg) for arg in part.args])
+    return machine.force(part)
+
+
+def _known(machine: Any, value: Any) -> Any:
+    if type(value) is dict:
+        return {key: _known(machine, item) for key, item in value.items()}
+    return machine.sizes.plain(machine.force(value))
 
 
 def items_in(value: Any, *kinds: type) -> Any:

@@ -2,6 +2,9 @@
 
 What else such a container holds, and what was overwritten, is no matter then, and not guarded. Once
 something asks for more than that, it is observed, but for what was overwritten in a dict before.
+
+``losses[i] = loss`` of an ``i`` that changes from call to call writes :class:`At` a place that only
+the call knows, as long as nothing else is asked of the container; then the place is a constant.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.values import DELETED, External, Lazy, Literal
 from refcompiler.interpreter.frame import UNSET
@@ -17,6 +22,32 @@ from refcompiler.interpreter.frame import UNSET
 _DICTS = (dict, OrderedDict)
 #: Dicts that are read as attributes or names besides.
 _NAMESPACES = frozenset(("dict", "hidden_dict", "space", "const", "globals"))
+
+
+class At:
+    """A key that is a symbol, by what it computes."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: torch.SymInt):
+        self.number = number
+
+    def __hash__(self) -> int:
+        return hash(self.number.node.expr)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is At and self.number.node.expr == other.number.node.expr
+
+
+def settle(machine: Any, known: External | None) -> None:
+    """What was written at a place that is a symbol is at a constant one from here on."""
+    if known is None or not known.written or not any(type(k) is At for k in known.written):
+        return
+    written = known.written
+    for key, new in list(written.items()):
+        if type(key) is At:
+            del written[key]
+            written[machine.sizes.plain(key.number)] = new
 
 
 def is_closed(machine: Any, lazy: Lazy) -> bool:
@@ -39,6 +70,7 @@ def written_item(machine: Any, lazy: Lazy, key: Any) -> Any:
     """What was written under ``key`` of a closed container: maybe DELETED, or UNSET."""
     known = machine.external.get(id(lazy.value))
     if known is not None and known.written is not None:
+        settle(machine, known)
         return known.written.get(key, UNSET)
     return machine.written_at(lazy, key)
 
@@ -67,6 +99,8 @@ def read_item(machine: Any, lazy: Lazy, key: Any) -> Any:
 
 def write_item(machine: Any, target: Any, key: Any, new: Any) -> bool:
     """``target[key] = new``, if ``target`` is a container that stays closed."""
+    if type(key) is torch.SymInt:
+        key = _place(machine, target, key)
     if _ends(machine, target, key):
         return False
     if type(target) is Lazy and type(target.value) is list:
@@ -76,6 +110,21 @@ def write_item(machine: Any, target: Any, key: Any, new: Any) -> bool:
         return False
     written[key] = new
     return True
+
+
+def _place(machine: Any, target: Any, key: torch.SymInt) -> Any:
+    """``key`` of a closed container as what may stay a symbol, or the number that it is here."""
+    if type(target) is not Lazy or type(target.value) not in (list, *_DICTS):
+        return key
+    if machine.dropping is None and key.node.has_hint() and is_closed(machine, target):
+        known = machine.external.get(id(target.value))
+        written = (known and known.written) or {}
+        if {*written} <= {At(key)}:
+            if type(target.value) is not list:
+                return At(key)
+            if 0 <= key and key < len(target.value):
+                return At(key)
+    return machine.sizes.plain(key)
 
 
 def _ends(machine: Any, target: Any, key: Any) -> bool:
@@ -163,24 +212,28 @@ def _opened(machine: Any, target: Any, key: Any) -> dict[Any, Any] | None:
     """What is written to a closed dict."""
     if type(target) is not Lazy or type(target.value) not in _DICTS:
         return None
-    if type(key) not in CONSTANT_TYPES or target.source.kind in _NAMESPACES:
+    if type(key) not in (At, *CONSTANT_TYPES) or target.source.kind in _NAMESPACES:
         return None
-    return _written(machine, target)
+    return _written(machine, target, key)
 
 
 def _write_to_list(machine: Any, target: Lazy, index: Any, new: Any) -> bool:
     size = len(target.value)
-    if type(index) is not int or not -size <= index < size:
+    if type(index) is int:
+        if not -size <= index < size:
+            return False
+        index %= size
+    elif type(index) is not At:
         return False
-    written = _written(machine, target)
+    written = _written(machine, target, index)
     if written is None:
         return False
     machine.guard("LENGTH", target.source, size)
-    written[index % size] = new
+    written[index] = new
     return True
 
 
-def _written(machine: Any, target: Lazy) -> dict[Any, Any] | None:
+def _written(machine: Any, target: Lazy, key: Any) -> dict[Any, Any] | None:
     value, source = target.value, target.source
     known = machine.external.get(id(value))
     if known is None:
@@ -191,6 +244,8 @@ def _written(machine: Any, target: Lazy) -> dict[Any, Any] | None:
         known.written = {}
     elif known.written is None or known.source is not source:
         return None
+    elif type(key) is not At:
+        settle(machine, known)
     return known.written
 
 
@@ -198,6 +253,7 @@ def looked_into(machine: Any, known: Any) -> Any:
     """``known``, an :class:`External` or None, as one that is read and written as any other."""
     if known is None or known.written is None:
         return known
+    settle(machine, known)
     written, known.written = known.written, None
     is_list = type(known.value) is list
     try:

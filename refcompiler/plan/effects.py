@@ -13,6 +13,7 @@ from refcompiler.capture.personal import has_own_order
 from refcompiler.capture.setorder import difference
 from refcompiler.capture.settable import changed
 from refcompiler.capture.values import DELETED, External, Rethrown, is_changed, is_in_place
+from refcompiler.capture.written import At
 from refcompiler.guards.iterators import advance, count_on, move_on
 from refcompiler.interpreter.continued import finish, replace
 from refcompiler.interpreter.driven import DRIVEN, frame_of
@@ -32,7 +33,8 @@ def replay(machine: Any, rebuilder: Rebuilder, writer: Writer) -> list[str]:
             target = writer.read(external.source)
             lines.append(f"{target}.extend([{rebuilder.many(external.tail)}])")
         for key, value in (external.written or {}).items():
-            place = f"{writer.read(external.source)}[{rebuilder.expression(key)}]"
+            number = rebuilder.expression(key.number if type(key) is At else key)
+            place = f"{writer.read(external.source)}[{number}]"
             deleted = value is DELETED
             lines.append(f"del {place}" if deleted else f"{place} = {rebuilder.expression(value)}")
     for external in shadows(machine):

@@ -49,7 +49,7 @@ from refcompiler.capture.state.contexts import Set
 from refcompiler.capture.state.handles import Number
 from refcompiler.capture.state.hooks import check_handle
 from refcompiler.capture.unread import is_current
-from refcompiler.capture.values import External, Lazy, LazyMethod, Literal, Shown, Unread
+from refcompiler.capture.values import External, Lazy, LazyMethod, Literal, Shown, Told, Unread
 from refcompiler.guards.arrays import array_view
 from refcompiler.guards.classes import FIELD
 from refcompiler.guards.iterators import account, restore
@@ -406,19 +406,23 @@ class Rebuilder(Objects, Iterators, ContextVariables):
         raise self.refuse(value)
 
     def text(self, value: Unread) -> str:
-        """A text that shows tensors, which nobody has read."""
+        """A text that shows tensors or numbers, which nobody has read."""
+        if value.made is not None:
+            return self.writer.object(value.made)
         name = self.names.get(id(value))
         if name is not None:
             return name
         if not is_current(value):
-            raise value.read()
-        parts = [
-            f"{_SHOWING[part.conversion]}({self.expression(part.tensor)})"
-            if type(part) is Shown
-            else self.expression(part)
-            for part in value.parts
-        ]
-        return self.assign(value, f"''.join([{', '.join(parts)}])")
+            raise value.ending()
+        return self.assign(value, f"''.join([{', '.join(map(self.part, value.parts))}])")
+
+    def part(self, part: Any) -> str:
+        """A part of such a text."""
+        if type(part) is Shown:
+            return f"{_SHOWING[part.conversion]}({self.expression(part.tensor)})"
+        if type(part) is Told:
+            return f"{self.writer.constant(part.function)}({self.many(part.args)})"
+        return self.expression(part)
 
     def cache(self, value: Any) -> str:
         """A function under ``lru_cache``, with what it knows."""
