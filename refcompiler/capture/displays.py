@@ -38,6 +38,8 @@ def is_open(m: Any, value: Any) -> bool:
     kind = type(value)
     if kind is Lazy:
         return value.source not in m.forced
+    if kind is Unread:
+        return value.made is None and value.is_of_numbers()
     return kind is Literal and value.made is UNSET
 
 

@@ -289,7 +289,7 @@ class Observing(Machine):
             if known.tail is not None:
                 tail, known.tail = known.tail, None
                 try:
-                    self.shadow_sequence(known).extend(tail)
+                    self.shadow_sequence(known).extend([*map(self.force, tail)])
                 except BaseException:  # it stays one that nothing has looked into
                     self.external.pop(id(known.shadow), None)
                     known.shadow, known.tail = None, tail
@@ -415,7 +415,8 @@ class Observing(Machine):
 
     def append(self, target: Any, value: Any) -> None:
         """To a list from outside without looking into it: other lengths are as good."""
-        value = self.force(value)
+        if not (type(value) is Unread and value.is_of_numbers()):
+            value = self.force(value)
         if type(target) is Lazy and type(target.value) is list:
             known = self.external.get(id(target.value))
             if known is None:
@@ -426,7 +427,7 @@ class Observing(Machine):
             if known.tail is not None and known.source is target.source:
                 known.tail.append(value)
                 return
-        self.force(target).append(value)
+        self.force(target).append(self.force(value))
 
     def _observe_identity(self, value: Any, source: Source) -> Any:
         owner = bound_owner(value) if type(value) in BOUND_IN_C else None

@@ -96,15 +96,10 @@ def build_string(m: Any, f: Frame, count: int) -> None:
         unread[0].step if unread else m.steps,
         tuple([p for part in parts for p in (part.parts if type(part) is Unread else (part,))]),
     )
-    if shows(made):
+    if not made.is_of_numbers():
         m.texts.add(made)
     del s[-count:]
     s.append(made)
-
-
-def shows(text: Unread) -> bool:
-    """Whether there are tensors in it."""
-    return any(type(part) is Shown for part in text.parts)
 
 
 def is_current(text: Unread) -> bool:

@@ -94,6 +94,10 @@ class Unread:
             self.made = "".join([_read(machine, part) for part in self.parts])
         return self.made
 
+    def is_of_numbers(self) -> bool:
+        """Whether there are no tensors in it, so that it may be made later than it is."""
+        return not any(type(part) is Shown for part in self.parts)
+
     def ending(self) -> Restart:
         return Restart(self.step, "data-dependent-value", "a tensor is formatted")
 

@@ -22,7 +22,7 @@ from refcompiler.capture.models.registry import model
 from refcompiler.capture.models.warned import caller_of
 from refcompiler.capture.signals import Break
 from refcompiler.capture.spoken import say
-from refcompiler.capture.values import Lazy
+from refcompiler.capture.values import Lazy, Unread
 
 # ---- logging ----------------------------------------------------------------------------------
 
@@ -67,7 +67,9 @@ def _log(m: Calls, frame: Any, logger: Any, level: int, given: Sequence, kwargs:
     if not _only_writes(logger):
         raise Break("io", "a log record for handlers or filters of the program's")
     values = tuple([value if _is_shown_only(m, value) else m.force(value) for value in given])
-    if kwargs or not all(type(value) in _SHOWN or type(value) is Lazy for value in values):
+    if kwargs or not all(
+        type(value) in _SHOWN or type(value) in (Lazy, Unread) for value in values
+    ):
         raise Break("io", "a log record of objects, or with further arguments")
     speaker = caller_of(frame, 1)
     place = speaker.code.co_filename, speaker.line, speaker.code.co_name
@@ -76,6 +78,8 @@ def _log(m: Calls, frame: Any, logger: Any, level: int, given: Sequence, kwargs:
 
 def _is_shown_only(m: Calls, value: Any) -> bool:
     """An argument that nothing has looked at, which the record shows whatever it is."""
+    if type(value) is Unread:
+        return value.is_of_numbers()
     if type(value) is not Lazy or type(value.value) not in CONSTANT_TYPES:
         return False
     source = value.source

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import torch
 from tests.cpu.capture.oracle import Case, Cases, check
 
 cases = Cases()
+log = logging.getLogger("turns")
 
 #: Turns that are more than a function may be compiled for.
 TURNS = 12
@@ -83,6 +86,20 @@ def texts_of_turns() -> Any:
         return x
 
     return f, twice(lambda: None)
+
+
+@cases(graphs=4, breaks=3, recompiles=2)
+def texts_that_are_kept() -> Any:
+    def f(x, lines):
+        for i in range(TURNS):
+            loss = (x * x).mean().item()
+            lines.append(f"{i}: {loss:.3f}")
+            log.warning(f"turn {i}")
+            x, told = x * 0.9, {"turn": f"{i}", "loss": [str(loss)]}
+        return x, told
+
+    log.handlers[:], log.propagate = [logging.StreamHandler(said := io.StringIO())], False
+    return f, twice(list), [said]
 
 
 @cases(graphs=3, breaks=3, recompiles=2)
