@@ -44,7 +44,8 @@ _BATCH_NORMS = frozenset(
     }
 )
 
-# Products, and where their factors are, which torch's stand-ins let be of different dtypes.
+# Products, and where their factors are, which torch's stand-ins let be of different dtypes, and of
+# integers where a device's library has no kernel for them.
 _PRODUCTS = {
     torch.ops.aten.mm.default: (0, 1),
     torch.ops.aten.bmm.default: (0, 1),
@@ -409,6 +410,9 @@ def _check_factors(a: torch.Tensor, b: torch.Tensor) -> None:
         raise RuntimeError(
             f"expected m1 and m2 to have the same dtype, but got: {a.dtype} != {b.dtype}"
         )
+    integers = not (a.dtype.is_floating_point or a.dtype.is_complex)
+    if integers and a.device.type == "cuda" and _static(a) and a.numel() and b.numel():
+        raise NotImplementedError(f"a product on {a.device.type} is not implemented for {a.dtype}")
 
 
 def _check_view(t: torch.Tensor, shape: Any) -> None:

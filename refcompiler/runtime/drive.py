@@ -289,6 +289,7 @@ class Drive:
                 self.advance(bool(running))
             except BaseException as error:
                 self.error, self.done = error, True
+                self.stepper.passing = None  # its traceback leads here: no cycle
 
     def stands(self, running: list[Any]) -> bool | None:
         """Whether ``running`` are all; False when another one ran; None when they run no longer.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import inspect
 import itertools
+import weakref
 
 import pytest
 import torch
@@ -261,6 +263,36 @@ def test_generators_given_back(taken: int) -> None:
     counted = refcompiler.counters()
     many = 1 if taken == 0 else 2  # what has not begun holds n as it is
     assert (counted["graphs"], counted["breaks"], counted["recompiles"]) == (many, 0, many - 1)
+
+
+def test_what_raises_behind_a_break_keeps_nothing_alive() -> None:
+    """When its error is gone, so is what its frames held, without the collector of cycles."""
+
+    def refused(x, made):
+        mine = made(x.shape)
+        return mine, x @ x.double()
+
+    def f(x, made):
+        print("breaks")
+        return refused(x + 1, made)
+
+    refcompiler.reset()
+    compiled = refcompiler.compile(f, backend="eager")
+    alive: list[weakref.ref] = []
+
+    class Made:
+        def __init__(self, shape):
+            alive.append(weakref.ref(self))
+
+    gc.disable()
+    try:
+        for run in (f, compiled, compiled):
+            with contextlib.suppress(RuntimeError):
+                run(torch.randn(3, 3), Made)
+            assert alive.pop()() is None, run
+    finally:
+        gc.enable()
+    assert refcompiler.counters()["breaks"] and not alive
 
 
 @cases(graphs=2, breaks=1)

@@ -508,6 +508,28 @@ def test_no_rule_answers_for_what_eager_refuses(call: Callable[[torch.Tensor], A
     assert compared == 2
 
 
+PRODUCTS = [torch.matmul, torch.bmm, torch.mv, torch.addmm]
+
+
+@pytest.mark.parametrize("product", PRODUCTS, ids=lambda f: f.__name__)
+def test_products_of_integers_are_refused_where_a_device_has_none(product: Callable) -> None:
+    """Or one that nothing reads would be left out, with its error."""
+    shapes = {torch.bmm: [(2, 3, 3)] * 2, torch.mv: [(3, 3), (3,)], torch.addmm: [(3, 3)] * 3}
+    given = shapes.get(product, [(3, 3)] * 2)
+    for device, dtype, refused in [
+        ("cuda", torch.int64, True),
+        ("cuda", torch.float32, False),
+        ("cpu", torch.int64, False),
+    ]:
+        with EagerFakeMode():
+            fakes = [torch.ones(shape, dtype=dtype, device=device) for shape in given]
+            with pytest.raises(NotImplementedError) if refused else contextlib.nullcontext():
+                product(*fakes)
+            nothing = [fake.new_ones(0, *fake.shape[1:]) for fake in fakes[:1]]
+            if product is torch.matmul:  # which has nothing to compute
+                assert product(*nothing, fakes[1]).shape == (0, 3)
+
+
 LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "in order": lambda x: x.contiguous(),
     "turned": lambda x: x.transpose(0, -1).contiguous().transpose(0, -1),
