@@ -160,13 +160,15 @@ class Wrapper:
     def _hooked(self) -> None:
         """Calls with hooks on what is written to, if its old value may go without a gradient.
 
-        Behind a write to a view eager's gradients go to its base, past the view.
+        Behind a write to a view, also one that autograd does not see, eager's gradients go to its
+        base, past the view.
         """
         tests = []
         for write in self.seen.writes:
             name = self.values[write.place]
-            if write.tracked and write.requires_grad and name[0] == "x":
-                view = "" if write.place in self.loose else f" and {name}._is_view()"
+            if write.requires_grad and (write.tracked or write.counted) and name[0] == "x":
+                whole = write.tracked and write.place in self.loose
+                view = "" if whole else f" and {name}._is_view()"
                 tests.append(f"{name}._backward_hooks{view}")
         if tests:
             self.lines += [

@@ -113,6 +113,26 @@ def test_a_hook_on_a_view_that_is_written_to() -> None:
     assert _both(program, scenario) > 4
 
 
+def test_a_hook_on_a_view_that_is_written_to_without_gradients() -> None:
+    def program(part: Any) -> Any:
+        older = part * 2
+        with torch.no_grad():
+            part.mul_(3)
+        return (older * part.sin(),)
+
+    def scenario(call: Callable[..., Any], n: int) -> list[Any]:
+        x = _leaf(n)
+        seen: list[Any] = []
+        base = x * 1
+        part = base[n:]
+        part.register_hook(lambda g: seen.append(g.clone()) or g * 3)
+        (result,) = call(part)
+        (result.sum() + base.sum()).backward()
+        return [len(seen), *seen, x.grad]
+
+    assert _both(program, scenario) > 2
+
+
 def test_hooks_on_inner_results() -> None:
     def program(x: Any, w: Any) -> Any:
         y = x * w
