@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from refcompiler.aot.inputs import Runner
 from refcompiler.aot.wanted import asked
+from refcompiler.reentrant import as_around
 
 ASKED = (
     "a second derivative by a result of a compiled graph that its own operation keeps (exp, tanh) "
@@ -182,7 +183,7 @@ class Between:
                 left.append(edge[0])
 
     def _gradients(self, given: Mapping[int, Any], wanted: Sequence[Any]) -> Sequence[Any]:
-        with torch._C._DisableAutocast():
+        with torch._C._DisableAutocast(), as_around():
             return torch.autograd.grad(
                 [self.ends[n] for n in given],
                 wanted,

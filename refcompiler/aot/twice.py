@@ -22,6 +22,7 @@ from refcompiler.aot.between import hook
 from refcompiler.aot.inputs import Runner
 from refcompiler.aot.joint import Joint
 from refcompiler.aot.statistics import TWINS
+from refcompiler.reentrant import as_around
 
 TWICE = (
     "a graph compiled ahead of time has no second derivative here: it cannot run again (it draws "
@@ -221,7 +222,7 @@ class Derivable:
         results = [flat[place]._base if is_base else flat[place] for place, is_base in self.outputs]
         ends = [(t, g) for t, g in zip(results, tangents, strict=True) if g is not None]
         wanted = [t for t in inputs if _tracked(t)]
-        with torch._C._DisableAutocast():
+        with torch._C._DisableAutocast(), as_around():
             found = torch.autograd.grad(
                 [end for end, _ in ends],
                 wanted,

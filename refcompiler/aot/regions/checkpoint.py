@@ -33,6 +33,7 @@ from refcompiler.aot.draws import AGAIN, draws
 from refcompiler.aot.functional import plain
 from refcompiler.aot.inputs import Runner, Unsupported
 from refcompiler.aot.remaining import SELECTIVE
+from refcompiler.reentrant import demand
 
 _TELLS = "op_output" in inspect.signature(SelectiveCheckpointContext).parameters
 
@@ -70,8 +71,12 @@ def _traced(runner: Runner, graph: GraphModule, tensors: Any, options: dict[str,
     def region(*inputs: Any) -> Any:
         return Runner(graph, {}, runner.regions).run(*inputs)
 
+    reentrant = options.get("use_reentrant", False)
     options.update(preserve_rng_state=False, use_reentrant=False)
-    return tuple(checkpoint(region, *tensors, context_fn=contexts, **options))
+    results = tuple(checkpoint(region, *tensors, context_fn=contexts, **options))
+    if reentrant:
+        demand(results)
+    return results
 
 
 @dataclass

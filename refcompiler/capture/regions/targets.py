@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
 from refcompiler.capture.door import indices_as_tensors
+from refcompiler.reentrant import demand
 from refcompiler.remade import made, maker
 
 
@@ -123,17 +124,23 @@ def checkpointed(options: dict[str, Any]) -> Callable:
     """
     tagged = torch.ops.higher_order.tag_activation_checkpoint
     context = options.get("context_fn")
+    options, reentrant = {**options}, options.get("use_reentrant", False)
+    options["use_reentrant"] = False  # its function takes all that it reads
     rest = {k: v for k, v in options.items() if k != "context_fn"}
 
     def run(graph: torch.fx.GraphModule, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         if TracingContext.try_get() is not None:
             if context is not None:
                 graph.meta["_checkpoint_context_fn"] = context
-            return tuple(tagged(graph, *tensors, use_reentrant=False, **rest))
-        return tuple(checkpoint(graph, *tensors, use_reentrant=False, **options))
+            return tuple(tagged(graph, *tensors, **rest))
+        results = tuple(checkpoint(graph, *tensors, **options))
+        if reentrant:
+            demand(results)
+        return results
 
-    run.region, run.options = "checkpoint", options  # type: ignore[attr-defined]
-    return named(made(run, checkpointed, options), "checkpoint")
+    given = {**options, "use_reentrant": reentrant}
+    run.region, run.options = "checkpoint", given  # type: ignore[attr-defined]
+    return named(made(run, checkpointed, given), "checkpoint")
 
 
 @maker

@@ -195,6 +195,8 @@ def _checkpoint(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
         raise refusal(m, "the function of checkpoint, which runs again, changes Python objects")
     operands = [*tensors_of((rest, given)), *region.lifted]
     options = {name: handed(m, option) for name, option in options.items()}
+    if reentrant:
+        options["use_reentrant"] = True
     emit(m, checkpointed(options), [region.module, *operands], region.outputs)
     return value
 

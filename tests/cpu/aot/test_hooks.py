@@ -281,3 +281,40 @@ def test_a_hook_of_the_graph_comes_before_those_of_a_result(also: bool) -> None:
         compared += sum(each not in (None, []) for each in sides[0])
     assert compared == 5 and counters()["graphs"] == 1
     assert bool(reasons("uncompiled")) is not also
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_reentrant_checkpoint_wants_a_backward_to_all_leaves(backend: str) -> None:
+    def program(x: Any, w: Any) -> Any:
+        inside = checkpoint(lambda a: (a * w).sin(), x, use_reentrant=True)
+        return inside.sum(), (x * w).cos().sum()
+
+    def scenario(call: Callable[..., Any], n: int) -> list[Any]:
+        found: list[Any] = []
+        for way in range(5):
+            x, w = _leaf(n), _leaf(2)
+            inside, outside = call(x, w)
+            try:
+                if way == 0:
+                    found += torch.autograd.grad(outside, [x])
+                elif way == 1:
+                    found += torch.autograd.grad(inside, [x])
+                elif way == 2:
+                    inside.backward(inputs=[x])
+                else:
+                    (inside + outside).backward(create_graph=way == 4)
+                found += [x.grad, w.grad]
+            except RuntimeError as error:
+                found.append(str(error))
+        return found
+
+    call = refcompiler.compile(program, backend=backend, fullgraph=True)
+    for n in range(2):
+        wanted, found = scenario(program, n), scenario(call, n)
+        assert sum(isinstance(each, str) for each in wanted) == 2
+        for expected, got in zip(wanted, found, strict=True):
+            if isinstance(expected, torch.Tensor):
+                torch.testing.assert_close(got, expected, rtol=0, atol=0)
+            else:
+                assert got == expected
+    assert counters()["graphs"] == 1 and not counters()["uncompiled"]

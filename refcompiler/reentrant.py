@@ -1,0 +1,55 @@
+"""What a reentrant checkpoint demands of a backward: that it goes to all leaves.
+
+Its function runs a backward of its own, which autograd cannot have end at certain tensors. So
+``torch.autograd.grad`` and ``backward(inputs=)`` are errors there. A graph says so by an operator
+in its backward, which looks at nothing but whose backward runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import CheckpointFunction
+
+_LIBRARY = torch.library.Library("refcompiler", "FRAGMENT")
+_LIBRARY.define("goes_to_all_leaves(Tensor gradient) -> ()")
+_goes_to_all = torch.autograd._is_checkpoint_valid
+_INNER = threading.local()
+
+
+def _check(gradient: torch.Tensor) -> None:
+    if not (_goes_to_all() or getattr(_INNER, "of_such", False)):
+        CheckpointFunction.backward(None)  # raises eager's error
+
+
+_LIBRARY.impl("goes_to_all_leaves", _check, "CompositeExplicitAutograd")
+torch.library.register_fake("refcompiler::goes_to_all_leaves", lambda g: None, lib=_LIBRARY)
+
+
+def demand(results: Sequence[Any]) -> None:
+    """Have backwards of the ``results`` of a region checked."""
+
+    def prehook(gradients: Sequence[Any]) -> None:
+        for gradient in gradients:
+            if gradient is not None:
+                torch.ops.refcompiler.goes_to_all_leaves(gradient)
+                return
+
+    functions = {t.grad_fn for t in results if isinstance(t, torch.Tensor)} - {None}
+    for function in functions:
+        function.register_prehook(prehook)
+
+
+@contextlib.contextmanager
+def as_around() -> Iterator[None]:
+    """A backward inside of one that goes to all leaves counts as it."""
+    before = getattr(_INNER, "of_such", False)
+    _INNER.of_such = before or _goes_to_all()
+    try:
+        yield
+    finally:
+        _INNER.of_such = before
