@@ -251,7 +251,8 @@ class Opcode(NamedTuple):
 
 
 def _opcode(number: int, name: str) -> Opcode:
-    caches: Any = opcode._inline_cache_entries  # type: ignore[attr-defined]
+    # Before 3.11 there were no caches; such a Python is refused, by what asks after this import.
+    caches: Any = getattr(opcode, "_inline_cache_entries", {})
     count = caches.get(name, 0) if isinstance(caches, dict) else caches[number]
     form = FORMS.get(name, ARGUMENT)
     return Opcode(
