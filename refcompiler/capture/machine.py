@@ -50,6 +50,7 @@ from refcompiler.capture.models import (
     weak,
 )
 from refcompiler.capture.models.classes import detach
+from refcompiler.capture.models.outlets import check_outlets
 from refcompiler.capture.natively import interpreting
 from refcompiler.capture.reentry import Learned, Reentry
 from refcompiler.capture.regions import attention, branches, custom, loops, transforms
@@ -340,6 +341,7 @@ class Symbolic(Calls):
         check_handed(self)
         check_steady(self)
         warned.check_logs(self)
+        check_outlets(self)
         captured.grad = torch.is_grad_enabled()
         captured.blocks = modes.open_blocks(self)
         if self.recorder.switched:

@@ -18,6 +18,7 @@ import torch
 
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.kinds import CONSTANT_TYPES
+from refcompiler.capture.models.outlets import note_asked
 from refcompiler.capture.models.registry import model
 from refcompiler.capture.models.warned import caller_of
 from refcompiler.capture.signals import Break
@@ -37,6 +38,7 @@ def _is_enabled(m: Calls, logger: Any, level: int) -> bool:
     source = m.source_of(logger)
     if source is not None:
         m.guard("ID", source, logger)
+    note_asked(m, logger)
     found = logger.isEnabledFor(level)
     m.guard("STATE", None, (logger.isEnabledFor, (level,), found))
     return found

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import builtins
 import functools
+import logging
 import types
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from refcompiler.capture.kinds import CONSTANT_TYPES
+from refcompiler.capture.models.outlets import note_asked
 from refcompiler.capture.models.registry import model
 from refcompiler.capture.signals import Break, Restart
 from refcompiler.capture.values import Lazy, Run, is_changed
@@ -35,13 +37,15 @@ class Speech:
 
     ``settled`` is how much had been put off at the first change of the filters, None before it.
     ``shown`` are the warnings since the last change that need not be shown again. ``logs`` are the
-    lists that record warnings which were put off, and at which steps.
+    lists that record warnings which were put off, and at which steps. ``asked`` are the steps of
+    records and warnings, and the loggers.
     """
 
     def __init__(self) -> None:
         self.settled: int | None = None
         self.shown: set[tuple] = set()
         self.logs: list[tuple[list, int]] = []
+        self.asked: list[tuple[int, logging.Logger | None]] = []
 
 
 def _matches(rule: Sequence, text: str, category: type, module: str, line: int) -> bool:
@@ -146,6 +150,7 @@ def _warn(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Run | None:
         m.guard("STATE", None, (is_error, asked, raises))
         if raises:
             raise Break("io", "a warning that is an error")
+        note_asked(m)
         m.deferred.append((functools.partial(_say, place, namespace, category), (message,)))
         return None
     return _answer(m, place, namespace, category, message, text)
@@ -202,6 +207,7 @@ def _answer(
         return None
     if plain and action != "error":
         say = functools.partial(_say_as, action, place, namespace, category)
+        note_asked(m)
         m.deferred.append((say, (message,)))
         m.speech.shown |= {key, first}
         return None
@@ -226,6 +232,7 @@ def _answer(
 
 @model(_WRITES)
 def _write(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> None:
+    note_asked(m)
     m.deferred.append((_WRITES, tuple(map(m.force, args))))
 
 
