@@ -110,18 +110,23 @@ def test_strict_kernels_have_what_is_exact() -> None:
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=str)
 def test_fast_has_eagers_special_values(dtype: torch.dtype) -> None:
-    eager, found, report = _report(lambda x, y: (*exact(x, y), *rounded(x, y)), "fast", dtype)
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return *exact(x, y), *rounded(x, y)
+
+    eager, found, report = _report(program, "fast", dtype)
     assert "aten.exp.default" not in report.aten_calls
     steps = 4 * torch.finfo(dtype).eps
-    for a, b in zip(eager, found, strict=True):
+    wide = program(*[value.double() for value in _values(dtype)])
+    for a, b, c in zip(eager, found, wide, strict=True):
         if not a.dtype.is_floating_point:
             assert torch.equal(a, b)
             continue
         assert torch.equal(a.isnan(), b.isnan())
         number = ~a.isnan()
-        a, b = a[number], b[number]
+        a, b, c = a[number], b[number], c[number]
         assert torch.equal(a.isinf(), b.isinf())
-        zero = (a == 0) & (b == 0)
+        # gelu's zeros have another sign in eager where the processor has no AVX-512
+        zero = (a == 0) & (b == 0) & (b.signbit() != c.signbit())
         assert torch.equal(a[zero].signbit(), b[zero].signbit())
         torch.testing.assert_close(b, a, rtol=8 * steps, atol=1e-6)
 
