@@ -64,6 +64,8 @@ _MODULE_DICTS = ("_parameters", "_buffers", "_modules")
 _module_getattr = torch.nn.Module.__getattr__
 #: What an object shows of its class, which a fake's is not.
 _OF_CLASSES = frozenset({"__module__", "__doc__"})
+#: Methods of a list that nothing has to look into.
+_LIST_METHODS = frozenset({"append", "extend"})
 #: Methods that may leave a dict closed.
 _DICT_METHODS = frozenset({"get", "__contains__", "__getitem__", "pop", "setdefault", "update"})
 
@@ -95,7 +97,7 @@ class Attributes(ClassAttributes):
             if name in _DICT_METHODS and (inner is dict or inner.__name__ == "OrderedDict"):
                 self.guard("TYPE", value.source, inner)
                 return LazyMethod(value, name)
-            if name == "append" and inner is list and self.is_unseen(value):
+            if name in _LIST_METHODS and inner is list and self.is_unseen(value):
                 self.guard("TYPE", value.source, list)
                 return LazyMethod(value, name)
             if issubclass(inner, tuple):

@@ -650,6 +650,10 @@ class NativeCalls(Texts):
                 self.append(lazy, args[0])
                 return None
             return self.call_pure(self.observe(lazy).append, args, kwargs)
+        if method.name == "extend" and type(lazy.value) is list:
+            if len(args) == 1 and not kwargs and self.extend(lazy, args[0]):
+                return None
+            return self.call(frame, self.observe(lazy).extend, args, kwargs)
         found = call_dict_method(self, lazy, method.name, args, kwargs)
         if found is UNSET:
             bound = getattr(self.observe(lazy), method.name)

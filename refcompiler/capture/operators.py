@@ -19,7 +19,7 @@ from refcompiler.capture.arithmetic import SIGNS
 from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.arrays.places import element, put_number
 from refcompiler.capture.contents import check_inherited, contents, dict_item, given_back
-from refcompiler.capture.displays import append, item_of, joined, put_item
+from refcompiler.capture.displays import append, item_of, joined, plain_items, put_item
 from refcompiler.capture.gathers import put
 from refcompiler.capture.identity import Identity
 from refcompiler.capture.indexing import tensor_index
@@ -285,6 +285,9 @@ class Operators(Identity):
             text = told.joined(a, b)
             if text is not None:
                 return text
+        if function is operator.iadd and type(a) is Lazy and type(a.value) is list:
+            if self.is_unseen(a) and self.extend(a, b):
+                return a
         a, b = self.force(a), self.force(b)
         if type(a) is LazyMethod or type(b) is LazyMethod:
             a, b = [self.bound(x) if type(x) is LazyMethod else x for x in (a, b)]
@@ -489,6 +492,16 @@ class Operators(Identity):
     def append(self, target: Any, value: Any) -> None:
         if type(target) is not Literal or not append(target, value):
             super().append(target, value)
+
+    def extend(self, target: Lazy, value: Any) -> bool:
+        """Append the items of a list or tuple to a list from outside that stays unseen."""
+        items = plain_items(self, value if type(value) is Literal else self.force(value))
+        if items is UNSET or not self.is_unseen(target):
+            return False
+        self.guard("TYPE", target.source, list)
+        for item in [*map(self.force, items)]:
+            self.append(target, item)
+        return True
 
     def setitem(self, value: Any, key: Any, new: Any) -> None:
         if type(value) is Literal and put_item(self, value, self.force(key), new):

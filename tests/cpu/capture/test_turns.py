@@ -75,6 +75,20 @@ def a_list_that_is_read_behind() -> Any:
     return f, twice(lambda: [None] * TURNS)
 
 
+@cases(graphs=6, breaks=4, recompiles=4)
+def lists_that_are_extended() -> Any:
+    def f(x, found):
+        every = []
+        for _ in range(TURNS):
+            found.extend((x * x).tolist())
+            every += ()
+            every += [1, x[0]]
+            x = x * 0.9
+        return x, found, every
+
+    return f, twice(list)
+
+
 @cases(graphs=4, breaks=6, recompiles=3)
 def texts_of_turns() -> Any:
     def f(x, unused):
