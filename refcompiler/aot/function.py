@@ -102,6 +102,9 @@ class Program:
         tensors = self.outputs - self.counted
         self.shared = self.outputs + self.tensors - self.private
         self.end = self.outputs + self.tensors
+        #: Saved results, of programs whose tangents do not all come at once.
+        own = self.kept_results if len(differentiable) > 1 else ()
+        self.own = [self.outputs + n for n in own if n < self.tensors]
         self.constant = tuple(n for n in range(tensors) if n not in differentiable)
         self.tangents = [
             (n, place, layout and layout.stride, layout)
@@ -111,7 +114,7 @@ class Program:
     @functools.cached_property
     def shares(self) -> Shares:
         shared = self.tensors - self.private
-        return Shares(self.backward, self.numbers, self.tensors, shared, self.kept_results)
+        return Shares(self.backward, self.numbers, self.tensors, shared)
 
     @functools.cached_property
     def selective(self) -> bool:
@@ -131,6 +134,15 @@ class Program:
             every = (1 << len(self.differentiable)) - 1
             known = self.spent[missing] = every - sum(1 << n for n in missing)
         return remaining(self.shares, spent | known, arguments)
+
+    def unwritten(self, node: Any, asked: int) -> list[Any] | None:
+        """The saved tensors, None for those that were written to; None if that does not help.
+
+        One that the tangents ``asked`` need and that was written to is an error.
+        """
+        if len(self.differentiable) == 1:
+            return None
+        return _unwritten(node, self.shares.needed(asked))
 
     def arguments(self, node: Any) -> list[Any]:
         """What the forward of a call has kept for its backward, which stays."""
@@ -259,17 +271,21 @@ class Compiled(torch.autograd.Function):
         # A view of what the graph made could not be written to, as eager's result can.
         made = results[: count - program.counted] if program.counted else results[:count]
         outputs = tuple([t.detach() if t._is_view() else t for t in made])
-        saved = None
+        saved, kept = None, results
+        if program.own:  # saved as results they could be read by all tangents or by none
+            kept = [*results]
+            for n in program.own:
+                kept[n] = kept[n].detach()
         if _hooks(False) is None:
             if program.shared > count:
-                saved = results[count : program.shared]
+                saved = kept[count : program.shared]
                 ctx.save_for_backward(*saved)
             if program.private:
                 ctx.kept = results[program.shared : end]
         else:
             ctx.hooked_tensors = True
             ctx.saved_layouts = [Layout.of(t) for t in results[count:end]]
-            ctx.save_for_backward(*results[count:end])
+            ctx.save_for_backward(*kept[count:end])
         if program.numbers:
             ctx.numbers = results[end:]
         ctx.program = program
@@ -304,7 +320,7 @@ class Compiled(torch.autograd.Function):
         except RuntimeError:
             left = ctx.left  # behind a backward of other outputs
             asked = program.asked(given)
-            tensors = left.take(asked) if left else _unwritten(ctx, program.shares.needed(asked))
+            tensors = left.take(asked) if left else program.unwritten(ctx, asked)
             if tensors is None:
                 raise
             arguments = [*ctx.numbers, *tensors]

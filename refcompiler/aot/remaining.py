@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import operator
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ class Shares:
 
     Sets of tangents are numbers with a bit for each. ``backward`` takes ``numbers`` numbers, then
     ``tensors`` saved tensors, then the tangents. Of the tensors others may have the first
-    ``shared`` too; those at ``results`` are results of the forward.
+    ``shared`` too.
     """
 
     def __init__(
@@ -41,9 +41,8 @@ class Shares:
         numbers: int,
         tensors: int,
         shared: int,
-        results: Collection[int],
     ) -> None:
-        self.numbers, self.shared, self.results = numbers, shared, results
+        self.numbers, self.shared = numbers, shared
         holders = backward.graph.find_nodes(op="placeholder")
         first = numbers + tensors
         self.places = {t: n for n, t in enumerate(holders[numbers:first])}
@@ -107,12 +106,11 @@ class Shares:
 
 class Kept:
     """``places``: of the saved tensors that are kept; the first ``count`` others may have too, and
-    may write to. ``own``: those among them that are results of the forward."""
+    may write to."""
 
     def __init__(self, shares: Shares, places: list[int]):
         self.places = places
         self.count = bisect.bisect_left(places, shares.shared)
-        self.own = [n for n, place in enumerate(places) if place in shares.results]
         first = [shares.numbers + n for n in places]
         several = len(first) > 1
         self.pick: Callable[[Sequence[Any]], Sequence[Any]] = (
@@ -162,9 +160,6 @@ def remaining(shares: Shares, spent: int, taken: Sequence[Any]) -> Remaining | N
     if plan is None:
         return None
     kept = [*plan.pick(taken)]
-    for n in plan.own:
-        if kept[n] is not None:  # else it would keep the function that keeps it
-            kept[n] = kept[n].detach()
     try:
         versions: list[int | None] = [*map(_VERSION, kept[: plan.count])]
     except AttributeError:  # None where it was written to before

@@ -375,6 +375,32 @@ def test_results_with_one_memory_that_none_has_all_of() -> None:
     assert count == 12
 
 
+@pytest.mark.skipif(
+    not hasattr(torch._C._autograd.SavedTensor, "unpack"), reason="this torch unpacks all or none"
+)
+def test_a_saved_result_beside_what_was_written_to_since() -> None:
+    def program(x: Any, y: Any) -> Any:
+        return x.exp(), y.sin()
+
+    call = refcompiler.compile(program, backend="fastpath")  # which saves the very result
+    for written in (0, 1):
+        sides = []
+        for each in (call, program):
+            x, y = torch.arange(4.0).requires_grad_(), torch.arange(3.0).requires_grad_()
+            results = each(x, y)
+            with torch.no_grad():
+                (y if written else results[0]).add_(1)
+            for result in results:
+                try:
+                    result.sum().backward()
+                except RuntimeError as error:
+                    sides.append("modified by an inplace operation" in str(error))
+            sides.append([None if t.grad is None else t.grad.shape for t in (x, y)])
+        assert sides[: len(sides) // 2] == sides[len(sides) // 2 :]
+        assert sides[0] is True and sides[1].count(None) == 1
+    assert refcompiler.counters()["uncompiled"] == 0
+
+
 def test_versions_count_each_write() -> None:
     """As eager's, which others compare; also of what a program writes to through views."""
 
