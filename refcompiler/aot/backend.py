@@ -369,6 +369,7 @@ def _compile(
                 run.gates = Gates(levels(joint.inner, joint.tangents, run.partly), later.stages)
                 if run.derivable is not None:
                     run.derivable.holds = True
+                    run.releases = run.saves
             if source is not None:
                 run.origin = source.relying_on(known_sizes)
         else:

@@ -98,6 +98,7 @@ class Program:
         self.symbolic = None in self.layouts
         self.ways: dict[Any, Any] = {}  # of calls with functions of autograd for each way
         self.draws = False  # whether a second derivative would draw once more
+        self.releases = False  # whether the last backward is to let go of inputs
         self.spent: dict[tuple[int, ...], int] = {}  # by missing tangents, those that are there
         tensors = self.outputs - self.counted
         self.shared = self.outputs + self.tensors - self.private
@@ -345,8 +346,11 @@ class Compiled(torch.autograd.Function):
             ctx.kept = ()
         casts = torch._C._is_any_autocast_enabled()
         missing, known = program.take(ctx, arguments, given, casts)
-        if missing and not keeps_graph():
-            ctx.left = program.left(missing, arguments, left.spent if left else 0)
+        if (missing or program.releases) and not keeps_graph():
+            if missing:
+                ctx.left = program.left(missing, arguments, left.spent if left else 0)
+            else:
+                ctx.noted = (), ()  # as what was saved it is needed no more
         tangents = [*given] if grows else ()
         given.clear()
         if grows and again is not None and originals is not None:
