@@ -16,7 +16,7 @@ from tests.cpu.capture.oracle import Case, compare, compiling, run
 
 FORCED = ("user-graph-break", "forced")
 #: Of the battery's programs, every so many are tried here, at a few instructions.
-EVERY = 9
+EVERY = 14
 FEW = 3
 programs = battery()
 sample = programs[::EVERY]
