@@ -16,9 +16,6 @@ CACHES = ("NUMBA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "REFCOMPILER_CACHE_DIR")
 # ``tests/cpu/conftest.py`` imports the compiler before ``pytest_configure`` if its folder is named.
 os.environ.setdefault("REFCOMPILER_CACHE_PROGRAMS", "0")
 CACHE_FOLDER = pytest.StashKey[Path]()
-# A test that counts captures shall see them; tests of the cache of programs turn it on. (The
-# compiler may be imported by a folder's conftest, which is before ``pytest_configure``.)
-os.environ.setdefault("REFCOMPILER_CACHE_PROGRAMS", "0")
 
 
 def pytest_configure(config: pytest.Config) -> None:
