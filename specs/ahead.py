@@ -260,7 +260,7 @@ AHEAD: Table[Rule] = Table(
         Rule(
             "hook on a view that is written to",
             "A write to a view goes to its base: gradients from there pass the view's old hooks.",
-            "A call with such a hook runs the graph as it is.",
+            "With gradients, a call with such a hook runs the graph as it is.",
             "uncompiled",
         ),
         Rule(

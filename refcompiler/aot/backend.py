@@ -483,7 +483,8 @@ def _training(
         len(seen.numbers),
         repeated=len(joint.reads),
         kept_results={n for n, node in enumerate(saved) if node in made},
-        saves=joint.saves or tensors > 0,
+        saves=joint.saving != 0 or tensors > 0,
+        saving=joint.saving,
     )
 
 

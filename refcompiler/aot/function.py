@@ -68,6 +68,7 @@ class Program:
     partly: Mapping[int, int] = field(default_factory=dict)
     kept_results: Collection[int] = ()  # which of the saved tensors are results
     saves: bool = True  # nothing, where the backward of the same outputs may run again
+    saving: int = -1  # the tangents (bits) of which that is not so
     origin: Origin | None = None  # what it was compiled of, if it can be compiled again
     compiled: dict[Any, Callable[[list[Any]], Any]] = field(default_factory=dict)
     #: Of these, those for tangents that lie otherwise; None: there is none.
@@ -95,6 +96,7 @@ class Program:
 
     def __post_init__(self) -> None:
         differentiable = set(self.differentiable)
+        self.every = (1 << len(self.differentiable)) - 1  # tangents, as bits
         self.symbolic = None in self.layouts
         self.ways: dict[Any, Any] = {}  # of calls with functions of autograd for each way
         self.draws = False  # whether a second derivative would draw once more
@@ -115,7 +117,7 @@ class Program:
     @functools.cached_property
     def shares(self) -> Shares:
         shared = self.tensors - self.private
-        return Shares(self.backward, self.numbers, self.tensors, shared)
+        return Shares(self.backward, self.numbers, self.tensors, shared, self.saving)
 
     @functools.cached_property
     def selective(self) -> bool:
@@ -132,8 +134,7 @@ class Program:
         """What a backward without some tangents leaves for them; ``spent``: those before it."""
         known = self.spent.get(missing)
         if known is None:
-            every = (1 << len(self.differentiable)) - 1
-            known = self.spent[missing] = every - sum(1 << n for n in missing)
+            known = self.spent[missing] = self.every - sum(1 << n for n in missing)
         return remaining(self.shares, spent | known, arguments)
 
     def unwritten(self, node: Any, asked: int) -> list[Any] | None:
@@ -314,16 +315,19 @@ class Compiled(torch.autograd.Function):
             if torch.is_grad_enabled():  # create_graph
                 return (None, *program.gates.last(ctx, given))
             program = program.gates.stages.rest
-        left = None
+        left, spent = None, 0
         try:
             saved = ctx.saved_tensors if program.saves else ()
             arguments = [*ctx.numbers, *saved, *ctx.kept]
         except RuntimeError:
             left = ctx.left  # behind a backward of other outputs
             asked = program.asked(given)
+            spent = left.spent if left else 0
             tensors = left.take(asked) if left else program.unwritten(ctx, asked)
             if tensors is None:
-                raise
+                if program.shares.repeats(asked, asked):
+                    raise
+                tensors, spent = [None] * program.tensors, program.every
             arguments = [*ctx.numbers, *tensors]
         if ctx.hooked_tensors and left is None:
             _lay_out(ctx, arguments)
@@ -346,10 +350,9 @@ class Compiled(torch.autograd.Function):
             ctx.kept = ()
         casts = torch._C._is_any_autocast_enabled()
         missing, known = program.take(ctx, arguments, given, casts)
-        if (missing or program.releases) and not keeps_graph():
-            if missing:
-                ctx.left = program.left(missing, arguments, left.spent if left else 0)
-            else:
+        if (missing or left or program.releases) and not keeps_graph():
+            ctx.left = program.left(missing, arguments, spent) if missing else None
+            if not missing and program.releases:
                 ctx.noted = (), ()  # as what was saved it is needed no more
         tangents = [*given] if grows else ()
         given.clear()

@@ -30,7 +30,7 @@ from refcompiler.aot.missing import partly, reached, readers, uneven
 from refcompiler.aot.nodes import made_directly
 from refcompiler.aot.numbers import begin, symbols_of
 from refcompiler.aot.observation import Observation, Value, ViewOf, expanded
-from refcompiler.aot.reads import Parts, mark_released, saves
+from refcompiler.aot.reads import Parts, mark_released, saving
 from refcompiler.aot.recording import record
 from refcompiler.aot.regions.branches import DECOMPOSITIONS
 from refcompiler.aot.regions.table import REGIONS
@@ -69,7 +69,7 @@ class Joint:
     partly: dict[int, int] = field(default_factory=dict)  # of places of inputs, see :func:`partly`
     #: Of a trace in stages: the result and what comes back to what, for each of the last outputs.
     parts: list[tuple[int, Key]] = field(default_factory=list)
-    saves: bool = True  # whether eager's backward reads anything that the forward has saved
+    saving: int = -1  # the tangents (bits) whose backward, in eager, reads what is saved
 
     def unreached(self) -> set[int]:
         """Places of inputs that have no gradient, whatever has one, though others have."""
@@ -205,7 +205,7 @@ def trace(
         tracer.inner,
         tracer.partly,
         tracer.parts,
-        tracer.saves,
+        tracer.saving,
     )
 
 
@@ -253,7 +253,7 @@ class _Tracer:
         self.casts: Casts = ()
         self.parts: list[tuple[int, Key]] = []
         self.flat: Sequence[Any] = ()
-        self.saves = True
+        self.saving = -1
         self.reads: Sequence[int] | None = None
         self.several: list[int] = []  # of those that were found
         self.tangents = [n for n, slot in enumerate(seen.slots) if slot.requires_grad]
@@ -393,7 +393,7 @@ class _Tracer:
         there = [n for n in range(len(self.tangents)) if n not in self.missing]
         outputs = [found[self.tangents[n]] for n in there]
         ways = reached(outputs)
-        self.uneven, self.saves = uneven(ways), saves(outputs)
+        self.uneven, self.saving = uneven(ways), saving(outputs, ways)
         between = self._between(found)
         self.inner = readers(ways, outputs, between)
         by_place = {self.primals[n]: primals[n] for n in wanted}

@@ -18,6 +18,7 @@ from refcompiler.aot.remaining import RELEASED
 
 #: Autograd's function of a write to a view: it saves nothing, but has another, which it lets go of.
 _WRITE_TO_A_VIEW = "CopySlices"
+_BY_NUMBERS = ("MulBackward0", "DivBackward0")
 
 
 class Parts:
@@ -70,22 +71,32 @@ class Parts:
         return first, more, numbers
 
 
-def saves(outputs: Sequence[torch.Tensor]) -> bool:
-    """Whether a function of the backward reads what its forward has saved, once."""
+def saving(outputs: Sequence[torch.Tensor], ways: Mapping[Node, Mapping[int, int]]) -> int:
+    """The outputs, a bit for each, on whose way autograd reads what a forward has saved, once.
+
+    ``ways``: what :func:`refcompiler.aot.missing.reached` says, which of one output says nothing.
+    """
     names: dict[type, list[str]] = {}
+    found, every = 0, (1 << len(outputs)) - 1
     for node in _nodes(outputs):
-        kind = type(node)
-        if isinstance(node, torch.autograd.function.BackwardCFunction):
-            if node.saved_tensors:
-                return True
-            continue
-        if kind.__name__ == _WRITE_TO_A_VIEW:
-            return True
-        if kind not in names:
-            names[kind] = [name for name in dir(kind) if name.startswith("_raw_saved_")]
-        if any(_is_saved(getattr(node, name)) for name in names[kind]):
-            return True
-    return False
+        mask = 0 if ways else every
+        for results in ways.get(node, {}).values():
+            mask |= results
+        if mask & ~found and _saves(node, names):
+            found |= mask
+    return found
+
+
+def _saves(node: Node, names: dict[type, list[str]]) -> bool:
+    """``names``: by type, the attributes that have what is saved."""
+    kind = type(node)
+    if isinstance(node, torch.autograd.function.BackwardCFunction):
+        return bool(node.saved_tensors)
+    if kind.__name__ == _WRITE_TO_A_VIEW:
+        return True
+    if kind not in names:
+        names[kind] = [name for name in dir(kind) if name.startswith("_raw_saved_")]
+    return any(_is_saved(getattr(node, name)) for name in names[kind])
 
 
 def mark_released(outputs: Sequence[torch.Tensor], graph: torch.fx.Graph) -> list[Any]:
@@ -105,9 +116,24 @@ def mark_released(outputs: Sequence[torch.Tensor], graph: torch.fx.Graph) -> lis
             node.meta[RELEASED] = True
             node = node.prev
 
-    found = [node for node in _nodes(outputs) if type(node).__name__ == _WRITE_TO_A_VIEW]
+    found = [node for node in _nodes(outputs) if _reads_nothing(node)]
     hooks = [(node.register_prehook(before), node.register_hook(after)) for node in found]
     return [handle for pair in hooks for handle in pair]
+
+
+def _reads_nothing(node: Node) -> bool:
+    """Whether what it lets go of is nothing that a compiled backward reads: a number, a function.
+
+    Of a product with a number autograd saves that, as a tensor.
+    """
+    name = type(node).__name__
+    if name in _BY_NUMBERS:
+        try:
+            factor = node._saved_other
+            return node._saved_self is None and factor is not None and not factor.dim()
+        except RuntimeError:  # a tensor that was written to since
+            return False
+    return name == _WRITE_TO_A_VIEW
 
 
 def stale(outputs: Sequence[torch.Tensor]) -> bool:

@@ -32,7 +32,7 @@ class Shares:
 
     Sets of tangents are numbers with a bit for each. ``backward`` takes ``numbers`` numbers, then
     ``tensors`` saved tensors, then the tangents. Of the tensors others may have the first
-    ``shared`` too.
+    ``shared`` too. ``saving``: the tangents whose backward reads in eager what is saved.
     """
 
     def __init__(
@@ -41,8 +41,9 @@ class Shares:
         numbers: int,
         tensors: int,
         shared: int,
+        saving: int,
     ) -> None:
-        self.numbers, self.shared = numbers, shared
+        self.numbers, self.shared, self.saving = numbers, shared, saving
         holders = backward.graph.find_nodes(op="placeholder")
         first = numbers + tensors
         self.places = {t: n for n, t in enumerate(holders[numbers:first])}
@@ -76,7 +77,12 @@ class Shares:
         self.known: dict[int, Kept | None] = {}
 
     def repeats(self, asked: int, spent: int) -> bool:
-        """Whether the tangents ``asked`` reach what read saved tensors for those ``spent``."""
+        """Whether the tangents ``asked`` reach what read saved tensors for those ``spent``.
+
+        Of ``asked`` with itself: whether they read any.
+        """
+        if asked & spent & self.saving:
+            return True
         return any(mask & asked and mask & spent for mask in self.masks)
 
     def once(self, asked: int, before: int) -> bool:
@@ -98,7 +104,7 @@ class Shares:
         """What is kept when the tangents ``spent`` have come; None where no other may come."""
         if spent not in self.known:
             every = [1 << n for n in range(self.tangents)]
-            may = sum(bit for bit in every if not bit & spent and not self.repeats(bit, spent))
+            may = sum(bit for bit in every if not self.repeats(bit, spent))
             places = sorted(self.needed(may))
             self.known[spent] = Kept(self, places) if may else None
         return self.known[spent]

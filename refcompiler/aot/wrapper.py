@@ -115,7 +115,8 @@ class Wrapper:
         """``check`` says whether a call's inputs are apart, else ``overlapping`` serves it."""
         self.grad_mode = grad_mode
         self._refuse(uncompiled)
-        self._hooked()
+        if isinstance(run, Program):
+            self._hooked()
         if check is not None and overlapping is not None:
             self._elsewhere("disjoint", check, "overlapping", overlapping)
         self.lines += [f"{name} = {source}" for name, source in self.sources.items()]

@@ -111,6 +111,41 @@ def test_a_write_to_a_view_has_one_backward_though_it_saves_nothing(
     assert len(backend.forward) == 1
 
 
+def _of_a_sine(u: Any) -> Any:
+    v = u.sin()
+    return u - 1, v, v * 2
+
+
+def _of_a_scaled(u: Any) -> Any:
+    v = u * 2  # autograd saves the number
+    return u - 1, v, v + 2
+
+
+@pytest.mark.parametrize("program", [_of_a_sine, _of_a_scaled])
+def test_results_of_which_nothing_is_saved_have_any_number_of_backwards(program: Any) -> None:
+    """Whichever came before, alone or together: eager frees what the functions on a way saved."""
+
+    call, backend = compiled(program)
+    sets = [[0], [1], [2], [0, 1], [0, 2], [1, 2], [0, 1, 2]]
+    seen = []
+    for each in (call, program):
+        told: list[Any] = []
+        for *steps, last in itertools.product(sets, sets, sets[:3]):
+            x = torch.linspace(0, 1, 4).requires_grad_()
+            results = each(x)
+            for n, step in enumerate([*steps, last]):
+                ends = [results[at] for at in step]
+                ramps = [torch.full_like(end, n + at) for at, end in zip(step, ends)]
+                try:
+                    told.append(torch.autograd.grad(ends, x, ramps)[0].tolist())
+                except RuntimeError as error:
+                    told.append(str(error)[:50])
+        seen.append(told)
+    assert seen[0] == seen[1] and len(seen[0]) == 441
+    assert sum(isinstance(each, str) for each in seen[1]) == 204
+    assert len(backend.forward) == 1
+
+
 def test_what_nobody_else_has_is_freed_by_the_last_backward() -> None:
     call, backend = compiled(lambda x: (x + 1).sin())
     x = torch.randn(4, requires_grad=True)
