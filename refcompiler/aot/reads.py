@@ -18,7 +18,8 @@ from refcompiler.aot.remaining import RELEASED
 
 #: Autograd's function of a write to a view: it saves nothing, but has another, which it lets go of.
 _WRITE_TO_A_VIEW = "CopySlices"
-_BY_NUMBERS = ("MulBackward0", "DivBackward0")
+#: What lets go of something that a compiled backward may not read: that, or of a product a number.
+_LETTING_GO = (_WRITE_TO_A_VIEW, "MulBackward0", "DivBackward0")
 
 
 class Parts:
@@ -91,7 +92,7 @@ def _saves(node: Node, names: dict[type, list[str]]) -> bool:
     """``names``: by type, the attributes that have what is saved."""
     kind = type(node)
     if isinstance(node, torch.autograd.function.BackwardCFunction):
-        return bool(node.saved_tensors)
+        return bool(node._raw_saved_tensors)  # unpacking may run a checkpoint again
     if kind.__name__ == _WRITE_TO_A_VIEW:
         return True
     if kind not in names:
@@ -116,24 +117,9 @@ def mark_released(outputs: Sequence[torch.Tensor], graph: torch.fx.Graph) -> lis
             node.meta[RELEASED] = True
             node = node.prev
 
-    found = [node for node in _nodes(outputs) if _reads_nothing(node)]
+    found = [node for node in _nodes(outputs) if type(node).__name__ in _LETTING_GO]
     hooks = [(node.register_prehook(before), node.register_hook(after)) for node in found]
     return [handle for pair in hooks for handle in pair]
-
-
-def _reads_nothing(node: Node) -> bool:
-    """Whether what it lets go of is nothing that a compiled backward reads: a number, a function.
-
-    Of a product with a number autograd saves that, as a tensor.
-    """
-    name = type(node).__name__
-    if name in _BY_NUMBERS:
-        try:
-            factor = node._saved_other
-            return node._saved_self is None and factor is not None and not factor.dim()
-        except RuntimeError:  # a tensor that was written to since
-            return False
-    return name == _WRITE_TO_A_VIEW
 
 
 def stale(outputs: Sequence[torch.Tensor]) -> bool:
