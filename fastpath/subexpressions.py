@@ -14,10 +14,9 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from refcompiler.aot.draws import draws
+from refcompiler.aot.draws import TURN, draws
 from refcompiler.aot.effects import checks
 from refcompiler.aot.numbers import ARITHMETIC
-from refcompiler.aot.regions.checkpoint import TURN
 from refcompiler.fakes.symbolic_sizes import is_contiguous
 from specs.strides import is_dense
 

@@ -20,6 +20,7 @@ import torch
 WATCHERS: list[Callable[..., None]] = []
 
 AGAIN = "draws_again"  # in a node's meta: the node with the state to draw from
+TURN = "computed again"  # in a node's meta: in which run of a region, so as not to keep it
 INSIDE = "draws_inside"  # in the meta of a node whose own graphs draw
 _CPU_BYTES, _GPU_BYTES = 5056, 16
 

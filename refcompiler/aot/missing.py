@@ -19,6 +19,7 @@ import torch
 from torch.autograd.graph import get_gradient_edge
 from torch.fx import Graph, GraphModule, Node
 
+from refcompiler.aot.draws import AGAIN, TURN
 from refcompiler.aot.inputs import is_outdated
 from refcompiler.aot.numbers import Given
 from refcompiler.shapes.known import same
@@ -163,8 +164,29 @@ def without(backward: GraphModule, missing: Collection[str]) -> tuple[GraphModul
                     zeros[n] = made[n] = _zeros(graph, n, numbers)
         made[node] = graph.node_copy(node, made.__getitem__)
         numbers.learn(made[node])
-    graph.eliminate_dead_code()
+    runs = _runs(graph)
+    graph.eliminate_dead_code(lambda node: _stays(node) and node.meta.get(TURN) in runs)
     return GraphModule(backward, graph, "backward"), not zeros and not constant
+
+
+def _stays(node: Node) -> bool:
+    return node.is_impure() and AGAIN not in node.meta
+
+
+def _runs(graph: Graph) -> set[int | None]:
+    """The runs of checkpointed regions that something needs; others are none, and draw nothing.
+
+    ``None`` is what is in no such region.
+    """
+    (output,) = graph.find_nodes(op="output")
+    left = [output, *[n for n in graph.nodes if _stays(n) and TURN not in n.meta]]
+    seen = set(left)
+    while left:
+        for node in left.pop().all_input_nodes:
+            if node not in seen:
+                seen.add(node)
+                left.append(node)
+    return {node.meta.get(TURN) for node in seen}
 
 
 def _sum(graph: Graph, node: Node, gone: set[Node], made: dict[Node, Node]) -> Node | None:

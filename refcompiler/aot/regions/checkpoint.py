@@ -29,7 +29,7 @@ from torch.utils.checkpoint import (
     checkpoint,
 )
 
-from refcompiler.aot.draws import AGAIN, draws
+from refcompiler.aot.draws import AGAIN, TURN, draws
 from refcompiler.aot.functional import plain
 from refcompiler.aot.inputs import Runner, Unsupported
 from refcompiler.aot.remaining import SELECTIVE
@@ -37,7 +37,6 @@ from refcompiler.reentrant import demand
 
 _TELLS = "op_output" in inspect.signature(SelectiveCheckpointContext).parameters
 
-TURN = "computed again"  # in a node's meta: in which run of a region, so as not to keep it
 _TURNS = itertools.count()
 _SAVED = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
 

@@ -453,6 +453,35 @@ def test_a_region_that_a_policy_saves_of_has_one_backward() -> None:
             torch.autograd.grad(outputs[0], (x, w), retain_graph=True)
 
 
+def test_a_region_that_no_gradient_comes_to_does_not_draw_again() -> None:
+    """With ``preserve_rng_state=False`` whether it is computed again shows in the generator."""
+
+    def region(a: Any) -> Any:
+        return F.dropout(a, 0.5) * 2
+
+    def program(x: Any, w: Any) -> Any:
+        y = kept(region, x, preserve_rng_state=False)
+        z = kept(region, w, preserve_rng_state=False)
+        return x * x, y[1:], w.sin() * z
+
+    backend = Compiler()
+    seen = []
+    for function in (refcompiler.compile(program, backend=backend), program):
+        torch.manual_seed(3)
+        leaves = W()
+        outputs = function(*leaves)
+        found = []
+        for n in (0, 2, 1, 0, 1, 2):
+            found += torch.autograd.grad(
+                outputs[n].sum(), leaves, retain_graph=True, allow_unused=True
+            )
+            found.append(torch.get_rng_state())
+        seen.append(found)
+    assert backend.reasons == [None] and len(seen[1]) == 18
+    assert all(a is b or torch.equal(a, b) for a, b in zip(*seen, strict=True))
+    assert not torch.equal(seen[1][5], seen[1][8]) and torch.equal(seen[1][8], seen[1][11])
+
+
 def test_a_saved_result_that_is_written_to_is_refused_as_in_eager() -> None:
     def program(x: Any, w: Any) -> Any:
         def region(a: Any) -> Any:
