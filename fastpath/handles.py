@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator
 import torch
 
 from fastpath.ir.index import Number, contiguous_strides
-from fastpath.ir.program import Computed, Node, Result, Tensor
+from fastpath.ir.program import Computed, Node, Result, Scalar, Tensor
+from fastpath.ir.size import Size
 
 _aten = torch.ops.aten
 _GEOMETRY = {
@@ -91,6 +92,23 @@ def views_of_shape(t: Tensor) -> bool:
     for base in _bases(t):
         nearest = base
     return nearest.replay is None
+
+
+def is_fixed(t: Tensor) -> bool:
+    """Whether ``t`` is the same part of its node in each call, as no symbol says which."""
+    if t.replay is None:
+        return True
+    if not all(isinstance(n, int) for n in (*t.shape, *t.strides, t.offset)):
+        return False
+    return all(map(_is_fixed, (*t.replay.arguments, *t.replay.keywords.values())))
+
+
+def _is_fixed(value: object) -> bool:
+    if isinstance(value, Tensor):
+        return is_fixed(value)
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_fixed, value))
+    return not isinstance(value, (Size, Scalar))
 
 
 def beginning(t: Tensor) -> Number | None:

@@ -18,7 +18,7 @@ from fastpath.agreement import ASKED, FirstCall, first_lines, promise_of
 from fastpath.bindings import function_of, method_of
 from fastpath.device import Device, Together
 from fastpath.graphs.launches import Launches
-from fastpath.handles import beginning, one_step, turned, unchanged
+from fastpath.handles import beginning, is_fixed, one_step, turned, unchanged
 from fastpath.held import Held
 from fastpath.ir.expr import Bounds
 from fastpath.ir.oddrows import BY_CLASSES
@@ -585,7 +585,7 @@ class Wrapper:
                 text = f"{text}[{replay.place}]"
         name = f"v{self._count}"
         self._count += 1
-        if kept:
+        if kept and is_fixed(t):
             self.kept.line(name, text)
         else:
             self.lines.append(f"{name} = {text}")

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import fastpath
 import refcompiler
 from fastpath import workspace
 from fastpath.ir.program import Node, Pointwise
@@ -113,6 +114,30 @@ def test_one_view_of_several_begins_where_the_kept_tensor_does() -> None:
 class _Seeing(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **(kwargs or {}))
+
+
+def parts_of_data(x: Any, w: Any, v: Any, counts: Any) -> Any:
+    h = torch.relu(x @ w) * 2
+    return torch.cat([part @ w for part in h.split(counts.tolist())]), v
+
+
+def part_of_a_size(x: Any, w: Any, v: Any, counts: Any) -> Any:
+    h = torch.relu(x @ w) * 2
+    return h[: v.shape[0]].t() @ v, counts
+
+
+@pytest.mark.parametrize("program", [parts_of_data, part_of_a_size])
+def test_a_part_whose_size_is_a_symbol_is_another_in_each_call(program: Any) -> None:
+    run = refcompiler.compile(program, backend="fastpath")
+    w = torch.randn(6, 6)
+    for n, part in enumerate([2, 3, 5, 4]):
+        x, v, counts = torch.randn(6, 6), torch.randn(part, 6), torch.tensor([part, 6 - part])
+        if program is part_of_a_size and n == 0:
+            refcompiler.mark_dynamic(v, 0)
+        found, expected = run(x, w, v, counts), program(x, w, v, counts)
+        torch.testing.assert_close(found, expected)
+    assert fastpath.last_report().fallback is None
+    assert workspace.idle()  # what is kept was used
 
 
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, _Seeing])
