@@ -51,8 +51,8 @@ def loaded(
     """The callables of those of ``names`` that are kernels, compiled beside each other, and of
     those that run several of them ``together``."""
     kernels = {name: value for name, value in names.items() if isinstance(value, Later)}
-    general = _general(list(kernels.values()))
-    chosen = {name: general.get(key_of(k.printed)) for name, k in kernels.items()}
+    general = _general(kernels)
+    chosen = {name: general.get(name) for name in kernels}
     texts = [found[0] if found else kernels[name].printed for name, found in chosen.items()]
     different = {key_of(printed): printed for printed in texts}
     missing = [not is_made(printed) for printed in different.values()]
@@ -64,18 +64,29 @@ def loaded(
     return found
 
 
-def _general(kernels: Sequence[Later]) -> dict[tuple[str, str], tuple[Printed, int]]:
-    """By their own texts, those for any length of kernels that differ in theirs alone, and it."""
-    found: dict[tuple[str, str], tuple[Printed, int]] = {}
-    alike: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for later in kernels:
+def _general(kernels: Mapping[str, Later]) -> dict[str, tuple[Printed, int]]:
+    """By name, the text for any length of kernels that differ in theirs alone, and the length.
+
+    Several of one text, as that of whole blocks is, may have other lengths.
+    """
+    texts: dict[tuple[str, str], Printed | None] = {}
+    alike: dict[tuple[str, str], dict[tuple[str, str], list[str]]] = {}
+    for name, later in kernels.items():
         own = key_of(later.printed)
-        made = of_any_length(later.kernel) if own not in found else None
-        if made is not None:
-            printed = print_kernel(made[0])
-            found[own] = printed, made[1]
-            alike.setdefault(key_of(printed), []).append(own)
-    return {own: found[own] for group in alike.values() if len(group) >= ALIKE for own in group}
+        if own not in texts:
+            made = of_any_length(later.kernel)
+            texts[own] = None if made is None else print_kernel(made)
+        printed = texts[own]
+        if printed is not None:
+            alike.setdefault(key_of(printed), {}).setdefault(own, []).append(name)
+    found: dict[str, tuple[Printed, int]] = {}
+    for group in alike.values():
+        for own, names in group.items() if len(group) >= ALIKE else ():
+            for name in names:
+                printed, lane = texts[own], kernels[name].kernel.lane
+                assert printed is not None and lane is not None and isinstance(lane.extent, int)
+                found[name] = printed, lane.extent
+    return found
 
 
 def compile_kernel(kernel: Kernel) -> tuple[Callable[..., None], str]:

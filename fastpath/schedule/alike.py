@@ -18,9 +18,9 @@ from fastpath.schedule.loops import substitute
 _PLAIN = frozenset({"guarded", "bounded", "tile", "scratch", "reduced", "running", "argument"})
 
 
-def of_any_length(kernel: Kernel) -> tuple[Kernel, int] | None:
-    """``kernel`` with another length of its only loop in each launch, and the length that it has;
-    None where there are more loops, or the length says more than how far the loop goes."""
+def of_any_length(kernel: Kernel) -> Kernel | None:
+    """``kernel`` with another length of its only loop in each launch; None where there are more
+    loops, or the length says more than how far the loop goes."""
     lane = kernel.lane
     if lane is None or not isinstance(lane.extent, int) or kernel.sized:
         return None
@@ -37,7 +37,7 @@ def of_any_length(kernel: Kernel) -> tuple[Kernel, int] | None:
     stages = [Stage(stage.axes, list(stage.statements)) for stage in kernel.stages]
     made = replace(kernel, lane=length, stages=stages, sizes=[])
     substitute(made, {lane: variable(length)})
-    return made, lane.extent
+    return made
 
 
 def _stores(stage: Stage) -> bool:

@@ -299,3 +299,17 @@ def test_loops_of_more_than_a_length_keep_theirs() -> None:
         for kernel in kernels_of(program_of(function, [given]))[0]:
             assert of_any_length(kernel) is None
             assert print_kernel(kernel).source
+
+
+def test_one_kernel_for_lengths_of_which_some_are_whole_blocks() -> None:
+    """The text of a kernel of whole blocks does not say of how many."""
+    lengths = [8192, 9216, 10240, 16384, 32768, 4096, 100]
+
+    def run(*given: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.nn.functional.gelu(x) for x in given]
+
+    compiled: Any = refcompiler.compile(run, backend="fastpath", dynamic=False)
+    for _ in range(2):
+        given = [torch.randn(n) for n in lengths]
+        torch.testing.assert_close(compiled(*given), run(*given), rtol=1e-5, atol=1e-5)
+    assert fastpath.last_report().kernels == len(lengths)
