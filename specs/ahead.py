@@ -56,6 +56,13 @@ AHEAD: Table[Rule] = Table(
             "former.",
         ),
         Rule(
+            "version of a result",
+            "A result's version tells of the graph's writes to it: each once, by operators that a "
+            "program calls.",
+            "The results are given these versions before anything is saved for the backward. What "
+            "the code of a custom operator writes to its argument is one write.",
+        ),
+        Rule(
             "gradient mode",
             "A graph that switches gradients on or off leaves them so.",
             "The epilogue's last line sets the mode that the graph leaves.",
@@ -379,7 +386,8 @@ AHEAD: Table[Rule] = Table(
             "After x.set_(y) or x.data = y the input has the memory of y, old views have its old "
             "one, and its version tells of set_ alone.",
             "The trace goes on with the new memory, which leaves the graph behind the caller's "
-            "outputs; the epilogue's last lines give it to the input in the same way.",
+            "outputs; the epilogue's last lines give it to the input in the same way, count what "
+            "was written to the input, and make its new views.",
         ),
         Rule(
             "detached input",

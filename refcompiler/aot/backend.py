@@ -376,6 +376,8 @@ def _compile(
             plain = set() if bases else {w.place for w in seen.writes if w.plain} - seen.bits
             plain -= {n for n, t in enumerate((*examples, *lifted)) if _is_inference(t)}
             joint.graph.meta[NEW_VALUES] = joint.new_values(len(seen.slots), plain)
+            (output,) = joint.graph.graph.find_nodes(op="output")
+            versions = seen.versions(output.args[0])
             run = _inference(joint, mode, compilers, fakes)
     sources = sources_of(fakes[:given])
     tracked = [w.place for w in seen.writes if w.tracked and w.requires_grad]
@@ -384,6 +386,8 @@ def _compile(
     made = [_is_inference(t) for t in (*examples, *lifted)]
     made += [any(made[n] for n, *_ in base.members) for base in bases]
     wrapper.inference = {n for n, inside in enumerate(made) if inside}
+    if not training and not torch.is_inference_mode_enabled():
+        wrapper.versions = versions
     if training:
         wrapper.ways({taken[n] for n in run.partly}, leaves)
         wrapper.loose = joint.without_gradient() | joint.partly.keys()
@@ -466,6 +470,7 @@ def _training(
             made = where(decided, values, _flat(made), plainly)
         return _boxed(made)
 
+    versions = seen.versions(made)
     forward.meta["outputs"] = joint.outputs  # the rest is kept for the backward
     compiled = compilers.forward(forward, given[:inputs])
     return Program(
@@ -483,8 +488,24 @@ def _training(
         len(seen.numbers),
         repeated=len(joint.reads),
         kept_results={n for n, node in enumerate(saved) if node in made},
+        kept_views=_views(saved[:tensors], made),
         saves=joint.saves or tensors > 0,
+        numbered=tuple(versions),
+        versions=tuple(versions.values()),
     )
+
+
+def _views(saved: Sequence[Any], made: Sequence[Any]) -> list[int]:
+    """Which of the ``saved`` nodes give tensors with the memory of what those ``made`` give."""
+    memory = {_memory(node) for node in made} - {None}
+    known = enumerate(saved)
+    return [n for n, node in known if node not in made and _memory(node) in memory]
+
+
+def _memory(node: Any) -> int | None:
+    t = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+    strided = isinstance(t, torch.Tensor) and t.layout is torch.strided
+    return t.untyped_storage()._cdata if strided else None
 
 
 def _derivable(
