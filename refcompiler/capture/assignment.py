@@ -159,14 +159,15 @@ class Assignment(Attributes):
         recorder = self.recorder
         if recorder.scope.outer is not None or new.requires_grad or value.dtype != new.dtype:
             raise Break("operation-not-modelled", "assignment to attribute data of a tensor")
-        node = recorder.node_of(new.data)
         replaced = recorder.root.nodes.pop(id(value), None)
         same = value.shape == new.shape and value.device == new.device
+        goes_on = not value.requires_grad or (replaced is not None and same)
+        node = recorder.node_of(new.data) if goes_on else None
         with torch._C.DisableTorchFunction():
             value.data = new
         if node is not None and not value.requires_grad:
             recorder.root.nodes[id(value)] = node
-        elif node is not None and replaced is not None and same:
+        elif node is not None:
             recorder.add("call_function", with_contents, (replaced, node), {}, value)
         if real is not None:
             self.given_contents.setdefault(id(real), (value, version_of(value)))
