@@ -295,9 +295,10 @@ AHEAD: Table[Rule] = Table(
             "remembered cast",
             "A cast of a leaf is remembered to the end of the outermost autocast block: gradients "
             "of all its readers add up in the lower precision, and writes to it go unseen.",
-            "That holds for the parameters of one graph. The next graph of a block casts anew, as "
-            "behind torch.clear_autocast_cache(), and sees what was written by then. A leaf that "
-            "is no parameter is cast for each reader, as under autocast(cache_enabled=False).",
+            "That holds for the leaves of one graph. The next graph of a block casts anew, as behind "
+            "torch.clear_autocast_cache(), and sees what was written by then: a program that eager "
+            "refuses, since it has remembered another dtype, may go on there. Under torch's front "
+            "end a leaf that is no parameter is cast for each reader.",
         ),
         Rule(
             "order of draws",

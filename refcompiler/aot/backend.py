@@ -26,6 +26,7 @@ from refcompiler.aot.inputs import (
     Unsupported,
     check,
     fakes_of,
+    leaves_of,
     lifted_tensors,
     resolved,
 )
@@ -301,7 +302,7 @@ def _compile(
     replaced = {id(t): len(examples) + n for n, t in enumerate(lifted)}
     grad_mode = torch.is_grad_enabled()
     autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
-    leaves = [isinstance(t, torch.nn.Parameter) for t in (*examples, *lifted)]
+    leaves = [*leaves_of(gm, examples), *[isinstance(t, torch.nn.Parameter) for t in lifted]]
     given = len(examples)
     unreached: set[int] = set()
     with _plainly(), torch._C._DisablePythonDispatcher():
