@@ -254,6 +254,15 @@ AHEAD: Table[Rule] = Table(
             "caller's tensors and their hooks.",
         ),
         Rule(
+            "order of hooks",
+            "Gradients come to leaves one by one, to those first that were read last.",
+            "The graph takes its inputs in an order of which autograd's engine makes eager's, "
+            "where nothing else waits for it, and no other graph reads the same leaf. Where not "
+            "all results lead to a leaf that has a hook, it comes before those that all lead to. "
+            "Hooks on several results of one graph are called in the order in which they were "
+            "registered.",
+        ),
+        Rule(
             "hook on one of several results",
             "A hook on a result is called where that has a gradient, whatever others have.",
             "Autograd calls hooks of a function of several results also for those without a "
@@ -295,10 +304,10 @@ AHEAD: Table[Rule] = Table(
             "remembered cast",
             "A cast of a leaf is remembered to the end of the outermost autocast block: gradients "
             "of all its readers add up in the lower precision, and writes to it go unseen.",
-            "That holds for the leaves of one graph. The next graph of a block casts anew, as behind "
-            "torch.clear_autocast_cache(), and sees what was written by then: a program that eager "
-            "refuses, since it has remembered another dtype, may go on there. Under torch's front "
-            "end a leaf that is no parameter is cast for each reader.",
+            "That holds for the leaves of one graph. The next graph of a block casts anew, as "
+            "behind torch.clear_autocast_cache(), and sees what was written by then: a program "
+            "that eager refuses, since it has remembered another dtype, may go on there. Under "
+            "torch's front end a leaf that is no parameter is cast for each reader.",
         ),
         Rule(
             "order of draws",

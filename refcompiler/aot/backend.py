@@ -35,6 +35,7 @@ from refcompiler.aot.later import Later, Strides
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import environment
 from refcompiler.aot.observation import Observation, observe
+from refcompiler.aot.order import arranged
 from refcompiler.aot.origin import origin
 from refcompiler.aot.overlap import disjoint
 from refcompiler.aot.partition import default_partition
@@ -330,12 +331,18 @@ def _compile(
                 known = replaced, given, seen, training, decompositions, leaves, bases
                 reads: Sequence[int] | None = () if compilers.separate_reads else None
                 if missing or staged or strides or casts:
-                    reads = joint.reads or None
+                    reads = [numbers[n] for n in joint.reads] or None
+                if second is not None:
+                    second = [numbers[n] for n in second]
                 how = missing, reads, staged, strides, casts, second
                 with torch._C._DisablePythonDispatcher(), repeating(env, found):
-                    return trace(switched, mode, fakes, *known, *how)
+                    made = trace(switched, mode, fakes, *known, *how)
+                return made.taking(numbers) if numbers else made
 
+            numbers: list[int] = []
             joint = traced()
+            if joint.order:
+                numbers = _as_eager(joint, leaves, seen.bits)
         except Unsupported:
             raise
         except _DEPENDENT as error:
@@ -416,6 +423,22 @@ def _compile(
     call.fallback, call.uncompiled = None, uncompiled
     call.program = run if training else None
     return call
+
+
+def _as_eager(joint: Joint, leaves: Sequence[bool], bits: Collection[int]) -> list[int]:
+    """Have hooks on leaves called in eager's order; the numbers that inputs had before."""
+    count = len(joint.inputs)
+    known = {n for n, place in enumerate(joint.inputs) if leaves[place : place + 1] == [True]}
+    if joint.reads:
+        there = [n for n, place in enumerate(joint.inputs) if place < len(leaves)]
+        whole = {n for n in there if joint.inputs[n] not in bits}
+        joint.ending(arranged([n for n in joint.order if n in whole], known, True))
+        return [*range(count)]
+    wanted = iter(arranged(joint.order, known, False))
+    own = {*joint.order}
+    numbers = [next(wanted) if n in own else n for n in range(count)]
+    joint.taking(numbers)
+    return numbers
 
 
 def _inference(

@@ -33,7 +33,7 @@ class Parts:
             return
         edges = {n: get_gradient_edge(t) for n, t in tensors.items()}
         targets = {(edge.node, edge.output_nr): n for n, edge in edges.items()}
-        for node in _nodes(outputs):
+        for node in nodes_of(outputs):
             places = [
                 (place, targets[edge])
                 for place, edge in enumerate(node.next_functions)
@@ -58,7 +58,8 @@ class Parts:
         """
         for handle in self.handles:
             handle.remove()
-        several = {n: parts for n, parts in self.found.items() if len(parts) > 1 or n in reads}
+        known = {*reads}
+        several = {n: parts for n, parts in self.found.items() if len(parts) > 1 or n in known}
         numbers = list(reads) or [n for n, parts in several.items() for _ in parts[1:]]
         left = {n: iter(parts) for n, parts in several.items()}
         first = {n: next(parts, None) for n, parts in left.items()}
@@ -73,7 +74,7 @@ class Parts:
 def saves(outputs: Sequence[torch.Tensor]) -> bool:
     """Whether a function of the backward reads what its forward has saved, once."""
     names: dict[type, list[str]] = {}
-    for node in _nodes(outputs):
+    for node in nodes_of(outputs):
         kind = type(node)
         if isinstance(node, torch.autograd.function.BackwardCFunction):
             if node.saved_tensors:
@@ -105,7 +106,7 @@ def mark_released(outputs: Sequence[torch.Tensor], graph: torch.fx.Graph) -> lis
             node.meta[RELEASED] = True
             node = node.prev
 
-    found = [node for node in _nodes(outputs) if type(node).__name__ == _WRITE_TO_A_VIEW]
+    found = [node for node in nodes_of(outputs) if type(node).__name__ == _WRITE_TO_A_VIEW]
     hooks = [(node.register_prehook(before), node.register_hook(after)) for node in found]
     return [handle for pair in hooks for handle in pair]
 
@@ -113,7 +114,7 @@ def mark_released(outputs: Sequence[torch.Tensor], graph: torch.fx.Graph) -> lis
 def stale(outputs: Sequence[torch.Tensor]) -> bool:
     """Whether a function of the backward has saved what was written to since: it would raise."""
     names: dict[type, list[str]] = {}
-    for node in _nodes(outputs):
+    for node in nodes_of(outputs):
         kind = type(node)
         if kind not in names:
             python = isinstance(node, torch.autograd.function.BackwardCFunction)
@@ -133,7 +134,7 @@ def _is_saved(value: Any) -> bool:
     return value is not None
 
 
-def _nodes(outputs: Sequence[torch.Tensor]) -> list[Node]:
+def nodes_of(outputs: Sequence[torch.Tensor]) -> list[Node]:
     """The nodes that the engine can come to."""
     found: dict[Node, None] = {}
     left = [t.grad_fn for t in outputs if not is_outdated(t)]

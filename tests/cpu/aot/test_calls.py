@@ -148,6 +148,11 @@ check("checks of values", lambda p: p.setattr(split, "stays", lambda node: False
 )
 
 
+check("order of hooks", lambda p: p.setattr(backend, "_as_eager", lambda *_: []))(
+    lambda: test_hooks.test_hooks_on_leaves_are_called_in_eagers_order("aot_eager")
+)
+
+
 @check("autocast", lambda patch: patch.setattr(joint, "_cached_casts", _nothing))
 def _autocast() -> None:
     test_backward.test_autocast(test_backward.default_partition)
