@@ -361,7 +361,7 @@ def _arrivals(call: Any, leaves: Mapping[str, Any], inputs: Sequence[Any]) -> li
     return told
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
+@pytest.mark.parametrize("backend", ["aot_eager", "aot_eager_decomp_partition"])
 def test_hooks_on_leaves_are_called_in_eagers_order(backend: str) -> None:
     torch.manual_seed(0)
     net = _Tied()
