@@ -528,8 +528,9 @@ def _views(saved: Sequence[Any], made: Sequence[Any]) -> list[int]:
 
 def _memory(node: Any) -> int | None:
     t = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
-    strided = isinstance(t, torch.Tensor) and t.layout is torch.strided
-    return t.untyped_storage()._cdata if strided else None
+    if not isinstance(t, torch.Tensor) or t.layout is not torch.strided:
+        return None
+    return t.untyped_storage()._cdata
 
 
 def _derivable(

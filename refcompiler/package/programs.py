@@ -426,9 +426,10 @@ def _pack_program(p: Packer, program: Program) -> list[Any]:
 def _under_casts(p: Packer, program: Program) -> list[Any]:
     """The backwards under the autocast that the program was compiled under."""
     later = getattr(program.cast_for, "__self__", None)
-    then = later.then.casts if isinstance(later, Later) else ()
-    casts = tuple([(device, dtype) for device, dtype, enabled in then if enabled])
     found: list[Any] = []
+    if not isinstance(later, Later):
+        return found
+    casts = tuple([(device, dtype) for device, dtype, enabled in later.then.casts if enabled])
     for missing in _sets(len(program.differentiable)) if casts else ():
         key = missing, (), casts
         if key not in program.cast:
