@@ -37,5 +37,5 @@ class _Alone(TorchDispatchMode):
         if func not in _BETWEEN:
             values = _aten._linalg_eigvals.default(args[0])
             return values, values  # of which the second is for nobody
-        matrix, between, *_ = *args, _BETWEEN[func]
-        return func(matrix, between, False, **kwargs)
+        between = args[1] if len(args) > 1 else _BETWEEN[func]
+        return func(args[0], between, False, **kwargs)
