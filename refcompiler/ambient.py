@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from torch.autograd.grad_mode import _enter_inference_mode
 
+#: In the meta of a graph's input: it is a leaf at each call, as parameters are.
+LEAF = "leaf"
+
 
 class Autocast(NamedTuple):
     """For each device type whether autocast is on and to which dtype; the cache; the nesting."""

@@ -1,4 +1,4 @@
-"""What a reentrant checkpoint demands of a backward: that it goes to all leaves.
+"""What a reentrant checkpoint demands of a backward, that it goes to all leaves, and does to it.
 
 Its function runs a backward of its own, which autograd cannot have end at certain tensors. So
 ``torch.autograd.grad`` and ``backward(inputs=)`` are errors there. A graph says so by an operator
@@ -42,6 +42,25 @@ def demand(results: Sequence[Any]) -> None:
     functions = {t.grad_fn for t in results if isinstance(t, torch.Tensor)} - {None}
     for function in functions:
         function.register_prehook(prehook)
+
+
+def severed(tensors: Sequence[Any]) -> list[Any]:
+    """The inputs of a region, whose gradients have no graph, whatever the backward asks for.
+
+    A reentrant checkpoint's function computes them by a backward of its own, without one.
+    """
+    found = []
+    for t in tensors:
+        if isinstance(t, torch.Tensor) and t.requires_grad and torch.is_grad_enabled():
+            t = t.view_as(t)
+            assert t.grad_fn is not None
+            t.grad_fn.register_hook(_without_graph)
+        found.append(t)
+    return found
+
+
+def _without_graph(gradients: Sequence[Any], _: Any) -> tuple[Any, ...]:
+    return tuple([None if g is None else g.detach() for g in gradients])
 
 
 @contextlib.contextmanager

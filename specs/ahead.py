@@ -56,6 +56,13 @@ AHEAD: Table[Rule] = Table(
             "former.",
         ),
         Rule(
+            "version of a result",
+            "A result's version tells of the graph's writes to it: each once, by operators that a "
+            "program calls.",
+            "The results are given these versions before anything is saved for the backward. What "
+            "the code of a custom operator writes to its argument is one write.",
+        ),
+        Rule(
             "gradient mode",
             "A graph that switches gradients on or off leaves them so.",
             "The epilogue's last line sets the mode that the graph leaves.",
@@ -247,6 +254,15 @@ AHEAD: Table[Rule] = Table(
             "caller's tensors and their hooks.",
         ),
         Rule(
+            "order of hooks",
+            "Gradients come to leaves one by one, to those first that were read last.",
+            "The graph takes its inputs in an order of which autograd's engine makes eager's, "
+            "where nothing else waits for it, and no other graph reads the same leaf. Where not "
+            "all results lead to a leaf that has a hook, it comes before those that all lead to. "
+            "Hooks on several results of one graph are called in the order in which they were "
+            "registered.",
+        ),
+        Rule(
             "hook on one of several results",
             "A hook on a result is called where that has a gradient, whatever others have.",
             "Autograd calls hooks of a function of several results also for those without a "
@@ -288,9 +304,10 @@ AHEAD: Table[Rule] = Table(
             "remembered cast",
             "A cast of a leaf is remembered to the end of the outermost autocast block: gradients "
             "of all its readers add up in the lower precision, and writes to it go unseen.",
-            "That holds for the parameters of one graph. The next graph of a block casts anew, as "
-            "behind torch.clear_autocast_cache(), and sees what was written by then. A leaf that "
-            "is no parameter is cast for each reader, as under autocast(cache_enabled=False).",
+            "That holds for the leaves of one graph. The next graph of a block casts anew, as "
+            "behind torch.clear_autocast_cache(), and sees what was written by then: a program "
+            "that eager refuses, since it has remembered another dtype, may go on there. Under "
+            "torch's front end a leaf that is no parameter is cast for each reader.",
         ),
         Rule(
             "order of draws",
@@ -379,7 +396,8 @@ AHEAD: Table[Rule] = Table(
             "After x.set_(y) or x.data = y the input has the memory of y, old views have its old "
             "one, and its version tells of set_ alone.",
             "The trace goes on with the new memory, which leaves the graph behind the caller's "
-            "outputs; the epilogue's last lines give it to the input in the same way.",
+            "outputs; the epilogue's last lines give it to the input in the same way, count what "
+            "was written to the input, and make its new views.",
         ),
         Rule(
             "detached input",

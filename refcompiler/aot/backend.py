@@ -26,6 +26,7 @@ from refcompiler.aot.inputs import (
     Unsupported,
     check,
     fakes_of,
+    leaves_of,
     lifted_tensors,
     resolved,
 )
@@ -34,6 +35,7 @@ from refcompiler.aot.later import Later, Strides
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import environment
 from refcompiler.aot.observation import Observation, observe
+from refcompiler.aot.order import arranged
 from refcompiler.aot.origin import origin
 from refcompiler.aot.overlap import disjoint
 from refcompiler.aot.partition import default_partition
@@ -301,7 +303,7 @@ def _compile(
     replaced = {id(t): len(examples) + n for n, t in enumerate(lifted)}
     grad_mode = torch.is_grad_enabled()
     autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
-    leaves = [isinstance(t, torch.nn.Parameter) for t in (*examples, *lifted)]
+    leaves = [*leaves_of(gm, examples), *[isinstance(t, torch.nn.Parameter) for t in lifted]]
     given = len(examples)
     unreached: set[int] = set()
     with _plainly(), torch._C._DisablePythonDispatcher():
@@ -329,12 +331,18 @@ def _compile(
                 known = replaced, given, seen, training, decompositions, leaves, bases
                 reads: Sequence[int] | None = () if compilers.separate_reads else None
                 if missing or staged or strides or casts:
-                    reads = joint.reads or None
+                    reads = [numbers[n] for n in joint.reads] or None
+                if second is not None:
+                    second = [numbers[n] for n in second]
                 how = missing, reads, staged, strides, casts, second
                 with torch._C._DisablePythonDispatcher(), repeating(env, found):
-                    return trace(switched, mode, fakes, *known, *how)
+                    made = trace(switched, mode, fakes, *known, *how)
+                return made.taking(numbers) if numbers else made
 
+            numbers: list[int] = []
             joint = traced()
+            if joint.order:
+                numbers = _as_eager(joint, leaves, seen.bits)
         except Unsupported:
             raise
         except _DEPENDENT as error:
@@ -376,6 +384,8 @@ def _compile(
             plain = set() if bases else {w.place for w in seen.writes if w.plain} - seen.bits
             plain -= {n for n, t in enumerate((*examples, *lifted)) if _is_inference(t)}
             joint.graph.meta[NEW_VALUES] = joint.new_values(len(seen.slots), plain)
+            (output,) = joint.graph.graph.find_nodes(op="output")
+            versions = seen.versions(output.args[0])
             run = _inference(joint, mode, compilers, fakes)
     sources = sources_of(fakes[:given])
     tracked = [w.place for w in seen.writes if w.tracked and w.requires_grad]
@@ -384,6 +394,8 @@ def _compile(
     made = [_is_inference(t) for t in (*examples, *lifted)]
     made += [any(made[n] for n, *_ in base.members) for base in bases]
     wrapper.inference = {n for n, inside in enumerate(made) if inside}
+    if not training and not torch.is_inference_mode_enabled():
+        wrapper.versions = versions
     if training:
         wrapper.ways({taken[n] for n in run.partly}, leaves)
         wrapper.loose = joint.without_gradient() | joint.partly.keys()
@@ -411,6 +423,22 @@ def _compile(
     call.fallback, call.uncompiled = None, uncompiled
     call.program = run if training else None
     return call
+
+
+def _as_eager(joint: Joint, leaves: Sequence[bool], bits: Collection[int]) -> list[int]:
+    """Have hooks on leaves called in eager's order; the numbers that inputs had before."""
+    count = len(joint.inputs)
+    known = {n for n, place in enumerate(joint.inputs) if leaves[place : place + 1] == [True]}
+    if joint.reads:
+        there = [n for n, place in enumerate(joint.inputs) if place < len(leaves)]
+        whole = {n for n in there if joint.inputs[n] not in bits}
+        joint.ending(arranged([n for n in joint.order if n in whole], known, True))
+        return [*range(count)]
+    wanted = iter(arranged(joint.order, known, False))
+    own = {*joint.order}
+    numbers = [next(wanted) if n in own else n for n in range(count)]
+    joint.taking(numbers)
+    return numbers
 
 
 def _inference(
@@ -466,6 +494,7 @@ def _training(
             made = where(decided, values, _flat(made), plainly)
         return _boxed(made)
 
+    versions = seen.versions(made)
     forward.meta["outputs"] = joint.outputs  # the rest is kept for the backward
     compiled = compilers.forward(forward, given[:inputs])
     return Program(
@@ -483,9 +512,26 @@ def _training(
         len(seen.numbers),
         repeated=len(joint.reads),
         kept_results={n for n, node in enumerate(saved) if node in made},
+        kept_views=_views(saved[:tensors], made),
         saves=joint.saving != 0 or tensors > 0,
         saving=joint.saving,
+        numbered=tuple(versions),
+        versions=tuple(versions.values()),
     )
+
+
+def _views(saved: Sequence[Any], made: Sequence[Any]) -> list[int]:
+    """Which of the ``saved`` nodes give tensors with the memory of what those ``made`` give."""
+    memory = {_memory(node) for node in made} - {None}
+    known = enumerate(saved)
+    return [n for n, node in known if node not in made and _memory(node) in memory]
+
+
+def _memory(node: Any) -> int | None:
+    t = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+    if not isinstance(t, torch.Tensor) or t.layout is not torch.strided:
+        return None
+    return t.untyped_storage()._cdata
 
 
 def _derivable(

@@ -42,7 +42,8 @@ class Program:
     without a gradient, ``traced_for`` gives the backward for such a set instead, if it can.
     ``repeated``: so many of the inputs, the last, are there a second time for autograd alone, which
     adds up their gradients. ``gates``: of results that are computed from others.
-    ``derivable``: what second derivatives are computed by, if they can be.
+    ``derivable``: what second derivatives are computed by, if they can be. ``versions``: of the
+    results ``numbered``, which the graph has written to.
     """
 
     forward: Callable[..., Any]
@@ -62,11 +63,14 @@ class Program:
     repeated: int = 0
     gates: Gates | None = None
     derivable: Derivable | None = None
+    numbered: Sequence[int] = ()
+    versions: Sequence[int] = ()
     #: The backward for tangents that lie otherwise, ``(their number, strides)``, if it can be.
     laid_for: Callable[..., Any] | None = None
     #: By number of an input, the tangents (bits) that reach it, of those that not all do.
     partly: Mapping[int, int] = field(default_factory=dict)
     kept_results: Collection[int] = ()  # which of the saved tensors are results
+    kept_views: Collection[int] = ()  # and which are views of results
     saves: bool = True  # nothing, where the backward of the same outputs may run again
     saving: int = -1  # the tangents (bits) of which that is not so
     origin: Origin | None = None  # what it was compiled of, if it can be compiled again
@@ -105,8 +109,9 @@ class Program:
         tensors = self.outputs - self.counted
         self.shared = self.outputs + self.tensors - self.private
         self.end = self.outputs + self.tensors
-        #: Saved results, of programs whose tangents do not all come at once.
-        own = self.kept_results if len(differentiable) > 1 else ()
+        #: Saved results, of programs whose tangents do not all come at once, and views of results,
+        #: which are made without gradients: autograd would not give them back behind a write.
+        own = [*self.kept_views, *(self.kept_results if len(differentiable) > 1 else ())]
         self.own = [self.outputs + n for n in own if n < self.tensors]
         self.constant = tuple(n for n in range(tensors) if n not in differentiable)
         self.tangents = [
@@ -242,6 +247,8 @@ class Program:
         return found
 
 
+#: Makes these the versions of tensors.
+set_versions = torch._C._autograd._unsafe_set_version_counter
 #: Whether the backward that runs now may run again.
 keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 _task = torch._C._current_graph_task_id
@@ -269,6 +276,8 @@ class Compiled(torch.autograd.Function):
         if program.open:
             ctx.ends = ends(program.open, inputs)
         results = program.forward([*inputs]) if program.boxed else program.forward(*inputs)
+        if program.numbered:  # before anything is saved, which keeps its version
+            set_versions(tuple([results[n] for n in program.numbered]), program.versions)
         count, end = program.outputs, program.end
         # A view of what the graph made could not be written to, as eager's result can.
         made = results[: count - program.counted] if program.counted else results[:count]

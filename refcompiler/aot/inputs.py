@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from refcompiler.ambient import LEAF
 from refcompiler.aot.layout import Layout
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -96,6 +97,15 @@ def lifted_tensors(gm: torch.fx.GraphModule) -> list[torch.Tensor]:
             if isinstance(t, torch.Tensor):
                 found.setdefault(id(t), t)
     return list(found.values())
+
+
+def leaves_of(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[bool]:
+    """Which inputs are known to be leaves of autograd at each call."""
+    holders = gm.graph.find_nodes(op="placeholder")
+    return [
+        isinstance(t, torch.nn.Parameter) or LEAF in node.meta
+        for node, t in zip(holders, inputs, strict=True)
+    ]
 
 
 def attribute(root: Any, path: str) -> Any:

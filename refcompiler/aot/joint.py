@@ -30,6 +30,7 @@ from refcompiler.aot.missing import partly, reached, readers, uneven
 from refcompiler.aot.nodes import made_directly
 from refcompiler.aot.numbers import begin, symbols_of
 from refcompiler.aot.observation import Observation, Value, ViewOf, expanded
+from refcompiler.aot.order import Arrivals
 from refcompiler.aot.reads import Parts, mark_released, saving
 from refcompiler.aot.recording import record
 from refcompiler.aot.regions.branches import DECOMPOSITIONS
@@ -70,6 +71,40 @@ class Joint:
     #: Of a trace in stages: the result and what comes back to what, for each of the last outputs.
     parts: list[tuple[int, Key]] = field(default_factory=list)
     saving: int = -1  # the tangents (bits) whose backward, in eager, reads what is saved
+    order: list[int] = field(default_factory=list)  # in which eager's gradients come to inputs
+
+    def taking(self, numbers: Sequence[int]) -> Joint:
+        """The same, with its inputs in another order: ``numbers`` are those that they have now."""
+        graph, count = self.graph.graph, len(self.inputs)
+        holders = graph.find_nodes(op="placeholder")[:count]
+        for n in reversed(numbers):
+            graph._root.append(holders[n])
+        values = self._values()
+        gradients = values[self.outputs : self.outputs + count]
+        values[self.outputs : self.outputs + count] = [gradients[n] for n in numbers]
+        self._give(values)
+        places = {n: place for place, n in enumerate(numbers)}
+        self.inputs = [self.inputs[n] for n in numbers]
+        self.reads = [places[n] for n in self.reads]
+        self.order = [places[n] for n in self.order]
+        return self
+
+    def ending(self, numbers: Sequence[int]) -> None:
+        """Have autograd take the inputs ``numbers`` once more, behind all others."""
+        values = self._values()
+        end = self.outputs + len(self.inputs) + len(self.reads)
+        values[end:end] = [None] * len(numbers)
+        self._give(values)
+        self.reads = [*self.reads, *numbers]
+
+    def _values(self) -> list[Any]:
+        (output,) = self.graph.graph.find_nodes(op="output")
+        return [*output.args[0]]
+
+    def _give(self, values: list[Any]) -> None:
+        (output,) = self.graph.graph.find_nodes(op="output")
+        output.args = (values,)
+        self.graph.recompile()
 
     def unreached(self) -> set[int]:
         """Places of inputs that have no gradient, whatever has one, though others have."""
@@ -83,10 +118,16 @@ class Joint:
         return {n for n, gradient in zip(self.inputs, gradients) if gradient is None}
 
     def ways(self) -> dict[int, int]:
-        """By number of what autograd is given, the tangents (bits) that reach it, if not all do."""
+        """By number of what autograd is given, the tangents (bits) that reach it, if not all do.
+
+        Those whose gradients come last in eager are the first.
+        """
         taken = [*self.inputs, *[self.inputs[n] for n in self.reads]]
         places = self.partly.keys() - self.without_gradient()
-        return {n: self.partly[place] for n, place in enumerate(taken) if place in places}
+        ranks = {self.inputs[n]: at for at, n in enumerate(self.order)}
+        found = [n for n, place in enumerate(taken) if place in places]
+        found.sort(key=lambda n: -ranks.get(taken[n], 0))
+        return {n: self.partly[taken[n]] for n in found}
 
     def new_values(self, first: int, places: Collection[int]) -> dict[int, int]:
         """Outputs, from number ``first`` on, that are new values of inputs at ``places``, which the
@@ -206,6 +247,7 @@ def trace(
         tracer.partly,
         tracer.parts,
         tracer.saving,
+        tracer.order,
     )
 
 
@@ -256,6 +298,7 @@ class _Tracer:
         self.saving = -1
         self.reads: Sequence[int] | None = None
         self.several: list[int] = []  # of those that were found
+        self.order: list[int] = []
         self.tangents = [n for n, slot in enumerate(seen.slots) if slot.requires_grad]
         self.cotangents = list(range(len(self.tangents)))  # of all that are given, those that count
         self.tracked = {
@@ -403,6 +446,7 @@ class _Tracer:
         with _casting(dict(self.casts)), torch.no_grad():
             begun = self._stages(between, there, outputs, given) if self.staged else []
             parts = Parts(outputs, {n: primals[n] for n in wanted if self._is_shared(n)})
+            arrivals = Arrivals(outputs, {n: primals[n] for n in wanted})
             handles = mark_released(outputs, get_proxy_mode().tracer.graph)
             gradients = torch.autograd.grad(
                 outputs,
@@ -412,6 +456,7 @@ class _Tracer:
             )
         for handle in handles:
             handle.remove()
+        self.order = arrivals.order()
         result: list[Any] = [None] * len(primals)
         for n, gradient in zip(wanted, gradients, strict=True):
             result[n] = gradient

@@ -76,10 +76,11 @@ class Again:
 
 @dataclass(frozen=True)
 class ViewOf:
-    """The output is a view of input ``place``."""
+    """The output is a view of input ``place``; ``moved``: of the memory that it is given."""
 
     place: int
     view: View
+    moved: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Slot:
     """A tensor with memory of its own that leaves the graph: output ``output``, or its base.
 
     ``layout``: as eager's tensor lies, which the compiled value has to. ``inference``: it is made
-    in inference mode, where the call is not.
+    in inference mode, where the call is not. ``version``: how often the graph has written to it.
     """
 
     output: int
@@ -115,6 +116,7 @@ class Slot:
     device: torch.device
     requires_grad: bool
     inference: bool = False
+    version: int = 0
 
 
 @dataclass(frozen=True)
@@ -146,12 +148,13 @@ class Write:
 class Move:
     """Input ``place`` has the memory of output ``output`` afterwards.
 
-    The output is one of those behind the caller's. ``counted``: its version tells of it.
+    The output is one of those behind the caller's. ``times``: what its version tells of that and
+    of writes to either memory.
     """
 
     place: int
     output: int
-    counted: bool
+    times: int
 
 
 @dataclass
@@ -165,6 +168,18 @@ class Observation:
     bits: frozenset[int] = frozenset()  # places of inputs with a conjugate or negative bit
     switches: bool | None = None  # the gradient mode that the graph leaves, if it is another one
     stale: bool = False  # whether a backward would find written to what it has saved
+
+    def versions(self, outputs: Sequence[Any]) -> dict[int, int]:
+        """By number of a slot, its version, where what runs may give it another one.
+
+        ``outputs``: the nodes that compute the slots. Those that make a tensor of none may do it by
+        writes, which eager's bindings do not count.
+        """
+        return {
+            n: slot.version
+            for n, (slot, node) in enumerate(zip(self.slots, outputs, strict=False))
+            if not slot.inference and (slot.version or not any(map(_holds, node.all_input_nodes)))
+        }
 
     def write(self, place: int, requires_grad: bool) -> Write:
         """A write that only the trace saw."""
@@ -228,6 +243,11 @@ def observe(
     tensors = [n for n, t in enumerate(fakes) if isinstance(t, torch.Tensor)]
     seen.bits = frozenset([n for n in tensors if has_bits(fakes[n])])
     return seen
+
+
+def _holds(node: torch.fx.Node) -> bool:
+    """Whether a node has a tensor, not a number."""
+    return not isinstance(node.meta.get("val"), SYMBOLIC)
 
 
 def _requires_grad(t: Any) -> bool:
@@ -423,7 +443,15 @@ class _Observer:
         if place is None:
             self.by_storage.setdefault(storage, []).append(n)
             return None
-        return ViewOf(place, self._view(t, self.inputs[place]))
+        moved = self._is_of_moved(t, place)
+        return ViewOf(place, self._view(t, self.inputs[place]), moved)
+
+    def _is_of_moved(self, t: torch.Tensor, place: int) -> bool:
+        """Whether ``t`` is a view of an input that it shares its new memory with."""
+        own = self.inputs[place]
+        storages = t.untyped_storage()._cdata, own.untyped_storage()._cdata
+        moved = self._has_moved(place) and storages[0] == storages[1]
+        return moved and t._base is own and not t.requires_grad
 
     def _has_moved(self, place: int) -> bool:
         before = self.before[place]
@@ -437,7 +465,7 @@ class _Observer:
             raise Unsupported("the graph gives other memory to an input that autograd tracks")
         if t.dtype != before.dtype:
             raise Unsupported("the graph gives an input memory of another dtype")
-        self.seen.moves.append(Move(n, len(self.flat), t._version != before.version))
+        self.seen.moves.append(Move(n, len(self.flat), t._version - before.version))
         self.flat.append(t.detach())
 
     def _owner(self, t: torch.Tensor) -> int | None:
@@ -446,6 +474,8 @@ class _Observer:
             assert t._base is not None
             place = self.places.get(id(t._base))
             if place is not None and not self._has_moved(place):
+                return place
+            if place is not None and self._is_of_moved(t, place):
                 return place
         return self.storages.get(t.untyped_storage()._cdata)
 
@@ -508,7 +538,8 @@ class _Observer:
     def _slot(self, output: int, is_base: bool, t: torch.Tensor) -> int:
         if has_bits(t):
             raise Unsupported("an output has a conjugate or negative bit")
-        known = t.dtype, t.device, t.requires_grad, t.is_inference()
+        inside = t.is_inference()
+        known = t.dtype, t.device, t.requires_grad, inside, 0 if inside else t._version
         slot = Slot(output, is_base, Layout.of(t), *known)
         self.seen.slots.append(slot)
         return len(self.seen.slots) - 1

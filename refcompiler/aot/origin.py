@@ -16,7 +16,7 @@ import torch
 from torch.fx import GraphModule
 
 from refcompiler.aot.again import Then
-from refcompiler.aot.inputs import has_bits
+from refcompiler.aot.inputs import has_bits, leaves_of
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import value_of
 from refcompiler.aot.symbols import fake_mode
@@ -37,13 +37,13 @@ class Example(NamedTuple):
     dtype: torch.dtype
     device: torch.device
     requires_grad: bool
-    is_parameter: bool
+    is_leaf: bool  # at each call
     shown: Layout | None = None
 
     @classmethod
-    def of(cls, t: torch.Tensor, shown: torch.Tensor) -> Example:
+    def of(cls, t: torch.Tensor, is_leaf: bool, shown: torch.Tensor) -> Example:
         at = Layout.of(t)
-        known = t.dtype, t.device, t.requires_grad, isinstance(t, torch.nn.Parameter)
+        known = t.dtype, t.device, t.requires_grad, is_leaf
         return cls(at.size, at.stride, at.offset, *known, None if shown is t else _shown(shown))
 
     def made(self) -> torch.Tensor:
@@ -52,7 +52,7 @@ class Example(NamedTuple):
         with torch.no_grad():
             flat = torch.empty(end, dtype=self.dtype, device=self.device)
             made = flat.as_strided(self.size, self.stride, self.offset).detach()
-        if self.is_parameter:
+        if self.is_leaf:
             return torch.nn.Parameter(made, requires_grad=self.requires_grad)
         return made.requires_grad_(self.requires_grad)
 
@@ -146,8 +146,8 @@ def origin(
     if env is not None and not isinstance(env, ShapeEnv):
         return None
     examples = [
-        Number(t.node.expr) if type(t) in SYMBOLS else Example.of(t, like)
-        for t, like in zip(inputs, shown, strict=True)
+        Number(t.node.expr) if type(t) in SYMBOLS else Example.of(t, is_leaf, like)
+        for t, is_leaf, like in zip(inputs, leaves_of(graph, inputs), shown, strict=True)
     ]
     return Origin(graph, examples, then, None if env is None else env.state())
 

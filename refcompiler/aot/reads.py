@@ -35,7 +35,7 @@ class Parts:
             return
         edges = {n: get_gradient_edge(t) for n, t in tensors.items()}
         targets = {(edge.node, edge.output_nr): n for n, edge in edges.items()}
-        for node in _nodes(outputs):
+        for node in nodes_of(outputs):
             places = [
                 (place, targets[edge])
                 for place, edge in enumerate(node.next_functions)
@@ -60,7 +60,8 @@ class Parts:
         """
         for handle in self.handles:
             handle.remove()
-        several = {n: parts for n, parts in self.found.items() if len(parts) > 1 or n in reads}
+        known = {*reads}
+        several = {n: parts for n, parts in self.found.items() if len(parts) > 1 or n in known}
         numbers = list(reads) or [n for n, parts in several.items() for _ in parts[1:]]
         left = {n: iter(parts) for n, parts in several.items()}
         first = {n: next(parts, None) for n, parts in left.items()}
@@ -79,7 +80,7 @@ def saving(outputs: Sequence[torch.Tensor], ways: Mapping[Node, Mapping[int, int
     """
     names: dict[type, list[str]] = {}
     found, every = 0, (1 << len(outputs)) - 1
-    for node in _nodes(outputs):
+    for node in nodes_of(outputs):
         mask = 0 if ways else every
         for results in ways.get(node, {}).values():
             mask |= results
@@ -117,7 +118,7 @@ def mark_released(outputs: Sequence[torch.Tensor], graph: torch.fx.Graph) -> lis
             node.meta[RELEASED] = True
             node = node.prev
 
-    found = [node for node in _nodes(outputs) if type(node).__name__ in _LETTING_GO]
+    found = [node for node in nodes_of(outputs) if type(node).__name__ in _LETTING_GO]
     hooks = [(node.register_prehook(before), node.register_hook(after)) for node in found]
     return [handle for pair in hooks for handle in pair]
 
@@ -125,7 +126,7 @@ def mark_released(outputs: Sequence[torch.Tensor], graph: torch.fx.Graph) -> lis
 def stale(outputs: Sequence[torch.Tensor]) -> bool:
     """Whether a function of the backward has saved what was written to since: it would raise."""
     names: dict[type, list[str]] = {}
-    for node in _nodes(outputs):
+    for node in nodes_of(outputs):
         kind = type(node)
         if kind not in names:
             python = isinstance(node, torch.autograd.function.BackwardCFunction)
@@ -145,7 +146,7 @@ def _is_saved(value: Any) -> bool:
     return value is not None
 
 
-def _nodes(outputs: Sequence[torch.Tensor]) -> list[Node]:
+def nodes_of(outputs: Sequence[torch.Tensor]) -> list[Node]:
     """The nodes that the engine can come to."""
     found: dict[Node, None] = {}
     left = [t.grad_fn for t in outputs if not is_outdated(t)]

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refcompiler.aot.twice import once
+from refcompiler.aot.twice import THRICE, once
 
 _task = torch._C._current_graph_task_id
 
@@ -113,7 +113,8 @@ class Second(torch.autograd.Function):
             call = program.second_backward(ctx.missing, tuple([n for n, _ in there]))
             found = [*call([*arguments, *[g for _, g in there]])]
         if torch.is_grad_enabled():  # of which there is no derivative
-            found = once(found, [*ctx.read, *[g for _, g in there if g.requires_grad]])
+            read = [*ctx.read, *[g for _, g in there if g.requires_grad]]
+            found = once(found, read, THRICE)
         result: list[Any] = [None] * (ctx.total + 5)
         at = 5 + ctx.count
         known: list[Any] | None = None

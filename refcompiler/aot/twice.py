@@ -27,9 +27,14 @@ from refcompiler.reentrant import as_around
 TWICE = (
     "a graph compiled ahead of time has no second derivative here: it cannot run again (it draws "
     "random numbers that could not be drawn again, reads an input that it writes to, or an input "
-    "of the call is gone or was written to since), and a leaf or a result has a hook, it is a "
-    "package, or the derivative is a third one. Compute it uncompiled (torch.compiler.disable or "
-    "backend='eager')"
+    "of the call is gone or was written to since), and a leaf or a result has a hook, or it is a "
+    "package. Compute it uncompiled (torch.compiler.disable or backend='eager')"
+)
+THRICE = (
+    "a graph compiled ahead of time has no third derivative where it cannot run again (it draws "
+    "random numbers that could not be drawn again, reads an input that it writes to, or an input "
+    "of the call is gone or was written to since). Compute it uncompiled (torch.compiler.disable "
+    "or backend='eager')"
 )
 
 
@@ -299,16 +304,17 @@ def _read(node: Node) -> list[Node]:
 class Once(torch.autograd.Function):
     """The last of the tensors that it is given, whose derivative is refused when it is asked for.
 
-    ``count`` of them; by the others autograd sees what they are computed from.
+    ``count`` of them; by the others autograd sees what they are computed from. ``why``: the error.
     """
 
     @staticmethod
-    def forward(ctx: Any, count: int, *tensors: torch.Tensor) -> Any:
+    def forward(ctx: Any, why: str, count: int, *tensors: torch.Tensor) -> Any:
+        ctx.why = why
         return tuple([t.detach() for t in tensors[len(tensors) - count :]])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        raise RuntimeError(TWICE)
+        raise RuntimeError(ctx.why)
 
 
 def derivable(
@@ -340,12 +346,12 @@ def _ends(inputs: Sequence[Any]) -> list[Any]:
     ]
 
 
-def once(gradients: Sequence[Any], read: Sequence[torch.Tensor]) -> list[Any]:
+def once(gradients: Sequence[Any], read: Sequence[torch.Tensor], why: str = TWICE) -> list[Any]:
     """Gradients without a derivative, which are computed from what was ``read``."""
     places = [n for n, g in enumerate(gradients) if isinstance(g, torch.Tensor)]
     found = list(gradients)
     with torch.enable_grad():
-        made = Once.apply(len(places), *read, *[gradients[n] for n in places])
+        made = Once.apply(why, len(places), *read, *[gradients[n] for n in places])
     for n, g in zip(places, made, strict=True):
         found[n] = g
     return found

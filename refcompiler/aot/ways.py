@@ -53,7 +53,7 @@ class Ways:
         return cls(
             base,
             tuple([n for n in base if isinstance(inputs[n], torch.Tensor)]),
-            tuple(map(tuple, by_mask.values())),
+            tuple([tuple(sorted(group)) for group in by_mask.values()]),
             tuple([(tuple(places), groups) for groups, places in ends.items()]),
         )
 

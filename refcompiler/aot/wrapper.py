@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from refcompiler.aot import gates as gates_
 from refcompiler.aot.bases import DATA, Base
-from refcompiler.aot.function import Program, apply
+from refcompiler.aot.function import Program, apply, set_versions
 from refcompiler.aot.gates import RESULT, VIEW, Key, Level, call_of, gate, newest
 from refcompiler.aot.inputs import resolved
 from refcompiler.aot.layout import view_of_bits
@@ -66,6 +66,7 @@ class Wrapper:
         #: What autograd goes back to from some outputs alone: the tests of whether that matters.
         self.partly: list[str] = []
         self.inference: Collection[int] = ()  # places of what was made in inference mode
+        self.versions: Mapping[int, int] = {}  # of results of a graph without gradients
         self.loose: Collection[int] = ()  # written inputs that no way, or not every, leads to
         self.gated: set[int] = set()  # which levels of gates have their lines
         self.there: set[int | str] = set()  # which written inputs and views have theirs
@@ -231,10 +232,17 @@ class Wrapper:
             inside = [f"    {line}" for line in lines]
             lines = ["set_grad(False)", "try:", *inside, "finally:", "    set_grad(True)"]
         self.lines += lines
+        if self.versions:
+            names = [self.results[n] for n in self.versions]
+            self._set_versions(names, [*self.versions.values()])
         for name, slot in zip(self.results, self.seen.slots):
             if slot.inference:
                 self.names["inferred"] = inferred
                 self.lines.append(f"{name} = inferred({name})")
+
+    def _set_versions(self, names: Sequence[str], versions: Sequence[int]) -> None:
+        self.names["set_versions"] = set_versions
+        self.lines.append(f"set_versions(({', '.join(names)}, ), {tuple(versions)})")
 
     def _taken(self, place: int) -> str:
         """What the graph is given: with the conjugate and negative bits worked into the memory."""
@@ -355,10 +363,15 @@ class Wrapper:
             self.names["counted"] = counted
             self.lines.append(f"counted(({', '.join(self.more)}, ))")
         names: list[str] = []
+        late: list[Output] = []  # views of what has its memory by then
         for n, output in enumerate(self.seen.outputs):
-            names.append(self._output(n, output, names, grad_mode))
+            is_late = isinstance(output, ViewOf) and output.moved
+            late += [output] * is_late
+            names.append(f"o{n}" if is_late else self._output(n, output, names, grad_mode))
         for move in self.seen.moves:
             self._move(move, names[move.output])
+        for output in late:
+            self._output(self.seen.outputs.index(output), output, names, grad_mode)
         names = names[: len(names) - len(self.seen.moves)]
         self._switch()
         if self.seen.spec.is_leaf():
@@ -377,10 +390,13 @@ class Wrapper:
 
     def _move(self, move: Move, value: str) -> None:
         target = self.values[move.place]
-        if move.counted:
-            self._under(["no_grad()"] if self.grad_mode else [], f"{target}.set_({value})")
-        else:
+        if not move.times:
             self.lines.append(f"{target}.data = {value}")
+            return
+        self._under(["no_grad()"] if self.grad_mode else [], f"{target}.set_({value})")
+        if move.times > 1:
+            self.names["counted"] = counted
+            self.lines.append(f"counted(({f'{target}, ' * (move.times - 1)}))")
 
     def _output(self, n: int, output: Output, names: Sequence[str], grad_mode: bool) -> str:
         match output:
@@ -425,10 +441,13 @@ class Wrapper:
                 self.names["view_of_bits"] = view_of_bits
                 dtype = self.constant("dtype", view.dtype)
                 made = f"view_of_bits({base}, {dtype}, {size}, {stride}, {at.offset})"
+        older = view.before and base in self.results
+        version = self.seen.slots[self.results.index(base)].version if older else 0
+        if older:
+            self._set_versions([base], [version - 1])
         self._under(managers, f"{name} = {made}")
-        if view.before and base in self.results:
-            self.names["counted"] = counted
-            self.lines.append(f"counted(({base}, ))")
+        if older:
+            self._set_versions([base], [version])
 
     def text(self, number: Any) -> str:
         """The expression that gives a number in a call."""

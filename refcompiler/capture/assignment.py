@@ -11,6 +11,7 @@ import torch
 
 from refcompiler.capture.attributes import _MODULE_DICTS, Attributes, name_of
 from refcompiler.capture.class_attributes import SLOT_TYPES
+from refcompiler.capture.door import version_of
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import is_heap, is_property, namespace_of
 from refcompiler.capture.signals import Break
@@ -93,6 +94,9 @@ def _is_same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
 class Assignment(Attributes):
     """The hooks that assign and delete attributes in the symbolic domain."""
 
+    #: By id, the fakes of tensors from outside whose data were set, and their versions then.
+    given_contents: dict[int, tuple[torch.Tensor, int]]
+
     def setattr(self, value: Any, name: str, new: Any) -> None:
         self.finish(self.assign(value, name, new))
 
@@ -148,23 +152,25 @@ class Assignment(Attributes):
 
         Where a gradient belongs to the tensor itself, a node computes what has the one's contents
         and the other's gradient. The contents of a tensor from outside are assigned after the
-        graph.
+        graph. What is written to it from then on, its own version counts, and no other's.
         """
         if _is_same_memory(value, new):
             return
         recorder = self.recorder
         if recorder.scope.outer is not None or new.requires_grad or value.dtype != new.dtype:
             raise Break("operation-not-modelled", "assignment to attribute data of a tensor")
-        node = recorder.node_of(new if real is not None else new.data)
         replaced = recorder.root.nodes.pop(id(value), None)
         same = value.shape == new.shape and value.device == new.device
+        goes_on = not value.requires_grad or (replaced is not None and same)
+        node = recorder.node_of(new.data) if goes_on else None
         with torch._C.DisableTorchFunction():
             value.data = new
         if node is not None and not value.requires_grad:
             recorder.root.nodes[id(value)] = node
-        elif node is not None and replaced is not None and same:
+        elif node is not None:
             recorder.add("call_function", with_contents, (replaced, node), {}, value)
         if real is not None:
+            self.given_contents.setdefault(id(real), (value, version_of(value)))
             self.write(External(real, self.fakes_of_inputs[id(value)]), "data", new)
 
     def set_plain(self, value: Any, name: str, new: Any) -> bool:

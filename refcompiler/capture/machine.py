@@ -233,6 +233,7 @@ class Symbolic(Calls):
         self.continues = False
         self.standins = {}
         self.own_attributes = {}
+        self.given_contents = {}
         subclasses.connect(self)
         self.open_ranges: set[int] = set()  # of the profiler, that the frame has entered
         self.after: list[tuple[Any, str]] = []  # methods to call after the graph, of what

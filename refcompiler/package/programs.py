@@ -25,7 +25,7 @@ from refcompiler.aot.function import Program
 from refcompiler.aot.gates import REFUSED, Gates, Level, Stages
 from refcompiler.aot.inputs import Unsupported, attribute
 from refcompiler.aot.joint import Casts
-from refcompiler.aot.later import for_sizes, other_sizes
+from refcompiler.aot.later import Later, for_sizes, other_sizes
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.missing import without
 from refcompiler.aot.origin import Example, Number, Origin
@@ -177,6 +177,16 @@ class Packed(Program):
             )
         return found
 
+    def refuse_casts(
+        self, missing: tuple[int, ...], strides: Mapping[int, Sequence[int]], casts: Casts
+    ) -> Any:
+        """In eager the operators of this backward would cast, and these do not."""
+        names = ", ".join([f"{device} to {str(dtype)[6:]}" for device, dtype in casts])
+        raise UnsupportedError(
+            f"the package has no backward under autocast ({names}): it has those for outside of "
+            "autocast, and for the autocast that it was compiled under; call backward there"
+        )
+
 
 class Kept(Program):
     """A program that an earlier process compiled, with the backwards that were asked for.
@@ -223,7 +233,13 @@ class Kept(Program):
     ) -> Any:
         """The backward under autocast."""
         whole = self.whole
-        return whole and whole.cast_for and whole.cast_for(missing, strides, casts)
+        if whole is None:
+            self.home.anew("a backward under autocast")
+            raise RuntimeError(
+                "a program on disk has no backward under autocast, and is compiled otherwise now; "
+                "the next call is captured anew"
+            )
+        return whole.cast_for and whole.cast_for(missing, strides, casts)
 
     def second_again(self, missing: tuple[int, ...], places: tuple[int, ...]) -> Any:
         """The backward of the backward."""
@@ -388,6 +404,7 @@ def _pack_program(p: Packer, program: Program) -> list[Any]:
             except Exception as error:
                 raise Refused(f"a backward that is not compiled: {error}") from error
         compiled.append([list(missing), p.pack(backward)])
+    casts = [] if p.complete else _under_casts(p, program)
     backward_graph = program.backward
     if isinstance(backward_graph, Backward):
         backward_graph = backward_graph.make()
@@ -403,7 +420,23 @@ def _pack_program(p: Packer, program: Program) -> list[Any]:
     forward = p.pack(program.forward)
     found = [forward, p.pack(backward_graph), program.selective, compiled, known]
     lies = [program.laid_for is not None, laid]
-    return [*found, again, values, program.draws, source, lies]
+    return [*found, again, values, program.draws, source, lies, casts]
+
+
+def _under_casts(p: Packer, program: Program) -> list[Any]:
+    """The backwards under the autocast that the program was compiled under."""
+    later = getattr(program.cast_for, "__self__", None)
+    found: list[Any] = []
+    if not isinstance(later, Later):
+        return found
+    casts = tuple([(device, dtype) for device, dtype, enabled in later.then.casts if enabled])
+    for missing in _sets(len(program.differentiable)) if casts else ():
+        key = missing, (), casts
+        if key not in program.cast:
+            program.cast[key] = later.cast_for(missing, {}, casts)
+        made = program.cast[key] or program.compiled[missing]
+        found.append([[*missing], p.pack([*casts]), p.pack(made)])
+    return found
 
 
 def _plain(value: Any) -> Any:
@@ -423,6 +456,7 @@ def _unpack_program(
     draws: bool,
     source: Any,
     lies: Any,
+    casts: Sequence[Any] = (),
 ) -> Program:
     made = (Packed if u.home is None else Kept)(
         derivable=u.value(again),
@@ -434,6 +468,10 @@ def _unpack_program(
     )
     made.__dict__["selective"] = selective
     made.draws = draws and made.derivable is not None
+    if isinstance(made, Packed):
+        made.cast_for = made.refuse_casts
+        for missing, under, value in casts:
+            made.cast[tuple(missing), (), tuple(map(tuple, u.value(under)))] = u.value(value)
     if isinstance(made, Kept) and u.home is not None:
         made.home = u.home
         made.source = None if source is None else u.later(source)
@@ -442,8 +480,9 @@ def _unpack_program(
         laid_for, laid = lies
         if laid_for:
             made.laid_for = made.laid_again
+        made.cast_for = made.cast_again
         if made.source is not None:
-            made.cast_for, made.second_for = made.cast_again, made.second_again
+            made.second_for = made.second_again
         for missing, other, value in laid:
             known_as = tuple(missing), tuple([(n, tuple(stride)) for n, stride in other])
             made.laid[known_as] = u.value(value)

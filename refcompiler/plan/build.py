@@ -24,7 +24,7 @@ from refcompiler.capture.personal import has_own_order
 from refcompiler.capture.signals import Reason, Restart
 from refcompiler.capture.state.hooks import set_hooks
 from refcompiler.capture.state.leaves import check_leaves
-from refcompiler.capture.state.modes import go_on_in_blocks, leave_modes
+from refcompiler.capture.state.modes import go_on_in_blocks, leave_modes, mark_leaves
 from refcompiler.capture.state.switches import leave_switches
 from refcompiler.capture.values import is_changed
 from refcompiler.errors import BackendError
@@ -137,6 +137,7 @@ def build(
     machine = captured.machine
     writer = Writer()
     writer.namespace["__MISS"] = MISS
+    mark_leaves(machine)
     guards = _ordered_guards(captured)
     relations = machine.sizes.guards()
     guards += relations

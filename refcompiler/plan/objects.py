@@ -8,6 +8,9 @@ import functools
 import types
 from typing import Any
 
+import torch
+
+from refcompiler.capture.door import version_of
 from refcompiler.capture.lookup import is_heap, namespace_of
 from refcompiler.capture.values import DELETED, External
 from refcompiler.guards.sources import SCALARS, contents_of, plain_scalar, shows_namespace
@@ -99,6 +102,17 @@ class Objects(Writing):
                 self.unsettled.setdefault(id_, []).append((name, value))
         for name, value in self.unsettled.pop(owner, ()):
             self.lines.append(self.written(self.machine.changed[owner], name, value))
+            if name == "data" and owner in self.machine.given_contents:
+                self._count_writes(owner)
+
+    def _count_writes(self, owner: int) -> None:
+        """Writes to a tensor that had been given other contents by then."""
+        fake, before = self.machine.given_contents[owner]
+        times = version_of(fake) - before
+        if times:
+            count = self.writer.constant(torch.autograd.graph.increment_version)
+            target = self.writer.read(self.machine.changed[owner].source)
+            self.lines.append(f"{count}([{target}] * {times})")
 
     def written(self, external: External, name: str, value: Any) -> str:
         """The statement that sets or deletes one attribute, cell or global."""

@@ -3,5 +3,6 @@
 checkpoint   a part that is computed again in the backward
 branches     ``torch.cond`` and ``torch.while_loop``
 products     ``prod``, whose derivative asks for values
+spectra      ``svdvals`` and others, which compute no vectors that nobody asks for
 table        which of them stands for what
 """

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from refcompiler.aot.regions import branches, checkpoint, classes, products
+from refcompiler.aot.regions import branches, checkpoint, classes, products, spectra
 
 _operators = torch.ops.higher_order
 
@@ -22,6 +22,7 @@ REGIONS: dict[Any, Callable[..., Any]] = {
     torch.prod: products.prod,
     "prod": products.prod,  # the method
     torch.nn.functional.one_hot: classes.one_hot,
+    **dict.fromkeys(spectra.FUNCTIONS, spectra.alone),
 }
 
 #: The same where a graph is only looked at: nothing is recorded.

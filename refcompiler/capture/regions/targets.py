@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
 from refcompiler.capture.door import indices_as_tensors
-from refcompiler.reentrant import demand
+from refcompiler.reentrant import demand, severed
 from refcompiler.remade import made, maker
 
 
@@ -133,7 +133,8 @@ def checkpointed(options: dict[str, Any]) -> Callable:
             if context is not None:
                 graph.meta["_checkpoint_context_fn"] = context
             return tuple(tagged(graph, *tensors, **rest))
-        results = tuple(checkpoint(graph, *tensors, **options))
+        given = severed(tensors) if reentrant else tensors
+        results = tuple(checkpoint(graph, *given, **options))
         if reentrant:
             demand(results)
         return results

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from refcompiler.ambient import enter_inference, mode_around
+from refcompiler.ambient import LEAF, enter_inference, mode_around
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.models.registry import model
 from refcompiler.capture.signals import Break, Restart
@@ -65,6 +65,25 @@ def _guard_settings(m: Calls) -> None:
             m.read_state(torch.get_autocast_dtype, [device], {})
             m.read_state(torch.is_autocast_enabled, [device], {})
         m.read_state(torch.is_autocast_cache_enabled, [], {})
+
+
+def mark_leaves(m: Any) -> None:
+    """Under autocast, mark the inputs whose casts eager remembers, which are leaves from now on.
+
+    A parameter is one wherever it comes from.
+    """
+    on = any(enabled for _, enabled, _ in m.autocast.enabled)
+    if not on and not m.recorder.switched:
+        return
+    for real, _, fake in m.inputs.values():
+        node = m.recorder.inputs.get(id(fake))
+        if node is None or not node.users or issubclass(type(real), torch.nn.Parameter):
+            continue
+        with torch._C.DisableTorchFunction():
+            casts = fake.requires_grad and fake.dtype is torch.float32 and not fake.is_inference()
+        if casts and m.recorder.metadata("is_leaf", fake):
+            if not m.recorder.metadata("_is_view", fake):
+                node.meta[LEAF] = True
 
 
 def leave_modes(scope: Any) -> None:

@@ -134,17 +134,17 @@ def _compare(seen: Comparison, ours: Any, theirs: Any) -> None:
             seen.tensors(a, b, f"value {n}")
         else:
             seen.check(a, b, f"value {n}")
-    seen.check(_counted(arguments), _counted(eager_arguments), "arguments with a version")
+    seen.check(_versions(every), _versions(eager_every), "versions")
     seen.check(_aliasing(every), _aliasing(eager_every), "aliasing")
     for n, (a, b) in enumerate(zip(outputs, eager_outputs, strict=True)):
         if isinstance(b, torch.Tensor) and b.grad_fn is not None:
             _gradients(seen, n, a, b, leaves, eager_leaves)
 
 
-def _counted(values: Sequence[Any]) -> list[bool]:
-    """Which tensors tell of a write: what saved one of those for its backward raises there."""
+def _versions(values: Sequence[Any]) -> list[int]:
+    """How often tensors tell of a write: what saved one of those for its backward raises there."""
     tensors = [t for t in values if isinstance(t, torch.Tensor) and not t.is_inference()]
-    return [t._version > 0 for t in tensors]
+    return [t._version for t in tensors]
 
 
 def _aliasing(values: Sequence[Any]) -> list[tuple[int, int]]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch.autograd.graph import register_multi_grad_hook
 from torch.utils.checkpoint import checkpoint
 
 import refcompiler
 from refcompiler.aot import aot_autograd
+from refcompiler.aot.order import popped
 from refcompiler.runtime.counters import counters, reasons
 from tests.cpu.aot.programs import Compiler
 
@@ -328,7 +332,9 @@ def test_a_reentrant_checkpoint_wants_a_backward_to_all_leaves(backend: str) -> 
                     inside.backward(inputs=[x])
                 else:
                     (inside + outside).backward(create_graph=way == 4)
-                found += [x.grad, w.grad]
+                found += [x.grad, w.grad, w.grad is not None and w.grad.requires_grad]
+                if found[-1]:  # by what is outside of the checkpoint
+                    found += torch.autograd.grad(w.grad.sum(), [x, w])
             except RuntimeError as error:
                 found.append(str(error))
         return found
@@ -343,3 +349,89 @@ def test_a_reentrant_checkpoint_wants_a_backward_to_all_leaves(backend: str) -> 
             else:
                 assert got == expected
     assert counters()["graphs"] == 1 and not counters()["uncompiled"]
+
+
+class _Tied(nn.Module):
+    """Readers of several leaves, of one for the second time, and of what another graph has made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.begin, self.last = nn.LayerNorm(8), nn.Linear(8, 8), nn.Linear(8, 10)
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: Any) -> Any:
+        h = self.norm(self.begin(x))
+        torch._assert(h.sum().item() != 0, "a break")
+        g = self.first(h).relu()
+        return self.last(g * self.second(g) + h)
+
+
+def _plain_leaves(x: Any, a: Any, b: Any, c: Any) -> Any:
+    h = (x @ a).sin() @ b
+    return (h @ a) + (h @ c), (h @ c).sum()
+
+
+def _arrivals(call: Any, leaves: Mapping[str, Any], inputs: Sequence[Any]) -> list[str]:
+    told: list[str] = []
+    handles = []
+    for name, t in leaves.items():
+        kind = t.register_hook if len(name) == 1 else t.register_post_accumulate_grad_hook
+        handles.append(kind(lambda _, name=name: told.append(name)))
+    several = [*leaves.values()][::3]
+    handles.append(register_multi_grad_hook(several, lambda _: told.append("several")))
+    results = call(*inputs)
+    results = results if isinstance(results, tuple) else (results,)
+    sum(t.square().mean() for t in results).backward()
+    for handle in handles:
+        handle.remove()
+    return told
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "aot_eager_decomp_partition"])
+def test_hooks_on_leaves_are_called_in_eagers_order(backend: str) -> None:
+    torch.manual_seed(0)
+    net = _Tied()
+    names, leaves = "abc", torch.randn(3, 4, 4).unbind()
+    plain = {name: t.clone().requires_grad_() for name, t in zip(names, leaves, strict=True)}
+    count = 0
+    for program, ends, inputs in (
+        (net, dict(net.named_parameters()), [torch.randn(4, 8)]),
+        (_plain_leaves, plain, [torch.randn(4, 4), *plain.values()]),
+    ):
+        call = refcompiler.compile(program, backend=backend)
+        for _ in range(2):
+            ours, eager = _arrivals(call, ends, inputs), _arrivals(program, ends, inputs)
+            assert ours == eager != [*ends]
+            count += len(eager)
+    assert count > 25 and refcompiler.counters()["uncompiled"] == 0
+
+
+def test_the_engines_heap() -> None:
+    """By which the order of inputs is chosen, beside the engine itself."""
+    draw = random.Random(0)
+    for count in (*range(1, 30), 99):
+        first = [draw.random() < 0.7 for _ in range(count)]
+        leaves = [torch.zeros((), requires_grad=True) for _ in first]
+        given = [t if is_leaf else t * 1 for t, is_leaf in zip(leaves, first, strict=True)]
+        told = _told(given)
+        assert [n for n in popped(first) if first[n]] == [n for n in told if first[n]]
+
+
+def _told(given: Sequence[torch.Tensor]) -> list[int]:
+    told: list[int] = []
+    for n, t in enumerate(given):
+        t.register_hook(lambda _, n=n: told.append(n))
+    _Copies.apply(*given).backward()
+    return told
+
+
+class _Copies(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> Any:
+        ctx.count = len(given)
+        return given[0].clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return (gradient,) * ctx.count

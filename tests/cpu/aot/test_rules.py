@@ -165,6 +165,20 @@ def _metadata(x: Any) -> Any:
 
 
 @case(
+    "version of a result",
+    lambda: [T(4, 8)],
+    without=lambda patch: patch.setattr(observation.Observation, "versions", lambda *_: {}),
+)
+def _written_results(x: Any) -> Any:
+    y = x * 2
+    y[0].mul_(3)
+    view = y[1:]
+    view.add_(1)
+    made = torch.ones(3), torch.full((2,), 3), torch.zeros(4).uniform_()  # by writes below
+    return y, y.exp(), (y * y).sum(), view.sin(), F.elu(x * 1, inplace=True), *made
+
+
+@case(
     "input given other memory",
     lambda: [T(4, grad=False), T(4, grad=False), T(4), T(8, grad=False)],
     lambda x, y, w, z: (x, y, w, z[2:6]),

@@ -225,7 +225,7 @@ def test_third_derivatives_of_what_cannot_run_again_are_refused_where_they_are_a
     (first,) = torch.autograd.grad(call(x, torch.rand(4)).sum(), x, create_graph=True)
     (second,) = torch.autograd.grad(first.square().sum(), x, create_graph=True)
     assert second.requires_grad
-    with pytest.raises(RuntimeError, match="no second derivative"):
+    with pytest.raises(RuntimeError, match="no third derivative"):
         second.sum().backward()
 
 

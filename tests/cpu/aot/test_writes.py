@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 
 import refcompiler
+from refcompiler.aot.inputs import is_outdated
 from refcompiler.runtime.counters import reasons
 from tests.cpu.aot.programs import Make, compare
 
@@ -424,6 +426,70 @@ def test_versions_count_each_write() -> None:
             count += 1
         assert refcompiler.counters()["uncompiled"] == 0
     assert count == 4
+
+
+def _older_views(x: Any, y: Any) -> Any:
+    z = x * 2
+    with torch.no_grad():
+        first, second = z[0], z[1]
+    z.add_(1)
+    with torch.no_grad():
+        third = z[2]
+    return third, first, (z * z).sum(), second, z.chunk(2, 1)
+
+
+def _given_data(x: Any, y: Any) -> Any:
+    x.add_(1)
+    x.data = y
+    x.mul_(2)
+    z = x.detach() + 1
+    x.data = z
+    x.sub_(3).neg_()
+    return x * 1, z
+
+
+def _given_data_of_its_own(x: Any, y: Any) -> Any:
+    x.data = x.data * 2
+    with torch.no_grad():
+        x.mul_(3)
+    return x * 1
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
+@pytest.mark.parametrize(
+    ("program", "tracked"),
+    [(_older_views, True), (_given_data, False), (_given_data_of_its_own, True)],
+)
+def test_versions_beside_views_and_data(
+    program: Callable[..., Any], tracked: bool, backend: str
+) -> None:
+    call = refcompiler.compile(program, backend=backend, fullgraph=True)
+    for _ in range(2):
+        sides = []
+        for each in (call, program):
+            x, y = torch.rand(3, 2).requires_grad_(tracked), torch.rand(3, 2)
+            x = x * 1 if program is _older_views else x
+            torch.autograd.graph.increment_version([x, x, y])
+            every = pytree.tree_leaves([x, y, each(x, y)])
+            sides.append([(t._version, is_outdated(t) or t.is_leaf) for t in every])
+            if tracked:  # nothing that was saved has been written to
+                end = sum(t.sum() for t in every if t.requires_grad and not is_outdated(t))
+                end.backward()
+        assert sides[0] == sides[1] and len(sides[0]) > 2
+    assert refcompiler.counters()["uncompiled"] == 0
+
+
+def test_a_saved_view_of_a_result_that_is_written_to_since_is_eagers_error() -> None:
+    def program(x: Any) -> Any:
+        y = x * 2
+        return y, y[0].sin()
+
+    for call in (program, refcompiler.compile(program, backend="aot_eager")):
+        y, z = call(torch.ones(3, 3, requires_grad=True))
+        with torch.no_grad():
+            y[1].add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            z.sum().backward()
 
 
 def _swaps(u: Any, v: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
 import os
 import subprocess
 import sys
@@ -149,6 +150,38 @@ def looks_up(w: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
 def casts(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         return x @ w + 1
+
+
+def products(x: torch.Tensor, w: torch.Tensor) -> Any:
+    h = (x @ w).relu()
+    return h, (h @ w).sum()
+
+
+@pytest.mark.parametrize("under", [False, True])
+def test_backwards_under_autocast(under: bool) -> None:
+    """Of a program that was compiled under it; of another, where eager's would cast, an error."""
+    torch.manual_seed(0)
+    w = torch.randn(8, 8, requires_grad=True)
+
+    def autocast(on: bool) -> Any:
+        return torch.autocast("cpu", dtype=torch.bfloat16, enabled=on)
+
+    compiled = refcompiler.compile(products, fullgraph=True, backend="aot_eager")
+    with autocast(under):
+        program = compiled.aot_compile(((torch.randn(4, 8), w), {}))
+    loaded = refcompiler.load_compiled_function(io.BytesIO(program.serialize()))
+    for inside, end in itertools.product((False, True), (slice(0, 2), slice(1, 2))):
+        x, found = torch.randn(4, 8), []
+        for run in (loaded, products):
+            with autocast(under):
+                loss = sum(t.square().sum() for t in run(x, w)[end])
+            with autocast(inside):
+                if run is loaded and inside and not under:
+                    with pytest.raises(UnsupportedError, match="no backward under autocast"):
+                        torch.autograd.grad(loss, w)
+                    continue
+                found += torch.autograd.grad(loss, w)
+        assert len(found) == 1 + (under or not inside) and torch.equal(found[0], found[-1])
 
 
 def floats(size: int, *more: int) -> Callable[[], torch.Tensor]:
