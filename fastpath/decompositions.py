@@ -134,7 +134,6 @@ _FORWARD = (
     "softshrink",
     "special_entr",
     "special_xlog1py",
-    "std_mean",
 )
 
 # What autograd's rules call.

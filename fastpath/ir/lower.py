@@ -51,7 +51,7 @@ from refcompiler.aot.joint import NEW_VALUES
 from specs.operators import OPERATORS
 from specs.strides import viewable
 
-_SPREADS = {f"aten.{name}.correction" for name in ("var", "std", "var_mean")}
+_SPREADS = {f"aten.{name}.correction" for name in ("var", "std", "var_mean", "std_mean")}
 _IGNORED = ("layout", "device", "pin_memory", "non_blocking", "memory_format")
 
 
