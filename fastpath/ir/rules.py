@@ -139,9 +139,7 @@ def _spread_dtype(lowering: Building, t: Tensor) -> str:
     return "float64" if lowering.target.wide else compute_dtype(t.dtype)
 
 
-def _variance(
-    lowering: Building, bound: dict[str, Any], joint: bool
-) -> Callable[[Position], Expr]:
+def _variance(lowering: Building, bound: dict[str, Any], joint: bool) -> Callable[[Position], Expr]:
     """The variance at a position of the output (with the arguments of ``aten.var.correction``).
 
     ``joint``: whether the operator gives the mean too.
