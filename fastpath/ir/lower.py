@@ -118,7 +118,8 @@ class Lowering:
         self.parameters.append(name)
         if isinstance(val, torch.SymFloat):
             self.sizes.give_float(val, name)
-        if isinstance(val, (torch.SymFloat, torch.SymBool)):
+            return Scalar.known_first(None, (name,))
+        if isinstance(val, torch.SymBool):
             return Scalar(None, (name,))
         number = self.sizes.of(val)
         if isinstance(number, Size):
@@ -214,6 +215,8 @@ class Lowering:
         val = node.meta.get("val")
         if isinstance(val, torch.SymInt):
             return self.sizes.of(val)
+        if isinstance(val, torch.SymFloat) and not any(tensors_in((arguments, keywords))):
+            return Scalar.known_first(target, arguments)
         if isinstance(val, (torch.SymFloat, torch.SymBool)):
             return Scalar(target, arguments)
         before, computed = len(self.steps), dict(self.moments)
@@ -272,7 +275,8 @@ class Lowering:
                 raise NotLowered(f"{t.dtype} is not computed in kernels")
         if tensors[0].numel() == 0 or _empty(arguments):
             raise NotLowered("a tensor without elements")
-        if any(isinstance(a, Scalar) for a in (*arguments, *keywords.values())):
+        scalars = any(isinstance(a, Scalar) for a in (*arguments, *keywords.values()))
+        if scalars and rule != "factory:s":
             raise NotLowered("a number that is another one in each call")
         if rule not in RULES:
             raise NotLowered(f"no rule {rule!r} in the loop IR")

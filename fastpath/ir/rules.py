@@ -18,6 +18,7 @@ from fastpath.ir.building import Building
 from fastpath.ir.elementwise import NotLowered, apply
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import ZERO
+from fastpath.ir.pieces import both
 from fastpath.ir.program import Position, Tensor
 from fastpath.ir.size import Number
 from fastpath.ir.split import PART, moments
@@ -160,7 +161,8 @@ def _variance(lowering: Building, bound: dict[str, Any], joint: bool) -> Callabl
         if alone and not joint:  # eager's kernel for these begins with the sum in their dtype
             total = apply("mul", mean.read(at), E.number(count, dtype))
             total = E.cast(E.cast(total, t.dtype), dtype)
-            found = apply("where", apply("isinf", total), apply("abs", total), found)
+            beyond = both(apply("isinf", total), apply("isfinite", mean.read(at)))
+            found = apply("where", beyond, apply("abs", total), found)
         return apply("truediv", found, divisor)
 
     return value

@@ -91,6 +91,7 @@ for _name, _call, _rule, _lowering, _scaled_first in (
             _rule,
             _accepts,
             cuda=_lowering.format(**_on_cuda),
+            when="is_float(dtype) or is_whole(alpha)",
             tolerance=_ALPHA_TOLERANCE,
             cancels=True,
             # Eager has it subtract the other way round, and that call's first operand decides.
