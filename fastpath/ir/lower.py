@@ -273,7 +273,11 @@ class Lowering:
         for t in tensors_in((arguments, keywords)):
             if not computable(getattr(torch, t.dtype)):
                 raise NotLowered(f"{t.dtype} is not computed in kernels")
-        if tensors[0].numel() == 0 or _empty(arguments):
+        bare = all(type(t.numel()) is int and t.numel() == 0 for t in tensors)
+        if bare and not rule.startswith(("gather:", "scatter:")):  # which look at positions
+            made = tuple([self.output(t, _nothing(t), "empty") for t in tensors])
+            return made if isinstance(val, tuple) else made[0]
+        if tensors[0].numel() == 0 or _empty(arguments) and not rule.startswith("factory:"):
             raise NotLowered("a tensor without elements")
         scalars = any(isinstance(a, Scalar) for a in (*arguments, *keywords.values()))
         if scalars and rule != "factory:s":
@@ -388,6 +392,10 @@ def _moves_or_counts(rule: str, dtype: torch.dtype) -> bool:
     if kind == "factory":
         return exact or name != "arange"
     return exact and kind in ("reduce", "scan")
+
+
+def _nothing(val: Described) -> Callable[[Position], Expr]:
+    return lambda index: E.const(0, name_of(val.dtype))
 
 
 def _empty(value: Any) -> bool:

@@ -153,7 +153,11 @@ def _variance(lowering: Building, bound: dict[str, Any], joint: bool) -> Callabl
     mean, squares, count = _moments(lowering, t, dims, dtype)
     keepdim = bool(bound.get("keepdim", False))
     divisor = E.number(max(count - correction, 0), dtype)
-    alone = len(dims) == rank and t.dtype == compute_dtype(t.dtype) and lowering.target.wide
+    alone = (
+        all(d in dims or n == 1 for d, n in enumerate(t.shape))
+        and t.dtype == compute_dtype(t.dtype)
+        and lowering.target.wide
+    )
 
     def value(index: Position) -> Expr:
         at = _kept(index, dims, rank, keepdim)
@@ -426,8 +430,8 @@ def _spread_and_mean(
     t: Tensor = bound["self"]
     rank = len(t.shape)
     dims, keepdim = dims_of(bound.get("dim"), rank), bool(bound.get("keepdim", False))
-    mean, squares, _ = _moments(lowering, t, dims, _spread_dtype(lowering, t))
-    seen = _seen_mean(mean, squares)
+    mean, squares, count = _moments(lowering, t, dims, _spread_dtype(lowering, t))
+    seen = mean.read if count == 1 else _seen_mean(mean, squares)
     return (
         _spread(root, lowering, vals[0], bound, joint=True),
         lowering.output(vals[1], lambda i: seen(_kept(i, dims, rank, keepdim)), "mean"),
@@ -476,8 +480,9 @@ def _norm(lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
     t: Tensor = bound["self"]
     rank, order, dtype = len(t.shape), bound.get("ord", 2), compute_dtype(name_of(val.dtype))
     dims, keepdim = dims_of(bound.get("dim"), rank), bool(bound.get("keepdim", False))
-    if order not in (0, 1, 2, math.inf, -math.inf):
-        raise NotLowered("a norm whose order is none of 0, 1, 2 and the infinities")
+    if not isinstance(order, (int, float)):
+        raise NotLowered("a norm whose order is another one in each call")
+    power = order not in (0, 1, 2, math.inf, -math.inf)
     if t.dtype.startswith("complex"):
         raise NotLowered("a norm of complex numbers")
     x = _reader(t, dtype)
@@ -488,13 +493,16 @@ def _norm(lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
             return apply("mul", value, value)
         if order == 0:
             return E.cast(apply("ne", value, E.const(0, dtype)), dtype)
-        return apply("abs", value)
+        size = apply("abs", value)
+        return apply("pow", size, E.const(order, dtype)) if power else size
 
     kind = {math.inf: "max", -math.inf: "min"}.get(order, "sum")
     raw = lowering.reduce(kind, t.shape, dims, dtype, term)
 
     def finish(index: Position) -> Expr:
         value = raw.read(_kept(index, dims, rank, keepdim))
+        if power:
+            return apply("pow", value, E.const(1 / order, dtype))
         return apply("sqrt", value) if order == 2 else value
 
     return lowering.output(val, finish, "norm")
