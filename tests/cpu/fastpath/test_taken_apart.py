@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import fastpath
+import refcompiler
 
 aten = torch.ops.aten
 Function = Callable[[torch.Tensor], Any]
@@ -57,3 +58,15 @@ def test_they_are_eagers(name: str) -> None:
         for a, b in pairs:
             torch.testing.assert_close(a, b, equal_nan=True)
             assert a.stride() == b.stride()
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: x.cumsum(0, dtype=torch.bool), lambda x: torch.add(x, x, alpha=0.5)]
+)
+def test_what_eager_rejects_is_rejected(function: Function) -> None:
+    x = torch.arange(5)
+    with pytest.raises((RuntimeError, NotImplementedError)) as expected:
+        function(x)
+    with pytest.raises(expected.type) as found:
+        refcompiler.compile(function, backend="fastpath")(x)
+    assert str(found.value).startswith(str(expected.value))
