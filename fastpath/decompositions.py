@@ -26,7 +26,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     """The rules by overload."""
     rules = get_decompositions([getattr(_aten, name) for name in (*_FORWARD, *_BACKWARD)])
     entropy, sixths = _aten.binary_cross_entropy.default, _aten.hardsigmoid_backward.default
-    squares = _aten._fused_rms_norm.default
+    squares, units = _aten._fused_rms_norm.default, _aten.elu_backward.default
     for overload in rules:
         if str(overload) in strides.OF_THE_CPU:
             rules[overload] = functools.partial(_laid, overload, rules[overload])
@@ -35,6 +35,7 @@ def table() -> dict[Any, Callable[..., Any]]:
         **foreach.rules(),
         squares: functools.partial(_of_squares, rules[squares]),
         entropy: functools.partial(_of_probabilities, rules[entropy]),
+        units: functools.partial(_of_units, rules[units]),
         sixths: functools.partial(_in_sixths, rules[sixths]),
     }
 
@@ -79,6 +80,20 @@ def _of_probabilities(
     return rule(given, *args, **kwargs)
 
 
+def _of_units(
+    rule: Callable[..., Any],
+    gradient: torch.Tensor,
+    alpha: float,
+    scale: float,
+    input_scale: float,
+    is_result: bool,
+    given: torch.Tensor,
+) -> torch.Tensor:
+    """The rule, where what eager's vectors on the CPU compare is greater than 0, not at most 0."""
+    found: torch.Tensor = rule(gradient, alpha, scale, input_scale, is_result, given)
+    return torch.where(given.isnan(), given, found) if given.device.type == "cpu" else found
+
+
 def _in_sixths(rule: Any, gradient: torch.Tensor, given: torch.Tensor) -> Any:
     """The rule, by the sixth of CUDA's kernels: rounded to float32, for float64 too."""
     if given.device.type == "cuda" and given.dtype == torch.float64:
@@ -112,6 +127,31 @@ def _in_fours(dtype: torch.dtype, length: int) -> bool:
 
 
 _FORWARD = (
+    "_unsafe_masked_index",
+    "addr",
+    "alias_copy",
+    "channel_shuffle",
+    "count_nonzero",
+    "diag_embed",
+    "diagonal_copy",
+    "expand_copy",
+    "isneginf",
+    "isposinf",
+    "linalg_cross",
+    "nansum",
+    "narrow_copy",
+    "permute_copy",
+    "renorm",
+    "split_with_sizes_copy",
+    "squeeze_copy",
+    "t_copy",
+    "trace",
+    "transpose_copy",
+    "unbind_copy",
+    "unfold_copy",
+    "unsqueeze_copy",
+    "view_copy",
+    "zero",
     "_fused_rms_norm",
     "_prelu_kernel",
     "_safe_softmax",
@@ -134,7 +174,6 @@ _FORWARD = (
     "softshrink",
     "special_entr",
     "special_xlog1py",
-    "std_mean",
 )
 
 # What autograd's rules call.

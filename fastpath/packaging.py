@@ -18,6 +18,7 @@ from fastpath.compiler import _Otherwise
 from fastpath.cpu import launcher, objects
 from fastpath.cpu.compile import PrintedFinder
 from fastpath.cpu.together import bind_together, is_together, parts_of
+from fastpath.given import bits
 from fastpath.ir.expr import Bounds
 from fastpath.profiles import announced, profiled
 from fastpath.random.cpu import DISTRIBUTION, drawing, drawing_each
@@ -44,6 +45,7 @@ _FIXED: dict[str, Any] = {
     **TEXT,
     **NAMES,
     "torch": torch,
+    "bits": bits,
     "empty": torch.empty_strided,
     "as_strided": torch.as_strided,
     "profiled": profiled,

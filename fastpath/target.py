@@ -29,7 +29,8 @@ class Target:
     of the strips that a thread takes at once, if they are its own, and ``again`` of what these go
     through, where they do so more than once: what lies side by side in memory is read faster.
     ``rows``: that a unit takes at once where it only adds up what it reads. ``across``: whether
-    it is dear to read from line to line of memory, so that it is done once.
+    it is dear to read from line to line of memory, so that it is done once. ``wide``: whether
+    eager computes variances in float64.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Target:
     factors: bool = False
     narrowest: int = 16
     flat: int = 0
+    wide: bool = False
 
     def pieces(self, length: int, results: int, rows: bool) -> int:
         """How many partial results each of ``results`` reductions of ``length`` terms is made of.
@@ -101,6 +103,7 @@ CPU = Target(
     factors=True,
     narrowest=4,
     flat=16,
+    wide=True,
 )
 # A program of the GPU chooses its own blocks; what it reads twice stays in its registers.
 GPU = Target(

@@ -17,6 +17,7 @@ import torch
 from fastpath.agreement import ASKED, FirstCall, first_lines, promise_of
 from fastpath.bindings import function_of, method_of
 from fastpath.device import Device, Together
+from fastpath.given import bits
 from fastpath.graphs.launches import Launches
 from fastpath.handles import beginning, is_fixed, one_step, turned, unchanged
 from fastpath.held import Held
@@ -243,6 +244,10 @@ class Wrapper:
         if unknown.definition is None:
             raise Unsupported(f"the size {unknown}, which no input has")
         expr, parts = unknown.definition
+        if isinstance(expr, Scalar):
+            self.names["bits"] = bits
+            within = "" if parts is None else f", {parts!r}"
+            return self._variable_of(f"bits({self._literal(expr)}{within})")
         self.names.update(NAMES)
         return self._variable_of(python(expr, lambda symbol: self._unknown(parts[symbol])))
 

@@ -21,6 +21,7 @@ from fastpath.ir.expr import Bounds
 from fastpath.ir.gathers import out_of_bounds
 from fastpath.ir.lower import bind
 from fastpath.ir.program import Call, Result, Tensor
+from fastpath.ir.scatters import as_scatter
 from fastpath.ir.size import Number
 from specs.dtypes import REDUCED, compute_dtype, is_float
 from specs.scalars import NUMBA_SUFFIX, cast_text
@@ -41,34 +42,55 @@ def kernel(addresses, begin, end):
     wraps = address(addresses, 9)
     left_out = address(addresses, 10)
     parts = address(addresses, 11)
-    first = rows * begin // parts
-    last = rows * end // parts
-    if under:
-        for at in range(first * width, last * width):
-            store_{dtype}_0(out, at, load_{dtype}_3(under, at))
-    else:
-        for at in range(first * width, last * width):
-            store_{dtype}_0(out, at, zero)
-    for n in range(count):
-        given = int64(load_{index}_1(places, n))
-        row = given + wraps if given < 0 else given
-        if row >= first and row < last:
-            if given != left_out:
-                base = row * width
-                line = n * step
-                for at in range(width):
-                    value = load_{dtype}_0(out, base + at) + load_{dtype}_2(source, line + at)
-                    store_{dtype}_0(out, base + at, {rounded})
-        elif outside and (row < 0 or row >= rows):
-            report(outside, 1, given)
+    times = {times}
+    while begin < end:
+        stop = {stop}
+        first = rows * begin // parts
+        last = rows * stop // parts
+        if under:
+            for at in range(first * width, last * width):
+                store_{dtype}_0(out, at, load_{dtype}_3(under, at))
+        else:
+            for at in range(first * width, last * width):
+                store_{dtype}_0(out, at, zero)
+{counted}        for n in range(count):
+            given = int64(load_{index}_1(places, n))
+            row = given + wraps if given < 0 else given
+            if row >= first and row < last:
+                if given != left_out:
+                    base = row * width
+                    line = n * step
+{share}                    for at in range(width):
+                        value = load_{dtype}_0(out, base + at)
+                        more = load_{dtype}_2(source, line + at)
+                        value = {sum}
+                        store_{dtype}_0(out, base + at, {rounded})
+            elif outside and (row < 0 or row >= rows):
+                report(outside, 1, given)
+        begin = stop
 """
+# How often each row of the part is named, and what each time then counts for.
+_COUNTED = """\
+        for row in range(last - first):
+            store_int64_0(times, row, 0)
+        for n in range(count):
+            row = int64(load_{index}_1(places, n))
+            if row >= first and row < last:
+                store_int64_0(times, row - first, load_int64_0(times, row - first) + 1)
+"""
+_SHARE = """\
+                    share = one / m.cast_i64_f64(load_int64_0(times, row - first))
+                    share = {narrowed}
+"""
+COUNTED_ROWS = 4096  # of a part, on a thread's stack
 
 
 @dataclass(frozen=True)
 class RowSums:
     """``under``, or zeros, ``[rows, width]``, with the ``count`` rows of ``source`` (``step``
     elements apart) added to the rows at ``places``. ``left_out``: a position that is passed over;
-    ``limit``: what is raised for one that is none, if anything is."""
+    ``limit``: what is raised for one that is none, if anything is. ``shared``: whether what is
+    added to a row is divided by how often that is done."""
 
     places: Tensor
     source: Tensor
@@ -79,6 +101,7 @@ class RowSums:
     step: int
     left_out: int = NO_ROW
     limit: Bounds | None = None
+    shared: bool = False
 
     #: It is no product of matrices.
     products = 0
@@ -102,7 +125,26 @@ class RowSums:
         kept = compute_dtype(dtype)
         names["zero"] = ("const", NUMBA_SUFFIX[kept], 0.0)
         rounded = "value" if kept == dtype else cast_text("numba", kept, dtype, "value")
-        return Printed(_TEXT.format(dtype=dtype, index=index, rounded=rounded), names)
+        texts = {"counted": "", "share": "", "sum": "value + more", "stop": "end", "times": "0"}
+        if self.shared:
+            names["store_int64_0"], names["load_int64_0"] = (
+                ("store", "int64", 0),
+                ("load", "int64", 0),
+            )
+            names["scratch_times"] = ("scratch", -(-self.rows // self.parts), "int64")
+            names["one"] = ("const", "f64", 1.0)
+            narrowed = cast_text("numba", "float64", dtype, "share")  # as a factor of ``add`` is
+            texts["stop"], texts["times"] = "begin + 1", "scratch_times()"
+            texts["counted"] = _COUNTED.format(index=index)
+            texts["share"] = _SHARE.format(narrowed=narrowed)
+            texts["sum"] = f"m.fma_{NUMBA_SUFFIX[kept]}(more, share, value)"
+        return Printed(_TEXT.format(dtype=dtype, index=index, rounded=rounded, **texts), names)
+
+    @property
+    def parts(self) -> int:
+        """Those of a shared sum go through all positions one by one, not a thread's together."""
+        wanted = max(PARTS // 8, -(-self.rows // COUNTED_ROWS)) if self.shared else PARTS
+        return min(wanted, self.rows)
 
     def compiled(self) -> tuple[Callable[..., None], str]:
         """A callable of work, units, addresses and numbers, and the kernel's source."""
@@ -119,7 +161,7 @@ class RowSums:
         """The texts of what a launch is given; of ``addresses`` the last are those of the result
         and, if it asks for one, of what it leaves word in."""
         places, source, under, out, *outside = addresses
-        parts = min(PARTS, self.rows)
+        parts = self.parts
         work = 2 * (self.rows + self.count) * self.width
         wraps = self.rows if self.limit is not None and self.limit.wraps else 0
         numbers = [self.rows, self.width, self.count, self.step, wraps, self.left_out, parts]
@@ -174,7 +216,8 @@ def _step(t: Tensor, rank: int) -> int | None:
 def _embedding(given: dict[str, Any], result: Result) -> RowSums | None:
     source, places = given["grad_output"], given["indices"]
     rows, padding = given["num_weights"], given["padding_idx"]
-    if given["scale_grad_by_freq"] or type(rows) is not int or type(padding) is not int:
+    shared = bool(given["scale_grad_by_freq"])
+    if type(rows) is not int or type(padding) is not int:
         return None
     rank = len(places.shape)
     step = _step(source, rank)
@@ -182,7 +225,7 @@ def _embedding(given: dict[str, Any], result: Result) -> RowSums | None:
         return None
     left_out = padding if padding >= 0 else NO_ROW
     sizes = source.shape[-1], math.prod(places.shape), step
-    return RowSums(places, source, None, rows, *sizes, left_out)
+    return RowSums(places, source, None, rows, *sizes, left_out, shared=shared)
 
 
 def _index_add(given: dict[str, Any], result: Result) -> RowSums | None:
@@ -191,6 +234,8 @@ def _index_add(given: dict[str, Any], result: Result) -> RowSums | None:
         return None
     if len(under.shape) < 2 or len(places.shape) != 1 or source.shape[1:] != under.shape[1:]:
         return None
+    if source.dtype in REDUCED and as_scatter(under, 0, places, 1):
+        return None  # sums that are rounded at their end
     return _added(under, places, source, Bounds(under.shape[0], False, *_ROWS_OF["RuntimeError"]))
 
 
@@ -209,8 +254,6 @@ def _added(under: Tensor, places: Tensor, source: Tensor, limit: Bounds) -> RowS
         return None
     width, count = math.prod(under.shape[1:]), math.prod(places.shape)
     if under.dtype != source.dtype or not width or not under.shape[0]:
-        return None
-    if source.dtype in REDUCED:  # eager rounds these sums now each, now at the end
         return None
     sizes = under.shape[0], width, count, step
     return RowSums(places, source, under, *sizes, limit=limit)

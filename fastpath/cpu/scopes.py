@@ -109,6 +109,8 @@ class Scope:
             name, index, guard = e.args
             load = printer.memory("load_guarded", name)
             return f"{load}(p{printer.scope[name]}, {self.index(index)}, {self.text(guard)})"
+        if e.op == "given":
+            return f"float_of({printer.number(e.args[0])})"
         if e.op == "index":
             return f"int64({self.index(e.args[0])})"
         if e.op == "bounded":

@@ -11,10 +11,10 @@ from fastpath.ir import expr as E
 from fastpath.ir.elementwise import NotLowered, apply
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Index, constant, contiguous_strides, delinearize, linear
-from fastpath.ir.program import Position, Tensor
+from fastpath.ir.program import Position, Scalar, Tensor
 from fastpath.ir.size import Size
 from fastpath.ir.types import name_of
-from specs.dtypes import fits, is_float
+from specs.dtypes import REDUCED, fits, is_float
 
 Rule = Callable[[Any, Any, dict[str, Any]], Any]
 
@@ -27,6 +27,18 @@ def _filled(argument: str | int, lowering: Any, val: Any, bound: dict[str, Any])
     if not fits(value, dtype):
         raise NotLowered("a fill value that the dtype does not have")
     return lowering.output(val, lambda i: E.const(value, dtype), "fill")
+
+
+def _scalar_tensor(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
+    value, dtype = bound["s"], name_of(val.dtype)
+    if isinstance(value, float) and dtype in REDUCED:  # infinite where eager's others raise
+        return lowering.output(val, lambda i: E.const(value, dtype), "fill")
+    if not isinstance(value, Scalar):
+        return _filled("s", lowering, val, bound)
+    if value.bits is None or lowering.target.name != "cpu" or not is_float(dtype):
+        raise NotLowered("a number that is another one in each call")
+    number = E.given(value.bits if dtype in REDUCED else value.bits_within(dtype))
+    return lowering.output(val, lambda i: E.cast(number, dtype), "fill")
 
 
 def _arange(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
@@ -167,7 +179,7 @@ RULES: dict[str, Rule] = {
     "factory:0": functools.partial(_filled, 0),
     "factory:1": functools.partial(_filled, 1),
     "factory:fill_value": functools.partial(_filled, "fill_value"),
-    "factory:s": functools.partial(_filled, "s"),
+    "factory:s": _scalar_tensor,
     "factory:arange": _arange,
     "factory:eye": _eye,
     "copy:tril": functools.partial(_triangle, False),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -58,6 +59,9 @@ def _decided(op: str, operands: tuple[Expr, ...]) -> Expr | None:
     return None
 
 
+#: For a float that each call chooses: what holds for these holds for any. Not each dtype has the
+#: first; the last is whole if it is rounded.
+_ANY = (1e300, 0.0, 1 + 2.0**-40)
 _FUNCTIONS = {name: functools.partial(apply, name) for name in SCALARS.names() if name != "cast"}
 
 
@@ -72,6 +76,12 @@ def _code(text: str) -> Any:
     return compile(text, "<operator row>", "eval")
 
 
+@functools.cache
+def _converted(name: str) -> re.Pattern[str]:
+    """Where a lowering only converts a number, or asks whether it is 1, which saves a product."""
+    return re.compile(rf"\b(const|rounded)\({name}\)|\b{name} == 1\b")
+
+
 def _largest(dtype: str) -> float:
     return torch.finfo(getattr(torch, dtype)).max if is_float(dtype) else math.inf
 
@@ -84,7 +94,7 @@ class Elementwise:
             raise NotLowered(row.reasons.get("lowering", "no lowering"))
         for name, value in arguments.items():
             if isinstance(value, (Size, Scalar)):
-                self._check_number(row, name, value)
+                self._check_number(row, name, value, device)
         self.row, self.lowering = row, row.lowering_on(device)
         self.arguments = row.complete({k: _plain(v) for k, v in arguments.items()})
         types = {k: _typed(v) for k, v in self.arguments.items()}
@@ -100,15 +110,35 @@ class Elementwise:
         small = self.computation.common not in ("int64", "float32", "float64")
         if small and any(isinstance(v, Size) for v in self.arguments.values()):
             raise NotLowered("a number that may be too large for the others")
-        if not row.lowers(types):
-            raise NotLowered("not for these arguments: " + (row.when or "a number overflows"))
+        self._admit(types)
 
     @staticmethod
-    def _check_number(row: Operator, name: str, value: Size | Scalar) -> None:
-        """A number that each call chooses may be an operand if nothing goes by its value."""
+    def _check_number(row: Operator, name: str, value: Size | Scalar, device: str) -> None:
+        """A number that each call chooses may be an operand if nothing goes by its value, and a
+        float on the CPU whatever is converted to a dtype and no more."""
         operand = any(a.name == name and a.promotes for a in row.args)
-        if isinstance(value, Scalar) or not operand or row.when or "plain" in (row.lowering or ""):
+        lowering = row.lowering or ""
+        if isinstance(value, Scalar):
+            known = value.bits is not None and device == "cpu"
+            rest = "" if operand else _converted(name).sub("", lowering)
+            told = not known or re.search(rf"\b{name}\b", rest) is not None
+        else:
+            told = not operand or re.search(rf"\b{name}\b", row.when) is not None
+        if told or "plain" in lowering:
             raise NotLowered("a number that is another one in each call")
+
+    def _admit(self, types: dict[str, Any]) -> None:
+        """Raises :class:`NotLowered` unless the lowering holds for these arguments. ``within``:
+        floats that each call chooses, and of which eager asks whether the dtype has them."""
+        numbers = [k for k, v in self.arguments.items() if isinstance(v, Scalar)]
+        self.within: set[str] = set()
+        for name in numbers or [""]:
+            holds = [self.row.lowers(types | ({name: n} if name else {})) for n in _ANY]
+            if not holds[0] and all(holds[1:]) and is_float(self.computation.common):
+                self.within.add(name)
+            elif not all(holds):
+                reason = self.row.when or "a number overflows"
+                raise NotLowered("not for these arguments: " + reason)
 
     def body(self, index: Position) -> Expr:
         value = eval(_code(self.lowering), self._names(index))
@@ -132,9 +162,13 @@ class Elementwise:
         c = self.computation
 
         def const(value: Any) -> Expr:
+            if isinstance(value, Expr):
+                return E.cast(value, c.compute)
             return E.const(value, c.compute)
 
         def rounded(value: Any) -> Expr:
+            if isinstance(value, Expr):
+                return E.cast(E.cast(value, c.common), c.compute)
             return E.cast(E.const(_round(value, c.common), c.common), c.compute)
 
         names: dict[str, Any] = dict(_FUNCTIONS)
@@ -161,6 +195,12 @@ class Elementwise:
             elif isinstance(value, Size):
                 place = E.cast(E.position(constant(value)), c.scalars)
                 names[name] = E.cast(place, c.compute)
+            elif isinstance(value, Scalar) and value.bits is not None:
+                bits = value.bits_within(c.common) if name in self.within else value.bits
+                number = E.given(bits)
+                if name in self._promoting:
+                    number = E.cast(E.cast(number, c.scalars), c.compute)
+                names[name] = number
             elif name in self._promoting and isinstance(value, (bool, int, float)):
                 names[name] = E.cast(E.const(_round(value, c.scalars), c.scalars), c.compute)
             else:
@@ -189,6 +229,8 @@ def _plain(value: Any) -> Any:
 def _typed(value: Any) -> Any:
     if isinstance(value, Size):
         return hint(value)
+    if isinstance(value, Scalar):
+        return 0.5
     return TensorType(value.dtype, value.shape) if isinstance(value, Tensor) else value
 
 

@@ -32,9 +32,10 @@ class Expr:
 
     ``op`` is ``read`` (``args = (node, index)``, or ``(node, index, guard)``: nothing is read, and
     the value is 0, where the guard is false), ``const`` (``(value,)``), ``index`` (``(Index,)``,
-    int64), ``cast`` (``(expr,)``), ``bounded`` (``(expr, Bounds)`` or ``(expr, Bounds, guard)``,
-    int64: the position that the integer means; where it means none, the kernel's caller raises,
-    unless the guard is false, and the value is 0), or the name of a row of
+    int64), ``given`` (``(Size,)``, float64: the number whose bits that is), ``cast``
+    (``(expr,)``), ``bounded`` (``(expr, Bounds)`` or ``(expr, Bounds, guard)``, int64: the
+    position that the integer means; where it means none, the kernel's caller raises, unless the
+    guard is false, and the value is 0), or the name of a row of
     :data:`specs.scalars.SCALARS` over expressions. ``dtype`` is the value's, by torch's name.
     """
 
@@ -175,6 +176,10 @@ class Readable(Protocol):
 
 def read(node: Readable, index: tuple[Index, ...]) -> Expr:
     return Expr("read", (node, index), node.dtype)
+
+
+def given(bits: Size) -> Expr:
+    return Expr("given", (bits,), "float64")
 
 
 def position(index: Index) -> Expr:

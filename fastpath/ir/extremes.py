@@ -97,6 +97,8 @@ def _along(bound: dict[str, Any]) -> tuple[Tensor, int]:
 def _cumulative(kind: str, lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
     t, dim = _along(bound)
     result = name_of(val.dtype)
+    if result == "bool":
+        raise NotLowered("a result that eager rejects")
     # Eager adds up floating numbers in float64, one after the other.
     wide = "float64" if is_float(result) else compute_dtype(result)
 

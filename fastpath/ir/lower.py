@@ -51,7 +51,7 @@ from refcompiler.aot.joint import NEW_VALUES
 from specs.operators import OPERATORS
 from specs.strides import viewable
 
-_SPREADS = {f"aten.{name}.correction" for name in ("var", "std", "var_mean")}
+_SPREADS = {f"aten.{name}.correction" for name in ("var", "std", "var_mean", "std_mean")}
 _IGNORED = ("layout", "device", "pin_memory", "non_blocking", "memory_format")
 
 
@@ -118,7 +118,8 @@ class Lowering:
         self.parameters.append(name)
         if isinstance(val, torch.SymFloat):
             self.sizes.give_float(val, name)
-        if isinstance(val, (torch.SymFloat, torch.SymBool)):
+            return Scalar.known_first(None, (name,))
+        if isinstance(val, torch.SymBool):
             return Scalar(None, (name,))
         number = self.sizes.of(val)
         if isinstance(number, Size):
@@ -214,6 +215,8 @@ class Lowering:
         val = node.meta.get("val")
         if isinstance(val, torch.SymInt):
             return self.sizes.of(val)
+        if isinstance(val, torch.SymFloat) and not any(tensors_in((arguments, keywords))):
+            return Scalar.known_first(target, arguments)
         if isinstance(val, (torch.SymFloat, torch.SymBool)):
             return Scalar(target, arguments)
         before, computed = len(self.steps), dict(self.moments)
@@ -270,9 +273,14 @@ class Lowering:
         for t in tensors_in((arguments, keywords)):
             if not computable(getattr(torch, t.dtype)):
                 raise NotLowered(f"{t.dtype} is not computed in kernels")
-        if tensors[0].numel() == 0 or _empty(arguments):
+        bare = all(type(t.numel()) is int and t.numel() == 0 for t in tensors)
+        if bare and not rule.startswith(("gather:", "scatter:")):  # which look at positions
+            made = tuple([self.output(t, _nothing(t), "empty") for t in tensors])
+            return made if isinstance(val, tuple) else made[0]
+        if tensors[0].numel() == 0 or _empty(arguments) and not rule.startswith("factory:"):
             raise NotLowered("a tensor without elements")
-        if any(isinstance(a, Scalar) for a in (*arguments, *keywords.values())):
+        scalars = any(isinstance(a, Scalar) for a in (*arguments, *keywords.values()))
+        if scalars and rule != "factory:s":
             raise NotLowered("a number that is another one in each call")
         if rule not in RULES:
             raise NotLowered(f"no rule {rule!r} in the loop IR")
@@ -384,6 +392,10 @@ def _moves_or_counts(rule: str, dtype: torch.dtype) -> bool:
     if kind == "factory":
         return exact or name != "arange"
     return exact and kind in ("reduce", "scan")
+
+
+def _nothing(val: Described) -> Callable[[Position], Expr]:
+    return lambda index: E.const(0, name_of(val.dtype))
 
 
 def _empty(value: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from fastpath.ir.expr import Expr, read
 from fastpath.ir.index import Axis, Index, Number, axes_for, contiguous_strides, variable
-from fastpath.ir.size import Assumptions
+from fastpath.ir.size import Assumptions, Size, Unknown
 
 Position = tuple[Index, ...]
 
@@ -245,11 +245,31 @@ class Replay:
 class Scalar:
     """A number that the wrapper computes in each call, and that is no integer.
 
-    Without a ``target`` it is the parameter that its only argument names.
+    Without a ``target`` it is the parameter that its only argument names. A float of parameters
+    alone has a ``bits``, the size that kernels are given in its place.
     """
 
     target: Any
     arguments: tuple[Any, ...]
+    bits: Size | None = None
+    within: dict[str, Size] = field(default_factory=dict)
+
+    @classmethod
+    def known_first(cls, target: Any, arguments: tuple[Any, ...]) -> Scalar:
+        """A float, with its bits if it is known as the call begins."""
+        if any(isinstance(a, Scalar) and a.bits is None for a in arguments):
+            return cls(target, arguments)
+        unknown = Unknown("a float's bits", 0, None)
+        made = cls(target, arguments, Size({(unknown,): 1}))
+        unknown.definition = made, None
+        return made
+
+    def bits_within(self, dtype: str) -> Size:
+        """Its bits; a call with a finite number that ``dtype`` does not have raises an error."""
+        if dtype not in self.within:
+            unknown = Unknown(f"the bits of a {dtype}", 0, None, (self, dtype))
+            self.within[dtype] = Size({(unknown,): 1})
+        return self.within[dtype]
 
 
 @dataclass(frozen=True, eq=False)

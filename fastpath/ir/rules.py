@@ -18,6 +18,7 @@ from fastpath.ir.building import Building
 from fastpath.ir.elementwise import NotLowered, apply
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import ZERO
+from fastpath.ir.pieces import both
 from fastpath.ir.program import Position, Tensor
 from fastpath.ir.size import Number
 from fastpath.ir.split import PART, moments
@@ -70,7 +71,7 @@ def _reduction(kind: str, lowering: Building, val: Any, bound: dict[str, Any]) -
         raise NotLowered("a mean of integers")
     near = kind == "mean" and common == t.dtype and lowering.spread(t, dims)
     if near:  # a variance goes through the same terms, and gives the mean
-        mean, _, count = _moments(lowering, t, dims, compute)
+        mean, _, count = _moments(lowering, t, dims, _spread_dtype(lowering, t))
         raw = _of_sum(lowering, mean, count, compute)
     else:
         raw = lowering.reduce("sum" if kind == "mean" else kind, t.shape, dims, compute, body)
@@ -101,6 +102,8 @@ def _moments(
     lowering: Building, t: Tensor, dims: tuple[int, ...], dtype: str, part: float = PART
 ) -> tuple[Tensor, Tensor, Any]:
     """The mean, the sum of squared deviations over ``dims`` (both ``keepdim``), and the count."""
+    if compute_dtype(t.dtype) != dtype:
+        part = 1.0  # of a narrower dtype no sum overflows
     key = id(t), dims, dtype, part  # of a value of the graph, which lasts as long as the lowering
     if key not in lowering.moments:
         lowering.moments[key] = moments(lowering, t.shape, dims, dtype, _reader(t, dtype), part)
@@ -108,11 +111,12 @@ def _moments(
 
 
 def _of_sum(lowering: Building, mean: Tensor, count: Number, dtype: str) -> Tensor:
-    """The mean as a sum over the count has it: infinite where the sum is."""
+    """The mean as a sum in ``dtype`` over the count has it: infinite where the sum is."""
 
     def value(index: Position) -> Expr:
-        total = apply("mul", mean.read(index), E.number(count, dtype))
-        return apply("where", apply("isinf", total), total, mean.read(index))
+        total = apply("mul", mean.read(index), E.number(count, mean.dtype))
+        total = E.cast(total, dtype)
+        return apply("where", apply("isinf", total), total, E.cast(mean.read(index), dtype))
 
     return lowering.pointwise(mean.shape, dtype, value, "mean")
 
@@ -127,28 +131,54 @@ def _seen_mean(mean: Tensor, squares: Tensor) -> Callable[[Position], Expr]:
     return value
 
 
-def _variance(lowering: Building, bound: dict[str, Any], dtype: str) -> Callable[[Position], Expr]:
-    """The variance at a position of the output (with the arguments of ``aten.var.correction``)."""
-    t: Tensor = bound["self"]
-    if not is_float(dtype):
+def _spread_dtype(lowering: Building, t: Tensor) -> str:
+    """Where the variance of ``t`` is computed, whose square root may be within a dtype that the
+    squares are not: in float64 by the CPU's kernels of eager (``WelfordOps`` in ATen's
+    ``ReduceOpsKernel.cpp``), by CUDA's in float32."""
+    if not is_float(t.dtype):
         raise NotLowered("a variance of integers")
-    rank = len(t.shape)
+    return "float64" if lowering.target.wide else compute_dtype(t.dtype)
+
+
+def _variance(lowering: Building, bound: dict[str, Any], joint: bool) -> Callable[[Position], Expr]:
+    """The variance at a position of the output (with the arguments of ``aten.var.correction``).
+
+    ``joint``: whether the operator gives the mean too.
+    """
+    t: Tensor = bound["self"]
+    rank, dtype = len(t.shape), _spread_dtype(lowering, t)
     dims = dims_of(bound.get("dim"), rank)
     correction = bound.get("correction")
     correction = 1 if correction is None else correction
-    _, squares, count = _moments(lowering, t, dims, dtype)
+    mean, squares, count = _moments(lowering, t, dims, dtype)
     keepdim = bool(bound.get("keepdim", False))
     divisor = E.number(max(count - correction, 0), dtype)
+    alone = (
+        all(d in dims or n == 1 for d, n in enumerate(t.shape))
+        and t.dtype == compute_dtype(t.dtype)
+        and lowering.target.wide
+    )
 
     def value(index: Position) -> Expr:
-        return apply("truediv", squares.read(_kept(index, dims, rank, keepdim)), divisor)
+        at = _kept(index, dims, rank, keepdim)
+        found = squares.read(at)
+        if alone and not joint:  # eager's kernel for these begins with the sum in their dtype
+            total = apply("mul", mean.read(at), E.number(count, dtype))
+            total = E.cast(E.cast(total, t.dtype), dtype)
+            beyond = both(apply("isinf", total), apply("isfinite", mean.read(at)))
+            found = apply("where", beyond, apply("abs", total), found)
+        return apply("truediv", found, divisor)
 
     return value
 
 
-def _var(lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
-    dtype = compute_dtype(bound["self"].dtype)
-    return lowering.output(val, _variance(lowering, bound, dtype), "var")
+def _spread(
+    root: bool, lowering: Building, val: Any, bound: dict[str, Any], joint: bool = False
+) -> Tensor:
+    variance = _variance(lowering, bound, joint)
+    if not root:
+        return lowering.output(val, variance, "var")
+    return lowering.output(val, lambda i: apply("sqrt", variance(i)), "std")
 
 
 def _softmax(log: bool, lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
@@ -394,22 +424,16 @@ def _group_norm(lowering: Building, vals: Any, bound: dict[str, Any]) -> tuple[T
     )
 
 
-def _std(lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
+def _spread_and_mean(
+    root: bool, lowering: Building, vals: Any, bound: dict[str, Any]
+) -> tuple[Tensor, Tensor]:
     t: Tensor = bound["self"]
-    dtype = compute_dtype(t.dtype)
-    variance = _variance(lowering, bound, dtype)
-    return lowering.output(val, lambda i: apply("sqrt", variance(i)), "std")
-
-
-def _var_mean(lowering: Building, vals: Any, bound: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    t: Tensor = bound["self"]
-    dtype, rank = compute_dtype(t.dtype), len(t.shape)
+    rank = len(t.shape)
     dims, keepdim = dims_of(bound.get("dim"), rank), bool(bound.get("keepdim", False))
-    variance = _variance(lowering, bound, dtype)
-    mean, squares, _ = _moments(lowering, t, dims, dtype)
-    seen = _seen_mean(mean, squares)
+    mean, squares, count = _moments(lowering, t, dims, _spread_dtype(lowering, t))
+    seen = mean.read if count == 1 else _seen_mean(mean, squares)
     return (
-        lowering.output(vals[0], variance, "var"),
+        _spread(root, lowering, vals[0], bound, joint=True),
         lowering.output(vals[1], lambda i: seen(_kept(i, dims, rank, keepdim)), "mean"),
     )
 
@@ -456,8 +480,9 @@ def _norm(lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
     t: Tensor = bound["self"]
     rank, order, dtype = len(t.shape), bound.get("ord", 2), compute_dtype(name_of(val.dtype))
     dims, keepdim = dims_of(bound.get("dim"), rank), bool(bound.get("keepdim", False))
-    if order not in (0, 1, 2, math.inf, -math.inf):
-        raise NotLowered("a norm whose order is none of 0, 1, 2 and the infinities")
+    if not isinstance(order, (int, float)):
+        raise NotLowered("a norm whose order is another one in each call")
+    power = order not in (0, 1, 2, math.inf, -math.inf)
     if t.dtype.startswith("complex"):
         raise NotLowered("a norm of complex numbers")
     x = _reader(t, dtype)
@@ -468,13 +493,16 @@ def _norm(lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
             return apply("mul", value, value)
         if order == 0:
             return E.cast(apply("ne", value, E.const(0, dtype)), dtype)
-        return apply("abs", value)
+        size = apply("abs", value)
+        return apply("pow", size, E.const(order, dtype)) if power else size
 
     kind = {math.inf: "max", -math.inf: "min"}.get(order, "sum")
     raw = lowering.reduce(kind, t.shape, dims, dtype, term)
 
     def finish(index: Position) -> Expr:
         value = raw.read(_kept(index, dims, rank, keepdim))
+        if power:
+            return apply("pow", value, E.const(1 / order, dtype))
         return apply("sqrt", value) if order == 2 else value
 
     return lowering.output(val, finish, "norm")
@@ -522,9 +550,10 @@ RULES: dict[str, Rule] = {
             ("all", "all"),
         )
     },
-    "reduce:var": _var,
-    "reduce:std": _std,
-    "reduce:var+mean": _var_mean,
+    "reduce:var": functools.partial(_spread, False),
+    "reduce:std": functools.partial(_spread, True),
+    "reduce:var+mean": functools.partial(_spread_and_mean, False),
+    "reduce:std+mean": functools.partial(_spread_and_mean, True),
     "reduce:count_nonzero": _count_nonzero,
     "reduce:norm": _norm,
     "reduce:old_norm": _old_norm,

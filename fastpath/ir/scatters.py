@@ -23,6 +23,7 @@ from fastpath.ir.types import name_of
 from specs.dtypes import REDUCED, compute_dtype, fits
 
 Rule = Callable[[Any, Any, dict[str, Any]], Any]
+Adding = Callable[[Expr, Expr], Expr]  # what is there and what is added to it, both to compute with
 Value = Callable[[Position, int], Expr]  # of a write: the position of the result, and its number
 
 MOST = 4  # writes along the dimension
@@ -37,16 +38,17 @@ def _written(
     count: Any,
     where: Callable[[Position, int], tuple[Expr, Expr]],
     value: Value,
-    add: bool,
+    add: Adding | None = None,
 ) -> Tensor:
-    """``under`` with ``count`` writes along ``dim``; ``where`` says whether the write is there for
-    a position of the result, and the place along ``dim`` that it is for."""
+    """``under`` with ``count`` writes along ``dim``, which ``add`` to what is there, if given;
+    ``where`` says whether the write is there for a position of the result, and the place along
+    ``dim`` that it is for."""
     if not known(count) or count > MOST:
         raise NotLowered(_MANY)
     dtype = name_of(val.dtype)
     kept = compute_dtype(dtype)
-    if add and count > 1 and dtype in REDUCED:
-        raise NotLowered("sums of 16-bit numbers, which eager rounds now each, now at the end")
+    if add and count > 1 and dtype in REDUCED and lowering.target.name != "cpu":
+        raise NotLowered("sums of 16-bit numbers, which eager rounds each, in any order")
     if dtype != under.dtype or add and dtype == "bool":
         raise NotLowered("a sum of bools, or a result in another dtype")
 
@@ -57,10 +59,19 @@ def _written(
             meant = apply("eq", E.position(index[dim]), E.guarded(place, there))
             hit = both(there, meant)
             one = E.guarded(E.cast(value(index, k), kept), hit)
-            total = apply("where", hit, apply("add", total, one) if add else one, total)
+            total = apply("where", hit, add(total, one) if add else one, total)
         return total
 
     return lowering.output(val, body, "scatter")
+
+
+def _sum(total: Expr, one: Expr) -> Expr:
+    return apply("add", total, one)
+
+
+def _rounded_sum(dtype: str) -> Adding:
+    """The sum where each write rounds it to ``dtype``, rather than all of them at their end."""
+    return lambda total, one: E.cast(E.cast(_sum(total, one), dtype), total.dtype)
 
 
 def _place(t: Tensor, index: Position, bounds: Bounds) -> Expr:
@@ -94,7 +105,8 @@ def _scatter(add: bool, lowering: Any, val: Any, bound: dict[str, Any]) -> Tenso
             return E.cast(E.const(number, dtype), compute_dtype(dtype))
         return source.read(at(index, k))
 
-    return _written(lowering, val, under, dim, indices.shape[dim], where, value, add)
+    adding = _sum if add else None  # eager's kernel keeps float32 sums of 16-bit numbers
+    return _written(lowering, val, under, dim, indices.shape[dim], where, value, adding)
 
 
 def _rows(
@@ -104,7 +116,7 @@ def _rows(
     bounds: Bounds,
     dim: int,
     value: Value,
-    add: bool,
+    add: Adding | None = None,
 ) -> Tensor:
     """Writes of whole slices along ``dim``, one for each element of ``index``."""
     under, indices = bound["self"], bound["index"]
@@ -120,9 +132,10 @@ def _rows(
 
 
 def _index_add(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
-    under, source = bound["self"], bound["source"]
-    if bound.get("alpha", 1) != 1:
-        raise NotLowered("scaled writes")
+    under, source, alpha = bound["self"], bound["source"], bound.get("alpha", 1)
+    dtype = under.dtype
+    if not isinstance(alpha, (bool, int, float)) or not fits(alpha, dtype):
+        raise NotLowered("a factor that the dtype does not have")
     if not under.shape or len(source.shape) != len(under.shape):
         raise NotLowered("a sum into a single number")
     dim = bound["dim"] % len(under.shape)
@@ -131,7 +144,30 @@ def _index_add(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
     def value(index: Position, k: int) -> Expr:
         return source.read((*index[:dim], constant(k), *index[dim + 1 :]))
 
-    return _rows(lowering, val, bound, bounds, dim, value, add=True)
+    adding = _rounded_sum(dtype)
+    if alpha != 1:
+        adding = _scaled_sum(alpha, dtype, len(under.shape) == 1)
+    elif as_scatter(under, dim, bound["index"], alpha):
+        adding = _sum
+    return _rows(lowering, val, bound, bounds, dim, value, adding)
+
+
+def as_scatter(under: Tensor, dim: int, places: Tensor, alpha: Any) -> bool:
+    """Whether eager's ``index_add`` on the CPU is its ``scatter_add`` (``index_add_cpu_`` in ATen's
+    ``TensorAdvancedIndexing.cpp``)."""
+    ends = dim in (0, len(under.shape) - 1)
+    return len(under.shape) > 1 and ends and places.dtype == "int64" and alpha == 1
+
+
+def _scaled_sum(alpha: bool | int | float, dtype: str, alone: bool) -> Adding:
+    """Of a write's multiple; ``alone``: of one number, rather than of a slice as ``add`` has it."""
+    rounded = _rounded_sum(dtype)
+
+    def added(total: Expr, one: Expr) -> Expr:
+        product = apply("mul", one, E.cast(E.const(alpha, dtype), total.dtype))
+        return rounded(total, E.cast(E.cast(product, dtype), total.dtype) if alone else product)
+
+    return added
 
 
 def _index_copy(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
@@ -145,7 +181,7 @@ def _index_copy(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
     def value(index: Position, k: int) -> Expr:
         return source.read((*index[:dim], constant(k), *index[dim + 1 :]))
 
-    return _rows(lowering, val, bound, bounds, dim, value, add=False)
+    return _rows(lowering, val, bound, bounds, dim, value)
 
 
 def _index_fill(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
@@ -165,7 +201,7 @@ def _index_fill(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
             return number.read(())
         return E.cast(E.const(number, dtype), compute_dtype(dtype))
 
-    return _rows(lowering, val, bound, bounds, dim, value, add=False)
+    return _rows(lowering, val, bound, bounds, dim, value)
 
 
 def _index_put(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
@@ -185,7 +221,8 @@ def _index_put(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
         at: tuple[Index, ...] = (constant(k),) if indices.shape else ()
         return broadcast_read(values, (*index[:dim], *at, *index[dim + 1 :]))
 
-    return _rows(lowering, val, {**bound, "index": indices}, bounds, dim, value, add)
+    adding = _rounded_sum(under.dtype) if add else None
+    return _rows(lowering, val, {**bound, "index": indices}, bounds, dim, value, adding)
 
 
 def _masked(

@@ -13,7 +13,18 @@ CHEAP = 8  # at most this is recomputed by each consumer rather than kept
 MOST_DEPTH = 100  # of operations that one waits for: expressions are gone through by recursion
 MOST_READS = 16  # distinct elements that one inlined expression may read
 
-_FREE = {"const", "index", "read", "load", "guarded", "scratch", "reduced", "running", "tile"}
+_FREE = {
+    "const",
+    "given",
+    "index",
+    "read",
+    "load",
+    "guarded",
+    "scratch",
+    "reduced",
+    "running",
+    "tile",
+}
 _ONE = {
     *("add", "sub", "mul", "neg", "abs", "minimum", "maximum", "fmin", "fmax", "sign", "where"),
     *("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor"),

@@ -155,7 +155,7 @@ pointwise(
     "threshold.default",
     f"{_F}.threshold",
     (SELF, Arg("threshold", "scalar"), Arg("value", "scalar")),
-    "where(le(self, rounded(threshold)), rounded(value), self)",
+    "where(le(self, const(threshold)), const(value), self)",
     "promote_no_bool",
     NUMBERS,
     doc="nan stays nan.",

@@ -91,6 +91,7 @@ for _name, _call, _rule, _lowering, _scaled_first in (
             _rule,
             _accepts,
             cuda=_lowering.format(**_on_cuda),
+            when="is_float(dtype) or is_whole(alpha)",
             tolerance=_ALPHA_TOLERANCE,
             cancels=True,
             # Eager has it subtract the other way round, and that call's first operand decides.
@@ -428,6 +429,14 @@ for _name in ("logical_and", "logical_or", "logical_xor"):
 pointwise(
     "logical_not.default", "torch.logical_not", (SELF,), "logical_not(self)", "predicate"
 )  # fmt: skip
+pointwise(
+    "angle.default",
+    "torch.angle",
+    (SELF,),
+    "where(isnan(self), self, where(lt(self, const(0)), const(math.pi), const(0)))",
+    "promote_float",
+    doc="0 or pi; nan stays nan.",
+)
 for _name in ("isnan", "isinf", "isfinite", "signbit"):
     pointwise(f"{_name}.default", f"torch.{_name}", (SELF,), f"{_name}(self)", "predicate")
 for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):

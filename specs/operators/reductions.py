@@ -179,16 +179,17 @@ for _name in ("var", "std"):
         tolerance=SUMMED,
         doc="nan where no degree of freedom is left.",
     )
-_reduction(
-    "var_mean.correction",
-    "torch.var_mean",
-    (Arg("dim", "dims", optional=True), _CORRECTION, _KEEP_NAMED),
-    "reduce:var+mean",
-    "pair",
-    FLOATS,
-    shape="reduce_dim_pair",
-    tolerance=SUMMED,
-)
+for _name in ("var", "std"):
+    _reduction(
+        f"{_name}_mean.correction",
+        f"torch.{_name}_mean",
+        (Arg("dim", "dims", optional=True), _CORRECTION, _KEEP_NAMED),
+        f"reduce:{_name}+mean",
+        "pair",
+        FLOATS,
+        shape="reduce_dim_pair",
+        tolerance=SUMMED,
+    )
 _reduction(
     "linalg_vector_norm.default",
     "torch.linalg.vector_norm",

@@ -65,6 +65,7 @@ def test_a_float32_nan_stays_one(shift: float) -> None:
         pytest.param(lambda x, y: x * y.float(), id="mixed"),
         pytest.param(lambda x, y: x * y[0] + y[:, :1], id="broadcast"),
         pytest.param(lambda x, y: x.amax(-1), id="row maximum"),
+        pytest.param(lambda x, y: torch.threshold(x, 0.1, 1 / 3), id="threshold between two"),
     ],
 )
 def test_every_bit_pattern(function: Callable[..., torch.Tensor]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -53,3 +55,34 @@ def test_numbers_read_from_tensors(function: Callable, dynamic: bool | None) -> 
         report = fastpath.last_report()
         assert report is not None and report.fallback is None and report.kernels
     assert compared >= 6
+
+
+GIVEN: dict[str, Callable[[torch.Tensor, float], Any]] = {
+    "operands": lambda x, k: ((x * k + k / 2).exp() - k * 3) * (abs(k) ** 0.5) / k,
+    "factors": lambda x, k: torch.addcmul(x.add(x, alpha=-k), x, x, value=k).masked_fill(x > 0, k),
+    "comparisons": lambda x, k: (torch.where(x > k, k, x), x.clamp(max=k), x // k, x % k),
+    "reduced": lambda x, k: ((x * k).sum(-1), torch.tensor(k) * x[0]),
+    "with a size": lambda x, k: x * k * x.shape[0],
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("name", GIVEN)
+def test_floats_that_each_call_chooses_are_given_to_kernels(name: str, dtype: torch.dtype) -> None:
+    function = GIVEN[name]
+    x = torch.randn(9, 5, generator=torch.Generator().manual_seed(2)).to(dtype)
+    refcompiler.reset()
+    compiled = refcompiler.compile(function, fullgraph=True)
+    for k in (0.5, 0.7, -3.1, 1e-3, math.inf, math.nan, 1e39):
+        try:
+            expected = tree_leaves(function(x, k))
+        except RuntimeError as error:  # a number that the dtype does not have
+            with pytest.raises(RuntimeError, match=re.escape(str(error))):
+                compiled(x, k)
+            assert k == 1e39 and name in ("factors", "comparisons", "reduced")
+            continue
+        for found, wanted in zip(tree_leaves(compiled(x, k)), expected, strict=True):
+            torch.testing.assert_close(found, wanted, equal_nan=True)
+        report = fastpath.last_report()
+        assert report is not None and report.kernels and not report.aten_calls, report
+    assert refcompiler.counters()["graphs"] <= 3  # for one number, and for any of either sign

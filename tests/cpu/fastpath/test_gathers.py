@@ -101,6 +101,8 @@ def sums(x: Any, s: Any, i: Any) -> Any:
         x.scatter_add(1, i, s),
         x.scatter_add(0, i[:2] % 5, s),
         x.index_add(1, i[0], s),
+        x.index_add(1, i[0].int(), s, alpha=2),
+        x[0].index_add(0, i[0], s[0]),
         aten.index_put(x, [i[0] - 5], s[0, 0], True),
     )
 
@@ -114,6 +116,28 @@ def test_writes_are_eagers_in_its_order(dtype: torch.dtype) -> None:
     agree(lambda *given: writes(*given)[::step], x, s, i, torch.tensor([3, -1, 3]))
     if dtype is torch.float32:
         agree(sums, x, s, i)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_sums_of_16_bits_are_rounded_where_eagers_are(dtype: torch.dtype) -> None:
+    """Now each, now at their end: it goes by operator, rank, dimension, and the positions' type."""
+    x, s = (torch.randn(5, n, 32, generator=torch.Generator().manual_seed(n)) for n in (7, 4))
+
+    def added(x: Any, s: Any, i: Any) -> Any:
+        places = i[None, :, None].expand(s.shape)
+        turned = x.transpose(0, 1), s.transpose(0, 1)
+        return (
+            x.scatter_add(1, places, s),
+            x.index_add(1, i, s),
+            turned[0].index_add(0, i, turned[1]),
+            turned[0].index_add(0, i.int(), turned[1]),
+            turned[0].index_put((i,), turned[1], accumulate=True),
+            turned[0].index_add(0, i, turned[1], alpha=1 / 3),
+            x[0, :, 0].index_add(0, i, s[0, :, 0], alpha=1 / 3),
+        )
+
+    for i in ([3, 3, 3, 3], [6, 3, 6, 6]):
+        agree(added, x.to(dtype), s.to(dtype), torch.tensor(i))
 
 
 def test_many_writes_are_atens() -> None:

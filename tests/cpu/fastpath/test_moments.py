@@ -18,7 +18,7 @@ from fastpath import target
 from fastpath.decompositions import table
 
 PROGRAMS: dict[str, Callable[[torch.Tensor], list[torch.Tensor]]] = {
-    "rows": lambda x: [x.var(-1), x.std(-1), torch.var_mean(x, -1)[0]],
+    "rows": lambda x: [x.var(-1), x.std(-1), torch.var_mean(x, -1)[0], torch.std_mean(x, -1)[0]],
     "columns": lambda x: [x.var(0), torch.var_mean(x, 0)[0]],
     "all": lambda x: [x.var()],
     "layer": lambda x: [F.layer_norm(x, x.shape[-1:])],
@@ -106,6 +106,24 @@ def test_squares_and_sums_that_overflow_leave_what_eager_has(name: str) -> None:
             assert found.dtype == wanted.dtype and known.sum() >= 3
             torch.testing.assert_close(found[known], wanted[known], rtol=0.02, atol=1e-4)
             assert found.isnan().sum() <= wanted.isnan().sum()
+        assert not fastpath.last_report().aten_calls  # type: ignore[union-attr]
+
+
+def test_deviations_whose_squares_the_dtype_does_not_have_are_eagers() -> None:
+    def spreads(x: torch.Tensor) -> list[torch.Tensor]:
+        joint = torch.std_mean(x), torch.var_mean(x, 0)
+        return [x.std(), x.std(0), x.std(1), x.var(), x.mean(), *joint[0], *joint[1]]
+
+    refcompiler.reset()
+    compiled = refcompiler.compile(spreads, backend="fastpath", fullgraph=True)
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        most = torch.finfo(dtype).max
+        x = torch.randn(12, 70, generator=torch.Generator().manual_seed(5), dtype=dtype)
+        large = x.clamp(0.2, 0.9) * most  # the sum is infinite, which shows where eager adds up
+        for given in (x * (most / 900), x * most**-0.7, large):
+            for found, wanted in zip(compiled(given), spreads(given), strict=True):
+                rtol = 0.02 if dtype == torch.bfloat16 else 1e-4
+                torch.testing.assert_close(found, wanted, rtol=rtol, atol=0)
         assert not fastpath.last_report().aten_calls  # type: ignore[union-attr]
 
 

@@ -20,7 +20,7 @@ ARG_KINDS = (
     " ints shape sizes dtype choice"
 ).split()
 LOWERING_NAMES = {"const", "rounded", "cast", "dtype", "common", "result", "largest", "plain"}
-LOWERING_NAMES |= {"math", "is_float", "is_int", "is_number", "fits", "same_power"}
+LOWERING_NAMES |= {"math", "is_float", "is_int", "is_number", "is_whole", "fits", "same_power"}
 
 
 def ids(row: Scalar | Operator) -> str:
