@@ -48,28 +48,31 @@ def accumulate_products(graph: torch.fx.GraphModule) -> int:
             summed = graph.graph.call_function(_ADDING[last.target], (base, *last.args))
         summed.meta.update(last.meta)
         place[summed] = place[last]
-        top = node.args[found.index(second)]
+        rest, top = node.args[found.index(first)], node.args[found.index(second)]
+        node.replace_all_uses_with(top if behind else summed)
+        graph.graph.erase_node(node)
+        for view in (rest,) if behind else (rest, top):
+            while view is not base and view is not last:
+                view, above = view.args[0], view
+                graph.graph.erase_node(above)
         last.replace_all_uses_with(summed)
         graph.graph.erase_node(last)
-        node.replace_all_uses_with(summed if top is last else top)
-        rest = node.args[found.index(first)]
-        graph.graph.erase_node(node)
-        while rest is not base:
-            rest, above = rest.args[0], rest
-            graph.graph.erase_node(above)
         count += 1
     return count
 
 
 def _product(node: Any) -> Any:
-    """The product that ``node`` is, or a view of, and the views, if nothing else reads any."""
-    views = []
+    """The product that ``node`` is, or a view of, and the views, if nothing else reads any. Those
+    that undo each other are none."""
+    views, top = [], node
     while isinstance(node, torch.fx.Node) and node.target in _VIEWS and len(node.users) == 1:
         views.append((node.target, node.args[1:], tuple(sorted(node.kwargs.items()))))
         node = node.args[0]
     if not isinstance(node, torch.fx.Node) or node.target not in _PRODUCTS or node.kwargs:
         return None
-    return (node, views) if len(node.users) == 1 else None
+    if len(node.users) != 1:
+        return None
+    return node, [] if _alike(node, top) else views
 
 
 def _alike(a: torch.fx.Node, b: torch.fx.Node) -> bool:

@@ -18,6 +18,7 @@ from fastpath.images import both_channels_last, channels_last
 from fastpath.ir.size import Undecided
 from fastpath.options import Options, named, options_of, tell_unused
 from fastpath.report import Report, remember
+from fastpath.subexpressions import merge_equal
 from fastpath.tracing import Stages, record
 from refcompiler.aot import aot_autograd
 from refcompiler.aot.inputs import Unsupported
@@ -103,6 +104,7 @@ class _Kernels:
         self.stages = Stages()
 
     def inference(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        _or_as_it_is(merge_equal, graph)
         if self.lays_out and device_of(graph).is_cpu:
             _or_as_it_is(channels_last, graph)
         return self.forward(graph, inputs)
@@ -111,6 +113,8 @@ class _Kernels:
         self, joint: torch.fx.GraphModule, inputs: Sequence[Any], *, num_fwd_outputs: int
     ) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
         parts = min_cut_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs)
+        for part in parts:
+            _or_as_it_is(merge_equal, part)
         mark_held(*parts, num_fwd_outputs)
         if self.lays_out and device_of(joint).is_cpu:
             _or_as_it_is(both_channels_last, *parts, num_fwd_outputs)

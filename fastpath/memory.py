@@ -9,12 +9,23 @@ from typing import Any
 
 from fastpath.handles import only_seen_as
 from fastpath.held import Held
-from fastpath.ir.program import Call, Computed, Input, Node, Program, Result, Tensor, tensors_in
+from fastpath.ir.program import (
+    Call,
+    Computed,
+    Input,
+    Node,
+    Program,
+    Result,
+    Tensor,
+    named,
+    tensors_in,
+)
 from fastpath.lives import LITTLE, SHARE, SOON, TOLERATED, Lives, heirs, planned, size_of
 from fastpath.schedule.cluster import Fusion
-from fastpath.workspace import INTO, MOST, Plan, keepable
+from fastpath.workspace import FRESH, INTO, MOST, Plan, keepable
 
 Births = dict[int, Sequence[Node]]
+_SUMS = ("aten.addmm.default", "aten.baddbmm.default")
 
 
 def alike(node: Node, other: Node) -> bool:
@@ -23,6 +34,13 @@ def alike(node: Node, other: Node) -> bool:
         return False
     numbers = (*node.shape, *node.strides, *other.shape, *other.strides)
     return all(type(n) is int and n >= 0 for n in numbers) and size_of(node) == size_of(other)
+
+
+def _lie_alike(given: Tensor, node: Node, result: Result) -> bool:
+    """Whether ``given``, all of ``node``, has its elements where ``result`` has them."""
+    if given.offset != 0 or result.bits or isinstance(node, Result) and node.bits:
+        return False
+    return all((t.shape, t.strides) == (result.shape, result.strides) for t in (given, node))
 
 
 def stored_of(fusion: Fusion) -> set[Node]:
@@ -41,8 +59,8 @@ class Memory:
     ``stored``: the members that other kernels, calls or the caller read from memory. ``last``: by
     steps, what is not needed behind them and is the program's to free. ``plan``: where what is kept
     between calls lies. ``laid``: of nodes that kernels write, what their memory is made as, if not
-    as they are. ``heirs``: of nodes that get a dead one's memory, which that is; ``inherited``: all
-    of these.
+    as they are. ``heirs``: of nodes that get a dead one's memory, which that is; ``sums``: the same
+    of products that are added to what was there; ``inherited``: all of these.
     """
 
     def __init__(
@@ -74,9 +92,17 @@ class Memory:
         self.births: Births = dict(births)
         self.plan = self._plan()
         self.laid = self._laid()
-        self._seen = fusion.roots.stored  # something else than a kernel may have views of these
+        self._seen = self._seen_by_others()
+        self.sums = self._sums()
         self.heirs = self._heirs()
-        self.inherited = {*self.heirs.values()}
+        self.inherited = {*self.heirs.values(), *self.sums.values()}
+
+    def _seen_by_others(self) -> set[Node]:
+        """What something else than a kernel may have views of."""
+        calls = (c.call for c in self.order if c.call is not None and c.call not in self.products)
+        others = (call for call in calls if named(call.target) not in FRESH)
+        taken = (tensors_in((call.arguments, call.keywords)) for call in others)
+        return {*self.returned, *(t.node for t in itertools.chain.from_iterable(taken))}
 
     def _last_uses(self) -> dict[int, list[Node]]:
         last: dict[Node, int] = {}
@@ -138,9 +164,31 @@ class Memory:
                 births[place] = [*cluster.call.outputs]
         return births
 
+    def _sums(self) -> dict[Node, Node]:
+        """Results of products that may lie where what they are added to did, and which that is: it
+        is read there for the last time, each element where the sum is stored."""
+        made = {n for nodes in self._ours().values() for n in nodes}
+        found: dict[Node, Node] = {}
+        for place, cluster in enumerate(self.order):
+            call = cluster.call
+            if not self.cpu or call is None or call.name not in _SUMS or call.keywords:
+                continue
+            given, *factors = call.arguments
+            node, (result,) = given.node, call.outputs
+            is_ours = node in made or isinstance(node, Result) and node.call.name in INTO
+            if not is_ours or node not in self.last.get(place, ()) or node in self._seen:
+                continue
+            if any(t.node is node for t in factors) or not _lie_alike(given, node, result):
+                continue
+            if self.laid.keys().isdisjoint((node, result)):
+                found[result] = node
+        kept = self.plan.offsets
+        return {n: dead for n, dead in found.items() if n not in kept and dead not in kept}
+
     def settled(self, node: Node) -> bool:
         """Whether it is known where a node lies, or the caller gets it."""
-        return node in self.plan.offsets or node in self.heirs or node in self.returned
+        known = self.plan.offsets, self.heirs, self.sums, self.returned
+        return any(node in nodes for nodes in known)
 
     def leaving(self, place: int) -> list[Node]:
         """Large results of kernels that nobody needs behind a step, and whose memory is free."""
@@ -156,10 +204,13 @@ class Memory:
         ]
 
     def _heirs(self) -> dict[Node, Node]:
-        births, seen = self._ours(), self._seen
+        births, seen = self._ours(), self._seen.union(self.sums.values())
         ours = {n for made in births.values() for n in made if n not in self.plan.offsets}
         self._made = frozenset(ours)
-        births = {place: [n for n in made if n in ours] for place, made in births.items()}
+        births = {
+            place: [n for n in made if n in ours and n not in self.sums]
+            for place, made in births.items()
+        }
         deaths = {
             place: [n for n in dead if n in ours and n not in seen]
             for place, dead in self.last.items()

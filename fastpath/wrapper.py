@@ -179,9 +179,10 @@ class Wrapper:
         dead: list[str] = []
         for node in nodes:
             name = self._variable.get(node)
-            if name is None or node in self.kept or node in self.memory.inherited:
+            if name is None or node in self.kept:
                 continue
-            dead.append(name)
+            if node not in self.memory.inherited:
+                dead.append(name)
             for key, (view, variable) in list(self._views.items()):
                 if view.node is node:
                     dead.append(variable)
@@ -194,7 +195,7 @@ class Wrapper:
             return self._variable[node]
         if node in self.kept:
             return self._place(node)
-        dead = self.memory.heirs.get(node)
+        dead = self.memory.heirs.get(node, self.memory.sums.get(node))
         if dead is not None:
             name = self._variable[node] = self._variable[dead]
             return name
@@ -478,9 +479,12 @@ class Wrapper:
             return self._by_classes(target, *arguments)
         text = self._operator(target, arguments, keywords)
         into = call.outputs[0] if call.outputs else None
-        if into is None or into not in self.kept:
+        if into in self.kept:
+            self.kept.tensor(into, self._place(into))
+        elif into in self.memory.sums:
+            self._allocate(into)
+        else:
             return text
-        self.kept.tensor(into, self._place(into))
         return f"{text[:-1]}, out={self._variable[into]})"
 
     def _by_classes(self, way: Any, left: Tensor, right: Tensor) -> str:
@@ -492,7 +496,7 @@ class Wrapper:
         return f"{name}({self._literal(left)}, {self._literal(right)})"
 
     def _assign(self, call: Call, text: str) -> None:
-        if not call.outputs or call.outputs[0] in self.kept:
+        if not call.outputs or call.outputs[0] in self._variable:
             self.lines.append(text)
             return
         name = f"b{self._count}"

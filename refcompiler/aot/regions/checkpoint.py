@@ -37,6 +37,8 @@ from refcompiler.reentrant import demand
 
 _TELLS = "op_output" in inspect.signature(SelectiveCheckpointContext).parameters
 
+TURN = "computed again"  # in a node's meta: in which run of a region, so as not to keep it
+_TURNS = itertools.count()
 _SAVED = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
 
 
@@ -158,12 +160,16 @@ class _Again(_Turns):
     def __init__(self, kept: _Kept):
         super().__init__(kept)
         self.count = 0
+        self.turn = next(_TURNS)
 
     def operate(self, key: tuple[Any, int], func: Any, args: Any, kwargs: Any) -> Any:
         last = next(_newest())
         found = self._again(key, func, args, kwargs)
+        made = list(_newer(last))
+        for node in made:
+            node.meta.setdefault(TURN, self.turn)
         if self.kept.policy is not None:
-            self.kept.mark(_newer(last))
+            self.kept.mark(made)
         return found
 
     def _again(self, key: tuple[Any, int], func: Any, args: Any, kwargs: Any) -> Any:
