@@ -73,6 +73,8 @@ def first_compile(compiler: str, folder: Path, build: str = "perceptron()") -> f
     """Seconds of the first compile in a fresh process whose caches all lie in ``folder``."""
     environment = {name: str(folder / name.lower()) for name in CACHES}
     environment["REFCOMPILER_CACHE_PROGRAMS"] = "1"
+    # As of an installed package: torch has its bytecode, whatever this shell says of ours.
+    environment["PYTHONDONTWRITEBYTECODE"] = ""
     return figure(SCRIPT.format(compiler=compiler, build=build), environment)
 
 
