@@ -59,19 +59,22 @@ def rows() -> list[Row]:
     return found
 
 
-def cold(name: str, build: str, goal: float) -> Row:
-    """One pair of first calls, with empty caches, of the model that ``build`` makes."""
-    taken = []
-    for compiler in (OURS, THEIRS):
-        with tempfile.TemporaryDirectory() as folder:
-            taken.append(first_compile(compiler, Path(folder), build))
-    return summary(name, [(taken[0], taken[1])], goal)
+def cold(name: str, build: str, goal: float, pairs: int) -> Row:
+    """So many pairs of first calls, with empty caches, of the model that ``build`` makes."""
+    taken: dict[str, list[float]] = {OURS: [], THEIRS: []}
+    for turn in range(pairs):
+        for compiler in (OURS, THEIRS) if turn % 2 == 0 else (THEIRS, OURS):
+            with tempfile.TemporaryDirectory() as folder:
+                taken[compiler].append(first_compile(compiler, Path(folder), build))
+    return summary(name, list(zip(taken[OURS], taken[THEIRS], strict=True)), goal)
 
 
 def first_compile(compiler: str, folder: Path, build: str = "perceptron()") -> float:
     """Seconds of the first compile in a fresh process whose caches all lie in ``folder``."""
     environment = {name: str(folder / name.lower()) for name in CACHES}
     environment["REFCOMPILER_CACHE_PROGRAMS"] = "1"
+    # As of an installed package: torch has its bytecode, whatever this shell says of ours.
+    environment["PYTHONDONTWRITEBYTECODE"] = ""
     return figure(SCRIPT.format(compiler=compiler, build=build), environment)
 
 

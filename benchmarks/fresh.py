@@ -1,4 +1,5 @@
-"""A figure that only a process of its own can give: a first call, the most that memory has held."""
+"""Figures that only a process of its own can give: a first call, the most that memory has held,
+how fast memory is where it lies as it happens to."""
 
 from __future__ import annotations
 
@@ -12,8 +13,13 @@ LIMIT = 600  # seconds
 
 
 def figure(script: str, environment: Mapping[str, str] | None = None) -> float:
-    """What ``script`` prints last, a number, run by this interpreter from the repository's root
-    with ``environment`` over this process's.
+    """What ``script`` prints last, a number: see :func:`figures`."""
+    return figures(script, environment)[-1]
+
+
+def figures(script: str, environment: Mapping[str, str] | None = None) -> list[float]:
+    """The numbers in the last line that ``script`` prints, run by this interpreter from the
+    repository's root with ``environment`` over this process's; words are passed over.
 
     Raises RuntimeError, with the end of what it wrote to standard error, if it fails.
     """
@@ -28,4 +34,5 @@ def figure(script: str, environment: Mapping[str, str] | None = None) -> float:
     )
     if done.returncode:
         raise RuntimeError(f"a measurement in a process of its own failed:\n{done.stderr[-2000:]}")
-    return float(done.stdout.split()[-1])
+    words = done.stdout.splitlines()[-1].split()
+    return [float(word) for word in words if not word.isidentifier()]

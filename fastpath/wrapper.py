@@ -483,14 +483,13 @@ class Wrapper:
         elif target in BY_CLASSES:
             return self._by_classes(target, *arguments)
         text = self._operator(target, arguments, keywords)
-        into = call.outputs[0] if call.outputs else None
-        if into in self.kept:
-            self.kept.tensor(into, self._place(into))
-        elif into in self.memory.sums:
-            self._allocate(into)
-        else:
-            return text
-        return f"{text[:-1]}, out={self._variable[into]})"
+        for into in call.outputs[:1]:
+            if into in self.kept:
+                self.kept.tensor(into, self._place(into))
+                return f"{text[:-1]}, out={self._variable[into]})"
+            if into in self.memory.sums:
+                return f"{text[:-1]}, out={self._allocate(into)})"
+        return text
 
     def _by_classes(self, way: Any, left: Tensor, right: Tensor) -> str:
         """A call of what is made for operands that lie so, with the program's kernels."""

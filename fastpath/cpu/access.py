@@ -14,6 +14,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from fastpath.cpu.gemm import transposed, vector_bytes
 from fastpath.schedule.streams import STREAM_ALIGNMENT
 
 MOST_SCOPES = 64
@@ -380,54 +381,51 @@ def square(
     elements, or ``side`` rows of so many ``columns``.
 
     Row ``k`` is read at ``index + k * step`` and becomes column ``k`` of the square at ``place``,
-    whose rows are ``row`` apart. Each of the log2(side) rounds interleaves the halves.
+    whose rows are ``row`` apart. It is taken apart into squares of whole vectors.
 
     Reads jump from row to row, mostly from page to page, which no machine foresees: so the square
     that lies so many elements further on is asked for in time.
     """
     memory = _MEMORY[dtype]
-    vector = ir.VectorType(memory, side)
-    half = side // 2
-    low = ir.Constant(ir.VectorType(_I32, side), [k // 2 + (k % 2) * side for k in range(side)])
-    high = ir.Constant(
-        ir.VectorType(_I32, side), [half + k // 2 + (k % 2) * side for k in range(side)]
-    )
+    part = min(side, (vector_bytes() or 16) // _bytes(memory))
+    vector = ir.VectorType(memory, part)
+    width = columns or side
 
     @intrinsic
     def transpose_square(typing_context, source, index, step, target, place, row, further):
         def generate(context, builder, signature, args):
             start, at, by, goal, there, apart, away = args
-            rows = []
-            for k in range(side):
-                if columns is None:
+
+            def address(base, first, steps, step, further):
+                begin = builder.add(first, builder.mul(step, _I64(steps)))
+                return _address(builder, base, builder.add(begin, _I64(further)), memory)
+
+            def turn(upper, left):
+                rows = []
+                for k in range(upper, upper + part):
+                    element = address(start, at, k, by, left)
+                    pointer = builder.bitcast(element, vector.as_pointer())
+                    if left + part <= width:
+                        got = builder.load(pointer)
+                        got.align = _bytes(memory)
+                    else:
+                        got = _first(builder, pointer, vector, width - left, _bytes(memory))
+                    declare_scope(builder.module, got, source_scope)
+                    rows.append(got)
+                for k, value in enumerate(transposed(builder, rows)[: width - left]):
+                    element = address(goal, there, left + k, apart, upper)
+                    done = builder.store(value, builder.bitcast(element, vector.as_pointer()))
+                    done.align = _bytes(memory)
+                    declare_scope(builder.module, done, target_scope)
+
+            for upper in range(0, side, part):
+                for k in range(upper, upper + part) if columns is None else ():
                     later = builder.add(builder.add(at, away), builder.mul(by, _I64(k)))
                     # not inbounds: behind the last tile there may be nothing
                     place = builder.add(start, builder.mul(later, _I64(_bytes(memory))))
                     _prefetch(builder, builder.inttoptr(place, _I8.as_pointer()))
-                element = _address(
-                    builder, start, builder.add(at, builder.mul(by, _I64(k))), memory
-                )
-                pointer = builder.bitcast(element, vector.as_pointer())
-                if columns is None:
-                    got = builder.load(pointer)
-                    got.align = _bytes(memory)
-                else:
-                    got = _first(builder, pointer, vector, columns, _bytes(memory))
-                declare_scope(builder.module, got, source_scope)
-                rows.append(got)
-            for _ in range(side.bit_length() - 1):
-                mixed = []
-                for a, b in zip(rows[:half], rows[half:]):
-                    mixed.append(builder.shuffle_vector(a, b, low))
-                    mixed.append(builder.shuffle_vector(a, b, high))
-                rows = mixed
-            for k, value in enumerate(rows[:columns]):
-                element = _address(
-                    builder, goal, builder.add(there, builder.mul(apart, _I64(k))), memory
-                )
-                done = builder.store(value, builder.bitcast(element, vector.as_pointer()))
-                done.align = _bytes(memory)
-                declare_scope(builder.module, done, target_scope)
+                for left in range(0, width, part):
+                    turn(upper, left)
             return context.get_dummy_value()
 
         arguments = (types.int64,) * 7

@@ -54,6 +54,29 @@ def panel(dtype: str) -> int:
     return 2 * vector_bytes() // BYTES[dtype]
 
 
+def transposed(b: Any, square: Sequence[Any]) -> list[Any]:
+    """As many vectors as each has elements, with rows and columns exchanged; ``b`` builds it.
+
+    By halves: of vectors that are ``half`` apart, what the two have beyond the diagonal is
+    exchanged, for halves, quarters and so on.
+    """
+    found, count = list(square), len(square)
+    half = count // 2
+    while half:
+        low = [n if not n & half else count + (n ^ half) for n in range(count)]
+        high = [n ^ half if not n & half else count + n for n in range(count)]
+        for n in range(count):
+            if not n & half:
+                x, y = found[n], found[n | half]
+                found[n], found[n | half] = _shuffled(b, x, y, low), _shuffled(b, x, y, high)
+        half //= 2
+    return found
+
+
+def _shuffled(b: Any, x: Any, y: Any, order: Sequence[int]) -> Any:
+    return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(_I32, len(order)), order))
+
+
 def tile_heights(width: int) -> tuple[int, ...]:
     """Rows of tiles for vectors of ``width`` bytes: two of them for each row, as many registers as
     there are but for the operands."""
@@ -232,28 +255,8 @@ class Gemm:
                     mask = self._only_if(wide, b.icmp_signed(">", left, _I64(n)))
                     square.append(self._load(self._at(here, b.mul(_I64(n), step)), mask))
                 there = self._at(to, b.mul(c, to_step), r)
-                for n, vector in enumerate(self._transposed(square)):
+                for n, vector in enumerate(transposed(b, square)):
                     self._put(vector, self._at(there, b.mul(_I64(n), to_step)))
-
-    def _transposed(self, square: list[Any]) -> list[Any]:
-        """By halves: of vectors that are ``half`` apart, what the two have beyond the diagonal is
-        exchanged, for halves, quarters and so on."""
-        half = self.lanes // 2
-        while half:
-            lanes = range(self.lanes)
-            low = [n if not n & half else self.lanes + (n ^ half) for n in lanes]
-            high = [n ^ half if not n & half else self.lanes + n for n in lanes]
-            for n in lanes:
-                if not n & half:
-                    x, y = square[n], square[n | half]
-                    square[n] = self._shuffled(x, y, low)
-                    square[n | half] = self._shuffled(x, y, high)
-            half //= 2
-        return square
-
-    def _shuffled(self, x: Any, y: Any, order: list[int]) -> Any:
-        kind = ir.VectorType(_I32, self.lanes)
-        return self.b.shuffle_vector(x, y, ir.Constant(kind, order))
 
     # -- the tile ----------------------------------------------------------------------------------
 

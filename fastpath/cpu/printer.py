@@ -18,7 +18,6 @@ from fastpath.cpu.segments import Facts, folded, segments
 from fastpath.ir.expr import Bounds, Expr
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.size import Size, divides
-from fastpath.schedule.ahead import TILES_AHEAD
 from fastpath.schedule.cost import CHEAP, own_cost
 from fastpath.schedule.kernel import (
     Accumulate,
@@ -258,7 +257,7 @@ class Printer(Lines):
         """How many elements further on lies what a tile that follows turns."""
         kernel = self.kernel
         if kernel.downwards:
-            return str(TILES_AHEAD * kernel.rows)
+            return str(max(kernel.downwards, kernel.rows))
         return f"{self.number(turned.step)} * {kernel.block}"
 
     def _range(self, what: str) -> str:

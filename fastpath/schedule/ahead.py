@@ -20,7 +20,6 @@ FAR = 4096  # bytes: about what memory delivers while one line is waited for
 MOST_ROWS = 8
 LEAST, MOST = 128, 16384  # bytes of rows: shorter are not worth asking, longer ones are foreseen
 MOST_READS = 4
-TILES_AHEAD = 2
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ def asked_ahead(
         return ()
     if kernel.tile is not None:
         reads = [e for e in stage.loads() if e.args[1].coefficient(lane) == 1]
-        where = (kernel.tile, TILES_AHEAD * kernel.rows) if kernel.downwards else (None, 1)
+        where = (kernel.tile, kernel.downwards) if kernel.downwards else (None, 1)
         return tuple(Ahead(e, *where) for e in reads[:MOST_READS])
     around = [*kernel.outer, *stage.axes]
     if not around or kernel.blocks != 1:

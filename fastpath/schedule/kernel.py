@@ -126,7 +126,7 @@ class Kernel:
     work: Number = 0  # element operations, about: what threads are worth
     tile: Axis | None = None  # runs in blocks of ``rows``; its loop is outside the lanes'
     rows: int = 1  # of a tile
-    downwards: bool = False  # whether tiles follow each other along the tile axis, not the lanes
+    downwards: int = 0  # rows that are asked for ahead, where tiles follow each other along theirs
     transposed: list[Transposed] = field(default_factory=list)
     streamed: frozenset[str] = frozenset()  # buffers written past the caches: see streams.py
     in_place: frozenset[str] = frozenset()  # buffers whose old elements are read, then written

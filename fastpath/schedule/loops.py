@@ -336,7 +336,7 @@ class Builder:
             kernel.product = cluster.product.tile
         kernel = transpose_tiles(collapse(kernel), self.target.tile, self.target.narrowest)
         if self.target.streams:
-            flatten_tiles(kernel, self.target.flat, self._bytes)
+            flatten_tiles(kernel, self.target.flat, self.target.scratch_bytes, self._bytes)
         kernel = rows_together(kernel, self.target.rows)
         kernel.several = strips_together(kernel, self.target)
         kernel.pairs = self.target.pairs and in_pairs(kernel)

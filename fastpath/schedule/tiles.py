@@ -11,6 +11,8 @@ from fastpath.schedule import streams
 from fastpath.schedule.kernel import Kernel, Store, Transposed, itemsize
 
 LEAST_TILES = 8  # one behind the other, where they are flat
+FEWEST = 16  # rows of a tile
+AHEAD = 2  # of the smallest tiles
 
 
 def transpose_tiles(kernel: Kernel, side: int, narrowest: int) -> Kernel:
@@ -50,20 +52,24 @@ def transpose_tiles(kernel: Kernel, side: int, narrowest: int) -> Kernel:
     return kernel
 
 
-def flatten_tiles(kernel: Kernel, rows: int, sizes: Mapping[str, int]) -> None:
-    """Tiles of ``rows``, or of a line of memory, that follow each other along what they turn, where
-    memory is waited for.
+def flatten_tiles(kernel: Kernel, rows: int, most: int, sizes: Mapping[str, int]) -> None:
+    """Tiles that follow each other along what they turn, where memory is waited for.
 
     Then lines of what is turned are read in their order, and what tiles next to each other read is
     little enough to be asked for ahead, though rows may begin where they displace each other.
     Neighbours along the lanes are far apart then, so no line may belong to two.
+
+    Tiles are of ``rows`` and as many lanes, where there are enough of these, so that several lines
+    are read of a page before the next page is, and they take ``most`` bytes at most; else of as few
+    rows as make a line of memory.
     """
     tile, cache = kernel.tile, streams.last_level_cache()
-    if tile is None or not rows or not cache or sum(sizes.values()) <= cache:
+    if tile is None or kernel.lane is None or not rows or not cache or sum(sizes.values()) <= cache:
         return
     line = streams.STREAM_ALIGNMENT
-    rows = max(rows, *(line // itemsize(turned.dtype) for turned in kernel.transposed))
-    if not isinstance(tile.extent, int) or tile.extent < LEAST_TILES * rows:
+    widths = [itemsize(turned.dtype) for turned in kernel.transposed]
+    least = max(FEWEST, line // min(widths))
+    if not isinstance(tile.extent, int) or tile.extent < LEAST_TILES * least:
         return
     items = {b.name: itemsize(b.dtype) for b in kernel.buffers}
     (stage,) = kernel.stages
@@ -72,7 +78,11 @@ def flatten_tiles(kernel: Kernel, rows: int, sizes: Mapping[str, int]) -> None:
         step = s.index.coefficient(tile)
         if not isinstance(step, int) or step * items[s.buffer] % line:
             return
-    kernel.rows, kernel.downwards = rows, True
+    kernel.rows, kernel.downwards = least, AHEAD * least
+    while rows * rows * sum(widths) > most:
+        rows //= 2
+    if rows > least and tile.extent >= LEAST_TILES * rows and hint(kernel.lane.extent) >= rows:
+        kernel.rows = kernel.block = rows
 
 
 def _replace(e: Expr, values: dict[Expr, Expr]) -> Expr:

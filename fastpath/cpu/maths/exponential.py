@@ -28,6 +28,7 @@ class _Format:
         self.word = f"i{self.bits}"
         self.mantissa = 23 if single else 52
         self.bias = 127 if single else 1023
+        self.middle = 64 if single else 512  # an exponent as far from 1 as from the end
         self.least = -104.0 if single else -746.0  # exp of less is 0
         self.most = 89.0 if single else 710.0  # exp of more overflows
         self.round = 1.5 * 2.0**self.mantissa  # adding it rounds to an integer in the low bits
@@ -70,13 +71,19 @@ def power_of_two(n: Value, kind: str) -> Value:
     return ((n + form.bias) << form.mantissa).bitcast(kind)
 
 
-def scaled(x: Value, n: Value) -> Value:
-    """x * 2**n, over- and underflowing as it should, for abs(n) up to twice the largest exponent.
+def _has_scaling() -> bool:
+    """Whether scaling is an instruction, of vectors too; else it is a call for each lane."""
+    return llvm_version_info[0] >= 22 and has_features("avx512f", "avx512vl")
 
-    The result is rounded once: the first factor is exact as long as x is near 1.
+
+def scaled(x: Value, n: Value) -> Value:
+    """x * 2**n, over- and underflowing as it should, for x near 1 and abs(n) up to one and a half
+    times the largest exponent.
+
+    The result is rounded once: x times the first power of two is in the middle of the normal range.
+    A nan stays, which sums of bits would not keep.
     """
-    if llvm_version_info[0] >= 22 and has_features("avx512f", "avx512vl"):
-        # an instruction then, of vectors too, and else a call per lane
+    if _has_scaling():
         count = n.to("i32")
         operands = [x.ir, count.ir]
         types = [value.type for value in operands]
@@ -86,8 +93,12 @@ def scaled(x: Value, n: Value) -> Value:
             signature = ir.FunctionType(types[0], types)
             function = ir.Function(x.builder.module, signature, name)
         return Value(x.builder, x.builder.call(function, operands), x.kind)
-    half = n >> 1
-    return x * power_of_two(half, x.kind) * power_of_two(n - half, x.kind)
+    form = format_of(x)
+    below, middle = n < 0, form.middle
+    first = (n << form.mantissa) + below.where(
+        n.const(form.bias + middle << form.mantissa), n.const(form.bias - middle << form.mantissa)
+    )
+    return x * first.bitcast(x.kind) * below.where(x.const(2.0**-middle), x.const(2.0**middle))
 
 
 def scaled_in_range(x: Value, n: Value) -> Value:
@@ -123,6 +134,15 @@ def exp(x: Value, low: Value | None = None, shift: int = 0) -> Value:
     return scaled(y, n + shift if shift else n)
 
 
+def exp_of_negative(x: Value) -> Value:
+    """exp(x) where x is at most 0, subnormal results included."""
+    form = format_of(x)
+    y, n = _reduced_exp(x.call("maximum", form.least))
+    if _has_scaling():
+        return scaled(y, n)
+    return y * power_of_two(n + form.middle, x.kind) * 2.0**-form.middle
+
+
 def exp_in_range(x: Value) -> Value:
     """exp(x) where the result is normal."""
     return scaled_in_range(*_reduced_exp(x))
@@ -130,7 +150,7 @@ def exp_in_range(x: Value) -> Value:
 
 def exp2(x: Value) -> Value:
     form = format_of(x)
-    x = clamped(x, -2.0 * form.bias, form.bias + 1.0)
+    x = clamped(x, -1.5 * form.bias, form.bias + 1.0)
     n_float, n = nearest(x, 1.0)
     r = x - n_float
     return scaled(r.fma(polynomial(r, by_kind(x, "EXP2")), 1.0), n)
@@ -239,7 +259,7 @@ def log1p(x: Value) -> Value:
 
 def sigmoid(x: Value) -> Value:
     """1 / (1 + exp(-x)), from exp of what is negative, so that nothing overflows."""
-    e = exp(-x.abs())
+    e = exp_of_negative(-x.abs())
     return (x >= 0).where(1.0, e) / (e + 1)
 
 

@@ -80,6 +80,9 @@ FLAT: list[tuple[tuple[int, ...], torch.dtype, int]] = [
     ((80, 131), torch.float64, 16),
     ((96, 300), torch.bfloat16, 32),
     ((128, 515), torch.int8, 64),
+    ((144, 1100), torch.float32, 128),
+    ((80, 530), torch.float64, 64),
+    ((64, 1100), torch.float32, 16),
     ((100, 160), torch.float32, 0),
     ((64, 120), torch.float32, 0),
 ]
