@@ -160,7 +160,8 @@ def _measured(
     cut = extracted(part)
     assert cut is not None
     drawing = any(n.target is draw_again or draws(n.target) for n in part)
-    times = timed({t: c for t, c in calls.items() if c is not None}, cut[0], device, drawing)
+    like = [n.meta["val"] for n in cut[0].graph.find_nodes(op="placeholder")]
+    times = timed({t: c for t, c in calls.items() if c is not None}, like, device, drawing)
     vendor = times.pop(None)
     best = min(times, key=times.__getitem__, default=None)
     if best is not None:
@@ -173,29 +174,31 @@ def _measured(
 
 def timed(
     calls: Mapping[Any, Callable[..., Any]],
-    graph: torch.fx.GraphModule,
+    like: Sequence[torch.Tensor],
     device: torch.device,
     drawing: bool = False,
+    rounds: int = _ROUNDS,
+    span: float = _SPAN,
 ) -> dict[Any, float]:
-    """Seconds of the device for each of ``calls``, which take inputs like those of ``graph``.
+    """Seconds of the device for each of ``calls``, which take inputs that lie as those of ``like``.
 
-    Launches are recorded, and many replayed, so that what the host does is not measured; those that
-    are ``drawing`` are launched one by one.
+    Launches are recorded, and ``span`` seconds of them replayed in each round, so that what the
+    host does is not measured; those that are ``drawing`` are launched one by one.
     """
     with torch.random.fork_rng([device]), torch.cuda.device(device), torch.no_grad():
-        inputs = [_like(n.meta["val"]) for n in graph.graph.nodes if n.op == "placeholder"]
+        inputs = [_like(t, device) for t in like]
         runs = {}
         for name, call in calls.items():
-            runs[name] = _repeated(call, inputs, drawing)
-        rounds: dict[Any, list[float]] = {name: [] for name in runs}
-        for _ in range(_ROUNDS):
+            runs[name] = _repeated(call, inputs, drawing, span)
+        found: dict[Any, list[float]] = {name: [] for name in runs}
+        for _ in range(rounds):
             for name, (run, count) in runs.items():
-                rounds[name].append(_seconds(run) / count)
-        return {name: statistics.median(found) for name, found in rounds.items()}
+                found[name].append(_seconds(run) / count)
+        return {name: statistics.median(seconds) for name, seconds in found.items()}
 
 
-def _like(t: torch.Tensor) -> torch.Tensor:
-    found = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device)
+def _like(t: torch.Tensor, device: torch.device) -> torch.Tensor:
+    found = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=device)
     return found.normal_() if t.is_floating_point() else found.zero_()
 
 
@@ -210,7 +213,7 @@ def _seconds(run: Callable[[], Any]) -> float:
 
 
 def _repeated(
-    call: Callable[..., Any], inputs: Sequence[torch.Tensor], drawing: bool
+    call: Callable[..., Any], inputs: Sequence[torch.Tensor], drawing: bool, span: float
 ) -> tuple[Callable[[], Any], int]:
     """What runs ``call`` several times, and how often."""
     aside = torch.cuda.Stream()
@@ -220,7 +223,7 @@ def _repeated(
             call(*inputs)
         once = _seconds(lambda: call(*inputs))
     torch.cuda.current_stream().wait_stream(aside)
-    count = max(1, min(_MOST, int(_SPAN / max(once, 1e-6))))
+    count = max(1, min(_MOST, int(span / max(once, 1e-6))))
 
     def several() -> None:
         for _ in range(count):
