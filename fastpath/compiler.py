@@ -234,7 +234,8 @@ def _written(
             pad_products(own, products)
         if options.epilogue_fusion:
             fuse_activations(own, products)
-            fuse_residuals(own, device.adds_residuals, products)
+            kept = graph.meta.get("outputs")
+            fuse_residuals(own, device.adds_residuals, products, kept)
     if device.is_cpu and options.numerics == "fast" and options.epilogue_fusion:
         if has_sums_of_products(graph):
             own = _copy(graph)

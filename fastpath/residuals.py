@@ -43,21 +43,25 @@ def fuse_residuals(
     graph: torch.fx.GraphModule,
     serves: Callable[[Problem], bool],
     others: Collection[str] = (),
+    returned: int | None = None,
 ) -> int:
     """Rewrite the sums of ``graph`` (functional ATen) that are a product and a residual, and that
     are in memory in any case; returns how many.
 
     ``serves``: whether the library computes a problem; ``others`` names nodes that are no products
-    of the vendor's.
+    of the vendor's; ``returned``: how many of the results the caller sees, if not all.
     """
     count = 0
+    (output,) = graph.graph.find_nodes(op="output")
+    results: Any = output.args[0]
+    seen = {n for n in results[:returned] if isinstance(n, Node)}
     for node in reversed(list(graph.graph.nodes)):  # what reads a sum may be such a product
         if node.target is _aten.add.Tensor and not node.kwargs and _stored(node):
             for given, residual in (node.args, node.args[::-1]):
                 product = _product(given, others)
                 if product is None or not isinstance(residual, Node):
                     continue
-                if _fuse(graph.graph, node, given, product, residual, serves):
+                if _fuse(graph.graph, node, given, product, residual, serves, seen):
                     count += 1
                     break
     return count
@@ -118,6 +122,7 @@ def _fuse(
     product: Node,
     residual: Node,
     serves: Callable[[Problem], bool],
+    seen: Collection[Node],
 ) -> bool:
     """``node`` is the sum of ``given``, which is the product or a view of it, and ``residual``."""
     *bias, left, right = product.args
@@ -138,7 +143,8 @@ def _fuse(
         fused.meta["val"] = value
         made = fused
         if list(out.shape) != shape:  # as a sum's result, it is nobody's view
-            made = graph.call_function(_aten._unsafe_view.default, (fused, list(out.shape)))
+            view = _aten._unsafe_view.default if node in seen else _aten.view.default
+            made = graph.call_function(view, (fused, list(out.shape)))
             made.meta["val"] = out
     node.replace_all_uses_with(made)
     graph.erase_node(node)

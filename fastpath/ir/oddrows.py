@@ -43,10 +43,17 @@ class Classes:
         return self.length - self.width
 
 
-def classes_of(rows: int, length: int, step: int) -> Classes | None:
+def classes_of(rows: int, length: int, step: int, apart: int | None = None) -> Classes | None:
     """The classes of ``rows`` rows of ``length`` elements, for vectors of ``step``; None where all
     rows begin at vectors, where a class would have more rows than another, and where a row has
-    less than is left out."""
+    less than is left out.
+
+    ``apart``: how far rows are, if not their length. Where that is whole vectors, all begin alike:
+    as many classes as else, since the vendor's batch is faster than one product of all rows, but
+    with nothing between them.
+    """
+    if apart is not None and apart % step == 0 and length % step and rows % step == 0:
+        return Classes(length, step, 0, length // step * step)
     count, shift = step // math.gcd(length, step), -length % step
     width = (length - shift * (count - 1)) // step * step
     if count == 1 or rows % count or 2 * width <= length:
@@ -64,7 +71,21 @@ def by_terms(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     return torch.mm(left, right)
 
 
+def by_rows(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """``left @ right``: as many of its rows as whole vectors have, and the others by themselves.
+
+    The vendor's fast kernels want a number of rows like that, where ``left`` lies by columns.
+    """
+    rows = left.shape[0]
+    whole = rows - rows % (VECTOR // left.itemsize)
+    out = left.new_empty((rows, right.shape[1]))
+    torch.mm(left[:whole], right, out=out[:whole])
+    torch.mm(left[whole:], right, out=out[whole:])
+    return out
+
+
 BY_CLASSES = (by_columns, by_terms)
+by_rows.reason = "the vendor's library, the last rows by themselves"  # type: ignore[attr-defined]
 for _way in BY_CLASSES:
     _way.reason = "the vendor's library, by classes of rows that begin alike"  # type: ignore[attr-defined]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,12 +12,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fastpath import residuals
+import refcompiler
+from fastpath import compiler, residuals
+from fastpath.device import Device
 from fastpath.gpu import tuning, vendor
 from fastpath.gpu.lt import Algorithm, Layout, Problem
 from fastpath.ir.lower import Lowering
 from fastpath.ir.program import Call
 from fastpath.residuals import fuse_residuals, problem_of, product_and_residual
+from fastpath.target import GPU
 from refcompiler.cache import store
 from tests.cpu.fastpath.test_activations import graph_of, numbers
 
@@ -76,6 +81,16 @@ def test_sums_of_products_that_are_stored(
     eager = function(*inputs)
     assert (found.dtype, found.stride()) == (eager.dtype, eager.stride()) and found._base is None
     torch.testing.assert_close(found, eager, rtol=0.02, atol=0.1)
+
+
+def test_what_the_caller_does_not_see_may_be_a_view() -> None:
+    """What a forward keeps for its backward: a view is made by a shorter way."""
+    for returned, view in ((1, torch.ops.aten.view), (2, torch.ops.aten._unsafe_view)):
+        graph = graph_of(linear, GIVEN)
+        (output,) = graph.graph.find_nodes(op="output")
+        output.args = ((output.args[0][0].args[0], output.args[0][0]),)
+        assert fuse_residuals(graph, lambda problem: True, returned=returned) == 1
+        assert output.args[0][1].target is view.default
 
 
 def test_products_of_ours_keep_their_residuals() -> None:
@@ -228,3 +243,70 @@ def test_the_first_algorithm_is_kept_unless_another_one_is_faster(
     assert vendor.chosen(PROBLEM, THREE, 0) == THREE[0]
     small = Problem("bfloat16", 256, 256, 256, (256, 1), (256, 1))
     assert vendor.chosen(small, THREE, 0) == THREE[0] and measured == [3] * 3
+
+
+# -- programs --------------------------------------------------------------------------------------
+
+
+class WithoutKernels(Device):
+    """A device of the GPU's target, whose kernels compute nothing."""
+
+    def __init__(self) -> None:
+        self.device, self.target = torch.device("cpu"), GPU
+
+    is_cpu = property(lambda self: False)  # type: ignore[assignment]
+
+    def loaded(self, names: Any) -> dict[str, Any]:
+        return {}
+
+    def entered(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        return call
+
+
+def at(address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
+    """What lies there, as the library sees it."""
+    elements = 1 + sum((n - 1) * step for n, step in zip(shape, strides))
+    memory = (ctypes.c_char * (2 * elements)).from_address(address)
+    return torch.as_strided(torch.frombuffer(memory, dtype=HALF), shape, strides)
+
+
+def test_a_program_asks_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Addresses of inputs, views and results are right, and results live on in what reads them."""
+    asked: list[tuple[bool, bool, bool]] = []
+
+    def launch(problem: Problem, device: int) -> Callable[..., None]:
+        m, n, k = problem.m, problem.n, problem.k
+
+        def run(left: int, right: int, bias: int, residual: int, result: int) -> None:
+            asked.append((bias != 0, residual != 0, problem.gelu))
+            given = at(left, (m, k), problem.left), at(right, (k, n), problem.right)
+            row = at(bias, (n,), (1,)) if problem.bias else None
+            other = at(residual, (m, n), (n, 1)) if problem.residual else None
+            found = as_the_library(problem, *given, row, other)
+            found = F.gelu(found, approximate="tanh") if problem.gelu else found
+            at(result, (m, n), (n, 1)).copy_(found)
+
+        return run
+
+    def layer(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z = y + F.linear(F.gelu(F.linear(x, w, b), approximate="tanh"), w.t(), b)
+        return z[1, 8:40] @ w[:, :32] + x[3, 16:48, 16:] @ z[2, :32, :32]
+
+    monkeypatch.setattr(compiler, "device_of", lambda graph: WithoutKernels())
+    monkeypatch.setattr(residuals, "WORTH", 0)
+    monkeypatch.setattr(vendor, "_launch", launch)
+    refcompiler.reset()
+    compiled = refcompiler.compile(layer, fullgraph=True)
+    for begin in (0, 8):
+        shapes = (4, 64, 48), (48, 48), (48,), (4, 64, 48)
+        flat = [numbers(math.prod(shape) + begin) * 0.3 for shape in shapes]
+        inputs = [t[begin:].view(shape) for t, shape in zip(flat, shapes)]
+        asked.clear()
+        got, eager = compiled(*inputs), layer(*inputs)
+        # bias, residual and gelu of each
+        assert asked[:2] == [(True, False, True), (True, True, False)]
+        assert asked[2:] == [(False, False, False), (False, True, False)]
+        torch.testing.assert_close(got, eager, rtol=0.05, atol=0.1)
+    report = fastpath.last_report()
+    assert report is not None and report.fallback is None
+    assert (report.direct, report.kernels) == (4, 0)
