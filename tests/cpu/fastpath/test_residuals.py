@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import fastpath
 import refcompiler
 from fastpath import compiler, residuals
 from fastpath.device import Device
