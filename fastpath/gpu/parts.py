@@ -1,4 +1,5 @@
-"""The part of a graph that a product's kernel computes, as a graph of its own to be measured."""
+"""The part of a graph that a product's kernel computes, as a graph of its own to be measured, with
+what is computed beside that where the vendor multiplies."""
 
 from __future__ import annotations
 
@@ -24,6 +25,32 @@ def parts_of(lowering: Lowering, program: Program) -> dict[str, set[Node]]:
             nodes = _computed(cluster, fusion.roots.roots, lowering.origin)
             found[lowering.origin[cluster.product].name] = _between(nodes)
     return found
+
+
+def with_readers(
+    part: set[Node], kernels: Collection[set[Node]], products: Collection[Node]
+) -> set[Node]:
+    """``part``, and what the kernels that compute some of it without a kernel of the product's
+    compute beside: a sum with a residual, say, costs the norm that reads it less than a kernel of
+    its own. ``part`` alone if there would be more ``products`` in it.
+
+    ``kernels``: the nodes that each of the graph without such kernels computes.
+    """
+    wider = set(part).union(*(kernel for kernel in kernels if not part.isdisjoint(kernel)))
+    if len(wider) == len(part):
+        return part
+    found = _between(wider)
+    return part if any(node in found and node not in part for node in products) else found
+
+
+def kernels_of(lowering: Lowering, program: Program) -> list[set[Node]]:
+    """For each kernel of the program, the nodes that it computes."""
+    fusion = Fusion(program)
+    return [
+        _computed(cluster, fusion.roots.roots, lowering.origin)
+        for cluster in fusion.clusters
+        if cluster.call is None
+    ]
 
 
 def _computed(cluster: Cluster, roots: Collection[Any], origin: dict[Any, Node]) -> set[Node]:

@@ -2,8 +2,9 @@
 
 Each product is compiled with what its kernel does beside it, in several tiles, and as the same part
 of the graph is without such a kernel: the vendor's product, padded where that helps, and kernels
-for what follows. What is fastest is kept, for the process and on disk, so that of equal parts one
-is measured. Numbers are random; the generators are left as they were.
+for what follows. What these compute besides is measured with it, on both sides. What is fastest is
+kept, for the process and on disk, so that of equal parts one is measured. Numbers are random; the
+generators are left as they were.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 import torch
 
-from fastpath.gpu.parts import extracted, parts_of, text_of
+from fastpath.gpu.parts import extracted, kernels_of, parts_of, text_of, with_readers
 from fastpath.gpu.tiling import power_above
 from fastpath.ir.lower import Lowering
 from fastpath.ir.products import candidates, sizes_of
@@ -78,8 +79,11 @@ def tuned(
         return {}
     lowering = Lowering(graph, target, device, options, products=dict.fromkeys(names, FIRST))
     parts = parts_of(lowering, lowering.run())
+    without = Lowering(graph, target, device, options)
+    kernels = kernels_of(without, without.run())
     chosen: dict[str, Tile] = {}
     for name, part in parts.items():
+        part = with_readers(part, kernels, names.values())
         found = _best(names[name], part, device, options, compile_part)
         if found is not None:
             chosen[name] = found
