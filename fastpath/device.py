@@ -61,16 +61,16 @@ class Device:
         later = ByClasses(way, left, right, self.device)
         return later, later.printed.source
 
-    def without_aten(self, calls: Sequence[Call]) -> Mapping[Call, Any]:
-        """Those of ``calls`` that need no ATen: :class:`~fastpath.cpu.products.Known`
-        on a CPU, else :class:`~fastpath.gpu.direct.Direct`."""
+    def products(self, calls: Sequence[Call]) -> Mapping[Call, Any]:
+        """Those of ``calls`` that are computed without ATen: :class:`~fastpath.cpu.products.Known`
+        on a CPU, else :class:`~fastpath.gpu.vendor.Direct`."""
         if self.is_cpu:
             from fastpath.cpu.products import products_of
 
             return products_of(calls)
-        from fastpath.gpu.direct import without_aten
+        from fastpath.gpu.vendor import products_of as direct_products_of
 
-        return without_aten(calls, self.device.index)
+        return direct_products_of(calls, self.device.index)
 
     def adds_residuals(self, problem: Problem) -> bool:
         """Whether the vendor's library computes a product that a residual is added to; on a GPU."""

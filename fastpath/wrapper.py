@@ -53,7 +53,7 @@ from refcompiler.shapes.text import NAMES, python
 
 if TYPE_CHECKING:
     from fastpath.cpu.products import Known
-    from fastpath.gpu.direct import Direct
+    from fastpath.gpu.vendor import Direct
 
 _NUMBERS = itertools.count()
 
@@ -134,7 +134,7 @@ class Wrapper:
         order = fusion.result
         self.products: Mapping[Call, Known | Direct] = {}
         if self.program.products:
-            self.products = self.device.without_aten([c.call for c in order if c.call is not None])
+            self.products = self.device.products([c.call for c in order if c.call is not None])
         self.read = {node.name for cluster in order for node in cluster.needs}
         constants = len(self.program.inputs) - self.given
         memory = self.memory = Memory(
@@ -434,18 +434,15 @@ class Wrapper:
             given = f"{self._tuple([product.limit.extent])}, outside, 0, {', '.join(texts[1:])}"
             self.lines.append(f"if outside[0]: reject({name}_kernel, {given})")
 
-    def _without_aten(self, call: Call, product: Direct) -> None:
-        """Have a kernel, or the vendor's library, answer a call."""
+    def _ask_library(self, call: Call, product: Direct) -> None:
+        """Have the vendor's library multiply, without ATen."""
         operands = [t for t in product.operands if t is not None]
         self.recordable.opaque |= {t.node.name for t in operands if isinstance(t.node, Input)}
+        self.report.direct += 1
         addresses = ["0" if t is None else self._place_of(t) for t in product.operands]
         (result,) = call.outputs
-        name = self._allocate(result)
+        self._allocate(result)
         addresses.append(self._address(result))
-        if product.source:
-            self.kernels.append(product.source)
-            self.report.kernels += 1
-            self.lines.append(f"{name}.zero_()")
         run = self._constant(product.launch)
         self.lines.append(f"{run}({', '.join(addresses)})  # {result.name} = {call.name}")
 
@@ -462,15 +459,12 @@ class Wrapper:
         product: Any = self.products.get(call)
         if product is not None and self.device.is_cpu:
             return self._multiply(call, product)
-        if product is not None and product.source:
-            return self._without_aten(call, product)
         counts = self.report.draws if call.kernel else self.report.aten_calls
         counts[call.name] = counts.get(call.name, 0) + 1
         if not call.kernel:
             self.report.reasons[call.name] = call.reason
         if product is not None:
-            self.report.direct += 1
-            return self._without_aten(call, product)
+            return self._ask_library(call, product)
         taken = {t.node for t in tensors_in((call.arguments, call.keywords))}
         first = len(self.lines)
         self._assign(call, self._called(call))

@@ -12,7 +12,8 @@ import dataclasses
 import functools
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -36,12 +37,23 @@ _known: dict[tuple[Problem, int], Algorithm] = {}
 Launch = Callable[[int, int, int, int, int], None]
 
 
-Operands = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
+@dataclass(frozen=True)
+class Direct:
+    """A product by :mod:`fastpath.gpu.lt`: ``launch`` takes the addresses of ``operands``, 0 for
+    None, and of the result."""
+
+    operands: tuple[Tensor, Tensor, Tensor | None, Tensor | None]
+    launch: Launch
 
 
-def product_of(call: Call, device: int) -> tuple[Operands, Launch] | None:
-    """The operands of the product that ``call`` is, if the library takes it (left, right, bias and
-    residual), and what it is asked by, given their addresses, 0 for None, and the result's."""
+def products_of(calls: Iterable[Call], device: int) -> dict[Call, Direct]:
+    """Those of ``calls`` that the library is asked for on the device of that number."""
+    found = {call: direct_of(call, device) for call in calls}
+    return {call: direct for call, direct in found.items() if direct is not None}
+
+
+def direct_of(call: Call, device: int) -> Direct | None:
+    """The product that ``call`` is, if the library takes it: left, right, bias and residual."""
     operands = operands_of(call)
     if operands is None:
         return None
@@ -55,10 +67,10 @@ def product_of(call: Call, device: int) -> tuple[Operands, Launch] | None:
     if problem is None:
         return None
     run = _launch(problem, device)
-    return None if run is None else (operands, run)
+    return None if run is None else Direct(operands, run)
 
 
-def operands_of(call: Call) -> Operands | None:
+def operands_of(call: Call) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None] | None:
     """Of a call that is a product: left, right, what is added to each row, and to the result."""
     keywords = {**call.keywords}
     gelu = keywords.pop("use_gelu", False)

@@ -19,7 +19,6 @@ from torch.nn import functional as F
 from fastpath.decompositions import table
 from fastpath.gpu.classes import ByClasses
 from fastpath.gpu.compile import module_of
-from fastpath.gpu.embedding import Embedding
 from fastpath.gpu.vectors import print_kernel
 from fastpath.ir import products
 from fastpath.ir.lower import Lowering
@@ -238,30 +237,6 @@ def execute_classes(name: str) -> int:
     return got.numel()
 
 
-EMBEDDINGS: dict[str, tuple[list[int], int, int, torch.dtype]] = {
-    # positions, rows of the result, elements of a row, dtype
-    "few": ([3, 0, 3, 7, 3, 0], 9, 40, HALF),
-    "left out": ([2, 5, 2, 5, 5, 1], 6, 24, torch.float32),
-    "one": ([4] * 300, 5, 12, torch.float32),
-    "many": ([n * n % 13 for n in range(300)], 20, 16, torch.float32),
-}
-
-
-def execute_embedding(name: str) -> int:
-    """The gradient's elements, which are compared with eager's."""
-    positions, count, width, dtype = EMBEDDINGS[name]
-    left_out = 5 if name == "left out" else -1
-    where, rows = torch.tensor(positions), numbers(len(positions), width, dtype=dtype)
-    made = Embedding(str(dtype)[6:], len(positions), width, left_out, 0)
-    got = torch.zeros(count, width, dtype=dtype)
-    run = getattr(module_of(made.printed), made.printed.name)
-    run[(made.printed.programs,)](where, rows, got)
-    backward = torch.ops.aten.embedding_dense_backward
-    eager, exact = (backward(r, where, count, left_out, False) for r in (rows, rows.double()))
-    assert agree(got, eager, exact), name
-    return got.numel()
-
-
 def main(device: str = "cpu") -> None:
     run = interpreted if device == "cpu" else on_cuda
     torch.backends.cuda.matmul.allow_tf32 = True
@@ -269,7 +244,6 @@ def main(device: str = "cpu") -> None:
     print("{} products, {} kernels, {} elements".format(*totals))
     if device == "cpu":
         print(len(CLASSES), "by classes,", sum(map(execute_classes, CLASSES)), "elements")
-        print(sum(map(execute_embedding, EMBEDDINGS)), "elements of embeddings")
 
 
 if __name__ == "__main__":
