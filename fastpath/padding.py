@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from fastpath.ir.oddrows import by_rows, by_terms
+from fastpath.ir.oddrows import by_rows
 
 ALIGNMENT = 16  # bytes
 WORTH = 1 << 31  # multiplications; below, the copies cost more than the slower kernel
@@ -33,8 +33,6 @@ def pad_products(graph: torch.fx.GraphModule, others: Collection[str] = ()) -> i
         first = _PRODUCTS.get(node.target)
         if first is not None and node.name not in others and _pad(made, node, first):
             count += 1
-    for node in graph.graph.find_nodes(op="call_function", target=by_terms):
-        made.read_padded(node)
     return count
 
 
@@ -128,23 +126,6 @@ class _Maker:
             found = self.call(_aten.constant_pad_nd.default, (node, amounts, 0))
             self.made[key] = found
         return found
-
-    def read_padded(self, node: torch.fx.Node) -> None:
-        """Let ``node``, a product by classes of terms, read its left operand where it is padded in
-        any case: then nothing but the kernel that pads it reads it as it is."""
-        left = node.args[0]
-        assert isinstance(left, torch.fx.Node)
-        rows, terms = left.meta["val"].shape
-        step = ALIGNMENT // left.meta["val"].itemsize
-        padded = self.made.get((left, (0, -terms % step, 0, 0)))
-        if padded is None or rows % step:
-            return
-        order = {other: n for n, other in enumerate(self.graph.nodes)}
-        if order[padded] > order[node]:
-            node.prepend(padded)
-        with self.graph.inserting_before(node):
-            cut = self.call(_aten.slice.Tensor, (padded, 1, 0, terms))
-        node.args = (cut, *node.args[1:])
 
     def turned(self, node: torch.fx.Node) -> torch.fx.Node:
         """The transposed matrices: of one that was turned already, the one it was made of."""

@@ -36,7 +36,7 @@ class ByClasses(Pending):
         self.dtype, self.way, self.device = left.dtype, way, device
         step = ALIGNMENT // DTYPE[self.dtype].itemsize
         length = self.n if way is by_columns else self.k
-        found = classes_of(self.m, length, step, left.strides[0] if way is by_terms else None)
+        found = classes_of(self.m, length, step)
         assert found is not None and way in (by_columns, by_terms)
         self.classes: Classes = found
         self.strides = left.strides[0], right.strides[1 if way is by_columns else 0]

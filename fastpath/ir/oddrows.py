@@ -43,17 +43,10 @@ class Classes:
         return self.length - self.width
 
 
-def classes_of(rows: int, length: int, step: int, apart: int | None = None) -> Classes | None:
+def classes_of(rows: int, length: int, step: int) -> Classes | None:
     """The classes of ``rows`` rows of ``length`` elements, for vectors of ``step``; None where all
     rows begin at vectors, where a class would have more rows than another, and where a row has
-    less than is left out.
-
-    ``apart``: how far rows are, if not their length. Where that is whole vectors, all begin alike:
-    as many classes as else, since the vendor's batch is faster than one product of all rows, but
-    with nothing between them.
-    """
-    if apart is not None and apart % step == 0 and length % step and rows % step == 0:
-        return Classes(length, step, 0, length // step * step)
+    less than is left out."""
     count, shift = step // math.gcd(length, step), -length % step
     width = (length - shift * (count - 1)) // step * step
     if count == 1 or rows % count or 2 * width <= length:

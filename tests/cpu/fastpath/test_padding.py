@@ -10,9 +10,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fastpath import padding
-from fastpath.ir import oddrows
 from fastpath.ir.oddrows import by_rows
-from fastpath.oddrows import split_odd_rows
 from fastpath.padding import pad_products
 
 HALF = torch.bfloat16
@@ -63,37 +61,6 @@ def test_a_padded_product_is_the_product(name: str, monkeypatch: pytest.MonkeyPa
         copies = [n for n in graph.graph.nodes if n.target is torch.ops.aten.clone.default]
         assert not copies or product.target is not by_rows  # the result is made as it is returned
         assert [tuple(a.meta["val"].shape) for a in product.args] == operands
-
-
-@pytest.mark.parametrize("first", ["terms", "rows"])
-def test_what_is_padded_in_any_case_is_read_there(
-    first: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a head's gradients: the gradient of its result is read as it is by what pads it alone."""
-    monkeypatch.setattr(padding, "WORTH", 0)
-    monkeypatch.setattr(oddrows, "LARGE", 0)
-
-    def terms_first(g: Any, x: Any, w: Any) -> Any:
-        of_x = g @ w
-        return torch.cat([of_x.flatten(), (g.t() @ x).flatten()])
-
-    def rows_first(g: Any, x: Any, w: Any) -> Any:
-        of_w = g.t() @ x
-        return torch.cat([(g @ w).flatten(), of_w.flatten()])
-
-    function = terms_first if first == "terms" else rows_first
-    given = numbers(16, 133), numbers(16, 24), numbers(133, 24)
-    graph = make_fx(function, tracing_mode="fake")(*given)
-    assert (split_odd_rows(graph), pad_products(graph)) == (1, 1)
-    graph.graph.lint()
-    graph.recompile()
-    assert torch.equal(graph(*given), function(*given))
-    (gradient, *_) = graph.graph.find_nodes(op="placeholder")
-    (reader,) = [user for user in gradient.users if user.users]
-    assert reader.target is torch.ops.aten.constant_pad_nd.default
-    (terms,) = graph.graph.find_nodes(op="call_function", target=oddrows.by_terms)
-    left = terms.args[0].meta["val"]
-    assert (tuple(left.shape), left.stride()) == ((16, 133), (136, 1))
 
 
 def test_small_products_and_other_dtypes_stay() -> None:

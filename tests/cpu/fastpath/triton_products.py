@@ -212,7 +212,6 @@ CLASSES: dict[str, tuple[Any, torch.Tensor, torch.Tensor]] = {
     "columns, a step of one": (by_columns, numbers(40, 64), numbers(71, 64).t()),
     "terms": (by_terms, numbers(16, 133), numbers(133, 144)),
     "terms, four classes": (by_terms, numbers(72, 94), numbers(94, 24)[:, :20]),
-    "terms, rows apart": (by_terms, numbers(48, 144)[:, :133], numbers(133, 24)[:, :20]),
 }
 
 
