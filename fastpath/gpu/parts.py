@@ -4,7 +4,7 @@ what is computed beside that where the vendor multiplies."""
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -28,29 +28,32 @@ def parts_of(lowering: Lowering, program: Program) -> dict[str, set[Node]]:
 
 
 def with_readers(
-    part: set[Node], kernels: Collection[set[Node]], products: Collection[Node]
+    part: set[Node], kernels: Mapping[Node, Sequence[set[Node]]], products: Set[Node]
 ) -> set[Node]:
     """``part``, and what the kernels that compute some of it without a kernel of the product's
     compute beside: a sum with a residual, say, costs the norm that reads it less than a kernel of
     its own. ``part`` alone if there would be more ``products`` in it.
 
-    ``kernels``: the nodes that each of the graph without such kernels computes.
+    ``kernels``: by nodes, all that those kernels compute which compute it, in the graph without
+    such of products.
     """
-    wider = set(part).union(*(kernel for kernel in kernels if not part.isdisjoint(kernel)))
+    wider = part.union(*(kernel for node in part for kernel in kernels.get(node, ())))
     if len(wider) == len(part):
         return part
     found = _between(wider)
-    return part if any(node in found and node not in part for node in products) else found
+    return part if any(node in products for node in found - part) else found
 
 
-def kernels_of(lowering: Lowering, program: Program) -> list[set[Node]]:
-    """For each kernel of the program, the nodes that it computes."""
+def kernels_of(lowering: Lowering, program: Program) -> dict[Node, list[set[Node]]]:
+    """For each node that kernels of the program compute, all that these do."""
     fusion = Fusion(program)
-    return [
-        _computed(cluster, fusion.roots.roots, lowering.origin)
-        for cluster in fusion.clusters
-        if cluster.call is None
-    ]
+    found: dict[Node, list[set[Node]]] = {}
+    for cluster in fusion.clusters:
+        if cluster.call is None:
+            nodes = _computed(cluster, fusion.roots.roots, lowering.origin)
+            for node in nodes:
+                found.setdefault(node, []).append(nodes)
+    return found
 
 
 def _computed(cluster: Cluster, roots: Collection[Any], origin: dict[Any, Node]) -> set[Node]:

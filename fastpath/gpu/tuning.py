@@ -82,11 +82,11 @@ def tuned(
     lowering = Lowering(graph, target, device, options, products=dict.fromkeys(names, FIRST))
     parts = parts_of(lowering, lowering.run())
     without = Lowering(graph, target, device, options)
-    kernels = kernels_of(without, without.run())
+    kernels, products = kernels_of(without, without.run()), set(names.values())
     chosen: dict[str, Tile] = {}
     for name, part in parts.items():
-        part = with_readers(part, kernels, names.values())
-        found = _best(names[name], part, device, options, compile_part)
+        wider = with_readers(part, kernels, products)
+        found = _best(names[name], wider, device, options, compile_part)
         if found is not None:
             chosen[name] = found
     return chosen

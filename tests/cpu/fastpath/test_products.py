@@ -282,7 +282,7 @@ def test_what_reads_a_products_epilogue_is_measured_with_it(
     multiplied = candidates(graph.graph)
     count = 0
     for name, part in parts_of(lowering, program).items():
-        wider = parts.with_readers(part, kernels, multiplied)
+        wider = parts.with_readers(part, kernels, {*multiplied})
         assert part < wider and [n.name for n in multiplied if n in wider] == [name]
         assert {"aten.silu.default", "aten.native_layer_norm.default"} <= {
             str(n.target) for n in wider
@@ -290,7 +290,8 @@ def test_what_reads_a_products_epilogue_is_measured_with_it(
         assert extracted(wider) is not None
         count += 1
     assert count == len(multiplied) == 2
-    both = parts.with_readers({multiplied[0]}, [{*multiplied}], multiplied)
+    beside = {multiplied[0]: [{*multiplied}]}
+    both = parts.with_readers({multiplied[0]}, beside, {*multiplied})
     assert both == {multiplied[0]}
 
 
