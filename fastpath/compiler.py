@@ -227,6 +227,7 @@ def _written(
     from fastpath.ir.lower import Lowering
     from fastpath.oddrows import split_odd_rows
     from fastpath.padding import pad_products
+    from fastpath.residuals import fuse_residuals
     from fastpath.wrapper import Wrapper
 
     own = graph
@@ -237,6 +238,8 @@ def _written(
             pad_products(own, products)
         if options.epilogue_fusion:
             fuse_activations(own, products)
+            kept = graph.meta.get("outputs")
+            fuse_residuals(own, device.adds_residuals, products, kept)
     if device.is_cpu and options.numerics == "fast" and options.epilogue_fusion:
         if has_sums_of_products(graph):
             own = _copy(graph)

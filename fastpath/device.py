@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from fastpath.gpu.lt import Problem
+from fastpath.ir.program import Call
 from fastpath.ir.size import Assumptions
 from fastpath.schedule.kernel import Kernel
 from fastpath.target import CPU, GPU, Target
@@ -58,6 +60,23 @@ class Device:
 
         later = ByClasses(way, left, right, self.device)
         return later, later.printed.source
+
+    def products(self, calls: Sequence[Call]) -> Mapping[Call, Any]:
+        """Those of ``calls`` that are computed without ATen: :class:`~fastpath.cpu.products.Known`
+        on a CPU, else :class:`~fastpath.gpu.vendor.Direct`."""
+        if self.is_cpu:
+            from fastpath.cpu.products import products_of
+
+            return products_of(calls)
+        from fastpath.gpu.vendor import products_of as direct_products_of
+
+        return direct_products_of(calls, self.device.index)
+
+    def adds_residuals(self, problem: Problem) -> bool:
+        """Whether the vendor's library computes a product that a residual is added to; on a GPU."""
+        from fastpath.gpu.vendor import available
+
+        return available(problem, self.device.index)
 
     def finder(self, kernel: Kernel) -> Callable[..., None]:
         """The same kernel as it leaves word of a position that there is not; on a CPU only."""

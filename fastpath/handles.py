@@ -113,8 +113,11 @@ def _is_fixed(value: object) -> bool:
 
 def beginning(t: Tensor) -> Number | None:
     """How many elements behind its node's first ``t`` begins; None where only the call knows: an
-    input may begin anywhere in its memory, and so may what an operator gives."""
-    return t.offset if isinstance(t.node, Computed) else 0 if t.replay is None else None
+    input may begin anywhere in its memory, and so may what an operator gives, but a view that only
+    says where points lie, and begins with it, begins where it does."""
+    if isinstance(t.node, Computed):
+        return t.offset
+    return 0 if not t.offset and views_of_shape(t) else None
 
 
 def _bases(t: Tensor) -> Iterator[Tensor]:

@@ -3,7 +3,8 @@
 cuBLAS has kernels for the tensor cores' full speed only where each row of the operands and of the
 result begins at a multiple of 16 bytes. A dimension that lies in a row and does not fill it is
 padded with zeros, and the result is cut to size, which costs copies of the operands and the result
-unless what makes or reads them takes care of it.
+unless what makes or reads them takes care of it. Where only the result's rows would be more, these
+are left out, and the last of them computed by themselves.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Collection
 from typing import Any
 
 import torch
+
+from fastpath.ir.oddrows import by_rows
 
 ALIGNMENT = 16  # bytes
 WORTH = 1 << 31  # multiplications; below, the copies cost more than the slower kernel
@@ -52,6 +55,14 @@ def _pad(made: _Maker, node: torch.fx.Node, first: int) -> bool:
     missing = {name: short[name] if name in wanted else 0 for name in "mnk"}
     if not any(missing.values()):
         return False
+    if first == 0 and len(out.shape) == 2 and missing["m"] and not missing["n"] + missing["k"]:
+        with graph.inserting_before(node):
+            whole = made.padded(a, missing["m"], 0)
+            rows = made.call(_aten.slice.Tensor, (whole, 0, 0, m))
+            result = made.call(by_rows, (rows, b))
+        node.replace_all_uses_with(result)
+        graph.erase_node(node)
+        return True
     with graph.inserting_before(node):
         operands = [
             made.padded(a, missing["m"], missing["k"]),
@@ -66,8 +77,8 @@ def _pad(made: _Maker, node: torch.fx.Node, first: int) -> bool:
             cut = made.call(_aten.slice.Tensor, (cut, out.dim() - 2, 0, m))
         if missing["n"]:
             cut = made.call(_aten.slice.Tensor, (cut, out.dim() - 1, 0, n))
-        whole = {"memory_format": torch.contiguous_format}
-        result = made.call(_aten.clone.default, (cut,), whole)
+        form = {"memory_format": torch.contiguous_format}
+        result = made.call(_aten.clone.default, (cut,), form)
     node.replace_all_uses_with(result)
     graph.erase_node(node)
     return True

@@ -12,7 +12,8 @@ from typing import Any
 class Report:
     """``kernels`` is the number of generated kernels (launches per call); ``aten_calls`` counts
     operators left to ATen, ``reasons`` says why; ``draws`` counts kernels that draw random
-    numbers, and ``products`` matrix products that kernels compute; ``nodes`` is the number of ATen
+    numbers, and ``products`` matrix products that kernels compute; ``direct`` of those left to ATen
+    are products that the vendor's library is asked for without it; ``nodes`` is the number of ATen
     nodes captured. ``fallback`` is why the whole graph runs uncompiled, or None. Of a graph that is
     trained, all this is said of the forward;
     ``backwards`` has one more report for each compiled backward, which are compiled when they
@@ -25,6 +26,7 @@ class Report:
     draws: dict[str, int] = field(default_factory=Counter)
     reasons: dict[str, str] = field(default_factory=dict)
     products: int = 0
+    direct: int = 0
     nodes: int = 0
     fallback: str | None = None
     backwards: list[Report] = field(default_factory=list)
@@ -60,6 +62,8 @@ class Report:
         lines += [f"{count:5d} x {name}: drawn by a kernel" for name, count in self.draws.items()]
         if self.products:
             lines.append(f"{self.products:5d} matrix products computed by kernels")
+        if self.direct:
+            lines.append(f"{self.direct:5d} products that the vendor's library is asked for itself")
         for name, count in sorted(self.aten_calls.items(), key=lambda pair: -pair[1]):
             lines.append(f"{count:5d} x {name}: {self.reasons.get(name, '')}")
         if self.graphs or self.ungraphed:

@@ -54,6 +54,7 @@ from refcompiler.shapes.text import NAMES, python
 
 if TYPE_CHECKING:
     from fastpath.cpu.products import Known
+    from fastpath.gpu.vendor import Direct
 
 _NUMBERS = itertools.count()
 
@@ -132,11 +133,9 @@ class Wrapper:
                 node.strides = given.strides
         together = self._together(fusion)
         order = fusion.result
-        self.products: Mapping[Call, Known] = {}
-        if self.device.is_cpu and self.program.products:
-            from fastpath.cpu.products import products_of
-
-            self.products = products_of(c.call for c in order if c.call is not None)
+        self.products: Mapping[Call, Known | Direct] = {}
+        if self.program.products:
+            self.products = self.device.products([c.call for c in order if c.call is not None])
         self.read = {node.name for cluster in order for node in cluster.needs}
         constants = len(self.program.inputs) - self.given
         memory = self.memory = Memory(
@@ -441,6 +440,18 @@ class Wrapper:
             given = f"{self._tuple([product.limit.extent])}, outside, 0, {', '.join(texts[1:])}"
             self.lines.append(f"if outside[0]: reject({name}_kernel, {given})")
 
+    def _ask_library(self, call: Call, product: Direct) -> None:
+        """Have the vendor's library multiply, without ATen."""
+        operands = [t for t in product.operands if t is not None]
+        self.recordable.opaque |= {t.node.name for t in operands if isinstance(t.node, Input)}
+        self.report.direct += 1
+        addresses = ["0" if t is None else self._place_of(t) for t in product.operands]
+        (result,) = call.outputs
+        self._allocate(result)
+        addresses.append(self._address(result))
+        run = self._constant(product.launch)
+        self.lines.append(f"{run}({', '.join(addresses)})  # {result.name} = {call.name}")
+
     def _place_of(self, t: Tensor) -> str:
         """The text of the address at which a view of a real tensor begins."""
         offset = beginning(t)
@@ -451,13 +462,15 @@ class Wrapper:
         return f"{place} + {size} * {self.number(offset)}" if offset else place
 
     def _call(self, call: Call) -> None:
-        product = self.products.get(call)
-        if product is not None:
+        product: Any = self.products.get(call)
+        if product is not None and self.device.is_cpu:
             return self._multiply(call, product)
         counts = self.report.draws if call.kernel else self.report.aten_calls
         counts[call.name] = counts.get(call.name, 0) + 1
         if not call.kernel:
             self.report.reasons[call.name] = call.reason
+        if product is not None:
+            return self._ask_library(call, product)
         taken = {t.node for t in tensors_in((call.arguments, call.keywords))}
         first = len(self.lines)
         self._assign(call, self._called(call))

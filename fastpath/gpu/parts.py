@@ -1,9 +1,10 @@
-"""The part of a graph that a product's kernel computes, as a graph of its own to be measured."""
+"""The part of a graph that a product's kernel computes, as a graph of its own to be measured, with
+what is computed beside that where the vendor multiplies."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -23,6 +24,35 @@ def parts_of(lowering: Lowering, program: Program) -> dict[str, set[Node]]:
         if cluster.product is not None:
             nodes = _computed(cluster, fusion.roots.roots, lowering.origin)
             found[lowering.origin[cluster.product].name] = _between(nodes)
+    return found
+
+
+def with_readers(
+    part: set[Node], kernels: Mapping[Node, Sequence[set[Node]]], products: Set[Node]
+) -> set[Node]:
+    """``part``, and what the kernels that compute some of it without a kernel of the product's
+    compute beside: a sum with a residual, say, costs the norm that reads it less than a kernel of
+    its own. ``part`` alone if there would be more ``products`` in it.
+
+    ``kernels``: by nodes, all that those kernels compute which compute it, in the graph without
+    such of products.
+    """
+    wider = part.union(*(kernel for node in part for kernel in kernels.get(node, ())))
+    if len(wider) == len(part):
+        return part
+    found = _between(wider)
+    return part if any(node in products for node in found - part) else found
+
+
+def kernels_of(lowering: Lowering, program: Program) -> dict[Node, list[set[Node]]]:
+    """For each node that kernels of the program compute, all that these do."""
+    fusion = Fusion(program)
+    found: dict[Node, list[set[Node]]] = {}
+    for cluster in fusion.clusters:
+        if cluster.call is None:
+            nodes = _computed(cluster, fusion.roots.roots, lowering.origin)
+            for node in nodes:
+                found.setdefault(node, []).append(nodes)
     return found
 
 

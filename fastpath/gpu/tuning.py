@@ -2,8 +2,9 @@
 
 Each product is compiled with what its kernel does beside it, in several tiles, and as the same part
 of the graph is without such a kernel: the vendor's product, padded where that helps, and kernels
-for what follows. What is fastest is kept, for the process and on disk, so that of equal parts one
-is measured. Numbers are random; the generators are left as they were.
+for what follows. What these compute besides is measured with it, on both sides. What is fastest is
+kept, for the process and on disk, so that of equal parts one is measured. Numbers are random; the
+generators are left as they were.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 import torch
 
-from fastpath.gpu.parts import extracted, parts_of, text_of
+from fastpath.gpu.parts import extracted, kernels_of, parts_of, text_of, with_readers
 from fastpath.gpu.tiling import power_above
 from fastpath.ir.lower import Lowering
 from fastpath.ir.products import candidates, sizes_of
@@ -53,7 +54,9 @@ TILES = tuple(
 )
 FIRST = TILES[3]  # what parts are cut by, before one is chosen
 MEMORY = 220 << 10  # bytes that a program's operands may take of a multiprocessor's own memory
-GAIN = 0.98  # of the vendor's time, at most, for a kernel of ours
+GAIN = (
+    0.95  # of the vendor's time, at most, for a kernel of ours: in a program less is in the cache
+)
 _ROUNDS, _SPAN, _MOST = 7, 1e-3, 50  # measurements; seconds of each, about; calls in it
 _HINTS = log_of("perf_hints")
 _known: dict[str, Tile | None] = {}
@@ -78,9 +81,12 @@ def tuned(
         return {}
     lowering = Lowering(graph, target, device, options, products=dict.fromkeys(names, FIRST))
     parts = parts_of(lowering, lowering.run())
+    without = Lowering(graph, target, device, options)
+    kernels, products = kernels_of(without, without.run()), set(names.values())
     chosen: dict[str, Tile] = {}
     for name, part in parts.items():
-        found = _best(names[name], part, device, options, compile_part)
+        wider = with_readers(part, kernels, products)
+        found = _best(names[name], wider, device, options, compile_part)
         if found is not None:
             chosen[name] = found
     return chosen
@@ -160,7 +166,8 @@ def _measured(
     cut = extracted(part)
     assert cut is not None
     drawing = any(n.target is draw_again or draws(n.target) for n in part)
-    times = timed({t: c for t, c in calls.items() if c is not None}, cut[0], device, drawing)
+    like = [n.meta["val"] for n in cut[0].graph.find_nodes(op="placeholder")]
+    times = timed({t: c for t, c in calls.items() if c is not None}, like, device, drawing)
     vendor = times.pop(None)
     best = min(times, key=times.__getitem__, default=None)
     if best is not None:
@@ -173,29 +180,31 @@ def _measured(
 
 def timed(
     calls: Mapping[Any, Callable[..., Any]],
-    graph: torch.fx.GraphModule,
+    like: Sequence[torch.Tensor],
     device: torch.device,
     drawing: bool = False,
+    rounds: int = _ROUNDS,
+    span: float = _SPAN,
 ) -> dict[Any, float]:
-    """Seconds of the device for each of ``calls``, which take inputs like those of ``graph``.
+    """Seconds of the device for each of ``calls``, which take inputs that lie as those of ``like``.
 
-    Launches are recorded, and many replayed, so that what the host does is not measured; those that
-    are ``drawing`` are launched one by one.
+    Launches are recorded, and ``span`` seconds of them replayed in each round, so that what the
+    host does is not measured; those that are ``drawing`` are launched one by one.
     """
     with torch.random.fork_rng([device]), torch.cuda.device(device), torch.no_grad():
-        inputs = [_like(n.meta["val"]) for n in graph.graph.nodes if n.op == "placeholder"]
+        inputs = [_like(t, device) for t in like]
         runs = {}
         for name, call in calls.items():
-            runs[name] = _repeated(call, inputs, drawing)
-        rounds: dict[Any, list[float]] = {name: [] for name in runs}
-        for _ in range(_ROUNDS):
+            runs[name] = _repeated(call, inputs, drawing, span)
+        found: dict[Any, list[float]] = {name: [] for name in runs}
+        for _ in range(rounds):
             for name, (run, count) in runs.items():
-                rounds[name].append(_seconds(run) / count)
-        return {name: statistics.median(found) for name, found in rounds.items()}
+                found[name].append(_seconds(run) / count)
+        return {name: statistics.median(seconds) for name, seconds in found.items()}
 
 
-def _like(t: torch.Tensor) -> torch.Tensor:
-    found = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device)
+def _like(t: torch.Tensor, device: torch.device) -> torch.Tensor:
+    found = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=device)
     return found.normal_() if t.is_floating_point() else found.zero_()
 
 
@@ -210,7 +219,7 @@ def _seconds(run: Callable[[], Any]) -> float:
 
 
 def _repeated(
-    call: Callable[..., Any], inputs: Sequence[torch.Tensor], drawing: bool
+    call: Callable[..., Any], inputs: Sequence[torch.Tensor], drawing: bool, span: float
 ) -> tuple[Callable[[], Any], int]:
     """What runs ``call`` several times, and how often."""
     aside = torch.cuda.Stream()
@@ -220,7 +229,7 @@ def _repeated(
             call(*inputs)
         once = _seconds(lambda: call(*inputs))
     torch.cuda.current_stream().wait_stream(aside)
-    count = max(1, min(_MOST, int(_SPAN / max(once, 1e-6))))
+    count = max(1, min(_MOST, int(span / max(once, 1e-6))))
 
     def several() -> None:
         for _ in range(count):

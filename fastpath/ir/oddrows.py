@@ -64,7 +64,21 @@ def by_terms(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     return torch.mm(left, right)
 
 
+def by_rows(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """``left @ right``: as many of its rows as whole vectors have, and the others by themselves.
+
+    The vendor's fast kernels want a number of rows like that, where ``left`` lies by columns.
+    """
+    rows = left.shape[0]
+    whole = rows - rows % (VECTOR // left.itemsize)
+    out = left.new_empty((rows, right.shape[1]))
+    torch.mm(left[:whole], right, out=out[:whole])
+    torch.mm(left[whole:], right, out=out[whole:])
+    return out
+
+
 BY_CLASSES = (by_columns, by_terms)
+by_rows.reason = "the vendor's library, the last rows by themselves"  # type: ignore[attr-defined]
 for _way in BY_CLASSES:
     _way.reason = "the vendor's library, by classes of rows that begin alike"  # type: ignore[attr-defined]
 

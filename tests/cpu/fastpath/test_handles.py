@@ -43,7 +43,7 @@ CASES: dict[str, tuple[Callable[..., Any], int, int]] = {
     "of an input": (of_an_input, 3, 0),  # where it begins is not known
     "turned input": (turned_input, 1, 0),
     "returned": (returned, 2, 0),
-    "attended": (attended, 2, 2),
+    "attended": (attended, 1, 1),
 }
 
 

@@ -10,6 +10,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fastpath import padding
+from fastpath.ir.oddrows import by_rows
 from fastpath.padding import pad_products
 
 HALF = torch.bfloat16
@@ -33,7 +34,12 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], list[tuple[int
     "columns": (torch.mm, [(8, 16), (16, 13)], [(8, 16), (16, 16)]),
     "inner": (torch.mm, [(8, 13), (13, 16)], [(8, 16), (16, 16)]),
     "head": (lambda x, w: x @ w.t(), [(8, 16), (13, 16)], [(8, 16), (16, 16)]),
-    "turned": (lambda x, y: x.t() @ y, [(16, 13), (16, 8)], [(16, 16), (16, 8)]),
+    "turned": (lambda x, y: x.t() @ y, [(16, 13), (16, 8)], [(13, 16), (16, 8)]),
+    "turned, bias": (
+        lambda b, x, y: torch.addmm(b, x.t(), y),
+        [(8,), (16, 13), (16, 8)],
+        [(8,), (16, 16), (16, 8)],
+    ),
     "rows alone": (torch.mm, [(13, 16), (16, 8)], []),
     "bias": (torch.addmm, [(13,), (8, 16), (16, 13)], [(16,), (8, 16), (16, 16)]),
     "bias of one": (torch.addmm, [(1,), (8, 16), (16, 13)], [(1,), (8, 16), (16, 16)]),
@@ -49,8 +55,11 @@ def test_a_padded_product_is_the_product(name: str, monkeypatch: pytest.MonkeyPa
     graph, count = both(function, *(numbers(*shape) for shape in shapes))
     assert count == bool(operands)
     if operands:
-        products = [n for n in graph.graph.nodes if n.target in padding._PRODUCTS]
+        products = [n for n in graph.graph.nodes if n.target in (*padding._PRODUCTS, by_rows)]
         (product,) = products
+        assert (product.target is by_rows) == (name == "turned")
+        copies = [n for n in graph.graph.nodes if n.target is torch.ops.aten.clone.default]
+        assert not copies or product.target is not by_rows  # the result is made as it is returned
         assert [tuple(a.meta["val"].shape) for a in product.args] == operands
 
 

@@ -23,7 +23,7 @@ import refcompiler
 from fastpath import compiler
 from fastpath.decompositions import table
 from fastpath.device import Device
-from fastpath.gpu import tuning
+from fastpath.gpu import parts, tuning
 from fastpath.gpu.classes import ByClasses
 from fastpath.gpu.compile import machine_code
 from fastpath.gpu.parts import _between, extracted, parts_of, text_of
@@ -263,6 +263,36 @@ def test_equal_parts_are_measured_once_and_the_choice_is_kept(
     assert tuned() == chosen and len(measured) == first
     tuned(lambda x, w, b: torch.sigmoid(F.linear(x, w, b)))
     assert len(measured) == first + 1
+
+
+def test_what_reads_a_products_epilogue_is_measured_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a kernel of the product, a norm computes what is elementwise before it."""
+    monkeypatch.setattr(products, "WORTH", 1 << 20)
+
+    def block(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        y = F.layer_norm(F.silu(F.linear(x, w, b)), (256,))
+        return torch.sigmoid(F.linear(y, w))
+
+    graph = graph_of(block, LAYERS)
+    lowering, program = lowering_of(graph)
+    without = Lowering(graph, GPU)
+    kernels = parts.kernels_of(without, without.run())
+    multiplied = candidates(graph.graph)
+    count = 0
+    for name, part in parts_of(lowering, program).items():
+        wider = parts.with_readers(part, kernels, {*multiplied})
+        assert part < wider and [n.name for n in multiplied if n in wider] == [name]
+        assert {"aten.silu.default", "aten.native_layer_norm.default"} <= {
+            str(n.target) for n in wider
+        }
+        assert extracted(wider) is not None
+        count += 1
+    assert count == len(multiplied) == 2
+    beside = {multiplied[0]: [{*multiplied}]}
+    both = parts.with_readers({multiplied[0]}, beside, {*multiplied})
+    assert both == {multiplied[0]}
 
 
 def test_the_vendors_product_is_kept_unless_ours_is_faster(
