@@ -9,15 +9,18 @@ another twentieth: what a test wants collected, it collects.
 from __future__ import annotations
 
 import gc
+import importlib
 
 import sympy  # noqa: F401
 import torch._dynamo
 import torch.fx.experimental.proxy_tensor  # noqa: F401
 
-import refcompiler.aot
-import refcompiler.package
-import refcompiler.runtime.api  # noqa: F401
+from tests import forked
 
+forked.keep_fresh()
+
+for name in ("refcompiler.aot", "refcompiler.package", "refcompiler.runtime.api"):
+    importlib.import_module(name)
 gc.collect()
 gc.freeze()
 gc.set_threshold(20_000, 10, 10)
