@@ -59,7 +59,7 @@ setup(
     ],
     extras_require=EXTRAS,
     entry_points={
-        "console_scripts": ["refcompiler = conformance.cli:main"],
+        "console_scripts": ["refcompiler = conformance.__main__:main"],
         "torch_dynamo_backends": [
             "fastpath = fastpath:backend",
             "reference = refcompiler.backends.reference:backend",

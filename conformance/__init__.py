@@ -8,23 +8,33 @@ what differs is judged against float64, into a :class:`~conformance.verdict.Verd
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
-from conformance.pool import CannotRun
-from conformance.report import Report, Result
-from conformance.runner import run
-from conformance.verdict import Finding, Kind, Verdict
-
 if TYPE_CHECKING:
+    from conformance.pool import CannotRun
     from conformance.random import rng_ledger
+    from conformance.report import Report, Result
+    from conformance.runner import run
+    from conformance.verdict import Finding, Kind, Verdict
 
 __all__ = ["CannotRun", "Finding", "Kind", "Report", "Result", "Verdict", "rng_ledger", "run"]
 
+_HOMES = {
+    "CannotRun": "pool",
+    "Finding": "verdict",
+    "Kind": "verdict",
+    "Report": "report",
+    "Result": "report",
+    "Verdict": "verdict",
+    "rng_ledger": "random",
+    "run": "runner",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """The ledger of random numbers needs torch, which the rest of the package does without."""
-    if name == "rng_ledger":
-        from conformance.random import rng_ledger
-
-        return rng_ledger
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Each name when it is asked for: the ledger of random numbers needs torch, a run hypothesis,
+    and the command says in one line what is missing."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"conformance.{_HOMES[name]}"), name)

@@ -118,6 +118,8 @@ class Instances(NativeCalls):
                 return made
         elif new is object.__new__:
             made = object.__new__(cls)
+        elif issubclass(cls, type):
+            raise Break("c-function", f"the call of the metaclass {cls.__qualname__}")
         elif (find(cls, "__init__")[0] is object and new is not object.__new__) or issubclass(
             cls, (BaseException, tuple, str, int, float, frozenset)
         ):

@@ -93,7 +93,8 @@ _MOVING = frozenset(
 _WRITING = frozenset({"__set__", "__delete__", "__setattr__", "__delattr__", "__setstate__"})
 _LASTING = (type, types.ModuleType, FunctionType, property)
 #: Methods in C that tell all of an object, or make another with all of it.
-_ACCOUNTS = frozenset({"__reduce__", "__reduce_ex__", "__copy__", "copy", "__getstate__"})
+_STATE = frozenset({"__reduce__", "__reduce_ex__", "__getstate__"})
+_ACCOUNTS = _STATE | {"__copy__", "copy"}
 #: Methods of ``dict`` that leave an ordered dict's order behind.
 _OF_DICTS = frozenset("__setitem__ __delitem__ __ior__ clear pop popitem setdefault update".split())
 _TYPE_GETATTRIBUTE = type.__getattribute__
@@ -291,7 +292,8 @@ class NativeCalls(Texts):
             if issubclass(type(owner), dict) and name in ("get", "__getitem__", "__contains__"):
                 if id(owner) not in self.insides:
                     return self.read_foreign_dict(owner, name, args)
-            slot, inside = slot_of(function), contents(self, owner)
+            # What stands for the contents has no attributes.
+            slot, inside = slot_of(function), owner if name in _STATE else contents(self, owner)
             if slot is object.__init__ and not args and not kwargs:  # which does nothing
                 return None
             if inside is not owner and slot is not None:
@@ -434,7 +436,7 @@ class NativeCalls(Texts):
                 ):
                     if id(receiver) not in self.insides:
                         return self.read_foreign_dict(receiver, name, args[1:])
-                inside = contents(self, receiver)
+                inside = receiver if name in _STATE else contents(self, receiver)
                 if inside is not receiver:
                     given = (inside, *args[1:])
                     found = self.call_descriptor(frame, function, name, given, kwargs)

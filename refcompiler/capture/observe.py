@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import collections
 import enum
 import functools
-import os
-import re
-import sysconfig
 import types
-from collections.abc import Callable, Container, Sequence
-from types import CellType, CodeType, FunctionType, MethodType
+from collections.abc import Callable
+from types import CellType, FunctionType, MethodType
 from typing import Any
-from weakref import ref
 
 import torch
 
-from refcompiler.ambient import outside_transformations
-from refcompiler.capture.door import Recorder
-from refcompiler.capture.hashing import check_hashes, insert_anew
 from refcompiler.capture.kinds import (
     BOUND_IN_C,
     CONSTANT_TYPES,
@@ -26,42 +18,20 @@ from refcompiler.capture.kinds import (
     MAPPINGS,
     SEQUENCES,
     SETS,
-    is_alien,
     is_made,
     is_native_enum,
     is_numpy_scalar,
     is_structseq,
 )
 from refcompiler.capture.policy import bound_owner
-from refcompiler.capture.setorder import alike, likewise
+from refcompiler.capture.shadows import Shadows
 from refcompiler.capture.signals import Break
-from refcompiler.capture.values import (
-    DELETED,
-    External,
-    Items,
-    Lazy,
-    LazyMethod,
-    Literal,
-    Unread,
-)
+from refcompiler.capture.values import DELETED, External, Lazy, LazyMethod, Literal, Unread
 from refcompiler.capture.written import looked_into
-from refcompiler.guards.classes import Build, build_of, is_made_anew
-from refcompiler.guards.kinds import Guard, TensorMeta, metadata, separate
-from refcompiler.guards.parameters import is_new
 from refcompiler.guards.permanence import lasts
-from refcompiler.guards.sources import (
-    SCALARS,
-    VIEWS,
-    Source,
-    Sources,
-    plain_scalar,
-    proxied,
-    shows_namespace,
-    viewed,
-)
+from refcompiler.guards.sources import SCALARS, VIEWS, Source, plain_scalar, viewed
 from refcompiler.interpreter.driven import DRIVEN
-from refcompiler.interpreter.frame import UNSET, Frame
-from refcompiler.interpreter.machine import Machine
+from refcompiler.interpreter.frame import UNSET
 
 _NOT_MADE = 1 << 7  # Py_TPFLAGS_DISALLOW_INSTANTIATION
 #: Classes of what is made at once from its parts: their names, and what makes it.
@@ -74,123 +44,10 @@ _COMPOSED: dict[type, tuple[tuple[str, ...], Callable[..., Any]]] = {
         lambda function, args, keywords: functools.partial(function, *args, **keywords),
     ),
 }
-_KEYED = frozenset({"HAS", "ABSENT", "LACKS", "SAME", "DISTINCT", "UNIQUE", "METADATA", "STATE"})
 
 
-_TORCH = os.path.dirname(torch.__file__) + os.sep
-_STDLIB = sysconfig.get_path("stdlib") + os.sep
-
-
-@functools.cache
-def _is_library(filename: str) -> bool:
-    """A file of torch or of the standard library, on whose behalf a line of the user's runs."""
-    if filename.startswith(_STDLIB):
-        return filename.startswith(_TORCH) or not filename.startswith(_STDLIB + "site-packages")
-    return filename.startswith((_TORCH, "<frozen "))
-
-
-_new: Any = tuple.__new__  # past the constructor in Python, since there are many guards
-
-
-def _nowhere() -> None:
-    """No frame."""
-
-
-class Observing(Machine):
-    """Sources, guards, graph inputs, and the shadows of external containers."""
-
-    enters = False
-
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
-        self.recorder = recorder
-        self.arrays: list[tuple[Source, Any, Any]] = []  # of numpy, from outside; and their fakes
-        self.sources = Sources()
-        #: Of what the root function only calls, with the arguments that it got.
-        self.called_code: CodeType | None = None
-        self.homes: set[int] = set()  # ids of the globals that live as long as the plan's site
-        self.guards: dict[tuple, Guard] = {}
-        self.lazies: dict[Source, Lazy] = {}
-        self.forced: dict[Source, Any] = {}
-        self.external: dict[int, External] = {}
-        #: How classes are built that functions make; False for all others.
-        self.made_anew: dict[type, Build | bool] = {}
-        self.composing: set[int] = set()  # ids of what is observed part by part
-        self.inputs: dict[int, tuple[Any, Source, Any]] = {}  # real tensor -> its fake
-        self.input_order: list[int] = []
-        self.fakes_of_inputs: dict[int, Source] = {}
-        self.overlay: dict[tuple[int, str], Any] = {}
-        self.changed: dict[int, External] = {}
-        self.classes = recorder.classes
-        self.retained: set[int] = set()  # inputs that the program made keep their gradient
-        #: What was used as a key or compared by identity: its class, and where it comes from.
-        self.hashed: dict[int, tuple[type, Source]] = {}
-        self.node_kinds: set[type] = set()  # of autograd's nodes that the program has got
-        self.nans: list[tuple[float, Source]] = []
-        #: The frame and instruction that guards were recorded for last, and where they stand.
-        self.placed: tuple[Callable[[], Any], int, tuple[str, int]] = _nowhere, 0, ("", 0)
-        self.own_namespaces: dict[int, Any] = {}  # id of a __dict__ -> the frame's own instance
-        self.handed_out: dict[int, Any] = {}  # id of a __dict__ that was read -> its instance
-        self.plain_kinds: dict[type, bool] = {}  # whether ``object``'s rules hold for attributes
-        self.globals_written: set[int] = set()  # ids of the namespaces of modules
-        self.dict_kinds: dict[type, str] = {}  # how the __dict__ of instances is reached
-
-    # filled by the machine
-    sizes: Any
-    outside: Any  # the handles from there, see refcompiler.capture.state.handles
-    standins: dict[int, Any]  # the array that has one, by the id of that
-    own_classes: dict[type, int]  # that the frame has made, and the steps of their statements
-
-    # ---- guards -----------------------------------------------------------------------------
-
-    def guard(
-        self,
-        kind: str,
-        source: Source | None,
-        expected: Any = None,
-        place: tuple[str, int] | None = None,
-    ) -> None:
-        """``place``: of the user's program, instead of where it is now."""
-        key = (kind, source, expected if kind in _KEYED else None)
-        if key not in self.guards:
-            if kind == "ID" and is_new(source):
-                raise Break("tensor-kind", f"the identity of {source}, which each call makes")
-            if kind == "TYPE" and self.is_made_anew(expected):
-                assert source is not None
-                self.observe(self.lazy(self.sources.make("class_of", source), expected))
-                return
-            self.guards[key] = _new(Guard, (kind, source, expected, place or self.place()))
-
-    def place(self) -> tuple[str, int]:
-        """The user's file and line that runs now."""
-        frame = self.frame
-        if frame is None:
-            return "", 0
-        known, ip, place = self.placed
-        if known() is not frame or frame.ip != ip:  # one instruction records several guards
-            place = self._place_of(frame)
-            self.placed = ref(frame), frame.ip, place
-        return place
-
-    def _place_of(self, frame: Frame) -> tuple[str, int]:
-        inner = frame = frame.visible
-        while frame.back is not None and _is_library(frame.code.co_filename):
-            frame = frame.back.visible
-        if _is_library(frame.code.co_filename):
-            frame = inner
-        if self.called_code is not None and frame.back is None:  # on whose behalf the root runs
-            return self.called_code.co_filename, self.called_code.co_firstlineno
-        return frame.code.co_filename, frame.line
-
-    def lazy(self, source: Source, value: Any) -> Lazy:
-        found = self.lazies.get(source)
-        if found is None:
-            found = self.lazies[source] = Lazy(source, value)
-        return found
-
-    def source_of(self, value: Any) -> Source | None:
-        external = self.external.get(id(value))
-        return None if external is None else external.source
+class Observing(Shadows):
+    """What is lazy, forced; objects, functions and classes by their kinds; cells."""
 
     def is_hidden(self, value: Any) -> bool:
         """An object from outside whose contents C code would read unguarded."""
@@ -449,14 +306,6 @@ class Observing(Machine):
         self.external.setdefault(id(value), External(value, source))
         return value
 
-    def is_made_anew(self, cls: type) -> bool:
-        """Whether a class is told by how it is built, not by which one it is."""
-        known = self.made_anew.get(cls)
-        if known is None:
-            build = build_of(cls) if is_made_anew(cls) and cls not in self.own_classes else None
-            known = self.made_anew[cls] = build or False
-        return known is not False
-
     def observe_class(self, cls: type, source: Source) -> None:
         """One that a function makes anew; so may be some of its bases."""
         known = self.external.get(id(cls))
@@ -497,216 +346,6 @@ class Observing(Machine):
             self.guard("SAME", own, known)
         return True
 
-    def member(self, source: Source, name: str) -> Source:
-        return self.sources.make("attr", source, name)
-
-    def item(self, source: Source, key: Any, kind: str = "item", label: str = "") -> Source:
-        return self.sources.make(kind, source, key, label)
-
-    def namespace(self, value: Any, source: Source) -> Source:
-        """The source of ``value.__dict__``."""
-        kind = self.dict_kinds.get(type(value))
-        if kind is None:
-            plain = shows_namespace(type(value)) and all(
-                "__getattribute__" not in c.__dict__ for c in type(value).__mro__[:-1]
-            )
-            kind = self.dict_kinds[type(value)] = "dict" if plain else "hidden_dict"
-        return self.sources.make(kind, source)
-
-    # ---- tensors ----------------------------------------------------------------------------
-
-    def tensor_input(self, value: torch.Tensor, source: Source) -> Any:
-        known = self.inputs.get(id(value))
-        if known is not None:
-            fake = known[2]
-            self.guard("SAME", source, self.fakes_of_inputs[id(fake)])
-            return fake
-        kind = type(value)
-        if kind is not torch.Tensor and kind is not torch.nn.Parameter:
-            return self.subclass_input(value, source)
-        return self.plain_input(value, source)
-
-    def subclass_input(self, value: torch.Tensor, source: Source) -> Any:
-        raise NotImplementedError
-
-    @staticmethod
-    def input_name(source: Source) -> str:
-        return _input_name(source)
-
-    def plain_input(self, value: torch.Tensor, source: Source) -> Any:
-        """A tensor whose operations are torch's own."""
-        with torch._C.DisableTorchFunction():
-            if is_alien(value):
-                raise Break("tensor-kind", f"{source} has layout {value.layout}")
-            if torch._C._functorch.is_functorch_wrapped_tensor(value):
-                raise Break("higher-order", f"{source} belongs to a function transformation")
-            fake = self.sizes.tensor(value, source)
-            if fake is None:
-                with outside_transformations():
-                    fake = self.recorder.fake_mode.fake_of(value)
-                self.guard("TENSOR", source, TensorMeta.of(value))
-        if self.arrays:
-            self.check_apart(value, source)
-        return self.enter_input(value, source, fake)
-
-    def enter_input(self, value: torch.Tensor, source: Source, fake: Any) -> Any:
-        """The graph gets ``value``, which is at ``source``, and ``fake`` stands for it."""
-        node = self.recorder.add_input(_input_name(source), fake)
-        is_parameter = isinstance(value, torch.nn.Parameter)
-        node.meta["refcompiler_static"] = is_parameter and not is_new(source)
-        self.inputs[id(value)] = (value, source, fake)
-        self.input_order.append(id(value))
-        self.fakes_of_inputs[id(fake)] = source
-        return fake
-
-    def check_apart(self, value: torch.Tensor, source: Source) -> None:
-        """A graph knows of shared memory by shared storages, which arrays do not have."""
-        with torch._C.DisableTorchFunction():
-            apart = separate(value, *[known for known, _, _ in self.inputs.values()])
-        if not apart:
-            raise Break("external-object", f"{source} lies over the memory of another input")
-
-    def read_metadata(self, name: str, fake: Any) -> Any:
-        """Metadata that the TENSOR guard leaves out, because programs seldom read it."""
-        real = self.real_of(fake)
-        if real is not None:
-            if name == "retains_grad" and id(fake) in self.retained:
-                return True
-            found = metadata(real, name)
-            self.guard("METADATA", self.fakes_of_inputs[id(fake)], (name, found))
-            return found
-        unknown = name in ("is_shared", "is_pinned")
-        if unknown or (name == "is_inference" and self._given_inference()):
-            raise Break("operation-not-modelled", f"{name} of a result")
-        for real, source, _ in list(self.inputs.values()):  # what a view inherits
-            self.guard("METADATA", source, (name, metadata(real, name)))
-        return metadata(fake, name)
-
-    def _given_inference(self) -> bool:
-        """Whether an input comes from inference mode; if none does, fakes answer for results."""
-        found = [
-            (source, metadata(real, "is_inference")) for real, source, _ in self.inputs.values()
-        ]
-        for source, answer in found:
-            self.guard("METADATA", source, ("is_inference", answer))
-        return any(answer for _, answer in found)
-
-    def real_of(self, fake: Any) -> torch.Tensor | None:
-        """The real tensor of a fake that is a graph input."""
-        source = self.fakes_of_inputs.get(id(fake))
-        return None if source is None else self.lazies[source].value
-
-    # ---- containers -------------------------------------------------------------------------
-
-    def _adopt(self, external: External, shadow: Any, original: Any) -> Any:
-        external.shadow, external.original = shadow, original
-        self.external[id(shadow)] = external
-        return shadow
-
-    def _parts(self, external: External, parts: Sequence[tuple[Source, Any]]) -> list[Any]:
-        """What an object is made of that cannot be made before its parts are."""
-        self.composing.add(id(external.value))
-        try:
-            return [self.observe(self.lazy(source, part)) for source, part in parts]
-        finally:
-            self.composing.discard(id(external.value))
-
-    def shadow_sequence(self, external: External) -> Any:
-        value, source = external.value, external.source
-        self.guard("LENGTH", source, len(value))
-        shadow: Any = None
-        if issubclass(type(value), tuple):
-            parts = [(self.item(source, i), item) for i, item in enumerate(value)]
-            items = self._parts(external, parts)
-            kind = type(value)
-            if is_structseq(kind):
-                shadow = kind(items)
-            else:
-                shadow = tuple(items) if kind is tuple else tuple.__new__(kind, items)
-            return self._adopt(external, shadow, shadow)
-        is_list = type(value) is list
-        if not is_list:
-            self.observe(self.lazy(self.member(source, "maxlen"), value.maxlen))
-        shadow = [] if is_list else collections.deque(maxlen=value.maxlen)
-        self._adopt(external, shadow, None)  # first, since a list may hold itself
-        for i, item in enumerate(value):
-            shadow.append(self.observe(self.lazy(self.item(source, i), item)))
-        external.original = list(shadow) if is_list else Items(shadow)
-        return shadow
-
-    def shadow_mapping(self, external: External, overwritten: Container = ()) -> Any:
-        """``overwritten``: keys of which the values are no matter."""
-        value, source = external.value, external.source
-        kind = type(value)
-        shadow: Any = kind()
-        self._adopt(external, shadow, None)
-        numbers = self.outside.keys(self, source, value)
-        if numbers is None and all(type(key) in CONSTANT_TYPES for key in value):
-            self.guard("KEYS", source, tuple(value))
-            keys = [(key, self.item(source, key)) for key in value]
-        else:
-            self.guard("LENGTH", source, len(value))
-            given, items = self.sources.make("keys", source), self.sources.make("values", source)
-            forced = numbers or [
-                self.observe(self.lazy(self.item(given, i), key)) for i, key in enumerate(value)
-            ]
-            keys = [(key, self.item(items, i)) for i, key in enumerate(forced)]
-        for (key, item_source), item in zip(keys, value.values(), strict=True):
-            matters = not overwritten or key not in overwritten
-            held = self.observe(self.lazy(item_source, item)) if matters else UNSET
-            insert_anew(self, shadow, key, held)
-        check_hashes(self, value, shadow)
-        if kind is collections.defaultdict:
-            factory = self.member(source, "default_factory")
-            shadow.default_factory = self.observe(self.lazy(factory, value.default_factory))
-        external.original = dict(shadow)
-        return shadow
-
-    def _shadow_proxy(self, external: External) -> Any:
-        """Of a dict, which may be written to; a class's ``__dict__`` is not."""
-        value, source = external.value, external.source
-        if (mapping := proxied(value)) is not None:
-            if type(mapping) not in MAPPINGS:
-                return value  # asked natively
-            held = self.observe(self.lazy(self.sources.make("proxied", source), mapping))
-            return self._adopt(external, types.MappingProxyType(held), value)
-        if type(viewed(value)) is not dict:  # it asks a class for what it gives
-            raise Break("external-object", "a view of a mapping from outside")
-        self.guard("KEYS", source, tuple(value))
-        shadow = {
-            key: self.observe(self.lazy(self.item(source, key, "member", str(key)), item))
-            for key, item in value.items()
-        }
-        return self._adopt(external, types.MappingProxyType(shadow), value)
-
-    def _shadow_set(self, external: External) -> Any:
-        value, source = external.value, external.source
-        if not all(type(item) in CONSTANT_TYPES for item in value):
-            return self._shadow_objects(external)
-        shadow, expected = alike(value), alike(value)
-        if shadow is None or expected is None:
-            raise Break("external-object", f"{source} is a set whose order depends on its past")
-        self.guard("EQUALS", source, expected)
-        return self._adopt(external, shadow, expected)
-
-    def _shadow_objects(self, external: External) -> Any:
-        """A set of objects: which they are is guarded one by one, in the set's order."""
-        value, source = external.value, external.source
-        self.guard("LENGTH", source, len(value))
-        places = self.sources.make("keys", source)
-        items = [self.observe(self.lazy(self.item(places, i), v)) for i, v in enumerate(value)]
-        shadow: Any = alike(value)
-        if any(a is not b for a, b in zip(items, value, strict=True)):
-            made = likewise(value, items)
-            if made is None:
-                made = set()
-                for item in items:
-                    insert_anew(self, made, item)
-            shadow = made if type(value) is set else type(value)(made)
-        if shadow is None or list(map(id, shadow)) != list(map(id, items)):
-            raise Break("external-object", f"{source} is a set whose order depends on its past")
-        return self._adopt(external, shadow, alike(shadow))
-
     # ---- cells ------------------------------------------------------------------------------
 
     def load_cell(self, cell: CellType) -> Any:
@@ -745,13 +384,3 @@ class Observing(Machine):
         key = (id(external.value), name)
         self.overlay[key] = value
         self.changed[id(external.value)] = external
-
-
-_NO_WORD = re.compile(r"[\W_]+")
-
-
-def _input_name(source: Source) -> str:
-    text = _NO_WORD.sub("_", str(source)).strip("_")
-    if not text or text[0].isdigit():
-        text = f"input_{text}"
-    return text[-60:].lstrip("_0123456789") or "input"

@@ -10,15 +10,15 @@ from refcompiler.capture.immutable import is_value
 from refcompiler.capture.kinds import CONSTANT_TYPES, CONTAINERS
 from refcompiler.capture.lookup import find
 from refcompiler.capture.natively import natively
-from refcompiler.capture.operators import Operators
 from refcompiler.capture.signals import Break
+from refcompiler.capture.subscripts import Subscripts
 from refcompiler.interpreter.frame import UNSET
 
 #: Where exceptions get a text that shows their arguments and nothing else.
 _PLAIN_ERRORS = (BaseException, KeyError)
 
 
-class Texts(Operators):
+class Texts(Subscripts):
     """The hooks that make texts."""
 
     def format(self, value: Any, spec: str) -> str:

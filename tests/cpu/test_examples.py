@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import forked
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
 
 
-def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
+#: A script as a Python runs it that was started elsewhere: what pytest has found, it does not find.
+START = f"""
+import importlib.util
+import os
+import runpy
+import sys
+
+path = [place for place in sys.path if place != {str(ROOT)!r}]
+sys.path[:] = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *path]
+assert importlib.util.find_spec("refcompiler")
+sys.argv = sys.argv[1:]
+sys.path[0:0] = [os.path.dirname(sys.argv[0])]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def run(script: Path, folder: Path) -> forked.Done:
+    start = folder / "start.py"
+    start.write_text(START)
+    return forked.fresh(start, os.environ, folder, str(script))
 
 
 def test_there_are_examples() -> None:
@@ -36,7 +48,7 @@ def test_there_are_examples() -> None:
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_an_example_runs(script: Path, tmp_path: Path) -> None:
     """From a folder that is not the checkout, so with the installed packages only."""
-    done = run(str(script), folder=tmp_path)
+    done = run(script, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout
 
@@ -47,6 +59,6 @@ def test_the_readmes_python_runs(tmp_path: Path) -> None:
     assert len(blocks) >= 2
     script = tmp_path / "readme.py"  # a file: what compiles needs source lines to point at
     script.write_text("\n".join([*blocks, 'print("done")']), encoding="utf-8")
-    done = run(str(script), folder=tmp_path)
+    done = run(script, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("done\n")

@@ -33,7 +33,12 @@ def _is_known(m: Any, value: Any) -> bool:
         return all(_is_known(m, m.force(item)) for item in value)
     if issubclass(kind, type):
         return value not in m.own_classes
-    return kind in _PARTS or kind.__module__ == "typing"
+    if kind.__module__ != "typing":
+        return kind in _PARTS
+    place = m.source_of(value)
+    if place is not None and place.kind != "const":  # unions of another order are equal
+        m.guard("ID", place, value)
+    return True
 
 
 def _made_by(function: types.FunctionType) -> None:

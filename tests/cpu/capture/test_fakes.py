@@ -85,7 +85,7 @@ def test_what_is_remembered_of_an_operator_is_what_torch_gives(row: Operator) ->
 
     @seed(11)
     @settings(
-        max_examples=4, database=None, deadline=None, phases=[Phase.generate],
+        max_examples=3, database=None, deadline=None, phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(st.sampled_from(sorted(row.dtypes)).flatmap(lambda dtype: arguments(row, dtype)))
@@ -215,8 +215,9 @@ PROGRAMS: dict[str, Callable] = {
 @pytest.mark.parametrize("mode", ["grad", "no_grad", "inference"])
 def test_programs_with_and_without_what_is_remembered(mode: str) -> None:
     recalled = 0
-    for name, program in PROGRAMS.items():
-        for x in (torch.randn(4, 6), torch.randn(6, 4).t(), torch.randn(8, 12)[::2, ::2]):
+    for number, (name, program) in enumerate(PROGRAMS.items()):
+        layouts = [torch.randn(4, 6), torch.randn(6, 4).t(), torch.randn(8, 12)[::2, ::2]]
+        for x in layouts if mode == "grad" else layouts[number % 3 :][:1]:
             context = {"grad": torch.enable_grad, "no_grad": torch.no_grad}
             with context.get(mode, torch.inference_mode)():
                 recalled += compare(program, [x])
@@ -254,8 +255,9 @@ def test_a_convolution_lies_as_the_kernel_of_the_moment_likes() -> None:
             compare(torch.conv2d, [x, weight])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("batch", [1, 2, 16])
+@pytest.mark.parametrize(
+    "batch, dtype", [(1, torch.float32), (2, torch.float64), (16, torch.float32)]
+)
 def test_gradients_of_windows_of_one_position_lie_as_in_eager(batch: int, dtype: Any) -> None:
     """Torch's stand-in gives them the image's format, whatever the strides of the weights."""
     aten, last = torch.ops.aten, torch.channels_last

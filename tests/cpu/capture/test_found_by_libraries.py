@@ -343,6 +343,15 @@ def subscripts_of_typing():
     return f, three()
 
 
+@cases(graphs=2, recompiles=1)
+def subscripts_of_what_is_given():
+    def f(x, part):
+        return x + 1, typing.Optional[part], typing.Dict[str, part]
+
+    kinds = typing.List[int], typing.Tuple[int, int], typing.List[int]
+    return f, [(torch.ones(2), kind) for kind in kinds]
+
+
 @cases(graphs=2, breaks=1)
 def views_of_dicts_behind_a_break():
     def f(x):

@@ -45,6 +45,30 @@ def lists():
     return f, ONES
 
 
+@cases(graphs=1, breaks=3)
+def state_of_what_is_more_than_its_contents():
+    class Named(dict):
+        pass
+
+    class Text(str):
+        pass
+
+    class Ordered(collections.OrderedDict):
+        pass
+
+    given = [Named(a=1), Text("b"), Ordered(c=2)]
+    for n, one in enumerate(given):
+        one.note = n
+
+    def f(x):
+        first, second, third = given
+        first.size = len(first) + len(second)
+        told = first.__reduce_ex__(2)[2], object.__getstate__(second), third.__reduce__()[2]
+        return x + first.size, *told
+
+    return f, ONES, given
+
+
 @cases(graphs=2, breaks=3)
 def iterators_past_a_class_over_a_break():
     class Mirrored(list):

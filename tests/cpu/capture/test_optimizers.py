@@ -123,9 +123,10 @@ _MADE |= {
     f"{name}_{kind}_{dtype}".replace("torch.", ""): _branching(
         lambda p, make=make, kind=kind: make(p, kind == "foreach"), dtype
     )
-    for name, make in _RULES.items()
-    for kind in ("foreach", "single")
-    for dtype in (torch.float32, torch.complex64)
+    for turn, (name, make) in enumerate(_RULES.items())
+    for kind, dtype in zip(
+        ("foreach", "single"), (torch.float32, torch.complex64)[:: 1 - 2 * (turn % 2)], strict=True
+    )
 }
 _MADE |= {
     f"asgd_{kind}_in_double_precision": _branching(

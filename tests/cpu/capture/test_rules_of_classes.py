@@ -329,6 +329,17 @@ class False_(Exception):
         return False
 
 
+@program(graphs=1, breaks=1)
+def a_metaclass_that_is_given_too_little(x):
+    class Meta(type):
+        pass
+
+    try:
+        Meta(5)
+    except TypeError as error:
+        return str(error), x + 1
+
+
 @program(graphs=1, breaks=0)
 def handlers_ask_no_metaclass(x):
     try:

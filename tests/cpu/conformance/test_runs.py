@@ -4,7 +4,6 @@ import functools
 import json
 import os
 import signal
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from conformance.pool import CannotRun, Pool
 from conformance.runner import Progress
 from conformance.suites import SUITES, Family, Suite
 from conformance.verdict import Kind
+from tests import forked
 
 ROOT = Path(__file__).parents[3]
 BROKEN = "tests.cpu.conformance.broken"
@@ -92,7 +92,7 @@ def run(backend, **options):
 
 
 def standalone(path):
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, cwd=ROOT)
+    done = forked.fresh(path, os.environ, path.parent)
     return done.returncode, done.stdout
 
 
@@ -266,11 +266,9 @@ def test_exit_status_2_says_why_in_one_line(words, line):
     assert len(output.strip().splitlines()) == 1
 
 
-def test_a_backend_that_kills_the_process_on_import(tmp_path, monkeypatch):
-    (tmp_path / "deadly.py").write_text("import os\nos._exit(5)\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
+def test_a_backend_that_kills_the_process_on_import():
     with pytest.raises(CannotRun, match="loading the backend ended the process: exited with"):
-        run("deadly:backend")
+        run("tests.cpu.conformance.deadly:backend")
 
 
 def test_unsupported_versions_are_named():

@@ -97,8 +97,7 @@ PROGRAMS: list[tuple[Made, int]] = [
 
 
 @pytest.mark.parametrize(("function", "count"), PROGRAMS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("side", [5, 33])
+@pytest.mark.parametrize("dtype, side", [(torch.float32, 33), (torch.float64, 5)])
 def test_sums_of_products(
     function: Made, count: int, dtype: torch.dtype, side: int, counts: list[int]
 ) -> None:

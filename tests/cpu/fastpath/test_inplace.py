@@ -71,8 +71,7 @@ def centred(x: torch.Tensor, y: torch.Tensor) -> Any:
     "function, in_place", [(swap, 1), (rotated, 2), (momentum, 2), (shifted, 0), (turned, 0)]
     + [(centred, 2), (read_by_others, 0)],
 )  # fmt: skip
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize("dtype, across", [(torch.float32, False), (torch.bfloat16, True)])
 def test_inputs_have_their_new_values(
     function: Callable[..., Any], in_place: int, dtype: torch.dtype, across: bool
 ) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +15,7 @@ import refcompiler
 from fastpath.cpu import machine, objects
 from refcompiler.cache import store
 from refcompiler.cache.store import Store
+from tests import forked
 
 SCRIPT = """
 import sys
@@ -71,13 +70,10 @@ def test_a_later_process_compiles_nothing(kept: Store, tmp_path: Path) -> None:
     assert sorted(saved[1].artifacts["kernel"]) == sorted(e.key for e in kept.entries())
     artifacts = tmp_path / "artifacts"
     artifacts.write_bytes(saved[0])
-    found = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(artifacts)],
-        env={**os.environ, "REFCOMPILER_CACHE_DIR": str(tmp_path / "other")},
-        cwd=Path(__file__).parents[3],
-        capture_output=True,
-        text=True,
-    )
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    environment = {**os.environ, "REFCOMPILER_CACHE_DIR": str(tmp_path / "other")}
+    found = forked.fresh(script, environment, tmp_path, str(artifacts))
     assert found.stdout.split() == ["0", "False"], found.stderr
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +10,14 @@ import pytest
 import torch
 
 from fastpath.random import philox
+from tests import forked
 
 pytest.importorskip("triton")
-ROOT = Path(__file__).parents[3]
 
 
-def test_kernels_draw_what_eagers_threads_draw() -> None:
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("philox_kernels.py"))],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)},
-        timeout=280,
-    )
+def test_kernels_draw_what_eagers_threads_draw(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("philox_kernels.py")
+    done = forked.fresh(script, {**os.environ, "TRITON_INTERPRET": "1"}, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert int(done.stdout.split()[-1]) > 100_000
 

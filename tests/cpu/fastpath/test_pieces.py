@@ -21,8 +21,9 @@ aten = torch.ops.aten
 # A dtype of each size in memory, with widths on both sides of a vector.
 WIDTHS = {torch.float32: 33, torch.int64: 3, torch.float16: 17, torch.bfloat16: 16, torch.bool: 65}
 
-# Where pieces begin and end does not depend on it: two dtypes share the cases between them.
+# Where pieces begin and end does not depend on it: pairs of dtypes share the cases between them.
 PARTS = {torch.int64: slice(0, None, 2), torch.float16: slice(1, None, 2)}
+PARTS |= {torch.bool: slice(0, None, 2), torch.bfloat16: slice(1, None, 2)}
 
 
 def values(dtype: torch.dtype, *shape: int) -> torch.Tensor:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,6 +38,7 @@ from fastpath.schedule.cluster import Fusion
 from fastpath.schedule.loops import Builder
 from fastpath.target import GPU
 from refcompiler.cache import store
+from tests import forked
 from tests.cpu.fastpath.triton_kernels import kernels_of
 from tests.cpu.fastpath.triton_products import (
     CASES,
@@ -50,18 +49,12 @@ from tests.cpu.fastpath.triton_products import (
     numbers,
 )
 
-ROOT = Path(__file__).parents[3]
 BFLOAT = torch.bfloat16
 
 
-def test_in_tritons_interpreter() -> None:
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("triton_products.py"))],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)},
-        check=False,
-    )
+def test_in_tritons_interpreter(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("triton_products.py")
+    done = forked.fresh(script, {**os.environ, "TRITON_INTERPRET": "1"}, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     printed = done.stdout.split()
     assert printed[0] == str(sum(case[2] for case in CASES.values()))

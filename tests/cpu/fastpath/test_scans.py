@@ -96,7 +96,7 @@ def test_bool_and_float16() -> None:
 
 
 def test_rows_of_any_length_and_single_numbers() -> None:
-    for n in (1, 31, 64):
+    for n in (1, 31):
         x = numbers(torch.float32, 2, n) if n > 3 else torch.randn(2, n)
         agree(lambda x: (x.argmax(1), x.argmin(0), x.cumsum(1), *x.cummax(0)), x)
     agree(

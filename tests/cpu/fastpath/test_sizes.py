@@ -54,7 +54,10 @@ CASES: dict[str, Case] = {
     "strided": (lambda x: x[:, ::2] * 2 + 1, lambda n, m: (randn(n, 2 * m)[:, 1:],)),
     "turned": (lambda x, y: x + y.t(), lambda n, m: (randn(n, m), randn(m, n))),
     "normed": (normed, lambda n, m: (randn(n, m),)),
-    "halves": (normed, lambda n, m: (randn(n, m, dtype=torch.bfloat16),)),
+    "halves": (
+        lambda x: (torch.softmax(x, -1), x.var(0)),
+        lambda n, m: (randn(n, m, dtype=torch.bfloat16),),
+    ),
     "pairs": (
         lambda x: F.silu(x) * x,
         lambda n, m: (randn(n, 6 * m, dtype=torch.bfloat16),),

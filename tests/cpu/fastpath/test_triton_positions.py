@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,10 +13,10 @@ pytest.importorskip("triton")
 
 from fastpath.gpu.compile import machine_code
 from fastpath.gpu.vectors import print_kernel
+from tests import forked
 from tests.cpu.fastpath.triton_kernels import kernels_of, program_of
 from tests.cpu.fastpath.triton_positions import cases
 
-ROOT = Path(__file__).parents[3]
 KERNELS = {"embedding": 1, "gather": 2, "guarded": 1, "scatter": 1, "cross entropy": 2}
 KERNELS |= {"extrema": 3, "scans": 2, "other scans": 1, "windows": 2, "images": 3}
 
@@ -52,15 +50,9 @@ def test_long_rows_are_scanned_block_by_block_in_order() -> None:
     assert machine_code(print_kernel(kernel), tuple(b.dtype for b in kernel.buffers), 90)
 
 
-def test_kernels_give_eagers_values_in_tritons_interpreter() -> None:
+def test_kernels_give_eagers_values_in_tritons_interpreter(tmp_path: Path) -> None:
     script = Path(__file__).with_name("triton_positions.py")
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)},
-        timeout=280,
-    )
+    done = forked.fresh(script, {**os.environ, "TRITON_INTERPRET": "1"}, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     ran, compared, programs, kernels, elements = map(int, done.stdout.split()[-5:])
     assert ran >= 18 and compared > 5_000

@@ -1,14 +1,14 @@
 """Logs: each tells what it is named for, once asked, and nothing before."""
 
 import logging
-import subprocess
-import sys
+import os
 
 import pytest
 import torch
 
 import refcompiler
 from specs.logs import LOGS
+from tests import forked
 
 PROGRAM = """
 import torch
@@ -53,19 +53,19 @@ SAYS = {
 }
 
 
-def run(**environment):
-    import os
+@pytest.fixture
+def run(tmp_path):
+    def run(**environment):
+        script = tmp_path / "script.py"
+        script.write_text(f"exec({PROGRAM!r})")  # code in no file
+        environment = {**os.environ, "REFCOMPILER_CACHE_PROGRAMS": "1", **environment}
+        done = forked.fresh(script, environment, tmp_path)
+        return done.returncode, done.stderr
 
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "REFCOMPILER_CACHE_PROGRAMS": "1", **environment},
-    )
-    return done.returncode, done.stderr
+    return run
 
 
-def test_every_log_says_what_it_is_named_for():
+def test_every_log_says_what_it_is_named_for(run):
     status, printed = run(REFCOMPILER_LOGS=",".join(row.name for row in LOGS))
     assert status == 0, printed
     assert set(SAYS) == {row.name for row in LOGS}
@@ -74,14 +74,14 @@ def test_every_log_says_what_it_is_named_for():
         assert any(p.startswith(f"{name}]") and text in p for p in parts), (name, text)
 
 
-def test_nothing_is_said_unasked_and_torchs_names_count():
+def test_nothing_is_said_unasked_and_torchs_names_count(run):
     assert run(REFCOMPILER_LOGS="") == (0, "")
     status, printed = run(TORCH_LOGS="+recompiles")
     said = {line.split("]")[0] for line in printed.splitlines() if line.startswith("[refcompiler")}
     assert status == 0 and said == {"[refcompiler.recompiles"}
 
 
-def test_an_unknown_name_is_refused_in_one_line():
+def test_an_unknown_name_is_refused_in_one_line(run):
     status, printed = run(REFCOMPILER_LOGS="guards,recompile")
     last = printed.strip().splitlines()[-1]
     assert status == 1

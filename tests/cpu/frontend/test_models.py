@@ -77,6 +77,9 @@ def check_model(name: str, backend: str) -> None:
         assert not torch.equal(tensors(before)[0], tensors(after)[0])
         compared += same(compiled(x), after, exact)
         assert refcompiler.counters()["recompiles"] == 1
+        assert compared >= 3
+        if backend == "fastpath" and name in ("resnet18", "gpt2"):
+            return  # another dtype is another 30 kernels, of which the other models have each kind
 
         model.double()
         wide = x.double() if x.is_floating_point() else x

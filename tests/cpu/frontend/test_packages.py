@@ -6,7 +6,6 @@ import copy
 import io
 import itertools
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +25,7 @@ from refcompiler.errors import (
 )
 from refcompiler.package import format as format_
 from refcompiler.package.rows import HERE
+from tests import forked
 from tests.cpu.frontend.packaged import SCALE, Block, Pair, scaled
 from tests.cpu.frontend.packaged import helper as HELPER
 
@@ -96,13 +96,10 @@ def test_another_process_captures_and_compiles_nothing(tmp_path: Path) -> None:
     many = refcompiler.compile(scaled, dynamic=True).aot_compile(((x,), {"n": 3}))
     many.save_compiled_function(str(tmp_path / "many"))
     assert sorted(os.listdir(tmp_path)) == ["many", "one"]
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path / "one"), str(tmp_path / "many")],
-        env={**os.environ, "REFCOMPILER_CACHE_DIR": str(tmp_path / "empty")},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    environment = {**os.environ, "REFCOMPILER_CACHE_DIR": str(tmp_path / "empty")}
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = forked.fresh(script, environment, tmp_path, "one", "many")
     assert done.returncode == 0, done.stderr
     guard, counted = done.stdout.splitlines()
     assert "scaled was compiled ahead of time, and not for this call" in guard

@@ -3,8 +3,6 @@
 import contextlib
 import json
 import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -112,14 +110,17 @@ def test_writers_at_the_same_time_lose_nothing(tmp_path):
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(write, range(70)))
-    script = (
+    script = tmp_path / "script.py"
+    script.write_text(
         "import sys; from pathlib import Path; from refcompiler.runtime.profile import Profile;"
         "[Profile(Path(sys.argv[1])).note(f's{i}', {(sys.argv[2], i)}) for i in range(20)]"
     )
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
     running = [
-        subprocess.Popen([sys.executable, "-c", script, str(path), name]) for name in ("a", "b")
+        forked.start(script, os.environ, tmp_path / name, str(path), name) for name in ("a", "b")
     ]
-    assert [process.wait() for process in running] == [0, 0]
+    assert [done().returncode for done in running] == [0, 0]
     found = Profile(path)
     assert sum(len(found.changing(f"site {i}")) for i in range(7)) == 70
     assert all(found.changing(f"s{i}") == {("a", i), ("b", i)} for i in range(20))

@@ -1,8 +1,7 @@
 """The trace folder: plain files of what was compiled, and nothing of it unless it is asked for."""
 
 import json
-import subprocess
-import sys
+import os
 import warnings
 from xml.etree import ElementTree
 
@@ -13,6 +12,7 @@ import refcompiler
 from refcompiler.errors import BackendError
 from refcompiler.runtime import trace
 from refcompiler.runtime.config import config
+from tests import forked
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +127,9 @@ def test_the_environment_and_processes_apart(tmp_path, monkeypatch):
     program += "; f(torch.ones(2)); print(refcompiler.counters()['captures'])"
     monkeypatch.setenv("REFCOMPILER_TRACE", str(tmp_path))
     refcompiler.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    script = tmp_path / "script.py"
+    script.write_text(program)
+    done = forked.fresh(script, os.environ, tmp_path)
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
     found = runs(tmp_path)
     assert len(found) == 2

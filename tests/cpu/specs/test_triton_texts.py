@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.cpu.specs import triton_source
 
 pytest.importorskip("triton")
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("dtype", triton_source.computing_dtypes())
@@ -37,13 +35,8 @@ def test_every_triton_text_compiles_for_sm90(dtype: str, tmp_path: Path) -> None
 
 
 def test_triton_texts_mean_what_their_rows_say(tmp_path: Path) -> None:
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("interpret_triton.py")), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=240,
-    )
+    script = Path(__file__).with_name("interpret_triton.py")
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = forked.fresh(script, environment, tmp_path, str(tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout.split()[-1]) > 5000

@@ -48,8 +48,8 @@ FILES = LANGUAGE + LIBRARY
 
 #: Those of the default suite: a second or less each.
 FAST = """
-    test_grammar test_scope test_generators test_baseexception test_except_star test_raise test_with
-    test_unpack test_patma test_class
+    test_grammar test_scope test_generator_stop test_baseexception test_except_star test_raise
+    test_with test_unpack test_patma test_class
 """.split()
 
 #: Those whose methods are compiled, too: what Python may mean in a compiled frame.

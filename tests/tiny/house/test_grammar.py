@@ -27,8 +27,8 @@ def test_every_file_compiles() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             try:
-                ast.parse(source, feature_version=(3, 11))
-                compile(source, relative(path), "exec", dont_inherit=True)
+                tree = ast.parse(source, relative(path), feature_version=(3, 11))
+                compile(tree, relative(path), "exec", dont_inherit=True)
             except (SyntaxError, Warning) as error:
                 wrong.append(f"{relative(path)}: {error}")
     assert not wrong

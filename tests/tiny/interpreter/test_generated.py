@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from tests.tiny.interpreter.generate import programs
 from tests.tiny.interpreter.oracle import check
 
-COUNT = 50
+COUNT = 25
 
 
 def campaign(count: int, seed: int) -> Counter[str]:
