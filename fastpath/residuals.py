@@ -54,6 +54,7 @@ def fuse_residuals(
     count = 0
     (output,) = graph.graph.find_nodes(op="output")
     results: Any = output.args[0]
+    results = results if isinstance(results, (tuple, list)) else (results,)
     seen = {n for n in results[:returned] if isinstance(n, Node)}
     for node in reversed(list(graph.graph.nodes)):  # what reads a sum may be such a product
         if node.target is _aten.add.Tensor and not node.kwargs and _stored(node):

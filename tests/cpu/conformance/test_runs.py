@@ -92,7 +92,8 @@ def run(backend, **options):
 
 
 def standalone(path):
-    done = forked.fresh(path, os.environ, path.parent)
+    # One that shows how a process ends starts another, which has to find the backend too.
+    done = forked.fresh(path, os.environ | {"PYTHONPATH": str(ROOT)}, path.parent)
     return done.returncode, done.stdout
 
 
