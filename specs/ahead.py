@@ -175,6 +175,13 @@ AHEAD: Table[Rule] = Table(
             "input, output or view of one, is a plain attribute that the last backward takes away.",
         ),
         Rule(
+            "one backward of a write to a view",
+            "What passes a write to a view has one backward, though nothing on its way is saved; "
+            "what passes a write to another tensor has any number.",
+            "Whether a written input is a view, the call tells; the node of the call knows which "
+            "gradients pass the write.",
+        ),
+        Rule(
             "backward of some outputs",
             "Outputs that share nothing that is saved have a backward each (the losses of a GAN).",
             "A backward of some outputs leaves the saved tensors that the others alone read; what "
@@ -293,6 +300,12 @@ AHEAD: Table[Rule] = Table(
             "gradients off",
             "A graph without gradients saves nothing.",
             "It is compiled alone, by the compiler for inference.",
+        ),
+        Rule(
+            "flags where gradients are off",
+            "What a product of tensors computes by may depend on whether one requires gradients, "
+            "also under no_grad.",
+            "The trace's inputs have their flags in every mode.",
         ),
         Rule(
             "autocast",

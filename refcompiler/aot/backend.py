@@ -399,6 +399,8 @@ def _compile(
     if training:
         wrapper.ways({taken[n] for n in run.partly}, leaves)
         wrapper.loose = joint.without_gradient() | joint.partly.keys()
+        passed = {place: mask & ~joint.saving for place, mask in joint.passed.items()}
+        wrapper.passed = {place: mask for place, mask in passed.items() if mask}
     grows = grad_mode and any(map(_requires_grad, fakes))
     apart: Callable[..., bool] | None = None
     overlapping: Callable[..., Any] | None = None

@@ -21,6 +21,12 @@ from refcompiler.aot.twice import Derivable, derivable, once
 
 _LAID = 16  # so many ways of tangents to lie have a backward; others are laid out anew
 _hooks = torch._C._autograd._top_saved_tensors_default_hooks
+_FREED = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after "
+    "they have already been freed). Saved intermediate values of the graph are freed when you call "
+    ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
+    "graph a second time or if you need to access saved tensors after calling backward."
+)
 _ONCE = (
     "Trying to backward an extra time. You are only allowed to backward once on any region "
     "computed under selective activation checkpoint."
@@ -325,6 +331,12 @@ class Compiled(torch.autograd.Function):
                 return (None, *program.gates.last(ctx, given))
             program = program.gates.stages.rest
         left, spent = None, 0
+        if ctx.once:
+            passing = program.asked(given) & ctx.once
+            if passing & ctx.gone:
+                raise RuntimeError(_FREED)
+            if not keeps_graph():
+                ctx.gone |= passing
         try:
             saved = ctx.saved_tensors if program.saves else ()
             arguments = [*ctx.numbers, *saved, *ctx.kept]
@@ -392,6 +404,7 @@ def with_state(function: Any) -> None:
     node.kept = node.numbers = ()  # what the backward takes besides
     node.state = None  # of the generator that the forward draws from
     node.left = None  # behind a backward of some outputs, for the others
+    node.once = node.gone = 0  # tangents that may come once, and those of them that have
     node.asked = 0  # the tangents of backwards so far, where a part may run once
     node.ends = None  # what leads to inputs that nothing keeps
     node.edges = None  # what gives autograd's functions of the inputs, if it is not their node

@@ -118,7 +118,7 @@ class Runner(torch.fx.Interpreter):
     """Runs a graph with the lifted tensors replaced by others.
 
     ``regions``: what stands for a target while tracing, by ``target.region``, the target itself or
-    a method's name.
+    a method's name. ``after``: called behind each node.
     """
 
     def __init__(
@@ -126,11 +126,19 @@ class Runner(torch.fx.Interpreter):
         gm: torch.fx.GraphModule,
         replaced: dict[int, torch.Tensor],
         regions: dict[Any, Callable[..., Any]] | None = None,
+        after: Callable[[], None] | None = None,
     ):
         super().__init__(gm)
+        self.after = after
         self.replaced = replaced
         self.regions = regions or {}
         self.extra_traceback = False  # the message is the operation's own
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        found = super().run_node(n)
+        if self.after is not None:
+            self.after()
+        return found
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         value = attribute(self.module, target)

@@ -31,7 +31,7 @@ from refcompiler.aot.nodes import made_directly
 from refcompiler.aot.numbers import begin, symbols_of
 from refcompiler.aot.observation import Observation, Value, ViewOf, expanded
 from refcompiler.aot.order import Arrivals
-from refcompiler.aot.reads import Parts, mark_released, saving
+from refcompiler.aot.reads import Parts, Writes, mark_released, saving
 from refcompiler.aot.recording import record
 from refcompiler.aot.regions.branches import DECOMPOSITIONS
 from refcompiler.aot.regions.table import REGIONS
@@ -72,6 +72,8 @@ class Joint:
     parts: list[tuple[int, Key]] = field(default_factory=list)
     saving: int = -1  # the tangents (bits) whose backward, in eager, reads what is saved
     order: list[int] = field(default_factory=list)  # in which eager's gradients come to inputs
+    #: By place of a written input, the tangents (bits) that pass a write to it.
+    passed: dict[int, int] = field(default_factory=dict)
 
     def taking(self, numbers: Sequence[int]) -> Joint:
         """The same, with its inputs in another order: ``numbers`` are those that they have now."""
@@ -190,7 +192,7 @@ def trace(
             first = len(tangents)
             tangents += [torch.empty_like(fakes[primals[n]]) for n in second or ()]
     with mode, torch.no_grad():
-        leaves = [_leaf(fakes[n], training) for n in primals]
+        leaves = [_leaf(fakes[n]) for n in primals]
 
     def program(primals: list[torch.Tensor], tangents: list[torch.Tensor]) -> list[Any]:
         return tracer.program(primals, tangents)
@@ -248,13 +250,15 @@ def trace(
         tracer.parts,
         tracer.saving,
         tracer.order,
+        tracer.passed,
     )
 
 
-def _leaf(t: Any, training: bool) -> Any:
+def _leaf(t: Any) -> Any:
+    """With its flag also where autograd does not record: operators choose by it (``matmul``)."""
     if not _is_tensor(t):
         return t
-    return resolved(t.detach()).requires_grad_(training and t.requires_grad)
+    return resolved(t.detach()).requires_grad_(t.requires_grad)
 
 
 @contextlib.contextmanager
@@ -296,6 +300,7 @@ class _Tracer:
         self.parts: list[tuple[int, Key]] = []
         self.flat: Sequence[Any] = ()
         self.saving = -1
+        self.passed: dict[int, int] = {}
         self.reads: Sequence[int] | None = None
         self.several: list[int] = []  # of those that were found
         self.order: list[int] = []
@@ -370,6 +375,7 @@ class _Tracer:
     def _forward(self, inputs: Sequence[Any]) -> list[Any]:
         """The slots' values, laid out as in eager, then the new values of written inputs."""
         lifted = {key: inputs[place] for key, place in self.replaced.items()}
+        self.first = Writes({place: inputs[place] for place in self.tracked if self.training})
         result = self._run(lifted, inputs[: self.given])
         flat, _ = pytree.tree_flatten(result)
         flat += [inputs[move.place] for move in self.seen.moves]
@@ -408,7 +414,8 @@ class _Tracer:
     def _run(self, lifted: dict[int, Any], inputs: Sequence[Any]) -> Any:
         """What the graph returns; the gradient mode that it leaves is the epilogue's to set."""
         with torch.set_grad_enabled(torch.is_grad_enabled()), settled(self.gm):
-            return Runner(self.gm, lifted, REGIONS).run(*inputs)
+            after = self.first.look if self.first.left else None
+            return Runner(self.gm, lifted, REGIONS, after).run(*inputs)
 
     def _returns(self, place: int) -> bool:
         """Whether an input's new value may be asked for, and not its base's or its members'."""
@@ -437,6 +444,7 @@ class _Tracer:
         outputs = [found[self.tangents[n]] for n in there]
         ways = reached(outputs)
         self.uneven, self.saving = uneven(ways), saving(outputs, ways)
+        self.passed = self.first.passed(outputs, ways)
         between = self._between(found)
         self.inner = readers(ways, outputs, between)
         by_place = {self.primals[n]: primals[n] for n in wanted}

@@ -89,6 +89,39 @@ def saving(outputs: Sequence[torch.Tensor], ways: Mapping[Node, Mapping[int, int
     return found
 
 
+class Writes:
+    """The functions of autograd that the first writes to ``tensors`` made, which are by number."""
+
+    def __init__(self, tensors: Mapping[int, torch.Tensor]):
+        self.left = [(n, t, t.grad_fn) for n, t in tensors.items()]
+        self.found: dict[int, Node] = {}
+
+    def look(self) -> None:
+        """To be called behind whatever may write."""
+        for each in self.left:
+            n, t, before = each
+            if is_outdated(t) or t.grad_fn is before:
+                continue
+            if t.grad_fn is not None:
+                self.found[n] = t.grad_fn
+            self.left = [other for other in self.left if other is not each]
+
+    def passed(
+        self, outputs: Sequence[torch.Tensor], ways: Mapping[Node, Mapping[int, int]]
+    ) -> dict[int, int]:
+        """By number, the outputs, a bit for each, that lead to the first write. ``ways``: as in
+        :func:`saving`."""
+        if not ways:
+            nodes, every = set(nodes_of(outputs)), (1 << len(outputs)) - 1
+            return {n: every for n, node in self.found.items() if node in nodes}
+        masks = {}
+        for n, node in self.found.items():
+            masks[n] = 0
+            for results in ways.get(node, {}).values():
+                masks[n] |= results
+        return masks
+
+
 def _saves(node: Node, names: dict[type, list[str]]) -> bool:
     """``names``: by type, the attributes that have what is saved."""
     kind = type(node)

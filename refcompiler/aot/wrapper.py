@@ -68,6 +68,7 @@ class Wrapper:
         self.inference: Collection[int] = ()  # places of what was made in inference mode
         self.versions: Mapping[int, int] = {}  # of results of a graph without gradients
         self.loose: Collection[int] = ()  # written inputs that no way, or not every, leads to
+        self.passed: Mapping[int, int] = {}  # by written input, see :attr:`Joint.passed`
         self.gated: set[int] = set()  # which levels of gates have their lines
         self.there: set[int | str] = set()  # which written inputs and views have theirs
         self.new: dict[int, str] = {}  # values of written inputs
@@ -131,6 +132,8 @@ class Wrapper:
         self.new = dict(zip(self.written, self.results[count:]))
         for number, name in zip(self.seen.numbers, self.results[count + len(self.written) :]):
             self.known[number.node.expr] = name
+        if isinstance(run, Program) and self.passed:
+            self._once(run.differentiable[0])
         gates = run.gates if isinstance(run, Program) else None
         if gates is not None:
             self._gates(gates.levels)
@@ -239,6 +242,19 @@ class Wrapper:
             if slot.inference:
                 self.names["inferred"] = inferred
                 self.lines.append(f"{name} = inferred({name})")
+
+    def _once(self, result: int) -> None:
+        """Where a written input is a view, what passes the write has one backward.
+
+        Autograd's function of a write to a view lets go of what it has to do, where it would save
+        nothing otherwise.
+        """
+        self.names["call_of"] = call_of
+        for place, mask in self.passed.items():
+            self.lines += [
+                f"if {self.values[place]}._is_view():",
+                f"    call_of({self.results[result]}.grad_fn).once |= {mask}",
+            ]
 
     def _set_versions(self, names: Sequence[str], versions: Sequence[int]) -> None:
         self.names["set_versions"] = set_versions

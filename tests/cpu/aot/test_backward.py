@@ -111,6 +111,44 @@ def test_a_write_to_a_view_has_one_backward_though_it_saves_nothing(
     assert len(backend.forward) == 1
 
 
+def _added_to(x: Any, y: Any) -> Any:
+    x.add_(y)
+    return x + 0, y * 2
+
+
+def _overwritten(x: Any, y: Any) -> Any:
+    before = x * 2
+    x.copy_(y)
+    return x + 1, y * 2, before
+
+
+WRITING = [_added_to, _overwritten]
+
+
+@pytest.mark.parametrize("program", WRITING)
+def test_what_passes_a_write_to_an_input_that_is_a_view_has_one_backward(program: Any) -> None:
+    """Which it is in the caller's hands, and not in the next call's."""
+    call, backend = compiled(program)
+    seen = []
+    for each in (call, program):
+        told: list[Any] = []
+        orders = itertools.product((0, 1), (0, 1), (False, True))
+        for (first, then, keep), view in itertools.product(orders, (True, False)):
+            base, y = torch.ones(2), torch.ones(2, requires_grad=True)
+            ends = each(base[:] if view else base, y)
+            for n, kept in ((first, keep), (then, False), (0, False)):
+                try:
+                    told.append(
+                        torch.autograd.grad(ends[n].sum(), y, retain_graph=kept)[0].tolist()
+                    )
+                except RuntimeError as error:
+                    told.append(str(error))
+        seen.append(told)
+    assert seen[0] == seen[1] and len(seen[0]) == 48
+    assert 0 < sum(isinstance(each, str) for each in seen[1]) < 24
+    assert len(backend.forward) == 1
+
+
 def _of_a_sine(u: Any) -> Any:
     v = u.sin()
     return u - 1, v, v * 2

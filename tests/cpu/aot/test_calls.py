@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import refcompiler
 from refcompiler.aot import (
@@ -123,6 +124,54 @@ check("strides of tangents", lambda p: p.setattr(function, "_laid_out", lambda t
     test_backward.test_tangents_of_other_strides
 )
 check("second backward", _as_attributes)(test_backward.test_a_second_backward_needs_what_was_saved)
+
+
+@check(
+    "one backward of a write to a view",
+    lambda patch: patch.setattr(wrapper.Wrapper, "_once", lambda *_: None),
+)
+def _writes_to_views() -> None:
+    for program in test_backward.WRITING:
+        test_backward.test_what_passes_a_write_to_an_input_that_is_a_view_has_one_backward(program)
+
+
+@check(
+    "flags where gradients are off",
+    lambda patch: patch.setattr(joint, "_leaf", lambda t: getattr(t, "detach", lambda: t)()),
+)
+def _flags() -> None:
+    """A product of what does not lie in order is one of matrices, or several, by the flag."""
+    known: set[str] = set()
+
+    class Products(TorchDispatchMode):
+        def __torch_dispatch__(self, target: Any, types: Any, args: Any = (), kwargs: Any = None):
+            known.add(target.name().removeprefix("aten::"))
+            return target(*args, **(kwargs or {}))
+
+    chosen = []
+    for flag in (True, False):
+        weight, bias = torch.randn(7, 33, requires_grad=flag), torch.randn(7)
+        x = torch.randn(2, 30, 33).transpose(0, 1)
+        linear = torch.nn.functional.linear
+        with torch.no_grad(), Products():
+            expected = linear(x, weight, bias)
+        graphs: list[Any] = []
+        backend = aot_autograd(fw_compiler=lambda gm, _, to=graphs: to.append(gm) or gm.forward)
+        with torch.no_grad():
+            assert torch.equal(
+                refcompiler.compile(linear, backend=backend)(x, weight, bias), expected
+            )
+        (graph,) = graphs
+        made = {
+            n.target.name().removeprefix("aten::") for n in graph.graph.nodes if n.op[:4] == "call"
+        }
+        chosen.append(made & {"mm", "bmm"})
+        assert chosen[-1] == known & {"mm", "bmm"}
+        known.clear()
+        refcompiler.reset()
+    assert chosen[0] != chosen[1]
+
+
 check("written after the call", _as_attributes)(
     test_backward.test_a_saved_tensor_that_is_written_to
 )

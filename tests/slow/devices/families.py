@@ -13,11 +13,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-import fastpath
 import refcompiler
 from benchmarks.family_models import BOTH, IMAGES, SOUND, TEXT, calls
 from tests.slow.devices.compare import exact_products
-from tests.slow.devices.pool import Found, described, lost
+from tests.slow.devices.pool import Found, Watched, lost
 
 ROUTED = ("Mixtral", "Moe")  # which expert is asked depends on the last bit, in float64 as well
 
@@ -26,7 +25,7 @@ def cases() -> list[str]:
     return [*TEXT, *BOTH, *IMAGES, *SOUND]
 
 
-def check(name: str, device: str) -> Sequence[Found]:
+def check(name: str, device: str, backend: str = "fastpath") -> Sequence[Found]:
     exact_products()
     _, model, inputs = next(iter(calls(name)))
     model = model.to(device).eval()
@@ -36,14 +35,15 @@ def check(name: str, device: str) -> Sequence[Found]:
         way = "training" if training else "forward"
         try:
             refcompiler.reset()
-            found.append(_check(name, way, model, inputs, training))
+            found.append(_check(name, way, model, inputs, training, backend))
         except Exception as error:
             found.append(lost(name, way, error))
     return found
 
 
-def _check(name: str, way: str, model: Any, inputs: Any, training: bool) -> Found:
-    compiled = refcompiler.compile(model, backend="fastpath")
+def _check(name: str, way: str, model: Any, inputs: Any, training: bool, backend: str) -> Found:
+    watched = Watched(backend)
+    compiled = refcompiler.compile(model, backend=watched.backend)
     routed = any(word in name for word in ROUTED)
     device = next(iter(model.parameters())).device
     bad, elements = "", 0
@@ -59,7 +59,7 @@ def _check(name: str, way: str, model: Any, inputs: Any, training: bool) -> Foun
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.mul_(1.01)
-    return described(Found(name, way, bad, elements=elements), fastpath.last_report())
+    return watched.described(Found(name, way, bad, elements=elements))
 
 
 def _moved(inputs: Any, device: Any, dtype: torch.dtype | None) -> Any:

@@ -19,10 +19,9 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-import fastpath
 import refcompiler
 from tests.slow.devices.compare import difference, exact_products, run
-from tests.slow.devices.pool import Found, described, lost
+from tests.slow.devices.pool import Found, Watched, lost
 
 ALLOCATOR = """#include <cuda_runtime.h>
 #include <sys/types.h>
@@ -93,11 +92,12 @@ def check(name: str, device: str) -> Sequence[Found]:
         given = [t.clone().requires_grad_(gradients) for t in inputs]
         try:
             refcompiler.reset()
+            watched = Watched("fastpath")
             eager = run(function, given, {}, gradients)
-            got = run(refcompiler.compile(function), given, {}, gradients)
+            got = run(refcompiler.compile(function, backend=watched.backend), given, {}, gradients)
             bad, elements = difference(got, eager)
             made = Found(name, way, bad, elements=elements)
-            found.append(described(made, fastpath.last_report()))
+            found.append(watched.described(made))
             if device != "cpu":
                 torch.cuda.synchronize()
         except Exception as error:

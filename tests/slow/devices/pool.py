@@ -12,32 +12,50 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import fastpath
+from tests.slow.batteries.training import Backend
+
 LIMIT = 90  # seconds for a case
 
 
 @dataclass
 class Found:
     """One comparison, of a case in one ``way``: ``bad`` says what differs from eager, ``refused``
-    that eager itself raises; ``kernels``, ``calls`` and ``fallback`` are the report's."""
+    that eager itself raises; ``kernels``, ``calls`` and ``fallback`` are the report's, ``graphs``
+    those that a backend was given, as far as it was asked."""
 
     name: str
     way: str
     bad: str = ""
     refused: bool = False
     elements: int = 0
+    graphs: int = 0
     kernels: int = 0
     calls: int = 0
     fallback: str = ""
 
 
-def described(found: Found, report: Any) -> Found:
-    """``found`` with what the report of the compiled program says."""
-    if report is None:
-        found.fallback = "no graph"
+class Watched:
+    """A backend by name, and what it says of the graphs that it was given."""
+
+    def __init__(self, name: str):
+        self.counted: Backend | None = None
+        self.backend: Any = name
+        if name != "fastpath":  # whose report says more
+            self.backend = self.counted = Backend(name)
+
+    def described(self, found: Found) -> Found:
+        """``found`` with how it was compiled."""
+        if self.counted is not None:
+            found.graphs = self.counted.graphs
+            found.fallback = "; ".join(self.counted.uncompiled)
+        elif (report := fastpath.last_report()) is not None:
+            found.graphs = 1
+            found.kernels, found.calls = report.kernels, sum(report.aten_calls.values())
+            found.fallback = str(report.fallback or "")
+        if not found.graphs:
+            found.fallback = "no graph"
         return found
-    found.kernels, found.calls = report.kernels, sum(report.aten_calls.values())
-    found.fallback = str(report.fallback or "")
-    return found
 
 
 def lost(name: str, way: str, error: BaseException) -> Found:
