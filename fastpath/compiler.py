@@ -264,7 +264,9 @@ def _copy(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     result: Any = made.graph_copy(graph.graph, {}, return_output_node=True)
     output, original = result
     made.output(output).meta = dict(original.meta)
-    return torch.fx.GraphModule(graph, made)
+    found = torch.fx.GraphModule(graph, made)
+    found.meta.update(graph.meta)  # such as which outputs are new values of inputs
+    return found
 
 
 def _known(graph: torch.fx.GraphModule, device: Device, options: Options) -> Mapping[str, Any]:

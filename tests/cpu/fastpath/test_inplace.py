@@ -67,9 +67,14 @@ def centred(x: torch.Tensor, y: torch.Tensor) -> Any:
     return x.exp()
 
 
+def beside_products(x: torch.Tensor, y: torch.Tensor) -> Any:
+    x.add_(1)
+    return y @ y + y.t() @ y  # which are added up in place, in a copy of the graph
+
+
 @pytest.mark.parametrize(
     "function, in_place", [(swap, 1), (rotated, 2), (momentum, 2), (shifted, 0), (turned, 0)]
-    + [(centred, 2), (read_by_others, 0)],
+    + [(centred, 2), (read_by_others, 0), (beside_products, 1)],
 )  # fmt: skip
 @pytest.mark.parametrize("dtype, across", [(torch.float32, False), (torch.bfloat16, True)])
 def test_inputs_have_their_new_values(
