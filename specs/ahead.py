@@ -44,6 +44,13 @@ AHEAD: Table[Rule] = Table(
             "The epilogue's copy is not recorded.",
         ),
         Rule(
+            "layout of what is written to",
+            "What is written to in place keeps its strides, also gaps between its elements, and "
+            "kernels that read it after that round by them.",
+            "A functional write has no gaps: `aot_eager` (`keeps_gaps=True`) lays its value out. "
+            "What a code generator computes rounds its own way.",
+        ),
+        Rule(
             "statistics",
             "Running statistics and counters of a batch norm change, which no version shows.",
             "Functionalisation is asked, not version counters.",

@@ -77,6 +77,7 @@ def aot_autograd(
     separate_reads: bool = False,
     tangents_as_given: bool = False,
     eager_draws: bool = False,
+    keeps_gaps: bool = False,
 ) -> Callable[..., Any]:
     """A backend ``(graph, example_inputs) -> callable`` that compiles ahead of time.
 
@@ -96,7 +97,9 @@ def aot_autograd(
     gradient of a result that lies otherwise than the result (that of a sum is expanded) has a
     backward of its own, which rounds as eager's; else it is laid out as the result.
     ``eager_draws``: what is compiled draws eager's numbers on the CPU, so that a second derivative
-    may run the graph again from the generator's state then.
+    may run the graph again from the generator's state then. ``keeps_gaps``: what the graph writes
+    to lies afterwards as it did, also with gaps between its elements, by which eager's kernels
+    round.
 
     The rule of each step is a row of ``docs/specs/aot.md``. Where a graph cannot be compiled it
     runs as it is, and ``callable.fallback`` says why (else None). Where one call cannot be served
@@ -110,7 +113,7 @@ def aot_autograd(
     )
     compilers.separate_reads = separate_reads
     compilers.tangents_as_given = tangents_as_given
-    compilers.eager_draws = eager_draws
+    compilers.eager_draws, compilers.keeps_gaps = eager_draws, keeps_gaps
     table = dict(decompositions or {})
 
     def backend(gm: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Any:
@@ -148,7 +151,8 @@ def aot_autograd(
 class _Compilers:
     def __init__(self, forward: Compiler, backward: Compiler, inference: Compiler):
         self.forward, self.backward, self.inference = forward, backward, inference
-        self.separate_reads = self.tangents_as_given = self.eager_draws = False
+        self.separate_reads = self.tangents_as_given = False
+        self.eager_draws = self.keeps_gaps = False
         every = (forward, backward, inference)
         self.take_symbols = all(getattr(each, TAKES_SYMBOLS, True) for each in every)
 
@@ -334,7 +338,7 @@ def _compile(
                     reads = [numbers[n] for n in joint.reads] or None
                 if second is not None:
                     second = [numbers[n] for n in second]
-                how = missing, reads, staged, strides, casts, second
+                how = missing, reads, staged, strides, casts, second, compilers.keeps_gaps
                 with torch._C._DisablePythonDispatcher(), repeating(env, found):
                     made = trace(switched, mode, fakes, *known, *how)
                 return made.taking(numbers) if numbers else made

@@ -41,7 +41,16 @@ _POLYGAMMA = torch.ops.aten.polygamma_.default
 
 
 class FunctionalMode(FunctionalTensorMode):
-    """With checks, which have no result, as nodes like any other: torch's own mode has tokens."""
+    """With checks, which have no result, as nodes like any other: torch's own mode has tokens.
+
+    ``keeps_gaps``: what is written to in place lies afterwards as it did, also with gaps between
+    its elements. Eager's kernels take what has none by vectors, and elements one by one round
+    otherwise.
+    """
+
+    def __init__(self, keeps_gaps: bool = False):
+        super().__init__()
+        self.keeps_gaps = keeps_gaps
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         is_usual, views = kind_of(func)
@@ -82,10 +91,30 @@ class FunctionalMode(FunctionalTensorMode):
         if not checks(func):
             result = super().__torch_dispatch__(func, types, args, kwargs)
             count_writes(func, args)
+            if self.keeps_gaps and func._schema.is_mutable:
+                for t in _written(args[0]):
+                    self._lay_out(t)
             return result
         unwrapped = pytree.tree_map_only(FunctionalTensor, plain, (args, kwargs or {}))
         has_side_effect(func)  # or the graph that is traced loses it
         return func(*unwrapped[0], **unwrapped[1])
+
+    def _lay_out(self, t: FunctionalTensor) -> None:
+        """Give the new value of ``t`` its strides."""
+        value = plain(t)
+        if same(value.stride(), t.stride()) or not same(value.shape, t.shape):
+            return
+        with self:
+            made = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device)
+            made.copy_(t)
+        torch._functionalize_replace(t.elem, plain(made))
+        torch._functionalize_commit_update(t.elem)
+        torch._sync(t)
+
+
+def _written(first: Any) -> list[FunctionalTensor]:
+    given = first if isinstance(first, list | tuple) else [first]
+    return [t for t in given if type(t) is FunctionalTensor and t.layout is torch.strided]
 
 
 def _reads_what_it_writes(func: Any, args: Any) -> bool:

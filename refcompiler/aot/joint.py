@@ -162,6 +162,7 @@ def trace(
     strides: Mapping[int, Sequence[int]] | None = None,
     casts: Casts = (),
     second: Sequence[int] | None = None,
+    keeps_gaps: bool = False,
 ) -> Joint:
     """The joint graph of ``gm``; without ``training`` it has no tangents and no gradients.
 
@@ -173,12 +174,13 @@ def trace(
     ``strides``: of tangents that lie otherwise than what they are of, by number. ``casts``: the
     dtypes of autocast, by device, that the backward runs under. ``second``: the gradients in the
     graph are those of gradients, of the inputs with these numbers: there is a tangent more for each
-    of them, and behind the gradients for the inputs come those for the tangents.
+    of them, and behind the gradients for the inputs come those for the tangents. ``keeps_gaps``:
+    see :class:`FunctionalMode`.
     """
     env = mode.shape_env
     tracer = _Tracer(gm, dict(replaced), given, seen, training, parameters, bases, env)
     tracer.missing, tracer.reads, tracer.staged, tracer.casts = missing, reads, staged, casts
-    tracer.second = second
+    tracer.second, tracer.keeps_gaps = second, keeps_gaps
     tracer.expanded = {n: expanded(t) for n, t in enumerate(fakes) if _is_tensor(t)}
     tracer.flagged = {n for n, t in enumerate(fakes) if _is_tensor(t) and t.requires_grad}
     primals = tracer.primals
@@ -300,6 +302,7 @@ class _Tracer:
         self.parts: list[tuple[int, Key]] = []
         self.flat: Sequence[Any] = ()
         self.saving = -1
+        self.keeps_gaps = False
         self.passed: dict[int, int] = {}
         self.reads: Sequence[int] | None = None
         self.several: list[int] = []  # of those that were found
@@ -332,7 +335,8 @@ class _Tracer:
     def program(self, primals: list[torch.Tensor], tangents: list[torch.Tensor]) -> list[Any]:
         begin(self.env, primals)
         numbers = len(self.env.made) if isinstance(self.env, ShapeEnv) else 0
-        with made_directly(get_proxy_mode()), FunctionalMode(), _cached_casts():
+        functional = FunctionalMode(self.keeps_gaps)
+        with made_directly(get_proxy_mode()), functional, _cached_casts():
             leaves = [self._functional(n, t) for n, t in zip(self.primals, primals, strict=True)]
             cotangents = [FunctionalTensor.to_functional(t) for t in tangents]
             if self.second is not None:
@@ -359,10 +363,17 @@ class _Tracer:
         """By place: what the graph is given, then the bases."""
         inputs: dict[int, Any] = {}
         for place, leaf in zip(self.primals, leaves, strict=True):
-            inputs[place] = leaf.clone() if place in self.tracked else leaf  # eager's is no leaf
+            inputs[place] = self._copied(leaf) if place in self.tracked else leaf
         for place, (base, *how) in self.members.items():
             inputs[place] = member(inputs[base], *how)
         return [inputs[place] for place in range(len(inputs))]
+
+    def _copied(self, leaf: Any) -> Any:
+        """What is written to in the place of ``leaf``, since eager's is no leaf."""
+        if not self.keeps_gaps or same(torch.empty_like(leaf).stride(), leaf.stride()):
+            return leaf.clone()
+        how = {"dtype": leaf.dtype, "device": leaf.device}
+        return torch.empty_strided(leaf.shape, leaf.stride(), **how).copy_(leaf)
 
     def _functional(self, n: int, t: torch.Tensor) -> Any:
         if not _is_tensor(t):

@@ -54,7 +54,7 @@ def aot_eager(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., A
 
     Shows what AOT autograd alone does.
     """
-    return _made(separate_reads=True, tangents_as_given=True)(graph, inputs)
+    return _made(separate_reads=True, tangents_as_given=True, keeps_gaps=True)(graph, inputs)
 
 
 @register_backend(name="aot_eager_decomp_partition", tags=("debug",))

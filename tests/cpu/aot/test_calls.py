@@ -22,6 +22,7 @@ from refcompiler.aot import (
     aot_autograd,
     backend,
     function,
+    functional,
     gates,
     joint,
     observation,
@@ -170,6 +171,55 @@ def _flags() -> None:
         known.clear()
         refcompiler.reset()
     assert chosen[0] != chosen[1]
+
+
+@check(
+    "layout of what is written to",
+    lambda patch: patch.setattr(functional.FunctionalMode, "_lay_out", lambda *_: None),
+)
+def _gaps() -> None:
+    """The functions after a write are given memory that lies as in eager, on which bits depend."""
+    found: list[Any] = []
+
+    class Functions(TorchDispatchMode):
+        def __torch_dispatch__(self, target: Any, types: Any, args: Any = (), kwargs: Any = None):
+            name = target.name().removeprefix("aten::").split(".")[0].rstrip("_")
+            if name in ("sigmoid", "exp", "tanh", "sigmoid_backward", "tanh_backward"):
+                found.append((name, [t.stride() for t in args if isinstance(t, torch.Tensor)]))
+            return target(*args, **(kwargs or {}))
+
+    def running(graph: Any, _: Any) -> Any:
+        def run(*given: Any) -> Any:
+            with Functions():
+                return graph.forward(*given)
+
+        return run
+
+    def parts(x: torch.Tensor) -> Any:
+        first, second = torch.unsafe_chunk(x * 1, 2, 1)
+        first.add_(second).sigmoid_()
+        return first.tanh() * second
+
+    def given(x: torch.Tensor) -> Any:
+        x.add_(1)
+        return x.exp() + x.sigmoid_()
+
+    backend = aot_autograd(fw_compiler=running, keeps_gaps=True)
+    for program, flag in itertools.product((parts, given), (False, True)):
+        seen = []
+        for each in (program, refcompiler.compile(program, backend=backend)):
+            torch.manual_seed(0)
+            base = torch.randn(3, 64, requires_grad=flag)
+            with Functions() if each is program else contextlib.nullcontext():
+                result = each((base * 1)[:, :24])
+                if flag:
+                    result.sum().backward()
+            seen.append((sorted(found), result.tolist(), base.grad))
+            found.clear()
+        (there, expected, gradient), (here, values, own) = seen
+        assert there == here and len(here) >= 2 and values == expected
+        assert gradient is own or torch.equal(gradient, own)
+    assert refcompiler.counters()["uncompiled"] == 0
 
 
 check("written after the call", _as_attributes)(
