@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import torch
 from torch.autograd import forward_ad
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import refcompiler
 from refcompiler.aot import (
@@ -35,6 +34,7 @@ from tests.cpu.aot import (
     test_backward,
     test_gates,
     test_hooks,
+    test_layouts,
     test_second_derivatives,
     test_ways,
 )
@@ -136,92 +136,14 @@ def _writes_to_views() -> None:
         test_backward.test_what_passes_a_write_to_an_input_that_is_a_view_has_one_backward(program)
 
 
-@check(
+check(
     "flags where gradients are off",
-    lambda patch: patch.setattr(joint, "_leaf", lambda t: getattr(t, "detach", lambda: t)()),
-)
-def _flags() -> None:
-    """A product of what does not lie in order is one of matrices, or several, by the flag."""
-    known: set[str] = set()
-
-    class Products(TorchDispatchMode):
-        def __torch_dispatch__(self, target: Any, types: Any, args: Any = (), kwargs: Any = None):
-            known.add(target.name().removeprefix("aten::"))
-            return target(*args, **(kwargs or {}))
-
-    chosen = []
-    for flag in (True, False):
-        weight, bias = torch.randn(7, 33, requires_grad=flag), torch.randn(7)
-        x = torch.randn(2, 30, 33).transpose(0, 1)
-        linear = torch.nn.functional.linear
-        with torch.no_grad(), Products():
-            expected = linear(x, weight, bias)
-        graphs: list[Any] = []
-        backend = aot_autograd(fw_compiler=lambda gm, _, to=graphs: to.append(gm) or gm.forward)
-        with torch.no_grad():
-            assert torch.equal(
-                refcompiler.compile(linear, backend=backend)(x, weight, bias), expected
-            )
-        (graph,) = graphs
-        made = {
-            n.target.name().removeprefix("aten::") for n in graph.graph.nodes if n.op[:4] == "call"
-        }
-        chosen.append(made & {"mm", "bmm"})
-        assert chosen[-1] == known & {"mm", "bmm"}
-        known.clear()
-        refcompiler.reset()
-    assert chosen[0] != chosen[1]
-
-
-@check(
+    lambda p: p.setattr(joint, "_leaf", lambda t: getattr(t, "detach", lambda: t)()),
+)(test_layouts.test_products_are_chosen_by_flags_where_gradients_are_off)
+check(
     "layout of what is written to",
-    lambda patch: patch.setattr(functional.FunctionalMode, "_lay_out", lambda *_: None),
-)
-def _gaps() -> None:
-    """The functions after a write are given memory that lies as in eager, on which bits depend."""
-    found: list[Any] = []
-
-    class Functions(TorchDispatchMode):
-        def __torch_dispatch__(self, target: Any, types: Any, args: Any = (), kwargs: Any = None):
-            name = target.name().removeprefix("aten::").split(".")[0].rstrip("_")
-            if name in ("sigmoid", "exp", "tanh", "sigmoid_backward", "tanh_backward"):
-                found.append((name, [t.stride() for t in args if isinstance(t, torch.Tensor)]))
-            return target(*args, **(kwargs or {}))
-
-    def running(graph: Any, _: Any) -> Any:
-        def run(*given: Any) -> Any:
-            with Functions():
-                return graph.forward(*given)
-
-        return run
-
-    def parts(x: torch.Tensor) -> Any:
-        first, second = torch.unsafe_chunk(x * 1, 2, 1)
-        first.add_(second).sigmoid_()
-        return first.tanh() * second
-
-    def given(x: torch.Tensor) -> Any:
-        x.add_(1)
-        return x.exp() + x.sigmoid_()
-
-    backend = aot_autograd(fw_compiler=running, keeps_gaps=True)
-    for program, flag in itertools.product((parts, given), (False, True)):
-        seen = []
-        for each in (program, refcompiler.compile(program, backend=backend)):
-            torch.manual_seed(0)
-            base = torch.randn(3, 64, requires_grad=flag)
-            with Functions() if each is program else contextlib.nullcontext():
-                result = each((base * 1)[:, :24])
-                if flag:
-                    result.sum().backward()
-            seen.append((sorted(found), result.tolist(), base.grad))
-            found.clear()
-        (there, expected, gradient), (here, values, own) = seen
-        assert there == here and len(here) >= 2 and values == expected
-        assert gradient is own or torch.equal(gradient, own)
-    assert refcompiler.counters()["uncompiled"] == 0
-
-
+    lambda p: p.setattr(functional.FunctionalMode, "_lay_out", lambda *_: None),
+)(test_layouts.test_what_is_written_to_keeps_its_gaps)
 check("written after the call", _as_attributes)(
     test_backward.test_a_saved_tensor_that_is_written_to
 )
