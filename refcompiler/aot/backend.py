@@ -40,7 +40,7 @@ from refcompiler.aot.origin import origin
 from refcompiler.aot.overlap import disjoint
 from refcompiler.aot.partition import default_partition
 from refcompiler.aot.partition.packing import is_packed
-from refcompiler.aot.partition.private import private_count
+from refcompiler.aot.partition.private import memory, private_count
 from refcompiler.aot.sizes import Sized, compile_for_sizes, number_inputs
 from refcompiler.aot.symbols import (
     deciding,
@@ -528,16 +528,8 @@ def _training(
 
 def _views(saved: Sequence[Any], made: Sequence[Any]) -> list[int]:
     """Which of the ``saved`` nodes give tensors with the memory of what those ``made`` give."""
-    memory = {_memory(node) for node in made} - {None}
-    known = enumerate(saved)
-    return [n for n, node in known if node not in made and _memory(node) in memory]
-
-
-def _memory(node: Any) -> int | None:
-    t = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
-    if not isinstance(t, torch.Tensor) or t.layout is not torch.strided:
-        return None
-    return t.untyped_storage()._cdata
+    known = {memory(node) for node in made} - {None}
+    return [n for n, node in enumerate(saved) if node not in made and memory(node) in known]
 
 
 def _derivable(

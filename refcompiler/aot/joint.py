@@ -40,6 +40,7 @@ from refcompiler.shapes.known import same
 
 FORWARD = "forward"  # the phase of nodes traced before autograd's engine ran
 PHASE = "phase"
+LEAF = "leaf"  # in the meta of an input that is a leaf of autograd
 WRITTEN = "written"  # in the meta of an input that has other values after the call
 #: In the meta of a graph: its outputs that are new values of inputs, and of which, both by number.
 #: What is compiled may write a new value to its input, with its version, and return None for it.
@@ -235,6 +236,9 @@ def trace(
             raise Unsupported(f"the derivative of {node.target} checks the gradients' values")
         record(graph)
         graph.recompile()
+    for place, holder in zip(primals, holders, strict=False):
+        if place < len(parameters) and parameters[place]:
+            holder.meta[LEAF] = True
     for place in tracer.written:
         owner, *_ = tracer.members.get(place, (place, None))
         holders[primals.index(owner)].meta[WRITTEN] = True

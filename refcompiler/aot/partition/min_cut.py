@@ -18,10 +18,11 @@ from torch.fx import GraphModule, Node
 from torch.utils.checkpoint import CheckpointPolicy
 
 from refcompiler.aot.draws import draws
-from refcompiler.aot.joint import WRITTEN
+from refcompiler.aot.joint import LEAF, WRITTEN
 from refcompiler.aot.numbers import ARITHMETIC
 from refcompiler.aot.partition.budget import worth_saving
 from refcompiler.aot.partition.packing import packed_of, packs
+from refcompiler.aot.partition.private import memory
 from refcompiler.aot.partition.split import Parts, is_number, split
 from refcompiler.shapes.known import usual
 
@@ -150,8 +151,11 @@ def saved_by(parts: Parts, repeats: Callable[[Node], bool]) -> set[Node]:
     graph = networkx.DiGraph()
     reads = set(wanted)
     results = set(parts.outputs)
+    others = _others(parts, wanted)
     for node in (*region, *fixed):
         size = 0.0 if node in results else _size(node)
+        if node not in reads and memory(node) in others:
+            size = _LAST_RESORT
         graph.add_edge((node, 0), (node, 1), capacity=size)
         for given in node.all_input_nodes if node in region else ():
             if given.op != "get_attr":
@@ -161,6 +165,18 @@ def saved_by(parts: Parts, repeats: Callable[[Node], bool]) -> set[Node]:
         members = {node for node, _ in component}
         saved |= _cut(graph.subgraph(component), members & fixed, members & reads)
     return saved
+
+
+def _others(parts: Parts, wanted: Sequence[Node]) -> set[Any]:
+    """Memory that the program may write to between forward and backward, unseen by eager.
+
+    That of inputs and results of which the backward reads nothing, where eager saves what is
+    computed of them. Who writes to a leaf (an optimizer's step) is told by autograd that the
+    backward came too late: what a cast of a parameter takes is not saved for that.
+    """
+    given = [n for n in parts.inputs if LEAF not in n.meta]
+    found = {memory(n) for n in (*given, *parts.outputs) if isinstance(n, Node)}
+    return found - {memory(n) for n in wanted} - {None}
 
 
 def _cut(graph: Any, fixed: set[Node], reads: set[Node]) -> set[Node]:

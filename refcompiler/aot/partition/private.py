@@ -31,6 +31,13 @@ def private_count(forward: GraphModule, outputs: int, tensors: int) -> int:
     return count
 
 
+def memory(node: object) -> int | None:
+    """What tells the memory of a node's tensor from other memory; None of what has none."""
+    t = node.meta.get("val") if isinstance(node, Node) else None
+    if not isinstance(t, torch.Tensor) or t.layout is not torch.strided:
+        return None
+    return t.untyped_storage()._cdata
+
+
 def _memory(nodes: Iterable[object]) -> set[int]:
-    values = [node.meta.get("val") for node in nodes if isinstance(node, Node)]
-    return {v.untyped_storage()._cdata for v in values if isinstance(v, torch.Tensor)}
+    return {each for each in map(memory, nodes) if each is not None}
