@@ -182,6 +182,13 @@ AHEAD: Table[Rule] = Table(
             "input, output or view of one, is a plain attribute that the last backward takes away.",
         ),
         Rule(
+            "saved as eager saves",
+            "Between forward and backward the program may write to inputs and results that "
+            "autograd has not saved.",
+            "The fewest bytes are saved of what eager saves, of what nobody else has, and of "
+            "parameters: nothing is computed again from other memory that others have.",
+        ),
+        Rule(
             "one backward of a write to a view",
             "What passes a write to a view has one backward, though nothing on its way is saved; "
             "what passes a write to another tensor has any number.",

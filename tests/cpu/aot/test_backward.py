@@ -149,6 +149,47 @@ def test_what_passes_a_write_to_an_input_that_is_a_view_has_one_backward(program
     assert len(backend.forward) == 1
 
 
+def _compared(bank: Any, w: Any) -> Any:
+    return w @ bank.clone().detach(), bank
+
+
+def _masked(bank: Any, w: Any) -> Any:
+    return w * (bank > 0).float(), bank
+
+
+def _returned(bank: Any, w: Any) -> Any:
+    h = w * 2
+    return (h * 3) * (h * 3), h
+
+
+def _read(bank: Any, w: Any) -> Any:
+    return w * bank, bank
+
+
+@pytest.mark.parametrize("partition", [default_partition, min_cut_partition])
+def test_inputs_and_results_may_be_written_to_where_eager_has_not_saved_them(
+    partition: Any,
+) -> None:
+    """A memory bank takes new keys before the backward, a result is scaled in place."""
+    made = aot_autograd(fw_compiler=lambda graph, _: graph.forward, partition_fn=partition)
+    raised = 0
+    for program in (_compared, _masked, _returned, _read):
+        seen = []
+        for each in (program, refcompiler.compile(program, backend=made, fullgraph=True)):
+            torch.manual_seed(0)
+            bank, w = torch.randn(4, 4), torch.randn(4, 4, requires_grad=True)
+            result, other = each(bank, w)
+            with torch.no_grad():
+                other.neg_()
+            try:
+                seen.append(torch.autograd.grad(result.sum(), w)[0].tolist())
+            except RuntimeError as error:
+                seen.append(str(error)[:60])
+        assert seen[0] == seen[1]
+        raised += isinstance(seen[0], str)
+    assert raised == 1 and refcompiler.counters()["uncompiled"] == 0
+
+
 def _of_a_sine(u: Any) -> Any:
     v = u.sin()
     return u - 1, v, v * 2

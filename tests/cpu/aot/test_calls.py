@@ -28,7 +28,7 @@ from refcompiler.aot import (
     twice,
     wrapper,
 )
-from refcompiler.aot.partition import split
+from refcompiler.aot.partition import min_cut, split
 from refcompiler.backends import buckets
 from tests.cpu.aot import (
     test_backward,
@@ -144,6 +144,17 @@ check(
     "layout of what is written to",
     lambda p: p.setattr(functional.FunctionalMode, "_lay_out", lambda *_: None),
 )(test_layouts.test_what_is_written_to_keeps_its_gaps)
+
+
+@check(
+    "saved as eager saves",
+    lambda patch: patch.setattr(min_cut, "_others", lambda *_: set()),
+)
+def _written_between() -> None:
+    test = test_backward.test_inputs_and_results_may_be_written_to_where_eager_has_not_saved_them
+    test(min_cut.min_cut_partition)
+
+
 check("written after the call", _as_attributes)(
     test_backward.test_a_saved_tensor_that_is_written_to
 )
