@@ -58,6 +58,7 @@ from refcompiler.capture.signals import Break
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.state.functions import BLOCKS, call_block
 from refcompiler.capture.state.history import is_node, node_method
+from refcompiler.capture.stepping import runs_code
 from refcompiler.capture.subclasses import subclass_input
 from refcompiler.capture.texts import Texts
 from refcompiler.capture.told import formatted
@@ -500,6 +501,8 @@ class NativeCalls(Texts):
         named = {k: self.pass_native(v, False, calls) for k, v in kwargs.items()}
         if _reads(function, name):
             forced = [self.read_in_c(value, name) for value in forced]
+        if function is enumerate and forced and runs_code(self, forced[0]):
+            forced[0] = Pulled(self, forced[0])  # whose items may be passed over (`numbered`)
         owner = function if type(function) is type else type(getattr(function, "__self__", None))
         if owner in _HASHING or name in _COMPARING:
             for value in forced:

@@ -53,6 +53,11 @@ def enumerated(enumeration: Any, iterator: Any) -> Any:
 COMPOSED = frozenset({map, filter, compress, zip, enumerate})
 
 
+def runs_code(machine: Any, iterator: Any) -> bool:
+    """Whether an iterator in C runs Python code for its next item."""
+    return type(iterator) in COMPOSED and step(machine, iterator) is not None
+
+
 def step(machine: Any, iterator: Any) -> Run | None:
     """The call that gives the next item; None where C code may do it."""
     kind = type(iterator)

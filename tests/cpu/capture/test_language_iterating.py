@@ -225,6 +225,43 @@ def strict_zip():
 
 
 @cases()
+def enumerations_over_what_runs_code():
+    module = torch.nn.Linear(4, 4)
+
+    def f(x):
+        out, state = [], {}
+        with torch.no_grad():
+            for i, (p, g) in enumerate(zip(module.parameters(), (x, x * 2), strict=False)):
+                state[i] = p * g.sum()
+        for i, p in enumerate(filter(lambda p: p.dim() == 2, module.parameters()), 3):
+            out.append(p * i)
+        numbered = enumerate(zip(module.parameters(), (v for v in (1, 2)), strict=False), 1)
+        for i, (j, (p, v)) in enumerate(numbered):
+            out.append((p.sum() * (i + j * v), x))
+        rest = enumerate(map(operator.neg, (v for v in (x, x + 1, x + 2))))
+        return out, state, next(rest), list(rest)
+
+    return f
+
+
+@cases(graphs=3, breaks=3, recompiles=1)
+def enumerations_that_go_on_behind_a_break():
+    module = torch.nn.Linear(4, 4)
+
+    def f(x):
+        out = []
+        for i, (p, g) in enumerate(zip(module.parameters(), (1, 2), strict=False)):
+            out.append(p * i + g)
+            print(end="")
+        rest = enumerate(zip(module.parameters(), (v for v in (1, 2)), strict=False))
+        out.append(next(rest))
+        print(end="")
+        return out, list(rest), x + 1
+
+    return f
+
+
+@cases()
 def groups_and_sorting():
     def f(x):
         pairs = [("b", x), ("a", x + 1), ("b", x * 2)]
