@@ -31,7 +31,7 @@ from refcompiler.aot.nodes import made_directly
 from refcompiler.aot.numbers import begin, symbols_of
 from refcompiler.aot.observation import Observation, Value, ViewOf, expanded
 from refcompiler.aot.order import Arrivals
-from refcompiler.aot.reads import Parts, Writes, mark_released, saving
+from refcompiler.aot.reads import Parts, Writes, lay_out_gradients, mark_released, saving
 from refcompiler.aot.recording import record
 from refcompiler.aot.regions.branches import DECOMPOSITIONS
 from refcompiler.aot.regions.table import REGIONS
@@ -468,9 +468,10 @@ class _Tracer:
             return self._second(outputs, there, primals, wanted, given)
         with _casting(dict(self.casts)), torch.no_grad():
             begun = self._stages(between, there, outputs, given) if self.staged else []
+            handles = lay_out_gradients(outputs)  # first, as others look at gradients too
             parts = Parts(outputs, {n: primals[n] for n in wanted if self._is_shared(n)})
             arrivals = Arrivals(outputs, {n: primals[n] for n in wanted})
-            handles = mark_released(outputs, get_proxy_mode().tracer.graph)
+            handles += mark_released(outputs, get_proxy_mode().tracer.graph)
             gradients = torch.autograd.grad(
                 outputs,
                 [primals[n] for n in wanted],

@@ -15,6 +15,7 @@ from torch.autograd.graph import Node, get_gradient_edge
 
 from refcompiler.aot.inputs import Unsupported, is_outdated
 from refcompiler.aot.remaining import RELEASED
+from refcompiler.shapes.known import same
 
 #: Autograd's function of a write to a view: it saves nothing, but has another, which it lets go of.
 _WRITE_TO_A_VIEW = "CopySlices"
@@ -154,6 +155,28 @@ def mark_released(outputs: Sequence[torch.Tensor], graph: torch.fx.Graph) -> lis
     found = [node for node in nodes_of(outputs) if type(node).__name__ in _LETTING_GO]
     hooks = [(node.register_prehook(before), node.register_hook(after)) for node in found]
     return [handle for pair in hooks for handle in pair]
+
+
+#: By the name of autograd's function, what it has saved that its first gradient lies as. ATen makes
+#: it by writing to such memory, but where it is traced by joining columns, which lie another way.
+_LYING_AS = {"OrmqrBackward0": "_saved_self", "LinalgHouseholderProductBackward0": "_saved_input"}
+
+
+def lay_out_gradients(outputs: Sequence[torch.Tensor]) -> list[Any]:
+    """Have gradients lie as they do where nothing is traced. The hooks' handles."""
+
+    def laid_out(node: Node, gradients: Sequence[Any]) -> Sequence[Any]:
+        like = getattr(node, _LYING_AS[type(node).__name__])
+        first, *others = gradients
+        if first is None or first.shape != like.shape or same(first.stride(), like.stride()):
+            return gradients
+        return torch.empty_like(like).copy_(first), *others
+
+    found = [node for node in nodes_of(outputs) if type(node).__name__ in _LYING_AS]
+    return [
+        node.register_hook(lambda gradients, _, node=node: laid_out(node, gradients))
+        for node in found
+    ]
 
 
 def stale(outputs: Sequence[torch.Tensor]) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import refcompiler
-from refcompiler.aot import aot_autograd
+from refcompiler.aot import aot_autograd, joint
 
 
 def test_products_are_chosen_by_flags_where_gradients_are_off() -> None:
@@ -89,3 +89,24 @@ def test_what_is_written_to_keeps_its_gaps() -> None:
         assert there == here and len(here) >= 2 and values == expected
         assert gradient is own or torch.equal(gradient, own)
     assert refcompiler.counters()["uncompiled"] == 0
+
+
+def test_gradients_of_reflections_lie_as_where_nothing_is_traced(monkeypatch: Any) -> None:
+    """By columns, as what they are of: a trace joins columns, whose result lies by rows."""
+
+    def reflected(a: torch.Tensor, tau: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return torch.ormqr(a, tau, other).sum() + torch.linalg.householder_product(a, tau).sum()
+
+    def strides(function: Any) -> list[tuple[int, ...]]:
+        torch.manual_seed(0)
+        refcompiler.reset()
+        given = [torch.randn(2, 5).t(), torch.randn(2), torch.randn(5, 2)]
+        given = [t.requires_grad_() for t in given]
+        found = torch.autograd.grad(function(*given), given)
+        return [t.stride() for t in found]
+
+    compiled = refcompiler.compile(reflected, backend="aot_eager")
+    assert strides(compiled) == strides(reflected)
+    assert strides(reflected)[0] == (1, 5) and refcompiler.counters()["uncompiled"] == 0
+    monkeypatch.setattr(joint, "lay_out_gradients", lambda outputs: [])
+    assert strides(compiled) != strides(reflected)
