@@ -9,7 +9,7 @@ is compiled once on a machine.
 A unit of work is a panel (the columns of a tile) of a chunk of rows of one product; neighbouring
 panels go through the rows together, so that a copied block of ``a`` serves up to ``GROUP`` columns.
 
-Processors without AVX-512 store by a mask slowly, so what is whole is copied and stored without one.
+Processors without AVX-512 are slow to store by a mask: what is whole is stored without one.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from fastpath.cpu.payloads import Payloads
 from fastpath.cpu.scopes import HalfScope, Scope, combine, renamed, row_of
-from fastpath.cpu.segments import Facts, folded, segments
+from fastpath.cpu.segments import Facts, folded, nearly_everywhere, segments
 from fastpath.ir.expr import Bounds, Expr
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.size import Size, divides
@@ -291,6 +291,10 @@ class Printer(Lines):
 
     def _elements(self, stage: Stage, values: list[Expr]) -> None:
         innermost = self.kernel.lane or (stage.axes[-1] if stage.axes else None)
+        if innermost is not None and self.kernel.tile is None:
+            known = nearly_everywhere(values, innermost)
+            if known:
+                return self._told(stage, innermost, known)
         parts = [] if innermost is None else segments(values, innermost)
         for axis in stage.axes:
             if axis is not innermost or not parts:
@@ -312,6 +316,26 @@ class Printer(Lines):
         self._read_first(stage, scope)
         for s in stage.statements:
             self._statement(s, scope)
+
+    def _told(self, stage: Stage, innermost: Axis, known: Facts) -> None:
+        """The innermost loop twice: where all that is ``known`` holds, and elsewhere."""
+        for axis in stage.axes:
+            if axis is not innermost:
+                self._loop(axis)
+        scope = Scope(self, ())
+        self.line(f"if {' and '.join(scope.text(e) for e in known)}:")
+        memo: dict[Expr, Expr] = {}
+        told = [replace(s, value=folded(s.value, known, memo)) for s in stage.statements]
+        inner = (innermost,) if innermost is not self.kernel.lane else ()
+        depth = self.depth
+        for n, statements in enumerate((told, stage.statements)):
+            if n:
+                self.line("else:")
+            self.depth += 1
+            values = [s.value for s in statements]
+            parts = segments(values, innermost) or [(0, innermost.extent, {})]
+            self._segments(Stage(inner, statements), innermost, parts)
+            self.depth = depth
 
     def _ask(self, lane: Axis, first: str, last: str) -> tuple[str, str]:
         """The loop over parts of the lanes, in which what is read later is asked for; returns the
