@@ -137,13 +137,11 @@ class Gemm:
     def module(self, symbol: str) -> ir.Module:
         self.copied = self._function("copied", 7, self._copied)
         self.turned = self._function("turned", 7, self._turned)
+        self.moved = self._function("moved", 6, self._moved)
         self.multiplied = [
-            [
-                self._function(f"tile_{n}{name}", 10, functools.partial(self._tile, n, *steps))
-                for n in self.tiles
-            ]
-            for name, steps in (("", (STEP, 1)), ("_turned", (1, self.high)))
+            self._function(f"tile_{n}", 9, functools.partial(self._tile, n)) for n in self.tiles
         ]
+        self.edge = self._function("tile_edge", 11, self._edge)
         self._function(symbol, 3, self._driver)
         return self._module
 
@@ -153,7 +151,7 @@ class Gemm:
         function = ir.Function(
             self._module, ir.FunctionType(ir.VoidType(), [_I64] * arguments), name
         )
-        if name.startswith(("copied", "turned", "tile")):
+        if name.startswith(("copied", "turned", "moved", "tile")):
             function.linkage = "internal"
             function.attributes.add("noinline")
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
@@ -335,45 +333,28 @@ class Gemm:
     def _tile(
         self,
         tile: int,
-        a_m: int,
-        a_k: int,
         a: Any,
+        a_m: Any,
+        a_k: Any,
         b_: Any,
         c: Any,
         c_m: Any,
         s: Any,
-        s_m: Any,
         *numbers: Any,
     ) -> None:
-        """Adds ``depth`` terms to ``s``, which may be 0 or ``c``, for ``rows`` of ``tile`` rows;
-        ``a_m`` and ``a_k``: the strides of the block of ``a``."""
+        """Adds ``depth`` terms to ``s``, which may be 0 or ``c``, for ``tile`` rows of a panel."""
         b = self.b
-        depth, rows, columns, _ = numbers
-        given = b.icmp_signed("!=", s, _I64(0))
-        whole = b.and_(
-            b.icmp_signed(">=", rows, _I64(tile)), b.icmp_signed(">=", columns, _I64(self.columns))
-        )
-        inside = [b.icmp_signed(">", rows, _I64(i)) for i in range(tile)]
+        s_m, depth = numbers
         places = [(i, n) for i in range(tile) for n in range(2)]
 
         def at(base: Any, step: Any, i: int, n: int) -> Any:
             return self._at(base, b.mul(_I64(i), step), _I64(n * self.lanes))
 
-        def masks() -> list[Any]:
-            found = [self._below(columns, n * self.lanes) for n in range(2)]
-            return [self._only_if(found[n], inside[i]) for i, n in places]
-
-        def start() -> list[Any]:
-            return self._either(
-                whole,
-                lambda: [self._get(at(s, s_m, *place)) for place in places],
-                lambda: [
-                    self._load(at(s, s_m, *place), mask)
-                    for place, mask in zip(places, masks(), strict=True)
-                ],
-            )
-
-        sums = self._either(given, start, lambda: [self.zero] * len(places))
+        sums = self._either(
+            b.icmp_signed("!=", s, _I64(0)),
+            lambda: [self._get(at(s, s_m, *place)) for place in places],
+            lambda: [self.zero] * len(places),
+        )
         name = f"llvm.fma.v{self.lanes}f{8 * self.bytes}"
         fma = self._intrinsic(name, ir.FunctionType(self.vector, [self.vector] * 3))
         with self._loop(depth, 1, sums) as (k, around, following):
@@ -382,22 +363,41 @@ class Gemm:
             for n in range(2):
                 pointer = self._pointer(self._at(there, _I64(n * self.lanes)))
                 right.append(b.load(pointer, align=self.width, typ=self.vector))
-            here = self._at(a, b.mul(k, _I64(a_k)))
+            here = self._at(a, b.mul(k, a_k))
             for i in range(tile):
-                one = b.load(self._pointer(self._at(here, _I64(i * a_m))), typ=self.element)
-                left = self._spread(one)
+                element = self._at(here, b.mul(_I64(i), a_m))
+                left = self._spread(b.load(self._pointer(element), typ=self.element))
                 for n in range(2):
                     number = 2 * i + n
                     following[number] = b.call(fma, [left, right[n], around[number]])
-        results = list(following)
-        with b.if_else(whole) as (yes, no):
-            with yes:
-                for value, place in zip(results, places, strict=True):
-                    pointer = self._pointer(at(c, c_m, *place))
-                    b.store(value, pointer, align=self.bytes)
-            with no:  # AVX2's stores by masks take ten times as long
-                for value, place, mask in zip(results, places, masks(), strict=True):
-                    self._store(value, at(c, c_m, *place), mask)
+        for value, place in zip(following, places, strict=True):
+            b.store(value, self._pointer(at(c, c_m, *place)), align=self.bytes)
+
+    def _moved(self, to: Any, to_step: Any, of: Any, step: Any, rows: Any, columns: Any) -> None:
+        """``to[r, c] = of[r, c]`` for what is no whole tile, and nothing beside it."""
+        b = self.b
+        with self._loop(rows, 1) as (r, _, _):
+            there, here = self._at(to, b.mul(r, to_step)), self._at(of, b.mul(r, step))
+            with self._loop(columns, self.lanes) as (c, _, _):
+                mask = self._below(b.sub(columns, c))
+                self._store(self._load(self._at(here, c), mask), self._at(there, c), mask)
+
+    def _edge(
+        self, a: Any, a_m: Any, a_k: Any, b_: Any, c: Any, c_m: Any, s: Any, *numbers: Any
+    ) -> None:
+        """A tile of fewer rows or columns than are computed: by way of memory that has all."""
+        b = self.b
+        s_m, depth, rows, columns = numbers
+        columns = self._min(columns, _I64(self.columns))
+        block, step = self._buffer(self.rows * self.columns), _I64(self.columns)
+        given = b.icmp_signed("!=", s, _I64(0))
+        with b.if_then(given):
+            shape = self._shape(_I64(self.rows), step)
+            b.call(self.copied, [block, step, s, s_m, rows, columns, shape])
+        start = b.select(given, block, _I64(0))
+        of, to = [a, a_m, a_k, b_], [block, step, start, step, depth]
+        self._chosen(rows, [*of, *to])
+        b.call(self.moved, [c, c_m, block, step, rows, columns])
 
     # -- all of it ---------------------------------------------------------------------------------
 
@@ -464,12 +464,7 @@ class Gemm:
                         b.call(self.copied, [there, step, here, given["b_k"], depth, wide, shape])
                     with other:
                         b.call(self.turned, [there, step, here, given["b_n"], wide, depth, turned])
-            rows_of = functools.partial(self._rows, given, base, block_a, block_b)
-            counts = rows, columns, group, depth
-            straight = b.icmp_signed("==", given["a_k"], _I64(1))
-            self._one_of(
-                straight, lambda: rows_of(False, k, *counts), lambda: rows_of(True, k, *counts)
-            )
+            self._rows(given, base, block_a, block_b, k, rows, columns, group, depth)
 
     def _rows(
         self,
@@ -477,28 +472,28 @@ class Gemm:
         base: dict[str, Any],
         block_a: Any,
         block_b: Any,
-        turned: bool,
         k: Any,
         rows: Any,
         columns: Any,
         group: Any,
         depth: Any,
     ) -> None:
-        """All rows of a chunk by the copied panels. ``turned``: ``a`` lies along its rows, and so
-        does the block that is copied of it."""
+        """All rows of a chunk by the copied panels. Where ``a`` lies along its rows, so does the
+        block that is copied of it."""
         b = self.b
         first, some = b.icmp_signed("==", k, _I64(0)), b.icmp_signed("!=", given["s"], _I64(0))
+        straight = b.icmp_signed("==", given["a_k"], _I64(1))
+        block_m = b.select(straight, _I64(STEP), _I64(1))
+        block_k = b.select(straight, _I64(1), _I64(self.high))
+        step = b.select(straight, given["a_m"], given["a_k"])
         with self._loop(rows, self.rows) as (m, _, _):
             high = self._min(b.sub(rows, m), _I64(self.rows))
             here = self._at(base["a"], b.mul(m, given["a_m"]), b.mul(k, given["a_k"]))
-            if turned:
-                shape = self._shape(depth, _I64(self.high))
-                there, of = [block_a, _I64(self.high)], [here, given["a_k"]]
-                b.call(self.copied, [*there, *of, depth, high, shape])
-            else:
-                shape = self._shape(_I64(self.rows), depth)
-                there, of = [block_a, _I64(STEP)], [here, given["a_m"]]
-                b.call(self.copied, [*there, *of, high, depth, shape])
+            shapes = self._shape(_I64(self.rows), depth), self._shape(depth, _I64(self.high))
+            shape = b.select(straight, *shapes)
+            lines, wide = b.select(straight, high, depth), b.select(straight, depth, high)
+            to_step = b.select(straight, block_m, block_k)
+            b.call(self.copied, [block_a, to_step, here, step, lines, wide, shape])
             with self._loop(group, 1) as (n, _, _):
                 offset = b.mul(n, _I64(self.columns))
                 left = b.sub(columns, offset)
@@ -508,18 +503,23 @@ class Gemm:
                 start = b.select(first, start, to)
                 start_m = b.select(first, given["s_m"], given["c_m"])
                 panel_n = self._at(block_b, b.mul(offset, _I64(DEPTH)))
-                numbers = [depth, high, left, _I64(0)]
-                arguments = [block_a, panel_n, to, given["c_m"], start, start_m, *numbers]
-                self._chosen(self.multiplied[turned], arguments)
+                tile = [block_a, block_m, block_k, panel_n, to, given["c_m"], start, start_m, depth]
+                sizes = [b.icmp_signed("==", high, _I64(size)) for size in self.tiles]
+                rows_fit = functools.reduce(b.or_, sizes)
+                whole = b.and_(rows_fit, b.icmp_signed(">=", left, _I64(self.columns)))
+
+                def edge(tile: Any = tile, high: Any = high, left: Any = left) -> None:
+                    b.call(self.edge, [*tile, high, left])
+
+                self._one_of(whole, functools.partial(self._chosen, high, tile), edge)
 
     def _shape(self, rows: Any, columns: Any) -> Any:
         return self.b.or_(self.b.shl(rows, _I64(32)), columns)
 
-    def _chosen(self, tiles: Sequence[ir.Function], arguments: list[Any]) -> None:
+    def _chosen(self, high: Any, arguments: list[Any]) -> None:
         """The smallest tile that has the rows."""
         b = self.b
-        high = arguments[7]
-        large, middle, small = tiles
+        large, middle, small = self.multiplied
         with b.if_else(b.icmp_signed(">", high, _I64(self.tiles[1]))) as (yes, no):
             with yes:
                 b.call(large, arguments)
