@@ -257,7 +257,7 @@ class Printer(Lines):
         """How many elements further on lies what a tile that follows turns."""
         kernel = self.kernel
         if kernel.downwards:
-            return str(max(kernel.downwards, kernel.rows))
+            return str(2 * SQUARE)  # more would be displaced before it is read
         return f"{self.number(turned.step)} * {kernel.block}"
 
     def _range(self, what: str) -> str:
