@@ -36,7 +36,7 @@ from specs.scalars import NUMBA_SUFFIX
 SQUARE = 16  # side of what is transposed in registers
 UNROLL = 4  # rows that a column reduction takes at once, and twice that of what costs little
 
-PART = 256  # lanes for which memory is asked at once
+WHOLE, PART = 256, 64  # lanes of a row for which memory is asked at once, and of a longer one
 LINE = 64  # bytes that memory delivers together
 WIDE = 2048  # lanes of a piece of a row behind which it is worth asking for more of it
 
@@ -359,7 +359,7 @@ class Printer(Lines):
             ask = self.name_of(f"ask_{self.dtype[name]}", "ask", self.dtype[name])
             asked.append((f"{ask}(p{self.scope[name]}, {place})", ahead.load.dtype))
         self.unit_values = known
-        if lane.extent > PART and self.kernel.tile is None:
+        if lane.extent > WHOLE and self.kernel.tile is None:
             self.line(f"for part in range({first}, {last}, {PART}):")
             self.depth += 1
             end = f"part + {PART}" if lane.extent % PART == 0 else f"min(part + {PART}, {last})"
