@@ -23,7 +23,7 @@ from fastpath.cpu.launcher import bind_sized
 pytestmark = pytest.mark.skipif(
     not gemm.vector_bytes(), reason="the processor has no vectors with multiply-add"
 )
-WIDTHS = [width for width in (32, 64) if width <= gemm.vector_bytes()]
+WIDTHS = (32, 64)  # LLVM takes apart what the processor has not
 SIZES = (1, 2, 5, 11, 12, 13, 16, 17, 31, 32, 33, 65, 100, 255, 256, 257, 400, 513)
 
 
