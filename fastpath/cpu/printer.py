@@ -292,10 +292,11 @@ class Printer(Lines):
     def _elements(self, stage: Stage, values: list[Expr]) -> None:
         innermost = self.kernel.lane or (stage.axes[-1] if stage.axes else None)
         if innermost is not None and self.kernel.tile is None:
-            known = nearly_everywhere(values, innermost)
+            known = nearly_everywhere(values, innermost, self.kernel.work)
             if known:
                 return self._told(stage, innermost, known)
-        parts = [] if innermost is None else segments(values, innermost)
+        work = self.kernel.work
+        parts = [] if innermost is None else segments(values, innermost, work)
         for axis in stage.axes:
             if axis is not innermost or not parts:
                 self._loop(axis)
@@ -332,8 +333,10 @@ class Printer(Lines):
             if n:
                 self.line("else:")
             self.depth += 1
-            values = [s.value for s in statements]
-            parts = segments(values, innermost) or [(0, innermost.extent, {})]
+            values, parts = [s.value for s in told], []
+            if statements is told:
+                parts = segments(values, innermost, self.kernel.work)
+            parts = parts or [(0, innermost.extent, {})]
             self._segments(Stage(inner, statements), innermost, parts)
             self.depth = depth
 

@@ -7,7 +7,8 @@ two changes they are constants, and reads are reads.
 Where what is not read counts as 0, loops become vectors with masks. Where it counts as something
 else, as around the windows of a maximum, LLVM makes branches of it, which no loop of vectors has:
 such loops are cut where they are short, too, and conditions of the loops around them, which hold
-nearly everywhere, are asked once for a whole loop.
+nearly everywhere, are asked once for a whole loop. What little is computed in is left as it is:
+that is a second or third text to compile.
 """
 
 from __future__ import annotations
@@ -16,27 +17,29 @@ from collections.abc import Iterable
 
 from fastpath.ir.expr import FALSE, TRUE, Expr, inside
 from fastpath.ir.index import Axis
+from fastpath.ir.size import Number, hint
 from specs.dtypes import is_float
 
 SHORTEST = 64  # elements of a loop that is worth several
 SHORTEST_OF_BRANCHES = 8
+WORTH = 1 << 16  # element operations of a kernel whose short loops are cut
 MOST = 25  # loops
 MOST_TEXT = 600  # operations of all of them, about: what there is to compile
 
 Facts = dict[Expr, bool]
 
 
-def segments(values: Iterable[Expr], axis: Axis) -> list[tuple[int, int, Facts]]:
+def segments(values: Iterable[Expr], axis: Axis, work: Number) -> list[tuple[int, int, Facts]]:
     """Ranges of ``axis`` that follow each other, with what is known of comparisons in each.
 
-    None where cutting the loop is not worth it.
+    None where cutting the loop is not worth it; ``work``: the element operations of all loops.
     """
     extent = axis.extent
     if not isinstance(extent, int) or extent < SHORTEST_OF_BRANCHES:
         return []
     values = list(values)
     found = list(inside(values))
-    if extent < SHORTEST and not _branches(found):
+    if extent < SHORTEST and not (_branches(found) and hint(work) >= WORTH):
         return []
     changes = {e: at for e in found if (at := _change(e, axis)) is not None}
     asked = _asked(found)
@@ -52,11 +55,13 @@ def segments(values: Iterable[Expr], axis: Axis) -> list[tuple[int, int, Facts]]
     return parts if size <= MOST_TEXT else []
 
 
-def nearly_everywhere(values: Iterable[Expr], axis: Axis) -> Facts:
+def nearly_everywhere(values: Iterable[Expr], axis: Axis, work: Number) -> Facts:
     """What a loop over ``axis`` would better be told is true: comparisons of the positions of loops
     around it; none where it makes no difference."""
     found = list(inside(values))
     if not isinstance(axis.extent, int) or axis.extent < SHORTEST_OF_BRANCHES:
+        return {}
+    if hint(work) < WORTH:
         return {}
     if not _branches(found) or 2 * len(found) > MOST_TEXT:
         return {}
