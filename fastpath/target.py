@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Target:
     """``block``: lanes of a unit where all lanes are independent; ``strip``: where they carry
     accumulators; ``tile``: side of a transposed tile, which has ``narrowest`` rows at least, or
-    ``flat`` where tiles follow each other along what they turn, 0 if none do;
+    up to ``flat`` where tiles follow each other along what they turn, 0 if none do;
     ``scratch_bytes``: of a unit's scratch rows, 0 where a unit keeps what it needs again in
     registers, or computes it again. ``unit``: elements of a unit, at least, where there are more
     than lanes; 0 where loops have no innermost one, and lanes are computed all at once.
@@ -102,7 +102,7 @@ CPU = Target(
     across=True,
     factors=True,
     narrowest=4,
-    flat=128,
+    flat=256,
     wide=True,
 )
 # A program of the GPU chooses its own blocks; what it reads twice stays in its registers.

@@ -7,7 +7,9 @@ what an operand's strides are is the copy's affair alone. One kernel serves all 
 is compiled once on a machine.
 
 A unit of work is a panel (the columns of a tile) of a chunk of rows of one product; neighbouring
-panels go through the rows together, so that a copied block of ``a`` serves up to ``GROUP`` of them.
+panels go through the rows together, so that a copied block of ``a`` serves up to ``GROUP`` columns.
+
+Processors without AVX-512 are slow to store by a mask: what is whole is stored without one.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from llvmlite import ir
 from fastpath.cpu.objects import address_of
 
 DEPTH = 256  # terms of a block
+GROUP = 256  # columns
 SPARE = 16  # elements between rows of a block, so that they do not compete for places of a cache
 STEP = DEPTH + SPARE
-GROUP = 8
 CHUNK = 384  # rows, a multiple of each tile's
 #: What the kernel is given, in order. Leading dimensions and strides are in elements; ``s`` may be
 #: 0 for none; of each operand the stride along one of its dimensions is 1.
@@ -123,6 +125,8 @@ class Gemm:
         self.columns = 2 * self.lanes
         self.tiles = tile_heights(width)
         self.rows = self.tiles[0]
+        self.high = -(-self.rows // self.lanes) * self.lanes
+        self.group = GROUP // self.columns
         self.vector = ir.VectorType(self.element, self.lanes)
         self.mask = ir.VectorType(_I1, self.lanes)
         self.ids = ir.Constant(ir.VectorType(_I64, self.lanes), list(range(self.lanes)))
@@ -133,9 +137,11 @@ class Gemm:
     def module(self, symbol: str) -> ir.Module:
         self.copied = self._function("copied", 7, self._copied)
         self.turned = self._function("turned", 7, self._turned)
+        self.moved = self._function("moved", 6, self._moved)
         self.multiplied = [
-            self._function(f"tile_{n}", 10, functools.partial(self._tile, n)) for n in self.tiles
+            self._function(f"tile_{n}", 9, functools.partial(self._tile, n)) for n in self.tiles
         ]
+        self.edge = self._function("tile_edge", 11, self._edge)
         self._function(symbol, 3, self._driver)
         return self._module
 
@@ -145,7 +151,7 @@ class Gemm:
         function = ir.Function(
             self._module, ir.FunctionType(ir.VoidType(), [_I64] * arguments), name
         )
-        if name.startswith(("copied", "turned", "tile")):
+        if name.startswith(("copied", "turned", "moved", "tile")):
             function.linkage = "internal"
             function.attributes.add("noinline")
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
@@ -221,6 +227,34 @@ class Gemm:
         found = self._module.globals.get(name)
         return ir.Function(self._module, kind, name) if found is None else found
 
+    def _get(self, address: Any) -> Any:
+        return self.b.load(self._pointer(address), align=self.bytes, typ=self.vector)
+
+    def _either(
+        self, condition: Any, yes: Callable[[], list[Any]], no: Callable[[], list[Any]]
+    ) -> list[Any]:
+        """What ``yes`` computes where the condition holds, and what ``no`` does elsewhere."""
+        b = self.b
+        blocks, values = [], []
+        with b.if_else(condition) as ways:
+            for way, write in zip(ways, (yes, no), strict=True):
+                with way:
+                    values.append(write())
+                    blocks.append(b.block)
+        found = []
+        for pair in zip(*values, strict=True):
+            phi = b.phi(pair[0].type)
+            for value, block in zip(pair, blocks, strict=True):
+                phi.add_incoming(value, block)
+            found.append(phi)
+        return found
+
+    def _one_of(self, condition: Any, yes: Callable[[], None], no: Callable[[], None]) -> None:
+        with self.b.if_else(condition) as ways:
+            for way, write in zip(ways, (yes, no), strict=True):
+                with way:
+                    write()
+
     def _put(self, value: Any, address: Any) -> None:
         self.b.store(value, self._pointer(address), align=self.width)
 
@@ -233,12 +267,38 @@ class Gemm:
         is rows and columns in 32 bits each."""
         b = self.b
         all_rows, all_columns = b.lshr(shape, _I64(32)), b.and_(shape, _I64(0xFFFFFFFF))
-        with self._loop(all_rows, 1) as (r, _, _):
-            there, here = self._at(to, b.mul(r, to_step)), self._at(of, b.mul(r, step))
-            left = b.select(b.icmp_signed("<", r, rows), columns, _I64(0))
-            with self._loop(all_columns, self.lanes) as (c, _, _):
-                mask = self._below(b.sub(left, c))
-                self._put(self._load(self._at(here, c), mask), self._at(there, c))
+
+        def panel() -> None:
+            with self._loop(rows, 1) as (r, _, _):
+                there, here = self._at(to, b.mul(r, to_step)), self._at(of, b.mul(r, step))
+                for n in range(2):
+                    offset = _I64(n * self.lanes)
+                    self._put(self._get(self._at(here, offset)), self._at(there, offset))
+
+        def narrow() -> None:
+            mask = self._below(columns)
+            with self._loop(all_rows, 1) as (r, _, _):
+                known = b.select(b.icmp_signed("<", r, rows), mask, ir.Constant(self.mask, None))
+                value = self._load(self._at(of, b.mul(r, step)), known)
+                self._put(value, self._at(to, b.mul(r, to_step)))
+
+        def any_block() -> None:
+            with self._loop(all_rows, 1) as (r, _, _):
+                there, here = self._at(to, b.mul(r, to_step)), self._at(of, b.mul(r, step))
+                left = b.select(b.icmp_signed("<", r, rows), columns, _I64(0))
+                whole = b.and_(left, _I64(-self.lanes))
+                with b.if_then(b.icmp_signed(">", whole, _I64(0))):
+                    with self._loop(whole, self.lanes) as (c, _, _):
+                        self._put(self._get(self._at(here, c)), self._at(there, c))
+                with b.if_then(b.icmp_signed("<", whole, all_columns)):
+                    with self._loop(all_columns, self.lanes, begin=whole) as (c, _, _):
+                        mask = self._below(b.sub(left, c))
+                        self._put(self._load(self._at(here, c), mask), self._at(there, c))
+
+        one = b.icmp_signed("==", all_columns, _I64(self.lanes))
+        both = [b.icmp_signed("==", n, _I64(self.columns)) for n in (columns, all_columns)]
+        is_panel = b.and_(b.and_(*both), b.icmp_signed("==", rows, all_rows))
+        self._one_of(one, narrow, lambda: self._one_of(is_panel, panel, any_block))
 
     def _turned(
         self, to: Any, to_step: Any, of: Any, step: Any, rows: Any, columns: Any, shape: Any
@@ -248,12 +308,22 @@ class Gemm:
         all_rows, all_columns = b.lshr(shape, _I64(32)), b.and_(shape, _I64(0xFFFFFFFF))
         with self._loop(all_rows, self.lanes) as (r, _, _):
             with self._loop(all_columns, self.lanes) as (c, _, _):
-                square = []
-                here = self._at(of, b.mul(r, step), c)
-                left, wide = b.sub(rows, r), self._below(b.sub(columns, c))
-                for n in range(self.lanes):
-                    mask = self._only_if(wide, b.icmp_signed(">", left, _I64(n)))
-                    square.append(self._load(self._at(here, b.mul(_I64(n), step)), mask))
+                left, wide = b.sub(rows, r), b.sub(columns, c)
+                lines = [self._at(of, b.mul(b.add(r, _I64(n)), step), c) for n in range(self.lanes)]
+                whole = [b.icmp_signed(">=", count, _I64(self.lanes)) for count in (left, wide)]
+
+                def some(lines: Any = lines, left: Any = left, wide: Any = wide) -> list[Any]:
+                    inside = [b.icmp_signed(">", left, _I64(n)) for n in range(self.lanes)]
+                    below = self._below(wide)
+                    return [
+                        self._load(line, self._only_if(below, known))
+                        for line, known in zip(lines, inside, strict=True)
+                    ]
+
+                def every(lines: Any = lines) -> list[Any]:
+                    return [self._get(line) for line in lines]
+
+                square = self._either(b.and_(*whole), every, some)
                 there = self._at(to, b.mul(c, to_step), r)
                 for n, vector in enumerate(transposed(b, square)):
                     self._put(vector, self._at(there, b.mul(_I64(n), to_step)))
@@ -261,22 +331,30 @@ class Gemm:
     # -- the tile ----------------------------------------------------------------------------------
 
     def _tile(
-        self, tile: int, a: Any, b_: Any, c: Any, c_m: Any, s: Any, s_m: Any, *numbers: Any
+        self,
+        tile: int,
+        a: Any,
+        a_m: Any,
+        a_k: Any,
+        b_: Any,
+        c: Any,
+        c_m: Any,
+        s: Any,
+        *numbers: Any,
     ) -> None:
-        """Adds ``depth`` terms to ``s``, which may be 0 or ``c``, for ``rows`` of ``tile`` rows."""
+        """Adds ``depth`` terms to ``s``, which may be 0 or ``c``, for ``tile`` rows of a panel."""
         b = self.b
-        depth, rows, columns, _ = numbers
-        masks = [self._below(columns, n * self.lanes) for n in range(2)]
-        given = b.icmp_signed("!=", s, _I64(0))
-        # Where nothing is read, from memory that exists: processors take long over what does not.
-        s, s_m = b.select(given, s, c), b.select(given, s_m, c_m)
-        inside = [b.icmp_signed(">", rows, _I64(i)) for i in range(tile)]
-        sums = []
-        for i in range(tile):
-            here, known = self._at(s, b.mul(_I64(i), s_m)), b.and_(given, inside[i])
-            for n in range(2):
-                mask = self._only_if(masks[n], known)
-                sums.append(self._load(self._at(here, _I64(n * self.lanes)), mask))
+        s_m, depth = numbers
+        places = [(i, n) for i in range(tile) for n in range(2)]
+
+        def at(base: Any, step: Any, i: int, n: int) -> Any:
+            return self._at(base, b.mul(_I64(i), step), _I64(n * self.lanes))
+
+        sums = self._either(
+            b.icmp_signed("!=", s, _I64(0)),
+            lambda: [self._get(at(s, s_m, *place)) for place in places],
+            lambda: [self.zero] * len(places),
+        )
         name = f"llvm.fma.v{self.lanes}f{8 * self.bytes}"
         fma = self._intrinsic(name, ir.FunctionType(self.vector, [self.vector] * 3))
         with self._loop(depth, 1, sums) as (k, around, following):
@@ -285,18 +363,41 @@ class Gemm:
             for n in range(2):
                 pointer = self._pointer(self._at(there, _I64(n * self.lanes)))
                 right.append(b.load(pointer, align=self.width, typ=self.vector))
-            here = self._at(a, k)
+            here = self._at(a, b.mul(k, a_k))
             for i in range(tile):
-                one = b.load(self._pointer(self._at(here, _I64(i * STEP))), typ=self.element)
-                left = self._spread(one)
+                element = self._at(here, b.mul(_I64(i), a_m))
+                left = self._spread(b.load(self._pointer(element), typ=self.element))
                 for n in range(2):
-                    place = 2 * i + n
-                    following[place] = b.call(fma, [left, right[n], around[place]])
-        for i in range(tile):
-            there = self._at(c, b.mul(_I64(i), c_m))
-            for n in range(2):
-                mask = self._only_if(masks[n], inside[i])
-                self._store(following[2 * i + n], self._at(there, _I64(n * self.lanes)), mask)
+                    number = 2 * i + n
+                    following[number] = b.call(fma, [left, right[n], around[number]])
+        for value, place in zip(following, places, strict=True):
+            b.store(value, self._pointer(at(c, c_m, *place)), align=self.bytes)
+
+    def _moved(self, to: Any, to_step: Any, of: Any, step: Any, rows: Any, columns: Any) -> None:
+        """``to[r, c] = of[r, c]`` for what is no whole tile, and nothing beside it."""
+        b = self.b
+        with self._loop(rows, 1) as (r, _, _):
+            there, here = self._at(to, b.mul(r, to_step)), self._at(of, b.mul(r, step))
+            with self._loop(columns, self.lanes) as (c, _, _):
+                mask = self._below(b.sub(columns, c))
+                self._store(self._load(self._at(here, c), mask), self._at(there, c), mask)
+
+    def _edge(
+        self, a: Any, a_m: Any, a_k: Any, b_: Any, c: Any, c_m: Any, s: Any, *numbers: Any
+    ) -> None:
+        """A tile of fewer rows or columns than are computed: by way of memory that has all."""
+        b = self.b
+        s_m, depth, rows, columns = numbers
+        columns = self._min(columns, _I64(self.columns))
+        block, step = self._buffer(self.rows * self.columns), _I64(self.columns)
+        given = b.icmp_signed("!=", s, _I64(0))
+        with b.if_then(given):
+            shape = self._shape(_I64(self.rows), step)
+            b.call(self.copied, [block, step, s, s_m, rows, columns, shape])
+        start = b.select(given, block, _I64(0))
+        of, to = [a, a_m, a_k, b_], [block, step, start, step, depth]
+        self._chosen(rows, [*of, *to])
+        b.call(self.moved, [c, c_m, block, step, rows, columns])
 
     # -- all of it ---------------------------------------------------------------------------------
 
@@ -305,9 +406,8 @@ class Gemm:
         given: dict[str, Any] = {}
         for n, name in enumerate(ARGUMENTS):
             given[name] = b.load(self._pointer(b.add(addresses, _I64(8 * n))), typ=_I64)
-        high = -(-self.rows // self.lanes) * self.lanes
-        block_a = self._buffer(high * STEP)
-        block_b = self._buffer(GROUP * self.columns * STEP)
+        block_a = self._buffer(max(self.rows * STEP, self.high * DEPTH))
+        block_b = self._buffer(GROUP * DEPTH)
         panels = b.sdiv(b.add(given["n"], _I64(self.columns - 1)), _I64(self.columns))
         chunks = b.sdiv(b.add(given["m"], _I64(CHUNK - 1)), _I64(CHUNK))
         both = b.mul(panels, chunks)
@@ -321,7 +421,7 @@ class Gemm:
         batch, rest = b.sdiv(unit, both), b.srem(unit, both)
         chunk, first = b.sdiv(rest, panels), b.srem(rest, panels)
         group = self._min(b.sub(panels, first), b.sub(end, unit))
-        group = self._min(group, _I64(GROUP))
+        group = self._min(group, _I64(self.group))
         row, column = b.mul(chunk, _I64(CHUNK)), b.mul(first, _I64(self.columns))
         self._group(given, batch, row, column, group, block_a, block_b)
         following = b.add(unit, group)
@@ -353,7 +453,7 @@ class Gemm:
             of = self._at(base["b"], b.mul(k, given["b_k"]))
             with self._loop(group, 1) as (n, _, _):
                 left = b.sub(columns, b.mul(n, _I64(self.columns)))
-                there = self._at(block_b, b.mul(n, _I64(self.columns * STEP)))
+                there = self._at(block_b, b.mul(n, _I64(self.columns * DEPTH)))
                 here = self._at(of, b.mul(b.mul(n, _I64(self.columns)), given["b_n"]))
                 wide = self._min(left, _I64(self.columns))
                 step, turned = _I64(self.columns), self._shape(_I64(self.columns), depth)
@@ -364,37 +464,61 @@ class Gemm:
                         b.call(self.copied, [there, step, here, given["b_k"], depth, wide, shape])
                     with other:
                         b.call(self.turned, [there, step, here, given["b_n"], wide, depth, turned])
-            first = b.icmp_signed("==", k, _I64(0))
-            with self._loop(rows, self.rows) as (m, _, _):
-                high = self._min(b.sub(rows, m), _I64(self.rows))
-                here = self._at(base["a"], b.mul(m, given["a_m"]), b.mul(k, given["a_k"]))
-                step = _I64(STEP)
-                with b.if_else(b.icmp_signed("==", given["a_k"], _I64(1))) as (plain, other):
-                    with plain:
-                        shape = self._shape(_I64(self.rows), depth)
-                        b.call(self.copied, [block_a, step, here, given["a_m"], high, depth, shape])
-                    with other:
-                        shape = self._shape(depth, _I64(self.rows))
-                        b.call(self.turned, [block_a, step, here, given["a_k"], depth, high, shape])
-                with self._loop(group, 1) as (n, _, _):
-                    offset = b.mul(n, _I64(self.columns))
-                    left = b.sub(columns, offset)
-                    there = self._at(base["c"], b.mul(m, given["c_m"]), offset)
-                    start = self._at(base["s"], b.mul(m, given["s_m"]), offset)
-                    start = b.select(some, start, _I64(0))
-                    start = b.select(first, start, there)
-                    start_m = b.select(first, given["s_m"], given["c_m"])
-                    panel_n = self._at(block_b, b.mul(offset, _I64(STEP)))
-                    numbers = [depth, high, left, _I64(0)]
-                    self._chosen([block_a, panel_n, there, given["c_m"], start, start_m, *numbers])
+            self._rows(given, base, block_a, block_b, k, rows, columns, group, depth)
+
+    def _rows(
+        self,
+        given: dict[str, Any],
+        base: dict[str, Any],
+        block_a: Any,
+        block_b: Any,
+        k: Any,
+        rows: Any,
+        columns: Any,
+        group: Any,
+        depth: Any,
+    ) -> None:
+        """All rows of a chunk by the copied panels. Where ``a`` lies along its rows, so does the
+        block that is copied of it."""
+        b = self.b
+        first, some = b.icmp_signed("==", k, _I64(0)), b.icmp_signed("!=", given["s"], _I64(0))
+        straight = b.icmp_signed("==", given["a_k"], _I64(1))
+        block_m = b.select(straight, _I64(STEP), _I64(1))
+        block_k = b.select(straight, _I64(1), _I64(self.high))
+        step = b.select(straight, given["a_m"], given["a_k"])
+        with self._loop(rows, self.rows) as (m, _, _):
+            high = self._min(b.sub(rows, m), _I64(self.rows))
+            here = self._at(base["a"], b.mul(m, given["a_m"]), b.mul(k, given["a_k"]))
+            shapes = self._shape(_I64(self.rows), depth), self._shape(depth, _I64(self.high))
+            shape = b.select(straight, *shapes)
+            lines, wide = b.select(straight, high, depth), b.select(straight, depth, high)
+            to_step = b.select(straight, block_m, block_k)
+            b.call(self.copied, [block_a, to_step, here, step, lines, wide, shape])
+            with self._loop(group, 1) as (n, _, _):
+                offset = b.mul(n, _I64(self.columns))
+                left = b.sub(columns, offset)
+                to = self._at(base["c"], b.mul(m, given["c_m"]), offset)
+                start = self._at(base["s"], b.mul(m, given["s_m"]), offset)
+                start = b.select(some, start, _I64(0))
+                start = b.select(first, start, to)
+                start_m = b.select(first, given["s_m"], given["c_m"])
+                panel_n = self._at(block_b, b.mul(offset, _I64(DEPTH)))
+                tile = [block_a, block_m, block_k, panel_n, to, given["c_m"], start, start_m, depth]
+                sizes = [b.icmp_signed("==", high, _I64(size)) for size in self.tiles]
+                rows_fit = functools.reduce(b.or_, sizes)
+                whole = b.and_(rows_fit, b.icmp_signed(">=", left, _I64(self.columns)))
+
+                def edge(tile: Any = tile, high: Any = high, left: Any = left) -> None:
+                    b.call(self.edge, [*tile, high, left])
+
+                self._one_of(whole, functools.partial(self._chosen, high, tile), edge)
 
     def _shape(self, rows: Any, columns: Any) -> Any:
         return self.b.or_(self.b.shl(rows, _I64(32)), columns)
 
-    def _chosen(self, arguments: list[Any]) -> None:
+    def _chosen(self, high: Any, arguments: list[Any]) -> None:
         """The smallest tile that has the rows."""
         b = self.b
-        high = arguments[7]
         large, middle, small = self.multiplied
         with b.if_else(b.icmp_signed(">", high, _I64(self.tiles[1]))) as (yes, no):
             with yes:

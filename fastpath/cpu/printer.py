@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from fastpath.cpu.payloads import Payloads
 from fastpath.cpu.scopes import HalfScope, Scope, combine, renamed, row_of
-from fastpath.cpu.segments import Facts, folded, segments
+from fastpath.cpu.segments import Facts, folded, nearly_everywhere, segments
 from fastpath.ir.expr import Bounds, Expr
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.size import Size, divides
@@ -36,7 +36,7 @@ from specs.scalars import NUMBA_SUFFIX
 SQUARE = 16  # side of what is transposed in registers
 UNROLL = 4  # rows that a column reduction takes at once, and twice that of what costs little
 
-PART = 256  # lanes for which memory is asked at once
+WHOLE, PART = 256, 64  # lanes of a row for which memory is asked at once, and of a longer one
 LINE = 64  # bytes that memory delivers together
 WIDE = 2048  # lanes of a piece of a row behind which it is worth asking for more of it
 
@@ -257,7 +257,7 @@ class Printer(Lines):
         """How many elements further on lies what a tile that follows turns."""
         kernel = self.kernel
         if kernel.downwards:
-            return str(max(kernel.downwards, kernel.rows))
+            return str(2 * SQUARE)  # more would be displaced before it is read
         return f"{self.number(turned.step)} * {kernel.block}"
 
     def _range(self, what: str) -> str:
@@ -291,7 +291,12 @@ class Printer(Lines):
 
     def _elements(self, stage: Stage, values: list[Expr]) -> None:
         innermost = self.kernel.lane or (stage.axes[-1] if stage.axes else None)
-        parts = [] if innermost is None else segments(values, innermost)
+        if innermost is not None and self.kernel.tile is None:
+            known = nearly_everywhere(values, innermost, self.kernel.work)
+            if known:
+                return self._told(stage, innermost, known)
+        work = self.kernel.work
+        parts = [] if innermost is None else segments(values, innermost, work)
         for axis in stage.axes:
             if axis is not innermost or not parts:
                 self._loop(axis)
@@ -312,6 +317,28 @@ class Printer(Lines):
         self._read_first(stage, scope)
         for s in stage.statements:
             self._statement(s, scope)
+
+    def _told(self, stage: Stage, innermost: Axis, known: Facts) -> None:
+        """The innermost loop twice: where all that is ``known`` holds, and elsewhere."""
+        for axis in stage.axes:
+            if axis is not innermost:
+                self._loop(axis)
+        scope = Scope(self, ())
+        self.line(f"if {' and '.join(scope.text(e) for e in known)}:")
+        memo: dict[Expr, Expr] = {}
+        told = [replace(s, value=folded(s.value, known, memo)) for s in stage.statements]
+        inner = (innermost,) if innermost is not self.kernel.lane else ()
+        depth = self.depth
+        for n, statements in enumerate((told, stage.statements)):
+            if n:
+                self.line("else:")
+            self.depth += 1
+            values, parts = [s.value for s in told], []
+            if statements is told:
+                parts = segments(values, innermost, self.kernel.work)
+            parts = parts or [(0, innermost.extent, {})]
+            self._segments(Stage(inner, statements), innermost, parts)
+            self.depth = depth
 
     def _ask(self, lane: Axis, first: str, last: str) -> tuple[str, str]:
         """The loop over parts of the lanes, in which what is read later is asked for; returns the
@@ -335,7 +362,7 @@ class Printer(Lines):
             ask = self.name_of(f"ask_{self.dtype[name]}", "ask", self.dtype[name])
             asked.append((f"{ask}(p{self.scope[name]}, {place})", ahead.load.dtype))
         self.unit_values = known
-        if lane.extent > PART and self.kernel.tile is None:
+        if lane.extent > WHOLE and self.kernel.tile is None:
             self.line(f"for part in range({first}, {last}, {PART}):")
             self.depth += 1
             end = f"part + {PART}" if lane.extent % PART == 0 else f"min(part + {PART}, {last})"

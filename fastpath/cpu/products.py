@@ -9,6 +9,7 @@ takes what is so small that it is the way into the library that costs.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from fastpath.ir.program import Call, Result, Tensor
 from fastpath.ir.size import Number, hint
 
 SMALL = 1 << 21  # multiplications
+LARGE = 1 << 28  # multiplications, beyond which the library is ahead where vectors have 32 bytes
 LEAST_ROWS, LEAST_COLUMNS, LEAST_TERMS = 12, 8, 8
 WORK = 16  # multiplications in the time of one element operation
 _FIRST = {"aten.mm.default": 0, "aten.bmm.default": 0}
@@ -83,12 +85,15 @@ Known = Product | RowSums | Attention
 
 
 @functools.cache
-def measured() -> bool:
-    """Whether the processor is of a kind on which the kernel wins at all sizes."""
+def most() -> tuple[float, float]:
+    """Multiplications that the kernel is to do at most, for a product and for all of a batch: by
+    the processor's kind."""
     import llvmlite.binding as llvm
 
     name: str = llvm.get_host_cpu_name()
-    return name.startswith("znver")
+    if not name.startswith("znver"):
+        return SMALL, SMALL
+    return math.inf if gemm.vector_bytes() == 64 else LARGE, math.inf
 
 
 def products_of(calls: Iterable[Call]) -> dict[Call, Known]:
@@ -117,7 +122,8 @@ def product_of(call: Call) -> Product | None:
     if not whole or k < LEAST_TERMS or hint(m) < LEAST_ROWS or hint(n) < LEAST_COLUMNS:
         return None
     count = batch[0] if batch else 1
-    if not measured() and hint(count) * hint(m) * hint(n) * k > SMALL:
+    (each, every), work = most(), hint(m) * hint(n) * k
+    if work > each or hint(count) * work > every:
         return None
     found = Product(a, b, s, count, m, n, k, a.dtype)
     if any(isinstance(t.node, Result) and t.node.bits for t in found.tensors):

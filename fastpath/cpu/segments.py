@@ -3,6 +3,12 @@
 What is put together of pieces asks at every element which piece it is of, and reads on a condition,
 which no vector does. Along the axis of the loop such conditions change a few times only: between
 two changes they are constants, and reads are reads.
+
+Where what is not read counts as 0, loops become vectors with masks. Where it counts as something
+else, as around the windows of a maximum, LLVM makes branches of it, which no loop of vectors has:
+such loops are cut where they are short, too, and conditions of the loops around them, which hold
+nearly everywhere, are asked once for a whole loop. What little is computed in is left as it is:
+that is a second or third text to compile.
 """
 
 from __future__ import annotations
@@ -11,30 +17,32 @@ from collections.abc import Iterable
 
 from fastpath.ir.expr import FALSE, TRUE, Expr, inside
 from fastpath.ir.index import Axis
+from fastpath.ir.size import Number, hint
 from specs.dtypes import is_float
 
 SHORTEST = 64  # elements of a loop that is worth several
+SHORTEST_OF_BRANCHES = 8
+WORTH = 1 << 16  # element operations of a kernel whose short loops are cut
 MOST = 25  # loops
 MOST_TEXT = 600  # operations of all of them, about: what there is to compile
 
 Facts = dict[Expr, bool]
 
 
-def segments(values: Iterable[Expr], axis: Axis) -> list[tuple[int, int, Facts]]:
+def segments(values: Iterable[Expr], axis: Axis, work: Number) -> list[tuple[int, int, Facts]]:
     """Ranges of ``axis`` that follow each other, with what is known of comparisons in each.
 
-    None where cutting the loop is not worth it.
+    None where cutting the loop is not worth it; ``work``: the element operations of all loops.
     """
     extent = axis.extent
-    if not isinstance(extent, int) or extent < SHORTEST:
+    if not isinstance(extent, int) or extent < SHORTEST_OF_BRANCHES:
         return []
     values = list(values)
     found = list(inside(values))
+    if extent < SHORTEST and not (_branches(found) and hint(work) >= WORTH):
+        return []
     changes = {e: at for e in found if (at := _change(e, axis)) is not None}
-    asked: set[Expr] = set()
-    for e in found:
-        if e.op in ("guarded", "bounded") and len(e.args) == 3:
-            asked.update(inside([e.args[-1]]))
+    asked = _asked(found)
     cuts = sorted({at for e, at in changes.items() if e in asked and 0 < at < extent})
     if len(cuts) >= MOST or not any(e in asked for e in changes):
         return []
@@ -45,6 +53,41 @@ def segments(values: Iterable[Expr], axis: Axis) -> list[tuple[int, int, Facts]]
         memo: dict[Expr, Expr] = {}
         size += sum(1 for _ in inside([folded(e, facts, memo) for e in values]))
     return parts if size <= MOST_TEXT else []
+
+
+def nearly_everywhere(values: Iterable[Expr], axis: Axis, work: Number) -> Facts:
+    """What a loop over ``axis`` would better be told is true: comparisons of the positions of loops
+    around it; none where it makes no difference."""
+    found = list(inside(values))
+    if not isinstance(axis.extent, int) or axis.extent < SHORTEST_OF_BRANCHES:
+        return {}
+    if hint(work) < WORTH:
+        return {}
+    if not _branches(found) or 2 * len(found) > MOST_TEXT:
+        return {}
+    return {e: True for e in found if e in _asked(found) and _is_around(e, axis)}
+
+
+def _asked(found: Iterable[Expr]) -> set[Expr]:
+    """What reading depends on, and all that this is made of."""
+    asked: set[Expr] = set()
+    for e in found:
+        if e.op in ("guarded", "bounded") and len(e.args) == 3:
+            asked.update(inside([e.args[-1]]))
+    return asked
+
+
+def _branches(found: Iterable[Expr]) -> bool:
+    """Whether something is read on a condition and is not 0 elsewhere."""
+    return any(e.op == "where" and "guarded" in (e.args[1].op, e.args[2].op) for e in found)
+
+
+def _is_around(e: Expr, axis: Axis) -> bool:
+    """Whether ``e`` compares a position that is the same all along ``axis``."""
+    if e.op not in ("lt", "le", "gt", "ge") or e.args[0].op != "index" or e.args[1].op != "const":
+        return False
+    (index,) = e.args[0].args
+    return not index.lookups() and bool(index.axes()) and axis not in index.axes()
 
 
 def _facts(changes: dict[Expr, int], first: int, last: int) -> Facts:

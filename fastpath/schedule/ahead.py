@@ -17,7 +17,7 @@ from fastpath.schedule import streams
 from fastpath.schedule.kernel import Accumulate, Kernel, Store
 
 FAR = 4096  # bytes: about what memory delivers while one line is waited for
-MOST_ROWS = 8
+LEAST_ROWS, MOST_ROWS = 2, 8
 LEAST, MOST = 128, 16384  # bytes of rows: shorter are not worth asking, longer ones are foreseen
 MOST_READS = 4
 
@@ -56,7 +56,7 @@ def asked_ahead(
     for e in stage.loads():
         row = lane.extent * items[e.args[0]]
         if LEAST <= row <= MOST and _leaps(e.args[1], around[-1], lane):
-            found.append(Ahead(e, around[-1], min(MOST_ROWS, max(1, FAR // row))))
+            found.append(Ahead(e, around[-1], min(MOST_ROWS, max(LEAST_ROWS, FAR // row))))
     return tuple(found[:MOST_READS])
 
 

@@ -12,7 +12,7 @@ from fastpath.schedule.kernel import Kernel, Store, Transposed, itemsize
 
 LEAST_TILES = 8  # one behind the other, where they are flat
 FEWEST = 16  # rows of a tile
-AHEAD = 2  # of the smallest tiles
+AHEAD = 16  # rows, of what is read as it lies
 
 
 def transpose_tiles(kernel: Kernel, side: int, narrowest: int) -> Kernel:
@@ -59,9 +59,8 @@ def flatten_tiles(kernel: Kernel, rows: int, most: int, sizes: Mapping[str, int]
     little enough to be asked for ahead, though rows may begin where they displace each other.
     Neighbours along the lanes are far apart then, so no line may belong to two.
 
-    Tiles are of ``rows`` and as many lanes, where there are enough of these, so that several lines
-    are read of a page before the next page is, and they take ``most`` bytes at most; else of as few
-    rows as make a line of memory.
+    Tiles are of up to ``rows``, so that many lines are read of a page before the next page is, and
+    take ``most`` bytes at most; of as few as make a line of memory, where there are no more.
     """
     tile, cache = kernel.tile, streams.last_level_cache()
     if tile is None or kernel.lane is None or not rows or not cache or sum(sizes.values()) <= cache:
@@ -78,11 +77,11 @@ def flatten_tiles(kernel: Kernel, rows: int, most: int, sizes: Mapping[str, int]
         step = s.index.coefficient(tile)
         if not isinstance(step, int) or step * items[s.buffer] % line:
             return
-    kernel.rows, kernel.downwards = least, AHEAD * least
-    while rows * rows * sum(widths) > most:
+    while rows > least and (
+        rows * kernel.block * sum(widths) > most or tile.extent < LEAST_TILES * rows
+    ):
         rows //= 2
-    if rows > least and tile.extent >= LEAST_TILES * rows and hint(kernel.lane.extent) >= rows:
-        kernel.rows = kernel.block = rows
+    kernel.rows, kernel.downwards = max(rows, least), AHEAD
 
 
 def _replace(e: Expr, values: dict[Expr, Expr]) -> Expr:

@@ -72,6 +72,20 @@ def test_conditions_of_other_loops_stay() -> None:
     agree(padded, values(torch.float32, 2, 5, 140).div(4))
 
 
+def test_what_is_not_0_outside_is_asked_once_for_a_row() -> None:
+    def pooled(x: Any) -> Any:
+        return F.max_pool2d(x, 3, 2, 1), F.max_pool2d(x, (3, 2), 1, 1)
+
+    sources = agree(pooled, values(torch.float32, 8, 9, 15, 17))
+    assert len(sources) == 2
+    for text in sources:
+        inside, outside = text.split("else:")
+        assert "guarded" not in inside and "guarded" in outside
+        assert inside.count(" in range(") > 3 and outside.count(" in range(") == 1
+    (small,) = agree(lambda x: (F.max_pool2d(x, 3, 2, 1),), values(torch.float32, 1, 5, 9, 17))
+    assert "else:" not in small
+
+
 def test_many_pieces_are_a_kernel_where_the_loop_is_over_them() -> None:
     x = torch.randn(3, 90)
     many = [(slice(None), slice(n, n + 1 + 3 * n)) for n in range(14)]

@@ -82,7 +82,7 @@ FLAT: list[tuple[tuple[int, ...], torch.dtype, int]] = [
     ((128, 515), torch.int8, 64),
     ((144, 1100), torch.float32, 128),
     ((80, 530), torch.float64, 64),
-    ((64, 1100), torch.float32, 16),
+    ((64, 2100), torch.float32, 256),
     ((100, 160), torch.float32, 0),
     ((64, 120), torch.float32, 0),
 ]
