@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -48,10 +49,14 @@ from refcompiler.aot.draws import draw_again, draws
 from refcompiler.aot.effects import checks
 from refcompiler.aot.inputs import Unsupported, has_bits
 from refcompiler.aot.joint import NEW_VALUES
-from specs.operators import OPERATORS
+from specs.dtypes import PART_OF, is_complex
+from specs.operators import ON_COMPLEX, OPERATORS
 from specs.strides import viewable
 
 _SPREADS = {f"aten.{name}.correction" for name in ("var", "std", "var_mean", "std_mean")}
+#: Rules that only move elements, or add them up part by part, do so with complex numbers too.
+PAIRED_KINDS = ("view", "copy", "factory", "gather")
+PAIRED_RULES = ("reduce:sum", "reduce:mean", "reduce:any", "reduce:all", "reduce:norm", "scan:add")
 _IGNORED = ("layout", "device", "pin_memory", "non_blocking", "memory_format")
 
 
@@ -139,7 +144,11 @@ class Lowering:
                 self.sizes.give(size, f"{node.name}.size({d})")
         if t.device != self.device:
             self.elsewhere.add(node)
-        return whole(node)
+        given = whole(node)
+        for rule, bit in (("conj", t.is_conj()), ("negative", t.is_neg())):
+            if bit:  # what lies in its memory is something else
+                given = replace(given, seen=views.SEEN[rule](given))
+        return given
 
     # -- what rules build with -------------------------------------------------------------------
 
@@ -168,7 +177,23 @@ class Lowering:
         body: Callable[[Position], Expr],
     ) -> Tensor:
         """The reduction with ``keepdim``; long ones with few results are split in two."""
-        return split.reduce(self, kind, tuple(space), tuple(dims), dtype, body)
+        space, dims = tuple(space), tuple(dims)
+
+        def reduced(dtype: str, body: Callable[[Position], Expr]) -> Tensor:
+            return split.reduce(self, kind, space, dims, dtype, body)
+
+        return self._by_parts(reduced, dtype, body) if is_complex(dtype) else reduced(dtype, body)
+
+    def _by_parts(
+        self,
+        made: Callable[[str, Callable[[Position], Expr]], Tensor],
+        dtype: str,
+        body: Callable[[Position], Expr],
+    ) -> Tensor:
+        """What a sum of complex numbers is: of the parts, each for itself."""
+        parts = [made(PART_OF[dtype], lambda i, p=p: p(body(i))) for p in (E.real, E.imag)]
+        shape = parts[0].shape
+        return self.pointwise(shape, dtype, lambda i: E.pair(*(t.read(i) for t in parts)), "pair")
 
     def add_reduction(self, kind: str, space: Any, dims: Any, dtype: str, body: Any) -> Tensor:
         if all(space[d] == 1 for d in dims):  # one term each: its own value
@@ -191,6 +216,8 @@ class Lowering:
     def scan(self, kind: str, space: Sequence[Number], dim: int, dtype: str, body: Any) -> Tensor:
         if space[dim] == 1:
             return self.pointwise(space, dtype, body, kind)
+        if is_complex(dtype):
+            return self._by_parts(lambda d, b: self.scan(kind, space, dim, d, b), dtype, body)
         return self.add(Scan(self.fresh(kind), kind, space, dim, dtype, body))
 
     def output(self, val: Described, body: Callable[[Position], Expr], stem: str) -> Tensor:
@@ -241,9 +268,9 @@ class Lowering:
         if not isinstance(target, torch._ops.OpOverload):
             raise NotLowered(getattr(target, "reason", "not an ATen overload"))
         name = str(target)
-        row = OPERATORS.get(name)
         val = described(node.meta.get("val"), self.sizes)  # of what only checks there is none
         tensors = val if isinstance(val, tuple) else (val,)
+        row = self._row(name, tensors, arguments, keywords)
         for t in tensors:
             if not isinstance(t, Described) or not computable(t.dtype):
                 raise NotLowered("an output that no kernel computes")
@@ -254,6 +281,8 @@ class Lowering:
         if draws(target):
             if any(isinstance(a, (Size, Scalar)) for a in (*arguments, *keywords.values())):
                 raise NotLowered("a draw by a number that is another one in each call")
+            if self._complex(tensors, arguments, keywords):
+                raise NotLowered("a draw of complex numbers")
             return drawn(self, target, val, bind(target, arguments, keywords), state)
         if node.name in self.products:
             bound = bind(target, arguments, keywords)
@@ -261,6 +290,10 @@ class Lowering:
         if row is not None and row.lowering is None:
             raise NotLowered(row.reasons.get("lowering", "no lowering"))
         rule = _RULE_OF.get(name) if row is None else row.lowering
+        if self._complex(tensors, arguments, keywords) and rule is not None:
+            paired = row is not None and row.name in ON_COMPLEX
+            if not (paired or rule in PAIRED_RULES or rule.partition(":")[0] in PAIRED_KINDS):
+                raise NotLowered("complex numbers are not computed so in kernels")
         if row is not None and row.kind in ("pointwise", "cast"):
             return self._elementwise(node, val, row, target, arguments, keywords)
         if rule is None:
@@ -318,6 +351,10 @@ class Lowering:
         base, *rest = arguments
         if rule in ("split", "split_with_sizes", "unbind"):
             return self._pieces(val, target, base, arguments, keywords, begin)
+        if rule in views.SEEN:
+            return self._seen(
+                base, val, views.SEEN[rule], Replay(target, arguments, keywords), begin
+            )
         if rule not in views.RULES:
             raise NotLowered(f"no view rule {rule!r}")
         numbers = (*base.shape, *base.strides, *val.shape)
@@ -329,6 +366,27 @@ class Lowering:
             raise Unsupported("a view that the strides do not allow, which eager rejects")
         index = views.RULES[rule](base.shape, val.shape, *rest, **keywords)
         return _through(base, val, index, Replay(target, arguments, keywords), begin)
+
+    @staticmethod
+    def _complex(tensors: Any, arguments: Any, keywords: Any) -> bool:
+        given = (t.dtype for t in tensors_in((arguments, keywords)))
+        return any(map(is_complex, (*(name_of(t.dtype) for t in tensors), *given)))
+
+    def _row(self, name: str, tensors: Any, arguments: Any, keywords: Any) -> Any:
+        """The operator's row: what it is on complex numbers where there are any."""
+        tensors = [t for t in tensors if isinstance(t, Described)]
+        if name in ON_COMPLEX and self._complex(tensors, arguments, keywords):
+            return ON_COMPLEX[name]
+        return OPERATORS.get(name)
+
+    @staticmethod
+    def _seen(base: Tensor, val: Described, rule: Any, replay: Replay, begin: Number) -> Tensor:
+        """A view of other numbers than its node's, at the same places of memory."""
+        parts = len(val.shape) - len(base.shape)  # one more dimension, or one less
+        if parts < 0:
+            begin = begin // 2
+        offset = val.storage_offset() - (begin * 2 if parts > 0 else begin)
+        return Tensor(base.node, val.shape, val.stride(), offset, None, replay, rule(base))
 
     def _pieces(
         self,
@@ -386,7 +444,7 @@ def _impure(target: Any) -> bool:
 def _moves_or_counts(rule: str, dtype: torch.dtype) -> bool:
     """Whether what a rule of the loop IR computes in ``dtype`` can be rounded in one way only."""
     kind, _, name = rule.partition(":")
-    exact = not dtype.is_floating_point
+    exact = not (dtype.is_floating_point or dtype.is_complex)
     if kind in ("copy", "gather"):
         return True
     if kind == "factory":
@@ -415,7 +473,7 @@ def _through(base: Tensor, val: Described, index: Any, replay: Replay, begin: Nu
             return outer(index(i))
 
     offset = val.storage_offset() - begin
-    return Tensor(base.node, val.shape, val.stride(), offset, composed, replay)
+    return Tensor(base.node, val.shape, val.stride(), offset, composed, replay, base.seen)
 
 
 def bind(target: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> dict[str, Any]:
@@ -435,6 +493,10 @@ def bind(target: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> dic
 # functional form introduces.
 _RULE_OF: dict[str, str] = {
     "aten._reshape_alias.default": "view:view",
+    "aten.view_as_real.default": "view:as_real",
+    "aten.view_as_complex.default": "view:as_complex",
+    "aten._conj.default": "view:conj",
+    "aten._neg_view.default": "view:negative",
     "aten._efficientzerotensor.default": "factory:0",  # eager's has no memory to read
     "aten.copy.default": "copy:copy",
     "aten.lift_fresh_copy.default": "copy:copy",

@@ -119,7 +119,7 @@ def _stack(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
 def _pad(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
     t, pads, value = bound["self"], bound["pad"], bound.get("value", 0)
     dtype = name_of(val.dtype)
-    if not isinstance(value, (bool, int, float)) or not fits(value, dtype):
+    if not isinstance(value, (bool, int, float, complex)) or not fits(value, dtype):
         raise NotLowered("a fill value that the dtype does not have")
     kept, rank = compute_dtype(dtype), len(t.shape)
     before = [0] * rank

@@ -8,11 +8,11 @@ scratch row if it is costly, and computed again otherwise.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fastpath.ir.expr import Expr, guarded
+from fastpath.ir.expr import Expr, guarded, pair
 from fastpath.ir.index import Axis, Division, Index, contiguous_strides, linear, variable
 from fastpath.ir.program import Computed, Node, Pointwise, Position, Reduction, Result, Scan
 from fastpath.ir.size import Assumptions, divides, hint, known
@@ -27,6 +27,7 @@ from fastpath.schedule.kernel import (
     Stage,
     Statement,
     Store,
+    in_memory,
     itemsize,
 )
 from fastpath.schedule.pairs import in_pairs
@@ -45,6 +46,28 @@ def _bytes(node: Node) -> int:
     """About: of its elements in memory, those of an expanded dimension once."""
     counts = (hint(n) for n, stride in zip(node.shape, node.strides) if stride)
     return math.prod(counts) * itemsize(node.dtype)
+
+
+def _parts(value: Expr) -> tuple[Expr, ...]:
+    """What memory holds of a value: itself, or the parts of a complex number."""
+    return value.args if value.op == "pair" else (value,)
+
+
+def _of_parts(parts: Sequence[Expr]) -> Expr:
+    return parts[0] if len(parts) == 1 else pair(*parts)
+
+
+def _stores(node: Node, offset: Index, value: Expr) -> list[Store]:
+    """The parts of a complex number lie one behind the other."""
+    parts = _parts(value)
+    if len(parts) == 1:
+        return [Store(node.name, offset, value)]
+    return [Store(node.name, offset * len(parts) + n, part) for n, part in enumerate(parts)]
+
+
+def _rows(node: Node) -> list[str]:
+    """The names of a node's scratch rows."""
+    return [node.name, f"{node.name}_imag"][: in_memory(node.dtype)[1]]
 
 
 class Builder:
@@ -107,9 +130,11 @@ class Builder:
             if node in self.stored:
                 self._write(node)
                 offset = linear(index, node.strides)
-                pending[at].append((node, Store(node.name, offset, value)))
+                pending[at] += [(node, store) for store in _stores(node, offset, value)]
             if node in self._scratched:
-                pending[at].append((node, Keep(node.name, self._scratch_index(), value)))
+                kept = zip(_rows(node), _parts(value), strict=True)
+                at_row = self._scratch_index()
+                pending[at] += [(node, Keep(row, at_row, part)) for row, part in kept]
         return self._assemble(pending)
 
     # -- stages ----------------------------------------------------------------------------------
@@ -162,7 +187,8 @@ class Builder:
                 return Expr("running", (node.name,), node.dtype)
             if self.stage_of[node] < stage and node in self.cluster.inner:
                 if node in self._scratched:
-                    return Expr("scratch", (node.name, self._scratch_index()), node.dtype)
+                    dtype, row = in_memory(node.dtype)[0], self._scratch_index()
+                    return _of_parts([Expr("scratch", (name, row), dtype) for name in _rows(node)])
                 if node in self.stored and self._cost(node) > CHEAP:
                     return self._load(node, index, stage)
             return self._resolve(node.at(index), stage)
@@ -172,18 +198,22 @@ class Builder:
         load = self._load(node, index, stage)
         if not guard:
             return load
-        return Expr("guarded", (*load.args, self._resolve(guard[0], stage)), load.dtype)
+        condition = self._resolve(guard[0], stage)
+        parts = [Expr("guarded", (*e.args, condition), e.dtype) for e in _parts(load)]
+        return _of_parts(parts)
 
     def _load(self, node: Node, index: Position, stage: int) -> Expr:
         if isinstance(node, Result) and node.number:
             return Expr("argument", (node.name,), node.dtype)
-        self._reads[node.name] = node.dtype
+        dtype, count = in_memory(node.dtype)
+        self._reads[node.name] = dtype
         self._bytes[node.name] = _bytes(node)
         place = linear(index, node.strides).mapped(lambda e: self._resolve(e, stage))
-        return Expr("load", (node.name, place), node.dtype)
+        places = [place * count + n if count > 1 else place for n in range(count)]
+        return _of_parts([Expr("load", (node.name, at), dtype) for at in places])
 
     def _write(self, node: Node) -> None:
-        self._written[node.name] = node.dtype
+        self._written[node.name] = in_memory(node.dtype)[0]
         self._bytes[node.name] = _bytes(node)
 
     def _cost(self, node: Computed) -> int:
@@ -236,7 +266,8 @@ class Builder:
                     length = width if isinstance(width, int) else room // itemsize(kept)
                     budget -= itemsize(kept) * length
                     self._scratched.add(source)
-                    self.scratch[source.name] = (source.dtype, length)
+                    for row in _rows(source):
+                        self.scratch[row] = (in_memory(source.dtype)[0], length)
 
     # -- loops -----------------------------------------------------------------------------------
 
