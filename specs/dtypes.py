@@ -291,7 +291,14 @@ def parts(operands: Sequence[Operand], args: Mapping[str, Any]) -> Computation:
 
 
 @dtype_rule
-def paired(operands: Sequence[Operand], args: Mapping[str, Any]) -> Computation:
+def average_of_parts(operands: Sequence[Operand], args: Mapping[str, Any]) -> Computation:
+    """A real number of many, complex ones too (norms)."""
+    computation = average(operands, args)
+    return _computation(computation.common, PART_OF.get(computation.common), keep=True)
+
+
+@dtype_rule
+def same_paired(operands: Sequence[Operand], args: Mapping[str, Any]) -> Computation:
     """A complex number of two real ones, which share a dtype (``complex``, ``polar``)."""
     common = same_floating(operands, args).common
     if common not in COMPLEX_OF:
@@ -387,7 +394,7 @@ def accumulate(operands: Sequence[Operand], args: Mapping[str, Any]) -> Computat
     The accumulator of the reduced floats is ``float32``; the result is rounded once.
     """
     dtype = operands[0].dtype  # type: ignore[union-attr]
-    target = args.get("dtype") or (dtype if is_float(dtype) else "int64")
+    target = args.get("dtype") or ("int64" if dtype == BOOL or is_int(dtype) else dtype)
     return _computation(target)
 
 
@@ -395,7 +402,7 @@ def accumulate(operands: Sequence[Operand], args: Mapping[str, Any]) -> Computat
 def average(operands: Sequence[Operand], args: Mapping[str, Any]) -> Computation:
     """``mean``, ``var``, softmax: floating only, ``dtype`` overrides before computing."""
     target = args.get("dtype") or operands[0].dtype  # type: ignore[union-attr]
-    if not is_float(target):
+    if not (is_float(target) or is_complex(target)):
         raise TypeError(f"needs a floating dtype, not {target}")
     return _computation(target, keep=True)
 

@@ -54,9 +54,8 @@ from specs.operators import ON_COMPLEX, OPERATORS
 from specs.strides import viewable
 
 _SPREADS = {f"aten.{name}.correction" for name in ("var", "std", "var_mean", "std_mean")}
-#: Rules that only move elements, or add them up part by part, do so with complex numbers too.
-PAIRED_KINDS = ("view", "copy", "factory", "gather")
-PAIRED_RULES = ("reduce:sum", "reduce:mean", "reduce:any", "reduce:all", "reduce:norm", "scan:add")
+#: Rules that only move elements, as complex numbers too.
+_MOVES = ("view", "copy", "factory", "gather")
 _IGNORED = ("layout", "device", "pin_memory", "non_blocking", "memory_format")
 
 
@@ -191,7 +190,11 @@ class Lowering:
         body: Callable[[Position], Expr],
     ) -> Tensor:
         """What a sum of complex numbers is: of the parts, each for itself."""
-        parts = [made(PART_OF[dtype], lambda i, p=p: p(body(i))) for p in (E.real, E.imag)]
+
+        def made_of(part: Callable[[Expr], Expr]) -> Tensor:
+            return made(PART_OF[dtype], lambda index: part(body(index)))
+
+        parts = [made_of(E.real), made_of(E.imag)]
         shape = parts[0].shape
         return self.pointwise(shape, dtype, lambda i: E.pair(*(t.read(i) for t in parts)), "pair")
 
@@ -290,14 +293,17 @@ class Lowering:
         if row is not None and row.lowering is None:
             raise NotLowered(row.reasons.get("lowering", "no lowering"))
         rule = _RULE_OF.get(name) if row is None else row.lowering
-        if self._complex(tensors, arguments, keywords) and rule is not None:
-            paired = row is not None and row.name in ON_COMPLEX
-            if not (paired or rule in PAIRED_RULES or rule.partition(":")[0] in PAIRED_KINDS):
-                raise NotLowered("complex numbers are not computed so in kernels")
+        if self._complex(tensors, arguments, keywords):
+            moves = row is None and str(rule).partition(":")[0] in _MOVES
+            if rule is not None and not (moves or row is not None and row is ON_COMPLEX.get(name)):
+                raise NotLowered("no row for complex numbers")
         if row is not None and row.kind in ("pointwise", "cast"):
             return self._elementwise(node, val, row, target, arguments, keywords)
         if rule is None:
             raise NotLowered("no row in the operator table")
+        if rule == "view:conj" and not isinstance(arguments[0], Tensor):  # a number of autograd's
+            number, dtype = complex(arguments[0]).conjugate(), name_of(val.dtype)
+            return self.output(val, lambda i: E.const(number, dtype), "number")
         if rule.startswith("view:"):
             fake = described(node.args[0].meta["val"], self.sizes)
             begin = fake.storage_offset() - arguments[0].offset  # of the base's node, by its fake
@@ -499,6 +505,7 @@ _RULE_OF: dict[str, str] = {
     "aten._neg_view.default": "view:negative",
     "aten._efficientzerotensor.default": "factory:0",  # eager's has no memory to read
     "aten.copy.default": "copy:copy",
+    "aten.fill.Tensor": "copy:fill",
     "aten.lift_fresh_copy.default": "copy:copy",
     "aten.slice_backward.default": "copy:slice_backward",
     "aten.select_backward.default": "copy:select_backward",

@@ -209,8 +209,10 @@ def _diagonal_backward(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor
     return lowering.output(val, body, "diagonal")
 
 
-def _copy(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
-    source: Tensor = bound.get("src", bound["self"])
+def _copy(lowering: Any, val: Any, bound: dict[str, Any], given: str = "src") -> Tensor:
+    source: Tensor = bound.get(given, bound["self"])
+    if not isinstance(source, Tensor):
+        raise NotLowered("a number in the place of a tensor")
     dtype = name_of(val.dtype)
     return lowering.output(val, lambda i: E.cast(broadcast_read(source, i), dtype), "copy")
 
@@ -220,6 +222,7 @@ RULES: dict[str, Rule] = {
     "copy:stack": _stack,
     "copy:pad": _pad,
     "copy:copy": _copy,
+    "copy:fill": functools.partial(_copy, given="value"),
     "copy:slice_backward": functools.partial(_backward, _slice_into),
     "copy:select_backward": functools.partial(_backward, _select_into),
     "copy:slice_scatter": functools.partial(_scatter, _slice_into),

@@ -142,15 +142,15 @@ _row(
 )
 _row(
     "sqrt",
-    "where(isinf(b), const(math.inf), mul(where(right, long, short), back))",
-    "where(isinf(b), b, copysign(mul(where(right, short, long), back), b))",
+    "where(isinf(b), const(math.inf), where(right, long, short))",
+    "where(isinf(b), b, copysign(where(right, short, long), b))",
     "The root to the right of the imaginary axis.",
     **_SCALED,
     back="where(high, const(2.0 ** (35 if dtype == 'float32' else 300)),"
     " where(low, const(2.0 ** -(50 if dtype == 'float32' else 300)), const(1)))",
     right="logical_not(signbit(a))",
-    long="sqrt(mul(const(0.5), add(abs(s), whole)))",
-    short="where(eq(long, const(0)), long, truediv(mul(const(0.5), abs(t)), long))",
+    long="mul(sqrt(mul(const(0.5), add(abs(s), whole))), back)",
+    short="where(eq(long, const(0)), long, truediv(abs(b), mul(const(2), long)))",
 )
 
 
