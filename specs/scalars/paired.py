@@ -87,7 +87,6 @@ _UP = "const(2.0 ** (100 if dtype == 'float32' else 600))"
 _DOWN = "const(2.0 ** -(70 if dtype == 'float32' else 600))"
 _SCALED = {
     "x": "maximum(abs(a), abs(b))",
-    "y": "minimum(abs(a), abs(b))",
     "high": f"gt(x, {_FEW})",
     "low": f"lt(x, truediv(const(1), {_FEW}))",
     "factor": f"where(high, {_DOWN}, where(low, {_UP}, const(1)))",
@@ -135,6 +134,7 @@ _row(
     **_SCALED,
     shift="(-70, 100) if dtype == 'float32' else (-600, 600)",
     p="mul(x, x)",
+    y="minimum(abs(a), abs(b))",
     q="mul(y, y)",
     rest="add(fma(x, x, neg(p)), fma(y, y, neg(q)))",
     less="add(where(ge(p, const(0.5)), add(sub(p, const(1)), q),"
