@@ -72,7 +72,7 @@ def fits(value: bool | int | float | complex | None, dtype: str) -> bool:
     ``None`` (a number left out) always does. Infinities and nan are no overflow for floats.
     """
     if value is None or dtype == BOOL:
-        return True
+        return not isinstance(value, complex)
     if is_complex(dtype):
         part, number = PART_OF[dtype], complex(value)
         return fits(number.real, part) and fits(number.imag, part)

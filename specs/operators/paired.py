@@ -96,8 +96,8 @@ _as("square.default", "mul(self, self)", multiplies=True, **_PRODUCTS)
 _as("reciprocal.default", "reciprocal(self)", **_PRODUCTS)
 _as("rsqrt.default", "reciprocal(sqrt(self))", **_PRODUCTS)
 _ZEROS = _PRODUCTS | {"reasons": {**_PRODUCTS["reasons"], "zero": "that of the negative number"}}
-_as("sigmoid.default", "reciprocal(add(const(1), exp(neg(self))))", **_ZEROS)
-_as("silu.default", "truediv(self, add(const(1), exp(neg(self))))", "promote_keep", **_ZEROS)
+_as("sigmoid.default", "reciprocal(add(const(1), exp(neg(self))))", ulp=8, **_ZEROS)
+_as("silu.default", "truediv(self, add(const(1), exp(neg(self))))", "promote_keep", 8, **_ZEROS)
 _as("exp2.default", "exp(stretch(self, const(math.log(2))))", **_PRODUCTS)
 _ZERO = "which zero comes out of zero is free"
 # Eager's vectors take the number from zero, what these leave over has its signs changed.
@@ -113,10 +113,11 @@ _as("angle.default", "angle(self)", "parts")
 _as(
     "sgn.default",
     "sign(self)",
-    args=(replace(SELF, values=(-1e30, 1e30)),),
+    args=(replace(SELF, values=(-1e30, 1e30), least=2.0**-100),),
     strict="False",
     reasons={"strict": _ZERO, "zero": _ZERO},
-    doc="Of infinite numbers eager's vectors give another nan than what these leave over.",
+    doc="Of infinite and subnormal numbers eager's vectors give other values than what these leave"
+    " over.",
 )
 for _name in ("exp", "log", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh"):
     _as(f"{_name}.default", f"{_name}(self)", **_PRODUCTS)
