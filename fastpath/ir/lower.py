@@ -313,10 +313,11 @@ class Lowering:
             if not computable(getattr(torch, t.dtype)):
                 raise NotLowered(f"{t.dtype} is not computed in kernels")
         bare = all(type(t.numel()) is int and t.numel() == 0 for t in tensors)
-        if bare and not rule.startswith(("gather:", "scatter:")):  # which look at positions
+        factory = rule.startswith("factory:")  # which looks at its number, the others at positions
+        if bare and not factory and not rule.startswith(("gather:", "scatter:")):
             made = tuple([self.output(t, _nothing(t), "empty") for t in tensors])
             return made if isinstance(val, tuple) else made[0]
-        if tensors[0].numel() == 0 or _empty(arguments) and not rule.startswith("factory:"):
+        if not factory and (tensors[0].numel() == 0 or _empty(arguments)):
             raise NotLowered("a tensor without elements")
         scalars = any(isinstance(a, Scalar) for a in (*arguments, *keywords.values()))
         if scalars and rule != "factory:s":

@@ -31,6 +31,7 @@ from fastpath.schedule.kernel import (
     itemsize,
 )
 from fastpath.schedule.pairs import in_pairs
+from fastpath.schedule.parts import axis_of_parts, of_both
 from fastpath.schedule.rows import rows_together
 from fastpath.schedule.streams import streamed
 from fastpath.schedule.strips import strips_together
@@ -91,6 +92,7 @@ class Builder:
         self.scratch: dict[str, tuple[str, int]] = {}
         self._scratched: set[Node] = set()
         self._memo: dict[tuple[int, Expr], Expr] = {}
+        self._both: Axis | None = None  # along which each turn of a loop goes all the way
         self._costs: dict[Node, int] = {}
         self._reads: dict[str, str] = {}
         self._written: dict[str, str] = {}
@@ -101,6 +103,7 @@ class Builder:
         members = cluster.members
         if self.target.unit:
             self._split_divided()
+            self._both = axis_of_parts(cluster, self.roots)
         for node in members:
             self.stage_of[node] = self._stage(node)
         count = 1 + max(self.stage_of.values())
@@ -130,7 +133,9 @@ class Builder:
             if node in self.stored:
                 self._write(node)
                 offset = linear(index, node.strides)
-                pending[at] += [(node, store) for store in _stores(node, offset, value)]
+                for store in _stores(node, offset, value):
+                    both = [store] if self._both is None else of_both(store, self._both)
+                    pending[at] += [(node, each) for each in both]
             if node in self._scratched:
                 kept = zip(_rows(node), _parts(value), strict=True)
                 at_row = self._scratch_index()
@@ -337,6 +342,8 @@ class Builder:
 
     def _assemble(self, pending: list[list[tuple[Node, Statement]]]) -> Kernel:
         cluster = self.cluster
+        points = math.prod(a.extent for a in cluster.axes)
+        cluster.axes = [a for a in cluster.axes if a is not self._both]
         lane = self._lane_candidate()
         if self._row_mode:
             lane = None
@@ -358,7 +365,6 @@ class Builder:
             block = self.target.strip if cluster.reduced else self.target.block
         buffers = [Buffer(n, d, False) for n, d in self._reads.items() if n not in self._written]
         buffers += [Buffer(n, d, True) for n, d in self._written.items()]
-        points = math.prod(a.extent for a in cluster.axes)
         work = points * (2 + sum(self._cost(n) for n in cluster.members))
         kernel = Kernel(
             self.name, tuple(outer), lane, block, stages, buffers, dict(self.scratch), work

@@ -48,6 +48,7 @@ def _as(
     if more.pop("multiplies", False):
         more.setdefault("args", tuple(map(_within_squares, row.args)))
         more.setdefault("doc", "Which of two products that overflow counts is free, as in eager.")
+        more["reasons"] = {**more["reasons"], "zero": "whether a product that vanishes is rounded"}
     more.setdefault("strict", "")
     more.setdefault("when", "")
     more.setdefault("reasons", {})
@@ -95,7 +96,10 @@ for _overload in ("Tensor", "Scalar"):
 _as("square.default", "mul(self, self)", multiplies=True, **_PRODUCTS)
 _as("reciprocal.default", "reciprocal(self)", **_PRODUCTS)
 _as("rsqrt.default", "reciprocal(sqrt(self))", **_PRODUCTS)
-_ZEROS = _PRODUCTS | {"reasons": {**_PRODUCTS["reasons"], "zero": "that of the negative number"}}
+_ZEROS: dict[str, Any] = _PRODUCTS | {
+    "reasons": {**_PRODUCTS["reasons"], "zero": "that of the negative number"},
+    "args": (replace(SELF, values=(-80.0, 80.0)),),  # the quotient's scale is a subnormal beyond
+}
 _as("sigmoid.default", "reciprocal(add(const(1), exp(neg(self))))", ulp=8, **_ZEROS)
 _as("silu.default", "truediv(self, add(const(1), exp(neg(self))))", "promote_keep", 8, **_ZEROS)
 _as("exp2.default", "exp(stretch(self, const(math.log(2))))", **_PRODUCTS)
@@ -153,7 +157,7 @@ for _name, _slope in (
         f"mul(grad_output, conj({_slope}))",
         "same",
         multiplies=True,
-        **_PRODUCTS | {"reasons": {**_PRODUCTS["reasons"], "zero": "where products cancel"}},
+        **_PRODUCTS,
     )
 _as("_to_copy.default", OPERATORS["aten._to_copy.default"].lowering or "")
 _as("clone.default", OPERATORS["aten.clone.default"].lowering or "")

@@ -291,3 +291,29 @@ def test_near_the_unit_circle_the_logarithm_is_exact() -> None:
     (found,) = run(lambda x: (x.log(),), x)
     exact = x.to(C128).log()
     assert ((found.real - exact.real).abs() <= 1e-6 * exact.real.abs() + 1e-15).all()
+
+
+def test_parts_in_a_row_are_computed_two_at_a_time() -> None:
+    """A conversion of pairs: each turn of its loop knows which part it is of."""
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> Any:
+        z = x * y
+        return torch.view_as_real(z).bfloat16(), torch.view_as_real(z).flatten(1).double()
+
+    for shape in ((), (7,), (3, 16), (2, 5, 3)):
+        x, y = draw(*shape), draw(*shape, seed=1)
+        if not shape:
+            x, y = x.expand(1), y.expand(1)
+        for found, expected in zip(run(function, x, y), function(x, y), strict=True):
+            assert_same(found, expected)
+    graph = torch.fx.symbolic_trace(lambda x, y: torch.view_as_real(x * y).flatten(1).bfloat16())
+    call: Any = fastpath.compile_graph(graph, [draw(4, 64), draw(4, 64)])
+    (source,) = call.kernel_sources
+    assert source.count("store_bfloat16") == 2 and "% 2" not in source and "// 2" not in source
+
+
+def test_a_fill_of_nothing_still_looks_at_its_number() -> None:
+    for number, dtype in ((1j, torch.float16), (1000, torch.int8)):
+        run = refcompiler.compile(lambda x: torch.full_like(x, number, dtype=dtype))  # noqa: B023
+        with pytest.raises(RuntimeError, match="without overflow"):
+            run(torch.zeros(0))
