@@ -38,7 +38,13 @@ def alike(node: Node, other: Node) -> bool:
 
 def _lie_alike(given: Tensor, node: Node, result: Result) -> bool:
     """Whether ``given``, all of ``node``, has its elements where ``result`` has them."""
-    if given.offset != 0 or result.bits or isinstance(node, Result) and node.bits:
+    if (
+        given.offset != 0
+        or given.seen is not None
+        or result.bits
+        or isinstance(node, Result)
+        and node.bits
+    ):
         return False
     return all((t.shape, t.strides) == (result.shape, result.strides) for t in (given, node))
 

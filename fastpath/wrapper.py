@@ -74,6 +74,11 @@ def _is(value: Any, nodes: Collection[Node]) -> bool:
     return isinstance(value, Tensor) and value.node in nodes
 
 
+def _sees_parts(call: Call) -> bool:
+    """Whether it is given what lies in memory as something else, which only ATen reads there."""
+    return any(t.seen is not None for t in tensors_in((call.arguments, call.keywords)))
+
+
 class Wrapper:
     """Writes ``call(*inputs)`` and ``call.source``, for kernels that run on ``device``.
 
@@ -135,7 +140,8 @@ class Wrapper:
         order = fusion.result
         self.products: Mapping[Call, Known | Direct] = {}
         if self.program.products:
-            self.products = self.device.products([c.call for c in order if c.call is not None])
+            calls = [c.call for c in order if c.call is not None]
+            self.products = self.device.products([c for c in calls if not _sees_parts(c)])
         self.read = {node.name for cluster in order for node in cluster.needs}
         constants = len(self.program.inputs) - self.given
         memory = self.memory = Memory(

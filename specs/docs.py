@@ -7,7 +7,7 @@ with the names of the pages that are not current; ``--help`` prints this.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from specs import dtypes, opcodes
@@ -17,14 +17,15 @@ from specs.backends import BACKENDS
 from specs.breaks import BREAKS
 from specs.guards import GUARDS
 from specs.logs import LOGS
-from specs.operators import OPERATORS, Arg, Operator
+from specs.operators import ON_COMPLEX, OPERATORS, Arg, Operator
 from specs.options import MODES, OPTIONS, REFUSED
-from specs.scalars import SCALARS, Scalar, measured
+from specs.scalars import PAIRED, SCALARS, Scalar, measured
 from specs.stances import STANCES
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "specs"
 NOTE = "<!-- Written by `python -m specs.docs` from the rows in `specs/`. Change those. -->\n"
 SHORT = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "bool": "b1"}
+SHORT |= {"complex64": "c64", "complex128": "c128"}
 SHORT |= {name: name.replace("uint", "u").replace("int", "i") for name in dtypes.INTS}
 
 
@@ -44,11 +45,13 @@ def names(accepted: Iterable[str]) -> str:
         ("floats", dtypes.FLOATS),
         ("ints", dtypes.INTS),
         ("f32 f64", ("float32", "float64")),
+        ("complex", tuple(dtypes.PART_OF)),
     ):
         if left and set(group) <= left:
             found.append(title)
             left -= set(group)
-    return " ".join([*found, *(SHORT[d] for d in dtypes.ALL if d in left)])
+    rest = (*dtypes.ALL, *dtypes.PART_OF)
+    return " ".join([*found, *(SHORT[d] for d in rest if d in left)])
 
 
 def bounds(ulp: dict[str, float]) -> str:
@@ -97,7 +100,24 @@ def scalars() -> str:
         " tests; `{T}` is the computing dtype as the printer writes it, `m` is"
         " `fastpath.cpu.maths`.\n\n"
         + table(("name", "n", "dtypes", "result", "ULP", "numba", "Triton", "notes"), rows)
+        + _COMPLEX
+        + table(("name", "real part, or the result", "imaginary part", "where", "notes"), _paired())
     )
+
+
+_COMPLEX = """
+## Complex numbers
+
+A kernel computes them as pairs of reals: `a` and `b` are the parts of the first operand, `c` and
+`d` those of the second, `const` makes numbers of the parts' dtype, `dtype`.
+
+"""
+
+
+def _paired() -> Iterator[tuple[str, ...]]:
+    for row in PAIRED:
+        given = "; ".join(f"{name} = {code(text)}" for name, text in row.given)
+        yield f"`{row.name}`", code(row.real), code(row.imag), given, row.doc
 
 
 def _arg(arg: Arg) -> str:
@@ -136,6 +156,8 @@ def operators() -> str:
         rows = [_operator(row) for row in OPERATORS if row.kind == kind]
         head = ("name", "arguments", "dtypes", "dtype; shape", "ULP", "lowering", "notes")
         parts.append(f"\n## {kind} ({len(rows)})\n\n{table(head, rows)}")
+    rows = [_operator(row) for row in ON_COMPLEX]
+    parts.append(f"\n## On complex numbers ({len(rows)})\n\n{table(head, rows)}")
     return "".join(parts)
 
 

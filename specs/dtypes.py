@@ -20,6 +20,9 @@ INTS = UNSIGNED + SIGNED
 REDUCED = ("float16", "bfloat16")
 FLOATS = (*REDUCED, "float32", "float64")
 ALL = (BOOL, *INTS, *FLOATS)
+#: The dtype of a complex number's two parts, and back (few of eager's kernels have complex32).
+PART_OF = {"complex64": "float32", "complex128": "float64"}
+COMPLEX_OF = {part: dtype for dtype, part in PART_OF.items()}
 DEFAULT_FLOAT = "float32"
 
 # bits, and for floats: significand bits (the hidden one included) and smallest/largest exponents
@@ -42,6 +45,10 @@ def is_int(dtype: str) -> bool:
     return dtype in INTS
 
 
+def is_complex(dtype: str) -> bool:
+    return dtype in PART_OF
+
+
 def family(dtype: str) -> str:
     """``"float"``, ``"int"``, ``"uint"`` or ``"bool"``: the key of a scalar row's templates."""
     if is_float(dtype):
@@ -59,13 +66,18 @@ def int_range(dtype: str) -> tuple[int, int]:
     return 0, (1 << bits) - 1
 
 
-def fits(value: bool | int | float | None, dtype: str) -> bool:
+def fits(value: bool | int | float | complex | None, dtype: str) -> bool:
     """Whether a Python number converts to ``dtype`` "without overflow", as eager says it.
 
     ``None`` (a number left out) always does. Infinities and nan are no overflow for floats.
     """
     if value is None or dtype == BOOL:
-        return True
+        return not isinstance(value, complex)
+    if is_complex(dtype):
+        part, number = PART_OF[dtype], complex(value)
+        return fits(number.real, part) and fits(number.imag, part)
+    if isinstance(value, complex):
+        return False
     if is_float(dtype):
         bits, _, largest = FLOAT_FORMAT[dtype]
         if isinstance(value, float) and not math.isfinite(value):
@@ -106,7 +118,7 @@ class TensorType:
         return len(self.shape)
 
 
-Operand = TensorType | bool | int | float
+Operand = TensorType | bool | int | float | complex
 
 
 @dataclass(frozen=True)
@@ -128,7 +140,7 @@ class Computation:
 
 
 def _order(dtype: str) -> int:
-    return 0 if dtype == BOOL else 1 if is_int(dtype) else 2
+    return 0 if dtype == BOOL else 1 if is_int(dtype) else 2 if is_float(dtype) else 3
 
 
 def promote_types(a: str, b: str) -> str:
@@ -136,6 +148,8 @@ def promote_types(a: str, b: str) -> str:
     if a == b:
         return a
     low, high = sorted((a, b), key=_order)
+    if is_complex(high) and (is_float(low) or is_complex(low)):
+        return "complex128" if {"float64", "complex128"} & {a, b} else "complex64"
     if _order(low) != _order(high):
         return high
     if is_float(a):
@@ -148,17 +162,20 @@ def promote_types(a: str, b: str) -> str:
     return max(a, b, key=lambda d: BITS[d])
 
 
-def number_dtype(value: bool | int | float) -> str:
+def number_dtype(value: bool | int | float | complex) -> str:
     """The dtype that a Python number stands for in promotion."""
     if isinstance(value, bool):
         return BOOL
+    if isinstance(value, complex):
+        return COMPLEX_OF[DEFAULT_FLOAT]
     return "int64" if isinstance(value, int) else DEFAULT_FLOAT
 
 
 def result_type(operands: Sequence[Operand]) -> str:
     """PyTorch's promotion: tensors with dimensions before 0-dim ones before Python numbers.
 
-    A lower priority widens the result only when it is of a higher kind (bool < int < float).
+    A lower priority widens the result only when it is of a higher kind (bool < int < float <
+    complex); of a float and a complex number it is the kind alone that changes.
     """
     classes: list[str | None] = [None, None, None]
     for operand in operands:
@@ -179,9 +196,13 @@ def result_type(operands: Sequence[Operand]) -> str:
 def _combine(higher: str | None, lower: str | None) -> str | None:
     if higher is None or lower is None:
         return higher if lower is None else lower
-    if is_float(higher):
+    if is_complex(higher):
         return higher
-    if higher == BOOL or is_float(lower):
+    if is_float(higher):
+        if is_complex(lower) and higher == "float16":
+            raise TypeError("complex32 is not supported")
+        return COMPLEX_OF.get(higher, "complex64") if is_complex(lower) else higher
+    if higher == BOOL or is_float(lower) or is_complex(lower):
         return promote_types(higher, lower)
     return higher
 
@@ -223,15 +244,17 @@ def promote_keep(operands: Sequence[Operand], args: Mapping[str, Any]) -> Comput
 @dtype_rule
 def promote_float(operands: Sequence[Operand], args: Mapping[str, Any]) -> Computation:
     """Promotion where integers and bool become the default float (``exp``, ``atan2``)."""
-    common = result_type(operands)
-    return _computation(common if is_float(common) else DEFAULT_FLOAT)
+    return _computation(_floating(result_type(operands)))
 
 
 @dtype_rule
 def promote_float_keep(operands: Sequence[Operand], args: Mapping[str, Any]) -> Computation:
     """As :func:`promote_float`, with scalars in the computing dtype (true division)."""
-    common = result_type(operands)
-    return _computation(common if is_float(common) else DEFAULT_FLOAT, keep=True)
+    return _computation(_floating(result_type(operands)), keep=True)
+
+
+def _floating(common: str) -> str:
+    return common if is_float(common) or is_complex(common) else DEFAULT_FLOAT
 
 
 @dtype_rule
@@ -258,6 +281,29 @@ def subtract(operands: Sequence[Operand], args: Mapping[str, Any]) -> Computatio
         if (operand.dtype if isinstance(operand, TensorType) else number_dtype(operand)) == BOOL:
             raise TypeError("subtraction with a bool operand is not supported")
     return _computation(result_type(operands))
+
+
+@dtype_rule
+def parts(operands: Sequence[Operand], args: Mapping[str, Any]) -> Computation:
+    """A real number of a complex one (``abs``, ``angle``)."""
+    common = result_type(operands)
+    return _computation(common, PART_OF.get(common))
+
+
+@dtype_rule
+def average_of_parts(operands: Sequence[Operand], args: Mapping[str, Any]) -> Computation:
+    """A real number of many, complex ones too (norms)."""
+    computation = average(operands, args)
+    return _computation(computation.common, PART_OF.get(computation.common), keep=True)
+
+
+@dtype_rule
+def same_paired(operands: Sequence[Operand], args: Mapping[str, Any]) -> Computation:
+    """A complex number of two real ones, which share a dtype (``complex``, ``polar``)."""
+    common = same_floating(operands, args).common
+    if common not in COMPLEX_OF:
+        raise TypeError(f"complex numbers have no parts of {common}")
+    return _computation(common, COMPLEX_OF[common])
 
 
 @dtype_rule
@@ -348,7 +394,7 @@ def accumulate(operands: Sequence[Operand], args: Mapping[str, Any]) -> Computat
     The accumulator of the reduced floats is ``float32``; the result is rounded once.
     """
     dtype = operands[0].dtype  # type: ignore[union-attr]
-    target = args.get("dtype") or (dtype if is_float(dtype) else "int64")
+    target = args.get("dtype") or ("int64" if dtype == BOOL or is_int(dtype) else dtype)
     return _computation(target)
 
 
@@ -356,7 +402,7 @@ def accumulate(operands: Sequence[Operand], args: Mapping[str, Any]) -> Computat
 def average(operands: Sequence[Operand], args: Mapping[str, Any]) -> Computation:
     """``mean``, ``var``, softmax: floating only, ``dtype`` overrides before computing."""
     target = args.get("dtype") or operands[0].dtype  # type: ignore[union-attr]
-    if not is_float(target):
+    if not (is_float(target) or is_complex(target)):
         raise TypeError(f"needs a floating dtype, not {target}")
     return _computation(target, keep=True)
 

@@ -104,6 +104,8 @@ CONTIGUOUS = frozenset(
         "aten.smooth_l1_loss_backward.default",
     }
 )
+#: Those that eager makes contiguous if they are of complex numbers.
+CONTIGUOUS_OF_COMPLEX = frozenset({"aten.angle.default"})
 BY_OPERANDS = {
     "aten.elu_backward.default": ("grad_output", "self_or_result"),
     "aten.hardsigmoid_backward.default": ("grad_output", "self"),

@@ -219,12 +219,16 @@ def _indices(drawer: Drawer, arg: Arg) -> list[Drawing | None]:
     return made
 
 
-def _scalar(drawer: Drawer, arg: Arg) -> bool | int | float:
+def _scalar(drawer: Drawer, arg: Arg) -> bool | int | float | complex:
     """A Python number: of the dtype's own kind mostly."""
     bounds = arg.values if len(arg.values) == 2 else ()
+    value: Any
+    if dtypes.is_complex(drawer.dtype):
+        parts = st.sampled_from((1, 2, 0.5, -1.5, 3, 0.1, -2.25))
+        return drawer.draw(parts | st.builds(complex, parts, parts))
     if dtypes.is_float(drawer.dtype):
         if bounds:
-            value: Any = _number(drawer, *map(float, bounds))
+            value = _number(drawer, *map(float, bounds))
         else:
             plain = st.sampled_from((1, 2, 0.5, -1.5, 3, 0.1, -2.25))
             value = drawer.draw(plain | st.sampled_from(special("float32")))

@@ -34,6 +34,10 @@ def contents(
     whether sums overflow on the way depends on their order. ``least``: floats of a smaller
     magnitude get this one, but for zeros. Without ``nan``, zeros stand in its place.
     """
+    if dtypes.is_complex(dtype):
+        part, rest = dtypes.PART_OF[dtype], (bounds, nonzero, summed, least, nan)
+        numbers = contents(seed, palette, part, 2 * size, *rest)
+        return tuple(complex(a, b) for a, b in zip(numbers[::2], numbers[1::2], strict=True))
     rng = random.Random(f"{seed} {palette} {dtype} {size}")
     values = [_draw(rng, palette, dtype) for _ in range(size)]
     if summed and dtypes.is_float(dtype):

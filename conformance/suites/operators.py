@@ -12,7 +12,7 @@ from conformance.strategies.arguments import MIXING, Drawn, arguments, types_of
 from conformance.strategies.tensors import Drawing
 from conformance.suites.suite import Family
 from specs import dtypes
-from specs.operators import OPERATORS, Operator
+from specs.operators import ON_COMPLEX, OPERATORS, Operator
 
 # What these return has no value yet.
 UNWRITTEN = {"torch.empty", "torch.empty_like"}
@@ -22,8 +22,8 @@ CALLS = 2
 
 def families(device: str) -> Iterator[Family]:
     """One family per row and dtype."""
-    for row in OPERATORS:
-        for dtype in dtypes.ALL:
+    for row in (*OPERATORS, *ON_COMPLEX):
+        for dtype in (*dtypes.ALL, *dtypes.PART_OF):
             if dtype in row.dtypes:
                 yield Family("operators", row.name, dtype, cases(row, dtype, device))
 
@@ -91,10 +91,15 @@ def tolerance(row: Operator) -> Tolerance:
     minimum = re.search(r"\bf?(min|max|minimum|maximum)\(", lowering)
     return Tolerance(
         ulp=max(row.tolerance.values(), default=0.0),
-        conditioned=mixing or row.lowering is None or len(operations) > 1,
+        # What is computed of complex numbers is computed of their parts.
+        conditioned=mixing or row.lowering is None or len(operations) > 1 or _computes_parts(row),
         mixing=mixing,
-        zero_sign=not (mixing or row.lowering is None or minimum),
+        zero_sign=not (mixing or row.lowering is None or minimum or "zero" in row.reasons),
     )
+
+
+def _computes_parts(row: Operator) -> bool:
+    return row is ON_COMPLEX.get(row.name) and bool(row.tolerance)
 
 
 def _drawings(value: Drawn) -> list[Drawing]:

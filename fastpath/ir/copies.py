@@ -21,7 +21,7 @@ Rule = Callable[[Any, Any, dict[str, Any]], Any]
 
 def _filled(argument: str | int, lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
     value = bound[argument] if isinstance(argument, str) else argument
-    if not isinstance(value, (bool, int, float)):
+    if not isinstance(value, (bool, int, float, complex)):
         raise NotLowered("a fill value that is not a number")
     dtype = name_of(val.dtype)
     if not fits(value, dtype):

@@ -16,9 +16,17 @@ from fastpath.ir.index import ZERO, constant
 from fastpath.ir.program import Position, Scalar, Tensor
 from fastpath.ir.size import Size, hint
 from fastpath.ir.types import name_of
-from specs.dtypes import Computation, TensorType, compute_dtype, is_float, is_int
+from specs.dtypes import (
+    PART_OF,
+    Computation,
+    TensorType,
+    compute_dtype,
+    is_complex,
+    is_float,
+    is_int,
+)
 from specs.operators import Operator
-from specs.scalars import SCALARS
+from specs.scalars import PAIRED, SCALARS
 
 _RESULTS = {row.name: row.result for row in SCALARS}
 _MEANT = {row.name: frozenset(row.dtypes) for row in SCALARS}
@@ -35,6 +43,8 @@ def apply(op: str, *operands: Expr) -> Expr:
     Raises :class:`NotLowered` where the row has no meaning on that dtype.
     """
     dtype = operands[-1].dtype
+    if any(is_complex(a.dtype) for a in operands):
+        return _paired(op, operands)
     if compute_dtype(dtype) not in _MEANT[op]:
         raise NotLowered(f"{op} has no meaning on {dtype}")
     if _RESULTS[op] == "bool":
@@ -47,6 +57,25 @@ def apply(op: str, *operands: Expr) -> Expr:
     if op in ("add", "mul") and operands[0].op == "const":
         operands = operands[::-1]  # equal values are written alike, and computed once
     return Expr(op, operands, dtype)
+
+
+def _paired(op: str, operands: tuple[Expr, ...]) -> Expr:
+    """A scalar operation on complex numbers: its row's expressions of their parts."""
+    if op == "where":
+        condition, *values = operands
+        real, imaginary = (apply("where", condition, *map(part, values)) for part in _PARTS)
+        return E.pair(real, imaginary)
+    row = PAIRED.get(op)
+    if row is None:
+        raise NotLowered(f"{op} has no meaning on {operands[-1].dtype}")
+    part = next(PART_OF[a.dtype] for a in operands if is_complex(a.dtype))
+    parts = [E.cast(part_of(a), part) for a in operands for part_of in _PARTS]
+    names: dict[str, Any] = {**_FUNCTIONS, **dict(zip("abcd", parts)), "math": math}
+    names |= {"dtype": part, "const": lambda value: E.const(value, part)}
+    for name, text in row.given:
+        names[name] = eval(_code(text), names)
+    real = eval(_code(row.real), names)
+    return real if row.imag is None else E.pair(real, eval(_code(row.imag), names))
 
 
 def _decided(op: str, operands: tuple[Expr, ...]) -> Expr | None:
@@ -62,7 +91,12 @@ def _decided(op: str, operands: tuple[Expr, ...]) -> Expr | None:
 #: For a float that each call chooses: what holds for these holds for any. Not each dtype has the
 #: first; the last is whole if it is rounded.
 _ANY = (1e300, 0.0, 1 + 2.0**-40)
-_FUNCTIONS = {name: functools.partial(apply, name) for name in SCALARS.names() if name != "cast"}
+_PARTS = (E.real, E.imag)
+_FUNCTIONS = {
+    name: functools.partial(apply, name)
+    for name in (*SCALARS.names(), *PAIRED.names())
+    if name != "cast"
+}
 
 
 def broadcast_read(t: Tensor, index: Position) -> Expr:
@@ -185,6 +219,8 @@ class Elementwise:
             is_int=is_int,
             is_number=lambda value: isinstance(value, bool | int | float),
             plain=self.arguments,
+            pair=E.pair,
+            conj=E.conj,
         )
         for name, value in self.arguments.items():
             if isinstance(value, Tensor):
@@ -201,7 +237,7 @@ class Elementwise:
                 if name in self._promoting:
                     number = E.cast(E.cast(number, c.scalars), c.compute)
                 names[name] = number
-            elif name in self._promoting and isinstance(value, (bool, int, float)):
+            elif name in self._promoting and isinstance(value, (bool, int, float, complex)):
                 names[name] = E.cast(E.const(_round(value, c.scalars), c.scalars), c.compute)
             else:
                 names[name] = value
@@ -253,7 +289,7 @@ def elementwise(
 
 
 def _known(dtype: str) -> bool:
-    return dtype == "bool" or is_int(dtype) or is_float(dtype)
+    return dtype == "bool" or is_int(dtype) or is_float(dtype) or is_complex(dtype)
 
 
 __all__ = ["NotLowered", "apply", "broadcast_read", "compute_dtype", "elementwise"]

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from fastpath.ir.index import Axis, Index, Lookup, constant
 from fastpath.ir.size import Number, Size
-from specs.dtypes import REDUCED, int_range
+from specs.dtypes import COMPLEX_OF, PART_OF, REDUCED, int_range
 from specs.rounding import to_float
 
 
@@ -37,6 +37,9 @@ class Expr:
     position that the integer means; where it means none, the kernel's caller raises, unless the
     guard is false, and the value is 0), or the name of a row of
     :data:`specs.scalars.SCALARS` over expressions. ``dtype`` is the value's, by torch's name.
+
+    A complex number is a ``pair`` (``(real, imaginary)``) or is read; ``real`` and ``imag``
+    (``(expr,)``) are the parts of one that is read.
     """
 
     __slots__ = ("op", "args", "dtype", "_hash", "__weakref__")
@@ -85,7 +88,11 @@ class Expr:
                 return a.mapped(change) if move is None else move(a)
             return tuple(map(changed, a)) if isinstance(a, tuple) else a
 
-        return Expr(self.op, tuple(map(changed, self.args)), self.dtype)
+        args = tuple(map(changed, self.args))
+        if self.op in PARTS and args[0].op == "pair":  # what was read is computed instead
+            part: Expr = args[0].args[PARTS.index(self.op)]
+            return part
+        return Expr(self.op, args, self.dtype)
 
     def substitute(self, values: Mapping[Axis, Index]) -> Expr:
         """The value at other positions."""
@@ -139,8 +146,13 @@ def inside(values: Iterable[Expr]) -> Iterator[Expr]:
             stack.extend(e.operands())
 
 
-def const(value: bool | int | float, dtype: str) -> Expr:
+def const(value: bool | int | float | complex, dtype: str) -> Expr:
     """``value`` converted to ``dtype`` as a tensor's elements are: integers wrap around."""
+    if dtype in PART_OF:
+        part, number = PART_OF[dtype], complex(value)
+        return pair(const(number.real, part), const(number.imag, part))
+    if isinstance(value, complex):
+        raise TypeError(f"a complex number as {dtype}")
     if dtype == "bool":
         value = bool(value)
     elif dtype == "float32":  # equal ones are written alike, however many digits they came with
@@ -158,9 +170,48 @@ def const(value: bool | int | float, dtype: str) -> Expr:
 TRUE, FALSE = const(True, "bool"), const(False, "bool")
 
 
+PARTS = ("real", "imag")
+
+
+def pair(real: Expr, imaginary: Expr) -> Expr:
+    """The complex number of two parts, which are of one dtype."""
+    return Expr("pair", (real, imaginary), COMPLEX_OF[real.dtype])
+
+
+def real(value: Expr) -> Expr:
+    """The real part; of what is real, itself."""
+    return _part(value, 0) if value.dtype in PART_OF else value
+
+
+def imag(value: Expr) -> Expr:
+    """The imaginary part; of what is real, zero."""
+    return _part(value, 1) if value.dtype in PART_OF else const(0, value.dtype)
+
+
+def _part(value: Expr, place: int) -> Expr:
+    if value.op == "pair":
+        part: Expr = value.args[place]
+        return part
+    return Expr(PARTS[place], (value,), PART_OF[value.dtype])
+
+
+def conj(value: Expr) -> Expr:
+    return pair(real(value), Expr("neg", (imag(value),), PART_OF[value.dtype]))
+
+
 def cast(value: Expr, dtype: str) -> Expr:
     if value.dtype == dtype:
         return value
+    if dtype in PART_OF:
+        part = PART_OF[dtype]
+        other = cast(imag(value), part) if value.dtype in PART_OF else const(0, part)
+        return pair(cast(real(value), part), other)
+    if dtype == "bool" and value.dtype in PART_OF:
+        zero = const(0, PART_OF[value.dtype])
+        parts = [Expr("ne", (part, zero), "bool") for part in (real(value), imag(value))]
+        return Expr("logical_or", tuple(parts), "bool")
+    if value.dtype in PART_OF:
+        return cast(real(value), dtype)
     if value.op == "const" and dtype in ("float32", "float64", "int64"):
         number = value.args[0]
         if dtype != "int64" or isinstance(number, (bool, int)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -48,10 +49,13 @@ from refcompiler.aot.draws import draw_again, draws
 from refcompiler.aot.effects import checks
 from refcompiler.aot.inputs import Unsupported, has_bits
 from refcompiler.aot.joint import NEW_VALUES
-from specs.operators import OPERATORS
+from specs.dtypes import PART_OF, is_complex
+from specs.operators import ON_COMPLEX, OPERATORS
 from specs.strides import viewable
 
 _SPREADS = {f"aten.{name}.correction" for name in ("var", "std", "var_mean", "std_mean")}
+#: Rules that only move elements, as complex numbers too.
+_MOVES = ("view", "copy", "factory", "gather")
 _IGNORED = ("layout", "device", "pin_memory", "non_blocking", "memory_format")
 
 
@@ -139,7 +143,11 @@ class Lowering:
                 self.sizes.give(size, f"{node.name}.size({d})")
         if t.device != self.device:
             self.elsewhere.add(node)
-        return whole(node)
+        given = whole(node)
+        for rule, bit in (("conj", t.is_conj()), ("negative", t.is_neg())):
+            if bit:  # what lies in its memory is something else
+                given = replace(given, seen=views.SEEN[rule](given))
+        return given
 
     # -- what rules build with -------------------------------------------------------------------
 
@@ -168,7 +176,27 @@ class Lowering:
         body: Callable[[Position], Expr],
     ) -> Tensor:
         """The reduction with ``keepdim``; long ones with few results are split in two."""
-        return split.reduce(self, kind, tuple(space), tuple(dims), dtype, body)
+        space, dims = tuple(space), tuple(dims)
+
+        def reduced(dtype: str, body: Callable[[Position], Expr]) -> Tensor:
+            return split.reduce(self, kind, space, dims, dtype, body)
+
+        return self._by_parts(reduced, dtype, body) if is_complex(dtype) else reduced(dtype, body)
+
+    def _by_parts(
+        self,
+        made: Callable[[str, Callable[[Position], Expr]], Tensor],
+        dtype: str,
+        body: Callable[[Position], Expr],
+    ) -> Tensor:
+        """What a sum of complex numbers is: of the parts, each for itself."""
+
+        def made_of(part: Callable[[Expr], Expr]) -> Tensor:
+            return made(PART_OF[dtype], lambda index: part(body(index)))
+
+        parts = [made_of(E.real), made_of(E.imag)]
+        shape = parts[0].shape
+        return self.pointwise(shape, dtype, lambda i: E.pair(*(t.read(i) for t in parts)), "pair")
 
     def add_reduction(self, kind: str, space: Any, dims: Any, dtype: str, body: Any) -> Tensor:
         if all(space[d] == 1 for d in dims):  # one term each: its own value
@@ -191,6 +219,8 @@ class Lowering:
     def scan(self, kind: str, space: Sequence[Number], dim: int, dtype: str, body: Any) -> Tensor:
         if space[dim] == 1:
             return self.pointwise(space, dtype, body, kind)
+        if is_complex(dtype):
+            return self._by_parts(lambda d, b: self.scan(kind, space, dim, d, b), dtype, body)
         return self.add(Scan(self.fresh(kind), kind, space, dim, dtype, body))
 
     def output(self, val: Described, body: Callable[[Position], Expr], stem: str) -> Tensor:
@@ -241,9 +271,9 @@ class Lowering:
         if not isinstance(target, torch._ops.OpOverload):
             raise NotLowered(getattr(target, "reason", "not an ATen overload"))
         name = str(target)
-        row = OPERATORS.get(name)
         val = described(node.meta.get("val"), self.sizes)  # of what only checks there is none
         tensors = val if isinstance(val, tuple) else (val,)
+        row = self._row(name, tensors, arguments, keywords)
         for t in tensors:
             if not isinstance(t, Described) or not computable(t.dtype):
                 raise NotLowered("an output that no kernel computes")
@@ -254,6 +284,8 @@ class Lowering:
         if draws(target):
             if any(isinstance(a, (Size, Scalar)) for a in (*arguments, *keywords.values())):
                 raise NotLowered("a draw by a number that is another one in each call")
+            if self._complex(tensors, arguments, keywords):
+                raise NotLowered("a draw of complex numbers")
             return drawn(self, target, val, bind(target, arguments, keywords), state)
         if node.name in self.products:
             bound = bind(target, arguments, keywords)
@@ -261,10 +293,17 @@ class Lowering:
         if row is not None and row.lowering is None:
             raise NotLowered(row.reasons.get("lowering", "no lowering"))
         rule = _RULE_OF.get(name) if row is None else row.lowering
+        if self._complex(tensors, arguments, keywords):
+            moves = row is None and str(rule).partition(":")[0] in _MOVES
+            if rule is not None and not (moves or row is not None and row is ON_COMPLEX.get(name)):
+                raise NotLowered("no row for complex numbers")
         if row is not None and row.kind in ("pointwise", "cast"):
             return self._elementwise(node, val, row, target, arguments, keywords)
         if rule is None:
             raise NotLowered("no row in the operator table")
+        if rule == "view:conj" and not isinstance(arguments[0], Tensor):  # a number of autograd's
+            number, dtype = complex(arguments[0]).conjugate(), name_of(val.dtype)
+            return self.output(val, lambda i: E.const(number, dtype), "number")
         if rule.startswith("view:"):
             fake = described(node.args[0].meta["val"], self.sizes)
             begin = fake.storage_offset() - arguments[0].offset  # of the base's node, by its fake
@@ -274,10 +313,11 @@ class Lowering:
             if not computable(getattr(torch, t.dtype)):
                 raise NotLowered(f"{t.dtype} is not computed in kernels")
         bare = all(type(t.numel()) is int and t.numel() == 0 for t in tensors)
-        if bare and not rule.startswith(("gather:", "scatter:")):  # which look at positions
+        factory = rule.startswith("factory:")  # which looks at its number, the others at positions
+        if bare and not factory and not rule.startswith(("gather:", "scatter:")):
             made = tuple([self.output(t, _nothing(t), "empty") for t in tensors])
             return made if isinstance(val, tuple) else made[0]
-        if tensors[0].numel() == 0 or _empty(arguments) and not rule.startswith("factory:"):
+        if not factory and (tensors[0].numel() == 0 or _empty(arguments)):
             raise NotLowered("a tensor without elements")
         scalars = any(isinstance(a, Scalar) for a in (*arguments, *keywords.values()))
         if scalars and rule != "factory:s":
@@ -318,6 +358,10 @@ class Lowering:
         base, *rest = arguments
         if rule in ("split", "split_with_sizes", "unbind"):
             return self._pieces(val, target, base, arguments, keywords, begin)
+        if rule in views.SEEN:
+            return self._seen(
+                base, val, views.SEEN[rule], Replay(target, arguments, keywords), begin
+            )
         if rule not in views.RULES:
             raise NotLowered(f"no view rule {rule!r}")
         numbers = (*base.shape, *base.strides, *val.shape)
@@ -329,6 +373,27 @@ class Lowering:
             raise Unsupported("a view that the strides do not allow, which eager rejects")
         index = views.RULES[rule](base.shape, val.shape, *rest, **keywords)
         return _through(base, val, index, Replay(target, arguments, keywords), begin)
+
+    @staticmethod
+    def _complex(tensors: Any, arguments: Any, keywords: Any) -> bool:
+        given = (t.dtype for t in tensors_in((arguments, keywords)))
+        return any(map(is_complex, (*(name_of(t.dtype) for t in tensors), *given)))
+
+    def _row(self, name: str, tensors: Any, arguments: Any, keywords: Any) -> Any:
+        """The operator's row: what it is on complex numbers where there are any."""
+        tensors = [t for t in tensors if isinstance(t, Described)]
+        if name in ON_COMPLEX and self._complex(tensors, arguments, keywords):
+            return ON_COMPLEX[name]
+        return OPERATORS.get(name)
+
+    @staticmethod
+    def _seen(base: Tensor, val: Described, rule: Any, replay: Replay, begin: Number) -> Tensor:
+        """A view of other numbers than its node's, at the same places of memory."""
+        parts = len(val.shape) - len(base.shape)  # one more dimension, or one less
+        if parts < 0:
+            begin = begin // 2
+        offset = val.storage_offset() - (begin * 2 if parts > 0 else begin)
+        return Tensor(base.node, val.shape, val.stride(), offset, None, replay, rule(base))
 
     def _pieces(
         self,
@@ -386,7 +451,7 @@ def _impure(target: Any) -> bool:
 def _moves_or_counts(rule: str, dtype: torch.dtype) -> bool:
     """Whether what a rule of the loop IR computes in ``dtype`` can be rounded in one way only."""
     kind, _, name = rule.partition(":")
-    exact = not dtype.is_floating_point
+    exact = not (dtype.is_floating_point or dtype.is_complex)
     if kind in ("copy", "gather"):
         return True
     if kind == "factory":
@@ -415,7 +480,7 @@ def _through(base: Tensor, val: Described, index: Any, replay: Replay, begin: Nu
             return outer(index(i))
 
     offset = val.storage_offset() - begin
-    return Tensor(base.node, val.shape, val.stride(), offset, composed, replay)
+    return Tensor(base.node, val.shape, val.stride(), offset, composed, replay, base.seen)
 
 
 def bind(target: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> dict[str, Any]:
@@ -435,8 +500,13 @@ def bind(target: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> dic
 # functional form introduces.
 _RULE_OF: dict[str, str] = {
     "aten._reshape_alias.default": "view:view",
+    "aten.view_as_real.default": "view:as_real",
+    "aten.view_as_complex.default": "view:as_complex",
+    "aten._conj.default": "view:conj",
+    "aten._neg_view.default": "view:negative",
     "aten._efficientzerotensor.default": "factory:0",  # eager's has no memory to read
     "aten.copy.default": "copy:copy",
+    "aten.fill.Tensor": "copy:fill",
     "aten.lift_fresh_copy.default": "copy:copy",
     "aten.slice_backward.default": "copy:slice_backward",
     "aten.select_backward.default": "copy:select_backward",

@@ -119,7 +119,7 @@ def _stack(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
 def _pad(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
     t, pads, value = bound["self"], bound["pad"], bound.get("value", 0)
     dtype = name_of(val.dtype)
-    if not isinstance(value, (bool, int, float)) or not fits(value, dtype):
+    if not isinstance(value, (bool, int, float, complex)) or not fits(value, dtype):
         raise NotLowered("a fill value that the dtype does not have")
     kept, rank = compute_dtype(dtype), len(t.shape)
     before = [0] * rank
@@ -209,8 +209,10 @@ def _diagonal_backward(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor
     return lowering.output(val, body, "diagonal")
 
 
-def _copy(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
-    source: Tensor = bound.get("src", bound["self"])
+def _copy(lowering: Any, val: Any, bound: dict[str, Any], given: str = "src") -> Tensor:
+    source: Tensor = bound.get(given, bound["self"])
+    if not isinstance(source, Tensor):
+        raise NotLowered("a number in the place of a tensor")
     dtype = name_of(val.dtype)
     return lowering.output(val, lambda i: E.cast(broadcast_read(source, i), dtype), "copy")
 
@@ -220,6 +222,7 @@ RULES: dict[str, Rule] = {
     "copy:stack": _stack,
     "copy:pad": _pad,
     "copy:copy": _copy,
+    "copy:fill": functools.partial(_copy, given="value"),
     "copy:slice_backward": functools.partial(_backward, _slice_into),
     "copy:select_backward": functools.partial(_backward, _select_into),
     "copy:slice_scatter": functools.partial(_scatter, _slice_into),

@@ -274,7 +274,11 @@ class Scalar:
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """A node seen through views: ``index`` maps a position of the view to one of the node."""
+    """A node seen through views: ``index`` maps a position of the view to one of the node.
+
+    ``seen``: of a view whose elements are not the node's, as the parts of complex numbers, the
+    dtype that they have and what they are at a position; ``index`` maps positions to its.
+    """
 
     node: Node
     shape: tuple[Any, ...]
@@ -282,13 +286,15 @@ class Tensor:
     offset: Number = 0
     index: Callable[[Position], Position] | None = None
     replay: Replay | None = None
+    seen: tuple[str, Callable[[Position], Expr]] | None = None
 
     @property
     def dtype(self) -> str:
-        return self.node.dtype
+        return self.node.dtype if self.seen is None else self.seen[0]
 
     def read(self, index: Position) -> Expr:
-        return read(self.node, index if self.index is None else self.index(index))
+        place = index if self.index is None else self.index(index)
+        return read(self.node, place) if self.seen is None else self.seen[1](place)
 
     @property
     def is_view(self) -> bool:

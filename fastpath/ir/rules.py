@@ -23,7 +23,7 @@ from fastpath.ir.program import Position, Tensor
 from fastpath.ir.size import Number
 from fastpath.ir.split import PART, moments
 from fastpath.ir.types import name_of
-from specs.dtypes import compute_dtype, is_float
+from specs.dtypes import compute_dtype, is_complex, is_float
 
 Rule = Callable[[Building, Any, dict[str, Any]], Any]
 
@@ -67,7 +67,7 @@ def _reduction(kind: str, lowering: Building, val: Any, bound: dict[str, Any]) -
         def body(index: Position) -> Expr:
             return E.cast(value(index), compute)
 
-    if kind == "mean" and not is_float(compute):
+    if kind == "mean" and not (is_float(compute) or is_complex(compute)):
         raise NotLowered("a mean of integers")
     near = kind == "mean" and common == t.dtype and lowering.spread(t, dims)
     if near:  # a variance goes through the same terms, and gives the mean
@@ -483,9 +483,11 @@ def _norm(lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
     if not isinstance(order, (int, float)):
         raise NotLowered("a norm whose order is another one in each call")
     power = order not in (0, 1, 2, math.inf, -math.inf)
-    if t.dtype.startswith("complex"):
-        raise NotLowered("a norm of complex numbers")
     x = _reader(t, dtype)
+    if is_complex(t.dtype):  # of the magnitudes
+
+        def x(index: Position) -> Expr:
+            return E.cast(apply("abs", t.read(index)), dtype)
 
     def term(index: Position) -> Expr:
         value = x(index)

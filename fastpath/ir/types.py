@@ -15,6 +15,8 @@ _SUPPORTED = (
     torch.bfloat16,
     torch.float32,
     torch.float64,
+    torch.complex64,
+    torch.complex128,
 )
 NAME = {dtype: str(dtype).removeprefix("torch.") for dtype in _SUPPORTED}
 DTYPE = {name: dtype for dtype, name in NAME.items()}

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fastpath.ir.index import ZERO, regroup
-from fastpath.ir.program import Position
+from fastpath.ir import expr as E
+from fastpath.ir.expr import Expr
+from fastpath.ir.index import ZERO, Index, constant, regroup
+from fastpath.ir.program import Position, Tensor
+from specs.dtypes import COMPLEX_OF, PART_OF
 
+Seen = tuple[str, Callable[[Position], Expr]]
 Map = Callable[[Position], Position]
 Shape = Sequence[int]
 
@@ -50,8 +54,6 @@ def expand(base: Shape, shape: Shape, *_: Any) -> Map:
 
 
 def select(base: Shape, shape: Shape, dim: int, position: int) -> Map:
-    from fastpath.ir.index import constant
-
     axis = _axis(dim, len(base))
     at = constant(position + base[axis] if position < 0 else position)
     return lambda index: (*index[:axis], at, *index[axis:])
@@ -135,9 +137,46 @@ RULES: dict[str, Callable[..., Map]] = {
 
 def piece(base: Shape, dim: int, start: int, drop: bool) -> Map:
     """One of the outputs of ``split`` (``drop`` false) or ``unbind`` (true)."""
-    from fastpath.ir.index import constant
-
     axis = _axis(dim, len(base))
     if drop:
         return lambda index: (*index[:axis], constant(start), *index[axis:])
     return lambda index: (*index[:axis], index[axis] + start, *index[axis + 1 :])
+
+
+def _part(value: Expr, place: Index) -> Expr:
+    """One of the parts of a complex number, by its place."""
+    if place == ZERO:
+        return E.real(value)
+    if place == constant(1):
+        return E.imag(value)
+    first = Expr("eq", (E.position(place), E.const(0, "int64")), "bool")
+    real = E.real(value)
+    return Expr("where", (first, real, E.imag(value)), real.dtype)
+
+
+def _as_real(base: Tensor) -> Seen:
+    return PART_OF[base.dtype], lambda index: _part(base.read(index[:-1]), index[-1])
+
+
+def _as_complex(base: Tensor) -> Seen:
+    def element(index: Position) -> Expr:
+        return E.pair(base.read((*index, ZERO)), base.read((*index, constant(1))))
+
+    return COMPLEX_OF[base.dtype], element
+
+
+def _conj(base: Tensor) -> Seen:
+    return base.dtype, lambda index: E.conj(base.read(index))
+
+
+def _negative(base: Tensor) -> Seen:
+    return base.dtype, lambda index: Expr("neg", (base.read(index),), base.dtype)
+
+
+#: Views whose elements are other numbers than those in memory.
+SEEN: dict[str, Callable[[Tensor], Seen]] = {
+    "as_real": _as_real,
+    "as_complex": _as_complex,
+    "conj": _conj,
+    "negative": _negative,
+}

@@ -112,16 +112,17 @@ def in_place(kernel: Kernel, node: str, given: str) -> bool:
         for s in stage.statements
         if isinstance(s, Store) and s.buffer == node
     ]
-    if len(stores) != 1 or any(t.buffer == given for t in kernel.transposed):
+    last = max([n for n, _ in stores], default=-1)
+    if {n for n, _ in stores} != {last} or any(t.buffer == given for t in kernel.transposed):
         return False
-    ((last, store),) = stores
+    written = {store.index for _, store in stores}  # of complex numbers, both parts
     for n, stage in enumerate(kernel.stages):
         if any(e.args[0] in (node, given) for e in stage.guarded()):
             return False
         for e in stage.loads():
             if e.args[0] == node:
                 return False
-            if e.args[0] == given and (n > last or e.args[1] != store.index):
+            if e.args[0] == given and (n > last or e.args[1] not in written):
                 return False
     values: dict[Expr, Expr] = {}
     for stage in kernel.stages:

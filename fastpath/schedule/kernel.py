@@ -32,12 +32,19 @@ from fastpath.ir.expr import Bounds, Expr, inside
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.program import Tile
 from fastpath.ir.size import Number, Size
+from specs.dtypes import PART_OF
 
 ITEMSIZE = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2}
+ITEMSIZE["complex128"] = 16
 
 
 def itemsize(dtype: str) -> int:
     return ITEMSIZE.get(dtype, 8 if dtype.endswith("64") else 4)
+
+
+def in_memory(dtype: str) -> tuple[str, int]:
+    """What a kernel sees of an element in memory: the dtype of its parts, and how many they are."""
+    return (PART_OF[dtype], 2) if dtype in PART_OF else (dtype, 1)
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ scratch row if it is costly, and computed again otherwise.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fastpath.ir.expr import Expr, guarded
+from fastpath.ir.expr import Expr, guarded, pair
 from fastpath.ir.index import Axis, Division, Index, contiguous_strides, linear, variable
 from fastpath.ir.program import Computed, Node, Pointwise, Position, Reduction, Result, Scan
 from fastpath.ir.size import Assumptions, divides, hint, known
@@ -27,9 +27,11 @@ from fastpath.schedule.kernel import (
     Stage,
     Statement,
     Store,
+    in_memory,
     itemsize,
 )
 from fastpath.schedule.pairs import in_pairs
+from fastpath.schedule.parts import axis_of_parts, of_both
 from fastpath.schedule.rows import rows_together
 from fastpath.schedule.streams import streamed
 from fastpath.schedule.strips import strips_together
@@ -45,6 +47,28 @@ def _bytes(node: Node) -> int:
     """About: of its elements in memory, those of an expanded dimension once."""
     counts = (hint(n) for n, stride in zip(node.shape, node.strides) if stride)
     return math.prod(counts) * itemsize(node.dtype)
+
+
+def _parts(value: Expr) -> tuple[Expr, ...]:
+    """What memory holds of a value: itself, or the parts of a complex number."""
+    return value.args if value.op == "pair" else (value,)
+
+
+def _of_parts(parts: Sequence[Expr]) -> Expr:
+    return parts[0] if len(parts) == 1 else pair(*parts)
+
+
+def _stores(node: Node, offset: Index, value: Expr) -> list[Store]:
+    """The parts of a complex number lie one behind the other."""
+    parts = _parts(value)
+    if len(parts) == 1:
+        return [Store(node.name, offset, value)]
+    return [Store(node.name, offset * len(parts) + n, part) for n, part in enumerate(parts)]
+
+
+def _rows(node: Node) -> list[str]:
+    """The names of a node's scratch rows."""
+    return [node.name, f"{node.name}_imag"][: in_memory(node.dtype)[1]]
 
 
 class Builder:
@@ -68,6 +92,7 @@ class Builder:
         self.scratch: dict[str, tuple[str, int]] = {}
         self._scratched: set[Node] = set()
         self._memo: dict[tuple[int, Expr], Expr] = {}
+        self._both: Axis | None = None  # along which each turn of a loop goes all the way
         self._costs: dict[Node, int] = {}
         self._reads: dict[str, str] = {}
         self._written: dict[str, str] = {}
@@ -78,6 +103,7 @@ class Builder:
         members = cluster.members
         if self.target.unit:
             self._split_divided()
+            self._both = axis_of_parts(cluster, self.roots)
         for node in members:
             self.stage_of[node] = self._stage(node)
         count = 1 + max(self.stage_of.values())
@@ -107,9 +133,13 @@ class Builder:
             if node in self.stored:
                 self._write(node)
                 offset = linear(index, node.strides)
-                pending[at].append((node, Store(node.name, offset, value)))
+                for store in _stores(node, offset, value):
+                    both = [store] if self._both is None else of_both(store, self._both)
+                    pending[at] += [(node, each) for each in both]
             if node in self._scratched:
-                pending[at].append((node, Keep(node.name, self._scratch_index(), value)))
+                kept = zip(_rows(node), _parts(value), strict=True)
+                at_row = self._scratch_index()
+                pending[at] += [(node, Keep(row, at_row, part)) for row, part in kept]
         return self._assemble(pending)
 
     # -- stages ----------------------------------------------------------------------------------
@@ -162,7 +192,8 @@ class Builder:
                 return Expr("running", (node.name,), node.dtype)
             if self.stage_of[node] < stage and node in self.cluster.inner:
                 if node in self._scratched:
-                    return Expr("scratch", (node.name, self._scratch_index()), node.dtype)
+                    dtype, row = in_memory(node.dtype)[0], self._scratch_index()
+                    return _of_parts([Expr("scratch", (name, row), dtype) for name in _rows(node)])
                 if node in self.stored and self._cost(node) > CHEAP:
                     return self._load(node, index, stage)
             return self._resolve(node.at(index), stage)
@@ -172,18 +203,22 @@ class Builder:
         load = self._load(node, index, stage)
         if not guard:
             return load
-        return Expr("guarded", (*load.args, self._resolve(guard[0], stage)), load.dtype)
+        condition = self._resolve(guard[0], stage)
+        parts = [Expr("guarded", (*e.args, condition), e.dtype) for e in _parts(load)]
+        return _of_parts(parts)
 
     def _load(self, node: Node, index: Position, stage: int) -> Expr:
         if isinstance(node, Result) and node.number:
             return Expr("argument", (node.name,), node.dtype)
-        self._reads[node.name] = node.dtype
+        dtype, count = in_memory(node.dtype)
+        self._reads[node.name] = dtype
         self._bytes[node.name] = _bytes(node)
         place = linear(index, node.strides).mapped(lambda e: self._resolve(e, stage))
-        return Expr("load", (node.name, place), node.dtype)
+        places = [place * count + n if count > 1 else place for n in range(count)]
+        return _of_parts([Expr("load", (node.name, at), dtype) for at in places])
 
     def _write(self, node: Node) -> None:
-        self._written[node.name] = node.dtype
+        self._written[node.name] = in_memory(node.dtype)[0]
         self._bytes[node.name] = _bytes(node)
 
     def _cost(self, node: Computed) -> int:
@@ -236,7 +271,8 @@ class Builder:
                     length = width if isinstance(width, int) else room // itemsize(kept)
                     budget -= itemsize(kept) * length
                     self._scratched.add(source)
-                    self.scratch[source.name] = (source.dtype, length)
+                    for row in _rows(source):
+                        self.scratch[row] = (in_memory(source.dtype)[0], length)
 
     # -- loops -----------------------------------------------------------------------------------
 
@@ -306,6 +342,8 @@ class Builder:
 
     def _assemble(self, pending: list[list[tuple[Node, Statement]]]) -> Kernel:
         cluster = self.cluster
+        points = math.prod(a.extent for a in cluster.axes)
+        cluster.axes = [a for a in cluster.axes if a is not self._both]
         lane = self._lane_candidate()
         if self._row_mode:
             lane = None
@@ -327,7 +365,6 @@ class Builder:
             block = self.target.strip if cluster.reduced else self.target.block
         buffers = [Buffer(n, d, False) for n, d in self._reads.items() if n not in self._written]
         buffers += [Buffer(n, d, True) for n, d in self._written.items()]
-        points = math.prod(a.extent for a in cluster.axes)
         work = points * (2 + sum(self._cost(n) for n in cluster.members))
         kernel = Kernel(
             self.name, tuple(outer), lane, block, stages, buffers, dict(self.scratch), work

@@ -55,6 +55,8 @@ class Demands:
             return False
         if not tensors:
             return True
+        if any(t.is_complex() for t in tensors):  # of which other rows say what is right
+            return False
         several = next((s for name in self.leading if (s := _types(typed.get(name)))), None)
         if several is None or several[0].dtype not in self.row.dtypes:
             return False

@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import CONSTANT_NUMEL_LIMIT, FakeTensor, Fake
 from torch.utils._mode_utils import no_dispatch
 
 from refcompiler.fakes.fused import FUSED, fake_fused
+from refcompiler.fakes.grouped import GROUPED, fake_grouped
 from refcompiler.fakes.overlap import count_writes, refuse_cast, refuse_overlap, writes
 from refcompiler.fakes.results import ask, blank, keep, recall, remember
 from refcompiler.fakes.rules import by_rule
@@ -220,6 +221,11 @@ class EagerFakeMode(FakeTensorMode):
         if func in FUSED:
             with self:
                 return fake_fused(func, args, kwargs or {})
+        if func is GROUPED:
+            with self:
+                grouped = fake_grouped(*args, **(kwargs or {}))
+            if grouped is not None:
+                return grouped
         if writes(func):
             self.ordered |= refuse_overlap(func, args, kwargs or {})
             refuse_cast(func, args)

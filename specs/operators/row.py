@@ -203,6 +203,8 @@ class Operator:
         """
         if self.kind != "pointwise" or not self.elementwise_strides:
             return None
+        if self.name in strides.CONTIGUOUS_OF_COMPLEX and _is_complex(args.get("self")):
+            return strides.contiguous(shape)
         like = self.made_like(args)
         if like is not None:
             return strides.like(like.shape, like.stride())
@@ -292,6 +294,10 @@ class Operator:
 
 
 OPERATORS: Table[Operator] = Table("ATen operators")
+
+
+def _is_complex(tensor: Any) -> bool:
+    return dtypes.is_complex(_name_of(getattr(tensor, "dtype", "")))
 
 
 def _name_of(dtype: Any) -> str:

@@ -93,9 +93,8 @@ SCALARS.add(
         "same",
         FLOAT,
         numba="m.fma_{T}({0}, {1}, {2})",
-        triton={"float32": "libdevice.fma({0}, {1}, {2})"},
+        triton="libdevice.fma({0}, {1}, {2})",
         special=((1.0 + 2.0**-23, 1.0 - 2.0**-23, -1.0), (0.3, 2.05, -0.3), (-0.0, 1.0, 0.0)),
-        reasons={"triton": "no row needs it in float64"},
         doc="A product and a sum that round once, as eager's kernels do in one expression.",
     )
 )

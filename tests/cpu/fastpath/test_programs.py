@@ -241,15 +241,14 @@ def test_what_is_taken_apart_lies_where_eager_puts_it() -> None:
     assert compared == 24
 
 
-def test_truth_of_complex_numbers_is_atens() -> None:
-    """What a kernel could write, of what none can read."""
+def test_truth_of_complex_numbers() -> None:
     x = torch.tensor([[0, 1j], [0, 0], [1, complex("nan")]])
 
     def function(x: torch.Tensor) -> Any:
         return x.any(-1), x.all(), x.any(-1) & (x.real > 0).any(-1)
 
     call: Any = fastpath.compile_graph(torch.fx.symbolic_trace(function), [x])
-    assert call.report.fallback is None and "aten.any.dim" in call.report.aten_calls, call.report
+    assert call.report.fallback is None and not call.report.aten_calls, call.report
     for given in (x, x.conj().resolve_conj() * 2, x * 0):
         assert all(map(torch.equal, call(given), function(given)))
 

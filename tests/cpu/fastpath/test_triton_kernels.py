@@ -43,9 +43,10 @@ TURNED = (lambda x, y: x + 2 * y.t(), [rows(256, 256, torch.float32)] * 2)
 WHOLE = (lambda x: x.sum(), [torch.empty(1 << 20)])
 INTEGERS = (lambda x: [(x * 3) // 1, x.amax(1), (x > 2).any(0)], [rows(40, 50, torch.int64)])
 NORM = (lambda x, w: F.layer_norm(x, (768,), w), [rows(64, 768), torch.empty(768, dtype=HALF)])
+COMPLEX = (lambda x, y: [x * y, (x / y).abs(), y.exp()], [rows(64, 512, torch.complex64)] * 2)
 FUNCTIONS = {"gelu": (GELU, 1), "softmax": (SOFTMAX, 1), "long softmax": (LONG, 1)}
 FUNCTIONS |= {"columns": (COLUMNS, 2), "turned": (TURNED, 1), "sum": (WHOLE, 2)}
-FUNCTIONS |= {"integers": (INTEGERS, 2), "norm": (NORM, 1)}
+FUNCTIONS |= {"integers": (INTEGERS, 2), "norm": (NORM, 1), "complex": (COMPLEX, 1)}
 
 
 @pytest.mark.parametrize(

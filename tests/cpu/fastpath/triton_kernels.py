@@ -100,7 +100,7 @@ def execute(
         run(
             kernel,
             printer_of(kernel, plan(kernel)).print(),
-            [memory[b.name] for b in kernel.buffers],
+            [_parts(memory[b.name]) for b in kernel.buffers],
         )
     results = []
     for t in program.outputs:
@@ -108,6 +108,11 @@ def execute(
         of = memory[t.node.name]
         results.append(of.as_strided(t.shape, t.strides, of.storage_offset() + t.offset))
     return results, len(kernels)
+
+
+def _parts(t: torch.Tensor) -> torch.Tensor:
+    """What a kernel sees of memory."""
+    return torch.view_as_real(t) if t.is_complex() else t
 
 
 class Functions:
@@ -149,6 +154,7 @@ def agree(got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor) -> bool:
     """Whether ``got`` is as near to float64's answer as eager's is, with room for another order."""
     if (got.shape, got.dtype) != (eager.shape, eager.dtype):
         return False
+    got, eager, exact = _parts(got), _parts(eager), _parts(exact)
     if not got.is_floating_point():
         return torch.equal(got, eager)
     step = torch.finfo(got.dtype).eps
@@ -208,7 +214,12 @@ def cases(dtype: torch.dtype) -> dict[str, Callable[..., Any]]:
     return found
 
 
+def _wide(x: torch.Tensor) -> torch.Tensor:
+    return x.to(torch.complex128) if x.is_complex() else x.double() if x.is_floating_point() else x
+
+
 def chosen(device: str) -> Iterator[tuple[str, Callable[..., Any], list[torch.Tensor]]]:
+    yield from complex_cases(device)
     for dtype in DTYPES:
         for name, function in cases(dtype).items():
             for shape in SHAPES:
@@ -221,6 +232,22 @@ def chosen(device: str) -> Iterator[tuple[str, Callable[..., Any], list[torch.Te
         if dtype.is_floating_point:
             for name, function, inputs in (*rows_of(dtype), *moments_of(dtype)):
                 yield name, function, [x.to(device) for x in inputs]
+
+
+def complex_cases(device: str) -> Iterator[tuple[str, Callable[..., Any], list[torch.Tensor]]]:
+    def arithmetic(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        z = x * y + 2j
+        return [z, x / (y + 1.5), z.abs(), (x.conj() * y.real).sum(0), torch.view_as_real(z).sum(0)]
+
+    def functions(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        z = torch.polar(y.abs(), x.real)
+        return [z, (x * 0.5).exp(), x.log(), x.sqrt(), (y * 0.3).tanh(), x.sin(), x.sgn(), y == x]
+
+    x, y = (numbers((n, 7, 2), torch.float32).nan_to_num(0.5, 2.0) for n in (9, 9))
+    x, y = torch.view_as_complex(x), torch.view_as_complex(y.flip(0))
+    for name, function in (("arithmetic", arithmetic), ("functions", functions)):
+        yield f"{name} of complex", function, [x.to(device), y.to(device)]
+        yield f"{name} of complex, turned", function, [x.to(device).t(), y.to(device).t()]
 
 
 def rows_of(dtype: torch.dtype) -> Iterator[tuple[str, Callable[..., Any], list[torch.Tensor]]]:
@@ -275,6 +302,7 @@ def main(first: str, last: str, device: str = "cpu") -> None:
         always = ("rows", "moments")
         rows = [case for case in todo if "bfloat16" in case[0] and any(map(case[0].count, always))]
         rows += [case for case in todo if "moments" in case[0] and "float32" in case[0]]
+        rows += [case for case in todo if "complex" in case[0]]
         todo = rows + todo[::8]
         np.seterr(all="ignore")  # infinities and nan are among the operands
     for seed in range(int(first), int(last)):
@@ -286,7 +314,7 @@ def main(first: str, last: str, device: str = "cpu") -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             eager = function(*inputs)
-            exact = function(*[x.double() if x.is_floating_point() else x for x in inputs])
+            exact = function(*map(_wide, inputs))
         plans = [tiling, small_blocks]
         if device == "cpu":  # the interpreter takes its time for every block: each case has one
             if max(x.numel() for x in (*inputs, *eager)) >= 2500:

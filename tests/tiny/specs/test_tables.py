@@ -8,8 +8,8 @@ import string
 import pytest
 
 from specs import dtypes, shapes
-from specs.operators import OPERATORS, Operator
-from specs.scalars import SCALARS, Scalar, cast_text
+from specs.operators import ON_COMPLEX, OPERATORS, Operator
+from specs.scalars import PAIRED, SCALARS, Paired, Scalar, cast_text
 
 KINDS = (
     "pointwise cast reduction scan view copy factory contraction gather scatter sort"
@@ -20,10 +20,20 @@ ARG_KINDS = (
     " ints shape sizes dtype choice"
 ).split()
 LOWERING_NAMES = {"const", "rounded", "cast", "dtype", "common", "result", "largest", "plain"}
-LOWERING_NAMES |= {"math", "is_float", "is_int", "is_number", "is_whole", "fits", "same_power"}
+LOWERING_NAMES |= {
+    "pair",
+    "conj",
+    "math",
+    "is_float",
+    "is_int",
+    "is_number",
+    "is_whole",
+    "fits",
+    "same_power",
+}
 
 
-def ids(row: Scalar | Operator) -> str:
+def ids(row: Scalar | Operator | Paired) -> str:
     return row.name
 
 
@@ -70,6 +80,18 @@ def test_a_scalar_text_parses_and_uses_every_operand(row: Scalar) -> None:
             assert names <= set(operands) | {"m", "tl", "libdevice", "float"}
 
 
+@pytest.mark.parametrize("row", PAIRED, ids=ids)
+def test_a_complex_row_uses_scalar_rows_and_parts(row: Paired) -> None:
+    known = {*SCALARS.names(), "const", "math", "dtype", *"abcd"}
+    used = set()
+    for name, text in (*row.given, ("", row.real), ("", row.imag or "a")):
+        names = {n.id for n in ast.walk(ast.parse(text, mode="eval")) if isinstance(n, ast.Name)}
+        assert names <= known, names - known
+        known.add(name)
+        used |= names
+    assert {name for name, _ in row.given} - {"c", "d"} <= used, "something is named for nothing"
+
+
 def test_a_scalar_row_says_what_it_does_not_accept() -> None:
     with pytest.raises(TypeError, match="exp has no meaning on int32"):
         SCALARS["exp"].text("numba", "int32", "x")
@@ -79,13 +101,13 @@ def test_a_scalar_row_says_what_it_does_not_accept() -> None:
         SCALARS.add(SCALARS["exp"])
 
 
-@pytest.mark.parametrize("row", OPERATORS, ids=ids)
+@pytest.mark.parametrize("row", [*OPERATORS, *ON_COMPLEX], ids=ids)
 def test_an_operator_row_is_whole(row: Operator) -> None:
     assert row.name.startswith("aten.") and row.name.count(".") == 2
     assert row.kind in KINDS
     assert row.dtype_rule in dtypes.DTYPE_RULES
     assert row.shape_rule in shapes.SHAPE_RULES
-    assert row.dtypes and row.dtypes <= set(dtypes.ALL)
+    assert row.dtypes and row.dtypes <= {*dtypes.ALL, *dtypes.PART_OF}
     assert row.lowering is not None or row.reasons.get("lowering"), "neither lowering nor reason"
     names = [arg.name for arg in row.args]
     assert len(set(names)) == len(names)
@@ -93,10 +115,13 @@ def test_an_operator_row_is_whole(row: Operator) -> None:
         assert arg.kind in ARG_KINDS, arg
         assert arg.kind != "choice" or arg.values, arg
         assert arg.min_rank <= arg.max_rank, arg
-    assert set(row.tolerance) <= set(dtypes.FLOATS)
+    assert set(row.tolerance) <= {*dtypes.FLOATS, *dtypes.PART_OF}
+    assert not row.strict or row.reasons["strict"]
 
 
-POINTWISE = OPERATORS.where(lambda row: row.kind in ("pointwise", "cast") and bool(row.lowering))
+POINTWISE = [
+    row for row in (*OPERATORS, *ON_COMPLEX) if row.kind in ("pointwise", "cast") and row.lowering
+]
 
 
 @pytest.mark.parametrize("row", POINTWISE, ids=ids)
@@ -107,7 +132,8 @@ def test_a_pointwise_lowering_uses_scalar_rows_and_arguments(row: Operator) -> N
         tree = ast.parse(text, mode="eval")
         for node in ast.walk(tree):
             if isinstance(node, ast.Name):
-                assert node.id in SCALARS or node.id in arguments | LOWERING_NAMES, node.id
+                scalar = node.id in SCALARS or row is ON_COMPLEX.get(row.name) and node.id in PAIRED
+                assert scalar or node.id in arguments | LOWERING_NAMES, node.id
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 scalar = SCALARS.get(node.func.id)
                 arity = 2 if node.func.id == "cast" else scalar and scalar.arity
@@ -125,7 +151,7 @@ def test_other_lowerings_name_a_rule() -> None:
 
 
 def test_rules_are_used() -> None:
-    used = {row.dtype_rule for row in OPERATORS}
+    used = {row.dtype_rule for row in (*OPERATORS, *ON_COMPLEX)}
     assert set(dtypes.DTYPE_RULES) == used, set(dtypes.DTYPE_RULES) ^ used
     used = {row.shape_rule for row in OPERATORS}
     assert set(shapes.SHAPE_RULES) == used, set(shapes.SHAPE_RULES) ^ used
