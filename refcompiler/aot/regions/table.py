@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from refcompiler.aot.regions import branches, checkpoint, classes, products, spectra
+from refcompiler.aot.regions import branches, checkpoint, classes, products, spectra, windows
 
 _operators = torch.ops.higher_order
 
@@ -23,10 +23,12 @@ REGIONS: dict[Any, Callable[..., Any]] = {
     "prod": products.prod,  # the method
     torch.nn.functional.one_hot: classes.one_hot,
     **dict.fromkeys(spectra.FUNCTIONS, spectra.alone),
+    **dict.fromkeys(windows.FUNCTIONS, windows.inverse),
 }
 
 #: The same where a graph is only looked at: nothing is recorded.
 OBSERVED: dict[Any, Callable[..., Any]] = {
     _operators.cond: branches.observed_cond,
     _operators.while_loop: branches.observed_loop,
+    **dict.fromkeys(windows.FUNCTIONS, windows.inverse),
 }
