@@ -13,11 +13,12 @@ import torch
 
 from fastpath.gpu import build, server
 from fastpath.gpu.build import ALIGNMENT
-from fastpath.gpu.printer import HEADER, WIDE, Printed
+from fastpath.gpu.printer import HEADER, Printed
+from fastpath.gpu.reach import WIDE, reach
 from fastpath.gpu.tiling import tiling
 from fastpath.gpu.vectors import print_kernel
-from fastpath.ir.size import Assumptions, Number, Undecided, divides, known
-from fastpath.schedule.kernel import Kernel, Store
+from fastpath.ir.size import Assumptions, Number, Undecided, divides
+from fastpath.schedule.kernel import Kernel
 
 POINTER = {"bool": "i1", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32"}
 POINTER |= {"int64": "i64", "float16": "fp16", "bfloat16": "bf16"}
@@ -91,19 +92,16 @@ def machine_code(
     return found
 
 
-def widest(kernel: Kernel) -> list[Number] | None:
-    """What has to be below 2**31, if sizes leave it open; None where that cannot be told."""
-    plan = tiling(kernel)
-    found: list[Number] = [plan.x_points, plan.r_points]
+def _wide(kernel: Kernel, sizes: Assumptions) -> bool:
+    """Whether places need 64 bits: in all calls, of which ``sizes`` then assumes that they do, or
+    do not."""
     try:
-        for stage in kernel.stages:
-            indices = [s.index for s in stage.statements if isinstance(s, Store)]
-            indices += [e.args[1] for e in (*stage.loads(), *stage.guarded())]
-            found += [index.bounds()[1] for index in indices]
-        found += [t.index.bounds()[1] for t in kernel.transposed]
+        numbers = [*dict.fromkeys(reach(kernel, tiling(kernel)))]
     except Undecided:
-        return None
-    return found
+        return True
+    if any(isinstance(n, int) and n > WIDE for n in numbers):
+        return True
+    return not all(sizes.at_most(n, WIDE) for n in numbers if not isinstance(n, int))
 
 
 class Pending:
@@ -130,11 +128,7 @@ class Later(Pending):
     def __init__(self, kernel: Kernel, device: int, sizes: Assumptions):
         self.kernel, self.device = kernel, device
         if kernel.product is None:
-            most = widest(kernel)
-            if most is None or not known(*most):
-                rest = None if most is None else [n for n in most if not known(n)]
-                holds = rest is not None and all(sizes.at_most(n, WIDE) for n in rest)
-                kernel.wide = not holds or any(isinstance(n, int) and n > WIDE for n in most or ())
+            kernel.wide = _wide(kernel, sizes)
         self.printed = print_kernel(kernel)
         kernel.arguments, kernel.sizes = [*self.printed.arguments], [*self.printed.sizes]
         # Whole vectors are worth a program of their own, and what it is not for another one.

@@ -98,6 +98,10 @@ class Elementwise:
         self.row, self.lowering = row, row.lowering_on(device)
         self.arguments = row.complete({k: _plain(v) for k, v in arguments.items()})
         types = {k: _typed(v) for k, v in self.arguments.items()}
+        if device == "cuda" and row.not_on_cuda:
+            for given in types.values():
+                if isinstance(given, TensorType) and given.dtype in row.not_on_cuda:
+                    raise NotLowered(f"CUDA's kernels reject {given.dtype}")
         operands = [types[a.name] for a in row.args if a.promotes]
         if operands and all(isinstance(v, (bool, int, float, complex)) for v in operands):
             raise NotLowered("a number in the place of a tensor")

@@ -435,6 +435,7 @@ pointwise(
     (SELF,),
     "where(isnan(self), self, where(lt(self, const(0)), const(math.pi), const(0)))",
     "promote_float",
+    not_on_cuda=frozenset(dtypes.REDUCED),
     doc="0 or pi; nan stays nan.",
 )
 for _name in ("isnan", "isinf", "isfinite", "signbit"):

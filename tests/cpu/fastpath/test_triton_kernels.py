@@ -19,6 +19,7 @@ from fastpath.gpu.compile import Later, machine_code
 from fastpath.gpu.vectors import print_kernel
 from fastpath.ir.described import Sizes
 from fastpath.ir.lower import Lowering
+from fastpath.ir.program import Call
 from fastpath.schedule.kernel import Kernel
 from fastpath.target import GPU
 from tests import forked
@@ -167,6 +168,15 @@ def test_rows_that_begin_between_vectors_are_read_and_written_by_vectors(width: 
     # Where buffers do not begin with a vector, nothing outside the rows may be read.
     text = print_kernel(kernel, aligned=False)
     assert "upper" not in text.source and text.programs == print_kernel(kernel).programs
+
+
+def test_what_cudas_kernels_reject_is_left_to_them() -> None:
+    def calls(dtype: torch.dtype) -> list[str]:
+        program = program_of(torch.angle, [torch.empty(64, dtype=dtype)])
+        return [step.name for step in program.steps if isinstance(step, Call)]
+
+    assert calls(torch.float16) == calls(HALF) == ["aten.angle.default"]
+    assert calls(torch.float32) == calls(torch.int64) == []
 
 
 def _flat(case: Any) -> tuple[Any, ...]:
