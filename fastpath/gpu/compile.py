@@ -130,6 +130,9 @@ class Later(Pending):
         if kernel.product is None:
             kernel.wide = _wide(kernel, sizes)
         self.printed = print_kernel(kernel)
+        if not kernel.wide and not all(sizes.at_most(n, WIDE) for n in self.printed.sizes):
+            kernel.wide = True  # a size that it is given itself is greater
+            self.printed = print_kernel(kernel)
         kernel.arguments, kernel.sizes = [*self.printed.arguments], [*self.printed.sizes]
         # Whole vectors are worth a program of their own, and what it is not for another one.
         whole = divides if sizes.again else lambda of, size: sizes.multiple(size, of)

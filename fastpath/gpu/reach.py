@@ -29,14 +29,19 @@ def reach(kernel: Kernel, plan: Tiling) -> Iterator[Number]:
     if plan.stripe:  # blocks are of a power of two points otherwise
         step = WORDS * plan.stripe
         yield -(-plan.x_points // step) * step - 1
-    yield plan.x_points - 1
+    yield _last(plan.x_points)
     if plan.y is not None:
-        yield plan.y.extent - 1
+        yield _last(plan.y.extent)
     # Rows that are laid by vectors begin with one before them, and end with one behind.
-    yield plan.r_points - 1 + (2 * plan.group if plan.start is not None else 0)
+    yield _last(plan.r_points) + (2 * plan.group if plan.start is not None else 0)
     seen: set[Index] = set()
     for index in _places(kernel):
         yield from _of(index, seen)
+
+
+def _last(points: Number) -> Number:
+    """The last one's number; of how many each call chooses, that, which a kernel is given."""
+    return points - 1 if isinstance(points, int) else points
 
 
 def is_wide(kernel: Kernel, plan: Tiling) -> bool:

@@ -149,7 +149,7 @@ def test_positions_that_are_data() -> None:
     def scattered(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
         return x.view(-1).index_fill(0, i, 3)
 
-    check(scattered, x, places)
+    check(scattered, x, places[:3])
 
 
 def test_normalised_rows() -> None:
