@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fastpath.gpu import build, server
+from fastpath.gpu import build, launcher, server
 from fastpath.gpu.build import ALIGNMENT
 from fastpath.gpu.printer import HEADER, Printed
 from fastpath.gpu.reach import WIDE, reach
@@ -199,16 +199,17 @@ def launch(
     """The launch of the kernel that ``make(aligned)`` compiles; the one for addresses that are not
     aligned is compiled when such a call comes. Without ``programs`` each call says how many."""
     names = [f"p{n}" for n in range(buffers)]
-    given = ", ".join(
-        [*names, *(f"s{n}" for n in range(numbers)), *(f"n{n}" for n in range(sizes))]
-    )
+    every = [*names, *(f"s{n}" for n in range(numbers)), *(f"n{n}" for n in range(sizes))]
+    given = ", ".join(every)
     count, taken = ("programs", f"programs, {given}") if programs is None else (programs, given)
     scope: dict[str, Any] = {
         "__name__": __name__,
         "stream_of": torch._C._cuda_getCurrentRawStream,
         "unaligned": lambda *arguments: _prepared_later(make, scope)(*arguments),
     }
-    scope |= _parts(make(True), "aligned")
+    aligned = launcher.call_text(
+        make(True), "aligned", str(count), f"stream_of({device})", every, scope
+    )
     # One frame: what the call of another one would cost is a tenth of a launch.
     text = (
         f"def run({taken}):\n"
@@ -216,8 +217,7 @@ def launch(
         + f"    if ({' | '.join(names)}) & {ALIGNMENT - 1}:\n"
         f"        unaligned({count}, stream_of({device}), {given})\n"
         f"    else:\n"
-        f"        aligned({count}, 1, 1, stream_of({device}), aligned_code, aligned_metadata,"
-        f" None, None, None, {given})\n"
+        f"        {aligned}\n"
     )
     exec(compile(text, "<fastpath launch>", "exec"), scope)
     run: Callable[..., None] = scope["run"]
@@ -229,19 +229,9 @@ def _prepared_later(make: Callable[[bool], Any], scope: dict[str, Any]) -> Calla
     return found
 
 
-def _parts(kernel: Any, name: str) -> dict[str, Any]:
-    """What starts a compiled kernel and what it is given; loads it into the current device."""
-    start = kernel.run
-    return {
-        name: start,
-        f"{name}_code": kernel.function,
-        f"{name}_metadata": kernel.packed_metadata,
-    }
-
-
 def _prepared(kernel: Any) -> Callable[..., None]:
     """``launch(programs, stream, *addresses)`` of a compiled kernel."""
-    start, function, metadata = _parts(kernel, "").values()
+    start, function, metadata = launcher.loaded(kernel)
 
     def launch(programs: int, stream: int, *addresses: int) -> None:
         start(programs, 1, 1, stream, function, metadata, None, None, None, *addresses)
