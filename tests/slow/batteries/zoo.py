@@ -10,8 +10,8 @@ code generator.
     python -m tests.slow.batteries.zoo [NAME ...] [--backend B] [--steps N] [--jobs N]
         [--seconds S] [--every N] [--device cuda] [-v]
 
-On a CUDA device attention drops nothing: its kernels draw otherwise in float64, which judges. A
-battery that has to end begins no model after ``--within`` seconds.
+On a CUDA device models are made so that float64 can judge them (:func:`judgeable`). A battery that
+has to end begins no model after ``--within`` seconds.
 
 Status 1: one differs, or ended its process.
 """
@@ -69,13 +69,18 @@ def shrink(config: Any, depth: int = 0) -> Any:
     return config
 
 
-def keep_attention(config: Any) -> None:
-    """Attention drops nothing, in this configuration and in those that it has."""
+def judgeable(config: Any) -> None:
+    """On a CUDA device: what float64 can judge, in this configuration and in those that it has.
+
+    Attention drops nothing, since its kernels draw otherwise in float64, and experts are products
+    one by one, since those that are grouped take no float64.
+    """
     from transformers import PretrainedConfig
 
+    config._experts_implementation = "eager"
     for name, value in list(vars(config).items()):
         if isinstance(value, PretrainedConfig):
-            keep_attention(value)
+            judgeable(value)
         elif isinstance(value, float) and "att" in name and "drop" in name:
             setattr(config, name, 0.0)
 
@@ -111,7 +116,7 @@ def make(name: str, device: str = "cpu") -> tuple[torch.nn.Module, dict[str, tor
     try:
         config = shrink(getattr(transformers, f"{name}Config")())
         if device != "cpu":
-            keep_attention(config)
+            judgeable(config)
         torch.manual_seed(0)
         model = getattr(transformers, f"{name}Model")(config).eval()
     except Exception as error:
