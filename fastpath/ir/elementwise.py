@@ -223,7 +223,8 @@ def _round(value: Any, dtype: str) -> Any:
     """A Python number rounded to a floating dtype (exactly what converting a tensor would do)."""
     if not is_float(dtype) or dtype == "float64":
         return value
-    return torch.tensor(float(value), dtype=torch.float64).to(getattr(torch, dtype)).item()
+    exact = torch.tensor(float(value), dtype=torch.float64, device="cpu")
+    return exact.to(getattr(torch, dtype)).item()
 
 
 def _plain(value: Any) -> Any:
