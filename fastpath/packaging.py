@@ -47,6 +47,7 @@ _FIXED: dict[str, Any] = {
     "torch": torch,
     "bits": bits,
     "empty": torch.empty_strided,
+    "cpu": torch.device("cpu"),
     "as_strided": torch.as_strided,
     "profiled": profiled,
     "realigned": realigned,

@@ -65,7 +65,7 @@ def _nothing() -> None:
 
 def realigned(t: torch.Tensor) -> torch.Tensor:
     """Fresh memory for a fresh tensor, for allocators that align less than torch's own."""
-    more = torch.empty(t.numel() + STREAM_ALIGNMENT // t.itemsize, dtype=t.dtype)
+    more = t.new_empty(t.numel() + STREAM_ALIGNMENT // t.itemsize)
     offset = -more.data_ptr() % STREAM_ALIGNMENT // t.itemsize
     return torch.as_strided(more, t.size(), t.stride(), offset)
 
@@ -208,10 +208,10 @@ class Wrapper:
         own: Node | Tensor = self.laid.get(node, node)
         name = f"b{self._count}"
         self._count += 1
-        place = "" if self.device.is_cpu else f", device={self._device()}"
         shape, strides = self._tuple(own.shape), self._tuple(own.strides)
         self.lines.append(
-            f"{name} = empty({shape}, {strides}, dtype={self._dtype(node.dtype)}{place})"
+            f"{name} = empty({shape}, {strides}, dtype={self._dtype(node.dtype)}, "
+            f"device={self._device()})"
         )
         self._variable[node] = name
         return name
@@ -275,8 +275,10 @@ class Wrapper:
         return name
 
     def _device(self) -> str:
-        self.names["device"] = self.device.device
-        return "device"
+        """The name of the device, which may be another one than a program's default."""
+        name = "cpu" if self.device.is_cpu else "device"
+        self.names[name] = self.device.device
+        return name
 
     def _address(self, node: Node) -> str:
         name = self._memory(node)

@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 
-from fastpath.gpu import build, server
+from fastpath.gpu import build, launcher, server
 from fastpath.gpu.build import ALIGNMENT
-from fastpath.gpu.printer import HEADER, WIDE, Printed
+from fastpath.gpu.printer import HEADER, Printed
+from fastpath.gpu.reach import WIDE, reach
 from fastpath.gpu.tiling import tiling
 from fastpath.gpu.vectors import print_kernel
-from fastpath.ir.size import Assumptions, Number, Undecided, divides, known
-from fastpath.schedule.kernel import Kernel, Store
+from fastpath.ir.size import Assumptions, Number, Undecided, divides
+from fastpath.schedule.kernel import Kernel
 
 POINTER = {"bool": "i1", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32"}
 POINTER |= {"int64": "i64", "float16": "fp16", "bfloat16": "bf16"}
@@ -91,19 +92,16 @@ def machine_code(
     return found
 
 
-def widest(kernel: Kernel) -> list[Number] | None:
-    """What has to be below 2**31, if sizes leave it open; None where that cannot be told."""
-    plan = tiling(kernel)
-    found: list[Number] = [plan.x_points, plan.r_points]
+def _wide(kernel: Kernel, sizes: Assumptions) -> bool:
+    """Whether places need 64 bits: in all calls, of which ``sizes`` then assumes that they do, or
+    do not."""
     try:
-        for stage in kernel.stages:
-            indices = [s.index for s in stage.statements if isinstance(s, Store)]
-            indices += [e.args[1] for e in (*stage.loads(), *stage.guarded())]
-            found += [index.bounds()[1] for index in indices]
-        found += [t.index.bounds()[1] for t in kernel.transposed]
+        numbers = [*dict.fromkeys(reach(kernel, tiling(kernel)))]
     except Undecided:
-        return None
-    return found
+        return True
+    if any(isinstance(n, int) and n > WIDE for n in numbers):
+        return True
+    return not all(sizes.at_most(n, WIDE) for n in numbers if not isinstance(n, int))
 
 
 class Pending:
@@ -130,12 +128,11 @@ class Later(Pending):
     def __init__(self, kernel: Kernel, device: int, sizes: Assumptions):
         self.kernel, self.device = kernel, device
         if kernel.product is None:
-            most = widest(kernel)
-            if most is None or not known(*most):
-                rest = None if most is None else [n for n in most if not known(n)]
-                holds = rest is not None and all(sizes.at_most(n, WIDE) for n in rest)
-                kernel.wide = not holds or any(isinstance(n, int) and n > WIDE for n in most or ())
+            kernel.wide = _wide(kernel, sizes)
         self.printed = print_kernel(kernel)
+        if not kernel.wide and not all(sizes.at_most(n, WIDE) for n in self.printed.sizes):
+            kernel.wide = True  # a size that it is given itself is greater
+            self.printed = print_kernel(kernel)
         kernel.arguments, kernel.sizes = [*self.printed.arguments], [*self.printed.sizes]
         # Whole vectors are worth a program of their own, and what it is not for another one.
         whole = divides if sizes.again else lambda of, size: sizes.multiple(size, of)
@@ -202,16 +199,17 @@ def launch(
     """The launch of the kernel that ``make(aligned)`` compiles; the one for addresses that are not
     aligned is compiled when such a call comes. Without ``programs`` each call says how many."""
     names = [f"p{n}" for n in range(buffers)]
-    given = ", ".join(
-        [*names, *(f"s{n}" for n in range(numbers)), *(f"n{n}" for n in range(sizes))]
-    )
+    every = [*names, *(f"s{n}" for n in range(numbers)), *(f"n{n}" for n in range(sizes))]
+    given = ", ".join(every)
     count, taken = ("programs", f"programs, {given}") if programs is None else (programs, given)
     scope: dict[str, Any] = {
         "__name__": __name__,
         "stream_of": torch._C._cuda_getCurrentRawStream,
         "unaligned": lambda *arguments: _prepared_later(make, scope)(*arguments),
     }
-    scope |= _parts(make(True), "aligned")
+    aligned = launcher.call_text(
+        make(True), "aligned", str(count), f"stream_of({device})", every, scope
+    )
     # One frame: what the call of another one would cost is a tenth of a launch.
     text = (
         f"def run({taken}):\n"
@@ -219,8 +217,7 @@ def launch(
         + f"    if ({' | '.join(names)}) & {ALIGNMENT - 1}:\n"
         f"        unaligned({count}, stream_of({device}), {given})\n"
         f"    else:\n"
-        f"        aligned({count}, 1, 1, stream_of({device}), aligned_code, aligned_metadata,"
-        f" None, None, None, {given})\n"
+        f"        {aligned}\n"
     )
     exec(compile(text, "<fastpath launch>", "exec"), scope)
     run: Callable[..., None] = scope["run"]
@@ -232,19 +229,9 @@ def _prepared_later(make: Callable[[bool], Any], scope: dict[str, Any]) -> Calla
     return found
 
 
-def _parts(kernel: Any, name: str) -> dict[str, Any]:
-    """What starts a compiled kernel and what it is given; loads it into the current device."""
-    start = kernel.run
-    return {
-        name: start,
-        f"{name}_code": kernel.function,
-        f"{name}_metadata": kernel.packed_metadata,
-    }
-
-
 def _prepared(kernel: Any) -> Callable[..., None]:
     """``launch(programs, stream, *addresses)`` of a compiled kernel."""
-    start, function, metadata = _parts(kernel, "").values()
+    start, function, metadata = launcher.loaded(kernel)
 
     def launch(programs: int, stream: int, *addresses: int) -> None:
         start(programs, 1, 1, stream, function, metadata, None, None, None, *addresses)

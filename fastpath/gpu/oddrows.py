@@ -85,9 +85,9 @@ class OddRowsPrinter(ProductPrinter):
     def _points(self) -> None:
         tile, plan, every, step = self.tile, self.plan, self.every, self.step
         self.line(f"kind = y_number % {every}")
-        self.line(f"y = (y_number // {every} * {tile.m} + tl.arange(0, {tile.m}))[:, None]")
+        self.line(f"y = (y_number // {every} * {tile.m} + {self.lanes(tile.m)})[:, None]")
         self.line(f"y = y * {every} + kind")
-        self.line(f"a = (x_number * {tile.n} + tl.arange(0, {tile.n}))[None, :]")
+        self.line(f"a = (x_number * {tile.n} + {self.lanes(tile.n)})[None, :]")
         self.line(f"x = a - kind * {(self.length or 0) % step} % {step}")
         self._decode(self.rows, "y")
         self._decode(plan.x, "x")

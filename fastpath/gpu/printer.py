@@ -43,7 +43,6 @@ def product(a, b):
     return a * b
 """
 BEGIN = "    m.begin(EARLY)"  # the first statement of each kernel
-WIDE = 2**31 - 1  # the last place that 32 bits hold
 ALIGNED = 16  # elements; a mask whose edge is a multiple of it does not break up vectors
 
 
@@ -71,9 +70,7 @@ class Printer(Stages):
         kernel, plan = self.kernel, self.plan
         name = kernel.name
         self._count_uses()
-        wide = self._wide()
-        kind = ".to(tl.int64)" if wide else ""
-        self.line(f"program = tl.program_id(0){kind}")
+        self.line(f"program = {self.program()}")
         self._outer()
         whole = self._whole()
         if whole is not None:
@@ -92,14 +89,7 @@ class Printer(Stages):
         arguments += [self.number(size) for size in self.sizes]
         source = f"\n\n@triton.jit\ndef {name}({', '.join(arguments)}):\n{text}\n"
         names, sizes = tuple(self.arguments), tuple(self.sizes)
-        return Printed(name, source, plan.programs, plan.warps, names, None, sizes, wide)
-
-    def _wide(self) -> bool:
-        """Whether places need 64 bits. Where each call has other sizes, the kernel's user says so,
-        and sees to it that all calls are as it says."""
-        if self.kernel.wide is not None:
-            return self.kernel.wide
-        return any(index.bounds()[1] > WIDE for index in self._indices())
+        return Printed(name, source, plan.programs, plan.warps, names, None, sizes, self.wide)
 
     def _whole(self) -> str | None:
         """How many of the first programs have all their points, as text, where it is worth while
@@ -153,7 +143,7 @@ class Printer(Stages):
             return
         number = "x_number" if plan.outer or plan.y is not None else "program"
         shape = "[:, None]" if plan.r else "[None, :]" if plan.y is not None else ""
-        self.line(f"x = ({number} * {plan.x_block} + tl.arange(0, {plan.x_block})){shape}")
+        self.line(f"x = ({number} * {plan.x_block} + {self.lanes(plan.x_block)}){shape}")
         self._work()
 
     def _work(self) -> None:
@@ -165,7 +155,7 @@ class Printer(Stages):
         self._rows()
         if plan.y is not None:
             block = plan.y_block
-            self.line(f"y = (y_number * {block} + tl.arange(0, {block}))[:, None]")
+            self.line(f"y = (y_number * {block} + {self.lanes(block)})[:, None]")
             self.axes[plan.y] = "y"
             if not divides(block, plan.y.extent):
                 self.line(f"y_in = y < {self.number(plan.y.extent)}")
@@ -207,5 +197,5 @@ class Printer(Stages):
         for part in range(WORDS):
             self.part, self.known, self.stored, self.words = part, {}, {}, {}
             start = f"stripe * {WORDS * plan.stripe} + {part * plan.stripe} + first"
-            self.line(f"x = {start} + tl.arange(0, {plan.piece})")
+            self.line(f"x = {start} + {self.lanes(plan.piece)}")
             self._work()

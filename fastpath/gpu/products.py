@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from fastpath.gpu.printer import BEGIN, WIDE, Printed
+from fastpath.gpu.printer import BEGIN, Printed
 from fastpath.gpu.tiling import Tiling
 from fastpath.gpu.values import Values
 from fastpath.ir.expr import Expr
@@ -52,9 +52,8 @@ class ProductPrinter(Values):
     def print(self) -> Printed:
         kernel, plan, tile = self.kernel, self.plan, self.tile
         self._count_uses()
-        wide = any(index.bounds()[1] > WIDE for index in self._indices())
         blocks = self.blocks()
-        self.line(f"program = tl.program_id(0){'.to(tl.int64)' if wide else ''}")
+        self.line(f"program = {self.program()}")
         self._batch(math.prod(blocks))
         self._block(*blocks)
         self._points()
@@ -110,8 +109,8 @@ class ProductPrinter(Values):
 
     def _points(self) -> None:
         tile, plan = self.tile, self.plan
-        self.line(f"y = (y_number * {tile.m} + tl.arange(0, {tile.m}))[:, None]")
-        self.line(f"x = (x_number * {tile.n} + tl.arange(0, {tile.n}))[None, :]")
+        self.line(f"y = (y_number * {tile.m} + {self.lanes(tile.m)})[:, None]")
+        self.line(f"x = (x_number * {tile.n} + {self.lanes(tile.n)})[None, :]")
         self._decode(self.rows, "y")
         self._decode(plan.x, "x")
         if self._rows_outside():
@@ -144,7 +143,7 @@ class ProductPrinter(Values):
         """A block of an operand: along ``r`` it lies as ``shape`` says."""
         plan, tile, name = self.plan, self.tile, f"r{side}"
         self.known = {}
-        self.line(f"{name} = (r_first + tl.arange(0, {tile.k})){shape}")
+        self.line(f"{name} = (r_first + {self.lanes(tile.k)}){shape}")
         self.inside = f"{name}_in"
         if self._some_outside():
             self.line(f"{self.inside} = {name} < {plan.r_points}")

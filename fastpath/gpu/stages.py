@@ -39,7 +39,7 @@ class Stages(Values):
     def _points(self, first: str) -> None:
         """The block of reduced points that begins at ``first``, or at the first of all."""
         plan = self.plan
-        block = f"tl.arange(0, {plan.r_block})[None, :]"
+        block = f"{self.lanes(plan.r_block)}[None, :]"
         self.line(f"r = {first} + {block}" if first else f"r = {block}")
         if self._some_outside():
             self.line(f"r_in = r < {self.number(plan.r_points)}")
@@ -166,7 +166,7 @@ class Stages(Values):
         self._loop(stages[0], beside)
         for stage in stages[1 : found.second]:
             self._stage(stage)
-        points, lanes = self.number(plan.r_points), f"tl.arange(0, {plan.r_block})[None, :]"
+        points, lanes = self.number(plan.r_points), f"{self.lanes(plan.r_block)}[None, :]"
         count = f"(({points} + {plan.r_block - 1} - {lanes}) // {plan.r_block}).to({kind})"
         self.line(f"{away} = ({base} - {self.text(found.near)}) + {mean}")
         self.line(f"{part} = {away} * {count}")

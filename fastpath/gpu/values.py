@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from fastpath.gpu.reach import is_wide
 from fastpath.gpu.rows import flatten
 from fastpath.gpu.tiling import Tiling
 from fastpath.gpu.words import WORDS, shared
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.size import divides, known
-from fastpath.schedule.kernel import Kernel, Store, Transposed
+from fastpath.schedule.kernel import Kernel, Transposed
 from fastpath.schedule.text import Lines, index_text
 from specs.dtypes import REDUCED, is_float
 from specs.scalars import SCALARS, TRITON_TYPE, cast_text
@@ -32,6 +33,7 @@ class Values(Lines):
         self.kernel, self.plan = kernel, plan
         self.place = {b.name: n for n, b in enumerate(kernel.buffers)}
         self.dtype = {b.name: b.dtype for b in kernel.buffers}
+        self.wide = is_wide(kernel, plan)
         self.masked = True  # whether the points of x may be outside
         self.whole = False  # whether all of a block of r is known to be inside
         self.axes: dict[Axis, str] = {}
@@ -62,6 +64,15 @@ class Values(Lines):
         self.arguments: dict[str, str] = {}  # a number's name in the program -> in the kernel
 
     # -- text ------------------------------------------------------------------------------------
+
+    def program(self) -> str:
+        """The program's number."""
+        return f"tl.program_id(0){'.to(tl.int64)' if self.wide else ''}"
+
+    def lanes(self, count: int) -> str:
+        """The numbers below ``count``, a block of them. Where places need 64 bits these have them,
+        too: of sums and products with literals, which are of their kind, no part is of 32."""
+        return f"tl.arange(0, {count}){'.to(tl.int64)' if self.wide else ''}"
 
     def index(self, index: Index) -> str:
         for axes, flat in self.flattened:
@@ -266,6 +277,8 @@ class Values(Lines):
         asked += [part for part in (self._mask(self.varying(e)).removeprefix(", "),) if part]
         unasked = "".join(f" | (({part}) == 0)" for part in asked)
         message = bounds.message.replace("{value}", "(a value)")
+        size = str(bounds.extent) if known(bounds.extent) else "(a size)"
+        message = message.replace("{extent}", size)
         self.line(f"tl.device_assert({inside}{unasked}, {message!r})")
         return f"tl.where({inside}, {name}, 0)"
 
@@ -306,12 +319,6 @@ class Values(Lines):
                     plain = self._plain(e)
                     self._uses[plain] = self._uses.get(plain, 0) + 1
 
-    def _indices(self) -> Iterable[Index]:
-        for stage in self.kernel.stages:
-            yield from (s.index for s in stage.statements if isinstance(s, Store))
-            yield from (e.args[1] for e in (*stage.loads(), *stage.guarded()))
-        yield from (t.index for t in self.kernel.transposed)
-
     def _words(self, e: Expr) -> str | None:
         """The words of a draw, of 32 bits, computed four at a time where that can be done."""
         plan = self.plan
@@ -326,9 +333,9 @@ class Values(Lines):
         block = plan.piece
         if plan.stripe:
             block //= WORDS
-            names = "stripe", f"(first + tl.arange(0, {block}) * {WORDS})"
+            names = "stripe", f"(first + {self.lanes(block)} * {WORDS})"
         else:
-            names = (f"(program * {block} + tl.arange(0, {block}))",)
+            names = (f"(program * {block} + {self.lanes(block)})",)
         self.axes |= dict(zip(draw.axes, names))
         self.kinds |= dict.fromkeys(draw.axes, "x")
         first = self.index(draw.index)

@@ -80,7 +80,7 @@ class VectorPrinter(Printer):
         return self.plan.r_points + self.group - 1
 
     def _points(self, first: str) -> None:
-        block = f"tl.arange(0, {self.plan.r_block})[None, :]"
+        block = f"{self.lanes(self.plan.r_block)}[None, :]"
         self.line(f"a = {first} + {block}" if first else f"a = {block}")
         self.line("r = a - shift")
         if self._some_outside():
@@ -129,7 +129,7 @@ class VectorPrinter(Printer):
         before = self.known, self.stored, self.axes
         self.known = {e: text for e, text in self.known.items() if "r" not in self.varying(e)}
         self.stored, self.axes, self.at_ends = {}, dict(self.axes), True
-        self.line(f"e = tl.arange(0, {2 * group})[None, :]")
+        self.line(f"e = {self.lanes(2 * group)}[None, :]")
         self.line(f"e = tl.where(e < {group}, e, e + {length - 2 * group})")
         self._decode(self.plan.r, "e")
         for each in stores:

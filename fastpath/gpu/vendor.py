@@ -132,7 +132,7 @@ def _kept(problem: Problem, algorithms: Sequence[Algorithm], device: int) -> Alg
 
 
 def _fastest(problem: Problem, algorithms: Sequence[Algorithm], device: int) -> Algorithm:
-    from fastpath.gpu.tuning import timed
+    from fastpath.gpu.tuning import fastest
 
     (*like, out), place = _tensors(problem), torch.device("cuda", device)
 
@@ -149,9 +149,7 @@ def _fastest(problem: Problem, algorithms: Sequence[Algorithm], device: int) -> 
         return call
 
     calls = {n: calling(algorithm) for n, algorithm in enumerate(algorithms)}
-    times = timed(calls, [*like, out], place, rounds=_ROUNDS, span=_SPAN)
-    best = min(times, key=times.__getitem__)
-    found = best if times[best] < GAIN * times[0] else 0
+    found, times = fastest(calls, 0, GAIN, [*like, out], place, rounds=_ROUNDS, span=_SPAN)
     _HINTS.info(
         "%s: algorithm %d of the vendor's %d takes %.1f us, the first %.1f",
         *(problem, found, len(algorithms), 1e6 * times[found], 1e6 * times[0]),

@@ -132,6 +132,10 @@ class Elementwise:
         self.row, self.lowering = row, row.lowering_on(device)
         self.arguments = row.complete({k: _plain(v) for k, v in arguments.items()})
         types = {k: _typed(v) for k, v in self.arguments.items()}
+        if device == "cuda" and row.not_on_cuda:
+            for given in types.values():
+                if isinstance(given, TensorType) and given.dtype in row.not_on_cuda:
+                    raise NotLowered(f"CUDA's kernels reject {given.dtype}")
         operands = [types[a.name] for a in row.args if a.promotes]
         if operands and all(isinstance(v, (bool, int, float, complex)) for v in operands):
             raise NotLowered("a number in the place of a tensor")
@@ -255,7 +259,8 @@ def _round(value: Any, dtype: str) -> Any:
     """A Python number rounded to a floating dtype (exactly what converting a tensor would do)."""
     if not is_float(dtype) or dtype == "float64":
         return value
-    return torch.tensor(float(value), dtype=torch.float64).to(getattr(torch, dtype)).item()
+    exact = torch.tensor(float(value), dtype=torch.float64, device="cpu")
+    return exact.to(getattr(torch, dtype)).item()
 
 
 def _plain(value: Any) -> Any:

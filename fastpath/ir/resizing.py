@@ -33,7 +33,7 @@ def _fixed(*sizes: Any) -> None:
 
 
 def _single(value: float) -> float:
-    return torch.tensor(value, dtype=torch.float32).item()
+    return torch.tensor(value, dtype=torch.float32, device="cpu").item()
 
 
 def _scales(bound: dict[str, Any], rank: int) -> list[float | None]:
@@ -55,17 +55,18 @@ def _computed(place: Expr, extent: int) -> Index:
 def _nearest(old: int, new: int, scale: float | None, middle: bool) -> Callable[[Index], Index]:
     """From a position of the result to the nearest of the image (eager's formula)."""
     step, shift = _step(old, new, scale), 0.5 if middle else 0.0
-    numbers = (torch.arange(new, dtype=torch.float32) + shift) * step
+    every = torch.arange(new, device="cpu")  # whatever is the default
+    numbers = (every.float() + shift) * step
     places = numbers.floor().long().clamp(max=old - 1)
     if not middle and new == old:
-        places = torch.arange(new)
+        places = every
     elif not middle and new == 2 * old:
-        places = torch.arange(new) // 2
-    if new % old == 0 and torch.equal(places, torch.arange(new) // (new // old)):
+        places = every // 2
+    if new % old == 0 and torch.equal(places, every // (new // old)):
         return lambda i: i.floordiv(new // old)
     if old % new == 0:
         first, by = int(places[0]), old // new
-        if torch.equal(places, torch.arange(new) * by + first):
+        if torch.equal(places, every * by + first):
             return lambda i: i * by + first
 
     def computed(i: Index) -> Index:

@@ -50,7 +50,7 @@ def drawing(d: Distribution) -> Draw:
         state: torch.Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> torch.Tensor:
-        out = empty(shape, strides, dtype=dtype)
+        out = empty(shape, strides, dtype=dtype, device="cpu")
         if out.numel() < d.elements:  # of a size that only the call knows
             return alone(out, p, q, state, generator)
         _advance(lambda now: fill(now, out, p, q), draw.__name__, out, state, generator)
@@ -140,7 +140,7 @@ def drawing_each(d: Distribution) -> Draw:
         generator: torch.Generator | None = None,
     ) -> torch.Tensor:
         out = torch.empty_like(probabilities, dtype=torch.bool)
-        wrong = torch.zeros(1, dtype=torch.int64)
+        wrong = torch.zeros(1, dtype=torch.int64, device="cpu")
         places = (probabilities.data_ptr(), wrong.data_ptr())
 
         def fill(now: torch.Tensor) -> bool:
@@ -202,12 +202,12 @@ def matches(d: Distribution) -> bool:
 def _same(d: Distribution, generator: torch.Generator, count: int) -> bool:
     before = generator.get_state()
     if d.given:
-        chances = torch.linspace(0, 1, count, dtype=DTYPE[d.given])
+        chances = torch.linspace(0, 1, count, dtype=DTYPE[d.given], device="cpu")
         expected = torch.bernoulli(chances, generator=generator).to(torch.bool)
         draw = functools.partial(drawing_each(d), chances)
     else:
         eager, p, q = _EAGER[d.name]
-        expected = eager(torch.empty(count, dtype=DTYPE[d.dtype]), p, q, generator)
+        expected = eager(torch.empty(count, dtype=DTYPE[d.dtype], device="cpu"), p, q, generator)
         draw = functools.partial(drawing(d), (count,), (1,), p, q)
     after = generator.get_state()
     generator.set_state(before)

@@ -23,6 +23,7 @@ from fastpath.random.drawer import Drawer, Rule, bounds_of_integers, dense, floa
 from specs.dtypes import compute_dtype
 
 _WIDEST = 16  # bytes that a thread of eager's dropout takes at once
+MOST = 2**31 - 1  # bytes that eager's kernels for random numbers write at once
 _aten = torch.ops.aten
 _FRESH = {_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default}
 
@@ -55,6 +56,8 @@ def _stream(drawer: Drawer, val: Any) -> philox.Stream:
     grid = _grid(drawer, val)
     if not dense(val.shape, val.stride()):
         raise NotLowered("a draw into memory with gaps")
+    if grid.count * val.dtype.itemsize > MOST:
+        raise NotLowered("a draw that eager makes in several parts, each from its own place")
     reserve = philox.reserving(drawer.lowering.device)
     seed, counter = _reserve(drawer, reserve, (grid.advance,), ("seed", "counter"))
     return philox.Stream(seed, counter, grid)

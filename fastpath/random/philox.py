@@ -119,12 +119,17 @@ def unit(word: Expr) -> Expr:
     return apply("add", scaled, E.const(2.0**-33, "float32"))
 
 
+def _number(value: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """On the CPU, whatever is the default."""
+    return torch.tensor(value, dtype=dtype, device="cpu")
+
+
 def uniform(word: Expr, low: float, high: float, dtype: str) -> Expr:
     """In [low, high), as ``dtype``, whose upper bound eager moves to the lower one."""
     u = unit(word)
     if (low, high) != (0.0, 1.0):
         # Eager's bounds, and their difference, are numbers of the result's dtype.
-        first, last = (torch.tensor(bound, dtype=DTYPE[dtype]) for bound in (low, high))
+        first, last = (_number(bound, DTYPE[dtype]) for bound in (low, high))
         span, low = (last - first).item(), first.item()
         # CUDA's compiler contracts the two operations.
         u = apply("fma", u, E.const(span, "float32"), E.const(low, "float32"))
@@ -136,7 +141,7 @@ def uniform(word: Expr, low: float, high: float, dtype: str) -> Expr:
 
 def below(word: Expr, p: float) -> Expr:
     """Whether the number is below ``p``, which eager rounds to float32."""
-    return apply("lt", unit(word), E.const(torch.tensor(p).item(), "float32"))
+    return apply("lt", unit(word), E.const(_number(p).item(), "float32"))
 
 
 def within(word: Expr, count: int, low: int) -> Expr:
@@ -154,7 +159,7 @@ def dropout_width(itemsize: int, count: int, alignment: int) -> int:
 
 def dropout_scale(p: float) -> float:
     """What eager multiplies by: of float32, like the probability that it is the inverse of."""
-    kept = torch.tensor(1.0 - p, dtype=torch.float32)
+    kept = _number(1.0 - p)
     return (1.0 / kept).item()
 
 

@@ -435,7 +435,8 @@ pointwise(
     (SELF,),
     "where(isnan(self), self, where(lt(self, const(0)), const(math.pi), const(0)))",
     "promote_float",
-    doc="0 or pi; nan stays nan.",
+    not_on_cuda=frozenset(dtypes.REDUCED),
+    doc="0 or pi; nan stays nan. CUDA has no kernel for 16 bits.",
 )
 for _name in ("isnan", "isinf", "isfinite", "signbit"):
     pointwise(f"{_name}.default", f"torch.{_name}", (SELF,), f"{_name}(self)", "predicate")

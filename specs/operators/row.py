@@ -121,7 +121,8 @@ class Operator:
     raises. For the
     other kinds ``lowering`` names a rule of the loop IR (``reduce:sum``, ``view:permute``).
     ``None``: ATen is called, and ``reasons["lowering"]`` says why. ``cuda`` is the lowering where
-    CUDA's kernels give other values than the CPU's (``None``: they do not).
+    CUDA's kernels give other values than the CPU's (``None``: they do not); ``not_on_cuda`` are
+    dtypes that these reject.
 
     ``laid_by``: the tensors whose layouts decide that of the result (by
     :func:`specs.strides.elementwise`), in that order; ``None``: every tensor, in the order of the
@@ -149,6 +150,7 @@ class Operator:
     shape_rule: str
     lowering: str | None
     cuda: str | None = None
+    not_on_cuda: frozenset[str] = frozenset()
     when: str = ""
     strict: str = ""
     tolerance: Mapping[str, float] = field(default_factory=dict)

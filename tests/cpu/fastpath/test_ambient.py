@@ -41,6 +41,30 @@ def test_a_region_without_gradients() -> None:
     assert not got.requires_grad
 
 
+def test_a_default_device_is_the_programs_alone() -> None:
+    """What is computed while compiling, numbers and places, is on the CPU all the same."""
+    x, image = torch.randn(40), torch.randn(1, 2, 5, 7)
+    chances = torch.linspace(0, 1, 3000)
+
+    def program(x: torch.Tensor, image: torch.Tensor, chances: torch.Tensor) -> Any:
+        torch.manual_seed(3)
+        sums = torch.add(x.bfloat16(), x.bfloat16(), alpha=0.3), x * 0.1
+        sizes = F.interpolate(image, size=(9, 11)), F.interpolate(image, scale_factor=2)
+        return *sums, *sizes, torch.bernoulli(chances), F.dropout(chances, 0.3)
+
+    expected = program(x, image, chances)
+    torch._dynamo.reset()
+    torch.set_default_device("meta")
+    try:
+        got, reports = run(program, x, image, chances)
+    finally:
+        torch.set_default_device(None)
+    for ours, eager in zip(got, expected, strict=True):
+        torch.testing.assert_close(ours, eager)
+    assert reports and all(r.fallback is None for r in reports)
+    assert sum(r.kernels for r in reports) and not any(r.aten_calls for r in reports)
+
+
 def test_training_keeps_its_gradients() -> None:
     layer = torch.nn.Linear(4, 3)
     x = torch.randn(2, 4)

@@ -318,6 +318,28 @@ def test_the_vendors_product_is_kept_unless_ours_is_faster(
         tuning._measured(node, part, torch.device("cpu"), lambda: None)  # type: ignore[arg-type]
 
 
+def test_the_least_of_many_measurements_is_measured_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[list[int], int]] = []
+
+    def timed(calls: dict[int, Any], like: Any, device: Any, drawing: bool, rounds: int, _: float):  # type: ignore[no-untyped-def]
+        asked.append((sorted(calls), rounds))
+        times = {0: 2.0, 1: 1.5, 2: 1.4} if len(calls) == 3 else again
+        return {name: times[name] for name in calls}
+
+    monkeypatch.setattr(tuning, "timed", timed)
+    calls: dict[int, Any] = dict.fromkeys(range(3), print)
+    again = {0: 2.0, 2: 1.6}
+    for second, wanted in ((1.6, 2), (1.95, 0)):
+        again[2] = second
+        found, times = tuning.fastest(calls, 0, 0.9, [], torch.device("cpu"), rounds=5)
+        assert found == wanted and times == again
+    assert asked == [([0, 1, 2], 5), ([0, 2], 10)] * 2
+    assert tuning.fastest(calls, 2, 0.9, [], torch.device("cpu"), rounds=5)[0] == 2
+    assert len(asked) == 5
+
+
 def test_tiles_fit_the_product_and_the_memory() -> None:
     wide = (4096, 4096, 4096), (16, 4096, 512), (100, 64, 32), (4096, 50257, 768)
     narrow = (4352, 32, 216), (100_352, 64, 27), (100_352, 24, 27)  # as convolutions are

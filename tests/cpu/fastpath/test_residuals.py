@@ -238,12 +238,12 @@ def test_the_first_algorithm_is_kept_unless_another_one_is_faster(
     for _ in range(2):  # another process
         monkeypatch.setattr(vendor, "_known", {})
         assert [vendor.chosen(PROBLEM, THREE, 0) for _ in range(2)] == [THREE[2]] * 2
-    assert measured == [3] * 3
+    assert measured == [3, *(3, 2) * 2]  # what seems to be faster is measured once more
     monkeypatch.setattr(vendor, "_known", {})
     monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
     assert vendor.chosen(PROBLEM, THREE, 0) == THREE[0]
     small = Problem("bfloat16", 256, 256, 256, (256, 1), (256, 1))
-    assert vendor.chosen(small, THREE, 0) == THREE[0] and measured == [3] * 3
+    assert vendor.chosen(small, THREE, 0) == THREE[0] and len(measured) == 5
 
 
 # -- programs --------------------------------------------------------------------------------------

@@ -117,9 +117,9 @@ def test_misaligned_memory_is_moved_in_time(
     call = compiled(lambda x: x * 2, x)
     skewed: list[int] = []
 
-    def skew(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+    def skew(size: Any, stride: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         skewed.append(1)
-        return torch.empty(size[0] + 1, dtype=dtype)[1:]
+        return torch.empty(size[0] + 1, dtype=dtype, device=device)[1:]
 
     call.__globals__["forward"].__globals__["empty"] = skew
     found = call(x)

@@ -16,9 +16,11 @@ pytest.importorskip("triton")
 
 from fastpath.gpu import build
 from fastpath.gpu.compile import Later, machine_code
+from fastpath.gpu.reach import WIDE
 from fastpath.gpu.vectors import print_kernel
 from fastpath.ir.described import Sizes
 from fastpath.ir.lower import Lowering
+from fastpath.ir.program import Call
 from fastpath.schedule.kernel import Kernel
 from fastpath.target import GPU
 from tests import forked
@@ -170,6 +172,15 @@ def test_rows_that_begin_between_vectors_are_read_and_written_by_vectors(width: 
     assert "upper" not in text.source and text.programs == print_kernel(kernel).programs
 
 
+def test_what_cudas_kernels_reject_is_left_to_them() -> None:
+    def calls(dtype: torch.dtype) -> list[str]:
+        program = program_of(torch.angle, [torch.empty(64, dtype=dtype)])
+        return [step.name for step in program.steps if isinstance(step, Call)]
+
+    assert calls(torch.float16) == calls(HALF) == ["aten.angle.default"]
+    assert calls(torch.float32) == calls(torch.int64) == []
+
+
 def _flat(case: Any) -> tuple[Any, ...]:
     return (case[0], *case[1])
 
@@ -242,6 +253,19 @@ def test_sizes_are_arguments_and_whole_vectors_where_they_allow_it(
     asked = [c for c in sizes.conditions if c.relation.startswith("%")]
     assert bool(asked) == (not again)
     assert build.build(**later.job()).asm["cubin"]
+
+
+def test_sizes_are_given_in_32_bits_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
+    shift = lambda x: [x * 2, x.flip(0)[:9] + 1, x[: x.shape[0] // 2] ^ 1]  # noqa: E731
+    few, sizes = laters(shift, [torch.empty(4096, dtype=torch.uint8)])
+    held = {c.value for c in sizes.conditions if (c.relation, c.bound) == ("<=", WIDE)}
+    given = {size for later in few for size in later.printed.sizes}
+    assert len(given) >= 2 and given <= held and not any(later.printed.wide for later in few)
+    # The last place fits, and the size does not.
+    many, sizes = laters(shift, [torch.empty(WIDE + 1, dtype=torch.uint8)])  # never touched
+    assert [later.printed.wide for later in many] == [True, False, False]
+    assert any((c.relation, c.bound) == (">", WIDE) for c in sizes.conditions)
 
 
 def test_both_kernels_of_a_launch_take_the_same_sizes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -50,11 +51,45 @@ def test_long_rows_are_scanned_block_by_block_in_order() -> None:
     assert machine_code(print_kernel(kernel), tuple(b.dtype for b in kernel.buffers), 90)
 
 
+def test_what_32_bits_hold_is_counted_in_them_and_nothing_else() -> None:
+    """Where the last place, the last position, or what is divided for one is just in range, or is
+    not; the points of the last block behind all points are compared, too."""
+
+    def wide(function: Any, *inputs: torch.Tensor) -> bool:
+        (kernel,), _ = kernels_of(program_of(function, inputs))
+        printed = print_kernel(kernel)
+        assert ("tl.program_id(0).to(tl.int64)" in printed.source) == printed.wide
+        assert machine_code(printed, tuple(b.dtype for b in kernel.buffers), 90).asm["cubin"]
+        return printed.wide
+
+    def given(*size: int, stride: tuple[int, ...] | None = None) -> torch.Tensor:
+        stride = stride or tuple(torch.empty(size, device="meta").stride())
+        return torch.empty_strided(size, stride, dtype=torch.uint8, device="meta")
+
+    def many(x: torch.Tensor) -> torch.Tensor:
+        return x.expand(1 << 23, len(x)).reshape(-1)
+
+    most = 1 << 31
+    few, odd = given(512), given(509)
+    for more in (0, 1):
+        assert wide(lambda x: x ^ 1, given(most + more)) == bool(more)
+        assert wide(lambda x: x ^ 1, given(2, 9, stride=(most - 9 + more, 1))) == bool(more)
+        assert wide(lambda x: x.amax(1), given(1 << 16, (1 << 15) + more)) == bool(more)
+        assert wide(lambda x: x.amax(0), given(1 << 15, (1 << 16) + more)) == bool(more)
+        assert wide(lambda x: x.t() ^ 1, given(40, 50, stride=(1, most // 49 + more))) == bool(more)
+        # Of which one is copied the place is the remainder of a number just in range, or not.
+        count = 128 + more
+        assert wide(lambda x, n=count: many(x)[17 :: 1 << 24][:n] ^ 1, odd) == bool(more)
+    assert wide(lambda x: torch.arange(0, 1 << 35, 1 << 26) + x, few)
+    assert not wide(lambda x: torch.arange(0, 1 << 31, 1 << 22) + x, few)
+
+
 def test_kernels_give_eagers_values_in_tritons_interpreter(tmp_path: Path) -> None:
     script = Path(__file__).with_name("triton_positions.py")
     done = forked.fresh(script, {**os.environ, "TRITON_INTERPRET": "1"}, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    ran, compared, programs, kernels, elements = map(int, done.stdout.split()[-5:])
+    ran, compared, far, beyond, programs, kernels, elements = map(int, done.stdout.split()[-7:])
     assert ran >= 18 and compared > 5_000
+    assert far >= 14 and beyond > 5_000  # 32 bits do not hold the places
     # Whose sizes each call chooses: a program of each kind, with kernels that take them.
     assert programs == 2 and kernels >= 5 and elements > 3_000

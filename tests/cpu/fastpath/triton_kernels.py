@@ -1,8 +1,8 @@
 """Eager functions as Triton kernels: scheduled for the GPU, printed, and run by whoever is given.
 
-``python triton_kernels.py FIRST LAST [DEVICE]`` runs the cases and the random programs of these
-seeds and prints how many kernels ran and how many elements were compared; on the CPU in Triton's
-interpreter, which needs ``TRITON_INTERPRET=1``.
+``python triton_kernels.py FIRST LAST [DEVICE [PART PARTS]]`` runs the cases and the random programs
+of these seeds, or each so many'th of both, and prints how many kernels ran and how many elements
+were compared; on the CPU in Triton's interpreter, which needs ``TRITON_INTERPRET=1``.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ def moments_of(
             yield f"moments of {name} {dtype} columns of {height}", found, [given]
 
 
-def main(first: str, last: str, device: str = "cpu") -> None:
+def main(first: str, last: str, device: str = "cpu", part: str = "0", parts: str = "1") -> None:
     from tests.cpu.fastpath.test_programs import program
 
     run = interpreted if device == "cpu" else on_cuda
@@ -309,7 +309,7 @@ def main(first: str, last: str, device: str = "cpu") -> None:
         source, function, inputs = program(seed)
         todo.append((f"seed {seed}\n{source}", function, [x.to(device) for x in inputs]))
     ran = compared = refused = 0
-    for place, (name, function, inputs) in enumerate(todo):
+    for place, (name, function, inputs) in enumerate(todo[int(part) :: int(parts)]):
         long = any(x.dim() and x.shape[-1] > 500 for x in inputs)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,7 +1,8 @@
 """Kernels with positions that are data, with scans and windows, in Triton's interpreter.
 
 ``python triton_positions.py`` (with ``TRITON_INTERPRET=1``) prints how many kernels ran and how
-many elements were compared with eager's, and the same of programs that take their sizes.
+many elements were compared with eager's, the same of places that 32 bits do not hold, and of
+programs that take their sizes.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def cases() -> dict[str, tuple[Callable[..., Any], list[torch.Tensor]]]:
 
 
 def main() -> None:
-    from tests.cpu.fastpath import triton_sizes
+    from tests.cpu.fastpath import triton_far, triton_sizes
 
     np.seterr(all="ignore")
     ran = compared = 0
@@ -89,7 +90,7 @@ def main() -> None:
                 if not agree(a, b, c):
                     raise AssertionError(f"{name}: {a} is not {b}")
                 compared += a.numel()
-    print(ran, compared, *triton_sizes.check("normed", "picked"))
+    print(ran, compared, *triton_far.check(), *triton_sizes.check("normed", "picked"))
 
 
 if __name__ == "__main__":

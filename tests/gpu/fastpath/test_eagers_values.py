@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -42,6 +43,19 @@ def test_zeros_have_eagers_signs(name: str, dtype: Any) -> None:
     there = ~expected.isnan()
     assert torch.equal(found.signbit()[there], expected.signbit()[there])
     assert fastpath.last_report().kernels == 1
+
+
+def test_what_eager_has_no_kernel_for_is_rejected_as_it_is() -> None:
+    for dtype in FLOATS:
+        x = torch.randn(40, device="cuda", dtype=dtype)
+        compiled = refcompiler.compile(lambda x: torch.angle(x) * 2, fullgraph=True)
+        try:
+            expected = torch.angle(x) * 2
+        except NotImplementedError as error:
+            with pytest.raises(NotImplementedError, match=re.escape(str(error))):
+                compiled(x)
+        else:
+            torch.testing.assert_close(compiled(x), expected)
 
 
 SIXTHS = {"hardsigmoid": F.hardsigmoid, "hardswish": F.hardswish}

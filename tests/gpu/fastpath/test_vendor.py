@@ -12,6 +12,7 @@ from torch.nn import functional as F
 import fastpath
 import refcompiler
 from fastpath.gpu import lt, vendor
+from fastpath.gpu.tuning import timed
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -148,3 +149,24 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
         assert report.kernels == 1 and report.aten_calls == {"aten.addmm.default": 1}
     finally:
         vendor._launch.cache_clear()
+
+
+@pytest.mark.parametrize("backend", ["native", "pluggable"])
+def test_nothing_is_recorded_where_an_allocator_may_not_be(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An allocator of the user's asks CUDA for memory, which it refuses while it records."""
+    recorded = []
+    made = torch.cuda.CUDAGraph
+
+    def graph() -> torch.cuda.CUDAGraph:
+        recorded.append(1)
+        return made()
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", graph)
+    monkeypatch.setattr(torch.cuda.memory, "get_allocator_backend", lambda: backend)
+    x, out = normal(64, 64), torch.empty(64, 64, device="cuda", dtype=torch.bfloat16)
+    calls = {n: lambda x, out: torch.mm(x, x, out=out) for n in range(2)}
+    times = timed(calls, [x, out], x.device, rounds=2, span=1e-4)
+    assert sorted(times) == [0, 1] and all(0 < t < 1 for t in times.values())
+    assert len(recorded) == (2 if backend == "native" else 0)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
@@ -43,6 +44,8 @@ class _Exact(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in _CASTS:
             return args[0].double()
+        if func is F.dropout and args[0].is_cuda:  # whose draws are laid by vectors of the dtype
+            return _dropped(*args, **kwargs)
         if func in _DRAWS_IN_PLACE:
             drawn = func(args[0].detach().float(), *args[1:], **kwargs)
             with torch.no_grad():
@@ -54,6 +57,14 @@ class _Exact(TorchFunctionMode):
             return drawn.double() if drawn.is_floating_point() else drawn
         args, kwargs = pytree.tree_map(lambda a: recast(a, torch.float64), (args, kwargs))
         return func(*args, **kwargs)
+
+
+def _dropped(
+    given: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> torch.Tensor:
+    kept = F.dropout(torch.ones_like(given, dtype=torch.float32), p, training) != 0
+    found = given * kept / (1.0 - p) if training and p < 1 else given * kept
+    return given.copy_(found) if inplace else found
 
 
 def _single(value: Any) -> Any:

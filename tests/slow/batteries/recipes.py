@@ -108,7 +108,13 @@ def train(
             scaler.step(made)
             scaler.update()
     gradients = [p.grad for p in model.parameters()]
-    return Curve(losses, [*gradients, *model.state_dict().values(), torch.get_rng_state()])
+    return Curve(losses, [*gradients, *model.state_dict().values(), states(model)])
+
+
+def states(model: torch.nn.Module) -> torch.Tensor:
+    """Of the generators that the model may draw from."""
+    devices = {p.device for p in model.parameters() if p.is_cuda}
+    return torch.cat([torch.get_rng_state(), *map(torch.cuda.get_rng_state, devices)])
 
 
 def loss(result: Any) -> torch.Tensor:

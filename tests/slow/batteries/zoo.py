@@ -8,7 +8,10 @@ left out, and counted. Each is trained in a process of its own, as in
 code generator.
 
     python -m tests.slow.batteries.zoo [NAME ...] [--backend B] [--steps N] [--jobs N]
-        [--seconds S] [--every N] [-v]
+        [--seconds S] [--every N] [--device cuda] [-v]
+
+On a CUDA device models are made so that float64 can judge them (:func:`judgeable`). A battery that
+has to end begins no model after ``--within`` seconds.
 
 Status 1: one differs, or ended its process.
 """
@@ -31,6 +34,7 @@ import fastpath
 import refcompiler
 from benchmarks import family_models
 from tests.slow.batteries import training
+from tests.slow.devices.compare import exact_products
 
 _KNOWN = {*family_models.TEXT, *family_models.BOTH, *family_models.IMAGES, *family_models.SOUND}
 _MOST = 30_000_000  # parameters
@@ -65,6 +69,22 @@ def shrink(config: Any, depth: int = 0) -> Any:
     return config
 
 
+def judgeable(config: Any) -> None:
+    """On a CUDA device: what float64 can judge, in this configuration and in those that it has.
+
+    Attention drops nothing, since its kernels draw otherwise in float64, and experts are products
+    one by one, since those that are grouped take no float64.
+    """
+    from transformers import PretrainedConfig
+
+    config._experts_implementation = "eager"
+    for name, value in list(vars(config).items()):
+        if isinstance(value, PretrainedConfig):
+            judgeable(value)
+        elif isinstance(value, float) and "att" in name and "drop" in name:
+            setattr(config, name, 0.0)
+
+
 def inputs(model: torch.nn.Module, config: Any) -> Iterator[dict[str, torch.Tensor]]:
     """What the model may take, the likeliest first."""
     tokens = torch.randint(3, 90, (2, 9))
@@ -87,7 +107,7 @@ def inputs(model: torch.nn.Module, config: Any) -> Iterator[dict[str, torch.Tens
         yield {"input_ids": tokens, "pixel_values": pixels}
 
 
-def make(name: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+def make(name: str, device: str = "cpu") -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
     """A small model of that type and what it takes; :class:`LeftOut` where there is none."""
     import transformers
 
@@ -95,6 +115,8 @@ def make(name: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
         raise LeftOut("a family of the benchmarks")
     try:
         config = shrink(getattr(transformers, f"{name}Config")())
+        if device != "cpu":
+            judgeable(config)
         torch.manual_seed(0)
         model = getattr(transformers, f"{name}Model")(config).eval()
     except Exception as error:
@@ -109,15 +131,16 @@ def make(name: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
         except Exception as error:
             reason = reason or f"{type(error).__name__}: {error}"[:150]
         else:
-            return model, given
+            return model.to(device), {key: t.to(device) for key, t in given.items()}
     raise LeftOut(f"no such input: {reason}")
 
 
-def _train(name: str, backend: str, steps: int, told: Any) -> None:
+def _train(name: str, backend: str, steps: int, device: str, told: Any) -> None:
     """Puts (name, kind, text) into ``told``."""
     warnings.simplefilter("ignore")
+    exact_products()
     try:
-        made = make(name)
+        made = make(name, device)
     except LeftOut as error:
         told.put((name, "left out", f"{name}: {error}"))
         return
@@ -130,10 +153,10 @@ def _train(name: str, backend: str, steps: int, told: Any) -> None:
     told.put((name, kind, str(found)))
 
 
-def run(
-    names: list[str], backend: str, steps: int, jobs: int, seconds: float, verbose: bool
-) -> collections.Counter[str]:
+def run(names: list[str], given: argparse.Namespace) -> collections.Counter[str]:
     """How many of ``names`` ended how; what differs is printed as it comes."""
+    how = given.backend, given.steps, given.device
+    end = time.monotonic() + given.within
     context = multiprocessing.get_context("fork")
     told, left = context.SimpleQueue(), names[::-1]
     running: dict[str, tuple[Any, float]] = {}
@@ -144,21 +167,24 @@ def run(
             name, kind, text = told.get()
             counts[kind] += 1
             heard.add(name)
-            if verbose or kind == "differs":
+            if given.verbose or kind == "differs":
                 print(f"{kind}: {text}", flush=True)
 
     heard: set[str] = set()
     while left or running:
-        while left and len(running) < jobs:
+        if left and time.monotonic() > end:
+            counts["not begun"] += len(left)
+            left = []
+        while left and len(running) < given.jobs:
             name = left.pop()
-            process = context.Process(target=_train, args=(name, backend, steps, told))
+            process = context.Process(target=_train, args=(name, *how, told))
             process.start()
             running[name] = process, time.monotonic()
         time.sleep(0.05)
         hear()
         for name, (process, since) in list(running.items()):
             alive = process.is_alive()
-            if alive and time.monotonic() - since < seconds:
+            if alive and time.monotonic() - since < given.seconds:
                 continue
             process.kill()
             process.join()
@@ -181,6 +207,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=200, help="of one, at most")
     parser.add_argument("--every", type=int, default=1, help="each N-th alone")
+    parser.add_argument("--within", type=float, default=1e9, help="seconds, to begin one")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("-v", "--verbose", action="store_true", help="a line for each")
     given = parser.parse_args()
     transformers.logging.set_verbosity_error()
@@ -189,8 +217,7 @@ def main() -> int:
         refcompiler.register_backend(fastpath.backend, name="fastpath")
     known = [name.removesuffix("Config") for name in dir(transformers) if name.endswith("Config")]
     names = given.names or [name for name in known if hasattr(transformers, f"{name}Model")]
-    options = given.backend, given.steps, given.jobs, given.seconds, given.verbose
-    counts = run(sorted(names)[:: given.every], *options)
+    counts = run(sorted(names)[:: given.every], given)
     print(", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
     return 1 if counts["differs"] or counts["ended its process"] else 0
 

@@ -1,11 +1,12 @@
 """Small models of the benchmarks' families on a device: forward and training, each twice.
 
-A result may be as far from float64's as eager's is, six times, and a little. The first call
-compiles; the second one's parameters are others.
+A result may be as far from float64's as eager's is, six times, and a little, or from eager's where
+eager cannot do it in float64. The first call compiles; the second one's parameters are others.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Sequence
 from typing import Any
@@ -52,7 +53,8 @@ def _check(name: str, way: str, model: Any, inputs: Any, training: bool, backend
         exact = eager
         if not routed:
             wide = copy.deepcopy(model).double()
-            exact = _run(wide, wide, _moved(inputs, device, torch.float64), training)
+            with contextlib.suppress(RuntimeError):  # products of experts that take no float64
+                exact = _run(wide, wide, _moved(inputs, device, torch.float64), training)
         got = _run(compiled, model, inputs, training)
         told, count = _judged(got, eager, exact)
         bad, elements = bad or (told and f"call {call}: {told}"), elements + count
