@@ -70,6 +70,14 @@ def realigned(t: torch.Tensor) -> torch.Tensor:
     return torch.as_strided(more, t.size(), t.stride(), offset)
 
 
+def allocated(t: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """What has no address, with memory: torch's tensors of zeros have none, as those of no elements
+    have none to have."""
+    if t._is_zerotensor():
+        t = torch.zeros_like(t)
+    return t, t.data_ptr()
+
+
 def _is(value: Any, nodes: Collection[Node]) -> bool:
     return isinstance(value, Tensor) and value.node in nodes
 
@@ -289,6 +297,9 @@ class Wrapper:
                 self.kept.address(node, name)
             else:
                 self.lines.append(f"{known} = {name}.data_ptr()")
+                if isinstance(node, Input):
+                    self.names["allocated"] = allocated
+                    self.lines.append(f"if not {known}: {name}, {known} = allocated({name})")
         return known
 
     # -- steps -----------------------------------------------------------------------------------

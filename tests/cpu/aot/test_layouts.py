@@ -6,6 +6,7 @@ import contextlib
 import itertools
 from typing import Any
 
+import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -110,3 +111,22 @@ def test_gradients_of_reflections_lie_as_where_nothing_is_traced(monkeypatch: An
     assert strides(reflected)[0] == (1, 5) and refcompiler.counters()["uncompiled"] == 0
     monkeypatch.setattr(joint, "lay_out_gradients", lambda outputs: [])
     assert strides(compiled) != strides(reflected)
+
+
+def test_the_inverse_of_a_fourier_transform_checks_its_windows_in_the_graph() -> None:
+    window = torch.hann_window(16)
+
+    def program(x: torch.Tensor, window: torch.Tensor) -> torch.Tensor:
+        spectrum = torch.stft(x, 16, 4, window=torch.hann_window(16), return_complex=True)
+        return torch.istft(spectrum * 0.5, 16, 4, window=window, length=x.shape[-1])
+
+    seen = []
+    for each in (program, refcompiler.compile(program, backend="aot_eager", fullgraph=True)):
+        torch.manual_seed(0)
+        x = torch.randn(2, 80, requires_grad=True)
+        y = each(x, window)
+        y.square().sum().backward()
+        seen.append((y.tolist(), x.grad.tolist()))
+        with pytest.raises(RuntimeError, match="window overlap add min: 1"):
+            each(x, window * 0)
+    assert seen[0] == seen[1] and refcompiler.counters()["uncompiled"] == 0

@@ -192,3 +192,17 @@ def test_a_row_says_where_its_bits_are_others() -> None:
         if row.strict:
             assert row.reasons.get("strict"), row.name
             assert row.lowering, row.name
+
+
+def test_tensors_of_zeros_without_memory_are_read_as_zeros() -> None:
+    """Derivatives have such; a kernel that was made for other tensors has no address to read."""
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        return [x * 2 + y, x.sum(), x @ y, (x + 1).sin()]
+
+    refcompiler.reset()
+    compiled = refcompiler.compile(program, backend="fastpath", fullgraph=True)
+    zeros, y = torch._efficientzerotensor(40), torch.randn(40)
+    for x in (torch.randn(40), zeros, torch.randn(40), zeros):
+        for found, wanted in zip(compiled(x, y), program(x, y), strict=True):
+            torch.testing.assert_close(found, wanted)
