@@ -130,6 +130,7 @@ class Wrapper:
         self.prologue: list[str] = []  # what is computed of sizes, once in each call
         self._numbers: dict[str, str] = {}  # text -> variable
         self.parameters = program.parameters
+        self.taken = frozenset(program.parameters)
         self.boxed, self.otherwise = boxed, otherwise
         self.recordable = Launches(_nothing, self.parameters, boxed, constants=list(constants))
         given = self.given = len(program.inputs) - len(constants)
@@ -297,7 +298,7 @@ class Wrapper:
                 self.kept.address(node, name)
             else:
                 self.lines.append(f"{known} = {name}.data_ptr()")
-                if isinstance(node, Input):
+                if isinstance(node, Input) and name in self.taken:
                     self.names["allocated"] = allocated
                     self.lines.append(f"if not {known}: {name}, {known} = allocated({name})")
         return known
