@@ -11,7 +11,7 @@ from conformance.strategies.generate import examples
 from conformance.suites import SUITES
 from conformance.suites.operators import cases
 from specs import dtypes
-from specs.operators import OPERATORS
+from specs.operators import ON_COMPLEX, OPERATORS
 
 
 def first_dtype(row):
@@ -38,7 +38,8 @@ def test_a_seed_draws_the_same_cases_again():
 
 def test_every_dtype_of_a_row_is_a_family():
     families = list(SUITES["operators"].families("cpu"))
-    assert len(families) == sum(len(row.dtypes) for row in OPERATORS)
+    rows = (*OPERATORS, *ON_COMPLEX)
+    assert len(families) == sum(len(row.dtypes) for row in rows) > len(OPERATORS)
     assert len({(f.subject, f.variant) for f in families}) == len(families)
 
 
