@@ -185,7 +185,7 @@ def _uncompiled(gm: GraphModule, reason: str) -> Callable[..., Any]:
     _HINTS.info("a graph of %d nodes runs uncompiled: %s", len(gm.graph.nodes), reason)
 
     def call(*inputs: Any) -> Any:
-        return gm(*inputs)
+        return gm.forward(*inputs)  # called as a module it prints its code beside an error
 
     call.fallback = reason  # type: ignore[attr-defined]
     call.source = gm.code  # type: ignore[attr-defined]
@@ -201,7 +201,7 @@ class Uncompiled:
 
     def __call__(self, *inputs: Any) -> Any:
         self.calls += 1
-        return self.gm(*inputs)
+        return self.gm.forward(*inputs)
 
 
 @contextlib.contextmanager

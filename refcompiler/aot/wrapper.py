@@ -175,6 +175,9 @@ class Wrapper:
                 whole = write.tracked and write.place in self.loose
                 view = "" if whole else f" and {name}._is_view()"
                 tests.append(f"{name}._backward_hooks{view}")
+                if write.tracked and write.place not in self.written:
+                    # Of a leaf, eager refuses a write that changes nothing, too.
+                    tests += [f"{name}.is_leaf", f"{name}._is_view() and {name}._base.is_leaf"]
         if tests:
             self.lines += [
                 f"if {' or '.join(tests)}:",

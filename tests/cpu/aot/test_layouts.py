@@ -130,3 +130,32 @@ def test_the_inverse_of_a_fourier_transform_checks_its_windows_in_the_graph() ->
         with pytest.raises(RuntimeError, match="window overlap add min: 1"):
             each(x, window * 0)
     assert seen[0] == seen[1] and refcompiler.counters()["uncompiled"] == 0
+
+
+def test_a_leaf_is_not_written_to_though_nothing_changes(capfd: Any) -> None:
+    """One program serves leaves and others; the error is eager's, and nothing is printed."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        x.t_().t_()
+        return x + 1
+
+    compiled = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    raised = []
+    for make in (
+        lambda x: x * 1,
+        lambda x: x,
+        lambda x: x[:],
+        lambda x: (x * 1)[:],
+        torch.Tensor.detach,
+    ):
+        seen = []
+        for each in (program, compiled):
+            x = make(torch.ones(2, 3, requires_grad=True))
+            try:
+                seen.append((each(x).tolist(), x._version))
+            except RuntimeError as error:
+                seen.append(str(error))
+        assert seen[0] == seen[1]
+        raised.append(isinstance(seen[0], str))
+    assert raised == [False, True, True, False, False]
+    assert refcompiler.counters()["uncompiled"] == 0 and not "".join(capfd.readouterr())
