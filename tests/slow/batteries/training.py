@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 
+import fastpath
 import refcompiler
 from benchmarks.family_models import BOTH, IMAGES, PLAIN, SOUND, TEXT, calls
 from benchmarks.harness import machine, refreshed
@@ -74,6 +75,12 @@ class Result:
             f"{self.family}, {self.recipe}: {said}; {self.graphs} graphs, {self.breaks} breaks, "
             f"{self.compared} tensors, {self.seconds:.1f} s {self.uncompiled[:2] or ''}"
         )
+
+
+def register_fastpath() -> None:
+    """By its name, where it is not installed but found beside these tests."""
+    if "fastpath" not in refcompiler.list_backends(exclude_tags=()):
+        refcompiler.register_backend(fastpath.backend, name="fastpath")
 
 
 class Backend:

@@ -30,8 +30,6 @@ from typing import Any
 
 import torch
 
-import fastpath
-import refcompiler
 from benchmarks import family_models
 from tests.slow.batteries import training
 from tests.slow.devices.compare import exact_products
@@ -213,8 +211,7 @@ def main() -> int:
     given = parser.parse_args()
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
-    if "fastpath" not in refcompiler.list_backends(exclude_tags=()):  # it is not installed
-        refcompiler.register_backend(fastpath.backend, name="fastpath")
+    training.register_fastpath()
     known = [name.removesuffix("Config") for name in dir(transformers) if name.endswith("Config")]
     names = given.names or [name for name in known if hasattr(transformers, f"{name}Model")]
     counts = run(sorted(names)[:: given.every], given)
