@@ -59,7 +59,7 @@ class _Merging:
                 self.graph.erase_node(node)
                 count += 1
                 continue
-            key = _key(node)
+            key = _key(node) if all(map(_is_strided, _tensors(node))) else None
             first = node if key is None else found.setdefault(key, node)
             if first is not node:
                 count += self._merge(node, first)
@@ -89,8 +89,12 @@ def _tensors(node: Node) -> list[torch.Tensor]:
     return [t for t in values if isinstance(t, torch.Tensor)]
 
 
+def _is_strided(t: torch.Tensor) -> bool:
+    return t.layout is torch.strided  # others have memory in several parts
+
+
 def _memory(node: Node) -> set[int]:
-    return {t.untyped_storage()._cdata for t in _tensors(node)}
+    return {t.untyped_storage()._cdata for t in _tensors(node) if _is_strided(t)}
 
 
 def _is_dense(node: Node) -> bool:

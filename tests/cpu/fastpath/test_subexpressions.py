@@ -162,3 +162,18 @@ def test_what_is_computed_again_is_not_kept(inner: bool, products: int) -> None:
         (found,), (expected,) = (torch.autograd.grad(call(x), x) for call in (compiled, run))
         torch.testing.assert_close(found, expected)
     assert [r.products for r in fastpath.last_report().backwards] == [products]
+
+
+def test_sparse_gradients_are_left_as_they_are() -> None:
+    refcompiler.reset()
+    bag = torch.nn.EmbeddingBag(20, 4, mode="sum", sparse=True)
+    places = torch.randint(0, 20, (3, 4))
+    seen = []
+    for each in (bag, refcompiler.compile(bag, backend="fastpath", fullgraph=True)):
+        bag.zero_grad()
+        (each(places).square().mean() + each(places).sum()).backward()
+        gradient = bag.weight.grad
+        assert gradient is not None and gradient.is_sparse
+        seen.append(gradient.to_dense())
+    torch.testing.assert_close(seen[1], seen[0])
+    assert refcompiler.counters()["uncompiled"] == 0
