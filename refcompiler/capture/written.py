@@ -25,29 +25,32 @@ _NAMESPACES = frozenset(("dict", "hidden_dict", "space", "const", "globals"))
 
 
 class At:
-    """A key that is a symbol, by what it computes."""
+    """A key that is a symbol, by what it computes.
 
-    __slots__ = ("number",)
+    As it was when this was made: what the program decides later may make a constant of it.
+    """
+
+    __slots__ = ("expr", "number")
 
     def __init__(self, number: torch.SymInt):
         self.number = number
+        self.expr = number.node.expr
 
     def __hash__(self) -> int:
-        return hash(self.number.node.expr)
+        return hash(self.expr)
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is At and self.number.node.expr == other.number.node.expr
+        return type(other) is At and self.expr == other.expr
 
 
 def settle(machine: Any, known: External | None) -> None:
     """What was written at a place that is a symbol is at a constant one from here on."""
     if known is None or not known.written or not any(type(k) is At for k in known.written):
         return
-    written = known.written
-    for key, new in list(written.items()):
-        if type(key) is At:
-            del written[key]
-            written[machine.sizes.plain(key.number)] = new
+    places = {k: machine.sizes.plain(k.number) if type(k) is At else k for k in known.written}
+    settled = {places[k]: new for k, new in known.written.items()}
+    known.written.clear()
+    known.written.update(settled)
 
 
 def is_closed(machine: Any, lazy: Lazy) -> bool:

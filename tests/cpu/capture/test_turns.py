@@ -62,7 +62,7 @@ def numbers_of_arrays() -> Any:
     return f, twice(lambda: np.linspace(0.5, 1.0, TURNS))
 
 
-@cases(graphs=5, breaks=4, recompiles=3)
+@cases(graphs=5, breaks=3, recompiles=3)
 def a_list_that_is_read_behind() -> Any:
     def f(x, losses):
         for i in range(TURNS):
