@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,11 +16,12 @@ from refcompiler.aot.inputs import has_bits
 from refcompiler.aot.missing import is_even, without
 from refcompiler.aot.observation import Layout
 from refcompiler.aot.origin import Origin
-from refcompiler.aot.remaining import SELECTIVE, Remaining, Shares, remaining
+from refcompiler.aot.remaining import CHANGED, SELECTIVE, Remaining, Shares, remaining
 from refcompiler.aot.second import ends, reach, second
 from refcompiler.aot.twice import Derivable, derivable, once
 
 _LAID = 16  # so many ways of tangents to lie have a backward; others are laid out anew
+_VERSION = operator.attrgetter("_version")
 _hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _FREED = (
     "Trying to backward through the graph a second time (or directly access saved tensors after "
@@ -126,6 +128,26 @@ class Program:
         ]
 
     @functools.cached_property
+    def holding(self) -> tuple[int, Callable[[Sequence[Any]], Sequence[Any]] | None]:
+        """Where among what the forward gives the inputs begin that a call keeps by itself.
+
+        And what picks them from the inputs. They are the last that others may have too, which is
+        cheaper than to have autograd keep and unpack each; it keeps one tensor at least, by which
+        it tells that all are gone.
+        """
+        by_place = {at - self.numbers: n for n, at in self.kept_inputs.items()}
+        found: list[int] = []
+        for at in range(self.tensors - self.private - 1, 0, -1):
+            if at not in by_place:
+                break
+            found.insert(0, by_place[at])
+        if not found:
+            return self.shared, None
+        one = found[0]
+        pick: Any = operator.itemgetter(*found) if len(found) > 1 else lambda given: (given[one],)
+        return self.shared - len(found), pick
+
+    @functools.cached_property
     def shares(self) -> Shares:
         shared = self.tensors - self.private
         return Shares(self.backward, self.numbers, self.tensors, shared, self.saving)
@@ -159,7 +181,7 @@ class Program:
 
     def arguments(self, node: Any) -> list[Any]:
         """What the forward of a call has kept for its backward, which stays."""
-        found = [*node.numbers, *(node.saved_tensors if self.saves else ()), *node.kept]
+        found = [*node.numbers, *kept_by(node, self.saves)]
         if node.hooked_tensors:
             _lay_out(node, found)
         return found
@@ -294,11 +316,19 @@ class Compiled(torch.autograd.Function):
             for n in program.own:
                 kept[n] = kept[n].detach()
         if _hooks(False) is None:
-            if program.shared > count:
-                saved = kept[count : program.shared]
-                ctx.save_for_backward(*saved)
-            if program.private:
+            first, pick = program.holding
+            if pick is not None:
+                held = pick(inputs)
+                try:
+                    ctx.versions = [*map(_VERSION, held)]
+                    ctx.kept = (*held, *results[program.shared : end])
+                except RuntimeError:  # made in inference mode, which autograd refuses to save
+                    first, pick = program.shared, None
+            if first > count:
+                ctx.save_for_backward(*kept[count:first])
+            if pick is None and program.private:
                 ctx.kept = results[program.shared : end]
+            saved = kept[count : program.shared] if program.derivable is not None else None
         else:
             ctx.hooked_tensors = True
             ctx.saved_layouts = [Layout.of(t) for t in results[count:end]]
@@ -339,6 +369,9 @@ class Compiled(torch.autograd.Function):
                 ctx.gone |= passing
         try:
             saved = ctx.saved_tensors if program.saves else ()
+            versions = ctx.versions
+            if versions and [*map(_VERSION, ctx.kept[: len(versions)])] != versions:
+                _refuse_written(ctx)
             arguments = [*ctx.numbers, *saved, *ctx.kept]
         except RuntimeError:
             left = ctx.left  # behind a backward of other outputs
@@ -367,7 +400,7 @@ class Compiled(torch.autograd.Function):
                 originals = again.inputs(edges, ctx.noted, program.inputs, arguments)
             taken = [*arguments]
         ctx.maybe_clear_saved_tensors()  # unless they are needed again
-        if program.private and not keeps_graph():
+        if ctx.kept and not keeps_graph():
             ctx.kept = ()
         casts = torch._C._is_any_autocast_enabled()
         missing, known = program.take(ctx, arguments, given, casts)
@@ -402,6 +435,7 @@ def with_state(function: Any) -> None:
     node = function._backward_cls
     node.hooked_tensors = False  # whether hooks pack what is saved, which may lie otherwise
     node.kept = node.numbers = ()  # what the backward takes besides
+    node.versions = ()  # of the first that are kept, inputs, which others may write to
     node.state = None  # of the generator that the forward draws from
     node.left = None  # behind a backward of some outputs, for the others
     node.once = node.gone = 0  # tangents that may come once, and those of them that have
@@ -474,7 +508,47 @@ def _unwritten(node: Any, needed: Collection[int]) -> list[Any] | None:
             if n in needed:
                 raise
             found.append(None)
+    kept = [*node.kept]
+    for n, version in enumerate(node.versions):
+        if kept[n]._version != version:
+            if len(found) + n in needed:
+                _refuse(kept[n], version)
+            kept[n] = None
+    return [*found, *kept]
+
+
+def kept_by(node: Any, saves: bool = True) -> list[Any]:
+    """The saved tensors of a call; one that was written to is an error."""
+    found = node.saved_tensors if saves else ()
+    _refuse_written(node)
     return [*found, *node.kept]
+
+
+def _refuse_written(node: Any) -> None:
+    for t, version in zip(node.kept, node.versions):
+        if t._version != version:
+            _refuse(t, version)
+
+
+class _Holder(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, leaf: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(kept)
+        return leaf.detach()
+
+
+def _refuse(t: torch.Tensor, version: int) -> None:
+    """The error of autograd for a saved tensor that had this version: it is asked to say it."""
+    now = t._version
+    leaf = torch.zeros((), requires_grad=True)
+    set_versions((t,), (version,))
+    try:
+        with torch.enable_grad():
+            holder = _Holder.apply(leaf, t).grad_fn
+    finally:
+        set_versions((t,), (now,))
+    _ = holder.saved_tensors
+    raise RuntimeError(CHANGED)
 
 
 def _edges(node: Any) -> Sequence[Any]:

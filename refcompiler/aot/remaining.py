@@ -21,7 +21,7 @@ from torch.fx import GraphModule, Node
 SELECTIVE = "selective"  # in the meta of what is saved or computed again in such a checkpoint
 RELEASED = "released"  # in the meta of what eager runs once, though it reads nothing saved
 _VERSION = operator.attrgetter("_version")
-_CHANGED = (
+CHANGED = (
     "one of the variables needed for gradient computation has been modified by an inplace "
     "operation: a tensor that a compiled graph saved for its backward was written to since"
 )
@@ -153,7 +153,7 @@ class Remaining:
         for n, t, version in itertools.zip_longest(self.places, self.kept, self.versions):
             # None if it was written to before
             if n in needed and (t is None or version is not None and t._version != version):
-                raise RuntimeError(_CHANGED)
+                raise RuntimeError(CHANGED)
         return self.tensors
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import get_gradient_edge
 
-from refcompiler.aot.function import BOXED, Compiled, Program, keeps_graph, with_state
+from refcompiler.aot.function import BOXED, Compiled, Program, keeps_graph, kept_by, with_state
 from refcompiler.aot.gates import PROBE, goes_to, with_hooks
 
 _task = torch._C._current_graph_task_id
@@ -205,7 +205,7 @@ def _run(call: Any, task: _Task) -> None:
     if any(end not in task.results and goes_to(end) for end in _alive(call.ends)):
         left = call.left
         spent = program.asked(given) | (left.spent if left else 0)
-        kept = left.tensors if left else [*call.saved_tensors, *call.kept]
+        kept = left.tensors if left else kept_by(call)
         late = _Unfreed(kept, spent)
     found = Compiled.backward(call, given) if BOXED else Compiled.backward(call, *given)
     gradients = found[1:]

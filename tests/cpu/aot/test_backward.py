@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import types
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -239,6 +241,58 @@ def test_what_nobody_else_has_is_freed_by_the_last_backward() -> None:
         torch.autograd.grad(y.sum(), x)
 
 
+def test_inputs_are_kept_with_their_versions() -> None:
+    """Without autograd's saved tensors but for one, and refused as those are."""
+
+    def program(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> Any:
+        return (x * w * v * w).sum(), (x * v).sum()
+
+    call, _ = compiled(program)
+    count = 0
+    for n in range(3):
+        said, gradients = [], []
+        for run in (program, call):
+            torch.manual_seed(n)
+            given = [torch.randn(4, requires_grad=k != n) for k in range(3)]
+            with torch.no_grad():
+                given[n].add_(1)
+            first, second = run(*given)
+            if run is call:
+                assert len(first.grad_fn.versions) == 2 <= len(first.grad_fn.kept)
+            with torch.no_grad():
+                given[n].add_(1)
+            with pytest.raises(RuntimeError) as error:
+                first.backward(retain_graph=True)
+            said.append(str(error.value))
+            if n == 1:  # which the other result does not need
+                second.backward()
+                gradients.append([None if t.grad is None else t.grad.tolist() for t in given])
+            alive = weakref.ref(given[0])
+            del first, second, given, error
+            gc.collect()
+            assert alive() is None
+        assert said[0] == said[1] and "is at version 2; expected version 1" in said[1]
+        assert n != 1 or gradients[0] == gradients[1]
+        count += 1
+    assert count == 3
+
+
+def test_inputs_made_in_inference_mode_are_refused_as_in_eager() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x * w.sin()
+
+    with torch.inference_mode():
+        x = torch.randn(4)
+    w = torch.randn(4, requires_grad=True)
+    call = refcompiler.compile(program, backend="aot_eager")
+    said = []
+    for run in (program, call):
+        with pytest.raises(RuntimeError) as error:
+            run(x, w)
+        said.append(str(error.value))
+    assert said[0] == said[1] and "Inference tensors cannot be saved" in said[0]
+
+
 def test_what_shares_memory_with_inputs_or_outputs_is_saved() -> None:
     """Whoever writes to them is told so by the backward."""
 
@@ -250,7 +304,7 @@ def test_what_shares_memory_with_inputs_or_outputs_is_saved() -> None:
     x, w = torch.randn(2, 2, requires_grad=True), torch.randn(4)
     for written in range(2):
         total, y, other = call(x, w)
-        assert not total.grad_fn.kept
+        assert len(total.grad_fn.kept) == len(total.grad_fn.versions)  # inputs alone
         with torch.no_grad():
             (w, y)[written].add_(1)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
