@@ -123,12 +123,15 @@ class CompilerName:
 
 
 class Session:
-    """One fresh use of a compiler: nothing that it compiled before is still there."""
+    """One fresh use of a compiler: nothing that it compiled before is still there.
 
-    def __init__(self, frontend: Frontend, backend: Backend, name: str):
+    ``watched``: a :class:`~conformance.meter.Meter` sees which operators compiled code calls.
+    """
+
+    def __init__(self, frontend: Frontend, backend: Backend, name: str, watched: bool = True):
         self.frontend = frontend
         self.refusals = frontend.refusals
-        self.meter = Meter(backend, name)
+        self.meter = Meter(backend, name, watched)
         self.seen_breaks = 0
         self.seen_graphs = False
         frontend.reset()
@@ -158,8 +161,8 @@ class Compiler:
     backend: Backend
     compiles: bool
 
-    def session(self) -> Session:
-        return Session(self.frontend, self.backend, self.name.backend)
+    def session(self, watched: bool = True) -> Session:
+        return Session(self.frontend, self.backend, self.name.backend, watched)
 
 
 def find(name: CompilerName) -> Compiler:

@@ -25,6 +25,8 @@ from conformance.numeric import (
 from conformance.observe import Observation, TensorSeen
 from conformance.verdict import Finding, Kind, Verdict, verdict_of
 
+# Findings that a run is repeated for without a meter.
+_UNWATCHED = (Kind.PRECISION, Kind.WRONG)
 # How many roundings of the inputs the spread of a result is measured with.
 JITTERS = (1, 2, 3)
 
@@ -120,11 +122,37 @@ def judge(
     stage("eager")
     oracle = Oracle(case)
     result = compare(case, expected, found, oracle.judge, compiler.compiles)
+    if any(f.kind in _UNWATCHED and not f.tolerated for f in result.findings):
+        stage("compiled")
+        result = _unwatched(case, compiler, expected, found, oracle, result)
+        stage("eager")
     _compare_left(result, len(case.history) - 1, *states)
     if any(f.aspect == "values" and not f.tolerated for f in result.findings):
         _tell_nondeterminism(case, compiler, expected, found, result, stage)
     raised = [step.error.type for step in expected.steps if step.error is not None]
     return verdict_of(result.findings, result.count, found.compiled, raised)
+
+
+def _unwatched(
+    case: Case,
+    compiler: Compiler,
+    expected: Observation,
+    found: Observation,
+    oracle: Oracle,
+    watched: Comparison,
+) -> Comparison:
+    """What is compared where nothing looks on as compiled code runs, if that is as in eager.
+
+    Under a mode that sees operators torch itself computes some gradients otherwise, such as of a
+    foreach operator whose lists overlap. That is no fault of a compiler.
+    """
+    alone = run(case, compiler.session(watched=False))
+    steps = [replace(step, compiled=seen.compiled) for step, seen in zip(alone.steps, found.steps)]
+    again = compare(case, expected, Observation(tuple(steps)), oracle.judge, compiler.compiles)
+    again.count += watched.count
+    if any(f.kind in _UNWATCHED and not f.tolerated for f in again.findings):
+        return watched
+    return again
 
 
 def _compare_left(

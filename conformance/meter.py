@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,11 +28,12 @@ _MARKS = ("takes_symbols", "traces")
 class Meter:
     """Counts graphs, nodes and calls, and sees what ATen operators compiled code calls.
 
-    Use it as the backend. ``taken()`` gives what happened since it was last asked.
+    Use it as the backend. ``taken()`` gives what happened since it was last asked. Operators are
+    seen by a mode, which changes what torch itself does in places: not if it is not ``watched``.
     """
 
-    def __init__(self, backend: Backend, name: str):
-        self.backend = backend
+    def __init__(self, backend: Backend, name: str, watched: bool = True):
+        self.backend, self.watched = backend, watched
         for mark in _MARKS:  # what a front end asks of a backend
             if hasattr(backend, mark):
                 setattr(self, mark, getattr(backend, mark))
@@ -62,7 +64,7 @@ class Meter:
             self.calls += 1
             self.running += 1
             try:
-                with _Seen(self.aten):
+                with _Seen(self.aten) if self.watched else contextlib.nullcontext():
                     return compiled(*args)
             finally:
                 self.running -= 1

@@ -6,6 +6,7 @@ import random
 import time
 
 import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 
 class Node(torch.fx.Interpreter):
@@ -239,3 +240,13 @@ class RunsTwice(BrokenFrontend):
             return model(*args)
 
         return twice
+
+
+def differs_when_watched(gm, inputs):
+    """As torch's own gradients of some foreach operators do, under a mode."""
+
+    def call(*args):
+        factor = 1 if _get_current_dispatch_mode() is None else 3
+        return tuple([t * factor for t in gm.forward(*args)])
+
+    return call

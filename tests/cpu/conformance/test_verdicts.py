@@ -130,6 +130,12 @@ def test_what_runs_operators_of_aten_is_counted_as_fallen_back():
     assert found.compiled.aten == ("aten.mul",) and found.census is Census.FELL_BACK
 
 
+def test_what_differs_under_a_mode_alone_is_no_fault():
+    found = verdict("differs_when_watched", case())
+    assert not [f for f in found.findings if f.kind is Kind.WRONG]
+    assert "aten.mul" in found.compiled.aten
+
+
 def test_noise_is_tolerated_and_told_apart():
     source = "def program(x):\n    return (x @ x.t()).exp()\n"
     found = verdict(
