@@ -16,6 +16,7 @@ from fastpath.device import Device, device_of
 from fastpath.held import held_of, mark_held
 from fastpath.images import both_channels_last, channels_last
 from fastpath.ir.size import Undecided
+from fastpath.masked import sum_masked
 from fastpath.options import Options, named, options_of, tell_unused
 from fastpath.report import Report, remember
 from fastpath.subexpressions import merge_equal
@@ -112,6 +113,7 @@ class _Kernels:
     def partition(
         self, joint: torch.fx.GraphModule, inputs: Sequence[Any], *, num_fwd_outputs: int
     ) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+        _or_as_it_is(sum_masked, joint)
         parts = min_cut_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs)
         for part in parts:
             _or_as_it_is(merge_equal, part)
@@ -134,6 +136,7 @@ class _Kernels:
     def backward(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         report = self.report.of_backward()
         try:
+            _or_as_it_is(sum_masked, graph)  # of one that was traced later
             with self.stages.stage("backward"):
                 # Boxed, so that saved tensors are freed early.
                 return _compiled(graph, report, self.options, boxed=True)
