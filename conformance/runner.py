@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import shlex
 import threading
 import time
@@ -177,16 +178,18 @@ class Run:
                     f"unknown suite {name!r}; the suites are {', '.join(SUITES.names())}"
                 )
         families = [f for name in names for f in SUITES[name].families(self.settings.device)]
-        families = [family for family in families if self._wanted(family)]
+        chosen = [family for family in families if self._wanted(family)]
         if not families:
-            raise CannotRun(f"--only {' --only '.join(self.settings.only)}: nothing matches")
+            raise CannotRun(f"the suites {', '.join(names)} have nothing for this device")
+        if not chosen:
+            raise CannotRun(_no_match(self.settings.only, [*map(_path, families)]))
+        families = chosen
         # Long ones first: what is listed takes models, what is drawn takes single operators.
         return sorted(families, key=lambda family: family.strategy is not None)
 
     def _wanted(self, family: Family) -> bool:
-        path = f"{family.suite}/{family.subject}/{family.variant}"
-        only = self.settings.only
-        return not only or any(fnmatchcase(n, p) for p in only for n in (path, family.subject))
+        only, names = self.settings.only, (_path(family), family.subject)
+        return not only or any(fnmatchcase(n, p) for p in only for n in names)
 
     def _check_settings(self) -> None:
         settings = self.settings
@@ -336,6 +339,18 @@ class Run:
             command=settings.command(),
             stopped=stopped,
         )
+
+
+def _path(family: Family) -> str:
+    return f"{family.suite}/{family.subject}/{family.variant}"
+
+
+def _no_match(only: Sequence[str], paths: Sequence[str]) -> str:
+    """What to say where ``only`` matches none of ``paths``: one that may have been meant, too."""
+    words = sorted(re.findall(r"[A-Za-z]\w+", only[0]), key=len, reverse=True)
+    like = [path for word in words for path in paths if word in path.partition("/")[2]]
+    example = (like or paths)[0]
+    return f"--only {' --only '.join(only)}: nothing matches; a case is such as {example}"
 
 
 def prepare_folder(folder: Path) -> None:
