@@ -230,7 +230,7 @@ def test_exit_status_0_and_the_files_of_a_report(tmp_path):
 def test_only_what_matches_is_run():
     for pattern in ("double", "small/*/float32"):
         assert len(run(f"{BROKEN}:right", only=[pattern]).results) == 3
-    with pytest.raises(CannotRun, match=r"--only small/\*/int8: nothing matches; a case is such as small/"):
+    with pytest.raises(CannotRun, match=r"int8: nothing matches; a case is such as small/"):
         run(f"{BROKEN}:right", only=["small/*/int8"])
 
 
