@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from fastpath.cpu.payloads import Payloads
 from fastpath.cpu.scopes import HalfScope, Scope, combine, renamed, row_of
-from fastpath.cpu.segments import Facts, folded, nearly_everywhere, segments
+from fastpath.cpu.segments import Case, Facts, cases, folded, segments
 from fastpath.ir.expr import Bounds, Expr
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.size import Size, divides
@@ -292,9 +292,9 @@ class Printer(Lines):
     def _elements(self, stage: Stage, values: list[Expr]) -> None:
         innermost = self.kernel.lane or (stage.axes[-1] if stage.axes else None)
         if innermost is not None and self.kernel.tile is None:
-            known = nearly_everywhere(values, innermost, self.kernel.work)
-            if known:
-                return self._told(stage, innermost, known)
+            told = cases(values, innermost, self.kernel.work)
+            if told:
+                return self._told(stage, innermost, told)
         work = self.kernel.work
         parts = [] if innermost is None else segments(values, innermost, work)
         for axis in stage.axes:
@@ -318,26 +318,25 @@ class Printer(Lines):
         for s in stage.statements:
             self._statement(s, scope)
 
-    def _told(self, stage: Stage, innermost: Axis, known: Facts) -> None:
-        """The innermost loop twice: where all that is ``known`` holds, and elsewhere."""
+    def _told(self, stage: Stage, innermost: Axis, told: list[Case]) -> None:
+        """The innermost loop once for each case of what is known around it."""
         for axis in stage.axes:
             if axis is not innermost:
                 self._loop(axis)
         scope = Scope(self, ())
-        self.line(f"if {' and '.join(scope.text(e) for e in known)}:")
-        memo: dict[Expr, Expr] = {}
-        told = [replace(s, value=folded(s.value, known, memo)) for s in stage.statements]
+        asked = [" and ".join(map(scope.text, case.tests)) for case in told]
         inner = (innermost,) if innermost is not self.kernel.lane else ()
         depth = self.depth
-        for n, statements in enumerate((told, stage.statements)):
-            if n:
-                self.line("else:")
+        for n, case in enumerate(told):
+            self.line(f"{'elif' if n else 'if'} {asked[n]}:" if case.tests else "else:")
             self.depth += 1
-            values, parts = [s.value for s in told], []
-            if statements is told:
-                parts = segments(values, innermost, self.kernel.work)
+            memo: dict[Expr, Expr] = {}
+            known = [replace(s, value=folded(s.value, case.facts, memo)) for s in stage.statements]
+            parts: list[tuple[int, int, Facts]] = []
+            if case.often:
+                parts = segments([s.value for s in known], innermost, self.kernel.work)
             parts = parts or [(0, innermost.extent, {})]
-            self._segments(Stage(inner, statements), innermost, parts)
+            self._segments(Stage(inner, known), innermost, parts)
             self.depth = depth
 
     def _ask(self, lane: Axis, first: str, last: str) -> tuple[str, str]:

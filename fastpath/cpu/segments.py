@@ -6,25 +6,31 @@ two changes they are constants, and reads are reads.
 
 Where what is not read counts as 0, loops become vectors with masks. Where it counts as something
 else, as around the windows of a maximum, LLVM makes branches of it, which no loop of vectors has:
-such loops are cut where they are short, too, and conditions of the loops around them, which hold
-nearly everywhere, are asked once for a whole loop. What little is computed in is left as it is:
-that is a second or third text to compile.
+such loops are cut where they are short, too, and conditions of the loops around them are asked once
+for a whole loop. But of a loop of few vectors the parts are hardly any: where it reads once or
+twice, masks take less than the elements that make no vector. What little is computed in is left as
+it is: that is a second or third text to compile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from fastpath.ir.expr import FALSE, TRUE, Expr, inside
-from fastpath.ir.index import Axis
-from fastpath.ir.size import Number, hint
+from fastpath.ir.expr import FALSE, TRUE, Expr, const, inside, position
+from fastpath.ir.index import Axis, Index
+from fastpath.ir.size import Number, Undecided, hint, known
+from fastpath.schedule.kernel import itemsize
 from specs.dtypes import is_float
 
 SHORTEST = 64  # elements of a loop that is worth several
 SHORTEST_OF_BRANCHES = 8
+MASKED, MOST_MASKED = 32, 2  # elements of so short a loop, of so few reads, that masks are better
 WORTH = 1 << 16  # element operations of a kernel whose short loops are cut
 MOST = 25  # loops
 MOST_TEXT = 600  # operations of all of them, about: what there is to compile
+OFTEN = 1 / 8  # of what loops go through: what is worth as much text as the usual case
 
 Facts = dict[Expr, bool]
 
@@ -39,7 +45,7 @@ def segments(values: Iterable[Expr], axis: Axis, work: Number) -> list[tuple[int
         return []
     values = list(values)
     found = list(inside(values))
-    if extent < SHORTEST and not (_branches(found) and hint(work) >= WORTH):
+    if extent < SHORTEST and not (_branches(found, axis) and hint(work) >= WORTH):
         return []
     changes = {e: at for e in found if (at := _change(e, axis)) is not None}
     asked = _asked(found)
@@ -48,24 +54,113 @@ def segments(values: Iterable[Expr], axis: Axis, work: Number) -> list[tuple[int
         return []
     ends = [0, *cuts, extent]
     parts = [(first, last, _facts(changes, first, last)) for first, last in zip(ends, ends[1:])]
-    size = 0
-    for *_, facts in parts:
-        memo: dict[Expr, Expr] = {}
-        size += sum(1 for _ in inside([folded(e, facts, memo) for e in values]))
-    return parts if size <= MOST_TEXT else []
+    return parts if sum(_size(values, facts) for *_, facts in parts) <= MOST_TEXT else []
 
 
-def nearly_everywhere(values: Iterable[Expr], axis: Axis, work: Number) -> Facts:
-    """What a loop over ``axis`` would better be told is true: comparisons of the positions of loops
-    around it; none where it makes no difference."""
+def _size(values: Iterable[Expr], facts: Facts) -> int:
+    """Operations that are left where the facts hold."""
+    return sum(1 for _ in inside(_left(values, facts)))
+
+
+@dataclass(frozen=True)
+class Case:
+    """Where all of ``tests`` hold, and those of no case before it, a loop computes what it does
+    under the ``facts``. ``often``: for much of what the loops go through."""
+
+    tests: tuple[Expr, ...]
+    facts: Facts
+    often: bool
+
+
+def cases(values: Iterable[Expr], axis: Axis, work: Number) -> list[Case]:
+    """What a loop over ``axis`` would better be told before it begins: how the positions of loops
+    around it compare. The last case has no tests; there are none where it makes no difference.
+
+    The usual case is asked for first, and behind it the others of each position, one by one: there
+    a loop that is left with nothing to ask is one of vectors, too, as that which fills a border.
+    """
+    values = list(values)
     found = list(inside(values))
     if not isinstance(axis.extent, int) or axis.extent < SHORTEST_OF_BRANCHES:
-        return {}
-    if hint(work) < WORTH:
-        return {}
-    if not _branches(found) or 2 * len(found) > MOST_TEXT:
-        return {}
-    return {e: True for e in found if e in _asked(found) and _is_around(e, axis)}
+        return []
+    if hint(work) < WORTH or not _branches(found, axis) or 2 * len(found) > MOST_TEXT:
+        return []
+    asked = _asked(found)
+    alike: dict[Index, list[Expr]] = {}
+    for e in found:
+        if e in asked and _is_around(e, axis):
+            (index,) = e.args[0].args
+            alike.setdefault(index + -index.const, []).append(e)
+    groups = [parts for parts in map(_parts, alike, alike.values()) if len(parts) > 1]
+    usual = [max(parts, key=lambda part: part.share) for parts in groups]
+    if not groups:
+        return []
+    told = Case(_every(part.tests for part in usual), _merged(part.facts for part in usual), True)
+    made, known = [told], Facts()
+    for parts, main in zip(groups, usual):
+        for part in parts:
+            if part is not main:
+                facts = _merged((known, part.facts))
+                made.append(Case(part.tests[-1:], facts, part.share >= OFTEN))
+        known = _merged((known, main.facts))
+    if sum(_size(values, case.facts) for case in made) > MOST_TEXT:
+        made = [told, Case((), {}, False)]
+    made[-1] = replace(made[-1], tests=())
+    while len(made) > 2 and _left(values, made[-2].facts) == _left(values, made[-1].facts):
+        del made[-2]
+    return made
+
+
+def _left(values: Iterable[Expr], facts: Facts) -> list[Expr]:
+    """The values where the facts hold."""
+    memo: dict[Expr, Expr] = {}
+    return [folded(e, facts, memo) for e in values]
+
+
+def _every(tests: Iterable[tuple[Expr, ...]]) -> tuple[Expr, ...]:
+    return tuple(e for some in tests for e in some)
+
+
+def _merged(facts: Iterable[Facts]) -> Facts:
+    return {e: truth for some in facts for e, truth in some.items()}
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Positions between two changes; the last of ``tests`` tells it from the parts behind it, and
+    ``share`` is about how many of all positions are its."""
+
+    tests: tuple[Expr, ...]
+    facts: Facts
+    share: float
+
+
+def _parts(index: Index, compared: Sequence[Expr]) -> list[_Part]:
+    """The parts of ``index``, in order, between which what is ``compared`` changes."""
+    try:
+        least, most = index.bounds()
+    except Undecided:
+        return []
+    changes = {}  # from where on a comparison is false that was true, or the reverse
+    for e in compared:
+        (own,) = e.args[0].args
+        changes[e] = e.args[1].args[0] - own.const + (e.op in ("le", "gt"))
+    places = set(changes.values())
+    low, high = hint(least), hint(most) + 1
+    first, last = -math.inf, math.inf
+    if known(least, most):
+        first, last = low, high
+        places = {at for at in places if first < at < last}
+    ends = [first, *sorted(places), last]
+    found = []
+    for begin, end in zip(ends, ends[1:]):
+        tests = [("ge", begin)] if begin != first else []
+        tests += [("lt", end)] if end != last else []
+        facts = {e: end <= at if e.op in ("lt", "le") else begin >= at for e, at in changes.items()}
+        share = max(0, min(end, high) - max(begin, low)) / max(1, high - low)
+        texts = [Expr(op, (position(index), const(at, "int64")), "bool") for op, at in tests]
+        found.append(_Part(tuple(texts), facts, share))
+    return found
 
 
 def _asked(found: Iterable[Expr]) -> set[Expr]:
@@ -77,8 +172,13 @@ def _asked(found: Iterable[Expr]) -> set[Expr]:
     return asked
 
 
-def _branches(found: Iterable[Expr]) -> bool:
-    """Whether something is read on a condition and is not 0 elsewhere."""
+def _branches(found: Iterable[Expr], axis: Axis) -> bool:
+    """Whether something is read on a condition and is not 0 elsewhere, and masks are no better."""
+    found = list(found)
+    reads = [e for e in found if e.op == "guarded"]
+    few = len(reads) <= MOST_MASKED and axis.extent < MASKED
+    if few and all(e.args[1].coefficient(axis) == 1 and itemsize(e.dtype) >= 4 for e in reads):
+        return False  # no processor without AVX-512 masks smaller elements
     return any(e.op == "where" and "guarded" in (e.args[1].op, e.args[2].op) for e in found)
 
 
@@ -87,6 +187,8 @@ def _is_around(e: Expr, axis: Axis) -> bool:
     if e.op not in ("lt", "le", "gt", "ge") or e.args[0].op != "index" or e.args[1].op != "const":
         return False
     (index,) = e.args[0].args
+    if not known(index.const):
+        return False
     return not index.lookups() and bool(index.axes()) and axis not in index.axes()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -78,12 +79,69 @@ def test_what_is_not_0_outside_is_asked_once_for_a_row() -> None:
 
     sources = agree(pooled, values(torch.float32, 8, 9, 15, 17))
     assert len(sources) == 2
-    for text in sources:
-        inside, outside = text.split("else:")
-        assert "guarded" not in inside and "guarded" in outside
-        assert inside.count(" in range(") > 3 and outside.count(" in range(") == 1
+    for text, left in zip(sources, (6, 4), strict=True):
+        inside, *outside = re.split("elif .*:|else:", text)
+        assert "guarded" not in inside and inside.count(" in range(") > 3
+        assert len(outside) == 2
+        for rows in outside:  # which have less to ask: of each window, what lies beside it
+            assert "guarded" in rows and rows.count(" in range(") == 1
+            assert rows.count("load_") == left
     (small,) = agree(lambda x: (F.max_pool2d(x, 3, 2, 1),), values(torch.float32, 1, 5, 9, 17))
     assert "else:" not in small
+
+
+def test_a_border_is_filled_without_asking() -> None:
+    x, y = values(torch.float32, 8, 33, 70), values(torch.float32, 8, 40, 70)
+    for value in (0.0, 2.0):
+        (source,) = agree(lambda x: (F.pad(x, (1, 1, 1, 2), value=value) * 2,), x)  # noqa: B023
+        inside, border = source.split("else:")
+        assert "guarded" not in source and inside.count("load_") == 1 and "load_" not in border
+    (source,) = agree(lambda x, y: (torch.cat((x, y), 1).mT.contiguous() + 1,), x, y)
+    assert "guarded" not in source
+    (source,) = agree(lambda x, y: (torch.cat((x[:2, :, :67], y[2:5, :33, :67])) + 1,), x, y)
+    assert "guarded" not in source and "elif" not in source
+
+
+def test_the_cases_of_two_loops() -> None:
+    """One case has the facts of each pair of places, and these are what comparisons are there."""
+    from fastpath.ir.expr import Expr, const, inside
+    from fastpath.ir.index import Axis, variable
+    from fastpath.ir.pieces import both, within
+
+    row, column, lane = Axis(9), Axis(12), Axis(70)
+
+    def read(up: int, left: int) -> Expr:
+        place = variable(row) + up, variable(column) * 2 + left
+        asked = both(within(place[0], 0, 9), within(place[1], 0, 23))
+        guarded = Expr("guarded", ("x", variable(lane), asked), "float32")
+        return Expr("where", (asked, guarded, const(1.0, "float32")), "float32")
+
+    def truth(e: Expr, at: tuple[int, int]) -> bool:
+        (index,) = e.args[0].args
+        value = index.const + index.coefficient(row) * at[0] + index.coefficient(column) * at[1]
+        limit = e.args[1].args[0]
+        return bool(value < limit if e.op == "lt" else value >= limit)
+
+    values = [read(up, left) for up in (-2, 0, 1) for left in (-1, 1)]
+    found = segments.cases(values, lane, 1 << 20)
+    assert len(found) > 3 and found[0].often and not found[-1].tests
+    counted = [0] * len(found)
+    for at in ((r, c) for r in range(9) for c in range(12)):
+        number = next(n for n, case in enumerate(found) if all(truth(e, at) for e in case.tests))
+        counted[number] += 1
+        assert all(truth(e, at) == known for e, known in found[number].facts.items()), at
+    assert all(counted) and counted[0] == 6 * 10
+    compared = {e for e in inside(values) if e.op in ("lt", "ge")}
+    assert set(found[0].facts) == compared
+
+
+@pytest.mark.parametrize(("dtype", "masked"), [(torch.float32, True), (torch.int8, False)], ids=str)
+def test_masks_are_for_words_of_short_rows(dtype: torch.dtype, masked: bool) -> None:
+    for wide, masks in ((14, masked), (40, False)):
+        x = values(dtype, 32, 14, wide * 4)[..., :wide].contiguous().repeat(8, 1, 1)
+        (source,) = agree(lambda x: (F.pad(x, (1, 1, 1, 1)) + 1,), x)
+        assert ("guarded" in source) == masks
+        assert ("else:" not in source) == masks
 
 
 def test_many_pieces_are_a_kernel_where_the_loop_is_over_them() -> None:
