@@ -20,7 +20,7 @@ from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import symbols_of, value_of
 from refcompiler.aot.reads import stale
 from refcompiler.aot.regions.table import OBSERVED
-from refcompiler.fakes.overlap import overlaps_itself
+from refcompiler.fakes.overlap import Written, memory, overlaps_itself
 from refcompiler.shapes.known import same
 
 _FUNCTION = torch.autograd.function.BackwardCFunction  # what a custom function's backward is
@@ -294,6 +294,7 @@ class _Watching(Runner):
         self.versions = {id(t): t._version for t in tensors}
         self.hooked: set[Any] = set()  # where the graph's own hooks are
         self.below: dict[int, torch.Tensor] = {}  # views of what overlaps itself
+        self.spread: set[int] = set()  # memory of such tensors of inference mode
 
     def run_node(self, n: torch.fx.Node) -> Any:
         name = getattr(n.target, "__name__", n.target)
@@ -303,11 +304,19 @@ class _Watching(Runner):
         elif name == "gradient_hook":
             self.hooked.add(_edge(given[0]))
         bases = [t._base for t in given if isinstance(t, torch.Tensor) and t._is_view()]
-        shared = [(t, t._version) for t in (*given, *bases) if self._overlaps(t)]
+        overlapping = [t for t in (*given, *bases) if self._overlaps(t)]
+        uncounted = [t for t in overlapping if t.is_inference()]
+        shared = [(t, t._version) for t in overlapping if not t.is_inference()]
+        self.spread |= {memory(t) for t in uncounted}
         if name in ("as_strided", "as_strided_"):
             result = self._reach(n)
         elif name in ("resize_", "resize_as_"):
             result = self._resize(n)
+        elif uncounted:
+            with Written() as written:
+                result = super().run_node(n)
+            if not written.memories.isdisjoint(map(memory, uncounted)):
+                raise Unsupported("a tensor that is written to overlaps itself")
         else:
             result = super().run_node(n)
         if any(t._version != version for t, version in shared):
@@ -323,7 +332,9 @@ class _Watching(Runner):
     def _overlaps(self, t: Any) -> bool:
         """Whether what is written to ``t`` is written to other elements of a view that it is of:
         what follows of that for the view's base is a sum of differences, which rounds."""
-        return id(t) in self.below or _shares_elements(t)
+        if id(t) in self.below or _shares_elements(t):
+            return True
+        return bool(self.spread) and isinstance(t, torch.Tensor) and memory(t) in self.spread
 
     def _check_set(self, n: torch.fx.Node, given: Sequence[Any]) -> None:
         if len(given) != 2 or len(n.args) != 2 or n.kwargs:

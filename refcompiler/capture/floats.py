@@ -16,6 +16,9 @@ from refcompiler.capture.models.registry import model, operation
 from refcompiler.capture.policy import operation_name
 from refcompiler.capture.signals import Break
 
+#: Python's numbers, and symbols for those that are others at each call.
+_NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
+
 
 def arithmetic(m: Any, function: Callable, a: Any, b: Any) -> Any:
     """``function(a, b)`` where one is such a number, or NotImplemented.
@@ -24,9 +27,9 @@ def arithmetic(m: Any, function: Callable, a: Any, b: Any) -> Any:
     Python's own arithmetic, so that both become tensors.
     """
     floats = m.recorder.floats
-    if type(a) in (int, float) and id(b) in floats:
+    if type(a) in _NUMBERS and id(b) in floats:
         a = torch.scalar_tensor(a, dtype=torch.float64)
-    elif type(b) in (int, float) and id(a) in floats:
+    elif type(b) in _NUMBERS and id(a) in floats:
         b = torch.scalar_tensor(b, dtype=torch.float64)
     elif id(a) not in floats or id(b) not in floats:
         return _with_scalar(floats, function, a, b)
@@ -54,7 +57,7 @@ def extreme(m: Any, function: Callable, values: Any) -> Any:
 def _tensor(floats: Any, value: Any) -> torch.Tensor:
     if id(value) in floats:
         return value
-    if type(value) not in (int, float):
+    if type(value) not in _NUMBERS:
         raise Break("data-dependent-value", "a Python number beside another object")
     return torch.scalar_tensor(value, dtype=torch.float64)
 
@@ -70,7 +73,7 @@ def _larger(m: Any, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     floats = m.recorder.floats
     if id(value) not in floats:
         return choices[not value > limit]
-    numbers = all(id(choice) in floats or type(choice) in (int, float) for choice in choices)
+    numbers = all(id(choice) in floats or type(choice) in _NUMBERS for choice in choices)
     if numbers:
         choices = [_tensor(floats, choice).view(()) for choice in choices]
     found = torch.where(torch.gt(value, limit), *choices)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 REFUSAL = "unsupported operation"  # how every message of the checks begins
 # Above this many bytes a write that overlaps is taken to be refused, as nearly all kernels do.
@@ -88,6 +88,23 @@ def writes(func: Any) -> tuple[str, ...]:
 def written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
     """The tensors that a call of ``func`` writes to."""
     return [t for is_written, t in _tensors(func, args, kwargs) if is_written]
+
+
+def memory(t: torch.Tensor) -> int:
+    """What tensors have in common whose elements lie in one storage (0: it has none)."""
+    return t.untyped_storage()._cdata if t.layout is torch.strided else 0
+
+
+class Written(TorchDispatchMode):
+    """The memory that operators write to: tensors of inference mode have no version to count it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memories: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.memories |= {memory(t) for t in written(func, args, kwargs or {})}
+        return func(*args, **(kwargs or {}))
 
 
 def overlaps_itself(t: torch.Tensor) -> bool:

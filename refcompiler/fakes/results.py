@@ -100,6 +100,8 @@ def ask(mode: FakeTensorMode, func: Any, args: Sequence, kwargs: Mapping | None)
     constants = [t for t in tensors if t.constant is not None]
     if constants and (len(constants) == len(tensors) or extra is _shared):
         return None  # the result is a constant, or they are none any more
+    if extra is _indexed and any(t.dtype in _MASKS for t in tensors[1:]):
+        return None  # how many elements a mask takes may be known here, and is another's elsewhere
     if extra is not _NOTHING:
         key.append(extra(tensors))
     results = _RESULTS
@@ -159,6 +161,11 @@ def _never(tensors: list[FakeTensor]) -> Any:
     raise AssertionError
 
 
+def _indexed(tensors: list[FakeTensor]) -> Any:
+    """Nothing more; what is indexed by a mask is not remembered."""
+    return None
+
+
 def _shared(tensors: list[FakeTensor]) -> Any:
     """Where the function writes: which of the tensors share memory."""
     first: dict[int, int] = {}
@@ -185,9 +192,11 @@ def _kernels(tensors: list[FakeTensor]) -> Any:
 _NOTHING: Callable[[list[FakeTensor]], Any] = _nothing
 _NEVER: Callable[[list[FakeTensor]], Any] = _never
 _EXTRA: dict[Any, Callable[[list[FakeTensor]], Any]] = {}
+_MASKS = (torch.bool, torch.uint8)
 #: They answer by what is in the tensor, or change what it is.
 _TAGS = (
     torch.Tag.data_dependent_output,
+    torch.Tag.dynamic_output_shape,
     torch.Tag.inplace_view,
 )
 
@@ -196,6 +205,8 @@ def _extra_of(func: Any) -> Callable[[list[FakeTensor]], Any]:
     """What the key of ``func`` has besides its arguments."""
     if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten":
         return _NEVER
+    if func is torch.ops.aten.index.Tensor:
+        return _indexed
     name = func._schema.name
     if any(tag in func.tags for tag in _TAGS) or name.startswith("aten::lift"):
         return _NEVER

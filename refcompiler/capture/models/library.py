@@ -137,6 +137,13 @@ def _is_storage(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
     return type(m.force(args[0])) in torch._storage_classes
 
 
+@model(torch._C._infer_size)
+def _infer_size(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    if [type(m.force(size)) for size in args] != [torch.Size, torch.Size] or kwargs:
+        raise Break("ambient-state", "torch._C._infer_size of what are not two sizes")
+    return m.call(frame, torch.broadcast_shapes, args, kwargs)
+
+
 @model(torch.get_default_device)
 def _default_device(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> torch.device:
     """What a block of the frame itself sets needs no guard."""

@@ -32,6 +32,49 @@ def test_graphs_that_run_as_they_are_are_counted(backend: str) -> None:
     assert refcompiler.counters()["uncompiled"] == 1
 
 
+def test_what_overlaps_itself_within_inference_mode() -> None:
+    """Such tensors have no version that counts writes; only what is written to runs as it is."""
+
+    @torch.inference_mode()
+    def program(x: torch.Tensor, write: bool) -> Any:
+        y = (x + 1).sum(0)
+        z = y.expand(3, 4)
+        first = z[0]
+        if write:
+            first.mul_(2)
+        return y + 1, z * x, first
+
+    call = refcompiler.compile(program, backend="aot_eager")
+    for write, uncompiled in (False, 0), (True, 1):
+        for _ in range(2):
+            x = torch.randn(3, 4)
+            for found, expected in zip(call(x, write), program(x, write), strict=True):
+                assert torch.equal(found, expected) and found.is_inference()
+        assert len(reasons("uncompiled")) == uncompiled
+
+
+def test_as_many_elements_of_a_mask_as_this_call_has() -> None:
+    """The sizes of a call that went before, of another number of them, are not remembered."""
+
+    def program(x: torch.Tensor, mask: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        a, b = x.clone(), torch.zeros_like(x)
+        a[mask] = values.sin()
+        b[mask] = values.cos()
+        return a - b
+
+    call = refcompiler.compile(program, backend="aot_eager", dynamic=False)
+    x = torch.randn(3, 3, requires_grad=True)
+    for count in (5, 7, 0):
+        mask = torch.arange(9).reshape(3, 3) < count
+        values = torch.randn(count, requires_grad=True)
+        pair = [
+            torch.autograd.grad(f(x, mask, values).square().sum(), (x, values))
+            for f in (call, program)
+        ]
+        assert all(map(torch.equal, *pair)), count
+    assert refcompiler.counters()["graphs"] == 3 and not reasons("uncompiled")
+
+
 def test_results_that_are_views_in_the_graph_are_written_to() -> None:
     """A compiler may answer with a view of memory of its own; for autograd it is none."""
     call = refcompiler.compile(

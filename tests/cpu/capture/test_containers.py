@@ -48,6 +48,17 @@ def list_methods():
     return f
 
 
+@cases(graphs=3, recompiles=2)  # the counts decide what they become
+def counter_of_what_a_generator_yields():
+    known = collections.Counter()
+
+    def f(x, names):
+        known.update(name.upper() for name in names)
+        return x + 1, collections.Counter(n for n in names if n != "a")
+
+    return f, [(t(2), ["a", "b", "b"]) for _ in range(3)], [known]
+
+
 @cases()
 def list_argument_changed():
     def f(seq, x):

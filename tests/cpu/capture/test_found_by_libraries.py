@@ -23,6 +23,18 @@ def three():
     return [(torch.randn(3, 4),) for _ in range(3)]
 
 
+@cases(backends=("eager",), breaks=1, recompiles=1)
+def sizes_that_go_together():
+    """``torch.distributions`` asks for them of a function in C, which takes sizes only."""
+
+    def f(x, y):
+        size = torch._C._infer_size(x.shape, y.shape if y is not None else (1, 4))
+        return x.expand(size) + 1, size
+
+    t = torch.randn
+    return f, [(t(3, 1), t(2, 1, 4)), (t(3, 1), t(2, 1, 4)), (t(3, 1), None)]
+
+
 # ---- constructors that are no plain functions -------------------------------------------------
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch import optim as O
 
+import refcompiler
 from tests.cpu.capture.oracle import Case, Cases, check
 
 cases = Cases()
@@ -351,3 +352,24 @@ def test_two_optimizers_share_a_step():
     found = parameters(refcompiler.compile(step, backend="eager"))
     assert all(torch.equal(a, b) for a, b in zip(want, found, strict=True))
     assert len(want) == 4
+
+
+@pytest.mark.parametrize("name", ["NAdam", "RAdam", "ASGD"])
+def test_counts_beside_symbols_for_rates_are_numbers(name: str):
+    """Where all floats are symbols, what is made of a count and of one is a Python float too."""
+    found = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(4, 2)
+        optimizer = getattr(torch.optim, name)(model.parameters(), 1e-2)
+        step = optimizer.step
+        if compiled:
+            refcompiler.reset()
+            step = refcompiler.compile(step, backend="eager", dynamic=True)
+        for _ in range(5):
+            model(torch.randn(3, 4)).square().mean().backward()
+            step()
+            optimizer.zero_grad()
+        found.append([p.detach() for p in model.parameters()])
+    assert all(map(torch.equal, *found))
+    assert refcompiler.counters()["graphs"] == 1

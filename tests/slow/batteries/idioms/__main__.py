@@ -1,6 +1,6 @@
 """Programs of training and inference as people write them, compiled beside eager.
 
-A hundred small programs of what papers and tutorials do around a model: adversaries, averages,
+Two hundred small programs of what papers and tutorials do around a model: adversaries, averages,
 checkpoints, hooks, schedules, recurrent loops, solvers, decoding. Each runs as eager does it and
 under a backend, from the same random state, and all that it returns is compared. Backends that run
 eager's kernels have to have its bits, layouts, flags and random state; a code generator is within
@@ -23,13 +23,20 @@ import torch
 from tests.slow.batteries.idioms import (  # noqa: F401  (each registers its programs)
     acting,
     attention,
+    densities,
     generating,
     images,
     loops,
     modules,
     numerics,
+    pythonic,
     sequences,
+    signals,
+    structures,
     teaching,
+    training,
+    transforms,
+    usage,
 )
 from tests.slow.batteries.idioms.common import IDIOMS
 from tests.slow.batteries.idioms.judge import Result, judge

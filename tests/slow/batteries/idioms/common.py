@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.nn as nn
 
-Compiled = Callable[[Any], Any]
+Compiled = Callable[..., Any]  # of a function or module, and options of refcompiler.compile
 Program = Callable[[Compiled], "list[Any]"]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 
 import refcompiler
 from refcompiler.runtime.counters import reasons
-from tests.slow.batteries.idioms.common import Adapted, Idiom, Program
+from tests.slow.batteries.idioms.common import Adapted, Compiled, Idiom, Program
 from tests.slow.batteries.training import EXACT, Backend
 
 #: Magnitudes below this are of what is zero up to rounding, as programs compute with ones.
@@ -73,7 +72,7 @@ def judge(idiom: Idiom, backend: str) -> Result:
 
 
 def observe(
-    program: Program, compiled: Callable[[Any], Any] = lambda function: function
+    program: Program, compiled: Compiled = lambda function, **options: function
 ) -> list[Any]:
     """What the program returns, and the random state after it."""
     torch.manual_seed(0)
@@ -82,9 +81,9 @@ def observe(
     return [*found, torch.get_rng_state(), random.getstate()]
 
 
-def _compiler(backend: Any) -> Callable[[Any], Any]:
+def _compiler(backend: Any) -> Compiled:
     refcompiler.reset()
-    return lambda function: refcompiler.compile(function, backend=backend)
+    return lambda function, **options: refcompiler.compile(function, backend=backend, **options)
 
 
 def difference(
