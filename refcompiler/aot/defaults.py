@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
+
+from refcompiler.dispatching import DispatchMode
 
 
 def settled(gm: torch.fx.GraphModule) -> Any:
@@ -23,7 +25,7 @@ def settled(gm: torch.fx.GraphModule) -> Any:
     return _Settled(torch.get_default_dtype())
 
 
-class _Settled(TorchDispatchMode):
+class _Settled(DispatchMode):
     def __init__(self, outside: torch.dtype):
         super().__init__()
         self.outside = outside

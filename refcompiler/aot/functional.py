@@ -14,6 +14,7 @@ from refcompiler.aot.draws import normal_in_gaps
 from refcompiler.aot.effects import checks
 from refcompiler.aot.nodes import functionally, kind_of, traces_plainly
 from refcompiler.aot.statistics import write_statistics, writes_statistics
+from refcompiler.dispatching import DispatchMode, dispatch_of
 from refcompiler.fakes.fused import TWINS, write_twins_results
 from refcompiler.fakes.overlap import count_writes, writes_to_list
 from refcompiler.shapes.known import same, usual
@@ -36,11 +37,14 @@ _DISTRIBUTIONS = {
     torch.ops.aten.log_normal_.default: torch.ops.aten.log_normal.default,
 }
 
+#: What torch's mode does.
+_FUNCTIONALLY = dispatch_of(FunctionalTensorMode)
+
 #: Functionalisation has no kernel of it.
 _POLYGAMMA = torch.ops.aten.polygamma_.default
 
 
-class FunctionalMode(FunctionalTensorMode):
+class FunctionalMode(DispatchMode, FunctionalTensorMode):
     """With checks, which have no result, as nodes like any other: torch's own mode has tokens.
 
     ``keeps_gaps``: what is written to in place lies afterwards as it did, also with gaps between
@@ -89,7 +93,7 @@ class FunctionalMode(FunctionalTensorMode):
                     func(*each, **(kwargs or {}))
             return None
         if not checks(func):
-            result = super().__torch_dispatch__(func, types, args, kwargs)
+            result = _FUNCTIONALLY(self, func, types, args, kwargs)
             count_writes(func, args)
             if self.keeps_gaps and func._schema.is_mutable:
                 for t in _written(args[0]):

@@ -8,14 +8,14 @@ phases it belongs to.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils import _pytree as pytree
 
 from refcompiler.aot.bases import Base, member
@@ -27,7 +27,6 @@ from refcompiler.aot.gates import INPUT, RESULT, VIEW, Cut, Key
 from refcompiler.aot.inputs import Runner, Unsupported, has_bits, resolved
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.missing import partly, reached, readers, uneven
-from refcompiler.aot.nodes import made_directly
 from refcompiler.aot.numbers import begin, symbols_of
 from refcompiler.aot.observation import Observation, Value, ViewOf, expanded
 from refcompiler.aot.order import Arrivals
@@ -35,6 +34,8 @@ from refcompiler.aot.reads import Parts, Writes, lay_out_gradients, mark_release
 from refcompiler.aot.recording import record
 from refcompiler.aot.regions.branches import DECOMPOSITIONS
 from refcompiler.aot.regions.table import REGIONS
+from refcompiler.aot.tracing import Decompositions
+from refcompiler.aot.tracing import trace as trace_graph
 from refcompiler.shapes.env import ShapeEnv
 from refcompiler.shapes.known import same
 
@@ -46,7 +47,6 @@ WRITTEN = "written"  # in the meta of an input that has other values after the c
 #: What is compiled may write a new value to its input, with its version, and return None for it.
 NEW_VALUES = "new values"
 
-Decompositions = Mapping[Any, Callable[..., Any]]
 Casts = Sequence[tuple[str, torch.dtype]]
 
 
@@ -197,13 +197,9 @@ def trace(
     with mode, torch.no_grad():
         leaves = [_leaf(fakes[n]) for n in primals]
 
-    def program(primals: list[torch.Tensor], tangents: list[torch.Tensor]) -> list[Any]:
-        return tracer.program(primals, tangents)
-
     def inference(primals: list[torch.Tensor]) -> list[Any]:
         return tracer.program(primals, [])
 
-    given_values = (leaves, tangents) if training else (leaves,)
     table = dict(decompositions)
     known = DECOMPOSITIONS.set(table)
     # Without the Python dispatcher: its decompositions are not eager's (dropout, resizing).
@@ -214,15 +210,13 @@ def trace(
         torch.autograd.set_detect_anomaly(False),  # which looks at values
     ):
         try:
-            graph = make_fx(
-                program if training else inference,
-                decomposition_table=table,
-                tracing_mode="real",
-                pre_dispatch=False,
-            )(*given_values)
+            if training:
+                given_to = (leaves, tangents)
+                graph = trace_graph(tracer.program, given_to, ("primals", "tangents"), table)
+            else:
+                graph = trace_graph(inference, (leaves,), ("primals",), table)
         finally:
             DECOMPOSITIONS.reset(known)
-    graph.graph.set_codegen(torch.fx.graph.CodeGen())  # inputs one by one, not as lists
     finish(graph)
     holders = graph.graph.find_nodes(op="placeholder")
     counted = {*tracer.cotangents}
@@ -340,7 +334,7 @@ class _Tracer:
         begin(self.env, primals)
         numbers = len(self.env.made) if isinstance(self.env, ShapeEnv) else 0
         functional = FunctionalMode(self.keeps_gaps)
-        with made_directly(get_proxy_mode()), functional, _cached_casts():
+        with functional, _cached_casts():
             leaves = [self._functional(n, t) for n, t in zip(self.primals, primals, strict=True)]
             cotangents = [FunctionalTensor.to_functional(t) for t in tangents]
             if self.second is not None:
@@ -569,7 +563,7 @@ class _Tracer:
 def _cached_casts() -> Iterator[None]:
     """Under autocast eager casts a parameter once, and its gradients are summed before the cast.
 
-    ``make_fx`` turns that off.
+    A trace turns that off.
     """
     before = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(True)

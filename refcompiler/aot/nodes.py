@@ -7,23 +7,13 @@ the answers are known once and for all, and of most they are no.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from types import MethodType
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.fx import Node, Proxy
 from torch.fx import traceback as fx_traceback
-from torch.fx.experimental import proxy_tensor
-from torch.fx.experimental.proxy_tensor import (
-    ProxyTorchDispatchMode,
-    _ProxyTensor,
-    track_tensor_tree,
-)
-from torch.fx.passes.shape_prop import _extract_tensor_metadata
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from refcompiler.aot.effects import checks
@@ -37,11 +27,6 @@ _UNUSUAL_TAGS = {
     torch.Tag.dynamic_output_shape,
     torch.Tag.inplace_view,
     torch.Tag.maybe_aliasing_or_mutating,
-}
-#: What stands in a graph as it is.
-_PLAIN = {
-    *(int, float, bool, complex, str, type(None)),
-    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
 }
 #: Arguments that operators write to, though their schemas do not say so.
 STATISTICS = {"running_mean", "running_var"}
@@ -117,78 +102,3 @@ def _wrapped(found: Any, mode: Any) -> Any:
     if type(found) in (list, tuple):
         return type(found)([_wrapped(each, mode) for each in found])
     return found
-
-
-def _taken_apart(mode: Any) -> Mapping[Any, Any]:
-    """The operators that ``make_fx`` decomposes; torch 2.11 keeps them beside its mode."""
-    table = getattr(mode, "decomposition_table", None)
-    return vars(proxy_tensor)["CURRENT_DECOMPOSITION_TABLE"] if table is None else table
-
-
-class _Unusual(Exception):
-    """An operand that is no tensor of the graph without symbols, nor a plain number."""
-
-
-@contextlib.contextmanager
-def made_directly(mode: ProxyTorchDispatchMode | None) -> Iterator[None]:
-    """Have ``mode`` of ``make_fx``, which is on the stack, make nodes of usual operators so."""
-    if mode is None or mode.pre_dispatch or getattr(mode, "emulate_precision_casts", False):
-        yield
-        return
-    dispatch = _Nodes(mode).dispatch
-    # Its class says how operators of higher order are traced, and stays what it is.
-    own = MethodType(lambda _, *given: dispatch(*given), mode)
-    mode.__torch_dispatch__ = own
-    try:
-        yield
-    finally:
-        del mode.__torch_dispatch__
-
-
-class _Nodes:
-    """Nodes of usual operators on fakes, in the place of those that ``mode`` makes."""
-
-    def __init__(self, mode: ProxyTorchDispatchMode):
-        self.mode = mode
-        self.own: dict[int, tuple[torch.Tensor, Node]] = {}
-        self.otherwise = mode.__torch_dispatch__
-
-    def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not kind_of(func)[0] or func in _taken_apart(self.mode) or not traces_plainly():
-            return self.otherwise(func, types, args, kwargs)
-        try:
-            given = tuple([self._operand(a) for a in args])
-            named = {name: self._operand(a) for name, a in kwargs.items()} if kwargs else {}
-        except _Unusual:
-            return self.otherwise(func, types, args, kwargs)
-        tracer = self.mode.tracer
-        name = tracer.graph._target_to_str(func.overloadpacket.__name__)
-        node = tracer.graph.create_node("call_function", func, given, named, name)
-        proxy = Proxy(node, tracer)
-        found = func(*args, **(kwargs or {}))
-        if type(found) is not FakeTensor or found._has_symbolic_sizes_strides:
-            track_tensor_tree(found, proxy, constant=None, tracer=tracer)
-            return found
-        # What is functional is not changed in place: the value needs no copy.
-        node.meta["val"] = found
-        node.meta["tensor_meta"] = _extract_tensor_metadata(found)
-        tracer.tensor_tracker[found] = _ProxyTensor(proxy, None)
-        self.own[id(found)] = found, node
-        return found
-
-    def _operand(self, a: Any) -> Any:
-        kind = type(a)
-        if kind is FakeTensor:
-            own = self.own.get(id(a))
-            if own is not None:
-                return own[1]
-            known = self.mode.tracer.tensor_tracker.get(a)
-            if known is None or known.constant is not None:
-                raise _Unusual
-            self.own[id(a)] = a, known.proxy.node
-            return known.proxy.node
-        if kind in _PLAIN:
-            return a
-        if kind is list or kind is tuple:
-            return kind([self._operand(each) for each in a])
-        raise _Unusual

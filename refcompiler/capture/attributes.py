@@ -10,6 +10,7 @@ import collections
 import functools
 import sys
 import types
+from importlib.util import find_spec
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -31,7 +32,7 @@ from refcompiler.capture.lookup import (
     is_property,
     namespace_of,
 )
-from refcompiler.capture.natively import QUIET, is_quiet
+from refcompiler.capture.natively import QUIET, is_quiet, natively
 from refcompiler.capture.signals import Break
 from refcompiler.capture.state import history
 from refcompiler.capture.state.contexts import Set
@@ -241,7 +242,7 @@ class Attributes(ClassAttributes):
             if described is not UNSET and hasattr(type(described), "__set__"):
                 external = self.external.get(id(value))
                 return self.data_descriptor(external, value, name, owner, described)
-        if name not in namespace:
+        if name not in namespace and not self.binds(value, namespace, name):
             if type(value) is not ModuleType:
                 if described is not UNSET and owner is not None:
                     return self.bind_found(owner, described, value, type(value), name)
@@ -259,6 +260,20 @@ class Attributes(ClassAttributes):
             fallback = self.item(source, "__getattr__", "member", "__getattr__")
             return Run(self.lazy(fallback, namespace["__getattr__"]), [name])
         return self.lazy(self.item(source, name, "member", name), namespace[name])
+
+    def binds(self, module: ModuleType, namespace: dict[str, Any], name: str) -> bool:
+        """Whether asking has imported a submodule of a library's (``torch.onnx``), which is there
+        from then on."""
+        title = name_of(module)
+        if "__getattr__" not in namespace or title.partition(".")[0] not in QUIET:
+            return False
+        try:
+            if "__path__" not in namespace or find_spec(f"{title}.{name}") is None:
+                return False
+            natively(self, getattr, module, name)
+        except (AttributeError, ImportError, ValueError):
+            return False
+        return name in namespace
 
     def kept_elsewhere(self, module: ModuleType, name: str) -> Any:
         """An attribute of a module whose class says how they are written, such as settings."""

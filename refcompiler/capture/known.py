@@ -13,7 +13,9 @@ from types import BuiltinFunctionType
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
+
+from refcompiler.dispatching import DispatchMode
 
 _LARGEST = 1 << 20  # elements: more than that is not computed to look at it
 _PURE = ("aten", "prims", "prim")  # other operators are anybody's
@@ -24,7 +26,7 @@ class _NotKnown(Exception):
     """The value depends on more than constants."""
 
 
-class _Constants(TorchDispatchMode):
+class _Constants(DispatchMode):
     """Refuses operators that do not give the same at each run."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -22,10 +22,10 @@ from torch.utils._mode_utils import no_dispatch
 from refcompiler.fakes.fused import FUSED, fake_fused
 from refcompiler.fakes.grouped import GROUPED, fake_grouped
 from refcompiler.fakes.overlap import count_writes, refuse_cast, refuse_overlap, writes
+from refcompiler.fakes.quiet import QuietFakeMode
 from refcompiler.fakes.results import ask, blank, keep, recall, remember
 from refcompiler.fakes.rules import by_rule
 from refcompiler.fakes.symbolic import by_symbolic_rule
-from refcompiler.importing import importing
 from refcompiler.shapes.composites import python_composites
 from specs import strides
 from specs.operators import OPERATORS, Operator
@@ -77,15 +77,14 @@ _PRESERVING = (None, torch.preserve_format)
 _LIKE_THE_FIRST = frozenset({"aten.binary_cross_entropy.default"})
 
 
-class EagerFakeMode(FakeTensorMode):
+class EagerFakeMode(QuietFakeMode):
     """A ``FakeTensorMode`` with eager's strides, views and refusals (sizes that are numbers)."""
 
     # An operator over graphs finds its rule by the very class of a mode, unless the mode asks.
     supports_higher_order_operators = True
 
     def __init__(self, **options: Any):
-        with importing():  # torch's front end, at the first of all
-            super().__init__(**options)
+        super().__init__(**options)
         self.symbolic_results: dict[tuple, Any] = {}  # of operators, in this capture
         self.blanks: dict[torch.device, dict[str, Any]] = {}  # attributes of a new fake
         self.converted: list[tuple[torch.Tensor, FakeTensor]] = []  # that torch does not know of
@@ -157,10 +156,6 @@ class EagerFakeMode(FakeTensorMode):
         converter.set_tensor_memo(tensor, fake)
         number = memory.describer.get_storage_id(tensor.untyped_storage())
         memory.storage_memo[number] = fake.untyped_storage()
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # torch would wrap each dispatch in a switch of its own compiler
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _DEVICE:

@@ -15,14 +15,13 @@ import importlib
 import os
 
 import sympy  # noqa: F401
-import torch._dynamo
 import torch.fx.experimental.proxy_tensor  # noqa: F401
 
 from tests import forked
 
 forked.keep_fresh()
 
-for name in ("refcompiler.aot", "refcompiler.package", "refcompiler.runtime.api"):
+for name in ("torch._dynamo", "refcompiler.aot", "refcompiler.package", "refcompiler.runtime.api"):
     importlib.import_module(name)
 if "PYTEST_XDIST_WORKER" in os.environ:
     for name in ("networkx", "hypothesis", "torch._inductor.compile_fx"):

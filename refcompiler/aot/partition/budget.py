@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch.fx import Node
-from torch.utils.flop_counter import flop_registry
 
 from refcompiler.shapes.known import usual
 
@@ -76,6 +75,9 @@ def _work_of(node: Node) -> float:
 
 
 def _operations(node: Node, value: Any) -> float:
+    # Here, as only a budget asks: it imports Triton, whatever device there is.
+    from torch.utils.flop_counter import flop_registry
+
     count = flop_registry.get(getattr(node.target, "overloadpacket", None))
     if count is None:
         return 0.0

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx import GraphModule
-from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx, track_tensor_tree
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, track_tensor_tree
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -24,6 +24,7 @@ from refcompiler.aot.draws import INSIDE, drawing
 from refcompiler.aot.functional import FunctionalMode, plain
 from refcompiler.aot.inputs import Runner, Unsupported
 from refcompiler.aot.regions.checkpoint import in_region
+from refcompiler.aot.tracing import trace
 
 #: Of the trace that is under way.
 DECOMPOSITIONS: ContextVar[dict[Any, Any]] = ContextVar("DECOMPOSITIONS")
@@ -146,9 +147,9 @@ def _traced(
         return tuple(results) if several else results[0]
 
     with _alone(given):
-        graph = make_fx(program, decomposition_table=DECOMPOSITIONS.get())(
-            *[t.detach() for t in given]
-        )
+        operands = [t.detach() for t in given]
+        names = [f"arg{n}" for n in range(len(operands))]
+        graph = trace(program, operands, names, DECOMPOSITIONS.get())
     graph.meta[INSIDE] = any(map(drawing, graph.graph.nodes))
     if graph.meta[INSIDE] and in_region():
         raise Unsupported("a branch in a checkpointed region draws random numbers")

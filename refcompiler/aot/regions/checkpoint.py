@@ -18,7 +18,6 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import (
-    TorchDispatchMode,
     _get_current_dispatch_mode_stack,
 )
 from torch.utils.checkpoint import (
@@ -33,6 +32,7 @@ from refcompiler.aot.draws import AGAIN, TURN, draws
 from refcompiler.aot.functional import plain
 from refcompiler.aot.inputs import Runner, Unsupported
 from refcompiler.aot.remaining import SELECTIVE
+from refcompiler.dispatching import DispatchMode
 from refcompiler.reentrant import demand
 
 _TELLS = "op_output" in inspect.signature(SelectiveCheckpointContext).parameters
@@ -105,7 +105,7 @@ class _Kept:
             self.made.clear()
 
 
-class _Turns(TorchDispatchMode):
+class _Turns(DispatchMode):
     """Counts the turns of each operator."""
 
     def __init__(self, kept: _Kept):
@@ -195,7 +195,7 @@ def _held(found: Any) -> list[torch.Tensor]:
     return [plain(t) for t in pytree.tree_leaves(found) if isinstance(t, FunctionalTensor)]
 
 
-class _Both(TorchDispatchMode):
+class _Both(DispatchMode):
     """A mode of the program's around one of ours."""
 
     def __init__(self, outer: Any, inner: Any):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from refcompiler.aot.inputs import Runner
+from refcompiler.dispatching import DispatchMode
 
 _aten = torch.ops.aten
 #: The arguments between the matrix and what asks for vectors, where they are not given.
@@ -28,7 +28,7 @@ def alone(runner: Runner, target: Any, *args: Any, **kwargs: Any) -> Any:
         return call(*args, **kwargs)
 
 
-class _Alone(TorchDispatchMode):
+class _Alone(DispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         found = func in _BETWEEN or func is _aten.linalg_eig.default

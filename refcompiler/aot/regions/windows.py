@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from refcompiler.aot.inputs import Runner, Unsupported
+from refcompiler.dispatching import DispatchMode
 
 _aten = torch.ops.aten
 #: Those that are taken apart: functions, and the method.
@@ -25,7 +25,7 @@ def inverse(runner: Runner, target: Any, *args: Any, **kwargs: Any) -> Any:
         return call(*args, **kwargs)
 
 
-class _Overlapping(TorchDispatchMode):
+class _Overlapping(DispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is not _aten.equal.default:
             return func(*args, **(kwargs or {}))

@@ -14,7 +14,7 @@ import torch
 
 from refcompiler.capture.calls import Calls
 from refcompiler.capture.marking.marks import cudagraph_mark_step_begin
-from refcompiler.capture.models.registry import constant, late, model, named
+from refcompiler.capture.models.registry import late, model
 from refcompiler.capture.natively import natively
 from refcompiler.capture.signals import Break
 from refcompiler.errors import GraphBreakError
@@ -23,7 +23,7 @@ from refcompiler.interpreter.failures import Failure
 _DECORATORS = "torch._dynamo.decorators"
 _COMPTIME = "torch._dynamo.comptime._Comptime"
 
-constant(False, *named("onnx.is_in_onnx_export"))
+late("torch.onnx.is_in_onnx_export")(lambda machine, frame, args, kwargs: False)
 
 
 # ---- a break is an error, or is not ------------------------------------------------------------

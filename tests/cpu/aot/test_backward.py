@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import types
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -13,10 +12,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 import refcompiler
-from refcompiler.aot import aot_autograd, functional, nodes
+from refcompiler.aot import aot_autograd, functional, joint, nodes, tracing
 from refcompiler.aot import backend as ahead
 from refcompiler.aot.inputs import Unsupported
 from refcompiler.aot.partition import default_partition, min_cut_partition
@@ -564,11 +564,21 @@ def _constant(x: Any, w: Any) -> Any:
     return torch._foreach_mul([x, y], 2.0), z.imag, y[y.argmax()]
 
 
+def _by_make_fx(function: Any, args: Any, names: Any, decompositions: Any) -> Any:
+    def program(primals: Any, tangents: Any) -> Any:
+        return function(primals, tangents)
+
+    graph = make_fx(program, decompositions)(*args)
+    graph.graph.set_codegen(torch.fx.graph.CodeGen())
+    return graph
+
+
 @pytest.mark.parametrize("symbols", [False, True])
-def test_usual_operators_have_the_nodes_of_torchs_modes(
+def test_graphs_have_the_nodes_of_torchs_modes(
     symbols: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The modes know that most operators need none of what they ask: the graphs are the same."""
+    """The modes know that most operators need none of what they ask: the graphs are the same, and
+    so they are where ``make_fx`` traces them."""
     direct: list[Any] = []
     real = nodes.functionally
 
@@ -591,20 +601,13 @@ def test_usual_operators_have_the_nodes_of_torchs_modes(
     for program in (_several, _normed, _constant):
         found, count = graphs(program), len(direct)
         with monkeypatch.context() as patch:
-            for module in (nodes, functional):
+            for module in (tracing, functional):
                 patch.setattr(module, "kind_of", lambda func: (False, False))
             assert found == graphs(program) and len(found) == 2
+            patch.setattr(joint, "trace_graph", _by_make_fx)
+            assert found == graphs(program)
         assert len(direct) == count > 15
         direct.clear()
-
-
-def test_what_make_fx_takes_apart_is_found_in_any_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch 2.11 has no table in its mode: with no other place every graph there fell back."""
-    older, newer = {torch.ops.aten.relu.default: id}, {torch.ops.aten.sin.default: id}
-    known = "CURRENT_DECOMPOSITION_TABLE"
-    monkeypatch.setattr(nodes.proxy_tensor, known, older, raising=False)
-    assert nodes._taken_apart(types.SimpleNamespace()) is older
-    assert nodes._taken_apart(types.SimpleNamespace(decomposition_table=newer)) is newer
 
 
 def _with_values(graph: Any) -> str:
