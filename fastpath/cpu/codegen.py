@@ -142,6 +142,15 @@ class KernelLibrary(codegen.CPUCodeLibrary):
 class KernelCodegen(codegen.JITCPUCodegen):
     _library_class = KernelLibrary
 
+    def _customize_tm_features(self) -> str:
+        """Those of the processor, with vectors as long as it has.
+
+        LLVM halves them for Intel's, the older of which slowed down for a while after a few of
+        them. Kernels have nothing else.
+        """
+        features: str = super()._customize_tm_features()
+        return f"{features},-prefer-256-bit" if "+avx512f" in features.split(",") else features
+
 
 class _Target:
     """numba's own target but for the code generator."""

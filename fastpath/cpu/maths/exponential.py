@@ -131,13 +131,20 @@ def exp(x: Value, low: Value | None = None, shift: int = 0) -> Value:
     """exp(x + low) * 2**shift, subnormal results included."""
     form = format_of(x)
     y, n = _reduced_exp(clamped(x, form.least, form.most + (1 if shift else 0)), low)
-    return scaled(y, n + shift if shift else n)
+    return scaled(_unless_gone(y, x), n + shift if shift else n)
+
+
+def _unless_gone(y: Value, x: Value) -> Value:
+    """0 in the place of ``y`` where exp(x) is 0, such as behind a mask: to find that by scaling,
+    which underflows, takes hundreds of cycles on some processors."""
+    return (x <= format_of(x).least).where(y.const(0.0), y)
 
 
 def exp_of_negative(x: Value) -> Value:
     """exp(x) where x is at most 0, subnormal results included."""
     form = format_of(x)
     y, n = _reduced_exp(x.call("maximum", form.least))
+    y = _unless_gone(y, x)
     if _has_scaling():
         return scaled(y, n)
     return y * power_of_two(n + form.middle, x.kind) * 2.0**-form.middle
