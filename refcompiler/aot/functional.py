@@ -16,6 +16,7 @@ from refcompiler.aot.nodes import functionally, kind_of, traces_plainly
 from refcompiler.aot.statistics import write_statistics, writes_statistics
 from refcompiler.dispatching import DispatchMode, dispatch_of
 from refcompiler.fakes.fused import TWINS, write_twins_results
+from refcompiler.fakes.inplace import out_of_place
 from refcompiler.fakes.overlap import count_writes, writes_to_list
 from refcompiler.shapes.known import same, usual
 
@@ -40,6 +41,9 @@ _DISTRIBUTIONS = {
 #: What torch's mode does.
 _FUNCTIONALLY = dispatch_of(FunctionalTensorMode)
 
+#: What promotes no operand of floating numbers, and chooses no dtype.
+_SCALARS = (int, float, bool, type(None))
+
 #: Functionalisation has no kernel of it.
 _POLYGAMMA = torch.ops.aten.polygamma_.default
 
@@ -60,6 +64,12 @@ class FunctionalMode(DispatchMode, FunctionalTensorMode):
         is_usual, views = kind_of(func)
         if is_usual and traces_plainly() and all(t is FunctionalTensor for t in types):
             return functionally(self, func, args, kwargs or {}, views)
+        if self._writes_elementwise(func, types, args):
+            made = functionally(self, out_of_place(func), args, kwargs or {}, False)
+            self._replace(args[0], made)
+            if self.keeps_gaps:
+                self._lay_out(args[0])
+            return args[0]
         if func in _IN_MEMORY_ORDER:
             order = _memory_order(plain(args[0]))
             if order is not None:
@@ -111,9 +121,33 @@ class FunctionalMode(DispatchMode, FunctionalTensorMode):
         with self:
             made = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device)
             made.copy_(t)
+        self._replace(t, made)
+
+    def _replace(self, t: FunctionalTensor, made: FunctionalTensor) -> None:
+        """Give ``t`` the value of ``made``."""
         torch._functionalize_replace(t.elem, plain(made))
         torch._functionalize_commit_update(t.elem)
         torch._sync(t)
+
+    def _writes_elementwise(self, func: Any, types: Any, args: Any) -> bool:
+        """Whether an elementwise operator's new values are its first operand's, as they are.
+
+        Torch's kernel first asks the operator's stand-in, with tensors that no mode sees, if that
+        may be written there.
+        """
+        other = out_of_place(func)
+        if other is None or not kind_of(other)[0] or not traces_plainly():
+            return False
+        if not all(t is FunctionalTensor for t in types) or not args[0].is_floating_point():
+            return False
+        tensors = [a for a in args if isinstance(a, torch.Tensor)]
+        if not all(type(a) in _SCALARS for a in args if not isinstance(a, torch.Tensor)):
+            return False
+        shapes = [t.shape for t in tensors]
+        return all(
+            type(t) is FunctionalTensor and t.dtype is args[0].dtype and same(s, shapes[0])
+            for t, s in zip(tensors, shapes, strict=True)
+        )
 
 
 def _written(first: Any) -> list[FunctionalTensor]:

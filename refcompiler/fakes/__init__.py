@@ -4,6 +4,7 @@ mode       the ``FakeTensorMode`` that capture and AOT autograd run under
 quiet      torch's own mode and its stand-ins, without torch's compiler
 results    what operators gave is remembered
 rules      results by the rows of the specification, of fixed sizes; ``views``: of views
+gradients  results of losses, norms and gradients; ``inplace``: of what writes to its operand
 symbolic   results of symbolic sizes, by rules that decide nothing
 overlap    writes that eager refuses
 """

@@ -21,6 +21,7 @@ from torch.utils._mode_utils import no_dispatch
 
 from refcompiler.fakes.fused import FUSED, fake_fused
 from refcompiler.fakes.grouped import GROUPED, fake_grouped
+from refcompiler.fakes.inplace import gives_its_first
 from refcompiler.fakes.overlap import count_writes, refuse_cast, refuse_overlap, writes
 from refcompiler.fakes.quiet import QuietFakeMode
 from refcompiler.fakes.results import ask, blank, keep, recall, remember
@@ -224,6 +225,8 @@ class EagerFakeMode(QuietFakeMode):
         if writes(func):
             self.ordered |= refuse_overlap(func, args, kwargs or {})
             refuse_cast(func, args)
+            if gives_its_first(func, args, kwargs):
+                return args[0]
         result = super().__torch_dispatch__(func, types, args, kwargs)
         count_writes(func, args)
         name = _name(func)

@@ -15,6 +15,7 @@ from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensor
 
 from refcompiler.fakes.demands import Demands
+from refcompiler.fakes.gradients import ANSWERS
 from refcompiler.fakes.results import Output, Result
 from refcompiler.fakes.views import VIEWS, Seen, expand
 from specs import dtypes, strides
@@ -258,8 +259,10 @@ _LAYOUTS: dict[Any, Layout] = {
             _aten.addmm.default,
             _aten.amax.default,
             _aten.all.dim,
+            _aten.all.default,
             _aten.amin.default,
             _aten.any.dim,
+            _aten.any.default,
             _aten.arange.default,
             _aten.arange.start,
             _aten.arange.start_step,
@@ -274,6 +277,7 @@ _LAYOUTS: dict[Any, Layout] = {
             _aten.index_select.default,
             _aten.max.dim,
             _aten.mean.dim,
+            _aten.mean.default,
             _aten.min.dim,
             _aten.mm.default,
             _aten.native_layer_norm.default,  # of its operand in order
@@ -282,11 +286,13 @@ _LAYOUTS: dict[Any, Layout] = {
             _aten.new_zeros.default,
             _aten.ones.default,
             _aten.scalar_tensor.default,
+            _aten.std.correction,
             _aten.sum.dim_IntList,
             _aten.topk.default,
             _aten.tril.default,
             _aten.triu.default,
             _aten.var.correction,
+            _aten.var_mean.correction,
             _aten.zeros.default,
         ),
         _contiguous,
@@ -302,7 +308,6 @@ _LAYOUTS: dict[Any, Layout] = {
             _aten.flip.default,
             _aten.full_like.default,
             _aten.max_pool2d_with_indices.default,
-            _aten.native_group_norm.default,
             _aten.ones_like.default,
             _aten.repeat.default,
             _aten.roll.default,
@@ -323,22 +328,6 @@ _LAYOUTS: dict[Any, Layout] = {
 
 
 # ---- operators with results of their own kinds --------------------------------------------------
-
-
-def _batch_norm(args: Sequence, kwargs: Mapping) -> Result | None:
-    """In inference, where nothing is saved."""
-    x, weight, bias, mean, variance, training, *_ = args
-    given = [t for t in (x, weight, bias, mean, variance) if t is not None]
-    if training or kwargs or mean is None or variance is None or not _alike(*given):
-        return None
-    channels = (x.shape[1],) if x.dim() > 1 else ()
-    if any(tuple(t.shape) != channels for t in given[1:]):
-        return None
-    steps = strides.contiguous(x.shape)
-    if 0 in x.shape or x.stride() != steps:
-        return None
-    nothing = _new(x, (0,), (1,))
-    return Result(tuple, (_new(x, tuple(x.shape), steps), nothing, nothing))
 
 
 def _attention(args: Sequence, kwargs: Mapping) -> Result | None:
@@ -457,13 +446,13 @@ def _convolution_backward(args: Sequence, kwargs: Mapping) -> Result | None:
     return Result(tuple, tuple(o if on else None for o, on in zip(found, wanted, strict=True)))
 
 
+_RULES |= ANSWERS
 _RULES |= {
     _aten.index.Tensor: _indexed,
     _aten.convolution_backward.default: _convolution_backward,
     _aten.upsample_bicubic2d.default: _upsampled,
     _aten.upsample_bilinear2d.default: _upsampled,
     _aten.upsample_nearest2d.default: _upsampled,
-    _aten.native_batch_norm.default: _batch_norm,
     _aten._safe_softmax.default: _safe_softmax,
     _aten._weight_norm_interface.default: _weight_norm,
     _aten._scaled_dot_product_flash_attention_for_cpu.default: _attention,
