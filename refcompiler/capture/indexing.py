@@ -51,10 +51,12 @@ def tensor_index(m: Any, tensor: Any, key: Any, reads: bool = False) -> tuple[An
     if left < 0:
         return tensor, key  # torch has the words for it
     rest: list[Any] = []
-    dim = 0
+    dim, whole = 0, tensor
     for part, n in zip(parts, dims, strict=True):
         assert n is not None
         if type(part) is torch.SymInt:
+            if _is_outside(part, tensor.shape[dim]):
+                return whole, key  # torch has the words for it
             tensor = tensor.select(dim, part)
         elif placed and is_place(part):
             tensor = gather(m, tensor, dim, part)
@@ -66,6 +68,11 @@ def tensor_index(m: Any, tensor: Any, key: Any, reads: bool = False) -> tuple[An
             rest.append(part)
             dim += left if n == _LEFT else n
     return tensor, tuple(rest)
+
+
+def _is_outside(place: torch.SymInt, size: Any) -> bool:
+    """Of a known number: stand-ins of torch 2.11 do not ask."""
+    return place.node.has_hint() and not (-size <= place and place < size)
 
 
 def _dimensions(part: Any) -> int | None:

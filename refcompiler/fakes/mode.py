@@ -72,6 +72,10 @@ _MADE_LIKE = frozenset(
     f"aten.{kind}_like.default" for kind in ("empty", "full", "ones", "rand", "randn", "zeros")
 )
 
+# What takes a place along a dimension, and where these are among its arguments: torch's stand-ins
+# do not ask whether it is there.
+_PLACED = {torch.ops.aten.select.int: (1, 2), torch.ops.aten.select_scatter.default: (2, 3)}
+
 _PRESERVING = (None, torch.preserve_format)
 
 # Laid as the first operand alone.
@@ -212,6 +216,8 @@ class EagerFakeMode(QuietFakeMode):
     def _dispatched(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func is _VIEW:
             _check_view(*args)
+        if func in _PLACED and len(args) > _PLACED[func][1]:
+            _check_place(args[0], *[args[n] for n in _PLACED[func]])
         if func in _PRODUCTS:
             _check_factors(*[args[n] for n in _PRODUCTS[func]])
         if func in FUSED:
@@ -407,6 +413,20 @@ def _like_input(t: torch.Tensor) -> strides.Strides | None:
     if strides.is_channels_last(t.shape, t.stride()):
         return strides.channels_last(t.shape)
     return strides.contiguous(t.shape)
+
+
+def _check_place(t: torch.Tensor, dim: int, place: Any) -> None:
+    """As eager's ``select`` does. A size or a place that only the run knows is asked for there."""
+    if not -t.dim() <= dim < t.dim():
+        return  # torch has the words for it
+    size = t.shape[dim]
+    if any(type(n) is torch.SymInt and not n.node.has_hint() for n in (size, place)):
+        return
+    if not (-size <= place and place < size):
+        raise IndexError(
+            f"select(): index {int(place)} out of range for tensor of size "
+            f"{[int(n) for n in t.shape]} at dimension {dim % t.dim()}"
+        )
 
 
 def _check_factors(a: torch.Tensor, b: torch.Tensor) -> None:
