@@ -37,7 +37,8 @@ class View:
     replay the layout is taken of the base so that autograd sees it, if it does in eager.
     ``bits``: its dtype is another one than the base's, whose memory it reads. ``whole``: it is the
     base, detached. ``before``: it was made without gradients and is older than the last write to
-    its base, of which autograd refuses to tell what it is.
+    its base, of which autograd refuses to tell what it is. ``apart``: it is of the base's ``data``,
+    writes to which are not writes to the base, and was written to so many times (else -1).
     """
 
     layout: Layout
@@ -50,6 +51,7 @@ class View:
     bits: bool = False
     whole: bool = False
     before: bool = False
+    apart: int = -1
 
     @property
     def parts(self) -> tuple[Any, ...]:
@@ -519,7 +521,8 @@ class _Observer:
         if base.requires_grad and tracked and not _leads_to(t, base):
             raise Unsupported("an output is a view of one that was made without gradients")
         bits = t.dtype != base.dtype
-        flags = tracked, numbers, seen, bits, whole, before
+        apart = t._version if replay is None and _is_data(t, base) else -1
+        flags = tracked, numbers, seen, bits, whole, before, apart
         return View(layout, t.dtype, replay, t.requires_grad, *flags)
 
     def _group(self, places: Sequence[int]) -> list[Output]:
@@ -577,6 +580,17 @@ def _check_flag(t: torch.Tensor, before: _State) -> None:
         raise Unsupported("the graph detaches an input")
     if t.requires_grad != before.requires_grad and t._version == before.version:
         raise Unsupported("the graph changes whether an input requires gradients")
+
+
+def _is_data(t: torch.Tensor, base: torch.Tensor) -> bool:
+    """Whether ``t`` has the memory of ``base``, and another count of writes."""
+    if t.is_inference() or base.is_inference():
+        return False
+    before, version = base._version, t._version
+    torch.autograd.graph.increment_version(base)
+    counted = t._version != version
+    torch._C._autograd._unsafe_set_version_counter((base,), (before,))
+    return not counted
 
 
 def _whole(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -441,7 +441,8 @@ class Wrapper:
             return
         self.there.add(name)
         if view.whole:
-            self.lines.append(f"{name} = {base}.detach()")
+            self.lines.append(f"{name} = {base}.{'detach()' if view.apart < 0 else 'data'}")
+            self._written_apart(name, view)
             return
         if view.grad_mode and not grad_mode:
             managers.append("enable_grad()")
@@ -454,7 +455,7 @@ class Wrapper:
             at = view.layout
             size, stride = self.listed(at.size), self.listed(at.stride)
             offset = f"{base}.storage_offset() + {self.text(at.offset)}"
-            detached = "" if view.seen else ".detach()"
+            detached = "" if view.seen else ".detach()" if view.apart < 0 else ".data"
             made = f"{base}{detached}.as_strided({size}, {stride}, {offset})"
             if view.bits:
                 self.names["view_of_bits"] = view_of_bits
@@ -467,6 +468,11 @@ class Wrapper:
         self._under(managers, f"{name} = {made}")
         if older:
             self._set_versions([base], [version])
+        self._written_apart(name, view)
+
+    def _written_apart(self, name: str, view: View) -> None:
+        if view.apart > 0:
+            self._set_versions([name], [view.apart])
 
     def text(self, number: Any) -> str:
         """The expression that gives a number in a call."""
