@@ -15,7 +15,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], tuple[torch.Tensor, ...]]] = {
     "a piece of it": lambda x: (x.data[1:], x[1:], x.sin()),
     "detached": lambda x: (x.detach(), x.sin()),
     "of a result": lambda x: (lambda y: (y, y.data, y.sin()))(x * 2),
-    "written to": lambda x: (x.data.mul_(2), x.sin()),
+    "written to": lambda x: (x.data.mul_(2), x * 3),
 }
 
 
