@@ -22,6 +22,7 @@ from typing import Any, cast
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from fastpath.making import asked, called
 from fastpath.patches import Patches, is_by_patches
 from refcompiler.aot.draws import draws
 from specs.strides import viewable
@@ -183,7 +184,7 @@ class _Images:
             return False
         if node.args != given or any(n in self.before for n in node.all_input_nodes):
             old = node.meta["val"]
-            new = _asked(node.target, node.args, node.kwargs)
+            new = asked(node.target, node.args, node.kwargs)
             other = _lies(old) != _lies(new)
             if other and any(_sized_by_calls(t) and not _order_of(t) for t in _tensors(old)):
                 for source in node.all_input_nodes:
@@ -287,9 +288,7 @@ class _Images:
         return known
 
     def _call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
-        node = self.graph.call_function(target, args, kwargs)
-        node.meta["val"] = _asked(target, args, kwargs)
-        return node
+        return called(self.graph, target, args, kwargs)
 
     def _return(self, node: Node, outputs: int | None) -> None:
         results = [*cast(Sequence[Any], node.args[0])]
@@ -312,13 +311,6 @@ def _order_of(value: torch.Tensor) -> list[int]:
         if _lies(turned) == _lies(torch.empty_like(turned, memory_format=torch.contiguous_format)):
             return [*order]
     return []
-
-
-def _asked(target: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
-    """What the stand-in of an operator gives."""
-    given, named = torch.fx.node.map_arg((args, {**kwargs}), lambda n: n.meta["val"])
-    with torch.no_grad():
-        return target(*given, **named)
 
 
 def _any_layout(node: Node) -> bool:

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from fastpath.making import called
+
 _aten = torch.ops.aten
 _SUMS = (_aten.sum.dim_IntList, _aten.sum.default)
 
@@ -43,11 +45,10 @@ def _rewritten(graph: Graph, node: Node) -> bool:
         return False
     rank, depth = x.meta["val"].dim(), value.dim()
     with graph.inserting_before(node):
-        made = _Maker(graph, node)
-        others = made.call(_aten.logical_not.default, mask)
+        others = called(graph, _aten.logical_not.default, (mask,), like=node)
         for _ in range(rank - depth - at):
-            others = made.call(_aten.unsqueeze.default, others, -1)
-        whole = made.call(_aten.masked_fill.Scalar, x, others, 0)
+            others = called(graph, _aten.unsqueeze.default, (others, -1), like=node)
+        whole = called(graph, _aten.masked_fill.Scalar, (x, others, 0), like=node)
     for user, dims in zip(list(node.users), sums, strict=True):
         _sum(graph, user, whole, at, depth, dims or [])
         graph.erase_node(user)
@@ -71,23 +72,8 @@ def _sum(graph: Graph, user: Node, whole: Node, at: int, depth: int, dims: list[
     for d in dims:
         wanted += [d] if d < at else [*range(at, at + depth)] if d == at else [d + depth - 1]
     with graph.inserting_before(user):
-        made = _Maker(graph, user)
-        total = made.call(_aten.sum.dim_IntList, whole, wanted, **user.kwargs)
+        total = called(graph, _aten.sum.dim_IntList, (whole, wanted), user.kwargs, user)
         if len(user.args) > 2 and user.args[2]:
             for d in dims:
-                total = made.call(_aten.unsqueeze.default, total, d)
+                total = called(graph, _aten.unsqueeze.default, (total, d), like=user)
     user.replace_all_uses_with(total)
-
-
-class _Maker:
-    """Adds calls with fake results, in the part of the joint graph that ``like`` is of."""
-
-    def __init__(self, graph: Graph, like: Node):
-        self.graph, self.meta = graph, {k: v for k, v in like.meta.items() if k != "val"}
-
-    def call(self, target: Any, *arguments: Any, **keywords: Any) -> Node:
-        node = self.graph.call_function(target, arguments, keywords)
-        node.meta.update(self.meta)
-        values = torch.fx.node.map_arg(arguments, lambda n: n.meta["val"])
-        node.meta["val"] = target(*values, **keywords)
-        return node

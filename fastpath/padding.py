@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from fastpath.ir.oddrows import by_rows
+from fastpath.making import called
 
 ALIGNMENT = 16  # bytes
 WORTH = 1 << 31  # multiplications; below, the copies cost more than the slower kernel
@@ -105,11 +106,7 @@ class _Maker:
     def call(
         self, target: Any, arguments: tuple[Any, ...], keywords: dict[str, Any] | None = None
     ) -> torch.fx.Node:
-        keywords = keywords or {}
-        node = self.graph.call_function(target, arguments, keywords)
-        values = torch.fx.node.map_arg(arguments, lambda n: n.meta["val"])
-        node.meta["val"] = target(*values, **keywords)
-        return node
+        return called(self.graph, target, arguments, keywords or {})
 
     def padded(self, node: torch.fx.Node, rows: int, columns: int) -> torch.fx.Node:
         """``node``, padded, its rows in memory where they were: a transposed one stays one."""

@@ -14,7 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
+
+from refcompiler.dispatching import DispatchMode
 
 REFUSAL = "unsupported operation"  # how every message of the checks begins
 # Above this many bytes a write that overlaps is taken to be refused, as nearly all kernels do.
@@ -95,7 +97,7 @@ def memory(t: torch.Tensor) -> int:
     return t.untyped_storage()._cdata if t.layout is torch.strided else 0
 
 
-class Written(TorchDispatchMode):
+class Written(DispatchMode):
     """The memory that operators write to: tensors of inference mode have no version to count it."""
 
     def __init__(self) -> None:

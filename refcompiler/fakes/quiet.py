@@ -33,8 +33,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from refcompiler.dispatching import DispatchMode
 
-_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
-
 
 class QuietFakeMode(DispatchMode, FakeTensorMode):
     """A ``FakeTensorMode`` with torch's default settings, that imports nothing."""

@@ -250,3 +250,13 @@ def differs_when_watched(gm, inputs):
         return tuple([t * factor for t in gm.forward(*args)])
 
     return call
+
+
+COMPILED = []  # by the backend that follows
+
+
+def wrong_at_first(gm, inputs):
+    """In the first process's first compilation, and never again."""
+    wrong = not COMPILED
+    COMPILED.append(gm)
+    return lambda *args: tuple([t + wrong for t in gm.forward(*args)])

@@ -23,6 +23,7 @@ from conformance.judge import judge
 from conformance.repro import Origin, script
 from conformance.verdict import Census, Kind
 from conformance.worker import _run_script
+from tests.cpu.conformance import broken
 
 HERE = "tests.cpu.conformance.broken"
 PLAIN = "def program(x):\n    return x * 2\n"
@@ -134,6 +135,14 @@ def test_what_differs_under_a_mode_alone_is_no_fault():
     found = verdict("differs_when_watched", case())
     assert not [f for f in found.findings if f.kind is Kind.WRONG]
     assert "aten.mul" in found.compiled.aten
+
+
+def test_what_is_wrong_once_is_no_fault_of_the_mode():
+    broken.COMPILED.clear()
+    found = verdict("wrong_at_first", case())
+    wrong = [f for f in found.findings if f.aspect == "values"]
+    assert wrong and {(f.kind, f.tolerated) for f in wrong} == {(Kind.NONDETERMINISM, False)}
+    assert len(broken.COMPILED) > 2
 
 
 def test_noise_is_tolerated_and_told_apart():
