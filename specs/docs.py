@@ -129,6 +129,7 @@ def _operator(row: Operator) -> tuple[str, ...]:
     lowering = code(row.lowering) if row.lowering else f"ATen: {row.reasons['lowering']}"
     if row.cuda and row.cuda != row.lowering:
         lowering += f"; on CUDA {code(row.cuda)}"
+        lowering += f" if {code(row.cuda_when)}" if row.cuda_when else ""
     if row.when:
         lowering += f" when `{row.when}`"
     if row.strict:

@@ -137,6 +137,25 @@ def sine_and_cosine(x):
 
 
 @triton.jit
+def binade(x):
+    """What is left of the magnitude without its mantissa; subnormals are made normal for it."""
+    size = tl.abs(x)
+    if x.dtype == tl.float64:
+        small = size < 2.2250738585072014e-308
+        scaled = tl.where(small, size * 9007199254740992.0, size)
+        power = scaled.to(tl.int64, bitcast=True) & 0x7FF0000000000000
+        power = power.to(tl.float64, bitcast=True)
+        power = tl.where(small, power * 1.1102230246251565e-16, power)
+    else:
+        small = size < 1.1754943508222875e-38
+        scaled = tl.where(small, size * 16777216.0, size)
+        power = scaled.to(tl.int32, bitcast=True) & 0x7F800000
+        power = power.to(tl.float32, bitcast=True)
+        power = tl.where(small, power * 5.960464477539063e-08, power)
+    return tl.where(size < float("inf"), power, size)
+
+
+@triton.jit
 def _divided(x, y):
     if x.dtype == tl.float64:
         return x / y

@@ -129,7 +129,7 @@ class Elementwise:
         for name, value in arguments.items():
             if isinstance(value, (Size, Scalar)):
                 self._check_number(row, name, value, device)
-        self.row, self.lowering = row, row.lowering_on(device)
+        self.row, self.lowering, self.device = row, row.lowering_on(device), device
         self.arguments = row.complete({k: _plain(v) for k, v in arguments.items()})
         types = {k: _typed(v) for k, v in self.arguments.items()}
         if device == "cuda" and row.not_on_cuda:
@@ -171,11 +171,12 @@ class Elementwise:
         numbers = [k for k, v in self.arguments.items() if isinstance(v, Scalar)]
         self.within: set[str] = set()
         for name in numbers or [""]:
-            holds = [self.row.lowers(types | ({name: n} if name else {})) for n in _ANY]
+            given = [types | ({name: n} if name else {}) for n in _ANY]
+            holds = [self.row.lowers(each, self.device) for each in given]
             if not holds[0] and all(holds[1:]) and is_float(self.computation.common):
                 self.within.add(name)
             elif not all(holds):
-                reason = self.row.when or "a number overflows"
+                reason = self.row.when or self.row.cuda_when or "a number overflows"
                 raise NotLowered("not for these arguments: " + reason)
 
     def body(self, index: Position) -> Expr:
@@ -221,7 +222,7 @@ class Elementwise:
             math=math,
             is_float=is_float,
             is_int=is_int,
-            is_number=lambda value: isinstance(value, bool | int | float),
+            is_number=lambda value: isinstance(value, bool | int | float | complex),
             plain=self.arguments,
             pair=E.pair,
             conj=E.conj,

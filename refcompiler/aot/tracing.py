@@ -90,6 +90,16 @@ class _Tracer(PythonKeyTracer):
         self.root = torch.nn.Module()
         self.graph = Graph(tracer_cls=PythonKeyTracer)
         self.tensor_attrs: dict[Any, str] = {}
+        self.generators: dict[int, str] = {}
+
+    def create_arg(self, a: Any) -> Any:
+        """A generator is an attribute of the graph's, for which torch 2.11 and 2.12 have no way."""
+        if not isinstance(a, torch.Generator):
+            return super().create_arg(a)
+        if id(a) not in self.generators:
+            self.generators[id(a)] = self.get_fresh_qualname("_generator")
+            setattr(self.root, self.generators[id(a)], a)
+        return self.create_node("get_attr", self.generators[id(a)], (), {})
 
     def create_node(self, kind: str, target: Any, *how: Any, **named: Any) -> Node:
         # Torch's notes for torch's compiler how the operands of some operators lie.

@@ -89,20 +89,59 @@ for _overload in ("Tensor", "Scalar"):
     _as(f"add.{_overload}", "add(self, mul(const(alpha), other))", **_PRODUCTS)
     _as(f"sub.{_overload}", "add(self, mul(const(-alpha), other))", **_PRODUCTS)
     _as(f"rsub.{_overload}", "add(other, mul(const(-alpha), self))", **_PRODUCTS)
-    _as(f"mul.{_overload}", "mul(self, other)", multiplies=True, **_PRODUCTS)
-    _as(f"div.{_overload}", "truediv(self, other)", **_PRODUCTS)
+    _as(
+        f"mul.{_overload}",
+        "mul(self, other)",
+        cuda="fused_mul(self, other)",
+        multiplies=True,
+        **_PRODUCTS,
+    )
+    _as(
+        f"div.{_overload}",
+        "truediv(self, other)",
+        cuda='fused_mul(self, reciprocal(other)) if is_number(plain["other"]) else'
+        " truediv(self, other)",
+        **_PRODUCTS,
+    )
     _as(f"eq.{_overload}", "eq(self, other)")
     _as(f"ne.{_overload}", "ne(self, other)")
-_as("square.default", "mul(self, self)", multiplies=True, **_PRODUCTS)
-_as("reciprocal.default", "reciprocal(self)", **_PRODUCTS)
-_as("rsqrt.default", "reciprocal(sqrt(self))", **_PRODUCTS)
+_as(
+    "square.default",
+    "mul(self, self)",
+    cuda="fused_mul(self, self)",
+    multiplies=True,
+    **_PRODUCTS,
+)
+_as(
+    "reciprocal.default",
+    "reciprocal(self)",
+    cuda="cuda_reciprocal(self, reciprocal(self))",
+    **_PRODUCTS,
+)
+_as(
+    "rsqrt.default",
+    "reciprocal(sqrt(self))",
+    cuda="annex_truediv(const(1), cuda_sqrt(self))",
+    **_PRODUCTS,
+)
 _ZEROS: dict[str, Any] = _PRODUCTS | {
     "reasons": {**_PRODUCTS["reasons"], "zero": "that of the negative number"},
     "args": (replace(SELF, values=(-80.0, 80.0)),),  # the quotient's scale is a subnormal beyond
 }
-_as("sigmoid.default", "reciprocal(add(const(1), exp(neg(self))))", ulp=8, **_ZEROS)
+_as(
+    "sigmoid.default",
+    "reciprocal(add(const(1), exp(neg(self))))",
+    ulp=8,
+    cuda="annex_truediv(const(1), add(const(1), cuda_exp(neg(self))))",
+    **_ZEROS,
+)
 _as("silu.default", "truediv(self, add(const(1), exp(neg(self))))", "promote_keep", 8, **_ZEROS)
-_as("exp2.default", "exp(stretch(self, const(math.log(2))))", **_PRODUCTS)
+_as(
+    "exp2.default",
+    "exp(stretch(self, const(math.log(2))))",
+    cuda="cuda_exp(stretch(self, const(math.log(2))))",
+    **_PRODUCTS,
+)
 _ZERO = "which zero comes out of zero is free"
 # Eager's vectors take the number from zero, what these leave over has its signs changed.
 _as(
@@ -112,11 +151,12 @@ _as(
     strict="False",
     reasons={"strict": _ZERO, "zero": _ZERO},
 )
-_as("abs.default", "abs(self)", "parts")
+_as("abs.default", "abs(self)", "parts", cuda="cuda_abs(self)")
 _as("angle.default", "angle(self)", "parts")
 _as(
     "sgn.default",
     "sign(self)",
+    cuda="cuda_sign(self)",
     args=(replace(SELF, values=(-1e30, 1e30), least=2.0**-100),),
     strict="False",
     reasons={"strict": _ZERO, "zero": _ZERO},
@@ -124,9 +164,15 @@ _as(
     " over.",
 )
 for _name in ("exp", "log", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh"):
-    _as(f"{_name}.default", f"{_name}(self)", **_PRODUCTS)
+    _as(f"{_name}.default", f"{_name}(self)", cuda=f"cuda_{_name}(self)", **_PRODUCTS)
 for _name, _base in (("log2", 2), ("log10", 10)):
-    _as(f"{_name}.default", f"shrink(log(self), const(math.log({_base})))", **_PRODUCTS)
+    _shrunk = f"shrink({{log}}(self), const(math.log({_base})))"
+    _as(
+        f"{_name}.default",
+        _shrunk.format(log="log"),
+        cuda=_shrunk.format(log="cuda_log"),
+        **_PRODUCTS,
+    )
 _POWERS = (0, 1, 2, 3, 0.5, -0.5, -1, -2)
 _as(
     "pow.Tensor_Scalar",
@@ -136,7 +182,13 @@ _as(
     ' sqrt(self) if plain["exponent"] == 0.5 else'
     ' reciprocal(sqrt(self)) if plain["exponent"] == -0.5 else'
     ' reciprocal(self) if plain["exponent"] == -1 else reciprocal(mul(self, self))',
+    cuda='const(1) if plain["exponent"] == 0 else self if plain["exponent"] == 1 else'
+    ' fused_mul(self, self) if plain["exponent"] == 2 else'
+    ' cuda_sqrt(self) if plain["exponent"] == 0.5 else'
+    ' annex_truediv(const(1), cuda_sqrt(self)) if plain["exponent"] == -0.5 else'
+    " cuda_reciprocal(self, reciprocal(self))",
     when=f"exponent in {_POWERS!r}",
+    cuda_when="exponent not in (3, -2)",  # which are powers of the logarithm there
     args=(_within_squares(SELF), Arg("exponent", "choice", values=_POWERS, promotes=True)),
     **_PRODUCTS,
 )
@@ -146,16 +198,30 @@ _as("where.self", "where(condition, self, other)")
 _as("masked_fill.Scalar", "where(mask, rounded(value), self)")
 _as("masked_fill.Tensor", "where(mask, cast(value, dtype), self)")
 _SCALED = "mul(const(value), tensor1)"
-_as("addcmul.default", f"add(self, mul({_SCALED}, tensor2))", multiplies=True, **_PRODUCTS)
-_as("addcdiv.default", f"add(self, truediv({_SCALED}, tensor2))", "promote_keep", **_PRODUCTS)
+_as(
+    "addcmul.default",
+    f"add(self, mul({_SCALED}, tensor2))",
+    cuda="add(self, annex_mul(const(value), annex_mul(tensor1, tensor2)))",
+    multiplies=True,
+    **_PRODUCTS,
+)
+_as(
+    "addcdiv.default",
+    f"add(self, truediv({_SCALED}, tensor2))",
+    "promote_keep",
+    cuda="add(self, annex_mul(const(value), annex_truediv(tensor1, tensor2)))",
+    **_PRODUCTS,
+)
 for _name, _slope in (
-    ("tanh", "sub(const(1), mul(output, output))"),
-    ("sigmoid", "mul(sub(const(1), output), output)"),
+    ("tanh", "sub(const(1), {mul}(output, output))"),
+    ("sigmoid", "{mul}(sub(const(1), output), output)"),
 ):
+    _backward = f"{{mul}}(grad_output, conj({_slope}))"
     _as(
         f"{_name}_backward.default",
-        f"mul(grad_output, conj({_slope}))",
+        _backward.format(mul="mul"),
         "same",
+        cuda=_backward.format(mul="annex_mul"),
         multiplies=True,
         **_PRODUCTS,
     )

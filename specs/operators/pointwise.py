@@ -382,11 +382,10 @@ pointwise(
     "hypot.default",
     "torch.hypot",
     (SELF, OTHER),
-    None,
+    "hypot(self, other)",
     "floating",
     FLOATS,
     tolerance=tolerance(2, 2),
-    reasons={"lowering": "needs scaling against overflow, which no scalar row gives"},
 )
 pointwise(
     "heaviside.default",
@@ -564,11 +563,11 @@ for _name, _bound, _scalar, _number in (
             reasons={} if _kind == "scalar" else {"strict": _ZEROS},
         )
 _END = Arg("end", relation="broadcast", promotes=True)
-_LERP = (
-    "add(self, mul({w}, sub(end, self))) if {near} else"
-    " sub(end, mul(sub(end, self), sub(const(1), {w})))"
+# Eager's sums take a product in unrounded, so that one which overflows does no harm.
+_LERP_ON_CUDA = (
+    "fma({w}, sub(end, self), self) if {near} else"
+    " fma(neg(sub(end, self)), sub(const(1), {w}), end)"
 )
-# On the CPU eager's sums take a product in unrounded, so that one which overflows does no harm.
 _FUSED_LERP = "fma({w} if {near} else sub({w}, const(1)), sub(end, self), self if {near} else end)"
 _FUSES: dict[str, Any] = {
     "strict": "not is_float(dtype)",
@@ -581,7 +580,7 @@ pointwise(
     _FUSED_LERP.format(w="const(weight)", near="math.fabs(weight) < 0.5"),
     "same_floating",
     FLOATS,
-    cuda=_LERP.format(w="const(weight)", near="math.fabs(weight) < 0.5"),
+    cuda=_LERP_ON_CUDA.format(w="const(weight)", near="math.fabs(weight) < 0.5"),
     cancels=True,
     tolerance=tolerance(4, 4, 2),
     doc="Computed from the nearer end, as in eager.",
@@ -595,8 +594,8 @@ pointwise(
     " where(lt(abs(weight), const(0.5)), self, end))",
     "same_floating",
     FLOATS,
-    cuda="where(lt(abs(weight), const(0.5)), add(self, mul(weight, sub(end, self))),"
-    " sub(end, mul(sub(end, self), sub(const(1), weight))))",
+    cuda="where(lt(abs(weight), const(0.5)), fma(weight, sub(end, self), self),"
+    " fma(neg(sub(end, self)), sub(const(1), weight), end))",
     cancels=True,
     tolerance=tolerance(4, 4, 2),
     **_FUSES,
@@ -616,7 +615,8 @@ pointwise(
     f"fma({_SCALED_FIRST}, tensor2, self) if is_float(dtype) else {_UNFUSED}",
     "promote_no_bool",
     NUMBERS,
-    cuda=_UNFUSED,
+    cuda="(fma(tensor1, tensor2, self) if value == 1 else fma(const(value), mul(tensor1, tensor2),"
+    f" self)) if is_float(dtype) else {_UNFUSED}",
     **_FUSES,
     cancels=True,
     tolerance=tolerance(2, 2, 2),
@@ -629,7 +629,7 @@ pointwise(
     f"add(self, truediv({_SCALED_FIRST}, tensor2))",
     "floating",
     FLOATS,
-    cuda="add(self, mul(const(value), truediv(tensor1, tensor2)))",
+    cuda="fma(const(value), truediv(tensor1, tensor2), self)",
     cancels=True,
     tolerance=tolerance(2, 2, 2),
     doc="Integer division is not supported by eager.",

@@ -121,8 +121,8 @@ class Operator:
     raises. For the
     other kinds ``lowering`` names a rule of the loop IR (``reduce:sum``, ``view:permute``).
     ``None``: ATen is called, and ``reasons["lowering"]`` says why. ``cuda`` is the lowering where
-    CUDA's kernels give other values than the CPU's (``None``: they do not); ``not_on_cuda`` are
-    dtypes that these reject.
+    CUDA's kernels give other values than the CPU's (``None``: they do not), ``cuda_when`` where
+    that holds beyond ``when``; ``not_on_cuda`` are dtypes that these reject.
 
     ``laid_by``: the tensors whose layouts decide that of the result (by
     :func:`specs.strides.elementwise`), in that order; ``None``: every tensor, in the order of the
@@ -150,6 +150,7 @@ class Operator:
     shape_rule: str
     lowering: str | None
     cuda: str | None = None
+    cuda_when: str = ""
     not_on_cuda: frozenset[str] = frozenset()
     when: str = ""
     strict: str = ""
@@ -261,9 +262,11 @@ class Operator:
         """The text of ``lowering`` for a type of device; empty where there is none."""
         return (self.cuda if device == "cuda" else None) or self.lowering or ""
 
-    def lowers(self, args: Mapping[str, Any]) -> bool:
-        """Whether the lowering holds for these arguments (see ``when``)."""
+    def lowers(self, args: Mapping[str, Any], device: str = "cpu") -> bool:
+        """Whether the lowering for a type of device holds for these arguments (see ``when``)."""
         if self.lowering is None:
+            return False
+        if device == "cuda" and self.cuda_when and not self._holds(self.cuda_when, args):
             return False
         full = self.complete(args)
         numbers = [a.name for a in self.args if a.kind in ("scalar", "float") and not a.promotes]
@@ -290,7 +293,7 @@ class Operator:
             "is_float": dtypes.is_float,
             "is_int": dtypes.is_int,
             "is_whole": lambda value: isinstance(value, int),
-            "is_number": lambda value: isinstance(value, bool | int | float),
+            "is_number": lambda value: isinstance(value, bool | int | float | complex),
         }
         return bool(eval(condition, {"__builtins__": {}}, names))
 

@@ -4,7 +4,13 @@ In: nothing. Out: :data:`SCALARS`, a table of :class:`Scalar` rows, and :func:`c
 prints a cast (its text depends on two dtypes).
 """
 
-from specs.scalars import arithmetic, elementary, logic, random  # noqa: F401  (each adds rows)
+from specs.scalars import (  # noqa: F401  (each adds rows)
+    arithmetic,
+    elementary,
+    logic,
+    paired_on_cuda,
+    random,
+)
 from specs.scalars.logic import cast_text
 from specs.scalars.paired import PAIRED, Paired
 from specs.scalars.row import NUMBA_SUFFIX, SCALARS, TRITON_TYPE, Scalar

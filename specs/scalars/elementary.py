@@ -167,6 +167,35 @@ SCALARS.add(
         special=pairs(FLOAT_SPECIAL),
     )
 )
+SCALARS.add(
+    Scalar(
+        "hypot",
+        2,
+        exact.hypot,
+        "same",
+        FLOAT,
+        numba="m.hypot_{T}({0}, {1})",
+        triton="libdevice.hypot({0}, {1})",
+        ulp={"float32": 0.51, "float64": 1.5},
+        special=pairs(FLOAT_SPECIAL),
+        doc="Of float64 libdevice's is infinite where the larger number is the largest that there"
+        " is, beside any but zero.",
+    )
+)
+SCALARS.add(
+    Scalar(
+        "binade",
+        1,
+        exact.binade,
+        "same",
+        FLOAT,
+        numba="m.binade_{T}({0})",
+        triton="m.binade({0})",
+        special=unary((*FLOAT_SPECIAL, 2.0**-1022, 3 * 2.0**-1074, 1.9999999, -0.3, 1e300)),
+        doc="The largest power of two in the magnitude: over it, a number is at least 1 and less"
+        " than 2, exactly.",
+    )
+)
 _row(
     "sinh",
     exact.elementary("sinh", saturates=True, at_inf=INF, at_minus_inf=-INF, at_zero=_keep),

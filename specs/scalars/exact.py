@@ -322,6 +322,23 @@ def atan2(y: float, x: float) -> Any:
     return mp.atan2(mp.mpf(y), mp.mpf(x))
 
 
+def hypot(x: float, y: float) -> Any:
+    """The length of (x, y): infinite where a part is, beside nan too (C99 annex F)."""
+    if abs(x) == INF or abs(y) == INF:
+        return INF
+    if x != x or y != y:
+        return NAN
+    mp = _mp()
+    return mp.sqrt(mp.mpf(x) ** 2 + mp.mpf(y) ** 2)
+
+
+def binade(x: float) -> float:
+    """The largest power of two in ``|x|``; what has none (0, an infinity, nan) without its sign."""
+    if x == 0 or x != x or abs(x) == INF:
+        return abs(x)
+    return math.ldexp(1.0, math.frexp(x)[1] - 1)
+
+
 def lgamma(x: float) -> Any:
     """log |gamma(x)|; infinite at the poles and at both infinities."""
     if x != x:

@@ -282,6 +282,11 @@ SCALARS.add(
 )
 
 
+#: Integers that eager's kernels make of floats by way of longer ones, whose ends count: in a
+#: conversion to what is shorter, CUDA's instructions stop at the ends of that.
+_BY_WAY_OF = {"int8": "int32", "int16": "int32", "uint8": "int64"}
+
+
 def cast_text(printer: str, source: str, target: str, operand: str) -> str:
     """``operand``, a value of dtype ``source``, cast to ``target``, as source text.
 
@@ -305,4 +310,6 @@ def cast_text(printer: str, source: str, target: str, operand: str) -> str:
         return f"{single}.to(tl.{target}).to(tl.float32)"
     if target == "bool":
         return f"({operand} != 0)"
+    if dtypes.is_float(source) and target in _BY_WAY_OF:
+        operand = str(row.triton).format(operand, T=_BY_WAY_OF[target])
     return str(row.triton).format(operand, T=TRITON_TYPE[target])

@@ -32,19 +32,19 @@ class Paired:
 PAIRED: Table[Paired] = Table("complex operations")
 
 
-def _row(name: str, real: str, imag: str | None = None, doc: str = "", **given: str) -> None:
+def row(name: str, real: str, imag: str | None = None, doc: str = "", **given: str) -> None:
     PAIRED.add(Paired(name, real, imag, tuple(given.items()), doc))
 
 
-_row("add", "add(a, c)", "add(b, d)")
-_row("sub", "sub(a, c)", "sub(b, d)")
-_row(
+row("add", "add(a, c)", "add(b, d)")
+row("sub", "sub(a, c)", "sub(b, d)")
+row(
     "mul",
     "sub(mul(a, c), mul(b, d))",
     "add(mul(a, d), mul(b, c))",
     "The products that it says, special values too: no infinity is restored from nan.",
 )
-_row("neg", "neg(a)", "neg(b)")
+row("neg", "neg(a)", "neg(b)")
 
 # Smith's quotient, as c10's and numpy's. Here it is computed once, of what is larger.
 _DIVISOR = {
@@ -55,7 +55,7 @@ _DIVISOR = {
     "scale": "truediv(const(1), fma(small, ratio, large))",
     "none": "logical_and(eq(c, const(0)), eq(d, const(0)))",
 }
-_row(
+row(
     "truediv",
     "where(none, truediv(a, abs(c)),"
     " mul(where(by_real, fma(b, ratio, a), fma(a, ratio, b)), scale))",
@@ -66,7 +66,7 @@ _row(
     **_DIVISOR,
 )
 
-_row(
+row(
     "reciprocal",
     "where(none, truediv(const(1), abs(c)),"
     " mul(where(by_real, const(1), add(ratio, const(0))), scale))",
@@ -78,8 +78,8 @@ _row(
     **_DIVISOR,
 )
 
-_row("stretch", "mul(a, c)", "mul(b, c)", "Each part times the second number's real part.")
-_row("shrink", "truediv(a, c)", "truediv(b, c)", "Each part over the second number's real part.")
+row("stretch", "mul(a, c)", "mul(b, c)", "Each part times the second number's real part.")
+row("shrink", "truediv(a, c)", "truediv(b, c)", "Each part over the second number's real part.")
 
 # The magnitude, without overflow or underflow on the way: of parts scaled by powers of two.
 _FEW = "const(2.0 ** (62 if dtype == 'float32' else 510))"
@@ -101,9 +101,9 @@ _MAGNITUDE = {
     " const(1)))",
     "magnitude": "mul(whole, back)",
 }
-_row("abs", "magnitude", None, "Infinite where a part is, beside nan too.", **_MAGNITUDE)
-_row("angle", "atan2(b, a)")
-_row(
+row("abs", "magnitude", None, "Infinite where a part is, beside nan too.", **_MAGNITUDE)
+row("angle", "atan2(b, a)")
+row(
     "sign",
     "where(eq(magnitude, const(0)), const(0), truediv(a, magnitude))",
     "where(eq(magnitude, const(0)), const(0), truediv(b, magnitude))",
@@ -111,7 +111,7 @@ _row(
     **_MAGNITUDE,
 )
 
-_row(
+row(
     "exp",
     "where(eq(b, const(0)), mul(root, rest), where(isfinite(b), mul(mul(root, cos(b)), rest),"
     " where(eq(a, const(-math.inf)), const(0),"
@@ -125,7 +125,7 @@ _row(
     rest="where(far, root, const(1))",
 )
 # Near magnitudes of 1 the squares' sum less 1, with what rounding the squares leaves.
-_row(
+row(
     "log",
     "where(lt(abs(less), const(0.5)), mul(const(0.5), log1p(less)),"
     " add(log(whole), where(high, const(-math.log(2) * shift[0]),"
@@ -140,7 +140,7 @@ _row(
     less="add(where(ge(p, const(0.5)), add(sub(p, const(1)), q),"
     " add(sub(p, const(0.5)), sub(q, const(0.5)))), rest)",
 )
-_row(
+row(
     "sqrt",
     "where(isinf(b), const(math.inf), where(right, long, short))",
     "where(isinf(b), b, copysign(where(right, short, long), b))",
@@ -179,7 +179,7 @@ _COSH = (
     + _SIGNED.replace("{of}", _HALVES.format(by="sine"))
     + ", mul(sinh({u}), sine))))",
 )
-_TANH = (
+TANH = (
     "where(logical_and(far, logical_or(known, isinf({u}))),"
     " copysign(const(1), {u}), where(eq({u}, const(0)), {u}, where(eq({v}, const(0)),"
     " tanh({u}), truediv(mul(rise, cosh({u})), whole))))",
@@ -187,7 +187,7 @@ _TANH = (
     " mul(sine, cosine), {v})), where(far, mul(mul(mul(const(4), sine), cosine), mul(little,"
     " little)), truediv(mul(sine, cosine), whole))))",
 )
-_TANGENT = {
+TANGENT = {
     "far": "gt(abs({u}), const(40 if dtype == 'float32' else 350))",
     "sine": "sin({v})",
     "cosine": "cos({v})",
@@ -196,33 +196,34 @@ _TANGENT = {
     "rise": "sinh({u})",
     "whole": "add(mul(rise, rise), mul(cosine, cosine))",
 }
-for _name, _parts, _given in (
-    ("sinh", _SINH, _TURN),
-    ("cosh", _COSH, _TURN),
-    ("tanh", _TANH, _TANGENT),
-):
-    _real, _imag = _parts
-    _on = {"u": "a", "v": "b"}
-    _row(
-        _name,
-        _real.format(**_on),
-        _imag.format(**_on),
-        **{k: text.format(**_on) for k, text in _given.items()},
-    )
-    _on = {"u": "minus", "v": "a"}
-    _turned = {"minus": "neg(b)", **{k: text.format(**_on) for k, text in _given.items()}}
-    _real, _imag = _real.format(**_on), _imag.format(**_on)
-    if _name == "cosh":
-        _row("cos", _real, _imag, **_turned)
-    else:
-        _negative = f"neg({_real})"
-        if _name == "sinh":  # in one corner the C library's has another sign
-            _negative = f"where(logical_and(isinf(b), logical_not(known)), abs(b), {_negative})"
-        _row("sin" if _name == "sinh" else "tan", _imag, _negative, **_turned)
 
-_row("eq", "logical_and(eq(a, c), eq(b, d))")
-_row("ne", "logical_or(ne(a, c), ne(b, d))")
+
+def around(
+    name: str, parts: tuple[str, str], given: dict[str, str], corner: str = "{negative}"
+) -> None:
+    """The rows of a hyperbolic function of u + iv and of the circle's. ``corner``: the second's
+    imaginary part, of what is ``negative`` of the first's."""
+    real, imag = parts
+    on = {"u": "a", "v": "b"}
+    hyperbolic = {k: text.format(**on) for k, text in given.items()}
+    row(name, real.format(**on), imag.format(**on), **hyperbolic)
+    on = {"u": "minus", "v": "a"}
+    turned = {"minus": "neg(b)", **{k: text.format(**on) for k, text in given.items()}}
+    real, imag = real.format(**on), imag.format(**on)
+    if not name.endswith("cosh"):
+        real, imag = imag, corner.format(negative=f"neg({real})")
+    row(name.removesuffix("h"), real, imag, **turned)
+
+
+# In one corner the C library's sine has another sign.
+_CORNER = "where(logical_and(isinf(b), logical_not(known)), abs(b), {negative})"
+around("sinh", _SINH, _TURN, _CORNER)
+around("cosh", _COSH, _TURN)
+around("tanh", TANH, TANGENT)
+
+row("eq", "logical_and(eq(a, c), eq(b, d))")
+row("ne", "logical_or(ne(a, c), ne(b, d))")
 for _name in ("isnan", "isinf"):
-    _row(_name, f"logical_or({_name}(a), {_name}(b))")
-_row("isfinite", "logical_and(isfinite(a), isfinite(b))")
-_row("logical_not", "logical_and(eq(a, const(0)), eq(b, const(0)))")
+    row(_name, f"logical_or({_name}(a), {_name}(b))")
+row("isfinite", "logical_and(isfinite(a), isfinite(b))")
+row("logical_not", "logical_and(eq(a, const(0)), eq(b, const(0)))")

@@ -36,7 +36,8 @@ _UNARY: dict[str, tuple[Emit, tuple[str, ...]]] = {
     **{
         name: (getattr(exponential, name), FLOATS)
         for name in (
-            "exp exp2 expm1 log log2 log10 log1p sigmoid tanh sinh cosh asinh acosh atanh".split()
+            "exp exp2 expm1 log log2 log10 log1p sigmoid tanh sinh cosh asinh acosh atanh"
+            " binade".split()
         )
     },
     **{
@@ -70,6 +71,7 @@ _BINARY: dict[str, tuple[Emit, tuple[str, ...]]] = {
     "fmax": (integers.fmax, NUMBERS),
     "pow": (integers.pow_, NUMBERS),
     "atan2": (circular.atan2, FLOATS),
+    "hypot": (exponential.hypot, FLOATS),
     "copysign": (exponential.copysign, FLOATS),
     "and": (integers.and_, ("b1", *INTS)),
     "or": (integers.or_, ("b1", *INTS)),

@@ -404,3 +404,34 @@ def power(x: Value, y: Value) -> Value:
     result = unknown.where(NAN, result)
     one = x.eq(1) | y.eq(0) | (size.eq(1) & y.abs().eq(INF))
     return one.where(1.0, result)
+
+
+# -- magnitudes -----------------------------------------------------------------------------------
+
+
+def binade(x: Value) -> Value:
+    """What is left of the magnitude without its mantissa; subnormals are made normal for it."""
+    form = format_of(x)
+    size = x.abs()
+    small = size < form.normal
+    up = 2.0 ** (form.mantissa + 1)
+    exponent = (1 << form.bits - 1) - (1 << form.mantissa)
+    power = (small.where(size * up, size).bitcast(form.word) & exponent).bitcast(x.kind)
+    return (size < INF).where(small.where(power * (1 / up), power), size)
+
+
+def hypot(x: Value, y: Value) -> Value:
+    """float32 in float64; float64 by numbers scaled so that squares neither over- nor underflow."""
+    a, b = x.abs(), y.abs()
+    if x.kind == "f32":
+        a, b = a.to("f64"), b.to("f64")
+        length = (a * a + b * b).call("sqrt").to("f32")
+    else:
+        larger = (a > b).where(a, b)
+        high, low = larger > 2.0**510, larger < 2.0**-510
+        scale = high.where(a.const(2.0**-600), low.where(a.const(2.0**600), 1.0))
+        back = high.where(a.const(2.0**600), low.where(a.const(2.0**-600), 1.0))
+        s, t = a * scale, b * scale
+        length = s.fma(s, t * t).call("sqrt") * back
+    endless = x.abs().eq(INF) | y.abs().eq(INF)
+    return endless.where(INF, length)

@@ -74,6 +74,8 @@ def test_floats_that_each_call_chooses_are_given_to_kernels(name: str, dtype: to
     refcompiler.reset()
     compiled = refcompiler.compile(function, fullgraph=True)
     for k in (0.5, 0.7, -3.1, 1e-3, math.inf, math.nan, 1e39):
+        if k != k and name == "comparisons" and not torch.zeros(9).clamp(max=k).isnan().all():
+            continue  # torch 2.11 on the CPU: no bound
         try:
             expected = tree_leaves(function(x, k))
         except RuntimeError as error:  # a number that the dtype does not have

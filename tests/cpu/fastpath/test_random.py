@@ -79,7 +79,10 @@ DTYPES = {
 def test_floats(name):
     for dtype in DTYPES.get(name, (torch.float32,)):
         report = _agree(lambda dtype=dtype: CASES[name](dtype))
-        if name != "transposed normal":
+        # Some processors' vectors of bfloat16 are drawn otherwise, which is asked once.
+        other = "eager draws otherwise on this machine" in report.reasons.values()
+        assert not other or dtype == torch.bfloat16
+        if name != "transposed normal" and not other:
             assert sum(report.draws.values()) == 1, (name, dtype, str(report))
 
 
