@@ -283,7 +283,8 @@ class EagerFakeMode(QuietFakeMode):
         given = {a.name: v for a, v in zip(func._schema.arguments, args)}
         given.update(kwargs or {})
         tensors = [result, *(v for v in given.values() if isinstance(v, torch.Tensor))]
-        if any(t.device.type != "cpu" for t in tensors):
+        elsewhere = any(t.device.type != "cpu" for t in tensors)
+        if elsewhere and _name(func) not in strides.OF_NO_DIMENSION:  # which lie so on each device
             return result
         if not all(map(_static, tensors)):
             rule = functools.partial(strides.of_result, _name(func))

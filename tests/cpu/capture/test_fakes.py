@@ -379,6 +379,14 @@ def test_layouts_that_torchs_stand_ins_get_wrong(call: Callable[..., Any]) -> No
     assert compared == 9
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_what_reduces_nothing_is_contiguous_on_each_device(device: str) -> None:
+    with EagerFakeMode():
+        x = torch.empty(5, 4, device=device).t()
+        assert torch.any(x, []).stride() == torch.all(x, []).stride() == (5, 1)
+        assert torch.nn.functional.hardswish(x).stride() == (1, 4)
+
+
 def test_views_with_a_conjugate_bit_or_without() -> None:
     """What is remembered where sizes are numbers is used where others are symbols, and back."""
 
