@@ -77,10 +77,14 @@ def _reduction(kind: str, lowering: Building, val: Any, bound: dict[str, Any]) -
         raw = lowering.reduce("sum" if kind == "mean" else kind, t.shape, dims, compute, body)
         count = math.prod(t.shape[d] for d in dims)
 
+    # CUDA's kernels take the count for a real number, the CPU's for a complex one.
+    parts = is_complex(compute) and lowering.target.name == "cuda"
+    divided = "shrink" if parts else "truediv"
+
     def finish(index: Position) -> Expr:
         value = raw.read(_kept(index, dims, rank, keepdim))
         if kind == "mean" and not near:
-            value = apply("truediv", value, E.number(count, compute))
+            value = apply(divided, value, E.number(count, compute))
         return value
 
     return lowering.output(val, finish, kind)

@@ -60,8 +60,8 @@ def pointwise(
 _ALPHA = Arg("alpha", "scalar", keyword=True, optional=True, default=1)
 
 
-def _scaled(operand: str, factor: str = "rounded(alpha)") -> str:
-    return f"({operand} if alpha == 1 else mul({operand}, {factor}))"
+def _scaled(operand: str) -> str:
+    return f"({operand} if alpha == 1 else mul({operand}, rounded(alpha)))"
 
 
 # Why an exact lowering's bits may be others.
@@ -70,8 +70,12 @@ _VECTORS = "eager's vectors give nan where the quotient is large or the divisor 
 
 # One rounding more than the sum's own, from the scaled operand.
 _ALPHA_TOLERANCE = tolerance(1, 1, 2)
-# CUDA's kernels compute with numbers as they are.
+# CUDA's kernels compute with numbers as they are, and take a product into a sum unrounded.
 _EXACT = '(const(plain["other"]) if is_number(plain["other"]) else other)'
+_ON_CUDA = (
+    "{plain} if alpha == 1 else fma({scaled}, const({sign}alpha), {summed}) if is_float(dtype)"
+    " else {integers}"
+)
 for _name, _call, _rule, _lowering, _scaled_first in (
     ("add", "torch.add", "promote", "add({self}, {other})", False),
     ("sub", "torch.sub", "subtract", "sub({self}, {other})", False),
@@ -80,7 +84,16 @@ for _name, _call, _rule, _lowering, _scaled_first in (
     _plain = {"self": "self", "other": "other"}
     _scales = "self" if _scaled_first else "other"
     _on_cuda = {"self": "self", "other": _EXACT}
-    _on_cuda |= {_scales: _scaled(_on_cuda[_scales], "const(alpha)")}
+    _summed = _on_cuda["self" if _scales == "other" else "other"]
+    _cuda = _ON_CUDA.format(
+        plain=_lowering.format(**_on_cuda),
+        scaled=_on_cuda[_scales],
+        sign="" if _name == "add" else "-",
+        summed=_summed,
+        integers=_lowering.format(
+            **_on_cuda | {_scales: f"mul({_on_cuda[_scales]}, const(alpha))"}
+        ),
+    )
     _accepts = ALL if _rule == "promote" else NUMBERS
     for _overload, _other in (("Tensor", OTHER_OR_NUMBER), ("Scalar", NUMBER)):
         pointwise(
@@ -90,7 +103,7 @@ for _name, _call, _rule, _lowering, _scaled_first in (
             _lowering.format(**{**_plain, _scales: _scaled(_scales)}),
             _rule,
             _accepts,
-            cuda=_lowering.format(**_on_cuda),
+            cuda=_cuda,
             when="is_float(dtype) or is_whole(alpha)",
             tolerance=_ALPHA_TOLERANCE,
             cancels=True,

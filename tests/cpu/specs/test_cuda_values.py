@@ -135,6 +135,15 @@ def test_a_lowering_gives_what_a_gpu_gave(what: str, dtype: str) -> None:
     assert not wrong, [(lines[i], found[i].item()) for i in wrong[:5]]
 
 
+def test_a_scaled_operand_that_overflows_is_added_unrounded() -> None:
+    """As on an H100: ``torch.sub(-inf, 3.4e38, alpha=-1.5)`` is -inf there."""
+    x = torch.tensor([-math.inf, -3e38])
+    other = torch.full_like(x, 3.4028234663852886e38)
+    names = _names(x) | {"self": x, "other": other, "plain": {"other": other}, "alpha": -1.5}
+    found = eval(OPERATORS["aten.sub.Tensor"].lowering_on("cuda"), names)
+    torch.testing.assert_close(found, torch.tensor([-math.inf, 2.104235e38]))
+
+
 def test_each_lowering_of_complex_numbers_for_cuda_was_asked() -> None:
     """But for those that are the CPU's there too, and rows that only change signs or move."""
     own = {row.name for row in ON_COMPLEX if row.cuda}
