@@ -317,3 +317,14 @@ def test_a_fill_of_nothing_still_looks_at_its_number() -> None:
         run = refcompiler.compile(lambda x: torch.full_like(x, number, dtype=dtype))  # noqa: B023
         with pytest.raises(RuntimeError, match="without overflow"):
             run(torch.zeros(0))
+
+
+def test_on_cuda_a_mean_is_of_the_parts() -> None:
+    """There the count is a real number, and an infinite part leaves the other as it is."""
+    pytest.importorskip("triton")
+    from fastpath.gpu.vectors import print_kernel
+    from tests.cpu.fastpath.triton_kernels import kernels_of, program_of
+
+    kernels, _ = kernels_of(program_of(lambda z: z.mean(1), [torch.zeros(64, 7).cfloat()]))
+    texts = "".join(print_kernel(kernel).source for kernel in kernels)
+    assert "div_rn" in texts and "fma" not in texts
