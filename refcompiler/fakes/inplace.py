@@ -24,11 +24,20 @@ def out_of_place(func: Any) -> Any:
     if not name.endswith("_") or name.endswith("__") or writes(func) != (first,):
         return None
     packet = getattr(torch.ops.aten, name[:-1], None)
-    found = getattr(packet, func._overloadname, None)
-    if found is None or torch.Tag.pointwise not in found.tags or found._schema.is_mutable:
+    if packet is None:
         return None
-    names = [[a.name for a in each._schema.arguments] for each in (func, found)]
-    return found if names[0] == names[1] else None
+    # Mostly of the same name, but what is pow_.Scalar is pow.Tensor_Scalar, not pow.Scalar.
+    for overload in sorted(packet.overloads(), key=lambda other: other != func._overloadname):
+        found = getattr(packet, overload)
+        if torch.Tag.pointwise not in found.tags or found._schema.is_mutable:
+            continue
+        if _operands(found) == _operands(func):
+            return found
+    return None
+
+
+def _operands(func: torch._ops.OpOverload) -> list[tuple[str, str]]:
+    return [(a.name, str(a.type)) for a in func._schema.arguments]
 
 
 def gives_its_first(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> bool:

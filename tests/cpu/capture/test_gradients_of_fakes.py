@@ -177,6 +177,10 @@ def test_writes_of_elementwise_operators() -> None:
     funcs = [getattr(p, o) for p in packets for o in getattr(p, "overloads", list)()]
     known = [func for func in funcs if out_of_place(func) is not None]
     assert len(known) > 80 and aten.sigmoid_.default in known and aten.mul_.Tensor in known
+    assert out_of_place(aten.pow_.Scalar) is aten.pow.Tensor_Scalar
+    for func in known:
+        other = out_of_place(func)
+        assert [a.type for a in other._schema.arguments] == [a.type for a in func._schema.arguments]
     assert not {aten.zero_.default, aten.copy_.default, aten.t_.default} & {*known}
     told, mode = 0, EagerFakeMode(allow_non_fake_inputs=True)
     x, ints = torch.rand(3, 4), torch.ones(3, 4, dtype=torch.int64)

@@ -7,8 +7,10 @@ left out, and counted. Each is trained in a process of its own, as in
 :mod:`tests.slow.batteries.training`: to eager's bits under ``aot_eager``, within its noise under a
 code generator.
 
-    python -m tests.slow.batteries.zoo [NAME ...] [--backend B] [--steps N] [--jobs N]
-        [--seconds S] [--every N] [--device cuda] [-v]
+    python -m tests.slow.batteries.zoo [NAME ...] [--library L ...] [--backend B] [--steps N]
+        [--jobs N] [--seconds S] [--every N] [--device cuda] [-v]
+
+``--library timm``, ``torchvision``, ``geometric``: models of these instead, where they are there.
 
 On a CUDA device models are made so that float64 can judge them (:func:`judgeable`). A battery that
 has to end begins no model after ``--within`` seconds.
@@ -31,7 +33,7 @@ from typing import Any
 import torch
 
 from benchmarks import family_models
-from tests.slow.batteries import training
+from tests.slow.batteries import elsewhere, training
 from tests.slow.devices.compare import exact_products
 
 _KNOWN = {*family_models.TEXT, *family_models.BOTH, *family_models.IMAGES, *family_models.SOUND}
@@ -109,6 +111,8 @@ def make(name: str, device: str = "cpu") -> tuple[torch.nn.Module, dict[str, tor
     """A small model of that type and what it takes; :class:`LeftOut` where there is none."""
     import transformers
 
+    if ":" in name:
+        return _made_elsewhere(name, device)
     if name in _KNOWN:
         raise LeftOut("a family of the benchmarks")
     try:
@@ -131,6 +135,16 @@ def make(name: str, device: str = "cpu") -> tuple[torch.nn.Module, dict[str, tor
         else:
             return model.to(device), {key: t.to(device) for key, t in given.items()}
     raise LeftOut(f"no such input: {reason}")
+
+
+def _made_elsewhere(name: str, device: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    try:
+        model, given = elsewhere.make(name)
+    except Exception as error:
+        raise LeftOut(f"not made: {type(error).__name__}: {error}"[:150]) from error
+    if (count := sum(p.numel() for p in model.parameters())) > _MOST:
+        raise LeftOut(f"{count} parameters")
+    return model.to(device), {key: t.to(device) for key, t in given.items()}
 
 
 def _train(name: str, backend: str, steps: int, device: str, told: Any) -> None:
@@ -200,6 +214,7 @@ def main() -> int:
 
     parser = argparse.ArgumentParser(prog="python -m tests.slow.batteries.zoo")
     parser.add_argument("names", nargs="*", help="model types (none: all)")
+    parser.add_argument("--library", action="append", choices=("timm", "torchvision", "geometric"))
     parser.add_argument("--backend", default="aot_eager")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=2)
@@ -214,6 +229,8 @@ def main() -> int:
     training.register_fastpath()
     known = [name.removesuffix("Config") for name in dir(transformers) if name.endswith("Config")]
     names = given.names or [name for name in known if hasattr(transformers, f"{name}Model")]
+    if given.library:
+        names = given.names or [n for library in given.library for n in elsewhere.names(library)]
     counts = run(sorted(names)[:: given.every], given)
     print(", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
     return 1 if counts["differs"] or counts["ended its process"] else 0
