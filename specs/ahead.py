@@ -212,9 +212,11 @@ AHEAD: Table[Rule] = Table(
         Rule(
             "written after the call",
             "A saved tensor that is changed before a backward that needs it is an error.",
-            "Inputs and outputs are saved by save_for_backward, which checks their versions; where "
-            "one was changed, those are unpacked that the results at hand need (torch 2.11 can "
-            "unpack all or none).",
+            "A call keeps what it saves by itself, with the versions of what others may have "
+            "(inputs, outputs, views of them), and compares these before a backward; where one was "
+            "changed, autograd is asked to say the error if the results at hand need it. Under "
+            "saved-tensor hooks save_for_backward has all, and those are unpacked that the results "
+            "need (torch 2.11 can unpack all or none).",
         ),
         Rule(
             "double backward",

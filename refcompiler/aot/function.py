@@ -22,6 +22,7 @@ from refcompiler.aot.twice import Derivable, derivable, once
 
 _LAID = 16  # so many ways of tangents to lie have a backward; others are laid out anew
 _VERSION = operator.attrgetter("_version")
+_is_view = torch.Tensor._is_view
 _hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _FREED = (
     "Trying to backward through the graph a second time (or directly access saved tensors after "
@@ -115,12 +116,13 @@ class Program:
         self.releases = False  # whether the last backward is to let go of inputs
         self.spent: dict[tuple[int, ...], int] = {}  # by missing tangents, those that are there
         tensors = self.outputs - self.counted
-        self.shared = self.outputs + self.tensors - self.private
         self.end = self.outputs + self.tensors
-        #: Saved results, of programs whose tangents do not all come at once, and views of results,
-        #: which are made without gradients: autograd would not give them back behind a write.
-        own = [*self.kept_views, *(self.kept_results if len(differentiable) > 1 else ())]
-        self.own = [self.outputs + n for n in own if n < self.tensors]
+        #: Of the tensors to save, those that others may have too: their versions are kept.
+        self.shared = self.tensors - self.private
+        #: Of these, results and views of results, which would lead to the call that keeps them.
+        self.own = [n for n in (*self.kept_views, *self.kept_results) if n < self.tensors]
+        self.nothing = (None,) * self.outputs
+        self.comings: dict[tuple[bool, ...], Coming] = {}
         self.constant = tuple(n for n in range(tensors) if n not in differentiable)
         self.tangents = [
             (n, place, layout and layout.stride, layout)
@@ -128,29 +130,8 @@ class Program:
         ]
 
     @functools.cached_property
-    def holding(self) -> tuple[int, Callable[[Sequence[Any]], Sequence[Any]] | None]:
-        """Where among what the forward gives the inputs begin that a call keeps by itself.
-
-        And what picks them from the inputs. They are the last that others may have too, which is
-        cheaper than to have autograd keep and unpack each; it keeps one tensor at least, by which
-        it tells that all are gone.
-        """
-        by_place = {at - self.numbers: n for n, at in self.kept_inputs.items()}
-        found: list[int] = []
-        for at in range(self.tensors - self.private - 1, 0, -1):
-            if at not in by_place:
-                break
-            found.insert(0, by_place[at])
-        if not found:
-            return self.shared, None
-        one = found[0]
-        pick: Any = operator.itemgetter(*found) if len(found) > 1 else lambda given: (given[one],)
-        return self.shared - len(found), pick
-
-    @functools.cached_property
     def shares(self) -> Shares:
-        shared = self.tensors - self.private
-        return Shares(self.backward, self.numbers, self.tensors, shared, self.saving)
+        return Shares(self.backward, self.numbers, self.tensors, self.shared, self.saving)
 
     @functools.cached_property
     def selective(self) -> bool:
@@ -162,13 +143,20 @@ class Program:
         return sum(1 << n for n, at in enumerate(self.differentiable) if gradients[at] is not None)
 
     def left(
-        self, missing: tuple[int, ...], arguments: Sequence[Any], spent: int
+        self,
+        missing: tuple[int, ...],
+        arguments: Sequence[Any],
+        spent: int,
+        versions: Sequence[int] | None = None,
     ) -> Remaining | None:
-        """What a backward without some tangents leaves for them; ``spent``: those before it."""
+        """What a backward without some tangents leaves for them; ``spent``: those before it.
+
+        ``versions``: of the tensors that others may have too, if they are known.
+        """
         known = self.spent.get(missing)
         if known is None:
             known = self.spent[missing] = self.every - sum(1 << n for n in missing)
-        return remaining(self.shares, spent | known, arguments)
+        return remaining(self.shares, spent | known, arguments, versions)
 
     def unwritten(self, node: Any, asked: int) -> list[Any] | None:
         """The saved tensors, None for those that were written to; None if that does not help.
@@ -184,6 +172,11 @@ class Program:
         found = [*node.numbers, *kept_by(node, self.saves)]
         if node.hooked_tensors:
             _lay_out(node, found)
+        return found
+
+    def coming(self, absent: tuple[bool, ...]) -> Coming:
+        """What is known of the tangents where the results' are ``absent``."""
+        found = self.comings[absent] = Coming(self, absent)
         return found
 
     def take(
@@ -275,6 +268,34 @@ class Program:
         return found
 
 
+class Coming:
+    """Which of the tangents of a program come, as those of its results are ``absent`` or not.
+
+    ``missing``: the numbers of the others. ``there``: the places of these, and their strides.
+    """
+
+    def __init__(self, program: Program, absent: Sequence[bool]):
+        self.missing = tuple([n for n, at in enumerate(program.differentiable) if absent[at]])
+        found = [(place, stride) for _, place, stride, _ in program.tangents if not absent[place]]
+        #: None: how they lie is known of each call.
+        self.there = None if program.symbolic else tuple(found)
+        places = program.differentiable
+        one = places[0]
+        self.pick: Any = (
+            operator.itemgetter(*places) if len(places) > 1 else lambda given: (given[one],)
+        )
+
+    def lie(self, given: Sequence[Any]) -> bool:
+        """Whether all lie as they were traced."""
+        if self.there is None:
+            return False
+        for place, stride in self.there:
+            t = given[place]
+            if t.stride() != stride or t.is_conj() or t.is_neg() or t._is_zerotensor():
+                return False
+        return True
+
+
 #: Makes these the versions of tensors.
 set_versions = torch._C._autograd._unsafe_set_version_counter
 #: Whether the backward that runs now may run again.
@@ -308,36 +329,29 @@ class Compiled(torch.autograd.Function):
             set_versions(tuple([results[n] for n in program.numbered]), program.versions)
         count, end = program.outputs, program.end
         # A view of what the graph made could not be written to, as eager's result can.
-        made = results[: count - program.counted] if program.counted else results[:count]
-        outputs = tuple([t.detach() if t._is_view() else t for t in made])
-        saved, kept = None, results
-        if program.own:  # saved as results they could be read by all tangents or by none
-            kept = [*results]
-            for n in program.own:
-                kept[n] = kept[n].detach()
+        outputs = tuple(results[: count - program.counted] if program.counted else results[:count])
+        if any(map(_is_view, outputs)):
+            outputs = tuple([t.detach() if t._is_view() else t for t in outputs])
+        kept = results[count:end]
+        if type(kept) is not list:
+            kept = [*kept]
+        for n in program.own:
+            kept[n] = kept[n].detach()
+        known = None
         if _hooks(False) is None:
-            first, pick = program.holding
-            if pick is not None:
-                held = pick(inputs)
-                try:
-                    ctx.versions = [*map(_VERSION, held)]
-                    ctx.kept = (*held, *results[program.shared : end])
-                except RuntimeError:  # made in inference mode, which autograd refuses to save
-                    first, pick = program.shared, None
-            if first > count:
-                ctx.save_for_backward(*kept[count:first])
-            if pick is None and program.private:
-                ctx.kept = results[program.shared : end]
-            saved = kept[count : program.shared] if program.derivable is not None else None
+            try:
+                ctx.versions = [*map(_VERSION, kept[: program.shared])]
+                ctx.kept = known = kept
+            except RuntimeError:  # made in inference mode, which autograd refuses to save
+                ctx.save_for_backward(*kept)
         else:
             ctx.hooked_tensors = True
-            ctx.saved_layouts = [Layout.of(t) for t in results[count:end]]
-            ctx.save_for_backward(*kept[count:end])
+            ctx.saved_layouts = [Layout.of(t) for t in kept]
+            ctx.save_for_backward(*kept)
         if program.numbers:
-            ctx.numbers = results[end:]
+            ctx.numbers, known = results[end:], None
         ctx.program = program
         if program.derivable is not None:
-            known = None if program.numbers else saved
             ctx.noted = program.derivable.note(inputs, originals, known)
         if program.symbolic:
             layouts = [each or Layout.of(outputs[at]) for _, at, _, each in program.tangents]
@@ -345,7 +359,7 @@ class Compiled(torch.autograd.Function):
                 (n, at, layout.stride, layout)
                 for (n, at, _, _), layout in zip(program.tangents, layouts)
             ]
-        ctx.set_materialize_grads(False)
+        ctx.materialize_grads = False  # as ``set_materialize_grads``, which is in Python
         if program.constant:
             ctx.mark_non_differentiable(*[outputs[n] for n in program.constant])
         return (*outputs, *results[count - program.counted : count]) if program.counted else outputs
@@ -360,31 +374,27 @@ class Compiled(torch.autograd.Function):
             if torch.is_grad_enabled():  # create_graph
                 return (None, *program.gates.last(ctx, given))
             program = program.gates.stages.rest
-        left, spent = None, 0
         if ctx.once:
             passing = program.asked(given) & ctx.once
             if passing & ctx.gone:
                 raise RuntimeError(_FREED)
             if not keeps_graph():
                 ctx.gone |= passing
-        try:
-            saved = ctx.saved_tensors if program.saves else ()
-            versions = ctx.versions
-            if versions and [*map(_VERSION, ctx.kept[: len(versions)])] != versions:
-                _refuse_written(ctx)
-            arguments = [*ctx.numbers, *saved, *ctx.kept]
-        except RuntimeError:
-            left = ctx.left  # behind a backward of other outputs
-            asked = program.asked(given)
-            spent = left.spent if left else 0
-            tensors = left.take(asked) if left else program.unwritten(ctx, asked)
-            if tensors is None:
-                if program.shares.repeats(asked, asked):
-                    raise
-                tensors, spent = [None] * program.tensors, program.every
-            arguments = [*ctx.numbers, *tensors]
-        if ctx.hooked_tensors and left is None:
-            _lay_out(ctx, arguments)
+        frees = program.saves and not keeps_graph()
+        kept, versions = ctx.kept, ctx.versions
+        left, spent = None, 0
+        if (
+            kept is None
+            or ctx.hooked_tensors
+            or [*map(_VERSION, kept[: len(versions)])] != versions
+        ):
+            arguments, left, spent = _otherwise(ctx, program, given)
+            versions = None
+        elif frees and not ctx.numbers:
+            arguments = kept
+        else:
+            arguments = [*ctx.numbers, *kept]
+        kept = None  # so that the backward frees what it has read
         if program.selective:
             asked, before = program.asked(given), ctx.asked
             if program.shares.once(asked, before):
@@ -399,13 +409,21 @@ class Compiled(torch.autograd.Function):
             if again is not None:
                 originals = again.inputs(edges, ctx.noted, program.inputs, arguments)
             taken = [*arguments]
-        ctx.maybe_clear_saved_tensors()  # unless they are needed again
-        if ctx.kept and not keeps_graph():
-            ctx.kept = ()
+        if frees:
+            ctx.kept = None
+            if ctx.hooked_tensors:
+                ctx.maybe_clear_saved_tensors()
         casts = torch._C._is_any_autocast_enabled()
-        missing, known = program.take(ctx, arguments, given, casts)
-        if (missing or left or program.releases) and not keeps_graph():
-            ctx.left = program.left(missing, arguments, spent) if missing else None
+        absent = tuple(map(operator.is_, given, program.nothing))
+        coming = program.comings.get(absent) or program.coming(absent)
+        if not casts and coming.lie(given):
+            missing = coming.missing
+            arguments += coming.pick(given)
+            known = program.compiled.get(missing)
+        else:
+            missing, known = program.take(ctx, arguments, given, casts)
+        if frees and (missing or left or program.releases):
+            ctx.left = program.left(missing, arguments, spent, versions) if missing else None
             if not missing and program.releases:
                 ctx.noted = (), ()  # as what was saved it is needed no more
         tangents = [*given] if grows else ()
@@ -434,8 +452,8 @@ def with_state(function: Any) -> None:
     """What most calls of a function around :class:`Compiled` have nothing for, as of its class."""
     node = function._backward_cls
     node.hooked_tensors = False  # whether hooks pack what is saved, which may lie otherwise
-    node.kept = node.numbers = ()  # what the backward takes besides
-    node.versions = ()  # of the first that are kept, inputs, which others may write to
+    node.kept = node.numbers = ()  # what the backward takes; None: it is freed
+    node.versions = []  # of the first that are kept, which others may write to
     node.state = None  # of the generator that the forward draws from
     node.left = None  # behind a backward of some outputs, for the others
     node.once = node.gone = 0  # tangents that may come once, and those of them that have
@@ -494,6 +512,16 @@ def _unwritten(node: Any, needed: Collection[int]) -> list[Any] | None:
 
     One that is ``needed`` and was written to is an error. Torch 2.11 can only unpack all.
     """
+    if not node.hooked_tensors:
+        if node.kept is None:  # freed
+            return None
+        kept = [*node.kept]
+        for n, version in enumerate(node.versions):
+            if kept[n]._version != version:
+                if n in needed:
+                    _refuse(kept[n], version)
+                kept[n] = None
+        return kept
     try:
         raw = node._raw_saved_tensors
     except RuntimeError:  # freed
@@ -508,20 +536,42 @@ def _unwritten(node: Any, needed: Collection[int]) -> list[Any] | None:
             if n in needed:
                 raise
             found.append(None)
-    kept = [*node.kept]
-    for n, version in enumerate(node.versions):
-        if kept[n]._version != version:
-            if len(found) + n in needed:
-                _refuse(kept[n], version)
-            kept[n] = None
-    return [*found, *kept]
+    return found
 
 
 def kept_by(node: Any, saves: bool = True) -> list[Any]:
     """The saved tensors of a call; one that was written to is an error."""
-    found = node.saved_tensors if saves else ()
+    if node.hooked_tensors:
+        return [*node.saved_tensors] if saves else []
+    if node.kept is None:
+        raise RuntimeError(_FREED)
     _refuse_written(node)
-    return [*found, *node.kept]
+    return [*node.kept]
+
+
+def _otherwise(
+    node: Any, program: Program, given: Sequence[Any]
+) -> tuple[list[Any], Remaining | None, int]:
+    """What the backward takes where hooks have what is saved, or some is freed or was written to.
+
+    And what a backward of other outputs has left, of which that is, and for which tangents.
+    """
+    left, spent = None, 0
+    try:
+        arguments = [*node.numbers, *kept_by(node, program.saves)]
+    except RuntimeError:
+        left = node.left  # behind a backward of other outputs
+        asked = program.asked(given)
+        spent = left.spent if left else 0
+        tensors = left.take(asked) if left else program.unwritten(node, asked)
+        if tensors is None:
+            if program.shares.repeats(asked, asked):
+                raise
+            tensors, spent = [None] * program.tensors, program.every
+        arguments = [*node.numbers, *tensors]
+    if node.hooked_tensors and left is None:
+        _lay_out(node, arguments)
+    return arguments, left, spent
 
 
 def _refuse_written(node: Any) -> None:

@@ -40,6 +40,7 @@ with torch.inference_mode(False), torch.enable_grad():  # this is imported while
 goes_to = torch._C._will_engine_execute_node
 newest = torch.autograd._get_sequence_nr
 _task = torch._C._current_graph_task_id
+_detach = torch.Tensor.detach
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,7 @@ def call_of(node: Any) -> Any:
 
 
 class Gate(torch.autograd.Function):
-    """``apply((node, level), count, *results, *others)``: the ``count`` results.
+    """``apply((node, level), count, *results, *others)``: the ``count`` results, or the only one.
 
     ``node``: that of the compiled function. ``others`` end with :data:`PROBE` if the level has it.
     The call's ``node.watched`` has the number that nodes have from then on (those between are on
@@ -233,8 +234,8 @@ class Gate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, at: Any, count: int, *tensors: Any) -> Any:
         ctx.at = at
-        ctx.set_materialize_grads(False)
-        return tuple([t.detach() for t in tensors[:count]])
+        ctx.materialize_grads = False  # as ``set_materialize_grads``, which is in Python
+        return tensors[0].detach() if count == 1 else tuple(map(_detach, tensors[:count]))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:

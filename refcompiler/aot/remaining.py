@@ -122,6 +122,12 @@ class Kept:
         self.pick: Callable[[Sequence[Any]], Sequence[Any]] = (
             operator.itemgetter(*first) if several else lambda taken: [taken[n] for n in first]
         )
+        shared = places[: self.count]
+        self.known: Callable[[Sequence[int]], Sequence[int]] = (
+            operator.itemgetter(*shared)
+            if self.count > 1
+            else lambda versions: [versions[n] for n in shared]
+        )
 
 
 @dataclass
@@ -134,8 +140,8 @@ class Remaining:
     shares: Shares
     spent: int
     places: list[int]
-    kept: list[torch.Tensor | None]
-    versions: list[int | None]
+    kept: Sequence[torch.Tensor | None]
+    versions: Sequence[int | None]
 
     @property
     def tensors(self) -> list[torch.Tensor | None]:
@@ -157,15 +163,19 @@ class Remaining:
         return self.tensors
 
 
-def remaining(shares: Shares, spent: int, taken: Sequence[Any]) -> Remaining | None:
+def remaining(
+    shares: Shares, spent: int, taken: Sequence[Any], known: Sequence[int] | None = None
+) -> Remaining | None:
     """What a backward for the tangents ``spent``, one after the other, leaves of what it ``taken``.
 
-    None where no other tangent may come.
+    None where no other tangent may come. ``known``: versions of the saved tensors, if they are.
     """
     plan = shares.after(spent)
     if plan is None:
         return None
-    kept = [*plan.pick(taken)]
+    kept = plan.pick(taken)
+    if known is not None:
+        return Remaining(shares, spent, plan.places, kept, plan.known(known))
     try:
         versions: list[int | None] = [*map(_VERSION, kept[: plan.count])]
     except AttributeError:  # None where it was written to before

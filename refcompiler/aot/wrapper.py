@@ -284,9 +284,10 @@ class Wrapper:
 
     def _gates(self, levels: Sequence[Level]) -> None:
         """Results whose ways to the inputs lead past others: behind those, when they are there."""
-        self.names.update(gate=gate, call_of=call_of, newest=newest, ref=weakref.ref, gates=gates_)
+        self.names.update(gate=gate, newest=newest, ref=weakref.ref, gates=gates_)
         node = f"{self.results[levels[0].results[0]]}.grad_fn"
-        self.lines.append(f"node = {f'call_of({node})' if self.partly else node}")
+        apart = f" if run is apply else {node}.call" if self.partly else ""
+        self.lines.append(f"node = {node}{apart}")
         parts = {index for level in levels for index in level.apart}
         self.gated.update(parts)
         for index in range(len(levels) - len(parts)):
@@ -323,7 +324,8 @@ class Wrapper:
         others = ", ".join([*map(self._named, level.others), *["gates.PROBE"] * level.probed])
         results = ", ".join(names)
         managers = [] if self.grad_mode else ["enable_grad()"]
-        line = f"{results}, = gate((node, {index}), {len(names)}, {results}, {others})"
+        targets = results if len(names) == 1 else f"{results}, "
+        line = f"{targets} = gate((node, {index}), {len(names)}, {results}, {others})"
         return self._managed(managers, line)
 
     def _source(self, key: Key) -> tuple[int | None, int | None]:

@@ -1,8 +1,6 @@
 """What a forward saves that nobody else has: no input, no output, nor a view of one.
 
-Nobody can write to it, so that it needs no check by its version, and costs nothing to keep. Inputs
-come right before: autograd is not needed to keep them either, as no way leads from them to the
-call's node, but they can be written to.
+Nobody can write to it, so that it needs no check by its version, and costs nothing to keep.
 """
 
 from __future__ import annotations
@@ -14,14 +12,9 @@ from torch.fx import GraphModule, Node
 
 
 def private_last(tensors: Iterable[Node], shown: Iterable[object]) -> list[Node]:
-    """``tensors``, in the end those that share no memory with ``shown``, before them inputs; else
-    in their order."""
+    """``tensors``, in the end those that share no memory with ``shown``; else in their order."""
     memory = _memory(shown)
-
-    def place(node: Node) -> int:
-        return 2 if _memory([node]).isdisjoint(memory) else node.op == "placeholder"
-
-    return sorted(tensors, key=place)
+    return sorted(tensors, key=lambda node: _memory([node]).isdisjoint(memory))
 
 
 def private_count(forward: GraphModule, outputs: int, tensors: int) -> int:

@@ -236,13 +236,13 @@ def test_what_nobody_else_has_is_freed_by_the_last_backward() -> None:
     (first,) = torch.autograd.grad(y.sum(), x, retain_graph=True)
     assert y.grad_fn.kept is kept
     (second,) = torch.autograd.grad(y.sum(), x)
-    assert torch.equal(first, second) and y.grad_fn.kept == ()
+    assert torch.equal(first, second) and y.grad_fn.kept is None
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
         torch.autograd.grad(y.sum(), x)
 
 
 def test_inputs_are_kept_with_their_versions() -> None:
-    """Without autograd's saved tensors but for one, and refused as those are."""
+    """Without autograd's saved tensors, and refused as those are."""
 
     def program(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> Any:
         return (x * w * v * w).sum(), (x * v).sum()
@@ -258,7 +258,8 @@ def test_inputs_are_kept_with_their_versions() -> None:
                 given[n].add_(1)
             first, second = run(*given)
             if run is call:
-                assert len(first.grad_fn.versions) == 2 <= len(first.grad_fn.kept)
+                assert len(first.grad_fn.versions) == 3 <= len(first.grad_fn.kept)
+                assert not first.grad_fn.saved_tensors
             with torch.no_grad():
                 given[n].add_(1)
             with pytest.raises(RuntimeError) as error:
@@ -304,11 +305,59 @@ def test_what_shares_memory_with_inputs_or_outputs_is_saved() -> None:
     x, w = torch.randn(2, 2, requires_grad=True), torch.randn(4)
     for written in range(2):
         total, y, other = call(x, w)
-        assert len(total.grad_fn.kept) == len(total.grad_fn.versions)  # inputs alone
+        assert len(total.grad_fn.kept) == len(total.grad_fn.versions)  # nothing is private
         with torch.no_grad():
             (w, y)[written].add_(1)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             (total + other).backward()
+
+
+def test_results_and_their_views_are_kept_without_what_leads_to_the_call() -> None:
+    """A call that keeps its own result is gone with it, and refuses one that was written to."""
+
+    def one(x: torch.Tensor) -> Any:
+        return x.exp()
+
+    def several(x: torch.Tensor) -> Any:
+        y = x.exp()
+        return y, y.t().tanh() * y[0]
+
+    for program in (one, several):
+        call = refcompiler.compile(program, backend="aot_eager")
+        for keep in (False, True):
+            x = torch.randn(2, 2, requires_grad=True)
+            results = call(x)
+            y = results if program is one else results[0]
+            node = y.grad_fn
+            assert node.versions and len(node.kept) >= len(node.versions)
+            assert not any(t.requires_grad or t._is_view() for t in node.kept)
+            total = y.sum() if program is one else y.sum() + results[1].sum()
+            alive = weakref.ref(node)
+            del node, results
+            if keep:
+                total.backward(retain_graph=True)
+                x.grad = None
+            with torch.no_grad():
+                y.add_(1)
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                total.backward()
+            del y, total
+            assert alive() is None  # without a collection
+
+
+def test_tensors_that_are_kept_serve_a_backward_as_often_as_it_is_asked_for() -> None:
+    """The list that a backward empties is the call's own where nothing else needs it."""
+    call, _ = compiled(lambda x, w: ((x * w).sin() * w, x.cos() * 2))
+    x, w = torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)
+    first, second = call(x, w)
+    found = [torch.autograd.grad(first.sum(), (x, w), retain_graph=True) for _ in range(2)]
+    found.append(torch.autograd.grad(first.sum(), (x, w)))
+    assert all(torch.equal(a, b) for n in (1, 2) for a, b in zip(found[0], found[n], strict=True))
+    (last,) = torch.autograd.grad(second.sum(), x)  # what the first has left
+    assert torch.equal(last, x.detach().sin() * -2)
+    for result in (first, second):
+        with pytest.raises(RuntimeError, match="a second time"):
+            result.sum().backward()
 
 
 def test_a_saved_tensor_that_is_written_to() -> None:
