@@ -137,6 +137,32 @@ def test_reduced_floats_are_loaded_and_stored_exactly() -> None:
         assert len(inputs) > 100_000
 
 
+def test_rounding_to_float16_with_and_without_instructions_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import torch
+
+    from fastpath.cpu.maths import conversions
+    from fastpath.cpu.maths.emitter import has_features
+
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    number = np.sort(every[np.isfinite(every)])
+    middle = ((number[:-1].astype(np.float64) + number[1:]) / 2).astype(np.float32)
+    near = [np.nextafter(middle, np.float32(s)) for s in (-np.inf, np.inf)]
+    inputs = np.concatenate([every, middle, *near, np.float32([65519, 65520, 3.4e38, 1e-45])])
+    expected = torch.from_numpy(inputs).half().float().numpy()
+    for converts in (conversions.converts(), False):
+        monkeypatch.setattr(conversions, "converts", lambda converts=converts: converts)
+        kernel = compiled.__wrapped__("m.cast_f32_f16(a)", 1)
+        got = np.empty_like(inputs)
+        kernel(inputs, got)
+        np.testing.assert_array_equal(got, expected)
+        assert np.array_equal(np.signbit(got), np.signbit(expected))
+        (signature,) = kernel.signatures
+        packed = re.search(r"\tvcvtps2ph\t.*ymm", kernel.inspect_asm(signature))
+        assert bool(packed) is (converts and has_features("f16c"))
+
+
 VECTORISED = (
     "exp exp2 expm1 log log2 log10 log1p sin cos tan tanh sinh cosh asinh acosh atanh asin acos"
     " atan erf erfc sigmoid rsqrt sqrt reciprocal abs sign floor round isfinite"
