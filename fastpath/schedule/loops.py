@@ -91,6 +91,7 @@ class Builder:
         self.stage_of: dict[Node, int] = {}
         self.scratch: dict[str, tuple[str, int]] = {}
         self._scratched: set[Node] = set()
+        self._scratched_at: Index | None = None
         self._memo: dict[tuple[int, Expr], Expr] = {}
         self._both: Axis | None = None  # along which each turn of a loop goes all the way
         self._costs: dict[Node, int] = {}
@@ -242,11 +243,18 @@ class Builder:
     # -- scratch rows ----------------------------------------------------------------------------
 
     def _inner_axes(self) -> list[Axis]:
-        return [a for a in self.cluster.axes if a in self.cluster.reduced]
+        """Outermost first. Scans go in the order of what is added up."""
+        if any(isinstance(node, Scan) for node in self.cluster.members):
+            return [a for a in self.cluster.axes if a in self.cluster.reduced]
+        return self._ordered(self.cluster.reduced)
 
     def _scratch_index(self) -> Index:
-        inner = self._inner_axes()
-        return linear([variable(a) for a in inner], contiguous_strides([a.extent for a in inner]))
+        """In the order of the loops, which go through it, too."""
+        if self._scratched_at is None:
+            inner = self._inner_axes()
+            strides = contiguous_strides([a.extent for a in inner])
+            self._scratched_at = linear([variable(a) for a in inner], strides)
+        return self._scratched_at
 
     def _find_scratch(self) -> None:
         if not self._row_mode:
@@ -348,9 +356,7 @@ class Builder:
         if self._row_mode:
             lane = None
         if cluster.reduced:
-            inner = self._ordered(cluster.reduced)
-            if any(isinstance(node, Scan) for node in cluster.members):
-                inner = self._inner_axes()  # in the order of what is added up
+            inner = self._inner_axes()
             outer = self._ordered(a for a in cluster.kept() if a is not lane)
         else:
             inner = []
