@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
+from fastpath.cpu import short
 from fastpath.cpu.payloads import Payloads
 from fastpath.cpu.scopes import HalfScope, Scope, combine, renamed, row_of
 from fastpath.cpu.segments import Case, Facts, cases, folded, segments
@@ -31,7 +32,7 @@ from fastpath.schedule.kernel import (
 )
 from fastpath.schedule.text import Lines
 from specs.dtypes import compute_dtype, int_range, is_float
-from specs.scalars import NUMBA_SUFFIX
+from specs.scalars import NUMBA_SUFFIX, SCALARS
 
 SQUARE = 16  # side of what is transposed in registers
 UNROLL = 4  # rows that a column reduction takes at once, and twice that of what costs little
@@ -123,8 +124,8 @@ class Printer(Lines):
             for s in stage.statements:
                 if isinstance(s, Accumulate):
                     self.accumulators[s.reduction] = s.value.dtype
-                    if kernel.lane is not None:
-                        lanes = self._most_lanes(kernel.lane)
+                    lanes = self._lanes_of(stage)
+                    if lanes:
                         self._scratch(row_of(s.reduction), s.value.dtype, lanes)
         apart = kernel.several > 1 and kernel.blocks != 1
         if apart:
@@ -148,6 +149,12 @@ class Printer(Lines):
         body = "\n".join([*given, *self.lines])
         text = f"def kernel(addresses, begin, end):\n{body}\n"
         return Printed(text, self.names, self.sizes)
+
+    def _lanes_of(self, stage: Stage) -> int:
+        """Elements of a row of accumulators, where there is one."""
+        if self.kernel.lane is not None:
+            return self._most_lanes(self.kernel.lane)
+        return short.strip_width(self.kernel, stage) if len(stage.axes) > 1 else 0
 
     def _most_lanes(self, lane: Axis) -> int:
         most, extent = self.kernel.block * self.kernel.several, lane.extent
@@ -297,6 +304,11 @@ class Printer(Lines):
                 return self._told(stage, innermost, told)
         work = self.kernel.work
         parts = [] if innermost is None else segments(values, innermost, work)
+        width = 0 if parts or self.finding else short.strip_width(self.kernel, stage)
+        if width:
+            return self._strips(stage, width)
+        if not parts and innermost is not None and not self.kernel.ahead:
+            parts = self._spans(stage, innermost)
         for axis in stage.axes:
             if axis is not innermost or not parts:
                 self._loop(axis)
@@ -317,6 +329,95 @@ class Printer(Lines):
         self._read_first(stage, scope)
         for s in stage.statements:
             self._statement(s, scope)
+
+    def _spans(self, stage: Stage, innermost: Axis) -> list[tuple[int, int, Facts]]:
+        """The parts of a short loop of which nothing is known, but that each is whole vectors."""
+        extent = innermost.extent
+        if not isinstance(extent, int) or innermost is self.kernel.lane and self.kernel.blocks != 1:
+            return []
+        found = short.spans(self.kernel, stage, 0, extent)
+        return [(first, last, {}) for first, last in found] if len(found) > 1 else []
+
+    def _strips(self, stage: Stage, width: int) -> None:
+        """The innermost loop as vectors side by side, of which the last overlaps that before it;
+        see :mod:`fastpath.cpu.short`."""
+        *slow, axis = stage.axes
+        added = [s for s in stage.statements if isinstance(s, Accumulate)]
+        depth = self.depth
+        if not slow:
+            self._side_by_side([stage], axis, width, self._add)
+            self.depth = depth
+            return
+
+        def place(s: Accumulate) -> str:
+            return f"p{self.scope[row_of(s.reduction)]}, lane"
+
+        def add(s: Accumulate, value: str) -> None:
+            row = row_of(s.reduction)
+            new = combine(s.kind, s.value.dtype, f"{self.memory('load', row)}({place(s)})", value)
+            self.line(f"{self.memory('store', row)}({place(s)}, {new})")
+
+        for s in added:
+            store = self.memory("store", row_of(s.reduction))
+            self.line(f"for lane in range({width}):")
+            self.line(f"    {store}({place(s)}, {self._identity(s.kind, s.value.dtype)})")
+        stages, loops = short.unrolled(stage, width)
+        for each in loops:
+            self._loop(each)
+        self._side_by_side(stages, axis, width, add)
+        self.depth = depth
+        for s in added:
+            self.line(f"for lane in range({width}):")
+            self.depth += 1
+            self._add(s, f"{self.memory('load', row_of(s.reduction))}({place(s)})")
+            self.depth = depth
+
+    def _side_by_side(
+        self, stages: list[Stage], axis: Axis, width: int, add: Callable[[Accumulate, str], None]
+    ) -> None:
+        """One loop over the lanes of all vectors of ``axis`` in the stages, which are alike."""
+        name = self.axis(axis)
+        starts = short.starts(axis.extent, width)
+        twice = starts[-2] + width - starts[-1] if len(starts) > 1 else 0
+        self.line(f"for lane in range({width}):")
+        self.depth += 1
+        for n, start in enumerate(starts):
+            self.line(f"{name}_{n} = lane + {start}")
+        places = [(stage, n) for stage in stages for n in range(len(starts))]
+        scopes = [Scope(self, [s.value for s in stage.statements]) for stage, _ in places]
+        for scope, (_, n) in zip(scopes, places):
+            scope.rename = name, f"{name}_{n}"
+        for k, first in enumerate(stages[0].statements):
+            texts = []
+            for scope, (stage, n) in zip(scopes, places):
+                s = stage.statements[k]
+                text = scope.text(s.value)
+                if isinstance(s, Accumulate):
+                    texts.append(self._once(s, text, twice if n + 1 == len(starts) else 0))
+                else:
+                    self._put(s, text, scope)
+            if isinstance(first, Accumulate):
+                add(first, self._total(first, texts))
+
+    def _once(self, s: Accumulate, text: str, twice: int) -> str:
+        """The value, but for the first lanes, which the vector before it has, too."""
+        if not twice or s.kind not in ("sum", "prod"):
+            return text
+        return SCALARS["where"].text(
+            "numba",
+            s.value.dtype,
+            f"(lane >= {twice})",
+            text,
+            self._identity(s.kind, s.value.dtype),
+        )
+
+    @staticmethod
+    def _total(s: Accumulate, texts: list[str]) -> str:
+        """By pairs, which do not wait for each other."""
+        while len(texts) > 1:
+            pairs = [combine(s.kind, s.value.dtype, a, b) for a, b in zip(texts[::2], texts[1::2])]
+            texts = pairs + (texts[-1:] if len(texts) % 2 else [])
+        return texts[0]
 
     def _told(self, stage: Stage, innermost: Axis, told: list[Case]) -> None:
         """The innermost loop once for each case of what is known around it."""
@@ -385,6 +486,12 @@ class Printer(Lines):
         """The loop over ``axis`` in parts, of which more is known."""
         whole = ("0", self.number(axis.extent))
         first, last = whole if axis is not self.kernel.lane else self.range["lane"]
+        if self.kernel.tile is None:
+            parts = [
+                (*span, facts)
+                for low, high, facts in parts
+                for span in short.spans(self.kernel, stage, low, high)
+            ]
         for low, high, facts in parts:
             begin = str(low) if first == "0" else f"max({first}, {low})" if low else first
             end = str(high) if last == whole[1] else f"min({last}, {high})"
@@ -462,16 +569,20 @@ class Printer(Lines):
     def _statement(self, s: Statement, scope: Scope) -> None:
         running = isinstance(s, Accumulate) and s.running
         value = scope.named(s.value) if running else scope.text(s.value)
-        if isinstance(s, Store):
-            store = self._store(s.buffer)
-            self.line(f"{store}(p{self.scope[s.buffer]}, {self.index(s.index)}, {value})")
-        elif isinstance(s, Keep):
-            store = self.memory("store", s.scratch)
-            self.line(f"{store}(p{self.scope[s.scratch]}, {self.index(s.index)}, {value})")
+        if not isinstance(s, Accumulate):
+            self._put(s, value, scope)
         elif self.kernel.lane is None:
             self._add(s, value)
         else:
             self._add_lane(s, value)
+
+    def _put(self, s: Store | Keep, value: str, scope: Scope) -> None:
+        name = s.buffer if isinstance(s, Store) else s.scratch
+        store = self._store(name) if isinstance(s, Store) else self.memory("store", name)
+        place = self.index(s.index)
+        if scope.rename:
+            place = renamed(place, *scope.rename)
+        self.line(f"{store}(p{self.scope[name]}, {place}, {value})")
 
     def _add(self, s: Accumulate, value: str) -> None:
         name = f"acc_{self.scope_name(s.reduction)}"
@@ -532,11 +643,7 @@ class Printer(Lines):
             for k, scope in enumerate(scopes):
                 scope.rename = (f"{self.axis(row)}", f"{self.axis(row)}_{k}")
                 values.append(scope.text(s.value))
-            while len(values) > 1:
-                values = [
-                    combine(s.kind, s.value.dtype, a, b) for a, b in zip(values[::2], values[1::2])
-                ]
-            self._add_lane(s, values[0])
+            self._add_lane(s, self._total(s, values))
         self.depth -= 1
 
     def _ways(self, lane: Axis, body: Callable[[], None]) -> None:
