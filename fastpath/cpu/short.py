@@ -17,7 +17,7 @@ from fastpath.cpu.gemm import vector_bytes
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.size import divides
-from fastpath.schedule.kernel import Accumulate, Kernel, Stage, Store, itemsize
+from fastpath.schedule.kernel import Accumulate, Kernel, Stage, Statement, Store, itemsize
 from specs.dtypes import compute_dtype
 
 NARROWEST = 4  # lanes of a vector
@@ -99,8 +99,9 @@ def _placed(stage: Stage, place: dict[Axis, Index]) -> Stage:
             memo[e] = e.mapped(at, lambda index: index.substitute(place))
         return memo[e]
 
-    moved = []
+    moved: list[Statement] = []
     for s in stage.statements:
-        own = {} if isinstance(s, Accumulate) else {"index": s.index.substitute(place)}
-        moved.append(replace(s, value=at(s.value), **own))
+        if not isinstance(s, Accumulate):
+            s = replace(s, index=s.index.substitute(place))
+        moved.append(replace(s, value=at(s.value)))
     return Stage(stage.axes, moved)

@@ -1,9 +1,9 @@
 """Rules for windows over images: pooling, its gradients, and ``unfold`` of images.
 
-A window's elements are read one by one, with a guard where the window hangs over the edge; those of
-a large one are what a reduction goes through. The gradient of an element is the sum over the windows
-that it is in, so nothing is written twice. The order of every sum but those of large windows is
-eager's: windows, and the elements in them, by rows.
+A window's elements are read one by one, with a guard where the window hangs over the edge; those
+of a large one are what a reduction goes through. The gradient of an element is the sum over the
+windows that it is in, so nothing is written twice. The order of every sum but those of large
+windows is eager's: windows, and the elements in them, by rows.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from fastpath.ir.types import name_of
 from specs.dtypes import REDUCED, compute_dtype, is_float
 
 Rule = Callable[[Any, Any, dict[str, Any]], Any]
+Body = Callable[[Position], Expr]
+Bodies = tuple[Body, Body]
 
 MOST = 32  # elements of a window that are spelled out one by one
 
@@ -144,17 +146,17 @@ def _max_pool(rank: int, lowering: Any, vals: Any, bound: dict[str, Any]) -> tup
             best, where = apply("where", better, value, best), apply("where", better, flat, where)
         return where
 
+    found: Bodies = (greatest, place_of)
     if windows.large:
-        greatest, place_of = _large_max(windows, lowering, t, vals[0].shape, dtype)
-    return (
-        lowering.output(vals[0], greatest, "max_pool"),
-        lowering.output(vals[1], place_of, "max_pool_indices"),
-    )
+        found = _large_max(windows, lowering, t, vals[0].shape, dtype)
+    names = "max_pool", "max_pool_indices"
+    first_of, second_of = map(lowering.output, vals, found, names)
+    return first_of, second_of
 
 
 def _large_max(
     windows: _Windows, lowering: Any, t: Tensor, shape: Sequence[Any], dtype: str
-) -> tuple[Callable[[Position], Expr], Callable[[Position], Expr]]:
+) -> Bodies:
     """The extremum of each window, and its first place in the image; of nans that of the last."""
     strides = contiguous_strides(windows.image)
     least, beyond = E.const(-math.inf, dtype), E.const(math.prod(windows.image), "int64")
@@ -262,21 +264,21 @@ def _avg_pool(rank: int, lowering: Any, val: Any, bound: dict[str, Any]) -> Tens
     dtype = compute_dtype(t.dtype)
     zero = E.const(0, dtype)
 
-    def body(index: Position) -> Expr:
-        total = zero
-        for place, inside in windows.elements(index):
-            read = functools.partial(_read, t, place, dtype)
-            total = apply("add", total, where_true(inside, read, zero))
-        return _divided(total, _count(windows, index[-rank:], bound, dtype))
-
     def term(window: Position, place: Position, inside: Expr) -> Expr:
         return where_true(inside, functools.partial(_read, t, place, dtype), zero)
 
+    def in_order(index: Position) -> Expr:
+        total = zero
+        for element in windows.elements(index):
+            total = apply("add", total, term(index, *element))
+        return total
+
+    summed: Body = in_order
     if windows.large:
         summed = windows.reduced(lowering, "sum", val.shape, dtype, term)
 
-        def body(index: Position) -> Expr:
-            return _divided(summed(index), _count(windows, index[-rank:], bound, dtype))
+    def body(index: Position) -> Expr:
+        return _divided(summed(index), _count(windows, index[-rank:], bound, dtype))
 
     return lowering.output(val, body, "avg_pool")
 
