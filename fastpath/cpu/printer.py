@@ -16,6 +16,7 @@ from fastpath.cpu import short
 from fastpath.cpu.payloads import Payloads
 from fastpath.cpu.scopes import HalfScope, Scope, combine, renamed, row_of
 from fastpath.cpu.segments import Case, Facts, cases, folded, segments
+from fastpath.cpu.sidebyside import SideBySide, total
 from fastpath.ir.expr import Bounds, Expr
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.size import Size, divides
@@ -32,7 +33,7 @@ from fastpath.schedule.kernel import (
 )
 from fastpath.schedule.text import Lines
 from specs.dtypes import compute_dtype, int_range, is_float
-from specs.scalars import NUMBA_SUFFIX, SCALARS
+from specs.scalars import NUMBA_SUFFIX
 
 SQUARE = 16  # side of what is transposed in registers
 UNROLL = 4  # rows that a column reduction takes at once, and twice that of what costs little
@@ -306,12 +307,12 @@ class Printer(Lines):
         parts = [] if innermost is None else segments(values, innermost, work)
         width = 0 if parts or self.finding else short.strip_width(self.kernel, stage)
         if width:
-            return self._strips(stage, width)
+            return SideBySide(self, stage, width).print()
         if not parts and innermost is not None and not self.kernel.ahead:
             parts = self._spans(stage, innermost)
         for axis in stage.axes:
             if axis is not innermost or not parts:
-                self._loop(axis)
+                self.loop(axis)
         if self.kernel.tile is not None:
             self.line(f"for {self.axis(self.kernel.tile)} in range({self._range('tile')}):")
             self.depth += 1
@@ -338,92 +339,11 @@ class Printer(Lines):
         found = short.spans(self.kernel, stage, 0, extent)
         return [(first, last, {}) for first, last in found] if len(found) > 1 else []
 
-    def _strips(self, stage: Stage, width: int) -> None:
-        """The innermost loop as vectors side by side, of which the last overlaps that before it;
-        see :mod:`fastpath.cpu.short`."""
-        *slow, axis = stage.axes
-        added = [s for s in stage.statements if isinstance(s, Accumulate)]
-        depth = self.depth
-        if not slow:
-            self._side_by_side([stage], axis, width, self._add)
-            self.depth = depth
-            return
-
-        def place(s: Accumulate) -> str:
-            return f"p{self.scope[row_of(s.reduction)]}, lane"
-
-        def add(s: Accumulate, value: str) -> None:
-            row = row_of(s.reduction)
-            new = combine(s.kind, s.value.dtype, f"{self.memory('load', row)}({place(s)})", value)
-            self.line(f"{self.memory('store', row)}({place(s)}, {new})")
-
-        for s in added:
-            store = self.memory("store", row_of(s.reduction))
-            self.line(f"for lane in range({width}):")
-            self.line(f"    {store}({place(s)}, {self._identity(s.kind, s.value.dtype)})")
-        stages, loops = short.unrolled(stage, width)
-        for each in loops:
-            self._loop(each)
-        self._side_by_side(stages, axis, width, add)
-        self.depth = depth
-        for s in added:
-            self.line(f"for lane in range({width}):")
-            self.depth += 1
-            self._add(s, f"{self.memory('load', row_of(s.reduction))}({place(s)})")
-            self.depth = depth
-
-    def _side_by_side(
-        self, stages: list[Stage], axis: Axis, width: int, add: Callable[[Accumulate, str], None]
-    ) -> None:
-        """One loop over the lanes of all vectors of ``axis`` in the stages, which are alike."""
-        name = self.axis(axis)
-        starts = short.starts(axis.extent, width)
-        twice = starts[-2] + width - starts[-1] if len(starts) > 1 else 0
-        self.line(f"for lane in range({width}):")
-        self.depth += 1
-        for n, start in enumerate(starts):
-            self.line(f"{name}_{n} = lane + {start}")
-        places = [(stage, n) for stage in stages for n in range(len(starts))]
-        scopes = [Scope(self, [s.value for s in stage.statements]) for stage, _ in places]
-        for scope, (_, n) in zip(scopes, places):
-            scope.rename = name, f"{name}_{n}"
-        for k, first in enumerate(stages[0].statements):
-            texts = []
-            for scope, (stage, n) in zip(scopes, places):
-                s = stage.statements[k]
-                text = scope.text(s.value)
-                if isinstance(s, Accumulate):
-                    texts.append(self._once(s, text, twice if n + 1 == len(starts) else 0))
-                else:
-                    self._put(s, text, scope)
-            if isinstance(first, Accumulate):
-                add(first, self._total(first, texts))
-
-    def _once(self, s: Accumulate, text: str, twice: int) -> str:
-        """The value, but for the first lanes, which the vector before it has, too."""
-        if not twice or s.kind not in ("sum", "prod"):
-            return text
-        return SCALARS["where"].text(
-            "numba",
-            s.value.dtype,
-            f"(lane >= {twice})",
-            text,
-            self._identity(s.kind, s.value.dtype),
-        )
-
-    @staticmethod
-    def _total(s: Accumulate, texts: list[str]) -> str:
-        """By pairs, which do not wait for each other."""
-        while len(texts) > 1:
-            pairs = [combine(s.kind, s.value.dtype, a, b) for a, b in zip(texts[::2], texts[1::2])]
-            texts = pairs + (texts[-1:] if len(texts) % 2 else [])
-        return texts[0]
-
     def _told(self, stage: Stage, innermost: Axis, told: list[Case]) -> None:
         """The innermost loop once for each case of what is known around it."""
         for axis in stage.axes:
             if axis is not innermost:
-                self._loop(axis)
+                self.loop(axis)
         scope = Scope(self, ())
         asked = [" and ".join(map(scope.text, case.tests)) for case in told]
         inner = (innermost,) if innermost is not self.kernel.lane else ()
@@ -436,8 +356,8 @@ class Printer(Lines):
             parts: list[tuple[int, int, Facts]] = []
             if case.often:
                 parts = segments([s.value for s in known], innermost, self.kernel.work)
-            parts = parts or [(0, innermost.extent, {})]
-            self._segments(Stage(inner, known), innermost, parts)
+            whole = [(0, innermost.extent, Facts())]
+            self._segments(Stage(inner, known), innermost, parts or whole, case.often)
             self.depth = depth
 
     def _ask(self, lane: Axis, first: str, last: str) -> tuple[str, str]:
@@ -482,11 +402,14 @@ class Printer(Lines):
                     for scope in scopes:
                         scope.named(e)
 
-    def _segments(self, stage: Stage, axis: Axis, parts: list[tuple[int, int, Facts]]) -> None:
-        """The loop over ``axis`` in parts, of which more is known."""
+    def _segments(
+        self, stage: Stage, axis: Axis, parts: list[tuple[int, int, Facts]], often: bool = True
+    ) -> None:
+        """The loop over ``axis`` in parts, of which more is known; what is not for much of the work
+        is not worth more text."""
         whole = ("0", self.number(axis.extent))
         first, last = whole if axis is not self.kernel.lane else self.range["lane"]
-        if self.kernel.tile is None:
+        if often and self.kernel.tile is None:
             parts = [
                 (*span, facts)
                 for low, high, facts in parts
@@ -505,7 +428,7 @@ class Printer(Lines):
                 self._statement(s, scope)
             self.depth -= 1
 
-    def _loop(self, axis: Axis) -> None:
+    def loop(self, axis: Axis) -> None:
         self.line(f"for {self.axis(axis)} in range({self.number(axis.extent)}):")
         self.depth += 1
 
@@ -517,7 +440,7 @@ class Printer(Lines):
             self.line(f"for pair in range({first} // 2, {last} // 2):")
         else:
             for slow in stage.axes[:-1]:
-                self._loop(slow)
+                self.loop(slow)
             axis = stage.axes[-1]
             self.line(f"for pair in range({self.number(axis.extent // 2)}):")
         self.depth += 1
@@ -536,11 +459,11 @@ class Printer(Lines):
                     store = self.memory("store", s.scratch)
                     self.line(f"{store}(p{self.scope[s.scratch]}, {half.place()}, {value})")
                 else:
-                    self._add(s, value)
+                    self.add(s, value)
 
     def _start(self, s: Accumulate) -> None:
         dtype = s.value.dtype
-        initial = self._identity(s.kind, dtype)
+        initial = self.identity(s.kind, dtype)
         if self.kernel.lane is None:
             self.line(f"acc_{self.scope_name(s.reduction)} = {initial}")
             return
@@ -554,7 +477,7 @@ class Printer(Lines):
     def scope_name(self, reduction: str) -> str:
         return str(list(self.accumulators).index(reduction))
 
-    def _identity(self, kind: str, dtype: str) -> str:
+    def identity(self, kind: str, dtype: str) -> str:
         if kind in ("any", "all"):
             return _LIMITS[kind]
         if kind in ("max", "min"):
@@ -570,13 +493,13 @@ class Printer(Lines):
         running = isinstance(s, Accumulate) and s.running
         value = scope.named(s.value) if running else scope.text(s.value)
         if not isinstance(s, Accumulate):
-            self._put(s, value, scope)
+            self.put(s, value, scope)
         elif self.kernel.lane is None:
-            self._add(s, value)
+            self.add(s, value)
         else:
             self._add_lane(s, value)
 
-    def _put(self, s: Store | Keep, value: str, scope: Scope) -> None:
+    def put(self, s: Store | Keep, value: str, scope: Scope) -> None:
         name = s.buffer if isinstance(s, Store) else s.scratch
         store = self._store(name) if isinstance(s, Store) else self.memory("store", name)
         place = self.index(s.index)
@@ -584,7 +507,7 @@ class Printer(Lines):
             place = renamed(place, *scope.rename)
         self.line(f"{store}(p{self.scope[name]}, {place}, {value})")
 
-    def _add(self, s: Accumulate, value: str) -> None:
+    def add(self, s: Accumulate, value: str) -> None:
         name = f"acc_{self.scope_name(s.reduction)}"
         self.line(f"{name} = {combine(s.kind, s.value.dtype, name, value, s.running)}")
 
@@ -611,7 +534,7 @@ class Printer(Lines):
         cheap = sum(own_cost(s.value)[0] for s in stage.statements) <= CHEAP
         unroll = 2 * UNROLL if cheap else UNROLL
         for axis in slow:
-            self._loop(axis)
+            self.loop(axis)
         extent = self.number(row.extent)
         fixed = isinstance(row.extent, int)
         whole = str(row.extent // unroll) if fixed else f"({extent} // {unroll})"
@@ -643,7 +566,7 @@ class Printer(Lines):
             for k, scope in enumerate(scopes):
                 scope.rename = (f"{self.axis(row)}", f"{self.axis(row)}_{k}")
                 values.append(scope.text(s.value))
-            self._add_lane(s, self._total(s, values))
+            self._add_lane(s, total(s, values))
         self.depth -= 1
 
     def _ways(self, lane: Axis, body: Callable[[], None]) -> None:
