@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fastpath.ir.expr import Expr, guarded, pair
+from fastpath.ir.expr import Expr, guarded, inside, pair
 from fastpath.ir.index import Axis, Division, Index, contiguous_strides, linear, variable
 from fastpath.ir.program import Computed, Node, Pointwise, Position, Reduction, Result, Scan
 from fastpath.ir.size import Assumptions, divides, hint, known
@@ -284,10 +284,11 @@ class Builder:
 
     # -- loops -----------------------------------------------------------------------------------
 
-    def _weights(self) -> list[tuple[Index, int]]:
+    def _weights(self, asked: list[Expr] | None = None) -> list[tuple[Index, int]]:
         """The memory positions that matter for the loop order; stores count double.
 
-        Members of the kept axes alone touch memory once per reduction: they do not matter.
+        Members of the kept axes alone touch memory once per reduction: they do not matter. What
+        reading depends on is added to ``asked``.
         """
         found: list[tuple[Index, int]] = []
         for node in self.cluster.members:
@@ -300,10 +301,12 @@ class Builder:
             seen: set[Expr] = set()
             while stack:
                 for e in own_cost(stack.pop())[1]:
-                    source, position = e.args[:2]
+                    source, position, *guard = e.args
                     if e in seen or source in self.cluster.place:
                         continue
                     seen.add(e)
+                    if asked is not None:
+                        asked += guard
                     if isinstance(source, Pointwise) and source not in self.roots:
                         stack.append(source.at(position))
                     else:
@@ -313,10 +316,14 @@ class Builder:
     def _split_divided(self) -> None:
         """Two loops for an axis that positions divide, as a view of merged dimensions does.
 
-        A division in the innermost loop keeps it from reading vectors.
+        A division in the innermost loop keeps it from reading vectors, and so does one that only a
+        condition of reading asks for.
         """
         for _ in range(MOST_SPLITS):
-            found = next(filter(None, (_divided(index) for index, _ in self._weights())), None)
+            asked: list[Expr] = []
+            places = [index for index, _ in self._weights(asked)]
+            places += [e.args[0] for e in inside(asked) if e.op == "index"]
+            found = next(filter(None, map(_divided, places)), None)
             if found is None:
                 return
             axis, part = found

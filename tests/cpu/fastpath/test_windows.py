@@ -102,6 +102,17 @@ def test_elements_that_move() -> None:
     agree(moved, image())
 
 
+def test_columns_of_windows_go_by_rows_of_the_image() -> None:
+    """Though only what reading depends on divides their places."""
+    x = torch.randn(1, 2, 6, 20)
+    run: Any = fastpath.compile_graph(
+        torch.fx.symbolic_trace(lambda x: F.unfold(x, 3, padding=1)), [x]
+    )
+    assert torch.equal(run(x), F.unfold(x, 3, padding=1))
+    (source,) = run.kernel_sources
+    assert "// 20" not in source and "% 20" not in source and "range(6)" in source
+
+
 def between(x: Any) -> Any:
     return (
         F.interpolate(x, scale_factor=2, mode="bilinear"),
