@@ -178,7 +178,8 @@ def test_norms(order: float) -> None:
         torch.testing.assert_close(a, b, equal_nan=True)
     assert reports[0].fallback is None and not reports[0].aten_calls
     made = fastpath.compile_graph(torch.fx.symbolic_trace(program), [x])
-    assert "".join(made.kernel_sources).count("m.pow") <= 3  # the roots, not the terms
+    terms = re.findall(r"m\.pow_f\d\d\(m\.abs", "".join(made.kernel_sources))
+    assert not terms  # the roots are powers
 
 
 def test_instance_norm_and_its_gradients_are_kernels() -> None:
@@ -199,9 +200,9 @@ def test_a_scratch_row_is_laid_out_as_loops_go_through_it() -> None:
     )
     torch.testing.assert_close(run(x), F.group_norm(x.sigmoid(), 2))
     (source,) = run.kernel_sources
-    (scratch,) = set(re.findall(r"p(\d+) = scratch", source))
-    (place,) = set(re.findall(rf"store_float32_{scratch}\(p{scratch}, \((.*?)\),", source))
-    assert re.fullmatch(r"a\d \* 4 \+ a\d|a\d \+ a\d \* 4", place), place
+    (row,) = re.findall(r"p(\d+) = scratch_float32_120", source)
+    places = re.findall(rf"store_float32_{row}\(p{row}, \((.*?)\),", source)
+    assert places and not any("* 30" in place for place in places)
 
 
 def test_a_backward_empties_the_list_that_it_is_given() -> None:
