@@ -409,24 +409,23 @@ class Printer(Lines):
         is not worth more text."""
         whole = ("0", self.number(axis.extent))
         first, last = whole if axis is not self.kernel.lane else self.range["lane"]
-        if often and self.kernel.tile is None:
-            parts = [
-                (*span, facts)
-                for low, high, facts in parts
-                for span in short.spans(self.kernel, stage, low, high)
-            ]
         for low, high, facts in parts:
-            begin = str(low) if first == "0" else f"max({first}, {low})" if low else first
-            end = str(high) if last == whole[1] else f"min({last}, {high})"
-            self.line(f"for {self.axis(axis)} in range({begin}, {end}):")
-            self.depth += 1
             memo: dict[Expr, Expr] = {}
             known = [replace(s, value=folded(s.value, facts, memo)) for s in stage.statements]
-            scope = Scope(self, [s.value for s in known])
-            self._read_first(Stage(stage.axes, known), scope)
-            for s in known:
-                self._statement(s, scope)
-            self.depth -= 1
+            part = Stage(stage.axes, known)
+            spans = [(low, high)]
+            if often and self.kernel.tile is None:
+                spans = short.spans(self.kernel, part, low, high)
+            for begin, end in spans:
+                start = str(begin) if first == "0" else f"max({first}, {begin})" if begin else first
+                stop = str(end) if last == whole[1] else f"min({last}, {end})"
+                self.line(f"for {self.axis(axis)} in range({start}, {stop}):")
+                self.depth += 1
+                scope = Scope(self, [s.value for s in known])
+                self._read_first(part, scope)
+                for s in known:
+                    self._statement(s, scope)
+                self.depth -= 1
 
     def loop(self, axis: Axis) -> None:
         self.line(f"for {self.axis(axis)} in range({self.number(axis.extent)}):")

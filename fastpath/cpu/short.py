@@ -54,6 +54,8 @@ def spans(kernel: Kernel, stage: Stage, first: int, last: int) -> list[tuple[int
     whole = [(first, last)]
     if kernel.in_place or any(isinstance(s, Accumulate) for s in stage.statements):
         return whole
+    if stage.guarded():  # such loops have masks, or are no vectors
+        return whole
     width = width_of(kernel, stage, count)
     if not width or count % width == 0 or count > 2 * width and count % width == 1:
         return whole

@@ -135,7 +135,11 @@ def test_the_cases_of_two_loops() -> None:
     assert set(found[0].facts) == compared
 
 
-@pytest.mark.parametrize(("dtype", "masked"), [(torch.float32, True), (torch.int8, False)], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "masked"),
+    [(torch.float32, True), (torch.int8, False), (torch.bfloat16, False), (torch.float16, False)],
+    ids=str,
+)
 def test_masks_are_for_words_of_short_rows(dtype: torch.dtype, masked: bool) -> None:
     for wide, masks in ((14, masked), (40, False)):
         x = values(dtype, 32, 14, wide * 4)[..., :wide].contiguous().repeat(8, 1, 1)
