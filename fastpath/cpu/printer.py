@@ -12,9 +12,11 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
+from fastpath.cpu import short
 from fastpath.cpu.payloads import Payloads
 from fastpath.cpu.scopes import HalfScope, Scope, combine, renamed, row_of
 from fastpath.cpu.segments import Case, Facts, cases, folded, segments
+from fastpath.cpu.sidebyside import SideBySide, total
 from fastpath.ir.expr import Bounds, Expr
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.size import Size, divides
@@ -123,8 +125,8 @@ class Printer(Lines):
             for s in stage.statements:
                 if isinstance(s, Accumulate):
                     self.accumulators[s.reduction] = s.value.dtype
-                    if kernel.lane is not None:
-                        lanes = self._most_lanes(kernel.lane)
+                    lanes = self._lanes_of(stage)
+                    if lanes:
                         self._scratch(row_of(s.reduction), s.value.dtype, lanes)
         apart = kernel.several > 1 and kernel.blocks != 1
         if apart:
@@ -148,6 +150,12 @@ class Printer(Lines):
         body = "\n".join([*given, *self.lines])
         text = f"def kernel(addresses, begin, end):\n{body}\n"
         return Printed(text, self.names, self.sizes)
+
+    def _lanes_of(self, stage: Stage) -> int:
+        """Elements of a row of accumulators, where there is one."""
+        if self.kernel.lane is not None:
+            return self._most_lanes(self.kernel.lane)
+        return short.strip_width(self.kernel, stage) if len(stage.axes) > 1 else 0
 
     def _most_lanes(self, lane: Axis) -> int:
         most, extent = self.kernel.block * self.kernel.several, lane.extent
@@ -297,9 +305,14 @@ class Printer(Lines):
                 return self._told(stage, innermost, told)
         work = self.kernel.work
         parts = [] if innermost is None else segments(values, innermost, work)
+        width = 0 if parts or self.finding else short.strip_width(self.kernel, stage)
+        if width:
+            return SideBySide(self, stage, width).print()
+        if not parts and innermost is not None and not self.kernel.ahead:
+            parts = self._spans(stage, innermost)
         for axis in stage.axes:
             if axis is not innermost or not parts:
-                self._loop(axis)
+                self.loop(axis)
         if self.kernel.tile is not None:
             self.line(f"for {self.axis(self.kernel.tile)} in range({self._range('tile')}):")
             self.depth += 1
@@ -318,11 +331,19 @@ class Printer(Lines):
         for s in stage.statements:
             self._statement(s, scope)
 
+    def _spans(self, stage: Stage, innermost: Axis) -> list[tuple[int, int, Facts]]:
+        """The parts of a short loop of which nothing is known, but that each is whole vectors."""
+        extent = innermost.extent
+        if not isinstance(extent, int) or innermost is self.kernel.lane and self.kernel.blocks != 1:
+            return []
+        found = short.spans(self.kernel, stage, 0, extent)
+        return [(first, last, {}) for first, last in found] if len(found) > 1 else []
+
     def _told(self, stage: Stage, innermost: Axis, told: list[Case]) -> None:
         """The innermost loop once for each case of what is known around it."""
         for axis in stage.axes:
             if axis is not innermost:
-                self._loop(axis)
+                self.loop(axis)
         scope = Scope(self, ())
         asked = [" and ".join(map(scope.text, case.tests)) for case in told]
         inner = (innermost,) if innermost is not self.kernel.lane else ()
@@ -335,8 +356,8 @@ class Printer(Lines):
             parts: list[tuple[int, int, Facts]] = []
             if case.often:
                 parts = segments([s.value for s in known], innermost, self.kernel.work)
-            parts = parts or [(0, innermost.extent, {})]
-            self._segments(Stage(inner, known), innermost, parts)
+            whole = [(0, innermost.extent, Facts())]
+            self._segments(Stage(inner, known), innermost, parts or whole, case.often)
             self.depth = depth
 
     def _ask(self, lane: Axis, first: str, last: str) -> tuple[str, str]:
@@ -381,24 +402,32 @@ class Printer(Lines):
                     for scope in scopes:
                         scope.named(e)
 
-    def _segments(self, stage: Stage, axis: Axis, parts: list[tuple[int, int, Facts]]) -> None:
-        """The loop over ``axis`` in parts, of which more is known."""
+    def _segments(
+        self, stage: Stage, axis: Axis, parts: list[tuple[int, int, Facts]], often: bool = True
+    ) -> None:
+        """The loop over ``axis`` in parts, of which more is known; what is not for much of the work
+        is not worth more text."""
         whole = ("0", self.number(axis.extent))
         first, last = whole if axis is not self.kernel.lane else self.range["lane"]
         for low, high, facts in parts:
-            begin = str(low) if first == "0" else f"max({first}, {low})" if low else first
-            end = str(high) if last == whole[1] else f"min({last}, {high})"
-            self.line(f"for {self.axis(axis)} in range({begin}, {end}):")
-            self.depth += 1
             memo: dict[Expr, Expr] = {}
             known = [replace(s, value=folded(s.value, facts, memo)) for s in stage.statements]
-            scope = Scope(self, [s.value for s in known])
-            self._read_first(Stage(stage.axes, known), scope)
-            for s in known:
-                self._statement(s, scope)
-            self.depth -= 1
+            part = Stage(stage.axes, known)
+            spans = [(low, high)]
+            if often and self.kernel.tile is None:
+                spans = short.spans(self.kernel, part, low, high)
+            for begin, end in spans:
+                start = str(begin) if first == "0" else f"max({first}, {begin})" if begin else first
+                stop = str(end) if last == whole[1] else f"min({last}, {end})"
+                self.line(f"for {self.axis(axis)} in range({start}, {stop}):")
+                self.depth += 1
+                scope = Scope(self, [s.value for s in known])
+                self._read_first(part, scope)
+                for s in known:
+                    self._statement(s, scope)
+                self.depth -= 1
 
-    def _loop(self, axis: Axis) -> None:
+    def loop(self, axis: Axis) -> None:
         self.line(f"for {self.axis(axis)} in range({self.number(axis.extent)}):")
         self.depth += 1
 
@@ -410,7 +439,7 @@ class Printer(Lines):
             self.line(f"for pair in range({first} // 2, {last} // 2):")
         else:
             for slow in stage.axes[:-1]:
-                self._loop(slow)
+                self.loop(slow)
             axis = stage.axes[-1]
             self.line(f"for pair in range({self.number(axis.extent // 2)}):")
         self.depth += 1
@@ -429,11 +458,11 @@ class Printer(Lines):
                     store = self.memory("store", s.scratch)
                     self.line(f"{store}(p{self.scope[s.scratch]}, {half.place()}, {value})")
                 else:
-                    self._add(s, value)
+                    self.add(s, value)
 
     def _start(self, s: Accumulate) -> None:
         dtype = s.value.dtype
-        initial = self._identity(s.kind, dtype)
+        initial = self.identity(s.kind, dtype)
         if self.kernel.lane is None:
             self.line(f"acc_{self.scope_name(s.reduction)} = {initial}")
             return
@@ -447,7 +476,7 @@ class Printer(Lines):
     def scope_name(self, reduction: str) -> str:
         return str(list(self.accumulators).index(reduction))
 
-    def _identity(self, kind: str, dtype: str) -> str:
+    def identity(self, kind: str, dtype: str) -> str:
         if kind in ("any", "all"):
             return _LIMITS[kind]
         if kind in ("max", "min"):
@@ -462,18 +491,22 @@ class Printer(Lines):
     def _statement(self, s: Statement, scope: Scope) -> None:
         running = isinstance(s, Accumulate) and s.running
         value = scope.named(s.value) if running else scope.text(s.value)
-        if isinstance(s, Store):
-            store = self._store(s.buffer)
-            self.line(f"{store}(p{self.scope[s.buffer]}, {self.index(s.index)}, {value})")
-        elif isinstance(s, Keep):
-            store = self.memory("store", s.scratch)
-            self.line(f"{store}(p{self.scope[s.scratch]}, {self.index(s.index)}, {value})")
+        if not isinstance(s, Accumulate):
+            self.put(s, value, scope)
         elif self.kernel.lane is None:
-            self._add(s, value)
+            self.add(s, value)
         else:
             self._add_lane(s, value)
 
-    def _add(self, s: Accumulate, value: str) -> None:
+    def put(self, s: Store | Keep, value: str, scope: Scope) -> None:
+        name = s.buffer if isinstance(s, Store) else s.scratch
+        store = self._store(name) if isinstance(s, Store) else self.memory("store", name)
+        place = self.index(s.index)
+        if scope.rename:
+            place = renamed(place, *scope.rename)
+        self.line(f"{store}(p{self.scope[name]}, {place}, {value})")
+
+    def add(self, s: Accumulate, value: str) -> None:
         name = f"acc_{self.scope_name(s.reduction)}"
         self.line(f"{name} = {combine(s.kind, s.value.dtype, name, value, s.running)}")
 
@@ -500,7 +533,7 @@ class Printer(Lines):
         cheap = sum(own_cost(s.value)[0] for s in stage.statements) <= CHEAP
         unroll = 2 * UNROLL if cheap else UNROLL
         for axis in slow:
-            self._loop(axis)
+            self.loop(axis)
         extent = self.number(row.extent)
         fixed = isinstance(row.extent, int)
         whole = str(row.extent // unroll) if fixed else f"({extent} // {unroll})"
@@ -532,11 +565,7 @@ class Printer(Lines):
             for k, scope in enumerate(scopes):
                 scope.rename = (f"{self.axis(row)}", f"{self.axis(row)}_{k}")
                 values.append(scope.text(s.value))
-            while len(values) > 1:
-                values = [
-                    combine(s.kind, s.value.dtype, a, b) for a, b in zip(values[::2], values[1::2])
-                ]
-            self._add_lane(s, values[0])
+            self._add_lane(s, total(s, values))
         self.depth -= 1
 
     def _ways(self, lane: Axis, body: Callable[[], None]) -> None:

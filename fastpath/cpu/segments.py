@@ -179,7 +179,13 @@ def _branches(found: Iterable[Expr], axis: Axis) -> bool:
     few = len(reads) <= MOST_MASKED and axis.extent < MASKED
     if few and all(e.args[1].coefficient(axis) == 1 and itemsize(e.dtype) >= 4 for e in reads):
         return False  # no processor without AVX-512 masks smaller elements
-    return any(e.op == "where" and "guarded" in (e.args[1].op, e.args[2].op) for e in found)
+    chosen = (_uncast(a) for e in found if e.op == "where" for a in e.args[1:])
+    return any(a.op == "guarded" for a in chosen)
+
+
+def _uncast(e: Expr) -> Expr:
+    """What is computed in float32 is read in 16 bits."""
+    return _uncast(e.args[0]) if e.op == "cast" else e
 
 
 def _is_around(e: Expr, axis: Axis) -> bool:

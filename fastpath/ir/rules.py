@@ -26,6 +26,7 @@ from fastpath.ir.types import name_of
 from specs.dtypes import compute_dtype, is_complex, is_float
 
 Rule = Callable[[Building, Any, dict[str, Any]], Any]
+MOST_FACTORS = 8  # of a power that is a product
 
 
 def dims_of(given: Any, rank: int) -> tuple[int, ...]:
@@ -480,6 +481,17 @@ def _count_nonzero(lowering: Building, val: Any, bound: dict[str, Any]) -> Tenso
     return lowering.output(val, lambda i: raw.read(_kept(i, dims, rank, False)), "count")
 
 
+def _power(value: Expr, order: float, dtype: str) -> Expr:
+    """Few products take a tenth of what a power takes."""
+    if order not in range(2, MOST_FACTORS + 1):
+        return apply("pow", value, E.const(order, dtype))
+    found = value
+    for digit in f"{int(order):b}"[1:]:
+        found = apply("mul", found, found)
+        found = apply("mul", found, value) if digit == "1" else found
+    return found
+
+
 def _norm(lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
     t: Tensor = bound["self"]
     rank, order, dtype = len(t.shape), bound.get("ord", 2), compute_dtype(name_of(val.dtype))
@@ -500,7 +512,7 @@ def _norm(lowering: Building, val: Any, bound: dict[str, Any]) -> Tensor:
         if order == 0:
             return E.cast(apply("ne", value, E.const(0, dtype)), dtype)
         size = apply("abs", value)
-        return apply("pow", size, E.const(order, dtype)) if power else size
+        return _power(size, order, dtype) if power else size
 
     kind = {math.inf: "max", -math.inf: "min"}.get(order, "sum")
     raw = lowering.reduce(kind, t.shape, dims, dtype, term)

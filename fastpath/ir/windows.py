@@ -1,8 +1,9 @@
 """Rules for windows over images: pooling, its gradients, and ``unfold`` of images.
 
-A window's elements are read one by one, with a guard where the window hangs over the edge. The
-gradient of an element is the sum over the windows that it is in, so nothing is written twice. The
-order of every sum is eager's: windows, and the elements in them, by rows.
+A window's elements are read one by one, with a guard where the window hangs over the edge; those
+of a large one are what a reduction goes through. The gradient of an element is the sum over the
+windows that it is in, so nothing is written twice. The order of every sum but those of large
+windows is eager's: windows, and the elements in them, by rows.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from fastpath.ir import expr as E
 from fastpath.ir.elementwise import NotLowered, apply
 from fastpath.ir.expr import Expr
-from fastpath.ir.index import Index, contiguous_strides, delinearize, linear
+from fastpath.ir.index import ZERO, Index, contiguous_strides, delinearize, linear
 from fastpath.ir.pieces import TRUE, both, where_true, within
 from fastpath.ir.program import Position, Tensor
 from fastpath.ir.size import known
@@ -24,6 +25,8 @@ from fastpath.ir.types import name_of
 from specs.dtypes import REDUCED, compute_dtype, is_float
 
 Rule = Callable[[Any, Any, dict[str, Any]], Any]
+Body = Callable[[Position], Expr]
+Bodies = tuple[Body, Body]
 
 MOST = 32  # elements of a window that are spelled out one by one
 
@@ -49,19 +52,42 @@ class _Windows:
         self.stride = _per_dim(bound.get("stride"), rank, self.size)
         self.padding = _per_dim(bound.get("padding", 0), rank, (0,) * rank)
         self.dilation = _per_dim(bound.get("dilation", 1), rank, (1,) * rank)
-        if math.prod(self.size) > MOST:
-            raise NotLowered(f"windows of more than {MOST} elements")
+        self.large = math.prod(self.size) > MOST
 
     def elements(self, index: Position) -> Iterator[tuple[Position, Expr]]:
         """Of the window at ``index``: the place in the image of each element, and whether it is."""
-        before, at = index[: -self.rank], index[-self.rank :]
         for offsets in itertools.product(*map(range, self.size)):
-            place, inside = [], TRUE
-            for d, k in enumerate(offsets):
-                i = at[d] * self.stride[d] + (k * self.dilation[d] - self.padding[d])
-                inside = both(inside, within(i, 0, self.image[d]))
-                place.append(i)
-            yield (*before, *place), inside
+            yield self.element(index, [Index({}, k) for k in offsets])
+
+    def element(self, index: Position, offsets: Sequence[Index]) -> tuple[Position, Expr]:
+        """The same of one element of the window."""
+        before, at = index[: -self.rank], index[-self.rank :]
+        place, inside = [], TRUE
+        for d, k in enumerate(offsets):
+            i = at[d] * self.stride[d] + k * self.dilation[d] + -self.padding[d]
+            inside = both(inside, within(i, 0, self.image[d]))
+            place.append(i)
+        return (*before, *place), inside
+
+    def reduced(
+        self,
+        lowering: Any,
+        kind: str,
+        shape: Sequence[Any],
+        dtype: str,
+        value: Callable[[Position, Position, Expr], Expr],
+    ) -> Callable[[Position], Expr]:
+        """A reduction over the elements of each window of an output of ``shape``; ``value`` is of
+        the window's position, and of the element's and whether there is one."""
+        space = (*shape, *self.size)
+        dims = tuple(range(len(shape), len(space)))
+
+        def body(index: Position) -> Expr:
+            window = index[: -self.rank]
+            return value(window, *self.element(window, index[-self.rank :]))
+
+        found = lowering.reduce(kind, space, dims, dtype, body)
+        return lambda index: found.read((*index, *(ZERO for _ in dims)))
 
     def over(self, index: Position, counts: Sequence[int]) -> Iterator[tuple[Position, Expr]]:
         """Of the element at ``index``: each window that it may be in, and whether it is."""
@@ -69,6 +95,8 @@ class _Windows:
             raise NotLowered("gradients of dilated windows")
         before, at = index[: -self.rank], index[-self.rank :]
         most = [-(-k // s) for k, s in zip(self.size, self.stride)]
+        if math.prod(most) > MOST:
+            raise NotLowered(f"elements of more than {MOST} windows")
         for back in itertools.product(*(range(n - 1, -1, -1) for n in most)):
             place, inside = [], TRUE
             for d, j in enumerate(back):
@@ -118,10 +146,43 @@ def _max_pool(rank: int, lowering: Any, vals: Any, bound: dict[str, Any]) -> tup
             best, where = apply("where", better, value, best), apply("where", better, flat, where)
         return where
 
-    return (
-        lowering.output(vals[0], greatest, "max_pool"),
-        lowering.output(vals[1], place_of, "max_pool_indices"),
-    )
+    found: Bodies = (greatest, place_of)
+    if windows.large:
+        found = _large_max(windows, lowering, t, vals[0].shape, dtype)
+    names = "max_pool", "max_pool_indices"
+    first_of, second_of = map(lowering.output, vals, found, names)
+    return first_of, second_of
+
+
+def _large_max(
+    windows: _Windows, lowering: Any, t: Tensor, shape: Sequence[Any], dtype: str
+) -> Bodies:
+    """The extremum of each window, and its first place in the image; of nans that of the last."""
+    strides = contiguous_strides(windows.image)
+    least, beyond = E.const(-math.inf, dtype), E.const(math.prod(windows.image), "int64")
+
+    def value(window: Position, place: Position, inside: Expr) -> Expr:
+        return where_true(inside, functools.partial(_read, t, place, dtype), least)
+
+    greatest = windows.reduced(lowering, "max", shape, dtype, value)
+
+    def first(window: Position, place: Position, inside: Expr) -> Expr:
+        flat = E.position(linear(place[-windows.rank :], strides))
+        equal = apply("eq", value(window, place, inside), greatest(window))
+        return apply("where", both(inside, equal), flat, beyond)
+
+    def last_nan(window: Position, place: Position, inside: Expr) -> Expr:
+        flat = E.position(linear(place[-windows.rank :], strides))
+        nan = apply("isnan", value(window, place, inside))
+        return apply("where", nan, flat, E.const(-1, "int64"))
+
+    at = windows.reduced(lowering, "min", shape, "int64", first)
+    of_nan = windows.reduced(lowering, "max", shape, "int64", last_nan)
+
+    def place_of(index: Position) -> Expr:
+        return apply("where", apply("isnan", greatest(index)), of_nan(index), at(index))
+
+    return greatest, place_of
 
 
 def _read(t: Tensor, place: Position, dtype: str) -> Expr:
@@ -203,12 +264,21 @@ def _avg_pool(rank: int, lowering: Any, val: Any, bound: dict[str, Any]) -> Tens
     dtype = compute_dtype(t.dtype)
     zero = E.const(0, dtype)
 
-    def body(index: Position) -> Expr:
+    def term(window: Position, place: Position, inside: Expr) -> Expr:
+        return where_true(inside, functools.partial(_read, t, place, dtype), zero)
+
+    def in_order(index: Position) -> Expr:
         total = zero
-        for place, inside in windows.elements(index):
-            read = functools.partial(_read, t, place, dtype)
-            total = apply("add", total, where_true(inside, read, zero))
-        return _divided(total, _count(windows, index[-rank:], bound, dtype))
+        for element in windows.elements(index):
+            total = apply("add", total, term(index, *element))
+        return total
+
+    summed: Body = in_order
+    if windows.large:
+        summed = windows.reduced(lowering, "sum", val.shape, dtype, term)
+
+    def body(index: Position) -> Expr:
+        return _divided(summed(index), _count(windows, index[-rank:], bound, dtype))
 
     return lowering.output(val, body, "avg_pool")
 

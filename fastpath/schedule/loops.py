@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fastpath.ir.expr import Expr, guarded, pair
+from fastpath.ir.expr import Expr, guarded, inside, pair
 from fastpath.ir.index import Axis, Division, Index, contiguous_strides, linear, variable
 from fastpath.ir.program import Computed, Node, Pointwise, Position, Reduction, Result, Scan
 from fastpath.ir.size import Assumptions, divides, hint, known
@@ -91,6 +91,7 @@ class Builder:
         self.stage_of: dict[Node, int] = {}
         self.scratch: dict[str, tuple[str, int]] = {}
         self._scratched: set[Node] = set()
+        self._scratched_at: Index | None = None
         self._memo: dict[tuple[int, Expr], Expr] = {}
         self._both: Axis | None = None  # along which each turn of a loop goes all the way
         self._costs: dict[Node, int] = {}
@@ -242,11 +243,18 @@ class Builder:
     # -- scratch rows ----------------------------------------------------------------------------
 
     def _inner_axes(self) -> list[Axis]:
-        return [a for a in self.cluster.axes if a in self.cluster.reduced]
+        """Outermost first. Scans go in the order of what is added up."""
+        if any(isinstance(node, Scan) for node in self.cluster.members):
+            return [a for a in self.cluster.axes if a in self.cluster.reduced]
+        return self._ordered(self.cluster.reduced)
 
     def _scratch_index(self) -> Index:
-        inner = self._inner_axes()
-        return linear([variable(a) for a in inner], contiguous_strides([a.extent for a in inner]))
+        """In the order of the loops, which go through it, too."""
+        if self._scratched_at is None:
+            inner = self._inner_axes()
+            strides = contiguous_strides([a.extent for a in inner])
+            self._scratched_at = linear([variable(a) for a in inner], strides)
+        return self._scratched_at
 
     def _find_scratch(self) -> None:
         if not self._row_mode:
@@ -276,10 +284,11 @@ class Builder:
 
     # -- loops -----------------------------------------------------------------------------------
 
-    def _weights(self) -> list[tuple[Index, int]]:
+    def _weights(self, asked: list[Expr] | None = None) -> list[tuple[Index, int]]:
         """The memory positions that matter for the loop order; stores count double.
 
-        Members of the kept axes alone touch memory once per reduction: they do not matter.
+        Members of the kept axes alone touch memory once per reduction: they do not matter. What
+        reading depends on is added to ``asked``.
         """
         found: list[tuple[Index, int]] = []
         for node in self.cluster.members:
@@ -292,10 +301,12 @@ class Builder:
             seen: set[Expr] = set()
             while stack:
                 for e in own_cost(stack.pop())[1]:
-                    source, position = e.args[:2]
+                    source, position, *guard = e.args
                     if e in seen or source in self.cluster.place:
                         continue
                     seen.add(e)
+                    if asked is not None:
+                        asked += guard
                     if isinstance(source, Pointwise) and source not in self.roots:
                         stack.append(source.at(position))
                     else:
@@ -305,10 +316,14 @@ class Builder:
     def _split_divided(self) -> None:
         """Two loops for an axis that positions divide, as a view of merged dimensions does.
 
-        A division in the innermost loop keeps it from reading vectors.
+        A division in the innermost loop keeps it from reading vectors, and so does one that only a
+        condition of reading asks for.
         """
         for _ in range(MOST_SPLITS):
-            found = next(filter(None, (_divided(index) for index, _ in self._weights())), None)
+            asked: list[Expr] = []
+            places = [index for index, _ in self._weights(asked)]
+            places += [e.args[0] for e in inside(asked) if e.op == "index"]
+            found = next(filter(None, map(_divided, places)), None)
             if found is None:
                 return
             axis, part = found
@@ -348,9 +363,7 @@ class Builder:
         if self._row_mode:
             lane = None
         if cluster.reduced:
-            inner = self._ordered(cluster.reduced)
-            if any(isinstance(node, Scan) for node in cluster.members):
-                inner = self._inner_axes()  # in the order of what is added up
+            inner = self._inner_axes()
             outer = self._ordered(a for a in cluster.kept() if a is not lane)
         else:
             inner = []

@@ -16,7 +16,7 @@ from fastpath.ir.index import Axis, Index
 from fastpath.schedule.cost import CHEAP, own_cost
 from fastpath.schedule.kernel import Accumulate, Kernel, Stage, Statement, Store
 
-SHORTEST = 256  # terms of a row that is worth it
+SHORTEST = 64  # terms of a row that is worth it
 LEAST = 16  # units that are left for threads
 MOST_READS = 2  # of a term: more are streams enough
 _WIDE = frozenset({"float32", "float64", "int32", "int64"})

@@ -408,12 +408,11 @@ add(
         Arg("momentum", "float", values=(0.1, 0.1)),
         Arg("eps", "float", values=(1e-6, 1e-2)),
     ),
-    None,
+    "compose:batch_norm_training",
     "normalised",
     "batch_norm",
     FLOATS,
     tolerance=SUMMED,
-    reasons={"lowering": "training is lowered where the running statistics are functional results"},
 )
 add(
     "_native_batch_norm_legit_no_training.default",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fastpath.cpu.maths.emitter import BITS, Value
+from llvmlite import ir
+
+from fastpath.cpu.maths.emitter import BITS, Value, has_features
 
 KINDS = ("b1", "u8", "i8", "i16", "i32", "i64", "f32", "f64")
 
@@ -27,7 +29,7 @@ def convert(x: Value, kind: str) -> Value:
         single = convert(x, "f32")
         if kind == "bf16":
             return bf16_to_f32(f32_to_bf16(single))
-        return f16_to_f32(f32_to_f16(single))
+        return _through_half(single) if converts() else f16_to_f32(f32_to_f16(single))
     if kind == "b1":
         return x.ne(0)
     if x.is_float and kind[0] in "iu":
@@ -58,6 +60,18 @@ def _carried(x: Value) -> Value:
 def round_f32_bf16(x: Value) -> Value:
     """The nearest bfloat16 as float32, of what is a number or a nan of an empty low half."""
     return (_carried(x) & 0xFFFF0000).bitcast("f32")
+
+
+def converts() -> bool:
+    """Whether the machine has instructions for float16, which LLVM knows the whole vectors of."""
+    return has_features("f16c") or has_features("neon")
+
+
+def _through_half(x: Value) -> Value:
+    """The nearest float16 as float32. LLVM sees what this is: a value that is stored as it is, or
+    of which something is computed that float16 holds, is converted no more than once."""
+    half = x.builder.fptrunc(x.ir, ir.HalfType())
+    return Value(x.builder, x.builder.fpext(half, ir.FloatType()), "f32")
 
 
 def f16_to_f32(x: Value) -> Value:

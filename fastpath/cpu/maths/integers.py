@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from fastpath.cpu.maths.emitter import Value
+from fastpath.cpu.maths.emitter import Value, has_features
 from fastpath.cpu.maths.exponential import copysign, format_of, power
+from fastpath.cpu.maths.rare import unless_large
 
 INF = math.inf
 
@@ -62,8 +63,28 @@ def truncdiv(x: Value, y: Value) -> Value:
 
 def fmod(x: Value, y: Value) -> Value:
     if x.is_float:
-        return x.rest(y)
+        return _float_rest(x, y)
     return y.eq(0).where(0, x.rest(_safe_divisor(x, y)))
+
+
+def _float_rest(x: Value, y: Value) -> Value:
+    """C's ``fmod``, which no loop of vectors calls, but where the quotient has as many digits as
+    the format has.
+
+    Else the rounded quotient has the right integer below it, or the next one where it was just
+    below that. Both leave a rest which the format holds, so that multiply-add, which rounds once,
+    gives it exactly; after the next one it has the wrong sign, and is moved by the divisor.
+    """
+    if not has_features("fma") and not has_features("neon"):
+        return x.rest(y)
+    quotient = x / y
+    whole = quotient.call("trunc")
+    rest, size = (-whole).call("fma", y, x), y.abs()
+    moved = (((rest < 0) & (x > 0)) | ((rest > 0) & (x < 0))).where(size - rest.abs(), rest)
+    # No multiple of an infinite divisor is a number, and an infinite number has no rest.
+    usual = copysign(size.eq(INF).where(x + (x - x), moved), x)
+    bound = 2.0 ** (22 if x.kind == "f32" else 51)
+    return unless_large(quotient, usual, bound, f"fmod_{x.kind}", lambda _, x, y: x.rest(y), x, y)
 
 
 def remainder(x: Value, y: Value) -> Value:
@@ -83,7 +104,7 @@ def floordiv(x: Value, y: Value) -> Value:
         quotient, rest = x.quotient(divisor), x.rest(divisor)
         down = rest.ne(0) & ((rest < 0) ^ (divisor < 0))
         return y.eq(0).where(0, down.where(quotient - 1, quotient))
-    rest = x.rest(y)
+    rest = _float_rest(x, y)
     quotient = (x - rest) / y
     quotient = (rest.ne(0) & ((y < 0) ^ (rest < 0))).where(quotient - 1, quotient)
     floor = quotient.call("floor")

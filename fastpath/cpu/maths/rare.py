@@ -21,25 +21,28 @@ _INT32 = ir.IntType(32)
 
 
 def unless_large(
-    x: Value, usual: Value, bound: float, name: str, emit: Callable[[Value], Value]
+    x: Value, usual: Value, bound: float, name: str, emit: Callable[..., Value], *others: Value
 ) -> Value:
-    """``emit(x)`` where bound <= abs(x), else ``usual``; all of one kind.
+    """``emit(x, *others)`` where bound <= abs(x), else ``usual``; all of one kind.
 
     ``name`` stands for the function and the bound.
     """
+    count = 2 + len(others)
     module = x.builder.module
     full = f".refcompiler.{name}"
     function = module.globals.get(full)
     if function is None:
-        function = _scalar(module, full, x.kind, bound, emit)
+        function = _scalar(module, full, x.kind, bound, emit, count)
         variants = [function]
         for lanes in WIDTHS[x.kind]:
             name = f"{full}.{lanes}"
             variants.append(_variant(module, variants[-1], name, x.kind, bound, lanes))
-        mappings = (f"_ZGV_LLVM_N{n}vv_{full}({full}.{n})" for n in WIDTHS[x.kind])
+        given = "v" * count
+        mappings = (f"_ZGV_LLVM_N{n}{given}_{full}({full}.{n})" for n in WIDTHS[x.kind])
         _attribute(function, f'"vector-function-abi-variant"="{",".join(mappings)}"')
         _keep(module, variants[1:])
-    return Value(x.builder, x.builder.call(function, [x.ir, usual.ir]), x.kind)
+    operands = [x.ir, usual.ir, *(other.ir for other in others)]
+    return Value(x.builder, x.builder.call(function, operands), x.kind)
 
 
 def _large(builder: Any, value: Any, kind: str, bound: float, lanes: int) -> Any:
@@ -59,8 +62,8 @@ def _attribute(function: Any, text: str) -> None:
     set.add(function.attributes, text)  # llvmlite knows only older attributes
 
 
-def _new(module: Any, name: str, type_: Any) -> tuple[Any, Any]:
-    function = ir.Function(module, ir.FunctionType(type_, [type_, type_]), name)
+def _new(module: Any, name: str, type_: Any, count: int) -> tuple[Any, Any]:
+    function = ir.Function(module, ir.FunctionType(type_, [type_] * count), name)
     function.linkage = "internal"
     if has_features("avx512f"):
         # The usual convention leaves the caller's loop no vector register, this one half of them:
@@ -81,17 +84,20 @@ def _branched(function: Any, builder: Any, large: Any) -> None:
     builder.position_at_end(rare)
 
 
-def _scalar(module: Any, name: str, kind: str, bound: float, emit: Callable[[Value], Value]) -> Any:
-    function, builder = _new(module, name, KINDS[kind][0])
-    x = Value(builder, function.args[0], kind)
+def _scalar(
+    module: Any, name: str, kind: str, bound: float, emit: Callable[..., Value], count: int
+) -> Any:
+    function, builder = _new(module, name, KINDS[kind][0], count)
+    x, _, *others = (Value(builder, given, kind) for given in function.args)
     _branched(function, builder, _large(builder, x.ir, kind, bound, 1))
-    builder.ret(emit(x).ir)
+    builder.ret(emit(x, *others).ir)
     return function
 
 
 def _variant(module: Any, half: Any, name: str, kind: str, bound: float, lanes: int) -> Any:
     """The function of ``lanes`` lanes, which calls that of half as many (or of one)."""
-    function, builder = _new(module, name, ir.VectorType(KINDS[kind][0], lanes))
+    count = len(half.args)
+    function, builder = _new(module, name, ir.VectorType(KINDS[kind][0], lanes), count)
     word = ir.IntType(lanes)
     large = builder.bitcast(_large(builder, function.args[0], kind, bound, lanes), word)
     _branched(function, builder, builder.icmp_unsigned("!=", large, ir.Constant(word, 0)))

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 import fastpath
 import refcompiler
-from fastpath.cpu import segments
+from fastpath.cpu import segments, short
 
 aten = torch.ops.aten
 
@@ -135,7 +135,11 @@ def test_the_cases_of_two_loops() -> None:
     assert set(found[0].facts) == compared
 
 
-@pytest.mark.parametrize(("dtype", "masked"), [(torch.float32, True), (torch.int8, False)], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "masked"),
+    [(torch.float32, True), (torch.int8, False), (torch.bfloat16, False), (torch.float16, False)],
+    ids=str,
+)
 def test_masks_are_for_words_of_short_rows(dtype: torch.dtype, masked: bool) -> None:
     for wide, masks in ((14, masked), (40, False)):
         x = values(dtype, 32, 14, wide * 4)[..., :wide].contiguous().repeat(8, 1, 1)
@@ -144,7 +148,10 @@ def test_masks_are_for_words_of_short_rows(dtype: torch.dtype, masked: bool) -> 
         assert ("else:" not in source) == masks
 
 
-def test_many_pieces_are_a_kernel_where_the_loop_is_over_them() -> None:
+def test_many_pieces_are_a_kernel_where_the_loop_is_over_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(short, "lanes", lambda: 0)  # each piece is one loop
     x = torch.randn(3, 90)
     many = [(slice(None), slice(n, n + 1 + 3 * n)) for n in range(14)]
     (source,) = agree(lambda x: (torch.cat([x[at] for at in many], 1) * 2,), x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -160,7 +161,7 @@ def test_a_recurrent_layer_keeps_what_its_backward_needs(backend: str) -> None:
     assert len(found[0]) == 9
 
 
-@pytest.mark.parametrize("order", [0, 1, 2, float("inf"), float("-inf")])
+@pytest.mark.parametrize("order", [0, 1, 2, 3, 7, float("inf"), float("-inf")])
 def test_norms(order: float) -> None:
     x = torch.randn(5, 37)
     x[1, 2], x[2, 3], x[3] = float("nan"), float("inf"), 0.0
@@ -176,6 +177,32 @@ def test_norms(order: float) -> None:
     for a, b in zip(compiled(x), program(x), strict=True):
         torch.testing.assert_close(a, b, equal_nan=True)
     assert reports[0].fallback is None and not reports[0].aten_calls
+    made = fastpath.compile_graph(torch.fx.symbolic_trace(program), [x])
+    terms = re.findall(r"m\.pow_f\d\d\(m\.abs", "".join(made.kernel_sources))
+    assert not terms  # the roots are powers
+
+
+def test_instance_norm_and_its_gradients_are_kernels() -> None:
+    x, w, b = (torch.randn(s, requires_grad=True) for s in ((3, 4, 5, 6), (4,), (4,)))
+
+    def program(x: Any, w: Any, b: Any) -> tuple[torch.Tensor, ...]:
+        return F.instance_norm(x), F.instance_norm(x * 2, weight=w, bias=b, eps=1e-2)
+
+    reports = same_gradients(program, [x, w, b], lambda: [torch.ones(3, 4, 5, 6).cumsum(1)] * 2)
+    for report in (reports[0], *reports[0].backwards):
+        assert not report.aten_calls, report
+
+
+def test_a_scratch_row_is_laid_out_as_loops_go_through_it() -> None:
+    x = torch.randn(2, 8, 6, 5).contiguous(memory_format=torch.channels_last)
+    run: Any = fastpath.compile_graph(
+        torch.fx.symbolic_trace(lambda x: F.group_norm(x.sigmoid(), 2)), [x]
+    )
+    torch.testing.assert_close(run(x), F.group_norm(x.sigmoid(), 2))
+    (source,) = run.kernel_sources
+    (row,) = re.findall(r"p(\d+) = scratch_float32_120", source)
+    places = re.findall(rf"store_float32_{row}\(p{row}, \((.*?)\),", source)
+    assert places and not any("* 30" in place for place in places)
 
 
 def test_a_backward_empties_the_list_that_it_is_given() -> None:

@@ -102,6 +102,17 @@ def test_elements_that_move() -> None:
     agree(moved, image())
 
 
+def test_columns_of_windows_go_by_rows_of_the_image() -> None:
+    """Though only what reading depends on divides their places."""
+    x = torch.randn(1, 2, 6, 20)
+    run: Any = fastpath.compile_graph(
+        torch.fx.symbolic_trace(lambda x: F.unfold(x, 3, padding=1)), [x]
+    )
+    assert torch.equal(run(x), F.unfold(x, 3, padding=1))
+    (source,) = run.kernel_sources
+    assert "// 20" not in source and "% 20" not in source and "range(6)" in source
+
+
 def between(x: Any) -> Any:
     return (
         F.interpolate(x, scale_factor=2, mode="bilinear"),
@@ -148,16 +159,48 @@ def test_what_surrounds_a_window_is_in_its_kernel() -> None:
     assert report.kernels == 1
 
 
-def test_large_windows_and_integers_are_atens() -> None:
-    for function, x in (
-        (lambda x: F.avg_pool2d(x, 7), image()),
-        (lambda x: F.max_pool2d(x, 2), image().mul(9).long()),
-    ):
-        refcompiler.reset()
-        run = refcompiler.compile(function, backend="fastpath")
-        assert torch.equal(run(x), function(x))
-        report = fastpath.last_report()
-        assert report is not None and sum(report.aten_calls.values()) == 1
+def test_large_windows_are_reductions() -> None:
+    x = image()
+    x[0, 0, 0, 0], x[0, 0, 2, 3], x[0, 1], x[1, 2, 3:5] = torch.nan, torch.nan, -torch.inf, 1
+
+    def largest(x: Any) -> Any:
+        return (
+            *F.max_pool2d(x, 6, 3, 2, return_indices=True),
+            *F.max_pool2d(x, (7, 5), return_indices=True),
+            *F.adaptive_max_pool2d(x[:, :, :8], (1, 2), return_indices=True),
+            F.max_pool3d(x, (4, 3, 3), 1),
+        )
+
+    agree(largest, x)
+
+    def means(x: Any) -> Any:
+        return (
+            F.avg_pool2d(x, 7),
+            F.avg_pool2d(x, 6, 1, 3, count_include_pad=False),
+            F.avg_pool2d(x, (9, 8), (2, 1), ceil_mode=True, divisor_override=5),
+            F.adaptive_avg_pool2d(x[:, :, :8], (1, 2)),
+            F.avg_pool3d(x, (4, 3, 3), 1),
+        )
+
+    agree(means, image(), exact=False)
+    apart = image().requires_grad_()
+    refcompiler.reset()
+    run = refcompiler.compile(lambda x: F.avg_pool2d(x, 9).sin().sum(), backend="fastpath")
+    (found,) = torch.autograd.grad(run(apart), apart)
+    (expected,) = torch.autograd.grad(F.avg_pool2d(apart, 9).sin().sum(), apart)
+    torch.testing.assert_close(found, expected)
+    report = fastpath.last_report()
+    assert report is not None and not report.aten_calls
+    assert [dict(r.aten_calls) for r in report.backwards] == [{}]
+
+
+def test_windows_over_integers_are_atens() -> None:
+    refcompiler.reset()
+    x = image().mul(9).long()
+    run = refcompiler.compile(lambda x: F.max_pool2d(x, 2), backend="fastpath")
+    assert torch.equal(run(x), F.max_pool2d(x, 2))
+    report = fastpath.last_report()
+    assert report is not None and sum(report.aten_calls.values()) == 1
 
 
 def test_the_comparison_notices(monkeypatch: pytest.MonkeyPatch) -> None:

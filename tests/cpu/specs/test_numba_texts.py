@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 
+from fastpath.cpu.maths.emitter import has_features
 from specs import dtypes, rounding
 from specs.scalars import SCALARS, Scalar, cast_text
 from tests.cpu.specs.kernels import NUMPY, columns, compiled, run
@@ -135,6 +136,57 @@ def test_reduced_floats_are_loaded_and_stored_exactly() -> None:
         wanted = torch.from_numpy(inputs).to(dtype)
         torch.testing.assert_close(result, wanted, rtol=0, atol=0, equal_nan=True)
         assert len(inputs) > 100_000
+
+
+def test_rounding_to_float16_with_and_without_instructions_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import torch
+
+    from fastpath.cpu.maths import conversions
+
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    number = np.sort(every[np.isfinite(every)])
+    middle = ((number[:-1].astype(np.float64) + number[1:]) / 2).astype(np.float32)
+    near = [np.nextafter(middle, np.float32(s)) for s in (-np.inf, np.inf)]
+    inputs = np.concatenate([every, middle, *near, np.float32([65519, 65520, 3.4e38, 1e-45])])
+    expected = torch.from_numpy(inputs).half().float().numpy()
+    for converts in (conversions.converts(), False):
+        monkeypatch.setattr(conversions, "converts", lambda converts=converts: converts)
+        kernel = compiled.__wrapped__("m.cast_f32_f16(a)", 1)
+        got = np.empty_like(inputs)
+        kernel(inputs, got)
+        np.testing.assert_array_equal(got, expected)
+        assert np.array_equal(np.signbit(got), np.signbit(expected))
+        (signature,) = kernel.signatures
+        packed = re.search(r"\tvcvtps2ph\t.*ymm", kernel.inspect_asm(signature))
+        assert bool(packed) is (converts and has_features("f16c"))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_rest_of_a_division_is_exact(dtype: type) -> None:
+    """Of quotients next to an integer, and of too many digits, subnormals, infinities."""
+    generator, kind = np.random.default_rng(0), "f32" if dtype is np.float32 else "f64"
+    most, tiny = np.finfo(dtype).max, np.finfo(dtype).smallest_subnormal
+    y = (generator.standard_normal(20_000) * 10.0 ** generator.integers(-6, 6, 20_000)).astype(
+        dtype
+    )
+    x = (y * generator.integers(-(1 << 24), 1 << 24, len(y)) // 1000).astype(dtype)
+    near = [np.nextafter(x, dtype(s)) for s in (-np.inf, np.inf)]
+    wide = generator.standard_normal(len(y)) * 10.0 ** generator.integers(-30, 30, len(y))
+    ends = np.array([0.0, -0.0, 1.0, -1.5, np.inf, -np.inf, np.nan, most, tiny, -3 * tiny], dtype)
+    pairs = np.meshgrid(ends, ends)
+    xs = np.concatenate([x, *near, wide.astype(dtype), pairs[0].ravel()])
+    ys = np.concatenate([y, y, y, y, pairs[1].ravel()])
+    kernel, got = compiled(f"m.fmod_{kind}(a, b)", 2), np.empty_like(xs)
+    kernel(xs, ys, got)
+    with np.errstate(all="ignore"):
+        expected = np.fmod(xs, ys)
+    np.testing.assert_array_equal(got, expected)
+    known = ~np.isnan(expected)
+    assert np.array_equal(np.signbit(got)[known], np.signbit(expected)[known])
+    if has_features("fma"):
+        assert re.search(r"\tvdivp[sd]\t", kernel.inspect_asm(kernel.signatures[0]))
 
 
 VECTORISED = (
