@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.slow.batteries.idioms.common import Compiled, descend, idiom, mlp, state
+from tests.slow.batteries.idioms.common import Compiled, idiom, mlp
 
 
 @idiom

@@ -57,7 +57,6 @@ def hooks_come_and_go(compiled: Compiled) -> list[Any]:
     p.remove()
     call()
 
-
     def grown(parameter):
         parameter.grad.mul_(2)
 
