@@ -78,6 +78,16 @@ _PLACED = {torch.ops.aten.select.int: (1, 2), torch.ops.aten.select_scatter.defa
 
 _PRESERVING = (None, torch.preserve_format)
 
+# What makes a tensor of the numbers that a generator draws, and the same without one: only those
+# take symbolic sizes.
+_WITHOUT_GENERATOR = {
+    torch.ops.aten.rand.generator: torch.ops.aten.rand.default,
+    torch.ops.aten.randn.generator: torch.ops.aten.randn.default,
+    torch.ops.aten.randint.generator: torch.ops.aten.randint.default,
+    torch.ops.aten.randint.low_generator: torch.ops.aten.randint.low,
+    torch.ops.aten.randperm.generator: torch.ops.aten.randperm.default,
+}
+
 # Laid as the first operand alone.
 _LIKE_THE_FIRST = frozenset({"aten.binary_cross_entropy.default"})
 
@@ -173,6 +183,9 @@ class EagerFakeMode(QuietFakeMode):
             self.random = True
             if kwargs and kwargs.get("generator") is not None:  # some stand-ins refuse one
                 kwargs = {**kwargs, "generator": None}
+                if func in _WITHOUT_GENERATOR:
+                    func = _WITHOUT_GENERATOR[func]
+                    del kwargs["generator"]
         asked = ask(self, func, args, kwargs)
         if asked is None:
             if func is _LIFT and not kwargs and (lifted := self._lifted(*args)) is not None:

@@ -96,3 +96,10 @@ def test_what_is_told_of_an_idiom(change: Any, bits: str, within: str) -> None:
     if bits not in forms:
         assert not difference(*adapted, 3e-5, adapted=False)[0]
         assert difference(*adapted, 0.0, adapted=True)[0]
+
+
+def test_a_stride_that_reaches_nothing_is_a_difference_of_eagers_kernels_alone() -> None:
+    memory = torch.arange(12.0)
+    ours, theirs = [memory[:6].view(1, 2, 3)], [memory.as_strided((1, 2, 3), (9, 3, 1))]
+    assert not difference(ours, theirs, 3e-5, adapted=False)[0]
+    assert "(9, 3, 1)" in difference(ours, theirs, 0.0, adapted=True)[0]

@@ -36,6 +36,8 @@ _METHODS = frozenset(
 )
 
 
+#: What divides, by the name of numpy's function or Python's.
+_DIVISIONS = frozenset({"divide", "truediv"})
 _READING = frozenset({"item", "tolist", "tobytes", "dump", "dumps", "tofile"})
 
 
@@ -249,10 +251,12 @@ def operate(
     """``ours(*args, **kwargs)`` of numpy, as ``theirs`` of ``torch._numpy`` records it."""
     import numpy
 
+    name = getattr(ours, "__name__", "")
+    if name in _DIVISIONS:
+        theirs = _dividing(theirs)
     taken: list[Array] = []
     given = _both(tuple(args), taken)
     named = {key: _both(value, taken) for key, value in kwargs.items()}
-    name = getattr(ours, "__name__", "")
     with numpy.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -271,6 +275,28 @@ def operate(
             why = f"{type(error).__name__}: {error}".split("\n")[0]
             raise Break("operation-not-modelled", f"numpy {name}: {why}") from error
     return _paired(machine, name, wanted, found, taken)
+
+
+def _dividing(theirs: Callable) -> Callable:
+    """``theirs`` for whole numbers as numpy divides them: in double precision, which torch's
+    default dtype is not."""
+    import torch._numpy as tnp
+
+    def divide(x: Any, y: Any, *others: Any, **kwargs: Any) -> Any:
+        if _is_whole(x) and _is_whole(y):
+            x, y = tnp.asarray(x).astype(tnp.float64), tnp.asarray(y).astype(tnp.float64)
+        return theirs(x, y, *others, **kwargs)
+
+    return divide
+
+
+def _is_whole(value: Any) -> bool:
+    if type(value) in (list, tuple):
+        return all(map(_is_whole, value))
+    tensor = getattr(value, "tensor", None)
+    if tensor is None:
+        return type(value) in (int, bool)
+    return not (tensor.is_floating_point() or tensor.is_complex())
 
 
 _MOST_CONSTANTS = 4096
@@ -322,7 +348,7 @@ def _both(value: Any, taken: list[Array]) -> tuple[Any, Any]:
         if dtype is None:
             raise Break("operation-not-modelled", f"numpy's dtype {name}")
         return value, dtype
-    if kind in CONSTANT_TYPES or value in _PYTHON_DTYPES:
+    if kind in CONSTANT_TYPES or any(value is dtype for dtype in _PYTHON_DTYPES):
         return value, value
     raise Break("c-function", f"a numpy function with a {kind.__name__}")
 

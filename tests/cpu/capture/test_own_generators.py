@@ -77,6 +77,25 @@ def test_eagers_numbers_from_one_graph(function, backend, options):
     assert refcompiler.counters()["graphs"] == 1
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "fastpath"])
+def test_draws_of_sizes_that_change_are_one_graph(backend):
+    def f(x, g):
+        n = x.shape[0]
+        a = torch.randn(x.shape, generator=g) * torch.rand(n, 1, generator=g)
+        picked = torch.randint(n, (n,), generator=g) + torch.randint(1, 2 + n, (n,), generator=g)
+        return x[torch.randperm(n, generator=g)] + a, picked
+
+    refcompiler.reset()
+    g, same = torch.Generator(), torch.Generator()
+    compiled = refcompiler.compile(f, backend=backend, dynamic=True, fullgraph=True)
+    for n in (5, 4, 1030):
+        x = torch.randn(n, 3)
+        for found, expected in zip(compiled(x, g), f(x, same), strict=True):
+            assert torch.equal(found, expected)
+        assert torch.equal(g.get_state(), same.get_state())
+    assert refcompiler.counters()["graphs"] == 1
+
+
 def every(x, g):
     fresh = torch.empty
     return [

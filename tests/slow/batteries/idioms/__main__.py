@@ -1,6 +1,6 @@
 """Programs of training and inference as people write them, compiled beside eager.
 
-Two hundred small programs of what papers and tutorials do around a model: adversaries, averages,
+Some 270 small programs of what papers and tutorials do around a model: adversaries, averages,
 checkpoints, hooks, schedules, recurrent loops, solvers, decoding. Each runs as eager does it and
 under a backend, from the same random state, and all that it returns is compared. Backends that run
 eager's kernels have to have its bits, layouts, flags and random state; a code generator is within
@@ -24,15 +24,25 @@ from tests.slow.batteries.idioms import (  # noqa: F401  (each registers its pro
     acting,
     attention,
     densities,
+    directives,
     generating,
     images,
+    language,
+    living,
     loops,
     modules,
     numerics,
+    objects,
     pythonic,
+    recognising,
+    repositories,
+    sciences,
     sequences,
     signals,
+    storing,
     structures,
+    studios,
+    surgery,
     teaching,
     training,
     transforms,

@@ -92,7 +92,7 @@ def difference(
     """What first differs, if anything, and the largest distance of what does not.
 
     ``within``: what numbers may differ by, of the largest magnitude (0: in no bit); ``adapted``:
-    also look at the numbers that normalised steps led to.
+    also look at the numbers that normalised steps led to, and at strides that reach nothing.
     """
     if len(ours) != len(theirs):
         return f"{len(ours)} values, not {len(theirs)}", 0.0
@@ -100,21 +100,21 @@ def difference(
     for n, (a, b) in enumerate(zip(ours, theirs)):
         numbers = adapted or not isinstance(b, Adapted)
         a, b = (v.tensor if isinstance(v, Adapted) else v for v in (a, b))
-        reason, distance = _one(a, b, within, numbers)
+        reason, distance = _one(a, b, within, numbers, exact=adapted)
         if reason:
             return f"value {n} of {len(theirs)}: {reason}", furthest
         furthest = max(furthest, distance)
     return "", furthest
 
 
-def _one(a: Any, b: Any, within: float, numbers: bool) -> tuple[str, float]:
+def _one(a: Any, b: Any, within: float, numbers: bool, exact: bool) -> tuple[str, float]:
     if type(a) is not type(b):
         return f"a {type(a).__name__}, not a {type(b).__name__}", 0.0
     if isinstance(b, float):
         a, b = torch.tensor(a, dtype=torch.double), torch.tensor(b, dtype=torch.double)
     if not isinstance(b, torch.Tensor):
         return "" if a == b else f"{a!r:.80}, not {b!r:.80}", 0.0
-    if (known := _form(a)) != (form := _form(b)):
+    if (known := _form(a, exact)) != (form := _form(b, exact)):
         return f"{known}, not {form}", 0.0
     if not numbers or torch.equal(_bits(a), _bits(b)):
         return "", 0.0
@@ -124,8 +124,12 @@ def _one(a: Any, b: Any, within: float, numbers: bool) -> tuple[str, float]:
     return "" if distance <= within else f"{distance:.1e} of the largest magnitude", distance
 
 
-def _form(t: torch.Tensor) -> tuple[Any, ...]:
-    strides = t.stride() if t.layout == torch.strided else t.layout
+def _form(t: torch.Tensor, exact: bool) -> tuple[Any, ...]:
+    """What a tensor is besides its contents; where a dimension of length 1 would go on is its
+    code generator's business."""
+    strides: Any = t.layout
+    if t.layout == torch.strided:
+        strides = tuple(s for s, n in zip(t.stride(), t.shape, strict=True) if exact or n != 1)
     return t.dtype, tuple(t.shape), strides, t.requires_grad
 
 
