@@ -101,7 +101,9 @@ def cases(values: Iterable[Expr], axis: Axis, work: Number) -> list[Case]:
         for part in parts:
             if part is not main:
                 facts = _merged((known, part.facts))
-                made.append(Case(part.tests[-1:], facts, part.share >= OFTEN))
+                # Both bounds: the usual part of these positions, which may lie before it, is not
+                # ruled out where another group's keeps the first case from holding.
+                made.append(Case(part.tests, facts, part.share >= OFTEN))
         known = _merged((known, main.facts))
     if sum(_size(values, case.facts) for case in made) > MOST_TEXT:
         made = [told, Case((), {}, False)]
@@ -127,8 +129,8 @@ def _merged(facts: Iterable[Facts]) -> Facts:
 
 @dataclass(frozen=True)
 class _Part:
-    """Positions between two changes; the last of ``tests`` tells it from the parts behind it, and
-    ``share`` is about how many of all positions are its."""
+    """Positions between two changes, which ``tests`` tell from all others; ``share`` is about how
+    many of all positions are its."""
 
     tests: tuple[Expr, ...]
     facts: Facts

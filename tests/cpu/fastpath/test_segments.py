@@ -135,6 +135,19 @@ def test_the_cases_of_two_loops() -> None:
     assert set(found[0].facts) == compared
 
 
+def test_what_is_stacked_behind_a_border() -> None:
+    """As the gradient of three views of one tensor, of which two are read behind a border: what is
+    in front of it is in the first view's part all the same."""
+
+    def program(g: Any, c: Any, a: Any, b: Any) -> Any:
+        first = g * 0.5 + F.pad(g[:, 1:] * c, (0, 0, 1, 0))
+        last = F.pad(torch.cat((a, b), -1), (0, 0, 1, 0))
+        return (torch.stack((first, torch.zeros_like(g), last), 2),)
+
+    small = [values(torch.float32, 4, 4, 64) for _ in range(2)]
+    agree(program, values(torch.float32, 4, 5, 128), values(torch.float32, 4, 4, 128), *small)
+
+
 @pytest.mark.parametrize(
     ("dtype", "masked"),
     [(torch.float32, True), (torch.int8, False), (torch.bfloat16, False), (torch.float16, False)],
