@@ -52,14 +52,16 @@ def cases(draw: st.DrawFn, row: Operator, dtype: str, device: str = "cpu") -> Ca
         history=tuple(history),
         tolerance=tolerance(row),
         device=device,
-        left_to_aten=_left_to_aten(row, made, tensors),
+        left_to_aten=_left_to_aten(row, made, tensors, device),
     )
 
 
-def _left_to_aten(row: Operator, made: Mapping[str, Drawn], tensors: list[Drawing]) -> bool:
+def _left_to_aten(
+    row: Operator, made: Mapping[str, Drawn], tensors: list[Drawing], device: str
+) -> bool:
     """Without a lowering for these arguments; or nothing is there that could be compiled."""
     nothing = row.kind != "pointwise" and any(0 in drawing.shape for drawing in tensors)
-    return nothing or not row.lowers(types_of(made))
+    return nothing or not row.lowers(types_of(made), device.partition(":")[0])
 
 
 def source(row: Operator, made: Mapping[str, Drawn], names: list[str]) -> str:

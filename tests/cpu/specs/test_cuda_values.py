@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 import torch
 
+from specs.dtypes import TensorType
 from specs.operators import ON_COMPLEX, OPERATORS
-from specs.scalars import PAIRED, SCALARS
+from specs.scalars import PAIRED, SCALARS, cast_text
 
 RECORDED = json.loads(Path(__file__).with_name("cuda_values.json").read_text())["values"]
 ULP = 8
@@ -142,6 +143,21 @@ def test_a_scaled_operand_that_overflows_is_added_unrounded() -> None:
     names = _names(x) | {"self": x, "other": other, "plain": {"other": other}, "alpha": -1.5}
     found = eval(OPERATORS["aten.sub.Tensor"].lowering_on("cuda"), names)
     torch.testing.assert_close(found, torch.tensor([-math.inf, 2.104235e38]))
+
+
+def test_floats_become_short_integers_by_way_of_longer_ones() -> None:
+    """As on an H100: 1e10 is -1 in 8 and 16 bits, 0 in 8 bits without a sign, 2e19 is 255."""
+    for target, way in (("int8", "int32"), ("int16", "int32"), ("uint8", "int64")):
+        text = cast_text("triton", "float32", target, "x")
+        assert text == f"x.to(tl.{way}).to(tl.{target})"
+    assert cast_text("triton", "int64", "int8", "x") == "x.to(tl.int8)"
+
+
+def test_powers_of_the_logarithm_are_left_to_aten_on_cuda() -> None:
+    row, z = ON_COMPLEX["aten.pow.Tensor_Scalar"], TensorType("complex64", (3,))
+    for exponent, kernel in ((2, True), (3, False), (-2, False)):
+        arguments = {"self": z, "exponent": exponent}
+        assert row.lowers(arguments) and row.lowers(arguments, "cuda") == kernel
 
 
 def test_each_lowering_of_complex_numbers_for_cuda_was_asked() -> None:
