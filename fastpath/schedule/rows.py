@@ -1,6 +1,7 @@
-"""Reductions of long rows, several rows at a time.
+"""Reductions and scans of long rows, several rows at a time.
 
-One row is one stream from memory, and a processor that waits for a line of it could fetch others.
+One row is one stream from memory, and a processor that waits for a line of it could fetch others;
+in a scan each addition waits for the one before it, and could be done beside those of other rows.
 The rows of a unit lie as far apart as they can, so that each stream goes on where the unit before
 left it. How many there are depends on sizes alone, so a row's terms are added up in the same order
 by any number of threads.
@@ -23,12 +24,16 @@ _WIDE = frozenset({"float32", "float64", "int32", "int64"})
 
 
 def rows_together(kernel: Kernel, count: int) -> Kernel:
-    """``kernel``, with ``count`` rows to a unit where it is a reduction that only reads."""
+    """``kernel``, with ``count`` rows to a unit where it is a reduction that only reads, or a scan
+    that writes what it has so far; a scan may have fewer, as it waits for itself alone."""
     if count == 1 or not kernel.outer or not _plain(kernel):
         return kernel
     units, last = kernel.units, kernel.outer[-1]
-    if units is None or last.extent % count or units < LEAST * count:
+    counts = range(count, 1, -1) if kernel.running() else (count,)
+    fitting = [n for n in counts if units is not None and last.extent % n == 0]
+    if not fitting or units < LEAST * fitting[0]:
         return kernel
+    count = fitting[0]
     slow = Axis(last.extent // count)
     stages = []
     for stage in kernel.stages:
@@ -44,7 +49,8 @@ def _plain(kernel: Kernel) -> bool:
     if kernel.lane is not None or kernel.scratch or kernel.transposed or kernel.product is not None:
         return False
     loops = [stage for stage in kernel.stages if stage.axes]
-    if len(loops) != 1 or not all(_reduces(s) for s in loops[0].statements):
+    inside_loops = (Accumulate, Store) if kernel.running() else Accumulate
+    if len(loops) != 1 or not all(isinstance(s, inside_loops) for s in loops[0].statements):
         return False
     if not all(isinstance(s, Store) for g in kernel.stages if not g.axes for s in g.statements):
         return False
@@ -59,10 +65,6 @@ def _plain(kernel: Kernel) -> bool:
     return cheap and len(reads) <= MOST_READS and all(e.dtype in _WIDE for e in reads)
 
 
-def _reduces(s: Statement) -> bool:
-    return isinstance(s, Accumulate) and not s.running
-
-
 def _placed(s: Statement, n: int, place: dict[Axis, Index]) -> Statement:
     """The statement for one of the rows, whose accumulators have names of their own."""
     memo: dict[Expr, Expr] = {}
@@ -70,8 +72,8 @@ def _placed(s: Statement, n: int, place: dict[Axis, Index]) -> Statement:
     def at(e: Expr) -> Expr:
         known = memo.get(e)
         if known is None:
-            if e.op == "reduced":
-                known = Expr("reduced", (_named(e.args[0], n),), e.dtype)
+            if e.op in ("reduced", "running"):
+                known = Expr(e.op, (_named(e.args[0], n),), e.dtype)
             else:
                 known = e.mapped(at, lambda index: index.substitute(place))
             memo[e] = known

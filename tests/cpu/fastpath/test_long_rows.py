@@ -60,6 +60,39 @@ def test_rows_that_go_one_by_one(shape: tuple[int, ...]) -> None:
     torch.testing.assert_close(call(x), x.sum(-1), rtol=1e-5, atol=1e-4)
 
 
+def test_scans_go_beside_each_other() -> None:
+    """As many rows as divide theirs; bits are eager's, as each row is added up in its order."""
+    programs: dict[str, tuple[Callable[[torch.Tensor], Any], int]] = {
+        "sum": (lambda x: x.cumsum(-1), 1),
+        "what surrounds it": (lambda x: (x * 2 + 1).cumprod(-1).abs() + x, 1),
+        "extrema and places": (lambda x: (x.cummax(-1)[0], x.cummax(-1)[1]), 3),
+        "in place": (lambda x: x.clone().cumsum_(-1), 1),
+    }
+    for name, shape, rows in (
+        ("sum", (64, 70), 4),
+        ("sum", (2, 51, 65), 3),
+        ("what surrounds it", (64, 300), 4),
+        ("extrema and places", (66, 64), 3),
+        ("in place", (34, 100), 2),
+        ("sum", (67, 100), 1),
+        ("sum", (32, 100), 1),
+        ("sum", (64, 60), 1),
+    ):
+        function, count = programs[name]
+        x = made(shape, torch.float32, 4)
+        call, (source,) = compiled(function, x)
+        assert len(set(re.findall(r"acc_\d+", source))) == rows * count, (name, shape)
+        for seed in (5, 6):
+            x = made(shape, torch.float32, seed)
+            if seed == 6:
+                x[0, 5], x[1, 20], x[-1, 0] = float("nan"), float("inf"), float("-inf")
+            expected, found = function(x), call(x)
+            many = isinstance(expected, tuple)
+            for a, b in zip(*(found, expected) if many else ((found,), (expected,)), strict=True):
+                assert a.dtype == b.dtype and a.stride() == b.stride()
+                torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
+
+
 def test_rows_of_differences_share_what_they_read() -> None:
     x, y = made((32, 64), torch.float32, 3), made((48, 64), torch.float32, 4)
 
