@@ -26,14 +26,14 @@ _WIDE = frozenset({"float32", "float64", "int32", "int64"})
 def rows_together(kernel: Kernel, count: int) -> Kernel:
     """``kernel``, with ``count`` rows to a unit where it is a reduction that only reads, or a scan
     that writes what it has so far; a scan may have fewer, as it waits for itself alone."""
-    if count == 1 or not kernel.outer or not _plain(kernel):
+    units = kernel.units
+    if count == 1 or units is None or not kernel.outer or not _plain(kernel):
         return kernel
-    units, last = kernel.units, kernel.outer[-1]
+    last = kernel.outer[-1]
     counts = range(count, 1, -1) if kernel.running() else (count,)
-    fitting = [n for n in counts if units is not None and last.extent % n == 0]
-    if not fitting or units < LEAST * fitting[0]:
+    count = next((n for n in counts if last.extent % n == 0), 1)
+    if count == 1 or units < LEAST * count:
         return kernel
-    count = fitting[0]
     slow = Axis(last.extent // count)
     stages = []
     for stage in kernel.stages:
