@@ -154,7 +154,9 @@ def split_with_sizes(t: Any, sizes: Sequence[int], dim: int = 0) -> list[Seen]:
 @view_rule(_aten.split.Tensor)
 def split(t: Any, size: int, dim: int = 0) -> list[Seen]:
     length = t.shape[wrap(dim, t.dim())]
-    if size <= 0 or not length:
+    if not length and size >= 0:
+        return split_with_sizes(t, [0], dim)  # eager's only piece; torch 2.11's stand-in raises
+    if size <= 0:
         raise ValueError("no pieces")
     whole, rest = divmod(length, size)
     return split_with_sizes(t, [size] * whole + [rest] * (rest > 0), dim)
