@@ -16,6 +16,7 @@ from torch.fx import GraphModule
 
 from refcompiler.aot.inputs import Runner, Unsupported
 from refcompiler.aot.regions.inner import (
+    Casts,
     Kept,
     differentiable,
     emit,
@@ -60,6 +61,7 @@ class _Cond(torch.autograd.Function):
     def forward(ctx: Any, runner: Runner, branches: Any, predicate: Any, *operands: Any) -> Any:
         results = _chosen(runner, predicate, branches, operands)
         ctx.runner, ctx.branches, ctx.operands = runner, branches, Kept(operands)
+        ctx.casts = Casts()
         ctx.wanted = [n for n, needed in enumerate(ctx.needs_input_grad[3:]) if needed]
         ctx.save_for_backward(predicate, *ctx.operands.tensors())
         ctx.mark_non_differentiable(*[t for t in results if not t.is_floating_point()])
@@ -70,10 +72,7 @@ class _Cond(torch.autograd.Function):
         predicate, *saved = ctx.saved_tensors
         operands = ctx.operands.filled(saved)
         given = plain_all((*operands, *tangents))
-        graphs = [
-            traced(_gradients(ctx.runner, branch, len(operands), ctx.wanted), given)
-            for branch in ctx.branches
-        ]
+        graphs = [traced(_gradients(ctx, branch, len(operands)), given) for branch in ctx.branches]
         results = results_of(graphs[0])
         for graph in graphs:
             same_kinds(results, values_of(graph))
@@ -94,14 +93,13 @@ def _chosen(runner: Runner, predicate: Any, branches: Sequence, operands: Sequen
     return emit(_operators.cond, [predicate, *graphs, tuple(operands)], results)
 
 
-def _gradients(
-    runner: Runner, branch: GraphModule, count: int, wanted: Sequence[int]
-) -> Callable[..., Any]:
-    """A branch's gradients for the operands ``wanted``, of operands and then tangents."""
+def _gradients(ctx: Any, branch: GraphModule, count: int) -> Callable[..., Any]:
+    """A branch's gradients for the operands that want one, of operands and then tangents."""
+    runner, wanted = ctx.runner, ctx.wanted
 
     def function(*given: Any) -> list[Any]:
         operands, tangents = list(given[:count]), given[count:]
-        with torch.enable_grad():
+        with torch.enable_grad(), ctx.casts.again():
             for n in wanted:
                 operands[n] = operands[n].detach().requires_grad_()
             results = Runner(branch, {}, runner.regions).run(*operands)

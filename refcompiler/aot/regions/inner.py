@@ -52,6 +52,24 @@ class Kept:
         return found
 
 
+class Casts:
+    """Autocast as it is in a forward, for what the backward computes again."""
+
+    def __init__(self) -> None:
+        self._states = [
+            (device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
+            for device in ("cpu", "cuda")
+        ]
+
+    @contextlib.contextmanager
+    def again(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for device, dtype, enabled in self._states:
+                if enabled or torch.is_autocast_enabled(device):
+                    stack.enter_context(torch.autocast(device, dtype, enabled=enabled))
+            yield
+
+
 def memory_of(values: Sequence[Any]) -> set[int]:
     return {plain(t).untyped_storage()._cdata for t in values if isinstance(t, torch.Tensor)}
 

@@ -17,6 +17,7 @@ from torch.fx import GraphModule
 from refcompiler.aot.draws import INSIDE
 from refcompiler.aot.inputs import Runner, Unsupported
 from refcompiler.aot.regions.inner import (
+    Casts,
     Kept,
     alone,
     differentiable,
@@ -100,6 +101,7 @@ class _Loop(torch.autograd.Function):
         results = found[: len(found) - len(init)]
         kept = Kept([*found[len(results) :], *xs, *rest])
         ctx.runner, ctx.step, ctx.counts, ctx.kept = runner, step, counts, kept
+        ctx.casts = Casts()
         ctx.wanted = _split(ctx.needs_input_grad[3:], counts)
         ctx.save_for_backward(*kept.tensors())
         ctx.mark_non_differentiable(*[t for t in results if not _is_continuous(t)])
@@ -150,6 +152,7 @@ class _Backward:
         outputs: Sequence[int],
     ):
         self.runner, self.step, self.counts = ctx.runner, ctx.step, ctx.counts
+        self.casts = ctx.casts
         self.grows, self.of_xs, self.of_rest, self.outputs = grows, of_xs, of_rest, outputs
 
     def alone(self, *given: Any) -> list[torch.Tensor]:
@@ -178,7 +181,7 @@ class _Backward:
         """What the gradients are for, and they."""
         carried, xs, tangents = _split(over, [*self.counts[:2], len(self.outputs)])
         rest = list(rest)
-        with torch.enable_grad():
+        with torch.enable_grad(), self.casts.again():
             inputs = []
             for group, places in ((carried, self.grows), (xs, self.of_xs), (rest, self.of_rest)):
                 for n in places:

@@ -179,3 +179,36 @@ def test_second_derivatives_of_a_scan() -> None:
     (first,) = torch.autograd.grad(y, leaves[2], create_graph=True)
     with pytest.raises(RuntimeError):
         torch.autograd.grad(first.sum(), leaves[2])
+
+
+def test_gradients_under_autocast_are_computed_in_its_precision() -> None:
+    """What a backward computes again has the casts that the forward had."""
+    w, v = T(3, 3), T(3, 3)
+
+    def chosen(x: Any) -> Any:
+        return torch.cond(x.sum() > 0, lambda x: (x @ w).float(), lambda x: (x @ v).float(), (x,))
+
+    def chosen_by_hand(x: Any) -> Any:
+        return (x @ (w if x.sum() > 0 else v)).float()
+
+    def scanned(x: Any) -> Any:
+        return scan(lambda h, row: ((row @ w).float() + h, h * 2), torch.zeros(3), x)[0]
+
+    def scanned_by_hand(x: Any) -> Any:
+        return sum([(row @ w).float() for row in x], torch.zeros(3))
+
+    compared = 0
+    for function, by_hand in ((chosen, chosen_by_hand), (scanned, scanned_by_hand)):
+        backend, found = Compiler(), []
+        for each in (refcompiler.compile(function, backend=backend), by_hand):
+            torch.manual_seed(0)
+            x = torch.randn(1, 3, requires_grad=True)  # more steps are added up in single precision
+            with torch.autocast("cpu", torch.bfloat16):
+                y = each(x)
+            found.append([y, *torch.autograd.grad(y.sin().sum(), (x, w, v), allow_unused=True)])
+        assert backend.reasons == [None]
+        for a, b in zip(*found, strict=True):
+            if b is not None:
+                torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
+                compared += 1
+    assert compared == 6
