@@ -18,6 +18,7 @@ from refcompiler.aot.inputs import Runner, Unsupported
 from refcompiler.aot.regions.inner import (
     Casts,
     Kept,
+    continuous,
     differentiable,
     emit,
     like,
@@ -64,7 +65,7 @@ class _Cond(torch.autograd.Function):
         ctx.casts = Casts()
         ctx.wanted = [n for n, needed in enumerate(ctx.needs_input_grad[3:]) if needed]
         ctx.save_for_backward(predicate, *ctx.operands.tensors())
-        ctx.mark_non_differentiable(*[t for t in results if not t.is_floating_point()])
+        ctx.mark_non_differentiable(*[t for t in results if not continuous(t)])
         return results
 
     @staticmethod

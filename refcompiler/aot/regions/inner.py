@@ -181,6 +181,11 @@ def plain_all(values: Sequence[Any], none: bool = False) -> list[Any]:
     return [plain(t) if isinstance(t, FunctionalTensor) else t for t in values]
 
 
+def continuous(t: torch.Tensor) -> bool:
+    """Whether its numbers may have a gradient."""
+    return t.is_floating_point() or t.is_complex()
+
+
 def differentiable(t: Any) -> bool:
     return isinstance(t, torch.Tensor) and t.requires_grad
 
@@ -190,7 +195,7 @@ def observed(operands: Any, *choices: Sequence[torch.Tensor]) -> tuple[torch.Ten
     grows = torch.is_grad_enabled() and any(differentiable(t) for t in operands)
     for t in choices[0]:
         like = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device)
-        if grows and t.is_floating_point():
+        if grows and continuous(t):
             like = like.requires_grad_().view_as(like).clone()  # a result, not a leaf
         made.append(like)
     return tuple(made)

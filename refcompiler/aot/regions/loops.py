@@ -20,6 +20,7 @@ from refcompiler.aot.regions.inner import (
     Casts,
     Kept,
     alone,
+    continuous,
     differentiable,
     emit,
     like,
@@ -104,16 +105,16 @@ class _Loop(torch.autograd.Function):
         ctx.casts = Casts()
         ctx.wanted = _split(ctx.needs_input_grad[3:], counts)
         ctx.save_for_backward(*kept.tensors())
-        ctx.mark_non_differentiable(*[t for t in results if not _is_continuous(t)])
+        ctx.mark_non_differentiable(*[t for t in results if not continuous(t)])
         return results
 
     @staticmethod
     def backward(ctx: Any, *tangents: Any) -> Any:
         carried, xs, rest = _split(ctx.kept.filled(ctx.saved_tensors), ctx.counts)
         ends, stacked = tangents[: len(carried)], tangents[len(carried) :]
-        grows = [n for n, t in enumerate(carried) if _is_continuous(t)]
+        grows = [n for n, t in enumerate(carried) if continuous(t)]
         of_xs, of_rest = ([n for n, w in enumerate(g) if w] for g in ctx.wanted[1:])
-        outputs = [n for n, t in enumerate(stacked) if _is_continuous(t)]
+        outputs = [n for n, t in enumerate(stacked) if continuous(t)]
         over = [*carried, *xs, *[stacked[n] for n in outputs]]
         step = _Backward(ctx, grows, of_xs, of_rest, outputs)
         if not carried:
@@ -208,10 +209,6 @@ def _filled(count: int, places: Sequence[int], values: _Values) -> list[Any]:
     for n, value in zip(places, values, strict=True):
         found[n] = value
     return found
-
-
-def _is_continuous(t: torch.Tensor) -> bool:
-    return t.is_floating_point() or t.is_complex()
 
 
 # ---- a look without a trace -------------------------------------------------------------------

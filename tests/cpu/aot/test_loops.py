@@ -212,3 +212,32 @@ def test_gradients_under_autocast_are_computed_in_its_precision() -> None:
                 torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
                 compared += 1
     assert compared == 6
+
+
+def test_gradients_of_complex_results() -> None:
+    """Complex numbers have gradients as those of floating point have."""
+
+    def chosen(x: Any) -> Any:
+        return torch.cond(x.real.sum() > 0, lambda x: x * 1j, lambda x: x * x, (x,))
+
+    def chosen_by_hand(x: Any) -> Any:
+        return x * 1j if x.real.sum() > 0 else x * x
+
+    def mapped(x: Any) -> Any:
+        return over(lambda row: row * row.abs(), x)
+
+    compared = 0
+    for function, by_hand in ((chosen, chosen_by_hand), (mapped, lambda x: x * x.abs())):
+        backend = Compiler()
+        compiled = refcompiler.compile(function, backend=backend)
+        for sign in (1, -1):
+            found = []
+            for each in (compiled, by_hand):
+                x = torch.complex(torch.tensor([[1.0, 2.0]]) * sign, torch.ones(1, 2))
+                y = each(x.requires_grad_())
+                found.append([y, *torch.autograd.grad(y.abs().sum(), x)])
+            torch.testing.assert_close(*found)
+            assert found[0][0].requires_grad
+            compared += 1
+        assert backend.reasons == [None]
+    assert compared == 4
