@@ -15,6 +15,7 @@ from torch._higher_order_ops import scan, while_loop
 from torch._higher_order_ops.map import map as over
 
 import refcompiler
+from refcompiler.aot import joint
 from tests.cpu.aot.programs import Compiler
 
 
@@ -241,3 +242,24 @@ def test_gradients_of_complex_results() -> None:
             compared += 1
         assert backend.reasons == [None]
     assert compared == 4
+
+
+def _steps_are_compiled() -> None:
+    test_loops_over_a_dimension(recurrent, recurrent_by_hand)
+
+
+#: By rule: what fails without what keeps it, and how to do without.
+KEPT: dict[str, tuple[Callable[[], None], Callable[[pytest.MonkeyPatch], None]]] = {
+    "steps over a dimension": (
+        _steps_are_compiled,
+        lambda patch: patch.setattr(joint, "REGIONS", {}),
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", KEPT)
+def test_without_what_keeps_it(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, without = KEPT[rule]
+    without(monkeypatch)
+    with pytest.raises(AssertionError):
+        run()
