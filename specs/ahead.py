@@ -378,6 +378,13 @@ AHEAD: Table[Rule] = Table(
             "branch again, and draws again. In a checkpoint, a branch that draws is uncompiled.",
         ),
         Rule(
+            "steps over a dimension",
+            "scan and map run a function for each slice of their inputs.",
+            "They are operators over the functional graph of one step. The backward of scan goes "
+            "from the last step to the first, and computes each again from what it carried, which "
+            "the forward has kept. Gradients of steps that draw are uncompiled.",
+        ),
+        Rule(
             "early release",
             "What the backward has used is freed while it runs, unless the graph is retained.",
             "The backward takes its tensors in a list that nobody else holds.",

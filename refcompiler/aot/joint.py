@@ -32,7 +32,7 @@ from refcompiler.aot.observation import Observation, Value, ViewOf, expanded
 from refcompiler.aot.order import Arrivals
 from refcompiler.aot.reads import Parts, Writes, lay_out_gradients, mark_released, saving
 from refcompiler.aot.recording import record
-from refcompiler.aot.regions.branches import DECOMPOSITIONS
+from refcompiler.aot.regions.inner import DECOMPOSITIONS
 from refcompiler.aot.regions.table import REGIONS
 from refcompiler.aot.tracing import Decompositions
 from refcompiler.aot.tracing import trace as trace_graph

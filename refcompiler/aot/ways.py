@@ -165,12 +165,12 @@ def apart(program: Any, *inputs: Any) -> list[Any]:
     call.plan, call.edges = plan, _edges
     call.groups = [each.grad_fn and weakref.ref(each.grad_fn) for each in marks]
     call.given = [weakref.ref(inputs[n]) for places in plan.groups for n in places]
-    call.ends = []
+    call.finals = []
     for places, groups in plan.ends:
         # Detached, as what was saved must not keep the function that keeps it.
         given = tuple([results[n].detach() for n in places])
         found = _results(call, places, given, mark, *[marks[n] for n in groups])
-        call.ends.append(weakref.ref(found[0].grad_fn))
+        call.finals.append(weakref.ref(found[0].grad_fn))
         for n, t in zip(places, found, strict=True):
             results[n] = t
     return results
@@ -202,7 +202,7 @@ def _run(call: Any, task: _Task) -> None:
     program: Program = call.program
     given, task.given, task.waits = task.given, [None] * program.outputs, False
     late = None
-    if any(end not in task.results and goes_to(end) for end in _alive(call.ends)):
+    if any(end not in task.results and goes_to(end) for end in _alive(call.finals)):
         left = call.left
         spent = program.asked(given) | (left.spent if left else 0)
         kept = left.tensors if left else kept_by(call)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import functools
 import sys
+import threading
 import types
 from importlib.util import find_spec
 from types import CellType, FunctionType, MethodType, ModuleType
@@ -73,6 +74,8 @@ _DICT_METHODS = frozenset({"get", "__contains__", "__getitem__", "pop", "setdefa
 
 #: What a function refers to by these names, which its class and its code fix.
 _SPACES = {"__globals__": "globals", "__builtins__": "builtins"}
+#: Classes in C whose instances have attributes as those of the program's classes do.
+_PLAIN_IN_C = (types.SimpleNamespace, threading.local)
 #: Classes in C whose instances may have attributes of the program's.
 _WITH_NAMESPACES = (collections.OrderedDict, staticmethod, classmethod)
 
@@ -132,7 +135,7 @@ class Attributes(ClassAttributes):
             return getattr(value, name)
         if kind is LazyMethod:
             return self.attribute(self.bound(value), name)
-        if not is_heap(kind) and kind is not types.SimpleNamespace:
+        if not is_heap(kind) and kind not in _PLAIN_IN_C:
             if issubclass(kind, BaseException) and self.is_foreign(value):
                 return self.exception_attribute(value, name)
             return self.builtin_attribute(value, name)
@@ -353,11 +356,15 @@ class Attributes(ClassAttributes):
             plain = self.plain_kinds[type(value)] = is_plain(value)
         if not plain:
             raise Break("external-object", f"attribute {name} of a {type(value).__name__}")
+        if issubclass(type(value), threading.local):  # a thread's first look runs ``__init__``
+            natively(self, namespace_of, value)
 
     def plain_attribute(self, value: Any, name: str) -> Any:
         """``object.__getattribute__``, then ``__getattr__``."""
         cls = type(value)
         external = self.external.get(id(value))
+        if name == "__dict__" and external is not None and issubclass(cls, threading.local):
+            return self.hand_out(external)
         source, found = self.find_guarded(cls, name)
         if found is not UNSET and hasattr(type(found), "__set__"):
             made = self.data_descriptor(external, value, name, source, found)

@@ -6,6 +6,7 @@ Source of the rules: the descriptor guide of CPython's documentation and ``type.
 from __future__ import annotations
 
 import functools
+import threading
 import types
 from abc import ABCMeta
 from enum import Enum
@@ -87,7 +88,9 @@ _NO_NAME = "no attribute has this name"
 
 def is_plain(value: Any) -> bool:
     """Whether ``object``'s rules for attributes hold for ``value``; C may have others."""
-    if namespace_of(value) is None:  # such as threading.local, from Python 3.13 on
+    if issubclass(type(value), threading.local):  # in the namespace of the thread
+        return True
+    if namespace_of(value) is None:
         for base in type(value).__mro__[:-1]:
             for name in ("__setattr__", "__delattr__"):
                 if type(base.__dict__.get(name)) is types.WrapperDescriptorType:

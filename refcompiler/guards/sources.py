@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import gc
 import inspect
+import threading
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -206,6 +207,8 @@ _hidden_namespace.argtypes = (ctypes.py_object, ctypes.c_void_p)
 
 def shows_namespace(cls: type) -> bool:
     """Whether ``object.__getattribute__(value, "__dict__")`` is the namespace of an instance."""
+    if issubclass(cls, threading.local):
+        return False
     for base in cls.__mro__:
         found = base.__dict__.get("__dict__")
         if found is not None:
@@ -214,10 +217,23 @@ def shows_namespace(cls: type) -> bool:
 
 
 def namespace_of(value: Any) -> dict:
-    """The instance's ``__dict__``; no code of the user's runs, whatever the class says of it."""
+    """The instance's ``__dict__``; no code of the user's runs, whatever the class says of it.
+
+    But a thread's first look at one of its own, of a ``threading.local``, calls ``__init__``.
+    """
     if shows_namespace(type(value)):
         return object.__getattribute__(value, "__dict__")
+    if issubclass(type(value), threading.local):
+        return threading.local.__getattribute__(value, "__dict__")
     return _hidden_namespace(value, None)
+
+
+def rules_of(kind: type) -> Any:
+    """The class in C that sets and deletes an instance's attributes, if no other does."""
+    for base in (type, threading.local):
+        if issubclass(kind, base):
+            return base
+    return object
 
 
 def filled_slots(value: Any) -> list[str]:

@@ -13,7 +13,13 @@ import torch
 from refcompiler.capture.door import version_of
 from refcompiler.capture.lookup import is_heap, namespace_of
 from refcompiler.capture.values import DELETED, External
-from refcompiler.guards.sources import SCALARS, contents_of, plain_scalar, shows_namespace
+from refcompiler.guards.sources import (
+    SCALARS,
+    contents_of,
+    plain_scalar,
+    rules_of,
+    shows_namespace,
+)
 from refcompiler.interpreter.tracebacks import without_values
 from refcompiler.plan.writing import Writing
 
@@ -128,7 +134,7 @@ class Objects(Writing):
             return f"del {place}" if value is DELETED else f"{place} = {self.expression(value)}"
         if value is DELETED:
             return f"{constant(_discard)}({target}, {name!r})"
-        setter = constant(type.__setattr__ if issubclass(kind, type) else object.__setattr__)
+        setter = constant(rules_of(kind).__setattr__)
         return f"{setter}({target}, {name!r}, {self.expression(value)})"
 
     def is_hashable_yet(self, key: Any) -> bool:
@@ -172,7 +178,7 @@ class Objects(Writing):
 def _discard(owner: Any, name: str) -> None:
     """Delete an attribute, unless only the frame itself had made it."""
     with contextlib.suppress(AttributeError):
-        (type if issubclass(type(owner), type) else object).__delattr__(owner, name)
+        rules_of(type(owner)).__delattr__(owner, name)
 
 
 @functools.cache

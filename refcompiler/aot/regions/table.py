@@ -8,7 +8,15 @@ from typing import Any
 
 import torch
 
-from refcompiler.aot.regions import branches, checkpoint, classes, products, spectra, windows
+from refcompiler.aot.regions import (
+    branches,
+    checkpoint,
+    classes,
+    loops,
+    products,
+    spectra,
+    windows,
+)
 
 _operators = torch.ops.higher_order
 
@@ -19,6 +27,8 @@ REGIONS: dict[Any, Callable[..., Any]] = {
     _operators.tag_activation_checkpoint: checkpoint.tagged,
     _operators.cond: branches.cond,
     _operators.while_loop: branches.while_loop,
+    _operators.scan: loops.scan,
+    _operators.map_impl: loops.mapped,
     torch.prod: products.prod,
     "prod": products.prod,  # the method
     torch.nn.functional.one_hot: classes.one_hot,
@@ -30,5 +40,7 @@ REGIONS: dict[Any, Callable[..., Any]] = {
 OBSERVED: dict[Any, Callable[..., Any]] = {
     _operators.cond: branches.observed_cond,
     _operators.while_loop: branches.observed_loop,
+    _operators.scan: loops.observed_scan,
+    _operators.map_impl: loops.observed_map,
     **dict.fromkeys(windows.FUNCTIONS, windows.inverse),
 }

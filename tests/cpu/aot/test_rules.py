@@ -15,7 +15,14 @@ import refcompiler
 from refcompiler.aot import backend, function, joint, observation, wrapper
 from refcompiler.aot.partition import default_partition, min_cut_partition
 from specs.ahead import AHEAD
-from tests.cpu.aot import test_higher_order, test_memory, test_reads, test_symbols, test_writes
+from tests.cpu.aot import (
+    test_higher_order,
+    test_loops,
+    test_memory,
+    test_reads,
+    test_symbols,
+    test_writes,
+)
 from tests.cpu.aot.programs import Make, compare
 from tests.cpu.aot.test_calls import CHECKS
 
@@ -394,5 +401,5 @@ def test_without_what_keeps_it(rule: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_every_rule_has_a_test() -> None:
     elsewhere = test_higher_order.KEPT.keys() | test_memory.KEPT | test_symbols.KEPT.keys()
-    elsewhere |= test_reads.KEPT | test_writes.KEPT
+    elsewhere |= test_reads.KEPT | test_writes.KEPT | test_loops.KEPT.keys()
     assert CASES.keys() | CHECKS.keys() | elsewhere == set(AHEAD.names())

@@ -251,3 +251,29 @@ def test_functional_second_derivatives_are_eagers() -> None:
         got = derivative(lambda x: call(x).sum(), x, torch.ones(4))
         wanted = derivative(lambda x: function(x).sum(), x, torch.ones(4))
         torch.testing.assert_close(got, wanted)
+
+
+def test_second_derivatives_by_several_ways() -> None:
+    """Results that lead to different inputs have functions of autograd of their own; inputs that
+    are results of others are reached through them too."""
+
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.GELU(), torch.nn.Linear(8, 1))
+
+    def laplacian(x: Any) -> Any:
+        x = x.requires_grad_()
+        (first,) = torch.autograd.grad(net(x).sum(), x, create_graph=True)
+        return sum(
+            torch.autograd.grad(first[:, n].sum(), x, create_graph=True)[0][:, n] for n in range(3)
+        )
+
+    run, compared = refcompiler.compile(laplacian, backend="aot_eager"), 0
+    for n in (2, 3):
+        found = []
+        for function in (run, laplacian):
+            torch.manual_seed(n)
+            y = function(torch.randn(n, 3))
+            found.append([y, *torch.autograd.grad(y.sum(), [*net.parameters()][:3])])
+        assert all(map(torch.equal, *found))
+        compared += len(found[0])
+    assert compared == 8

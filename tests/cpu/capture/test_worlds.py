@@ -80,7 +80,7 @@ def module_as_a_namespace():
     return f
 
 
-@cases(graphs=2, breaks=4, recompiles=2)
+@cases(graphs=2, breaks=0, recompiles=1)
 def threads_own_attributes():
     THREAD.__dict__.clear()
 

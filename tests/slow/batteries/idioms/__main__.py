@@ -1,6 +1,6 @@
 """Programs of training and inference as people write them, compiled beside eager.
 
-Some 270 small programs of what papers and tutorials do around a model: adversaries, averages,
+Some 340 small programs of what papers and tutorials do around a model: adversaries, averages,
 checkpoints, hooks, schedules, recurrent loops, solvers, decoding. Each runs as eager does it and
 under a backend, from the same random state, and all that it returns is compared. Backends that run
 eager's kernels have to have its bits, layouts, flags and random state; a code generator is within
@@ -22,23 +22,31 @@ import torch
 
 from tests.slow.batteries.idioms import (  # noqa: F401  (each registers its programs)
     acting,
+    agents,
     attention,
+    changing,
+    composing,
+    corners,
     densities,
     directives,
     generating,
     images,
+    keeping,
     language,
+    layering,
     living,
     loops,
     modules,
     numerics,
     objects,
+    operators,
     pythonic,
     recognising,
     repositories,
     sciences,
     sequences,
     signals,
+    speaking,
     storing,
     structures,
     studios,
