@@ -286,6 +286,9 @@ def _check_types(
             raise TypeError(f"compile: {argument} takes a str, not {value!r}")
     if options is not None and not isinstance(options, Mapping):
         raise TypeError(f"compile: options takes a dict, not {type(options).__name__}")
+    for option in options or ():
+        if not isinstance(option, str):
+            raise TypeError(f"compile: options are named by a str, not by {option!r}")
     if limit is not None and (type(limit) is not int or limit < 1):
         raise TypeError(f"compile: recompile_limit takes a positive int, not {limit!r}")
 
