@@ -303,8 +303,9 @@ def wrapped(model: Any, compiler: Compiler, remake: Callable) -> Any:
             model = model._orig_mod
         return compiler.module(model, remake)
     if isinstance(model, MethodType) and isinstance(model.__func__, FunctionType):
-        bound = MethodType(compiler.function(model.__func__), model.__self__)
-        return _ahead(bound, model, compiler)
+        function = original_of(model.__func__) or model.__func__
+        model = MethodType(function, model.__self__)
+        return _ahead(MethodType(compiler.function(function), model.__self__), model, compiler)
     if isinstance(model, FunctionType):
         model = original_of(model) or model
         if transforms(model):

@@ -191,6 +191,25 @@ def test_reset_forgets_programs_and_counters():
     counts(captures=1)
 
 
+def test_a_compiled_method_that_is_compiled_is_compiled_once():
+    class Net:
+        @refcompiler.compile(backend="eager")
+        def by_instance(self, x):
+            return x * 2
+
+        @classmethod
+        @refcompiler.compile(backend="eager")
+        def by_class(cls, x):
+            return x * 3
+
+    for method, factor in ((Net().by_instance, 2), (Net.by_class, 3)):
+        refcompiler.reset()
+        compiled = refcompiler.compile(method, backend="eager", fullgraph=True)
+        assert compiled(torch.ones(2)).tolist() == [factor, factor]
+        counters = refcompiler.counters()
+        assert (counters["captures"], counters["graphs"], counters["breaks"]) == (1, 1, 0)
+
+
 # ---- errors ------------------------------------------------------------------------------------
 
 
