@@ -189,6 +189,8 @@ def find(name: CompilerName) -> Compiler:
 
 def _import_backend(path: str) -> tuple[Backend, bool]:
     module_name, _, attribute = path.partition(":")
+    if not module_name or not attribute:
+        raise Unusable(f"backend {path!r} is no module:callable")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does: the module is often the user's own
     try:

@@ -248,6 +248,12 @@ AHEAD: Table[Rule] = Table(
             "uncompiled",
         ),
         Rule(
+            "batch of gradients",
+            "A backward takes a batch of gradients: vmap over autograd.grad, is_grads_batched.",
+            "The compiled backward runs for each of them, and what comes of it is a batch again.",
+            "compiled",
+        ),
+        Rule(
             "saved-tensor hooks",
             "pack and unpack hooks see what autograd saves.",
             "They see what the compiled graph saves, which may be other tensors.",

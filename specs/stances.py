@@ -16,7 +16,7 @@ class Stance:
 
     name: str
     enters: bool
-    first: Literal["compile", "eager", "aot_eager"]
+    first: Literal["compile", "eager", "aot_eager", "fail"]
     miss: Literal["compile", "eager", "fail"]
     doc: str
 
@@ -37,7 +37,7 @@ STANCES: Table[Stance] = Table(
         Stance(
             "fail_on_recompile",
             True,
-            "compile",
+            "fail",
             "fail",
             "Run compiled code where it holds; a call that would compile is an error.",
         ),

@@ -1,6 +1,6 @@
 """Which random numbers a program draws, eagerly and compiled, and where the two part.
 
-In: a program and a compiler's name. Out: a :class:`~conformance.random.ledger.Comparison`.
+In: a program and a compiler's name. Out: a :class:`~conformance.random.compare.Comparison`.
 """
 
 from conformance.random.compare import Comparison, Divergence

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from refcompiler.aot.draws import WATCHERS, draws
 
 UNSEEN = "(not seen)"
+OWN = "its own"  # ends the name of a generator that the program has made
 _PACKAGES = ("torch", "refcompiler", "fastpath", "conformance", "numpy")
 
 
@@ -145,7 +146,7 @@ def _generator(args: Any, kwargs: Any) -> tuple[str, Callable[[], Any]]:
     if own is None:
         own = next((a for a in args if isinstance(a, torch.Generator)), None)
     if own is not None:
-        return f"{own.device}, its own", own.get_state
+        return f"{own.device}, {OWN}", own.get_state
     device = kwargs.get("device")
     if device is None:
         tensors = (a for a in args if isinstance(a, torch.Tensor))

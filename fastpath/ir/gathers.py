@@ -14,7 +14,7 @@ from fastpath.ir import expr as E
 from fastpath.ir.elementwise import NotLowered, apply
 from fastpath.ir.expr import Bounds, Expr
 from fastpath.ir.index import ZERO, Index, Lookup, axes_for, delinearize, variable
-from fastpath.ir.program import Pointwise, Position, Tensor
+from fastpath.ir.program import Pointwise, Position, Tensor, positions
 from specs.dtypes import compute_dtype
 
 Rule = Callable[[Any, Any, dict[str, Any]], Any]
@@ -42,15 +42,16 @@ def integer(t: Tensor, index: Position) -> Expr:
 
 
 def seen(t: Tensor, dims: Sequence[int]) -> None:
-    """Refuse views that do not read where they are asked along ``dims``: nothing would be held
-    against the bounds."""
+    """Refuse what is not read where it is asked along ``dims``, as views that are expanded, and
+    values that a kernel computes without their place: nothing would be held against the bounds."""
     index = [variable(a) for a in axes_for(t.shape)]
     marks = {d: E.const(d, "int64") for d in dims}
     for d, mark in marks.items():
         if t.shape[d] == 1:
             raise NotLowered("positions in a dimension of a single one")
         index[d] = Index({Lookup(mark, t.shape[d]): 1})
-    if not set(marks.values()) <= set(t.read(tuple(index)).operands()):
+    value = t.read(tuple(index))
+    if not set(marks.values()) <= {mark for place in positions(value) for mark in place.lookups()}:
         raise NotLowered("positions in a dimension that is expanded")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
@@ -107,9 +107,57 @@ class Pointwise(Computed):
         super().__init__(name, shape, dtype, strides)
         self.space = self.shape
         self.body = body
+        self._changes: frozenset[int] | None = None
 
     def at(self, index: Position) -> Expr:
         return self.body(index)
+
+    @property
+    def changes(self) -> frozenset[int]:
+        """The dimensions that its elements may change with, where what they read is put in."""
+        stack = [self]
+        while stack:
+            node = stack[-1]
+            left = [n for n in _inlined(node.value) if n._changes is None]
+            if node._changes is None and not left:
+                found = set().union(*[index.axes() for index in positions(node.value)])
+                node._changes = frozenset(d for d, a in enumerate(node.axes) if a in found)
+            if left:
+                stack += left
+            else:
+                stack.pop()
+        assert self._changes is not None
+        return self._changes
+
+
+def _parts(value: Expr) -> Iterator[Expr]:
+    """``value`` and what it is made of, without what is in positions."""
+    seen: set[Expr] = set()
+    stack = [value]
+    while stack:
+        e = stack.pop()
+        if e not in seen:
+            seen.add(e)
+            stack += [a for a in e.args if isinstance(a, Expr)]
+            yield e
+
+
+def _inlined(value: Expr) -> list[Pointwise]:
+    reads = [e.args[0] for e in _parts(value) if e.op == "read"]
+    return [node for node in reads if isinstance(node, Pointwise)]
+
+
+def positions(value: Expr) -> Iterator[Index]:
+    """Those in ``value`` that it may change with, where what it reads is put in its place."""
+    for e in _parts(value):
+        if e.op == "read" and isinstance(e.args[0], Pointwise):
+            yield from (e.args[1][d] for d in e.args[0].changes)
+            continue
+        for a in e.args:
+            if isinstance(a, Index):
+                yield a
+            elif isinstance(a, tuple):
+                yield from a
 
 
 class Reduction(Computed):

@@ -105,12 +105,24 @@ def aot_autograd(
     runs as it is, and ``callable.fallback`` says why (else None). Where one call cannot be served
     (inputs that overlap), the graph runs as it is too, and ``callable.uncompiled.calls`` counts it.
     """
-    for name, value in (("fw_compiler", fw_compiler), ("partition_fn", partition_fn)):
+    if bw_compiler is None:
+        bw_compiler = fw_compiler
+    if inference_compiler is None:
+        inference_compiler = fw_compiler
+    for name, value in (
+        ("fw_compiler", fw_compiler),
+        ("bw_compiler", bw_compiler),
+        ("inference_compiler", inference_compiler),
+        ("partition_fn", partition_fn),
+    ):
         if not callable(value):
             raise TypeError(f"aot_autograd: {name} has to be callable, not {value!r}")
-    compilers = _Compilers(
-        fw_compiler, bw_compiler or fw_compiler, inference_compiler or fw_compiler
-    )
+    if decompositions is not None and not isinstance(decompositions, Mapping):
+        raise TypeError(
+            "aot_autograd: decompositions is a dict of functions by operator, not "
+            f"{decompositions!r}"
+        )
+    compilers = _Compilers(fw_compiler, bw_compiler, inference_compiler)
     compilers.separate_reads = separate_reads
     compilers.tangents_as_given = tangents_as_given
     compilers.eager_draws, compilers.keeps_gaps = eager_draws, keeps_gaps

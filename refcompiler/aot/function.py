@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from refcompiler.aot.batches import each, has_batch, older
 from refcompiler.aot.gates import Gates, directly, with_hooks
 from refcompiler.aot.inputs import has_bits
 from refcompiler.aot.missing import is_even, without
@@ -24,6 +25,7 @@ _LAID = 16  # so many ways of tangents to lie have a backward; others are laid o
 _VERSION = operator.attrgetter("_version")
 _is_view = torch.Tensor._is_view
 _hooks = torch._C._autograd._top_saved_tensors_default_hooks
+_transformed = torch._C._are_functorch_transforms_active
 _FREED = (
     "Trying to backward through the graph a second time (or directly access saved tensors after "
     "they have already been freed). Saved intermediate values of the graph are freed when you call "
@@ -185,8 +187,10 @@ class Program:
         """Append the tangents that are ``given``; which are missing, and the backward if known.
 
         They lie as they were traced, or that backward is for how they do. ``casts``: whether it is
-        to be for the autocast that is on.
+        to be for the autocast that is on. Of batches of them, each has its own.
         """
+        if has_batch(given):
+            return self.take_batch(node, arguments, given, casts)
         absent: list[int] = []
         other: tuple[Any, ...] = ()
         tangents: Any = node.tangents if self.symbolic else self.tangents
@@ -218,6 +222,29 @@ class Program:
             for n, _ in other:
                 arguments[first + n] = _laid_out(arguments[first + n], tangents[n][-1])
         return missing, found
+
+    def take_batch(
+        self, node: Any, arguments: list[Any], given: Sequence[Any], casts: bool
+    ) -> tuple[tuple[int, ...], Callable[[list[Any]], Any]]:
+        """As :meth:`take`, where some of those that are given are batches."""
+        count, width = len(arguments), len(given)
+        places = [place for _, place, *_ in (node.tangents if self.symbolic else self.tangents)]
+        arguments += [given[place] for place in places]
+
+        def call(arguments: list[Any]) -> list[Any]:
+            kept = arguments[:count]
+
+            def one(tangents: list[Any]) -> Any:
+                own: list[Any] = [None] * width
+                for place, tangent in zip(places, tangents):
+                    own[place] = tangent
+                taken = [*kept]
+                missing, known = self.take(node, taken, own, casts)
+                return (known or self.backward_for(missing))(taken)
+
+            return each(one, arguments[count:])
+
+        return tuple([n for n, place in enumerate(places) if given[place] is None]), call
 
     def backward_of(self, missing: tuple[int, ...], other: tuple[Any, ...]) -> Any:
         """The backward for tangents that lie ``other``-wise, if there is one."""
@@ -416,7 +443,7 @@ class Compiled(torch.autograd.Function):
         casts = torch._C._is_any_autocast_enabled()
         absent = tuple(map(operator.is_, given, program.nothing))
         coming = program.comings.get(absent) or program.coming(absent)
-        if not casts and coming.lie(given):
+        if not casts and not _transformed() and not older() and coming.lie(given):
             missing = coming.missing
             arguments += coming.pick(given)
             known = program.compiled.get(missing)
@@ -529,9 +556,9 @@ def _unwritten(node: Any, needed: Collection[int]) -> list[Any] | None:
     if not hasattr(torch._C._autograd.SavedTensor, "unpack"):
         return None
     found: list[Any] = []
-    for n, each in enumerate(raw):
+    for n, one in enumerate(raw):
         try:
-            found.append(each.unpack())
+            found.append(one.unpack())
         except RuntimeError:
             if n in needed:
                 raise

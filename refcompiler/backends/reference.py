@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -53,14 +53,20 @@ def _interpreter(kind: type[torch.fx.Interpreter], graph: torch.fx.GraphModule) 
 
 @register_backend(name="reference")
 def backend(
-    graph: torch.fx.GraphModule, inputs: list[Any], *, precision: str | None = None
+    graph: torch.fx.GraphModule,
+    inputs: list[Any],
+    *,
+    precision: str | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Callable:
-    """Run the nodes of ``graph`` one by one, as written.
+    """Run the nodes of ``graph`` one by one, as written. ``options``: as torch gives them.
 
     ``precision="float64"``: every floating tensor is computed in float64 (complex in complex128)
     and the outputs are cast back to the dtypes that the graph has; inputs that the graph changes
     are written back.
     """
+    if options:
+        return backend(graph, inputs, **{"precision": precision, **options})
     if precision not in (None, "float64"):
         raise ValueError(f"reference: precision is None or 'float64', not {precision!r}")
     if precision is None:

@@ -286,6 +286,9 @@ def _check_types(
             raise TypeError(f"compile: {argument} takes a str, not {value!r}")
     if options is not None and not isinstance(options, Mapping):
         raise TypeError(f"compile: options takes a dict, not {type(options).__name__}")
+    for option in options or ():
+        if not isinstance(option, str):
+            raise TypeError(f"compile: options are named by a str, not by {option!r}")
     if limit is not None and (type(limit) is not int or limit < 1):
         raise TypeError(f"compile: recompile_limit takes a positive int, not {limit!r}")
 
@@ -300,8 +303,9 @@ def wrapped(model: Any, compiler: Compiler, remake: Callable) -> Any:
             model = model._orig_mod
         return compiler.module(model, remake)
     if isinstance(model, MethodType) and isinstance(model.__func__, FunctionType):
-        bound = MethodType(compiler.function(model.__func__), model.__self__)
-        return _ahead(bound, model, compiler)
+        function = original_of(model.__func__) or model.__func__
+        model = MethodType(function, model.__self__)
+        return _ahead(MethodType(compiler.function(function), model.__self__), model, compiler)
     if isinstance(model, FunctionType):
         model = original_of(model) or model
         if transforms(model):

@@ -160,7 +160,11 @@ class Entry(Site):
                     return found
             if setting.misses_run_eagerly or self.native is not None:
                 return call_natively(function, values)
-            if not self.called and not self.plans and setting.stance.first != "compile":
+            if (
+                not self.called
+                and not self.plans
+                and setting.stance.first in ("eager", "aot_eager")
+            ):
                 return self.first_call(setting.stance, function, values)
             if not Ambient.now().captures or (allowance is not None and allowance.native):
                 return call_natively(function, values)

@@ -60,7 +60,8 @@ def min_cut_partition(
     everything but draws is computed again); in between, the share of the difference that may be
     saved. A backend takes it by ``functools.partial(min_cut_partition, ...)``.
     """
-    if not 0 <= activation_memory_budget <= 1:
+    number = isinstance(activation_memory_budget, (int, float))
+    if not number or not 0 <= activation_memory_budget <= 1:
         raise ValueError(
             f"activation_memory_budget is a share from 0 to 1, not {activation_memory_budget!r}"
         )

@@ -87,6 +87,28 @@ def _is_distributed(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bo
     return found
 
 
+def _of_default_group(function: Any) -> Any:
+    """A number or name that is this process's as long as the default group of processes is."""
+
+    def run(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+        given = [m.force(a) for a in (*args, *kwargs.values())]
+        if any(a is not None for a in given) or not torch.distributed.is_initialized():
+            raise Break("higher-order", f"torch.distributed.{function.__name__} of a group")
+        found = function()
+        m.guard("STATE", None, (_in_default_group, (function,), found))
+        return found
+
+    return run
+
+
+def _in_default_group(function: Any) -> Any:
+    return function() if torch.distributed.is_initialized() else None
+
+
+for _function in named("distributed.get_rank distributed.get_world_size distributed.get_backend"):
+    model(_function)(_of_default_group(_function))
+
+
 # ---- torch.compile in compiled code -----------------------------------------------------------
 
 

@@ -514,6 +514,14 @@ def test_inputs_that_come_to_overlap() -> None:
 def test_bad_arguments_say_what_they_should_be() -> None:
     with pytest.raises(TypeError, match="fw_compiler has to be callable"):
         aot_autograd(fw_compiler="inductor")  # type: ignore[arg-type]
+    for name in ("bw_compiler", "inference_compiler", "partition_fn"):
+        for wrong in ("inductor", 0):
+            given: Any = {"fw_compiler": lambda graph, inputs: graph.forward, name: wrong}
+            with pytest.raises(TypeError, match=f"{name} has to be callable, not {wrong!r}"):
+                aot_autograd(**given)
+    given = {"fw_compiler": lambda graph, inputs: graph.forward, "decompositions": 3}
+    with pytest.raises(TypeError, match="decompositions is a dict of functions by operator"):
+        aot_autograd(**given)
     backend = aot_autograd(fw_compiler=lambda graph, inputs: 3)  # type: ignore[arg-type,return-value]
     with pytest.raises(refcompiler.errors.BackendError, match="answered with 3"):
         refcompiler.compile(_squares, backend=backend)(torch.ones(3))

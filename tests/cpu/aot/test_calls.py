@@ -257,6 +257,61 @@ def graphs_as_they_are(x: Any) -> Any:
     return (x * x).sin().sum()
 
 
+def _in_memory(graph: Any, inputs: Any) -> Any:
+    """A compiler whose code takes tensors by their address, which a batch has not."""
+
+    def run(*given: Any) -> Any:
+        assert all(t.data_ptr() for t in given if isinstance(t, torch.Tensor) and t.numel())
+        return graph.forward(*given)
+
+    return run
+
+
+@check(
+    "batch of gradients",
+    lambda patch: patch.setattr(function, "has_batch", lambda given: False),
+)
+def _batch_of_gradients() -> None:
+    def program(x: Any, w: Any) -> Any:
+        y = (x @ w).sin()
+        return y * y, x.exp().sum(1)
+
+    compiled = refcompiler.compile(program, backend=aot_autograd(fw_compiler=_in_memory))
+    x = torch.randn(3, 4, requires_grad=True)
+    w = torch.randn(4, 2, requires_grad=True)
+    v = torch.randn(5, 3, 2)
+
+    def by_autograd(outputs: Any, batch: Any) -> Any:
+        keep = {"retain_graph": True, "allow_unused": True}
+        return torch.autograd.grad(outputs[0], (x, w), batch, is_grads_batched=True, **keep)
+
+    def by_func(outputs: Any, batch: Any) -> Any:
+        def one(v: Any) -> Any:
+            rest = torch.ones(3)
+            return torch.autograd.grad(outputs, (x, w), (v, rest), retain_graph=True)
+
+        return torch.func.vmap(torch.func.vmap(one, in_dims=1))(batch)
+
+    wanted, found = program(x, w), compiled(x, w)
+    laid = v.transpose(1, 2).contiguous().transpose(1, 2)
+    cases = [
+        (by_autograd, v),
+        (by_func, torch.randn(2, 3, 0, 2)),
+        (by_autograd, v.movedim(0, 2).contiguous().movedim(2, 0)),
+        (by_autograd, laid),
+        (by_func, torch.randn(2, 3, 5, 2)),
+    ]
+    for way, batch in cases:
+        ours, theirs = way(found, batch), way(wanted, batch)
+        for a, b in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(a, b)
+    (one,) = torch.autograd.grad(found[1], x, torch.eye(3), True, is_grads_batched=True)
+    torch.testing.assert_close(one, torch.eye(3)[..., None] * x.detach().exp())
+    # Another backward, without a batch, finds all that it needs.
+    for a, b in zip(torch.autograd.grad(found[0].sum(), (x, w)), by_autograd(wanted, v * 0 + 1)):
+        torch.testing.assert_close(a, b[0])
+
+
 @check(
     "hooks while tracing", lambda patch: patch.setattr(backend, "_without_saving_hooks", _nothing)
 )

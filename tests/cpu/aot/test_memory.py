@@ -210,8 +210,8 @@ def test_a_mask_that_is_not_only_multiplied_is_made_again() -> None:
     assert all(map(torch.equal, *found))
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.5])
-def test_a_budget_is_a_share(share: float) -> None:
+@pytest.mark.parametrize("share", [-0.1, 1.5, "half", None])
+def test_a_budget_is_a_share(share: Any) -> None:
     call = compiled(chain, budget(share))
     with pytest.raises(Exception, match="activation_memory_budget is a share from 0 to 1"):
         call(*squares(2))

@@ -117,6 +117,39 @@ def test_what_is_not_seen_is_known_by_its_states():
     )
 
 
+def _own(before, after):
+    return Draw("o", None, None, "", "cpu, its own", before, after)
+
+
+def test_a_generator_of_the_programs_own():
+    """Each generator has its order; what draws from one beside compiled code is not seen."""
+    eager = [_own("p", "q"), _draw("a", "0", "1"), _own("q", "r"), _draw("b", "1", "2")]
+    found = compare(eager, [_own("q", "r"), _draw(UNSEEN, "0", "2")])
+    assert found.divergence is None
+    assert found.beside == (eager[0],)
+    assert "a generator" not in str(found) and "draws of eager's: 3," in str(found)
+    other = compare(eager, [_own("q", "x"), _draw(UNSEEN, "0", "2")])
+    assert "not as many" in other.divergence.reason
+    unknown = compare(eager, [_own("7", "8"), _draw(UNSEEN, "0", "2")])
+    assert "from another state" in unknown.divergence.reason
+    missing = compare(eager, [_own("q", "r"), _draw("a", "0", "1")])
+    assert missing.divergence.eager is eager[3]
+
+
+@pytest.mark.parametrize("backend", ["fastpath", "aot_eager"])
+def test_a_shuffled_loader_beside_compiled_code(backend):
+    def program():
+        data = torch.utils.data.TensorDataset(torch.arange(6.0))
+        for (x,) in torch.utils.data.DataLoader(data, 3, shuffle=True):
+            print(end="")
+            F.dropout(x + X[:3, 0])
+
+    found = rng_ledger(backend)(program)
+    assert found.divergence is None, str(found)
+    assert {d.generator for d in found.beside} == {"cpu, its own"}
+    assert sum(d.operator.startswith("aten.bernoulli") for d in found.eager) == 2
+
+
 def test_a_script(tmp_path: Path):
     script = tmp_path / "model.py"
     script.write_text(

@@ -253,6 +253,7 @@ def test_exit_status_1_and_expected_failures(tmp_path):
         (["--backend", "no_such_module:f"], "cannot be imported: No module named"),
         (["--backend", f"{BROKEN}:nothing"], "has no attribute 'nothing'"),
         (["--backend", f"{BROKEN}:HERE"], "cannot be imported"),
+        (["--backend", ":backend"], "is no module:callable"),
         (["--backend", "eager", "--suite", "odd"], "unknown suite 'odd'; the suites are small"),
         (["--backend", "eager", "--device", "moon"], "device 'moon' cannot be used here: "),
         (["--backend", "eager", "--max-examples", "0"], "--max-examples is 0; it has to be"),

@@ -273,6 +273,31 @@ def test_a_dimension_that_views_hide_is_left_to_aten() -> None:
     assert torch.equal(run(one, i), one.expand(3, 4)[i % 3] + 1)
 
 
+@pytest.mark.parametrize("name", ["full", "broadcast", "chain", "column", "nll_loss"])
+def test_a_value_without_a_place_is_held_against_bounds(name: str) -> None:
+    """What a kernel computes alike everywhere reads nothing by the position: ATen raises."""
+    function: Callable[..., Any] = {
+        "full": lambda x, i: torch.full((3,), 2.0)[i],
+        "broadcast": lambda x, i: (x[:1] + torch.zeros(3)).gather(0, i),
+        "chain": lambda x, i: torch.zeros_like(x).exp().add(1).mul(x[0]).index_select(0, i),
+        "column": lambda x, i: (x[:, None] + torch.zeros(3, 3))[:, i],
+        "nll_loss": lambda x, i: F.nll_loss(torch.zeros(2, 3), i),
+    }[name]
+    x, inside, outside = torch.randn(3), torch.tensor([0, 2]), torch.tensor([0, 5])
+    run = compiled(function)
+    assert torch.equal(run(x, inside), function(x, inside))
+    with pytest.raises((IndexError, RuntimeError)) as expected:
+        function(x, outside)
+    with pytest.raises(expected.type, match="out of (bounds|range)"):
+        run(x, outside)
+
+
+def test_a_value_by_its_place_is_a_kernel() -> None:
+    i = torch.tensor([0, 4, 1])
+    agree(lambda x, i: (torch.cat([x, torch.zeros(3)])[i],), torch.randn(3), i)
+    agree(lambda x, i: ((torch.zeros(5) + torch.arange(5)).exp()[i],), torch.randn(3), i)
+
+
 def test_the_comparison_notices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gathers, "integer", lambda t, index: gathers.E.const(1, "int64"))
     with pytest.raises(AssertionError):

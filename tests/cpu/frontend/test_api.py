@@ -191,6 +191,25 @@ def test_reset_forgets_programs_and_counters():
     counts(captures=1)
 
 
+def test_a_compiled_method_that_is_compiled_is_compiled_once():
+    class Net:
+        @refcompiler.compile(backend="eager")
+        def by_instance(self, x):
+            return x * 2
+
+        @classmethod
+        @refcompiler.compile(backend="eager")
+        def by_class(cls, x):
+            return x * 3
+
+    for method, factor in ((Net().by_instance, 2), (Net.by_class, 3)):
+        refcompiler.reset()
+        compiled = refcompiler.compile(method, backend="eager", fullgraph=True)
+        assert compiled(torch.ones(2)).tolist() == [factor, factor]
+        counters = refcompiler.counters()
+        assert (counters["captures"], counters["graphs"], counters["breaks"]) == (1, 1, 0)
+
+
 # ---- errors ------------------------------------------------------------------------------------
 
 
@@ -205,6 +224,8 @@ def test_what_cannot_be_compiled_is_refused_in_one_line():
         refcompiler.compile(len, model_name="m")
     with pytest.raises(TypeError, match="options takes a dict, not list"):
         refcompiler.compile(len, options=[])
+    with pytest.raises(TypeError, match="options are named by a str, not by 3"):
+        refcompiler.compile(len, options={3: True})
     with pytest.raises(TypeError, match="recompile_limit takes a positive int, not 0"):
         refcompiler.compile(len, recompile_limit=0)
     with pytest.raises(ValueError, match="fastpath has no mode 'max'; it has default, "):
@@ -369,6 +390,10 @@ def test_reference_in_float64_is_closer_to_the_truth():
     assert error[1] < error[0] / 100
     with pytest.raises(ValueError, match="precision is None or 'float64'"):
         reference(None, [], precision="float16")
+    options = {"precision": "float64"}
+    for compile in (refcompiler.compile, torch.compile):
+        found = compile(function, backend="reference", options=options)(x.clone())
+        assert torch.equal(found[0], better[0])
 
 
 @pytest.mark.parametrize("name", ["eager", "reference", "fastpath"])

@@ -11,6 +11,7 @@ import torch
 import torch._dynamo
 from torch import distributed
 from torch._dynamo.comptime import comptime
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import refcompiler
 from refcompiler import errors
@@ -165,6 +166,24 @@ def test_others_decide_whether_a_plan_runs(tmp_path: Path, monkeypatch: pytest.M
         assert len(asked) == 6
     finally:
         distributed.destroy_process_group()
+
+
+def test_what_a_process_is_among_others_is_a_constant_and_guarded() -> None:
+    def f(x: torch.Tensor) -> tuple[Any, ...]:
+        y = x * distributed.get_rank() + distributed.get_world_size()
+        return y, distributed.get_rank(), distributed.get_backend()
+
+    compiled = compile(f, fullgraph=True)
+    for rank, captures in ((1, 1), (0, 2), (1, 2)):
+        distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=4)
+        try:
+            found, expected = compiled(torch.ones(2)), f(torch.ones(2))
+        finally:
+            distributed.destroy_process_group()
+        assert torch.equal(found[0], expected[0]) and found[1:] == expected[1:] == (rank, "fake")
+        assert refcompiler.counters()["captures"] == captures
+    with pytest.raises(ValueError, match="process group has not been initialized"):
+        compile(f)(torch.ones(2))
 
 
 @pytest.mark.parametrize("step", ["refcompiler", "torch.compiler"])
