@@ -93,6 +93,27 @@ def like(size: Sequence[int], strides: Sequence[int]) -> Strides:
     return tuple(strides) if is_dense(size, strides) else elementwise(size, [(size, strides)])
 
 
+def batch_norm(size: Sequence[int], strides: Sequence[int]) -> Strides:
+    """Strides of a batch norm's result on a CPU: in order where the operand is, one pixel or one
+    channel included; else as eager suggests of it."""
+    if not _is_contiguous(size, strides) and is_channels_last(size, strides):
+        return channels_last(size)
+    return contiguous(size)
+
+
+def batch_norm_backward(size: Sequence[int], strides: Sequence[int], grad: Strides) -> Strides:
+    """Strides of the gradient for a batch norm's operand, on a CPU, of a ``grad`` of its result.
+
+    A kernel that takes both as they lie makes the gradient like the result; the one for operands of
+    two layouts as eager suggests of the operand, also of one pixel or one channel.
+    """
+    last = is_channels_last(size, strides)
+    alike = _is_contiguous(size, strides) and _is_contiguous(size, grad)
+    if last and not (alike and is_channels_last(size, grad)):
+        return channels_last(size)
+    return contiguous(size)
+
+
 # Operators of losses and activations whose results eager's CPU kernels lay out so: contiguous
 # whatever the operands are, or as an operator on the elements of the named operands, in that order.
 CONTIGUOUS = frozenset(

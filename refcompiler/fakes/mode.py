@@ -45,6 +45,7 @@ _BATCH_NORMS = frozenset(
         "aten._batch_norm_no_update.default",
     }
 )
+_BATCH_NORM_BACKWARD = "aten.native_batch_norm_backward.default"
 
 # Products, and where their factors are, which torch's stand-ins let be of different dtypes, and of
 # integers where a device's library has no kernel for them.
@@ -252,6 +253,8 @@ class EagerFakeMode(QuietFakeMode):
         if name in _BATCH_NORMS and isinstance(result, tuple):
             wanted = _like_input(args[0])
             return (self._laid(result[0], wanted), *result[1:])
+        if name == _BATCH_NORM_BACKWARD and result[0] is not None:
+            return (self._laid_as_image(result[0], *args[:2]), *result[1:])
         if name in _CONTIGUOUS and isinstance(result, torch.Tensor):
             return self._laid_contiguous(result)
         if name in _LIKE_THE_FIRST and isinstance(result, torch.Tensor):
@@ -303,6 +306,21 @@ class EagerFakeMode(QuietFakeMode):
             rule = functools.partial(strides.of_result, _name(func))
             return self._laid_in_order(result, given, rule)
         return self._laid(result, strides.of_result(_name(func), tuple(result.shape), given))
+
+    def _laid_as_image(self, result: torch.Tensor, grad: Any, image: Any) -> torch.Tensor:
+        """The gradient of ``image``, which a batch norm has normalised."""
+        if result.device.type != "cpu":
+            return result
+
+        def rule(shape: Sequence[int], given: Mapping[str, Any]) -> strides.Strides:
+            return strides.batch_norm_backward(
+                shape, given["image"].stride(), given["grad"].stride()
+            )
+
+        given = {"image": image, "grad": grad}
+        if _static(grad) and _static(image):
+            return self._laid(result, rule(tuple(result.shape), given))
+        return self._laid_in_order(result, given, rule)
 
     def _laid_as_made(self, result: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         """As what is made like ``like``, if that is dense, as it then is of all sizes."""
@@ -424,6 +442,8 @@ def _static(t: torch.Tensor) -> bool:
 def _like_input(t: torch.Tensor) -> strides.Strides | None:
     if not _static(t):
         return None
+    if t.device.type == "cpu":
+        return strides.batch_norm(t.shape, t.stride())
     if strides.is_channels_last(t.shape, t.stride()):
         return strides.channels_last(t.shape)
     return strides.contiguous(t.shape)

@@ -22,6 +22,7 @@ from refcompiler.shapes.env import ShapeEnv
 from specs import strides
 from specs.operators import OPERATORS, Operator
 
+IMAGES = [(4, 3, 2, 5), (4, 3, 1, 1), (4, 1, 2, 2), (1, 3, 2, 2), (2, 3, 1, 4), (2, 3, 1, 1, 1)]
 POINTWISE = [row for row in OPERATORS if row.kind == "pointwise"]
 
 
@@ -143,6 +144,48 @@ def test_batch_norm_lies_as_eagers(training: bool) -> None:
         assert seen(shape, fake.stride()) == seen(shape, real.stride()), message
         orders.add(tuple(order))
     assert len(orders) > 8
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_gradient_of_batch_norm_lies_as_eagers(training: bool) -> None:
+    """Sizes of 1 too, by whose strides a convolution chooses its kernel."""
+    compared = 0
+
+    def steps(x: torch.Tensor, grad: torch.Tensor, each: torch.Tensor) -> list[tuple[int, ...]]:
+        how = each, each, each, training
+        result, *kept = torch.ops.aten.native_batch_norm(x, *how[:2], *how[:2], training, 0.1, 1e-5)
+        back = torch.ops.aten.native_batch_norm_backward
+        found = back(grad, x, *how[:3], *kept, training, 1e-5, [True, False, False])
+        return [result.stride(), found[0].stride()]
+
+    for shape in IMAGES:
+        last = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+        laid = [torch.ones(shape), torch.ones(shape).to(memory_format=last)]
+        for x, grad in itertools.product(laid, laid):
+            each = torch.ones(shape[1])
+            mode = EagerFakeMode()
+            real = steps(x, grad, each.clone())
+            with mode:
+                fake = steps(*map(mode.from_tensor, (x, grad, each)))
+            assert fake == real, (shape, x.stride(), grad.stride())
+            compared += 1
+    assert compared == 24
+
+
+@pytest.mark.parametrize("sizes", ["numbers", "symbols"])
+def test_a_batch_norm_of_an_image_laid_anew_has_a_gradient(sizes: str) -> None:
+    """The gradient comes in order, and eager's lies as the image does, which no view undoes."""
+    norm = torch.nn.BatchNorm2d(8)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        image = (x * 2).view(-1, 8, 2, 2).contiguous(memory_format=torch.channels_last)
+        return norm(image).flatten(1)
+
+    compiled = refcompiler.compile(program, backend="aot_eager", dynamic=sizes == "symbols")
+    for rows in (4, 6):
+        x, grad = torch.randn(rows, 32, requires_grad=True), torch.randn(rows, 32)
+        ours, eager = (torch.autograd.grad(f(x), x, grad)[0] for f in (compiled, program))
+        assert torch.equal(ours, eager)
 
 
 @pytest.mark.parametrize("name", ["_softmax_backward_data", "_log_softmax_backward_data"])
