@@ -93,6 +93,43 @@ def like(size: Sequence[int], strides: Sequence[int]) -> Strides:
     return tuple(strides) if is_dense(size, strides) else elementwise(size, [(size, strides)])
 
 
+def batch_norm(size: Sequence[int], strides: Sequence[int]) -> Strides:
+    """Strides of a batch norm's result on a CPU: in order where the operand is, one pixel or one
+    channel included; else as eager suggests of it."""
+    if not _is_contiguous(size, strides) and is_channels_last(size, strides):
+        return channels_last(size)
+    return contiguous(size)
+
+
+def batch_norm_backward(size: Sequence[int], strides: Sequence[int], grad: Strides) -> Strides:
+    """Strides of the gradient for a batch norm's operand, on a CPU, of a ``grad`` of its result.
+
+    A kernel that takes both as they lie makes the gradient like the result; the one for operands of
+    two layouts as eager suggests of the operand, also of one pixel or one channel.
+    """
+    last = is_channels_last(size, strides)
+    alike = _is_contiguous(size, strides) and _is_contiguous(size, grad)
+    if last and not (alike and is_channels_last(size, grad)):
+        return channels_last(size)
+    return contiguous(size)
+
+
+def as_suggested(size: Sequence[int], strides: Sequence[int]) -> Strides:
+    """Dense, with the channels last where eager suggests it of a tensor that lies so."""
+    return channels_last(size) if is_channels_last(size, strides) else contiguous(size)
+
+
+def rolled(
+    size: Sequence[int], strides: Sequence[int], shifts: Sequence[int], dims: Sequence[int]
+) -> Strides:
+    """Of ``roll`` on a CPU, which joins two parts along each dimension, as these suggest: of
+    nothing, which suggests no channels, and all the rest where it moves by whole sizes."""
+    for shift, d in zip(shifts, dims):
+        last = is_channels_last(size, strides) and shift % size[d]
+        strides = channels_last(size) if last else contiguous(size)
+    return tuple(strides) if dims else contiguous(size)
+
+
 # Operators of losses and activations whose results eager's CPU kernels lay out so: contiguous
 # whatever the operands are, or as an operator on the elements of the named operands, in that order.
 CONTIGUOUS = frozenset(
@@ -126,6 +163,12 @@ MADE_LIKE = frozenset(
     }
 )
 MADE_LIKE_INTS = frozenset({"aten.isfinite.default", "aten.isinf.default"})
+# Gradients that eager makes for an image as it suggests of the named one.
+LIKE_IMAGES = {
+    f"aten.{kind}_pad{n}d_backward.default": "self"
+    for kind in ("reflection", "replication")
+    for n in (2, 3)
+}
 # Losses of each element, for which eager makes an empty tensor like the named operand.
 LOSS_LIKE = {"aten.huber_loss.default": "self"}
 # Reductions that may be asked to reduce nothing, which then is a copy.
@@ -134,6 +177,7 @@ OF_NO_DIMENSION = frozenset({"aten.all.dims", "aten.any.dims"})
 
 # Those that :func:`of_result` knows.
 OF_THE_CPU = CONTIGUOUS | BY_OPERANDS.keys() | LOSS_LIKE.keys() | OF_NO_DIMENSION
+OF_THE_CPU |= LIKE_IMAGES.keys() | {"aten.roll.default"}
 
 
 def of_result(name: str, shape: Shape, args: Mapping[str, Any]) -> Strides | None:
@@ -143,6 +187,12 @@ def of_result(name: str, shape: Shape, args: Mapping[str, Any]) -> Strides | Non
     """
     if name in CONTIGUOUS or (name in OF_NO_DIMENSION and args.get("dim") in ([], ())):
         return contiguous(shape)
+    if name in LIKE_IMAGES:
+        return as_suggested(shape, args[LIKE_IMAGES[name]].stride())
+    if name == "aten.roll.default":
+        if 0 in shape or not all(type(n) is int for n in args["shifts"]):
+            return None
+        return rolled(shape, args["self"].stride(), args["shifts"], args.get("dims", ()))
     if name in LOSS_LIKE:
         model = args[LOSS_LIKE[name]]
         return like(shape, model.stride()) if tuple(model.shape) == tuple(shape) else None

@@ -45,6 +45,12 @@ _BATCH_NORMS = frozenset(
         "aten._batch_norm_no_update.default",
     }
 )
+# How the gradient of what a norm has normalised lies on a CPU.
+_GROUP_NORM_BACKWARD = "aten.native_group_norm_backward.default"
+_GRADIENTS_OF_NORMS: dict[str, Callable[..., strides.Strides]] = {
+    "aten.native_batch_norm_backward.default": strides.batch_norm_backward,
+    _GROUP_NORM_BACKWARD: lambda size, steps, grad: strides.as_suggested(size, steps),
+}
 
 # Products, and where their factors are, which torch's stand-ins let be of different dtypes, and of
 # integers where a device's library has no kernel for them.
@@ -246,12 +252,18 @@ class EagerFakeMode(QuietFakeMode):
             refuse_cast(func, args)
             if gives_its_first(func, args, kwargs):
                 return args[0]
+        name, before = _name(func), args
+        if name == _GROUP_NORM_BACKWARD:  # the stand-in sees both as others, however they lie
+            with self:
+                args = *[t.contiguous() for t in args[:2]], *args[2:]
         result = super().__torch_dispatch__(func, types, args, kwargs)
         count_writes(func, args)
-        name = _name(func)
         if name in _BATCH_NORMS and isinstance(result, tuple):
             wanted = _like_input(args[0])
             return (self._laid(result[0], wanted), *result[1:])
+        if name in _GRADIENTS_OF_NORMS and result[0] is not None:
+            rule = _GRADIENTS_OF_NORMS[name]
+            return (self._laid_as_image(rule, result[0], *before[:2]), *result[1:])
         if name in _CONTIGUOUS and isinstance(result, torch.Tensor):
             return self._laid_contiguous(result)
         if name in _LIKE_THE_FIRST and isinstance(result, torch.Tensor):
@@ -303,6 +315,21 @@ class EagerFakeMode(QuietFakeMode):
             rule = functools.partial(strides.of_result, _name(func))
             return self._laid_in_order(result, given, rule)
         return self._laid(result, strides.of_result(_name(func), tuple(result.shape), given))
+
+    def _laid_as_image(
+        self, rule: Callable[..., strides.Strides], result: torch.Tensor, grad: Any, image: Any
+    ) -> torch.Tensor:
+        """The gradient of ``image``, which a norm has normalised."""
+        if result.device.type != "cpu":
+            return result
+
+        def lies(shape: Sequence[int], given: Mapping[str, Any]) -> strides.Strides:
+            return rule(shape, given["image"].stride(), given["grad"].stride())
+
+        given = {"image": image, "grad": grad}
+        if _static(grad) and _static(image):
+            return self._laid(result, lies(tuple(result.shape), given))
+        return self._laid_in_order(result, given, lies)
 
     def _laid_as_made(self, result: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         """As what is made like ``like``, if that is dense, as it then is of all sizes."""
@@ -424,6 +451,8 @@ def _static(t: torch.Tensor) -> bool:
 def _like_input(t: torch.Tensor) -> strides.Strides | None:
     if not _static(t):
         return None
+    if t.device.type == "cpu":
+        return strides.batch_norm(t.shape, t.stride())
     if strides.is_channels_last(t.shape, t.stride()):
         return strides.channels_last(t.shape)
     return strides.contiguous(t.shape)

@@ -208,13 +208,13 @@ def _convolved(shape: Sequence[int], given: Mapping[str, Any]) -> strides.Stride
 
 
 def _stacked(shape: Sequence[int], given: Mapping[str, Any]) -> strides.Strides | None:
-    """As of :func:`_joined`, of what has the new dimension."""
-    dim = wrap(given.get("dim", 0), len(shape))
+    """As of :func:`_joined`: joined along the dimension behind the new one, they are seen apart;
+    of what has the new dimension where that is the last."""
+    behind = wrap(given.get("dim", 0), len(shape)) == len(shape) - 1
     for t in given["tensors"]:
-        size, steps = list(t.shape), list(t.stride())
-        steps.insert(dim, size[dim] * steps[dim] if dim < len(size) else 1)
-        size.insert(dim, 1)
-        if strides.is_channels_last(size, steps):
+        size, steps = (*t.shape, 1), (*t.stride(), 1)
+        count = len(size) if behind else len(size) - 1
+        if strides.is_channels_last(size[:count], steps[:count]):
             return None
     return strides.contiguous(shape)
 

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from torch.utils import _pytree as pytree
 
 import fastpath
 import refcompiler
@@ -22,6 +23,7 @@ from refcompiler.shapes.env import ShapeEnv
 from specs import strides
 from specs.operators import OPERATORS, Operator
 
+IMAGES = [(4, 3, 2, 5), (4, 3, 1, 1), (4, 1, 2, 2), (1, 3, 2, 2), (2, 3, 1, 4), (2, 3, 1, 1, 1)]
 POINTWISE = [row for row in OPERATORS if row.kind == "pointwise"]
 
 
@@ -143,6 +145,96 @@ def test_batch_norm_lies_as_eagers(training: bool) -> None:
         assert seen(shape, fake.stride()) == seen(shape, real.stride()), message
         orders.add(tuple(order))
     assert len(orders) > 8
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_gradient_of_batch_norm_lies_as_eagers(training: bool) -> None:
+    """Sizes of 1 too, by whose strides a convolution chooses its kernel."""
+    compared = 0
+
+    def steps(x: torch.Tensor, grad: torch.Tensor, each: torch.Tensor) -> list[tuple[int, ...]]:
+        how = each, each, each, training
+        result, *kept = torch.ops.aten.native_batch_norm(x, *how[:2], *how[:2], training, 0.1, 1e-5)
+        back = torch.ops.aten.native_batch_norm_backward
+        found = back(grad, x, *how[:3], *kept, training, 1e-5, [True, False, False])
+        return [result.stride(), found[0].stride()]
+
+    for shape in IMAGES:
+        last = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+        laid = [torch.ones(shape), torch.ones(shape).to(memory_format=last)]
+        for x, grad in itertools.product(laid, laid):
+            each = torch.ones(shape[1])
+            mode = EagerFakeMode()
+            real = steps(x, grad, each.clone())
+            with mode:
+                fake = steps(*map(mode.from_tensor, (x, grad, each)))
+            assert fake == real, (shape, x.stride(), grad.stride())
+            compared += 1
+    assert compared == 24
+
+
+@pytest.mark.parametrize("sizes", ["numbers", "symbols"])
+def test_a_batch_norm_of_an_image_laid_anew_has_a_gradient(sizes: str) -> None:
+    """The gradient comes in order, and eager's lies as the image does, which no view undoes."""
+    norm = torch.nn.BatchNorm2d(8)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        image = (x * 2).view(-1, 8, 2, 2).contiguous(memory_format=torch.channels_last)
+        return norm(image).flatten(1)
+
+    compiled = refcompiler.compile(program, backend="aot_eager", dynamic=sizes == "symbols")
+    for rows in (4, 6):
+        x, grad = torch.randn(rows, 32, requires_grad=True), torch.randn(rows, 32)
+        ours, eager = (torch.autograd.grad(f(x), x, grad)[0] for f in (compiled, program))
+        assert torch.equal(ours, eager)
+
+
+def test_what_is_made_of_images_lies_as_eagers() -> None:
+    """Views are taken of it, and eager refuses those that the fake's strides alone would allow."""
+    aten = torch.ops.aten
+    each, one = torch.ones(8), torch.ones(4, 1)
+    mask = [True, False, False]
+    programs = {
+        "rolled": lambda x, g: aten.roll(x, [1], [2]),
+        "rolled twice": lambda x, g: aten.roll(x, [1, -1], [2, 3]),
+        "rolled by its size": lambda x, g: aten.roll(x, [6, 1], [2, 3]),
+        "rolled flat": lambda x, g: aten.roll(x, [1]),
+        "stacked": lambda x, g: [aten.stack([x, y], d) for y in (x, g) for d in range(x.dim() + 1)],
+        "reflected": lambda x, g: aten.reflection_pad2d_backward(g, x, [0] * 4),
+        "replicated": lambda x, g: aten.replication_pad2d_backward(g, x, [0] * 4),
+        "groups": lambda x, g: aten.native_group_norm_backward(
+            g, x, one, one, each, 4, 8, 36, 1, mask
+        ),
+    }
+    image = torch.ones(4, 8, 6, 6)
+    laid = [image, image.to(memory_format=torch.channels_last), image.transpose(2, 3)]
+    for name, program in programs.items():
+        for x, grad in itertools.product(laid, [*laid, image[..., :1, :1].expand(4, 8, 6, 6)]):
+            real = [t.stride() for t in pytree.tree_leaves(program(x, grad)) if t is not None]
+            mode = EagerFakeMode(allow_non_fake_inputs=True)
+            with mode:
+                fakes = program(mode.from_tensor(x), mode.from_tensor(grad))
+            found = [t.stride() for t in pytree.tree_leaves(fakes) if t is not None]
+            assert found == real, (name, x.stride(), grad.stride())
+
+
+@pytest.mark.parametrize("sizes", ["numbers", "symbols"])
+def test_images_laid_anew_are_rolled_stacked_and_padded(sizes: str) -> None:
+    def program(x: torch.Tensor) -> list[torch.Tensor]:
+        image = (x * 2).view(-1, 2, 3, 4).contiguous(memory_format=torch.channels_last)
+        padded = [F.pad(image, (1, 1, 1, 1), mode=mode) for mode in ("reflect", "replicate")]
+        found = torch.roll(image, (1, 1), (2, 3)), torch.stack([image, image], 1), *padded
+        return [t.flatten(1) * 3 for t in found]
+
+    compiled = refcompiler.compile(program, backend="aot_eager", dynamic=sizes == "symbols")
+    for rows in (4, 6):
+        x = torch.randn(rows, 24, requires_grad=True)
+        for ours, eager in zip(compiled(x), program(x), strict=True):
+            assert torch.equal(ours, eager)
+            grads = (
+                torch.autograd.grad(t.square().sum(), x, retain_graph=True) for t in (ours, eager)
+            )
+            assert torch.equal(*[g for (g,) in grads])
 
 
 @pytest.mark.parametrize("name", ["_softmax_backward_data", "_log_softmax_backward_data"])
