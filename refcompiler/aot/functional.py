@@ -16,7 +16,7 @@ from refcompiler.aot.nodes import functionally, kind_of, traces_plainly
 from refcompiler.aot.statistics import write_statistics, writes_statistics
 from refcompiler.dispatching import DispatchMode, dispatch_of
 from refcompiler.fakes.fused import TWINS, write_twins_results
-from refcompiler.fakes.inplace import out_of_place
+from refcompiler.fakes.inplace import out_of_place, twin
 from refcompiler.fakes.overlap import count_writes, writes_to_list
 from refcompiler.shapes.known import same, usual
 
@@ -102,6 +102,8 @@ class FunctionalMode(DispatchMode, FunctionalTensorMode):
                 for each in _one_by_one(args):
                     func(*each, **(kwargs or {}))
             return None
+        if self._has_written_in_order(func, types, args, kwargs or {}):
+            return args[0]
         if not checks(func):
             result = _FUNCTIONALLY(self, func, types, args, kwargs)
             count_writes(func, args)
@@ -112,6 +114,31 @@ class FunctionalMode(DispatchMode, FunctionalTensorMode):
         unwrapped = pytree.tree_map_only(FunctionalTensor, plain, (args, kwargs or {}))
         has_side_effect(func)  # or the graph that is traced loses it
         return func(*unwrapped[0], **unwrapped[1])
+
+    def _has_written_in_order(self, func: Any, types: Any, args: Any, kwargs: Any) -> bool:
+        """Write to a tensor whose dimensions lie in memory in another order than their own.
+
+        What computes a new tensor mostly gives it in its own order (``masked_fill``, ``scatter``).
+        As the value of a view that would be in the way of what the view is of: to lead back there
+        takes a view of it, which there may not be.
+        """
+        other = twin(func)
+        if other is None or not kind_of(other)[0] or not traces_plainly():
+            return False
+        if not all(t is FunctionalTensor for t in types) or type(args[0]) is not FunctionalTensor:
+            return False
+        t = args[0]
+        if t.layout is not torch.strided or t.is_contiguous():
+            return False
+        made = functionally(self, other, args, kwargs, False)
+        if made.dtype is not t.dtype or not same(made.shape, t.shape):
+            return False
+        if not same(made.stride(), t.stride()):
+            with self:
+                laid = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device)
+                made = laid.copy_(made)
+        self._replace(t, made)
+        return True
 
     def _lay_out(self, t: FunctionalTensor) -> None:
         """Give the new value of ``t`` its strides."""

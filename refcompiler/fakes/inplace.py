@@ -15,8 +15,16 @@ from refcompiler.fakes.rules import by_rule
 
 @functools.cache
 def out_of_place(func: Any) -> Any:
-    """The operator that computes what ``func`` writes to its first operand, and nothing else; None
-    where there is none."""
+    """The elementwise operator that computes what ``func`` writes to its first operand, and
+    nothing else; None where there is none."""
+    found = twin(func)
+    return found if found is not None and torch.Tag.pointwise in found.tags else None
+
+
+@functools.cache
+def twin(func: Any) -> Any:
+    """The operator of any kind that computes what ``func`` writes to its first operand, and nothing
+    else, of operands of the same types; None where there is none."""
     if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten":
         return None
     name = func._schema.name.removeprefix("aten::")
@@ -29,9 +37,7 @@ def out_of_place(func: Any) -> Any:
     # Mostly of the same name, but what is pow_.Scalar is pow.Tensor_Scalar, not pow.Scalar.
     for overload in sorted(packet.overloads(), key=lambda other: other != func._overloadname):
         found = getattr(packet, overload)
-        if torch.Tag.pointwise not in found.tags or found._schema.is_mutable:
-            continue
-        if _operands(found) == _operands(func):
+        if not found._schema.is_mutable and _operands(found) == _operands(func):
             return found
     return None
 

@@ -12,6 +12,7 @@ from refcompiler.aot.regions import (
     branches,
     checkpoint,
     classes,
+    diagonals,
     loops,
     products,
     spectra,
@@ -31,6 +32,7 @@ REGIONS: dict[Any, Callable[..., Any]] = {
     _operators.map_impl: loops.mapped,
     torch.prod: products.prod,
     "prod": products.prod,  # the method
+    "fill_diagonal_": diagonals.fill_diagonal_,
     torch.nn.functional.one_hot: classes.one_hot,
     **dict.fromkeys(spectra.FUNCTIONS, spectra.alone),
     **dict.fromkeys(windows.FUNCTIONS, windows.inverse),
