@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,6 +38,9 @@ _DISTRIBUTIONS = {
     torch.ops.aten.geometric_.default: torch.ops.aten.geometric.default,
     torch.ops.aten.log_normal_.default: torch.ops.aten.log_normal.default,
 }
+
+#: Operators that change what a tensor is a view of, and those that draw.
+_CHANGING = frozenset({torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded})
 
 #: What torch's mode does.
 _FUNCTIONALLY = dispatch_of(FunctionalTensorMode)
@@ -122,15 +126,13 @@ class FunctionalMode(DispatchMode, FunctionalTensorMode):
         As the value of a view that would be in the way of what the view is of: to lead back there
         takes a view of it, which there may not be.
         """
-        other = twin(func)
-        if other is None or not kind_of(other)[0] or not traces_plainly():
-            return False
-        if not all(t is FunctionalTensor for t in types) or type(args[0]) is not FunctionalTensor:
+        other = _of_new_values(func)
+        if other is None or type(args[0]) is not FunctionalTensor:
             return False
         t = args[0]
         if t.layout is not torch.strided or t.is_contiguous():
             return False
-        made = functionally(self, other, args, kwargs, False)
+        made = _FUNCTIONALLY(self, other, types, args, kwargs)
         if made.dtype is not t.dtype or not same(made.shape, t.shape):
             return False
         if not same(made.stride(), t.stride()):
@@ -175,6 +177,17 @@ class FunctionalMode(DispatchMode, FunctionalTensorMode):
             type(t) is FunctionalTensor and t.dtype is args[0].dtype and same(s, shapes[0])
             for t, s in zip(tensors, shapes, strict=True)
         )
+
+
+@functools.cache
+def _of_new_values(func: Any) -> Any:
+    """What gives the values that ``func`` writes to its first operand; None where it draws them,
+    or writes none."""
+    other = twin(func)
+    if other is None or not _CHANGING.isdisjoint(func.tags):
+        return None
+    is_view = any(value.alias_info is not None for value in other._schema.returns)
+    return None if is_view or len(other._schema.returns) != 1 else other
 
 
 def _written(first: Any) -> list[FunctionalTensor]:
