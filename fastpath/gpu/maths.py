@@ -273,3 +273,70 @@ def philox_apart(seed, counter, index, step):
     a3, b3, c3, d3 = philox_words(seed, counter, index + 3 * step)
     a, b = _in_fours(a0, a1, a2, a3), _in_fours(b0, b1, b2, b3)
     return a, b, _in_fours(c0, c1, c2, c3), _in_fours(d0, d1, d2, d3)
+
+
+@triton.jit
+def _normals(a, b):
+    """Two normal numbers of two words, as CUDA's generators make them: with its logarithm, and
+    the instructions that there are for a sine and a cosine."""
+    u = tl.fma(a.to(tl.float32), 2.3283064365386963e-10, 1.1641532182693481e-10)
+    angle = tl.fma(b.to(tl.float32), 1.4629180792671596e-09, 7.314590396335798e-10)
+    if INTERPRETED:
+        log, sine, cosine = tl.log(u), tl.sin(angle), tl.cos(angle)
+    else:
+        log = libdevice.log(u)
+        sine, cosine = libdevice.fast_sinf(angle), libdevice.fast_cosf(angle)
+    radius = tl.sqrt_rn(-2.0 * log)
+    return sine * radius, cosine * radius
+
+
+@triton.jit
+def philox_normal(seed, counter, place):
+    """A normal number of each place, of the pair of words that it lies in."""
+    a, b, c, d = philox_words(seed, counter, place >> 2)
+    behind = (place & 2) != 0
+    sine, cosine = _normals(tl.where(behind, c, a), tl.where(behind, d, b))
+    return tl.where((place & 1) == 0, sine, cosine)
+
+
+@triton.jit
+def philox_normal_side_by_side(seed, counter, index):
+    a, b, c, d = philox_words(seed, counter, index)
+    a, b = _normals(a, b)
+    c, d = _normals(c, d)
+    return _in_fours(a, b, c, d)
+
+
+@triton.jit
+def philox_normal_apart(seed, counter, index, step):
+    a, b, c, d = philox_apart(seed, counter, index, step)
+    a, b = _normals(a, b)
+    c, d = _normals(c, d)
+    return a, b, c, d
+
+
+@triton.jit
+def _log_of_unit(word):
+    """By the instruction that there is; never 0."""
+    u = tl.fma(word.to(tl.float32), 2.3283064365386963e-10, 1.1641532182693481e-10)
+    if INTERPRETED:
+        found = tl.log(u)
+    else:
+        found = libdevice.fast_logf(u)
+    return tl.where(u >= 0.99999994, -5.9604645e-08, found)
+
+
+@triton.jit
+def philox_log(seed, counter, place):
+    return _log_of_unit(philox(seed, counter, place).to(tl.uint32))
+
+
+@triton.jit
+def philox_log_side_by_side(seed, counter, index):
+    return _log_of_unit(philox_side_by_side(seed, counter, index))
+
+
+@triton.jit
+def philox_log_apart(seed, counter, index, step):
+    a, b, c, d = philox_apart(seed, counter, index, step)
+    return _log_of_unit(a), _log_of_unit(b), _log_of_unit(c), _log_of_unit(d)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from fastpath.gpu.online import online
 from fastpath.gpu.stages import Stages
 from fastpath.gpu.tiling import blocks_of, blocks_text
 from fastpath.gpu.welford import one_pass
-from fastpath.gpu.words import WORDS
+from fastpath.gpu.words import WORDS, either_way
 from fastpath.ir.size import Size, divides, known
 from fastpath.schedule.kernel import Stage
 
@@ -72,17 +72,14 @@ class Printer(Stages):
         self._count_uses()
         self.line(f"program = {self.program()}")
         self._outer()
-        whole = self._whole()
-        if whole is not None:
-            # Only the last program has points outside: the others load and store whole vectors.
-            self.line(f"if program < {whole}:")
-            self._branch(masked=False)
-            self.line("else:")
-            self._branch(masked=True)
+        decided = either_way(kernel)
+        if decided is None:
+            self._all_programs()
         else:
-            block = WORDS * plan.stripe if plan.stripe else plan.x_block
-            self.masked = not divides(block, plan.x_points)
-            self._body()
+            for taken in (True, False):
+                self.line(f"if {self.text(decided)}:" if taken else "else:")
+                self.assumed = {decided: taken}
+                self._branch(self._all_programs)
         constants = [f"    {name} = {text}" for text, name in self.constants.items()]
         text = "\n".join([BEGIN, *constants, *self.lines])
         arguments = [*(f"p{n}" for n in range(len(kernel.buffers))), *self.arguments.values()]
@@ -90,6 +87,20 @@ class Printer(Stages):
         source = f"\n\n@triton.jit\ndef {name}({', '.join(arguments)}):\n{text}\n"
         names, sizes = tuple(self.arguments), tuple(self.sizes)
         return Printed(name, source, plan.programs, plan.warps, names, None, sizes, self.wide)
+
+    def _all_programs(self) -> None:
+        """What the programs do, those with points outside apart where that is worth while."""
+        plan, whole = self.plan, self._whole()
+        if whole is not None:
+            # Only the last program has points outside: the others load and store whole vectors.
+            for masked in (False, True):
+                self.line("else:" if masked else f"if program < {whole}:")
+                self.masked = masked
+                self._branch(self._body)
+        else:
+            block = WORDS * plan.stripe if plan.stripe else plan.x_block
+            self.masked = not divides(block, plan.x_points)
+            self._body()
 
     def _whole(self) -> str | None:
         """How many of the first programs have all their points, as text, where it is worth while
@@ -105,12 +116,12 @@ class Printer(Stages):
         apart = (rest % ALIGNED or plan.stripe and rest) and plan.whole_blocks
         return str(plan.whole_blocks) if apart else None
 
-    def _branch(self, masked: bool) -> None:
+    def _branch(self, body: Callable[[], None]) -> None:
+        """Print ``body`` where nothing is known of what other branches computed."""
         self.depth += 1
-        self.masked = masked
         self.known, self.stored, self.sums, self.axes = {}, {}, {}, dict(self._scalars)
         self.words, self.apart = {}, {}
-        self._body()
+        body()
         self.depth -= 1
 
     def _outer(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from fastpath.gpu.reach import is_wide
 from fastpath.gpu.rows import flatten
 from fastpath.gpu.tiling import Tiling
-from fastpath.gpu.words import WORDS, shared
+from fastpath.gpu.words import DRAWN, WORDS, shared
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.size import divides, known
@@ -51,6 +51,7 @@ class Values(Lines):
         self.words: dict[Expr, str] = {}  # random ones, of 32 bits
         self.apart: dict[Expr, list[str]] = {}  # those of the four pieces of a stripe
         self.part = 0  # which of these is printed
+        self.assumed: dict[Expr, bool] = {}  # what is decided for all points, where it is printed
         self.stored: dict[tuple[str, Index], str] = {}
         # Elements of a row that passes over it up to this one read, and of those that this one
         # does, the ones that passes before it read too, and those behind it.
@@ -187,11 +188,18 @@ class Values(Lines):
             if not self._kinds(e.args[0]) and not e.args[0].terms and known(e.args[0].const):
                 return self.constant(e.args[0].const, "int64")
             return f"({text}).to(tl.int64)"
-        if e.op == "philox":
+        if e.op in DRAWN:
             words = self._words(e)
-            if words is not None:
+            if words is not None and e.op == "philox":
                 self.words[e] = words
                 return f"{words}.to(tl.int64)"
+            return words or f"m.{e.op}({', '.join(self.text(a) for a in e.args)})"
+        if e.op == "where" and e.args[0] in self.assumed:
+            taken = e.args[1 if self.assumed[e.args[0]] else 2]
+            text = self.text(taken)
+            if taken in self.words:
+                self.words[e] = self.words[taken]
+            return text
         gate = self._gate(e) or self._one_of_two(e)
         if gate is not None:
             return gate
@@ -345,10 +353,10 @@ class Values(Lines):
         if plan.stripe:
             four = self.apart[e] = [self.fresh() for _ in range(WORDS)]
             step = draw.index.coefficient(draw.axes[1])
-            self.line(f"{', '.join(four)} = m.philox_apart({given}, {step})")
+            self.line(f"{', '.join(four)} = m.{e.op}_apart({given}, {step})")
             return four[self.part]
         name = self.fresh()
-        self.line(f"{name} = m.philox_side_by_side({given})")
+        self.line(f"{name} = m.{e.op}_side_by_side({given})")
         return name
 
     def _some_outside(self) -> bool:

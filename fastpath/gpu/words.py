@@ -9,7 +9,7 @@ a grid apart (a *stripe*), one after the other and each by itself, or as it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import ZERO, Axis, Division, Index, delinearize, variable
@@ -18,29 +18,52 @@ from fastpath.schedule.kernel import Kernel
 PIECE = 256  # points of each of the four pieces of a stripe, at least; it divides eager's grids
 MOST_PIECE = 1024  # two vectors of four-byte elements for each thread of four warps
 WORDS = 4
+DRAWN = ("philox", "philox_normal", "philox_log")  # of the same seed, counter and place
+
+
+def _within(values: Iterable[Expr]) -> Iterator[Expr]:
+    """All expressions that ``values`` consist of, each once."""
+    seen: set[Expr] = set()
+    stack = list(values)
+    while stack:
+        e = stack.pop()
+        if e not in seen:
+            seen.add(e)
+            yield e
+            stack.extend(e.operands())
+
+
+def _values(kernel: Kernel) -> Iterator[Expr]:
+    return (s.value for stage in kernel.stages for s in stage.statements)
 
 
 def draws(kernel: Kernel) -> list[Expr]:
-    """The distinct words of Philox that the kernel computes."""
-    found: dict[Expr, None] = {}
-    seen: set[Expr] = set()
-    stack = [s.value for stage in kernel.stages for s in stage.statements]
-    while stack:
-        e = stack.pop()
-        if e in seen:
-            continue
-        seen.add(e)
-        if e.op == "philox":
-            found[e] = None
-        stack.extend(e.operands())
-    return list(found)
+    """The distinct words of Philox that the kernel computes, or numbers that come of them."""
+    return [e for e in _within(_values(kernel)) if e.op in DRAWN]
+
+
+def either_way(kernel: Kernel) -> Expr | None:
+    """What decides in each call, for all points alike, where the kernel's words come from.
+
+    A program computes the ones or the others, and not both to select from them.
+    """
+    for e in _within(_values(kernel)):
+        if e.op == "where" and e.args[1].op in DRAWN and e.args[2].op in DRAWN:
+            if all(part.op not in ("load", "guarded", "index") for part in _within(e.args[:1])):
+                return e.args[0]
+    return None
 
 
 def stripe_of(kernel: Kernel, x: Sequence[Axis]) -> int:
     """How far apart the elements lie that share a computation, if they do not lie side by side; 0
     where there are none."""
+    extents = [a.extent for a in x]
+    if not all(isinstance(n, int) for n in extents):
+        return 0
+    # What a division by the grid was simplified to, of an axis that steps by several points.
+    steps = {math.prod(extents[n:]) for n in range(1, len(extents) + 1)}
     for e in draws(kernel):
-        for grid in sorted(_divisors(e)):
+        for grid in sorted({divisor * step for divisor in _divisors(e) for step in steps}):
             if grid % PIECE == 0 and shared(e, x, grid) is not None:
                 return grid
     return 0

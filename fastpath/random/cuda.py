@@ -63,12 +63,18 @@ def _stream(drawer: Drawer, val: Any) -> philox.Stream:
     return philox.Stream(seed, counter, grid)
 
 
-def _each(drawer: Drawer, val: Any, stem: str, value: Callable[[E.Expr], E.Expr]) -> Tensor:
-    """A tensor like ``val`` with ``value`` of each element's word."""
+def _each(
+    drawer: Drawer,
+    val: Any,
+    stem: str,
+    value: Callable[[E.Expr], E.Expr],
+    what: philox.Drawn = philox.WORD,
+) -> Tensor:
+    """A tensor like ``val`` with ``value`` of what is drawn for each element."""
     stream, strides = _stream(drawer, val), val.stride()
 
     def body(index: Position) -> E.Expr:
-        return value(stream.strided(linear(index, strides)))
+        return value(stream.strided(linear(index, strides), what))
 
     return drawer.lowering.output(val, body, stem)
 
@@ -79,6 +85,22 @@ def _uniform(drawer: Drawer, val: Any, bound: dict[str, Any]) -> Tensor:
     if dtype == "float64" or not low <= high:
         raise NotLowered("a distribution of 53 bits, or bounds that eager refuses")
     return _each(drawer, val, "uniform", lambda word: philox.uniform(word, low, high, dtype))
+
+
+def _normal(drawer: Drawer, val: Any, bound: dict[str, Any]) -> Tensor:
+    mean, std = float(bound.get("mean", 0.0)), float(bound.get("std", 1.0))
+    if floating(val) == "float64" or not std >= 0:
+        raise NotLowered("a distribution of 53 bits, or a standard deviation that eager refuses")
+    value = functools.partial(philox.normal, mean=mean, std=std)
+    return _each(drawer, val, "normal", value, philox.NORMAL)
+
+
+def _exponential(drawer: Drawer, val: Any, bound: dict[str, Any]) -> Tensor:
+    rate = float(bound.get("lambd", 1.0))
+    if floating(val) == "float64" or not 0 < rate < math.inf:
+        raise NotLowered("a distribution of 53 bits, or a rate that eager refuses")
+    value = functools.partial(philox.exponential, rate=rate)
+    return _each(drawer, val, "exponential", value, philox.LOGARITHM)
 
 
 def _bernoulli(drawer: Drawer, val: Any, bound: dict[str, Any]) -> Tensor:
@@ -108,19 +130,22 @@ def _dropout(drawer: Drawer, vals: Any, bound: dict[str, Any]) -> tuple[Tensor, 
     grid, lowering = _grid(drawer, vals[0]), drawer.lowering
     size = vals[0].dtype.itemsize
     reserve = philox.reserving(lowering.device)
-    if _begins_with_a_block(given.node) and isinstance(given.offset, int):
+    alignment = _WIDEST
+    fresh = _begins_with_a_block(given.node) and isinstance(given.offset, int)
+    if fresh and given.offset:  # a view of what in eager is memory of its own
+        alignment = min(_WIDEST, given.offset * size & -given.offset * size)
+    width = philox.dropout_width(size, grid.count, alignment)
+    if fresh or width == 1:
         seed, counter = _reserve(drawer, reserve, (grid.advance,), ("seed", "counter"))
-        # In eager it is memory of its own, or a view of such.
-        offset = given.offset * size
-        alignment = _WIDEST if offset == 0 else min(_WIDEST, offset & -offset)
-        width: Any = philox.dropout_width(size, grid.count, alignment)
         of = functools.partial(philox.Stream(seed, counter, grid).vectorised, width=width)
     else:
         asked = philox.reserving_for_dropout(lowering.device)
         seed, counter, shift = _reserve(
             drawer, asked, (grid.advance, grid.count, given), ("seed", "counter", "shift")
         )
-        of = functools.partial(philox.Stream(seed, counter, grid).shifted, shift=shift)
+        of = functools.partial(
+            philox.Stream(seed, counter, grid).by_address, shift=shift, width=width
+        )
     strides, kept = vals[1].stride(), compute_dtype(dtype)
     mask = lowering.output(
         vals[1], lambda index: philox.below(of(linear(index, strides)), 1.0 - p), "mask"
@@ -144,6 +169,9 @@ def _begins_with_a_block(node: Node) -> bool:
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("rand.default", "rand_like.default", "uniform.default"), _uniform),
+    **dict.fromkeys(("randn.default", "randn_like.default", "normal.float_float"), _normal),
+    "normal_functional.default": _normal,
+    "exponential.default": _exponential,
     "bernoulli.p": _bernoulli,
     **dict.fromkeys(("randint.default", "randint.low", "random.from", "random.to"), _integers),
     **dict.fromkeys(("randint_like.default", "randint_like.low_dtype"), _integers),

@@ -67,6 +67,27 @@ def reserving(device: torch.device) -> Callable[[int], tuple[int, int]]:
 
 
 @dataclass(frozen=True)
+class Drawn:
+    """What is drawn: an operation on a seed, a counter and a place, and its dtype."""
+
+    op: str
+    dtype: str
+
+    def of(self, *operands: Expr) -> Expr:
+        return Expr(self.op, operands, self.dtype)
+
+
+WORD = Drawn("philox", "int64")  # of 32 bits
+#: Half of a pair of normal numbers (Box and Muller 1958), which two words of one computation give:
+#: the sine's at even places, the cosine's at odd ones. Its functions are the device's fast ones,
+#: as in CUDA's ``curand_normal.h``.
+NORMAL = Drawn("philox_normal", "float32")
+#: The logarithm, by the device's fast function, of the number that :func:`unit` makes of a word; of
+#: what is next to 1 the number next to 0, by which no exponential is 0.
+LOGARITHM = Drawn("philox_log", "float32")
+
+
+@dataclass(frozen=True)
 class Stream:
     """What a draw reserved: expressions of its seed and of a quarter of its offset."""
 
@@ -74,14 +95,14 @@ class Stream:
     counter: Expr
     grid: Grid
 
-    def _word(self, counter: Index, index: Index, word: Index) -> Expr:
+    def _word(self, counter: Index, index: Index, word: Index, what: Drawn = WORD) -> Expr:
         at = apply("add", self.counter, E.position(counter))
-        return apply("philox", self.seed, at, E.position(index * 4 + word))
+        return what.of(self.seed, at, E.position(index * 4 + word))
 
-    def strided(self, place: Index) -> Expr:
-        """The word of the element at ``place`` in memory: threads take elements a grid apart."""
+    def strided(self, place: Index, what: Drawn = WORD) -> Expr:
+        """Of the element at ``place`` in memory: threads take elements a grid apart."""
         thread, turn = place.mod(self.grid.threads), place.floordiv(self.grid.threads)
-        return self._word(turn.floordiv(UNROLL), thread, turn.mod(UNROLL))
+        return self._word(turn.floordiv(UNROLL), thread, turn.mod(UNROLL), what)
 
     def vectorised(self, place: Index, width: int) -> Expr:
         """The same where a thread takes ``width`` elements side by side, as dropout does."""
@@ -92,6 +113,12 @@ class Stream:
         if width > UNROLL:
             turn = turn * (width // UNROLL) + within.floordiv(UNROLL)
         return self._word(turn, thread, within.mod(UNROLL))
+
+    def by_address(self, place: Index, shift: Expr, width: int) -> Expr:
+        """The same where each call tells the width's binary logarithm: ``width`` for what begins as
+        the allocator's blocks do."""
+        usual = apply("eq", shift, E.const(width.bit_length() - 1, "int64"))
+        return apply("where", usual, self.vectorised(place, width), self.shifted(place, shift))
 
     def shifted(self, place: Index, shift: Expr) -> Expr:
         """The same for a width that is known by its binary logarithm, in each call."""
@@ -137,6 +164,17 @@ def uniform(word: Expr, low: float, high: float, dtype: str) -> Expr:
     ends = (E.cast(E.cast(E.const(bound, "float32"), dtype), "float32") for bound in (low, high))
     lower, upper = ends
     return apply("where", apply("eq", value, upper), lower, value)
+
+
+def normal(drawn: Expr, mean: float, std: float) -> Expr:
+    """As CUDA's compiler contracts the product and the sum."""
+    mean, std = (_number(n).item() for n in (mean, std))
+    return apply("fma", drawn, E.const(std, "float32"), E.const(mean, "float32"))
+
+
+def exponential(logarithm: Expr, rate: float) -> Expr:
+    """With the quotient first, as eager has it, in float32."""
+    return apply("mul", E.const((-1.0 / _number(rate)).item(), "float32"), logarithm)
 
 
 def below(word: Expr, p: float) -> Expr:

@@ -31,6 +31,10 @@ def _dropped(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     [
         (_dropped, (4096, 512), torch.bfloat16),
         (lambda x, _: torch.rand_like(x), (1 << 22,), torch.float32),
+        (lambda x, y: x + torch.randn_like(x) * y, (1 << 22,), torch.float32),
+        (lambda x, _: torch.ops.aten.exponential(x), (1 << 22,), torch.float32),
+        # Two axes, the slower of which steps by what divides the grid.
+        (lambda x, _: torch.ops.aten.uniform(x, -1, 1), (1056, 4096), torch.bfloat16),
     ],
 )
 def test_a_draw_is_part_of_the_kernel_that_uses_it(
@@ -57,8 +61,36 @@ def test_a_draw_is_part_of_the_kernel_that_uses_it(
     assert len(printed.arguments) == 2 and "philox" in printed.source
     compiled = machine_code(printed, tuple(b.dtype for b in kernel.buffers), 90)
     assert compiled.asm["cubin"]
-    if len(shape) == 1:
+    apart = program is not _dropped
+    assert ("_apart(" if apart else "_side_by_side(") in printed.source
+    if apart and dtype is torch.float32:
         assert compiled.metadata.shared == 0 and "st.global.v4.b32" in compiled.asm["ptx"]
+
+
+def test_where_an_input_begins_decides_what_a_program_computes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a dropout's words: those that neighbours share, where it begins as tensors usually do."""
+    from fastpath.gpu.vectors import print_kernel
+    from fastpath.schedule.cluster import Fusion
+    from fastpath.schedule.loops import Builder
+    from fastpath.target import GPU
+    from tests.cpu.fastpath.triton_kernels import program_of
+
+    monkeypatch.setattr(philox, "resident", lambda device: 132 * 2048)
+
+    def printed(count: int) -> str:
+        given = [torch.empty(count)]
+        fusion = Fusion(program_of(lambda x: torch.native_dropout(x, 0.1, True)[0], given))
+        (cluster,) = [c for c in fusion.result if c.call is None]
+        stored = set(fusion.roots.stored)
+        kernel = Builder(cluster, "kernel", fusion.roots.roots, stored, (), GPU).build()
+        return print_kernel(kernel).source
+
+    usual, other = printed(1 << 22).split("    else:\n")
+    assert "philox_side_by_side(" in usual and "philox(" not in usual
+    assert "philox(" in other and "_side_by_side" not in other
+    assert "philox_apart(" in printed((1 << 22) + 1)  # no thread takes several, wherever it begins
 
 
 def test_a_graphs_threads() -> None:

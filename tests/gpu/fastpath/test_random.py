@@ -29,10 +29,13 @@ CASES: dict[str, Callable[[int, torch.dtype], Callable[..., Any]]] = {
     "uniform": lambda n, d: lambda: torch.empty(n, dtype=d, device="cuda").uniform_(-0.3, 1.75),
     "bernoulli": lambda n, d: lambda: torch.empty(n, dtype=d, device="cuda").bernoulli_(0.3),
     "randint": lambda n, d: lambda: torch.randint(-3, 200, (n,), dtype=d, device="cuda"),
+    "randn": lambda n, d: lambda: torch.randn(n, dtype=d, device="cuda") * 0.5,
+    "normal": lambda n, d: lambda: torch.empty(n, dtype=d, device="cuda").normal_(0.3, 1.7),
+    "exponential": lambda n, d: lambda: torch.empty(n, dtype=d, device="cuda").exponential_(2.3),
 }
 LEFT_TO_ATEN: dict[str, Callable[[int, torch.dtype], Callable[..., Any]]] = {
-    "randn": lambda n, d: lambda: torch.randn(n, dtype=d, device="cuda"),
-    "exponential": lambda n, d: lambda: torch.empty(n, dtype=d, device="cuda").exponential_(),
+    "randn of 53 bits": lambda n, d: lambda: torch.randn(n, dtype=torch.float64, device="cuda"),
+    "cauchy": lambda n, d: lambda: torch.empty(n, dtype=d, device="cuda").cauchy_(),
     "rand of 53 bits": lambda n, d: lambda: torch.rand(n, dtype=torch.float64, device="cuda"),
     "randperm": lambda n, d: lambda: torch.randperm(n, device="cuda"),
 }
@@ -92,6 +95,11 @@ def test_layouts_and_offsets() -> None:
     for offset in (0, 4, 1 << 33):
         _agree(lambda: torch.rand_like(last), offset=offset)
         _agree(lambda: torch.empty(300, 70, device="cuda").t().bernoulli_(0.5), offset=offset)
+        _agree(lambda: torch.randn_like(last), offset=offset)
+        # Two axes, of which the grid is a multiple, and not.
+        for shape in ((1100, 4096), (2048, 999)):
+            _agree(lambda s=shape: torch.randn(s, device="cuda") * 2, offset=offset)
+            _agree(lambda s=shape: torch.rand(s, device="cuda") * 2, offset=offset)
         _agree(lambda x: F.dropout(x, 0.5), image, offset=offset)
         _agree(lambda x: F.dropout(x, 0.5), last, offset=offset)
 
