@@ -20,6 +20,8 @@ INTS = UNSIGNED + SIGNED
 REDUCED = ("float16", "bfloat16")
 FLOATS = (*REDUCED, "float32", "float64")
 ALL = (BOOL, *INTS, *FLOATS)
+#: Floats of which a kernel holds the byte: they are cast from and to ``float32``, and moved.
+BYTES = ("float8_e4m3fn", "float8_e5m2")
 #: The dtype of a complex number's two parts, and back (few of eager's kernels have complex32).
 PART_OF = {"complex64": "float32", "complex128": "float64"}
 COMPLEX_OF = {part: dtype for dtype, part in PART_OF.items()}

@@ -16,6 +16,7 @@ from numba.extending import intrinsic
 
 from fastpath.cpu.gemm import transposed, vector_bytes
 from fastpath.schedule.streams import STREAM_ALIGNMENT
+from specs.dtypes import BYTES
 
 MOST_SCOPES = 64
 STREAMED, ASKED = "streamed", "asked"  # marks of stores and of loads, for the code generator
@@ -36,6 +37,7 @@ _NUMBA = {
     "bfloat16": types.float32,
     "float32": types.float32,
     "float64": types.float64,
+    **dict.fromkeys(BYTES, types.uint8),
 }
 _MEMORY = {
     "bool": _I8,
@@ -49,6 +51,7 @@ _MEMORY = {
     "bfloat16": _I16,
     "float32": ir.FloatType(),
     "float64": ir.DoubleType(),
+    **dict.fromkeys(BYTES, _I8),
 }
 
 

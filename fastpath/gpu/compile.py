@@ -19,10 +19,11 @@ from fastpath.gpu.tiling import tiling
 from fastpath.gpu.vectors import print_kernel
 from fastpath.ir.size import Assumptions, Number, Undecided, divides
 from fastpath.schedule.kernel import Kernel
+from specs.dtypes import BYTES
 
 POINTER = {"bool": "i1", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32"}
 POINTER |= {"int64": "i64", "float16": "fp16", "bfloat16": "bf16"}
-POINTER |= {"float32": "fp32", "float64": "fp64"}
+POINTER |= {"float32": "fp32", "float64": "fp64"} | dict.fromkeys(BYTES, "u8")
 
 _compiled: dict[tuple[Any, ...], Any] = {}
 _Key = tuple[Any, ...]

@@ -11,7 +11,10 @@ import triton.language as tl
 from triton.language.extra import libdevice
 from triton.language.extra.cuda import gdc_wait
 
+from fastpath.ir.types import saturates
+
 INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
+LARGEST = tl.constexpr(0x7E if saturates() else 0x7F)  # float8_e4m3fn of what is too large
 
 
 @triton.jit
@@ -340,3 +343,47 @@ def philox_log_side_by_side(seed, counter, index):
 def philox_log_apart(seed, counter, index, step):
     a, b, c, d = philox_apart(seed, counter, index, step)
     return _log_of_unit(a), _log_of_unit(b), _log_of_unit(c), _log_of_unit(d)
+
+
+@triton.jit
+def to_float8_e4m3fn(x):
+    """The byte of the nearest, halves to even; where that would be 480 or more it is 448, or nan, as
+    in eager: the device's instruction knows the first alone."""
+    word = x.to(tl.uint32, bitcast=True)
+    size = word & 0x7FFFFFFF
+    normal = ((size + ((size >> 20) & 1) + 0x7FFFF) >> 20) - 960
+    # Adding 2 ** 14 aligns a subnormal's last bit with float32's, so that the sum is rounded to it.
+    subnormal = (size.to(tl.float32, bitcast=True) + 16384.0).to(tl.uint32, bitcast=True)
+    found = tl.where(size < 0x3C800000, subnormal - 0x46800000, normal)
+    found = tl.where(size > 0x43E80000, LARGEST, found)
+    found = tl.where(size > 0x7F800000, 0x7F, found)
+    return (found | ((word >> 24) & 0x80)).to(tl.uint8)
+
+
+@triton.jit
+def of_float8_e4m3fn(x):
+    byte = x.to(tl.uint32)
+    size = byte & 0x7F
+    subnormal = (size.to(tl.float32) * 0.001953125).to(tl.uint32, bitcast=True)
+    found = tl.where(size < 8, subnormal, (size << 20) + 0x3C000000)
+    found = tl.where(size == 0x7F, 0x7FC00000, found)
+    return (found | ((byte & 0x80) << 24)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def to_float8_e5m2(x):
+    """The byte of the nearest, halves to even; infinite where that would be more than 57344."""
+    word = x.to(tl.uint32, bitcast=True)
+    size = word & 0x7FFFFFFF
+    normal = ((size + ((size >> 21) & 1) + 0xFFFFF) >> 21) - 448
+    subnormal = (size.to(tl.float32, bitcast=True) + 128.0).to(tl.uint32, bitcast=True)
+    found = tl.where(size < 0x38800000, subnormal - 0x43000000, normal)
+    found = tl.where(size >= 0x47800000, 0x7C, found)
+    found = tl.where(size > 0x7F800000, 0x7F, found)
+    return (found | ((word >> 24) & 0x80)).to(tl.uint8)
+
+
+@triton.jit
+def of_float8_e5m2(x):
+    """A float16 whose lower half is 0."""
+    return (x.to(tl.uint16) << 8).to(tl.float16, bitcast=True).to(tl.float32)

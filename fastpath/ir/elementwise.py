@@ -17,6 +17,7 @@ from fastpath.ir.program import Position, Scalar, Tensor
 from fastpath.ir.size import Size, hint
 from fastpath.ir.types import name_of
 from specs.dtypes import (
+    BYTES,
     PART_OF,
     Computation,
     TensorType,
@@ -289,7 +290,7 @@ def elementwise(
         call.insist_on_bits()
     probe: Sequence[Any] = [v for v in call.arguments.values() if isinstance(v, Tensor)]
     for t in probe:
-        if not _known(t.dtype):
+        if not (_known(t.dtype) or row.kind == "cast" and t.dtype in BYTES):
             raise NotLowered(f"{t.dtype} is not computed in kernels")
     return call.result, call.body
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from fastpath.ir.index import Axis, Index, Lookup, constant
 from fastpath.ir.size import Number, Size
-from specs.dtypes import COMPLEX_OF, PART_OF, REDUCED, int_range
+from specs.dtypes import BYTES, COMPLEX_OF, PART_OF, REDUCED, int_range
 from specs.rounding import to_float
 
 
@@ -216,6 +216,10 @@ def cast(value: Expr, dtype: str) -> Expr:
         number = value.args[0]
         if dtype != "int64" or isinstance(number, (bool, int)):
             return const(number, dtype)
+    if value.dtype in BYTES and dtype != "float32":
+        return cast(Expr("cast", (value,), "float32"), dtype)
+    if dtype in BYTES:
+        value = cast(value, "float32")  # as eager's conversions from all others do
     return Expr("cast", (value,), dtype)
 
 

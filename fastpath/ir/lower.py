@@ -42,7 +42,7 @@ from fastpath.ir.program import (
 )
 from fastpath.ir.rules import RULES, dims_of
 from fastpath.ir.size import Size, Undecided, known
-from fastpath.ir.types import computable, name_of
+from fastpath.ir.types import castable, computable, name_of
 from fastpath.options import DEFAULT, Options
 from fastpath.target import CPU, Target
 from refcompiler.aot.draws import draw_again, draws
@@ -274,8 +274,11 @@ class Lowering:
         val = described(node.meta.get("val"), self.sizes)  # of what only checks there is none
         tensors = val if isinstance(val, tuple) else (val,)
         row = self._row(name, tensors, arguments, keywords)
+        rule = _RULE_OF.get(name) if row is None else row.lowering
+        moves = row is not None and row.kind == "cast" or str(rule).startswith("view:")
+        fits = castable if moves else computable
         for t in tensors:
-            if not isinstance(t, Described) or not computable(t.dtype):
+            if not isinstance(t, Described) or not fits(t.dtype):
                 raise NotLowered("an output that no kernel computes")
             if t.device != self.device or t.layout is not torch.strided:
                 raise NotLowered(f"an output that is not a strided tensor on {self.device}")
@@ -292,7 +295,6 @@ class Lowering:
             return product(self, node.name, val, bound, self.products[node.name])
         if row is not None and row.lowering is None:
             raise NotLowered(row.reasons.get("lowering", "no lowering"))
-        rule = _RULE_OF.get(name) if row is None else row.lowering
         if self._complex(tensors, arguments, keywords):
             moves = row is None and str(rule).partition(":")[0] in _MOVES
             if rule is not None and not (moves or row is not None and row is ON_COMPLEX.get(name)):

@@ -32,10 +32,10 @@ from fastpath.ir.expr import Bounds, Expr, inside
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.program import Tile
 from fastpath.ir.size import Number, Size
-from specs.dtypes import PART_OF
+from specs.dtypes import BYTES, PART_OF
 
 ITEMSIZE = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2}
-ITEMSIZE["complex128"] = 16
+ITEMSIZE |= {"complex128": 16} | dict.fromkeys(BYTES, 1)
 
 
 def itemsize(dtype: str) -> int:

@@ -291,20 +291,27 @@ def cast_text(printer: str, source: str, target: str, operand: str) -> str:
     """``operand``, a value of dtype ``source``, cast to ``target``, as source text.
 
     A value of a reduced float is a float32 that is already rounded, so casting to one rounds and
-    stays float32, and casting from one is casting from float32.
+    stays float32, and casting from one is casting from float32. Of a float of one byte the value is
+    that byte, and the other side is float32.
     """
     from specs import dtypes
     from specs.scalars.row import NUMBA_SUFFIX, TRITON_TYPE
 
     row = SCALARS["cast"]
     if printer == "numba":
-        short = {"float16": "f16", "bfloat16": "bf16"}
+        short = {"float16": "f16", "bfloat16": "bf16"} | {name: name for name in dtypes.BYTES}
         origin, suffix = NUMBA_SUFFIX[source], short.get(target, NUMBA_SUFFIX[target])
+        if source in dtypes.BYTES:
+            origin = source
         if origin == suffix:
             return operand
         return str(row.numba).format(operand, S=origin, T=suffix)
     if source == target:
         return operand
+    if source in dtypes.BYTES:
+        return f"m.of_{source}({operand})"
+    if target in dtypes.BYTES:
+        return f"m.to_{target}({operand})"
     if dtypes.compute_dtype(target) != target:
         single = operand if source == "float32" else f"{operand}.to(tl.float32)"
         return f"{single}.to(tl.{target}).to(tl.float32)"

@@ -20,6 +20,7 @@ NUMBA_SUFFIX = {
     "bfloat16": "f32",
     "float32": "f32",
     "float64": "f64",
+    **dict.fromkeys(dtypes.BYTES, "u8"),
 }
 TRITON_TYPE = {
     "bool": "int1",
@@ -32,6 +33,7 @@ TRITON_TYPE = {
     "bfloat16": "float32",
     "float32": "float32",
     "float64": "float64",
+    **dict.fromkeys(dtypes.BYTES, "uint8"),
 }
 
 Template = str | Mapping[str, str | None] | None

@@ -113,6 +113,9 @@ def _functions() -> Iterator[tuple[str, Any]]:
             emit = functools.partial(conversions.convert, kind=target)
             result = "f32" if target in ("f16", "bf16") else target
             yield full, function(full, (source,), result, emit)
+    for name, (narrow, widen) in conversions.BYTES.items():
+        yield f"cast_f32_{name}", function(f"cast_f32_{name}", ("f32",), "u8", narrow)
+        yield f"cast_{name}_f32", function(f"cast_{name}_f32", ("u8",), "f32", widen)
 
 
 # numba finds a function only if it was made before compilation began, so all are made here.
