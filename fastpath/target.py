@@ -30,7 +30,8 @@ class Target:
     through, where they do so more than once: what lies side by side in memory is read faster.
     ``rows``: that a unit takes at once where it only adds up what it reads. ``across``: whether
     it is dear to read from line to line of memory, so that it is done once. ``wide``: whether
-    eager computes variances in float64.
+    eager computes variances in float64. ``recomputed``: what it may cost at most, in additions,
+    that two kernels compute the same of a tensor or two, rather than one stores it.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Target:
     narrowest: int = 16
     flat: int = 0
     wide: bool = False
+    recomputed: int = 8
 
     def pieces(self, length: int, results: int, rows: bool) -> int:
         """How many partial results each of ``results`` reductions of ``length`` terms is made of.
@@ -124,4 +126,5 @@ GPU = Target(
     whole=16_384,
     ends=1 << 19,
     fused=True,
+    recomputed=24,
 )

@@ -140,7 +140,8 @@ class Wrapper:
                 self.names[node.name] = constants[node.place - given]
 
     def write(self) -> Callable[..., Any]:
-        fusion = Fusion(self.program, self.device.target.ends, self.device.target.across)
+        target = self.device.target
+        fusion = Fusion(self.program, target.ends, target.across, target.recomputed)
         if self.device.target.in_place:
             self.over = written_last(fusion, candidates(self.program))
             for node, given in self.over.items():

@@ -16,6 +16,8 @@ from typing import Any
 
 ALIGNMENT = 16  # bytes: of what a thread loads at once
 DEPENDENT = 90  # the first capability with programmatic dependent launches
+NARROWING = 89  # the first one that converts to floats of one byte
+NARROW = "\nNARROW = tl.constexpr(True)\n"
 EARLY = "\nEARLY = tl.constexpr(True)\n"  # what its kernels' texts say of it, at their ends
 
 
@@ -94,6 +96,8 @@ def build(
     early = capability >= DEPENDENT
     if early:
         text += EARLY
+    if capability >= NARROWING:
+        text += NARROW
     return triton.compile(
         ASTSource(getattr(module_of(text), name), dict(signature), {}, attributes),
         target=GPUTarget("cuda", capability, 32),

@@ -346,44 +346,58 @@ def philox_log_apart(seed, counter, index, step):
 
 
 @triton.jit
-def to_float8_e4m3fn(x):
-    """The byte of the nearest, halves to even; where that would be 480 or more it is 448, or nan, as
-    in eager: the device's instruction knows the first alone."""
-    word = x.to(tl.uint32, bitcast=True)
-    size = word & 0x7FFFFFFF
-    normal = ((size + ((size >> 20) & 1) + 0x7FFFF) >> 20) - 960
-    # Adding 2 ** 14 aligns a subnormal's last bit with float32's, so that the sum is rounded to it.
-    subnormal = (size.to(tl.float32, bitcast=True) + 16384.0).to(tl.uint32, bitcast=True)
-    found = tl.where(size < 0x3C800000, subnormal - 0x46800000, normal)
-    found = tl.where(size > 0x43E80000, LARGEST, found)
-    found = tl.where(size > 0x7F800000, 0x7F, found)
-    return (found | ((word >> 24) & 0x80)).to(tl.uint8)
+def to_float8_e4m3fn(x, native):
+    """The byte of the nearest, halves to even; where that would be 480 or more it is 448, or nan,
+    as in eager: the device's instruction, if it has one (``native``), knows the first alone."""
+    if native and not INTERPRETED:
+        found = x.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
+        if LARGEST == 0x7F:
+            found = tl.where(tl.abs(x) > 464.0, 0x7F, found).to(tl.uint8)
+        return found
+    else:
+        word = x.to(tl.uint32, bitcast=True)
+        size = word & 0x7FFFFFFF
+        normal = ((size + ((size >> 20) & 1) + 0x7FFFF) >> 20) - 960
+        # Adding 2 ** 14 aligns a subnormal's last bit with float32's: the sum is rounded to it.
+        subnormal = (size.to(tl.float32, bitcast=True) + 16384.0).to(tl.uint32, bitcast=True)
+        found = tl.where(size < 0x3C800000, subnormal - 0x46800000, normal)
+        found = tl.where(size > 0x43E80000, LARGEST, found)
+        found = tl.where(size > 0x7F800000, 0x7F, found)
+        return (found | ((word >> 24) & 0x80)).to(tl.uint8)
 
 
 @triton.jit
-def of_float8_e4m3fn(x):
-    byte = x.to(tl.uint32)
-    size = byte & 0x7F
-    subnormal = (size.to(tl.float32) * 0.001953125).to(tl.uint32, bitcast=True)
-    found = tl.where(size < 8, subnormal, (size << 20) + 0x3C000000)
-    found = tl.where(size == 0x7F, 0x7FC00000, found)
-    return (found | ((byte & 0x80) << 24)).to(tl.float32, bitcast=True)
+def of_float8_e4m3fn(x, native):
+    if native and not INTERPRETED:
+        return x.to(tl.float8e4nv, bitcast=True).to(tl.float32)
+    else:
+        byte = x.to(tl.uint32)
+        size = byte & 0x7F
+        subnormal = (size.to(tl.float32) * 0.001953125).to(tl.uint32, bitcast=True)
+        found = tl.where(size < 8, subnormal, (size << 20) + 0x3C000000)
+        found = tl.where(size == 0x7F, 0x7FC00000, found)
+        return (found | ((byte & 0x80) << 24)).to(tl.float32, bitcast=True)
 
 
 @triton.jit
-def to_float8_e5m2(x):
-    """The byte of the nearest, halves to even; infinite where that would be more than 57344."""
-    word = x.to(tl.uint32, bitcast=True)
-    size = word & 0x7FFFFFFF
-    normal = ((size + ((size >> 21) & 1) + 0xFFFFF) >> 21) - 448
-    subnormal = (size.to(tl.float32, bitcast=True) + 128.0).to(tl.uint32, bitcast=True)
-    found = tl.where(size < 0x38800000, subnormal - 0x43000000, normal)
-    found = tl.where(size >= 0x47800000, 0x7C, found)
-    found = tl.where(size > 0x7F800000, 0x7F, found)
-    return (found | ((word >> 24) & 0x80)).to(tl.uint8)
+def to_float8_e5m2(x, native):
+    """The byte of the nearest, halves to even; infinite where that would be more than 57344, which
+    the device's instruction, if it has one (``native``), would give instead."""
+    if native and not INTERPRETED:
+        found = x.to(tl.float8e5).to(tl.uint8, bitcast=True)
+        return tl.where(tl.abs(x) >= 61440.0, (found & 0x80) | 0x7C, found).to(tl.uint8)
+    else:
+        word = x.to(tl.uint32, bitcast=True)
+        size = word & 0x7FFFFFFF
+        normal = ((size + ((size >> 21) & 1) + 0xFFFFF) >> 21) - 448
+        subnormal = (size.to(tl.float32, bitcast=True) + 128.0).to(tl.uint32, bitcast=True)
+        found = tl.where(size < 0x38800000, subnormal - 0x43000000, normal)
+        found = tl.where(size >= 0x47800000, 0x7C, found)
+        found = tl.where(size > 0x7F800000, 0x7F, found)
+        return (found | ((word >> 24) & 0x80)).to(tl.uint8)
 
 
 @triton.jit
-def of_float8_e5m2(x):
+def of_float8_e5m2(x, native):
     """A float16 whose lower half is 0."""
     return (x.to(tl.uint16) << 8).to(tl.float16, bitcast=True).to(tl.float32)

@@ -14,11 +14,12 @@ from fastpath.ir.lower import Lowering
 from fastpath.ir.program import Pointwise, Program
 from fastpath.schedule.cluster import Cluster, Fusion
 from fastpath.schedule.cost import own_cost
+from fastpath.target import GPU
 
 
 def parts_of(lowering: Lowering, program: Program) -> dict[str, set[Node]]:
     """For each product of the program, by its node's name, the nodes that its kernel computes."""
-    fusion = Fusion(program)
+    fusion = Fusion(program, again=GPU.recomputed)
     found: dict[str, set[Node]] = {}
     for cluster in fusion.clusters:
         if cluster.product is not None:
@@ -46,7 +47,7 @@ def with_readers(
 
 def kernels_of(lowering: Lowering, program: Program) -> dict[Node, list[set[Node]]]:
     """For each node that kernels of the program compute, all that these do."""
-    fusion = Fusion(program)
+    fusion = Fusion(program, again=GPU.recomputed)
     found: dict[Node, list[set[Node]]] = {}
     for cluster in fusion.clusters:
         if cluster.call is None:

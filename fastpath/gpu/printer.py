@@ -21,6 +21,7 @@ from triton.language.extra import libdevice
 from fastpath.gpu import maths as m
 
 EARLY = tl.constexpr(False)
+NARROW = tl.constexpr(False)
 
 
 @triton.jit

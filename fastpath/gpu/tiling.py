@@ -25,7 +25,10 @@ from fastpath.schedule.kernel import Kernel, Stage, Store, itemsize
 # Measured on an H200, as are the shapes below: what is nearest to the speed of a copy.
 LANES = 32  # threads of a warp
 PERSISTENT = 16_384  # reduced points that one program may hold in its registers
+WINDOW = 4  # elements that are read one by one at each point, at least, for what follows
+STRIDED = 2  # points of a thread that loads them one by one
 VECTORS = 32  # bytes that a thread of a kernel without reductions loads from each buffer
+SECTOR = 32  # bytes that memory moves at once
 LINE = 128  # bytes of a row that a program of column sums takes
 ROWS = 16  # that it adds up at a time, half as many if there are few
 SHORT = 512  # rows that are few
@@ -41,6 +44,7 @@ WIDER_WARPS, WIDER_LOOP = 32, 4  # the same, where it stores wider elements than
 SHARING = 1056  # rows, of which a program takes two that read the same weights
 SHARED = 4096  # points of these, at most
 OWN = 2  # elements of their own that these read at each point, at most
+BESIDE = 8192  # points at a time, where rows of several results lie in the same lines
 SQUARE = 256  # bytes of a row of a tile that is transposed
 MOST_SIDE = 128  # elements of it
 
@@ -161,8 +165,19 @@ def _pointwise(kernel: Kernel, x: tuple[Axis, ...]) -> Tiling:
     if stripe:
         return Tiling(x, None, (), WORDS * piece_of(stripe), 1, 1, True, 4, stripe=stripe)
     a_thread = min(16, VECTORS // _least(kernel))
+    if _strides(kernel, x):
+        a_thread = min(a_thread, STRIDED)
     block = min(4 * LANES * a_thread, max(LANES, power_above(points)))
     return Tiling(x, None, (), block, 1, 1, True, max(1, block // (a_thread * LANES)))
+
+
+def _strides(kernel: Kernel, x: tuple[Axis, ...]) -> bool:
+    """Whether each point reads several elements that do not lie side by side with its neighbours',
+    those of a window, say: then no thread can load several at once, and each load of a warp touches
+    the more lines the more points a thread computes."""
+    read = [e for stage in kernel.stages for e in (*stage.loads(), *stage.guarded())]
+    steps = [e.args[1].coefficient(x[-1]) for e in read if x and not e.args[1].lookups()]
+    return sum(step is not None and abs(hint(step)) > 1 for step in steps) >= WINDOW
 
 
 def _square(kernel: Kernel) -> Tiling:
@@ -179,6 +194,12 @@ def _rows(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
     width, rows = _count(r), _count(x)
     if not known(*(a.extent for a in r)):
         return _rows_of_any_length(kernel, x, r, width)
+    beside = _beside(kernel, x, r)
+    if beside > 1:
+        r_block = min(power_above(width), BESIDE // beside)
+        persistent = width <= r_block
+        warps = max(1, min(MOST_WARPS, beside * r_block // (A_LOOP * LANES)))
+        return Tiling(x, None, r, beside, 1, r_block, persistent, warps)
     common = common_beginning(kernel, r) if width >= LONG and rows > 1 else None
     start, group = common or (None, 1)
     if width > PERSISTENT:
@@ -199,6 +220,23 @@ def _rows(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
     if x_block == 1 and start is None and rows >= SHARING and _weighted(kernel, x, r):
         x_block = 2 if r_block <= SHARED else 1
     return Tiling(x, None, r, x_block, 1, r_block, True, max(1, warps), (), start, group)
+
+
+def _beside(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> int:
+    """How many results read parts of the same lines of memory: groups of channels, say, of an image
+    whose channels are its neighbours. A program takes them all."""
+    if len(r) < 2 or not x or not known(*(a.extent for a in (*x, *r))):
+        return 1
+    short, beside = r[-1], x[-1]
+    read = [e.args for stage in kernel.stages if stage.axes for e in stage.loads()]
+    own = [(b, i) for b, i in read if i.axes() & {*x} and i.axes() & {*r[:-1]}]
+    sizes = {b.name: itemsize(b.dtype) for b in kernel.buffers}
+    lines = [LINE // (short.extent * sizes[b]) for b, _ in own]
+    steps = [(i.coefficient(short), i.coefficient(beside)) for _, i in own]
+    if not own or any(step != (1, short.extent) for step in steps):
+        return 1
+    wanted = 1 << max(min(lines), 1).bit_length() - 1
+    return int(min(power_above(beside.extent), wanted))
 
 
 def _rows_of_any_length(
@@ -235,7 +273,8 @@ def _widens(kernel: Kernel) -> bool:
 def _passes(kernel: Kernel) -> int:
     """How often a program that takes one row in blocks reads it."""
     passes = sum(bool(stage.axes and stage.loads()) for stage in kernel.stages)
-    return passes - (online(kernel.stages) is not None)
+    at_once = online(kernel.stages) is not None
+    return passes - (at_once or _keeps_lanes(kernel) and one_pass(kernel.stages) is not None)
 
 
 def _accesses(kernel: Kernel) -> int:
@@ -253,6 +292,13 @@ def _first_pass(kernel: Kernel) -> Stage:
 def _columns(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
     """Neighbours in memory are different results: rows of blocks are added up one on another."""
     width, results = _count(r), _count(x)
+    held = PERSISTENT // power_above(width)
+    if _passes(kernel) > 1 and known(*(a.extent for a in r)) and held * _least(kernel) >= SECTOR:
+        # Each would come from memory again: of so many programs the cache does not hold all.
+        x_block = min(power_above(results), held, LINE // _least(kernel))
+        if results > FEW * x_block:
+            warps = max(1, min(MOST_WARPS, x_block * power_above(width) // (A_THREAD * LANES)))
+            return Tiling(x, None, r, x_block, 1, power_above(width), True, warps)
     x_block = min(power_above(results), LINE // min(4, _least(kernel)))
     if results <= FEW * x_block and x_block > LANES:
         x_block = LANES

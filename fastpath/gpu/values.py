@@ -24,6 +24,7 @@ from specs.scalars import SCALARS, TRITON_TYPE, cast_text
 
 GATES = {"erf", "tanh"}  # functions that :mod:`fastpath.gpu.maths` computes with one added
 PAIR = ("sin", "cos")  # which it computes together
+ALIKE = 16  # neighbours of which it is worth while to know that they have one position
 _NOTHING: frozenset[str] = frozenset()
 
 
@@ -60,6 +61,7 @@ class Values(Lines):
         self.later: set[tuple[str, Index]] = set()
         self.sums: dict[str, str] = {}  # a finished reduction's name
         self._varying: dict[Expr, frozenset[str]] = {}
+        self._along: dict[Expr, frozenset[Axis]] = {}
         self._uses: dict[Expr, int] = {}
         self.constants: dict[str, str] = {}  # text -> name
         self.arguments: dict[str, str] = {}  # a number's name in the program -> in the kernel
@@ -78,7 +80,47 @@ class Values(Lines):
     def index(self, index: Index) -> str:
         for axes, flat in self.flattened:
             index = flatten(index, axes, flat)
-        return index_text(index, self.axes.__getitem__, self.index, self.text, self.number)
+        return index_text(index, self.axes.__getitem__, self.index, self._position, self.number)
+
+    def _position(self, e: Expr) -> str:
+        """A position that is data. Triton cannot see that neighbours have the same one, where they
+        have, and would read from there element by element."""
+        alike, text = self._alike(e), self.text(e)
+        if not alike:
+            return text
+        told = Expr("alike", (e,), e.dtype)
+        if told not in self.known:
+            name = self.fresh()
+            self.line(f"{name} = tl.max_constancy({text}, {alike})")
+            self.known[told] = name
+        return self.known[told]
+
+    def _alike(self, e: Expr) -> list[int]:
+        """How many neighbours have the same value along each of a block's dimensions, or nothing
+        if that is not known to be more than one."""
+        plan, varying = self.plan, self.varying(e)
+        if plan.y is not None or plan.stripe or plan.start is not None or not varying:
+            return []
+        axes = plan.r if plan.r else plan.x
+        if len(axes) < 2 or not known(axes[-1].extent) or "r" not in varying and plan.r:
+            return []
+        count = math.gcd(axes[-1].extent, ALIKE)
+        if count == 1 or axes[-1] in self._moving(e):
+            return []
+        return [1, count] if plan.r else [count]
+
+    def _moving(self, e: Expr) -> frozenset[Axis]:
+        """The axes that a value changes with."""
+        found = self._along.get(e)
+        if found is None:
+            places = [a for a in e.args if isinstance(a, Index)]
+            if e.op in ("tile", "reduced", "running"):
+                found = frozenset(self.kinds)
+            else:
+                steps = [p.axes() for p in places]
+                found = frozenset().union(*steps, *map(self._moving, e.operands()))
+            self._along[e] = found
+        return found
 
     def constant(self, value: bool | int | float, dtype: str) -> str:
         kind = f"tl.{TRITON_TYPE[dtype]}"

@@ -29,7 +29,7 @@ from fastpath.ir.program import (
     Scan,
 )
 from fastpath.ir.size import Number, divides
-from fastpath.schedule.cost import MOST_DEPTH, own_cost
+from fastpath.schedule.cost import CHEAP, MOST_DEPTH, own_cost
 from fastpath.schedule.roots import Roots
 
 MOST_BUFFERS = 28  # arguments of a kernel
@@ -109,12 +109,13 @@ class Fusion:
 
     ``ends``: up to how many points clusters are joined that nothing waits for, where their loops
     are alike, whatever they read: what they cost is their launch. ``across``: whether reading from
-    line to line of memory is dear.
+    line to line of memory is dear. ``again``: what it may cost at most that two readers compute
+    what they read.
     """
 
-    def __init__(self, program: Program, ends: int = 0, across: bool = False):
+    def __init__(self, program: Program, ends: int = 0, across: bool = False, again: int = CHEAP):
         self.program = program
-        self.roots = Roots(program, across)
+        self.roots = Roots(program, across, again)
         self.clusters: list[Cluster] = []
         self.home: dict[Node, Cluster] = {}
         self._readers: dict[Node, list[Cluster]] = {}
@@ -138,6 +139,7 @@ class Fusion:
                 joined = self._join(cluster, step)
                 assert joined
         if ends:
+            self._join_rereading()
             self._join_ends(ends)
         self.result = self.sorted()
 
@@ -259,6 +261,47 @@ class Fusion:
         before = (self._depths[n] for n in inside if not isinstance(n, Reduction))
         return self.roots.depth[step] + max(before, default=0)
 
+    def _join_rereading(self) -> None:
+        """What reads again what a kernel has read that it waits for, and goes through it alike.
+
+        Clusters grow step by step, so that the norm of one tensor and the norm of another are two,
+        and what divides both by them belongs to the second.
+        """
+        for cluster in self.sorted():
+            for maker in sorted(self.sources(cluster), key=lambda c: -c.serial):
+                shape = _extents(maker)
+                if shape is not None and shape == _extents(cluster):
+                    if maker.needs & cluster.needs:
+                        self._merge(maker, cluster)
+
+    def _merge(self, first: Cluster, later: Cluster) -> None:
+        """Let ``later`` be done with ``first``, which it waits for, where that gives the same."""
+        others = self.sources(later) - {first}
+        if any(self._depends(other, first) for other in others):
+            return
+        both = [*first.members, *later.members]
+        if len(first.needs.union(later.needs, both)) > MOST_BUFFERS:
+            return
+        axes = {b: variable(a) for a, b in zip(first.axes, later.axes, strict=True)}
+        trial = Cluster(later.serial)
+        trial.axes, trial.reduced, trial.members = first.axes, first.reduced, both
+        trial.place, trial.inner = dict(first.place), first.inner | later.inner
+        for node in later.members:
+            trial.place[node] = tuple(i.substitute(axes) for i in later.place[node])
+        if not all(self._passes(trial, step) for step in later.members):
+            return
+        later.axes, later.reduced, later.members = trial.axes, trial.reduced, both
+        later.place, later.inner = trial.place, trial.inner
+        later.needs |= first.needs
+        self._after.setdefault(later, set()).update(self._after.pop(first, set()) - {later})
+        for after in self._after.values():
+            if first in after:
+                after.discard(first)
+                after.add(later)
+        for node in first.members:
+            self.home[node] = later
+        self.clusters.remove(first)
+
     def _join_ends(self, most: int) -> None:
         """What ends a gradient, for example: the sums of its pieces, one small kernel a weight."""
         awaited = {source for cluster in self.clusters for source in self.sources(cluster)}
@@ -372,16 +415,22 @@ class Fusion:
         return not any(self.roots.needs[m] & later for m in members if m in cluster.inner)
 
 
-def _loops(cluster: Cluster, most: int) -> Any:
-    """What tells loops apart, of a cluster of reductions and at most so many points, else None."""
+def _extents(cluster: Cluster) -> tuple[tuple[Number, bool], ...] | None:
+    """What tells loops apart, of a cluster of reductions alone, else None."""
     if cluster.call is not None or not cluster.reduced:
         return None
     if any(isinstance(m, (Product, Scan)) for m in cluster.members):
         return None
+    return tuple((a.extent, a in cluster.reduced) for a in cluster.axes)
+
+
+def _loops(cluster: Cluster, most: int) -> Any:
+    """The same of a cluster of at most so many points, else None."""
+    found = _extents(cluster)
     extents = [a.extent for a in cluster.axes]
     if not all(isinstance(n, int) for n in extents) or not 0 < math.prod(extents) <= most:
         return None
-    return tuple((a.extent, a in cluster.reduced) for a in cluster.axes)
+    return found
 
 
 def _walked(step: Computed) -> frozenset[int]:

@@ -16,6 +16,7 @@ from fastpath.ir.expr import Expr, guarded, inside, pair
 from fastpath.ir.index import Axis, Division, Index, contiguous_strides, linear, variable
 from fastpath.ir.program import Computed, Node, Pointwise, Position, Reduction, Result, Scan
 from fastpath.ir.size import Assumptions, divides, hint, known
+from fastpath.schedule import lines
 from fastpath.schedule.ahead import asked_ahead, asked_within
 from fastpath.schedule.cluster import Cluster
 from fastpath.schedule.cost import CHEAP, across, own_cost
@@ -246,7 +247,13 @@ class Builder:
         """Outermost first. Scans go in the order of what is added up."""
         if any(isinstance(node, Scan) for node in self.cluster.members):
             return [a for a in self.cluster.axes if a in self.cluster.reduced]
-        return self._ordered(self.cluster.reduced)
+        usual = self._ordered(self.cluster.reduced)
+        if self.target.unit or len(usual) < 2:
+            return usual
+        orders = [[*(a for a in usual if a is not axis), axis] for axis in usual]
+        best = min(orders, key=lambda order: lines.pieces(order, self._accesses))
+        fewer = lines.LESS * lines.pieces(usual, self._accesses)
+        return best if lines.pieces(best, self._accesses) < fewer else usual
 
     def _scratch_index(self) -> Index:
         """In the order of the loops, which go through it, too."""
@@ -339,7 +346,25 @@ class Builder:
             score = score * min(hint(axis.extent), 16)
             if score >= best_score and score > 0:
                 best, best_score = axis, score
-        return best if best is not None else (self.cluster.axes[-1] if self.cluster.axes else None)
+        if best is None:
+            return self.cluster.axes[-1] if self.cluster.axes else None
+        at_once = not self.target.unit and not self.cluster.reduced
+        return self._of_fewer_pieces(best) if at_once else best
+
+    def _of_fewer_pieces(self, usual: Axis) -> Axis:
+        """The axis by which neighbours touch the fewest pieces of memory, if clearly fewer."""
+
+        def touched(fastest: Axis) -> int:
+            others = self._ordered(a for a in self.cluster.axes if a is not fastest)
+            return lines.pieces([*others, fastest], self._accesses)
+
+        moving = [
+            axis
+            for axis in self.cluster.axes
+            if axis is not usual and any(i.coefficient(axis) == 1 for i, _ in self._accesses)
+        ]
+        best = min(moving, key=touched, default=usual)
+        return best if touched(best) < lines.LESS * touched(usual) else usual
 
     def _ordered(self, axes: Iterable[Axis]) -> list[Axis]:
         """Outermost first: by the stride of the heaviest access that moves along both."""

@@ -30,8 +30,10 @@ class Roots:
     calls or the caller need as real tensors. ``needs``: per root or call, the roots, calls and
     inputs whose values it takes."""
 
-    def __init__(self, program: Program, across: bool = False):
-        """``across``: whether reading from line to line of memory is dear."""
+    def __init__(self, program: Program, across: bool = False, again: int = CHEAP):
+        """``across``: whether reading from line to line of memory is dear; ``again``: what it may
+        cost at most that two compute what they read of a tensor or two, each for itself."""
+        self.again = again
         self.stored: set[Node] = set()
         self.order: list[Computed | Call] = []
         self._live = self._liveness(program)
@@ -90,7 +92,8 @@ class Roots:
         users = self._users[node]
         if not users:
             return True
-        if cost > CHEAP and len(users) > 1:
+        several = len(users) > 2 or leaves > 2
+        if cost > (CHEAP if several else self.again) and len(users) > 1:
             return True
         if cost > CHEAP and self._widest[node] > 2 * hint(node.numel):
             return True

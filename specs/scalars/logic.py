@@ -309,9 +309,9 @@ def cast_text(printer: str, source: str, target: str, operand: str) -> str:
     if source == target:
         return operand
     if source in dtypes.BYTES:
-        return f"m.of_{source}({operand})"
+        return f"m.of_{source}({operand}, NARROW)"
     if target in dtypes.BYTES:
-        return f"m.to_{target}({operand})"
+        return f"m.to_{target}({operand}, NARROW)"
     if dtypes.compute_dtype(target) != target:
         single = operand if source == "float32" else f"{operand}.to(tl.float32)"
         return f"{single}.to(tl.{target}).to(tl.float32)"

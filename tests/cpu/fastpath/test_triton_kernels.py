@@ -17,6 +17,7 @@ pytest.importorskip("triton")
 from fastpath.gpu import build
 from fastpath.gpu.compile import Later, machine_code
 from fastpath.gpu.reach import WIDE
+from fastpath.gpu.tiling import tiling
 from fastpath.gpu.vectors import print_kernel
 from fastpath.ir.described import Sizes
 from fastpath.ir.lower import Lowering
@@ -119,6 +120,67 @@ def test_moments_of_columns_take_one_pass_and_share_the_mean() -> None:
     # What goes through the deviations for something else still does so by itself.
     (other, *_) = kernels(lambda x: [(x - x.mean(0)).abs().sum(0)], rows(300, 4096))
     assert print_kernel(other).source.count("for r_first in range") == 2
+
+
+def image(*shape: int) -> torch.Tensor:
+    found = torch.empty(*shape, dtype=HALF, device="meta")
+    return found.to(memory_format=torch.channels_last)
+
+
+def test_results_whose_rows_lie_in_the_same_lines_are_one_program() -> None:
+    """Groups of eight channels that are neighbours, whatever the result's order is."""
+    for order in (torch.channels_last, torch.contiguous_format):
+
+        def program(x: torch.Tensor, order: torch.memory_format = order) -> list[torch.Tensor]:
+            return [F.group_norm(x, 32).contiguous(memory_format=order)]
+
+        (kernel,) = kernels(program, image(64, 256, 56, 56))
+        plan = tiling(kernel)
+        assert [a.extent for a in plan.r] == [3136, 8] and plan.x_block == 8
+
+
+def test_the_fastest_axis_is_the_one_whose_neighbours_share_lines() -> None:
+    """Halves that lie in turns: what a warp stores are whole lines."""
+    (stacked,) = kernels(lambda x, y: torch.stack([x, y], -1), rows(8192, 4096), rows(8192, 4096))
+    assert "tl.store(p2 + x, " in print_kernel(stacked).source
+    (turned,) = kernels(lambda x: torch.stack([x[:, 1::2], -x[:, ::2]], -1), rows(8192, 4096))
+    assert "tl.store(p1 + x, " in print_kernel(turned).source
+
+
+def test_neighbours_that_read_from_one_computed_place_read_vectors() -> None:
+    def loads(kernel: Kernel) -> str:
+        text = machine_code(print_kernel(kernel), tuple(b.dtype for b in kernel.buffers), 90).asm
+        return str(text["ptx"])
+
+    resized = lambda x: [F.interpolate(x, scale_factor=2, mode="bilinear")]  # noqa: E731
+    (kernel,) = kernels(resized, image(64, 256, 56, 56))
+    assert "ld.global.v4.b32" in loads(kernel) and "ld.global.b16" not in loads(kernel)
+    ids = torch.empty(4096, dtype=torch.int64)
+    (kernel,) = kernels(lambda i, w: F.embedding(i, w), ids, rows(512, 1024))
+    assert "ld.global.v4.b32" in loads(kernel) and "ld.global.b16" not in loads(kernel)
+
+
+def test_columns_that_are_gone_down_again_are_held() -> None:
+    between = torch.empty(64, 512, 2048, dtype=HALF)
+    (kernel,) = kernels(lambda x: torch.softmax(x, 1), between)
+    plan, source = tiling(kernel), print_kernel(kernel).source
+    assert plan.persistent and source.count("tl.load(") == 1
+    (kernel,) = kernels(lambda x: [x.float().var(1)], between)  # in one pass as it is
+    assert not tiling(kernel).persistent
+
+
+def test_what_reads_again_what_a_kernel_read_is_done_there() -> None:
+    def cosine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        one, other = (torch.linalg.vector_norm(x, 2, [-1], True).clamp_min(1e-8) for x in (a, b))
+        return (a / one * (b / other)).sum(-1)
+
+    (kernel,) = kernels(cosine, rows(4096, 1024), rows(4096, 1024))
+    assert print_kernel(kernel).source.count("tl.load(") == 2
+
+
+def test_what_two_kernels_need_is_computed_twice_where_that_costs_less() -> None:
+    found = kernels(lambda x: torch.softmax(x, 0), rows(16384, 4096))
+    assert len(found) == 5 and not any(b.name.startswith("exp") for k in found for b in k.buffers)
 
 
 def test_columns_that_are_put_together_are_on_their_way_while_others_are_summed() -> None:

@@ -52,7 +52,7 @@ def program_of(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> 
 
 def kernels_of(program: Program) -> tuple[list[Kernel], set[Any]]:
     """The kernels in order, and the nodes that live in memory."""
-    fusion = Fusion(program, GPU.ends)
+    fusion = Fusion(program, GPU.ends, again=GPU.recomputed)
     stored: set[Any] = {n for n in fusion.roots.stored if isinstance(n, Computed)}
     for cluster in fusion.clusters:
         for node in cluster.needs:

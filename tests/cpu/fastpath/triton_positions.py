@@ -21,6 +21,12 @@ from tests.cpu.fastpath.triton_kernels import agree, execute, interpreted, small
 aten = torch.ops.aten
 
 
+def in_turns(x: torch.Tensor, c: torch.Tensor) -> list[torch.Tensor]:
+    one, other = x[:, ::2], x[:, 1::2]
+    turned = torch.stack([one * c - other, one + other * c], -1)
+    return [torch.stack([x, x * 2], -1), turned.flatten(1)]
+
+
 def cases() -> dict[str, tuple[Callable[..., Any], list[torch.Tensor]]]:
     generator = torch.Generator().manual_seed(0)
 
@@ -28,6 +34,8 @@ def cases() -> dict[str, tuple[Callable[..., Any], list[torch.Tensor]]]:
         return torch.randint(below, shape, generator=generator)
 
     x, image = (torch.randn(s, generator=generator) for s in ((5, 37), (2, 3, 7, 8)))
+    wide = torch.randn(2, 9, 40, generator=generator)
+    last = torch.randn(2, 32, 3, 5, generator=generator).to(memory_format=torch.channels_last)
     target = integers(37, 5)
     target[2] = -100
     return {
@@ -66,6 +74,24 @@ def cases() -> dict[str, tuple[Callable[..., Any], list[torch.Tensor]]]:
                 F.pad(x, (1, 2, 3, 1), mode="reflect"),
             ],
             [image],
+        ),
+        # Channels are the neighbours: several groups' rows lie in the same lines of memory, and
+        # neighbours read from one place, which is computed.
+        "channels": (
+            lambda x: [
+                F.group_norm(x, 8),
+                F.group_norm(x, 8).contiguous() + 1,
+                F.interpolate(x, scale_factor=2, mode="bilinear"),
+            ],
+            [last],
+        ),
+        "in turns": (
+            in_turns,
+            [x[:, :36].contiguous(), x[0, :18].clone()],
+        ),
+        "between": (
+            lambda x: [torch.softmax(x, 1), x.mean(1, True) * x, torch.softmax(x[0], 0)],
+            [wide],
         ),
     }
 
