@@ -381,20 +381,16 @@ def of_float8_e4m3fn(x, native):
 
 @triton.jit
 def to_float8_e5m2(x, native):
-    """The byte of the nearest, halves to even; infinite where that would be more than 57344, which
-    the device's instruction, if it has one (``native``), would give instead."""
-    if native and not INTERPRETED:
-        found = x.to(tl.float8e5).to(tl.uint8, bitcast=True)
-        return tl.where(tl.abs(x) >= 61440.0, (found & 0x80) | 0x7C, found).to(tl.uint8)
-    else:
-        word = x.to(tl.uint32, bitcast=True)
-        size = word & 0x7FFFFFFF
-        normal = ((size + ((size >> 21) & 1) + 0xFFFFF) >> 21) - 448
-        subnormal = (size.to(tl.float32, bitcast=True) + 128.0).to(tl.uint32, bitcast=True)
-        found = tl.where(size < 0x38800000, subnormal - 0x43000000, normal)
-        found = tl.where(size >= 0x47800000, 0x7C, found)
-        found = tl.where(size > 0x7F800000, 0x7F, found)
-        return (found | ((word >> 24) & 0x80)).to(tl.uint8)
+    """The byte of the nearest, halves to even; infinite where that would be more than 57344. Not by
+    the device's instruction: what Triton 3.6 makes of a float64 by it has neighbours exchanged."""
+    word = x.to(tl.uint32, bitcast=True)
+    size = word & 0x7FFFFFFF
+    normal = ((size + ((size >> 21) & 1) + 0xFFFFF) >> 21) - 448
+    subnormal = (size.to(tl.float32, bitcast=True) + 128.0).to(tl.uint32, bitcast=True)
+    found = tl.where(size < 0x38800000, subnormal - 0x43000000, normal)
+    found = tl.where(size >= 0x47800000, 0x7C, found)
+    found = tl.where(size > 0x7F800000, 0x7F, found)
+    return (found | ((word >> 24) & 0x80)).to(tl.uint8)
 
 
 @triton.jit

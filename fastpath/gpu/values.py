@@ -242,6 +242,8 @@ class Values(Lines):
             if taken in self.words:
                 self.words[e] = self.words[taken]
             return text
+        if e.op == "truediv" and (factor := _exact_factor(e.args[1])) is not None:
+            return f"({self.text(e.args[0])} * {self.constant(factor, e.dtype)})"
         gate = self._gate(e) or self._one_of_two(e)
         if gate is not None:
             return gate
@@ -404,6 +406,14 @@ class Values(Lines):
     def _some_outside(self) -> bool:
         """Whether reduced points of a block may lie outside."""
         return not (self.whole or divides(self.plan.r_block, self.plan.r_points))
+
+
+def _exact_factor(divisor: Expr) -> float | None:
+    """By what to multiply in place of dividing by a power of two: the same numbers, for less."""
+    if divisor.op != "const" or not is_float(divisor.dtype):
+        return None
+    part, power = math.frexp(divisor.args[0])
+    return 1 / divisor.args[0] if abs(part) == 0.5 and abs(power) < 100 else None
 
 
 def literal(value: bool | int | float) -> str:
