@@ -24,7 +24,7 @@ SECTIONS = (
     "aot.calling",
     "aot.memory",
 )
-ELSEWHERE = ("gpu", "gpu_more")  # of machines with a CUDA device: measured when named
+ELSEWHERE = ("gpu", "gpu_more", "gpu_kinds")  # of machines with a CUDA device: measured when named
 
 
 def main() -> None:

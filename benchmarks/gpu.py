@@ -259,7 +259,7 @@ def kernel_row(name: str, work: Work, copied: float) -> Row:
     with torch.no_grad():
         row = compared(name, ours, theirs, lambda f: f(*inputs), goal, 0.02)
         result = function(*inputs)
-    results = result if isinstance(result, tuple) else (result,)
+    results = result if isinstance(result, (tuple, list)) else (result,)
     moved = sum(t.numel() * t.element_size() for t in (*inputs, *results))
     report = fastpath.last_report()
     kernels = report.kernels if report is not None else 0
