@@ -219,6 +219,21 @@ AHEAD: Table[Rule] = Table(
             "need (torch 2.11 can unpack all or none).",
         ),
         Rule(
+            "saved written input",
+            "What is saved of an input that the graph has written to is the input: a write to it "
+            "behind the graph is an error of the backward, and one to its data is read there.",
+            "The trace asks which tensors autograd has saved, and whose memory and versions they "
+            "have. Behind the epilogue the call keeps the inputs themselves, or views of them, in "
+            "the places of their last values, and their versions. What lies otherwise (gaps that a "
+            "code generator does not keep, views with symbols) is a value of its own with the "
+            "input's versions. Hooks are given values.",
+        ),
+        Rule(
+            "saved data",
+            "A write to x is none to what was saved of x.data, though it is read there.",
+            "That is kept without versions.",
+        ),
+        Rule(
             "double backward",
             "Gradients have gradients.",
             "With create_graph the backward runs the graph again as it is, under autograd, from "

@@ -18,6 +18,7 @@ from refcompiler.aot.missing import is_even, without
 from refcompiler.aot.observation import Layout
 from refcompiler.aot.origin import Origin
 from refcompiler.aot.remaining import CHANGED, SELECTIVE, Remaining, Shares, remaining
+from refcompiler.aot.saved import How
 from refcompiler.aot.second import ends, reach, second
 from refcompiler.aot.twice import Derivable, derivable, once
 
@@ -82,6 +83,8 @@ class Program:
     partly: Mapping[int, int] = field(default_factory=dict)
     kept_results: Collection[int] = ()  # which of the saved tensors are results
     kept_views: Collection[int] = ()  # and which are views of results
+    #: Which of them are kept as an input that the call has written to: :meth:`Links.kept`.
+    kept_written: Sequence[tuple[int, int, How]] = ()
     saves: bool = True  # nothing, where the backward of the same outputs may run again
     saving: int = -1  # the tangents (bits) of which that is not so
     origin: Origin | None = None  # what it was compiled of, if it can be compiled again
@@ -122,7 +125,11 @@ class Program:
         #: Of the tensors to save, those that others may have too: their versions are kept.
         self.shared = self.tensors - self.private
         #: Of these, results and views of results, which would lead to the call that keeps them.
-        self.own = [n for n in (*self.kept_views, *self.kept_results) if n < self.tensors]
+        own = [n for n in (*self.kept_views, *self.kept_results) if n < self.tensors]
+        written = {n for n, *_ in self.kept_written}
+        self.own = [n for n in own if n not in written]
+        #: Those that the call puts an input in the place of, if nobody else has them by then.
+        self.passing = [n for n in own if n in written]
         self.nothing = (None,) * self.outputs
         self.comings: dict[tuple[bool, ...], Coming] = {}
         self.constant = tuple(n for n in range(tensors) if n not in differentiable)
@@ -372,6 +379,8 @@ class Compiled(torch.autograd.Function):
             except RuntimeError:  # made in inference mode, which autograd refuses to save
                 ctx.save_for_backward(*kept)
         else:
+            for n in program.passing:
+                kept[n] = kept[n].detach()
             ctx.hooked_tensors = True
             ctx.saved_layouts = [Layout.of(t) for t in kept]
             ctx.save_for_backward(*kept)

@@ -34,6 +34,7 @@ from refcompiler.aot.reads import Parts, Writes, lay_out_gradients, mark_release
 from refcompiler.aot.recording import record
 from refcompiler.aot.regions.inner import DECOMPOSITIONS
 from refcompiler.aot.regions.table import REGIONS
+from refcompiler.aot.saved import Links, links
 from refcompiler.aot.tracing import Decompositions
 from refcompiler.aot.tracing import trace as trace_graph
 from refcompiler.shapes.env import ShapeEnv
@@ -75,6 +76,7 @@ class Joint:
     order: list[int] = field(default_factory=list)  # in which eager's gradients come to inputs
     #: By place of a written input, the tangents (bits) that pass a write to it.
     passed: dict[int, int] = field(default_factory=dict)
+    links: Links = field(default_factory=Links)
 
     def taking(self, numbers: Sequence[int]) -> Joint:
         """The same, with its inputs in another order: ``numbers`` are those that they have now."""
@@ -251,6 +253,7 @@ def trace(
         tracer.saving,
         tracer.order,
         tracer.passed,
+        tracer.links,
     )
 
 
@@ -298,10 +301,12 @@ class _Tracer:
         self.second: Sequence[int] | None = None  # of whose gradients there are gradients
         self.casts: Casts = ()
         self.parts: list[tuple[int, Key]] = []
-        self.flat: Sequence[Any] = ()
+        self.inputs: Sequence[Any] = ()  # by place, as the graph is run with them
+        self.flat: Sequence[Any] = ()  # what that returns
         self.saving = -1
         self.keeps_gaps = False
         self.passed: dict[int, int] = {}
+        self.links = Links()
         self.reads: Sequence[int] | None = None
         self.several: list[int] = []  # of those that were found
         self.order: list[int] = []
@@ -384,6 +389,7 @@ class _Tracer:
     def _forward(self, inputs: Sequence[Any]) -> list[Any]:
         """The slots' values, laid out as in eager, then the new values of written inputs."""
         lifted = {key: inputs[place] for key, place in self.replaced.items()}
+        self.inputs = inputs
         self.first = Writes({place: inputs[place] for place in self.tracked if self.training})
         result = self._run(lifted, inputs[: self.given])
         flat, _ = pytree.tree_flatten(result)
@@ -451,6 +457,11 @@ class _Tracer:
         wanted = [n for n, t in enumerate(primals) if _is_tensor(t) and t.requires_grad]
         there = [n for n in range(len(self.tangents)) if n not in self.missing]
         outputs = [found[self.tangents[n]] for n in there]
+        if self._has_links():
+            members = self.members if self.written else ()
+            moved = [move.place for move in self.seen.moves]
+            known = dict.fromkeys((*self.written, *moved, *members))
+            self.links = links(outputs, self.inputs, self.flat, [*known])
         ways = reached(outputs)
         self.uneven, self.saving = uneven(ways), saving(outputs, ways)
         self.passed = self.first.passed(outputs, ways)
@@ -484,6 +495,13 @@ class _Tracer:
         for n, part in first.items():
             result[n] = part
         return [*result, *more, *begun]
+
+    def _has_links(self) -> bool:
+        """Whether what is saved may be what the call writes to, or count for itself."""
+        if self.seen.writes or self.seen.moves:
+            return True
+        graphs = [each for each in self.gm.modules() if isinstance(each, torch.fx.GraphModule)]
+        return any(_takes_data(node) for graph in graphs for node in graph.graph.nodes)
 
     def _second(
         self,
@@ -585,6 +603,11 @@ def _casting(casts: Mapping[str, torch.dtype]) -> Iterator[None]:
 
 def _is_tensor(t: Any) -> bool:
     return isinstance(t, torch.Tensor)
+
+
+def _takes_data(node: torch.fx.Node) -> bool:
+    """Whether a node gives a tensor's ``data``."""
+    return node.target is torch._C._autograd._get_data_attr or node.args[1:] == ("data",)
 
 
 def _nodes() -> Any:
