@@ -246,8 +246,9 @@ AHEAD: Table[Rule] = Table(
             "gone or were written to, have gradients.",
             "A second run would be another one. The backward of the backward is traced, for what "
             "the forward has saved, and leads to the leaves, to what is saved, and to what a call "
-            "keeps of its other inputs: a tensor of no elements. It has no third derivative, and "
-            "raises where a hook is on a leaf or a result.",
+            "keeps of its other inputs: tensors of no elements. So is the backward of that, and so "
+            "on. Another trace tells what each depends on, so that flags and hooks are eager's. It "
+            "raises where a derivative passes a result that has a hook.",
             "compiled",
         ),
         Rule(

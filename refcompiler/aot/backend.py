@@ -17,6 +17,7 @@ from torch.fx import GraphModule
 
 from refcompiler.aot.again import Then
 from refcompiler.aot.bases import Base, Overlapping, bases_of, share
+from refcompiler.aot.depends import Chain
 from refcompiler.aot.draws import drawing, draws_from_state
 from refcompiler.aot.effects import stays
 from refcompiler.aot.function import Program
@@ -342,20 +343,26 @@ def _compile(
                 staged: bool = False,
                 strides: Strides | None = None,
                 casts: Casts = (),
-                second: Sequence[int] | None = None,
+                second: Chain | None = None,
+                asks: bool = False,
             ) -> Joint:
                 known = replaced, given, seen, training, decompositions, leaves, bases
                 reads: Sequence[int] | None = () if compilers.separate_reads else None
                 if missing or staged or strides or casts:
                     reads = [numbers[n] for n in joint.reads] or None
                 if second is not None:
-                    second = [numbers[n] for n in second]
-                how = missing, reads, staged, strides, casts, second, compilers.keeps_gaps
+                    second = tuple([(*map(renumbered, level),) for level in second])
+                how: Any = missing, reads, staged, strides, casts, second, asks
+                how += (compilers.keeps_gaps,)
                 with torch._C._DisablePythonDispatcher(), repeating(env, found):
                     made = trace(switched, mode, fakes, *known, *how)
                 return made.taking(numbers) if numbers else made
 
             numbers: list[int] = []
+
+            def renumbered(n: int) -> int:
+                return numbers[n] if n < len(numbers) else n
+
             joint = traced()
             if joint.order:
                 numbers = _as_eager(joint, leaves, seen.bits)
@@ -375,6 +382,7 @@ def _compile(
                 run.uneven = joint.uneven
                 run.traced_for = later.traced_for
             run.cast_for, run.second_for = later.cast_for, later.second_for
+            run.depends_for = later.depends_for
             run.kept_inputs, run.reads = _kept(joint, run), joint.reads
             tensors = [isinstance(fakes[place], torch.Tensor) for place in joint.inputs]
             run.places = [n for n, is_tensor in enumerate(tensors) if is_tensor]

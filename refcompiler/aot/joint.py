@@ -8,6 +8,7 @@ phases it belongs to.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,6 +21,7 @@ from torch.utils import _pytree as pytree
 
 from refcompiler.aot.bases import Base, member
 from refcompiler.aot.defaults import settled
+from refcompiler.aot.depends import Chain, Depends
 from refcompiler.aot.draws import finish
 from refcompiler.aot.effects import derivative_checks
 from refcompiler.aot.functional import FunctionalMode, plain
@@ -77,6 +79,7 @@ class Joint:
     #: By place of a written input, the tangents (bits) that pass a write to it.
     passed: dict[int, int] = field(default_factory=dict)
     links: Links = field(default_factory=Links)
+    depends: Depends | None = None  # of a trace that asks for it: of the last derivatives
 
     def taking(self, numbers: Sequence[int]) -> Joint:
         """The same, with its inputs in another order: ``numbers`` are those that they have now."""
@@ -92,6 +95,7 @@ class Joint:
         self.inputs = [self.inputs[n] for n in numbers]
         self.reads = [places[n] for n in self.reads]
         self.order = [places[n] for n in self.order]
+        self.depends = self.depends and self.depends.taking(numbers)
         return self
 
     def ending(self, numbers: Sequence[int]) -> None:
@@ -164,7 +168,8 @@ def trace(
     staged: bool = False,
     strides: Mapping[int, Sequence[int]] | None = None,
     casts: Casts = (),
-    second: Sequence[int] | None = None,
+    second: Chain | None = None,
+    asks: bool = False,
     keeps_gaps: bool = False,
 ) -> Joint:
     """The joint graph of ``gm``; without ``training`` it has no tangents and no gradients.
@@ -176,14 +181,15 @@ def trace(
     of ``inner`` is on its way and begins anew there; what comes to that is among the outputs too.
     ``strides``: of tangents that lie otherwise than what they are of, by number. ``casts``: the
     dtypes of autocast, by device, that the backward runs under. ``second``: the gradients in the
-    graph are those of gradients, of the inputs with these numbers: there is a tangent more for each
-    of them, and behind the gradients for the inputs come those for the tangents. ``keeps_gaps``:
-    see :class:`FunctionalMode`.
+    graph are those of gradients, of the inputs with these numbers, or those of such: there is a
+    tangent more for each of them, and behind the gradients for the inputs come those for all
+    tangents but the last. ``asks``: there are none, but what they would depend on is noted.
+    ``keeps_gaps``: see :class:`FunctionalMode`.
     """
     env = mode.shape_env
     tracer = _Tracer(gm, dict(replaced), given, seen, training, parameters, bases, env)
     tracer.missing, tracer.reads, tracer.staged, tracer.casts = missing, reads, staged, casts
-    tracer.second, tracer.keeps_gaps = second, keeps_gaps
+    tracer.second, tracer.asks, tracer.keeps_gaps = second, asks, keeps_gaps
     tracer.expanded = {n: expanded(t) for n, t in enumerate(fakes) if _is_tensor(t)}
     tracer.flagged = {n for n, t in enumerate(fakes) if _is_tensor(t) and t.requires_grad}
     primals = tracer.primals
@@ -195,7 +201,13 @@ def trace(
                 made = torch.empty_strided(layout.size, stride, dtype=dtype, device=device)
                 tangents.append(made)
             first = len(tangents)
-            tangents += [torch.empty_like(fakes[primals[n]]) for n in second or ()]
+            like = [fakes[n] for n in primals]
+            like += tangents
+            for n in itertools.chain.from_iterable(second or ()):
+                known = like[n]
+                made = torch.empty(known.shape, dtype=known.dtype, device=known.device)
+                tangents.append(made)
+                like.append(made)
     with mode, torch.no_grad():
         leaves = [_leaf(fakes[n]) for n in primals]
 
@@ -254,6 +266,7 @@ def trace(
         tracer.order,
         tracer.passed,
         tracer.links,
+        tracer.depends,
     )
 
 
@@ -298,7 +311,9 @@ class _Tracer:
         self.inner: dict[Key, int] = {}
         self.partly: dict[int, int] = {}
         self.staged = False
-        self.second: Sequence[int] | None = None  # of whose gradients there are gradients
+        self.second: Chain | None = None  # of whose gradients there are gradients
+        self.asks = False
+        self.depends: Depends | None = None
         self.casts: Casts = ()
         self.parts: list[tuple[int, Key]] = []
         self.inputs: Sequence[Any] = ()  # by place, as the graph is run with them
@@ -343,7 +358,8 @@ class _Tracer:
             leaves = [self._functional(n, t) for n, t in zip(self.primals, primals, strict=True)]
             cotangents = [FunctionalTensor.to_functional(t) for t in tangents]
             if self.second is not None:
-                given = len(cotangents) - len(self.second)
+                last = self.second[-1] if self.second and not self.asks else ()
+                given = len(cotangents) - len(last)
                 cotangents[:given] = [t.requires_grad_() for t in cotangents[:given]]
             inputs = self._inputs(leaves)
             found = self._forward(inputs)
@@ -511,30 +527,46 @@ class _Tracer:
         wanted: Sequence[int],
         given: Sequence[Any],
     ) -> list[Any]:
-        """The gradients, for inputs and tangents, of the gradients of the inputs ``second``."""
+        """The gradients that ``second`` says, for inputs and tangents."""
         assert self.second is not None
-        inputs = [primals[n] for n in wanted]
-        tangents = [given[self.cotangents[n]] for n in there]
+        count = len(primals)
+        first = count + len(self.tangents)
+        inputs = {n: primals[n] for n in wanted}
+        gradients = {count + n: given[self.cotangents[n]] for n in there}
+        tangents = [*gradients.values()]
         with torch.enable_grad():
-            found = torch.autograd.grad(
-                outputs, inputs, tangents, create_graph=True, allow_unused=True
-            )
-        first = dict(zip(wanted, found, strict=True))
-        back = zip(self.second, given[len(given) - len(self.second) :], strict=True)
-        pairs = [(first[n], g) for n, g in back if _is_tensor(first[n]) and first[n].requires_grad]
-        result: list[Any] = [None] * (len(primals) + len(self.tangents))
-        if not pairs:
-            return result
-        with torch.no_grad():
             made = torch.autograd.grad(
-                [end for end, _ in pairs],
-                [*inputs, *tangents],
-                [g for _, g in pairs],
-                allow_unused=True,
+                outputs, [*inputs.values()], tangents, create_graph=True, allow_unused=True
             )
-        for n, gradient in zip((*wanted, *[len(primals) + n for n in there]), made, strict=True):
-            result[n] = gradient
-        return result
+        found = dict(zip(inputs, made, strict=True))
+        left = iter(given[len(given) - sum(map(len, self.second)) :])
+        for level, numbers in enumerate(self.second, 1):
+            known = inputs | gradients
+            back = dict(zip(numbers, left))
+            pairs = [(found.get(n), g) for n, g in back.items()]
+            pairs = [(t, g) for t, g in pairs if t is not None and t.requires_grad]
+            again = self.asks or level < len(self.second)
+            gradients |= {first + n: g for n, g in enumerate(back.values())}
+            first += len(numbers)
+            found = {}
+            if not pairs:
+                continue
+            with torch.set_grad_enabled(again):
+                made = torch.autograd.grad(
+                    [end for end, _ in pairs],
+                    [*known.values()],
+                    [g for _, g in pairs],
+                    create_graph=again,
+                    allow_unused=True,
+                )
+            found = dict(zip(known, made, strict=True))
+        if self.asks:
+            results = dict(zip(there, outputs, strict=True))
+            there_are = {n: t for n, t in found.items() if t is not None}
+            self.depends = Depends.of(there_are, inputs, gradients, results)
+            return [None] * count
+        last = len(self.second[-1]) if self.second else 0
+        return [found.get(n) for n in range(first - last)]
 
     def _between(self, found: Sequence[Any]) -> dict[Key, torch.Tensor]:
         """What a caller can name, and results may be computed from."""
