@@ -482,7 +482,7 @@ class Wrapper:
         self._written_apart(name, view)
 
     def _written_apart(self, name: str, view: View) -> None:
-        if view.apart > 0:
+        if view.apart > 0 and not torch.is_inference_mode_enabled():  # where none counts writes
             self._set_versions([name], [view.apart])
 
     def text(self, number: Any) -> str:

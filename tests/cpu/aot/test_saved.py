@@ -286,3 +286,21 @@ def test_a_size_is_changed_of_what_shares_a_base_with_what_is_saved(program: Any
         assert sides[0] == sides[1]
         compared.append(len(sides[1]))
     assert len(compared) == 4 and (program is not sized_behind or len(set(compared)) == 2)
+
+
+def test_views_of_what_overlaps_count_no_writes_in_inference_mode() -> None:
+    refcompiler.reset()
+
+    def program(u: Any, v: Any) -> Any:
+        u.add_(v)
+        return u.view(torch.int32)
+
+    call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    for make in (lambda x: (x, x.view(4)), lambda x: (x, x + 1)):
+        sides = []
+        for each in (call, program):
+            u, v = make(torch.ones(4))
+            with torch.inference_mode():
+                made = each(u, v)
+            sides.append([made.tolist(), made.is_inference(), u.tolist(), v.tolist(), u._version])
+        assert sides[0] == sides[1]
