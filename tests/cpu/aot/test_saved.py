@@ -292,11 +292,12 @@ def test_views_of_what_overlaps_count_no_writes_in_inference_mode() -> None:
     refcompiler.reset()
 
     def program(u: Any, v: Any) -> Any:
-        u.add_(v)
+        _ = v * u
+        u.add_(1)
         return u.view(torch.int32)
 
     call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
-    for make in (lambda x: (x, x.view(4)), lambda x: (x, x + 1)):
+    for make in (lambda x: (x, x + 1), lambda x: (x, x.view(4)), lambda x: (x.view(4), x)):
         sides = []
         for each in (call, program):
             u, v = make(torch.ones(4))
