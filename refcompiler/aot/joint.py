@@ -305,6 +305,7 @@ class _Tracer:
         self.seen, self.training = seen, training
         self.written: list[int] = []
         self.expanded: dict[int, tuple[int, ...]] = {}
+        self.lies: dict[int, Layout] = {}  # written inputs, as autograd sees them, at the end
         self.flagged: set[int] = set()  # inputs that require gradients
         self.missing: Collection[int] = ()  # tangents that autograd is not given
         self.uneven: set[tuple[int, ...]] = set()
@@ -339,7 +340,7 @@ class _Tracer:
             slot = self.seen.slots[n]
             yield slot.layout, slot.dtype, slot.device
         for place, write in self.tracked.items():
-            layout = write.layout or Layout.of(fakes[place])
+            layout = self.lies[place] = write.layout or Layout.of(fakes[place])
             yield layout, fakes[place].dtype, fakes[place].device
 
     def _check_numbers(self) -> None:
@@ -436,6 +437,9 @@ class _Tracer:
                 for d in reversed(dims):
                     t = t.select(d, 0)
             if place in self.tracked:
+                lies = self.lies.get(place)
+                if lies and not all(type(n) is int for n in (*lies.size, *lies.stride)):
+                    t = self._laid_out(t, lies)  # it tells a call how the tangent is to lie
                 self.tangents.append(len(found))
                 self.cotangents.append(slots + list(self.tracked).index(place))
             self.written.append(place)
