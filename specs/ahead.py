@@ -219,6 +219,21 @@ AHEAD: Table[Rule] = Table(
             "need (torch 2.11 can unpack all or none).",
         ),
         Rule(
+            "saved written input",
+            "What is saved of an input that the graph has written to is the input: a write to it "
+            "behind the graph is an error of the backward, and one to its data is read there.",
+            "The trace asks which tensors autograd has saved, and whose memory and versions they "
+            "have. Behind the epilogue the call keeps the inputs themselves, or views of them, in "
+            "the places of their last values, and their versions. What lies otherwise (gaps that a "
+            "code generator does not keep, views with symbols) is a value of its own with the "
+            "input's versions. Hooks are given values.",
+        ),
+        Rule(
+            "saved data",
+            "A write to x is none to what was saved of x.data, though it is read there.",
+            "That is kept without versions.",
+        ),
+        Rule(
             "double backward",
             "Gradients have gradients.",
             "With create_graph the backward runs the graph again as it is, under autograd, from "
@@ -231,8 +246,9 @@ AHEAD: Table[Rule] = Table(
             "gone or were written to, have gradients.",
             "A second run would be another one. The backward of the backward is traced, for what "
             "the forward has saved, and leads to the leaves, to what is saved, and to what a call "
-            "keeps of its other inputs: a tensor of no elements. It has no third derivative, and "
-            "raises where a hook is on a leaf or a result.",
+            "keeps of its other inputs: tensors of no elements. So is the backward of that, and so "
+            "on. Another trace tells what each depends on, so that flags and hooks are eager's. It "
+            "raises where a derivative passes a result that has a hook.",
             "compiled",
         ),
         Rule(

@@ -17,6 +17,7 @@ from torch.fx import GraphModule
 
 from refcompiler.aot.again import Then
 from refcompiler.aot.bases import Base, Overlapping, bases_of, share
+from refcompiler.aot.depends import Chain
 from refcompiler.aot.draws import drawing, draws_from_state
 from refcompiler.aot.effects import stays
 from refcompiler.aot.function import Program
@@ -40,7 +41,7 @@ from refcompiler.aot.origin import origin
 from refcompiler.aot.overlap import disjoint
 from refcompiler.aot.partition import default_partition
 from refcompiler.aot.partition.packing import is_packed
-from refcompiler.aot.partition.private import memory, private_count
+from refcompiler.aot.private import memory, private_count
 from refcompiler.aot.sizes import Sized, compile_for_sizes, number_inputs
 from refcompiler.aot.symbols import (
     deciding,
@@ -342,20 +343,26 @@ def _compile(
                 staged: bool = False,
                 strides: Strides | None = None,
                 casts: Casts = (),
-                second: Sequence[int] | None = None,
+                second: Chain | None = None,
+                asks: bool = False,
             ) -> Joint:
                 known = replaced, given, seen, training, decompositions, leaves, bases
                 reads: Sequence[int] | None = () if compilers.separate_reads else None
                 if missing or staged or strides or casts:
                     reads = [numbers[n] for n in joint.reads] or None
                 if second is not None:
-                    second = [numbers[n] for n in second]
-                how = missing, reads, staged, strides, casts, second, compilers.keeps_gaps
+                    second = tuple([(*map(renumbered, level),) for level in second])
+                how: Any = missing, reads, staged, strides, casts, second, asks
+                how += (compilers.keeps_gaps,)
                 with torch._C._DisablePythonDispatcher(), repeating(env, found):
                     made = trace(switched, mode, fakes, *known, *how)
                 return made.taking(numbers) if numbers else made
 
             numbers: list[int] = []
+
+            def renumbered(n: int) -> int:
+                return numbers[n] if n < len(numbers) else n
+
             joint = traced()
             if joint.order:
                 numbers = _as_eager(joint, leaves, seen.bits)
@@ -365,13 +372,17 @@ def _compile(
             raise DependsOnData(f"{type(error).__name__}: {error}") from error
         except Exception as error:  # a bad program fails as in eager, when it is called
             raise Unsupported(f"{type(error).__name__}: {error}") from error
+        inside = [_is_inference(t) for t in (*examples, *lifted)]
+        inside += [any(inside[n] for n, *_ in base.members) for base in bases]
+        inference = {n for n, made in enumerate(inside) if made}
         if training:
-            run: Any = _training(joint, mode, compilers, partition_fn, seen, fakes)
+            run: Any = _training(joint, mode, compilers, partition_fn, seen, fakes, inference)
             later = Later(joint, run, then, traced, env)
             if len(joint.tangents) > 1 and (env is None or isinstance(env, ShapeEnv)):
                 run.uneven = joint.uneven
                 run.traced_for = later.traced_for
             run.cast_for, run.second_for = later.cast_for, later.second_for
+            run.depends_for = later.depends_for
             run.kept_inputs, run.reads = _kept(joint, run), joint.reads
             tensors = [isinstance(fakes[place], torch.Tensor) for place in joint.inputs]
             run.places = [n for n, is_tensor in enumerate(tensors) if is_tensor]
@@ -398,7 +409,7 @@ def _compile(
                 run.origin = source.relying_on(known_sizes)
         else:
             plain = set() if bases else {w.place for w in seen.writes if w.plain} - seen.bits
-            plain -= {n for n, t in enumerate((*examples, *lifted)) if _is_inference(t)}
+            plain -= inference
             joint.graph.meta[NEW_VALUES] = joint.new_values(len(seen.slots), plain)
             (output,) = joint.graph.graph.find_nodes(op="output")
             versions = seen.versions(output.args[0])
@@ -407,22 +418,24 @@ def _compile(
     tracked = [w.place for w in seen.writes if w.tracked and w.requires_grad]
     taken = [*joint.inputs, *[joint.inputs[n] for n in joint.reads]]
     wrapper = Wrapper(seen, joint.written, len(examples), lifted, bases, taken, sources, unreached)
-    made = [_is_inference(t) for t in (*examples, *lifted)]
-    made += [any(made[n] for n, *_ in base.members) for base in bases]
-    wrapper.inference = {n for n, inside in enumerate(made) if inside}
+    wrapper.inference = inference
     if not training and not torch.is_inference_mode_enabled():
         wrapper.versions = versions
     if training:
         wrapper.ways({taken[n] for n in run.partly}, leaves)
         wrapper.loose = joint.without_gradient() | joint.partly.keys()
         passed = {place: mask & ~joint.saving for place, mask in joint.passed.items()}
+        wrapper.kept = run.kept_written
         wrapper.passed = {place: mask for place, mask in passed.items() if mask}
     grows = grad_mode and any(map(_requires_grad, fakes))
     apart: Callable[..., bool] | None = None
     overlapping: Callable[..., Any] | None = None
     uncompiled = Uncompiled(original)
-    if joint.written and not bases:
-        apart = disjoint(every, joint.written, training)
+    written = joint.written
+    if training:  # what changes no values counts with them, for what is saved
+        written = [*dict.fromkeys([*written, *[w.place for w in seen.writes if w.counted]])]
+    if written and not bases:
+        apart = disjoint(every, written, training)
 
         def compile(inputs: Sequence[Any], bases: Sequence[Base]) -> Callable[..., Any]:
             fresh = None if env is None else ShapeEnv()
@@ -432,8 +445,8 @@ def _compile(
         if env is not None and by_sizes is not None:
             overlapping = Sized(by_sizes)
         else:
-            groups = Overlapping(uncompiled, lifted, joint.written, training, compile, tracked)
-            if bases_of(every, joint.written, training, tracked):  # of the examples already
+            groups = Overlapping(uncompiled, lifted, written, training, compile, tracked)
+            if bases_of(every, written, training, tracked):  # of the examples already
                 groups.program(examples)
             overlapping = groups
     mode_of_call = grad_mode if training else grows
@@ -492,9 +505,11 @@ def _training(
     partition_fn: Callable[..., tuple[GraphModule, GraphModule]],
     seen: Observation,
     fakes: Sequence[torch.Tensor],
+    inference: Collection[int],
 ) -> Program:
     holders = joint.graph.graph.find_nodes(op="placeholder")
     given = [node.meta["val"] for node in holders]
+    joint.links.note(joint.graph)
     forward, backward = partition_fn(joint.graph, given, num_fwd_outputs=joint.outputs)
     (output,) = forward.graph.find_nodes(op="output")
     made = output.args[0][: joint.outputs]
@@ -533,6 +548,11 @@ def _training(
         kept_views=_views(saved[:tensors], made),
         saves=joint.saving != 0 or tensors > 0,
         saving=joint.saving,
+        kept_written=[
+            each
+            for each in joint.links.kept(saved[:tensors], seen.layouts(fakes))
+            if each[1] not in inference
+        ],
         numbered=tuple(versions),
         versions=tuple(versions.values()),
     )

@@ -12,13 +12,15 @@ import torch
 from torch.fx import GraphModule
 
 from refcompiler.aot.batches import each, has_batch, older
+from refcompiler.aot.depends import Chain, Depends
 from refcompiler.aot.gates import Gates, directly, with_hooks
 from refcompiler.aot.inputs import has_bits
 from refcompiler.aot.missing import is_even, without
 from refcompiler.aot.observation import Layout
 from refcompiler.aot.origin import Origin
 from refcompiler.aot.remaining import CHANGED, SELECTIVE, Remaining, Shares, remaining
-from refcompiler.aot.second import ends, reach, second
+from refcompiler.aot.saved import How
+from refcompiler.aot.second import Call, ends, reach, second
 from refcompiler.aot.twice import Derivable, derivable, once
 
 _LAID = 16  # so many ways of tangents to lie have a backward; others are laid out anew
@@ -82,6 +84,8 @@ class Program:
     partly: Mapping[int, int] = field(default_factory=dict)
     kept_results: Collection[int] = ()  # which of the saved tensors are results
     kept_views: Collection[int] = ()  # and which are views of results
+    #: Which of them are kept as an input that the call has written to: :meth:`Links.kept`.
+    kept_written: Sequence[tuple[int, int, How]] = ()
     saves: bool = True  # nothing, where the backward of the same outputs may run again
     saving: int = -1  # the tangents (bits) of which that is not so
     origin: Origin | None = None  # what it was compiled of, if it can be compiled again
@@ -91,9 +95,11 @@ class Program:
     #: The backward under autocast, ``(missing, strides of tangents, casts)``, if it can be.
     cast_for: Callable[..., Any] | None = None
     cast: dict[Any, Callable[[list[Any]], Any] | None] = field(default_factory=dict)
-    #: The backward of a backward, ``(missing, inputs with a gradient of the gradient)``.
+    #: The backward of a backward, or of such, ``(missing, chain)``, and what it depends on.
     second_for: Callable[..., Callable[[list[Any]], Any]] | None = None
     second: dict[Any, Callable[[list[Any]], Any]] = field(default_factory=dict)
+    depends_for: Callable[..., Depends | None] | None = None
+    known_depends: dict[Any, Depends | None] = field(default_factory=dict)
     #: By input, the place of those that the forward saves among what the backward takes.
     kept_inputs: Mapping[int, int] = field(default_factory=dict)
     reads: Sequence[int] = ()  # which of the inputs are there a second time
@@ -122,7 +128,11 @@ class Program:
         #: Of the tensors to save, those that others may have too: their versions are kept.
         self.shared = self.tensors - self.private
         #: Of these, results and views of results, which would lead to the call that keeps them.
-        self.own = [n for n in (*self.kept_views, *self.kept_results) if n < self.tensors]
+        own = [n for n in (*self.kept_views, *self.kept_results) if n < self.tensors]
+        written = {n for n, *_ in self.kept_written}
+        self.own = [n for n in own if n not in written]
+        #: Those that the call puts an input in the place of, if nobody else has them by then.
+        self.passing = [n for n in own if n in written]
         self.nothing = (None,) * self.outputs
         self.comings: dict[tuple[bool, ...], Coming] = {}
         self.constant = tuple(n for n in range(tensors) if n not in differentiable)
@@ -271,14 +281,20 @@ class Program:
         ]
         return missing, found
 
-    def second_backward(
-        self, missing: tuple[int, ...], places: tuple[int, ...]
-    ) -> Callable[[list[Any]], Any]:
-        key = missing, places
+    def second_backward(self, missing: tuple[int, ...], chain: Chain) -> Callable[[list[Any]], Any]:
+        key = missing, chain
         if key not in self.second:
             assert self.second_for is not None
-            self.second[key] = self.second_for(missing, places)
+            self.second[key] = self.second_for(missing, chain)
         return self.second[key]
+
+    def depends(self, missing: tuple[int, ...], chain: Chain) -> Depends | None:
+        """What the gradients, or derivatives of these, depend on, if it can be told."""
+        key = missing, chain
+        if key not in self.known_depends:
+            asked = self.depends_for
+            self.known_depends[key] = None if asked is None else asked(missing, chain)
+        return self.known_depends[key]
 
     def backward_for(self, missing: tuple[int, ...]) -> Callable[[list[Any]], Any]:
         found = self.compiled.get(missing)
@@ -372,6 +388,8 @@ class Compiled(torch.autograd.Function):
             except RuntimeError:  # made in inference mode, which autograd refuses to save
                 ctx.save_for_backward(*kept)
         else:
+            for n in program.passing:
+                kept[n] = kept[n].detach()
             ctx.hooked_tensors = True
             ctx.saved_layouts = [Layout.of(t) for t in kept]
             ctx.save_for_backward(*kept)
@@ -463,12 +481,15 @@ class Compiled(torch.autograd.Function):
             with torch._C._DisableAutocast(), torch.no_grad():
                 gradients = call(arguments)
             reached = None
-            if program.second_for is not None and not any(ctx.hooks.values()):
+            if program.second_for is not None:
                 reached = reach(program, edges, ctx.ends, taken)
             if reached is None:
                 return (None, *once(gradients, read))
-            saved = taken, *program.plainly(ctx, tangents)
-            return (None, *second(program, reached, *saved, last, gradients))
+            missing, laid = program.plainly(ctx, tangents)
+            hooked = [n for n, at in enumerate(program.differentiable) if ctx.hooks.get(at)]
+            values = [t.detach() if isinstance(t, torch.Tensor) else t for t in (*taken, *laid)]
+            derived = Call(program, missing, values, reached, ctx.ends, hooked)
+            return (None, *second(derived, last, gradients))
         if casts:  # which are in the graph
             with torch._C._DisableAutocast():
                 return (None, *call(arguments))
@@ -485,7 +506,7 @@ def with_state(function: Any) -> None:
     node.left = None  # behind a backward of some outputs, for the others
     node.once = node.gone = 0  # tangents that may come once, and those of them that have
     node.asked = 0  # the tangents of backwards so far, where a part may run once
-    node.ends = None  # what leads to inputs that nothing keeps
+    node.ends = ()  # what leads to inputs that nothing keeps
     node.edges = None  # what gives autograd's functions of the inputs, if it is not their node
     node.task = None  # of gates: the backward under way, and whether it is in stages
     node.again = None  # of gates: the run of the graph that a backward with a graph goes through

@@ -8,6 +8,7 @@ phases it belongs to.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,6 +21,7 @@ from torch.utils import _pytree as pytree
 
 from refcompiler.aot.bases import Base, member
 from refcompiler.aot.defaults import settled
+from refcompiler.aot.depends import Chain, Depends
 from refcompiler.aot.draws import finish
 from refcompiler.aot.effects import derivative_checks
 from refcompiler.aot.functional import FunctionalMode, plain
@@ -34,6 +36,7 @@ from refcompiler.aot.reads import Parts, Writes, lay_out_gradients, mark_release
 from refcompiler.aot.recording import record
 from refcompiler.aot.regions.inner import DECOMPOSITIONS
 from refcompiler.aot.regions.table import REGIONS
+from refcompiler.aot.saved import Links, links
 from refcompiler.aot.tracing import Decompositions
 from refcompiler.aot.tracing import trace as trace_graph
 from refcompiler.shapes.env import ShapeEnv
@@ -75,6 +78,8 @@ class Joint:
     order: list[int] = field(default_factory=list)  # in which eager's gradients come to inputs
     #: By place of a written input, the tangents (bits) that pass a write to it.
     passed: dict[int, int] = field(default_factory=dict)
+    links: Links = field(default_factory=Links)
+    depends: Depends | None = None  # of a trace that asks for it: of the last derivatives
 
     def taking(self, numbers: Sequence[int]) -> Joint:
         """The same, with its inputs in another order: ``numbers`` are those that they have now."""
@@ -90,6 +95,7 @@ class Joint:
         self.inputs = [self.inputs[n] for n in numbers]
         self.reads = [places[n] for n in self.reads]
         self.order = [places[n] for n in self.order]
+        self.depends = self.depends and self.depends.taking(numbers)
         return self
 
     def ending(self, numbers: Sequence[int]) -> None:
@@ -162,7 +168,8 @@ def trace(
     staged: bool = False,
     strides: Mapping[int, Sequence[int]] | None = None,
     casts: Casts = (),
-    second: Sequence[int] | None = None,
+    second: Chain | None = None,
+    asks: bool = False,
     keeps_gaps: bool = False,
 ) -> Joint:
     """The joint graph of ``gm``; without ``training`` it has no tangents and no gradients.
@@ -174,14 +181,15 @@ def trace(
     of ``inner`` is on its way and begins anew there; what comes to that is among the outputs too.
     ``strides``: of tangents that lie otherwise than what they are of, by number. ``casts``: the
     dtypes of autocast, by device, that the backward runs under. ``second``: the gradients in the
-    graph are those of gradients, of the inputs with these numbers: there is a tangent more for each
-    of them, and behind the gradients for the inputs come those for the tangents. ``keeps_gaps``:
-    see :class:`FunctionalMode`.
+    graph are those of gradients, of the inputs with these numbers, or those of such: there is a
+    tangent more for each of them, and behind the gradients for the inputs come those for all
+    tangents but the last. ``asks``: there are none, but what they would depend on is noted.
+    ``keeps_gaps``: see :class:`FunctionalMode`.
     """
     env = mode.shape_env
     tracer = _Tracer(gm, dict(replaced), given, seen, training, parameters, bases, env)
     tracer.missing, tracer.reads, tracer.staged, tracer.casts = missing, reads, staged, casts
-    tracer.second, tracer.keeps_gaps = second, keeps_gaps
+    tracer.second, tracer.asks, tracer.keeps_gaps = second, asks, keeps_gaps
     tracer.expanded = {n: expanded(t) for n, t in enumerate(fakes) if _is_tensor(t)}
     tracer.flagged = {n for n, t in enumerate(fakes) if _is_tensor(t) and t.requires_grad}
     primals = tracer.primals
@@ -193,7 +201,13 @@ def trace(
                 made = torch.empty_strided(layout.size, stride, dtype=dtype, device=device)
                 tangents.append(made)
             first = len(tangents)
-            tangents += [torch.empty_like(fakes[primals[n]]) for n in second or ()]
+            like = [fakes[n] for n in primals]
+            like += tangents
+            for n in itertools.chain.from_iterable(second or ()):
+                known = like[n]
+                made = torch.empty(known.shape, dtype=known.dtype, device=known.device)
+                tangents.append(made)
+                like.append(made)
     with mode, torch.no_grad():
         leaves = [_leaf(fakes[n]) for n in primals]
 
@@ -251,6 +265,8 @@ def trace(
         tracer.saving,
         tracer.order,
         tracer.passed,
+        tracer.links,
+        tracer.depends,
     )
 
 
@@ -289,19 +305,24 @@ class _Tracer:
         self.seen, self.training = seen, training
         self.written: list[int] = []
         self.expanded: dict[int, tuple[int, ...]] = {}
+        self.lies: dict[int, Layout] = {}  # written inputs, as autograd sees them, at the end
         self.flagged: set[int] = set()  # inputs that require gradients
         self.missing: Collection[int] = ()  # tangents that autograd is not given
         self.uneven: set[tuple[int, ...]] = set()
         self.inner: dict[Key, int] = {}
         self.partly: dict[int, int] = {}
         self.staged = False
-        self.second: Sequence[int] | None = None  # of whose gradients there are gradients
+        self.second: Chain | None = None  # of whose gradients there are gradients
+        self.asks = False
+        self.depends: Depends | None = None
         self.casts: Casts = ()
         self.parts: list[tuple[int, Key]] = []
-        self.flat: Sequence[Any] = ()
+        self.inputs: Sequence[Any] = ()  # by place, as the graph is run with them
+        self.flat: Sequence[Any] = ()  # what that returns
         self.saving = -1
         self.keeps_gaps = False
         self.passed: dict[int, int] = {}
+        self.links = Links()
         self.reads: Sequence[int] | None = None
         self.several: list[int] = []  # of those that were found
         self.order: list[int] = []
@@ -319,7 +340,7 @@ class _Tracer:
             slot = self.seen.slots[n]
             yield slot.layout, slot.dtype, slot.device
         for place, write in self.tracked.items():
-            layout = write.layout or Layout.of(fakes[place])
+            layout = self.lies[place] = write.layout or Layout.of(fakes[place])
             yield layout, fakes[place].dtype, fakes[place].device
 
     def _check_numbers(self) -> None:
@@ -338,7 +359,8 @@ class _Tracer:
             leaves = [self._functional(n, t) for n, t in zip(self.primals, primals, strict=True)]
             cotangents = [FunctionalTensor.to_functional(t) for t in tangents]
             if self.second is not None:
-                given = len(cotangents) - len(self.second)
+                last = self.second[-1] if self.second and not self.asks else ()
+                given = len(cotangents) - len(last)
                 cotangents[:given] = [t.requires_grad_() for t in cotangents[:given]]
             inputs = self._inputs(leaves)
             found = self._forward(inputs)
@@ -384,6 +406,7 @@ class _Tracer:
     def _forward(self, inputs: Sequence[Any]) -> list[Any]:
         """The slots' values, laid out as in eager, then the new values of written inputs."""
         lifted = {key: inputs[place] for key, place in self.replaced.items()}
+        self.inputs = inputs
         self.first = Writes({place: inputs[place] for place in self.tracked if self.training})
         result = self._run(lifted, inputs[: self.given])
         flat, _ = pytree.tree_flatten(result)
@@ -414,6 +437,9 @@ class _Tracer:
                 for d in reversed(dims):
                     t = t.select(d, 0)
             if place in self.tracked:
+                lies = self.lies.get(place)
+                if lies and not all(type(n) is int for n in (*lies.size, *lies.stride)):
+                    t = self._laid_out(t, lies)  # it tells a call how the tangent is to lie
                 self.tangents.append(len(found))
                 self.cotangents.append(slots + list(self.tracked).index(place))
             self.written.append(place)
@@ -451,6 +477,11 @@ class _Tracer:
         wanted = [n for n, t in enumerate(primals) if _is_tensor(t) and t.requires_grad]
         there = [n for n in range(len(self.tangents)) if n not in self.missing]
         outputs = [found[self.tangents[n]] for n in there]
+        if self._has_links():
+            members = self.members if self.written else ()
+            moved = [move.place for move in self.seen.moves]
+            known = dict.fromkeys((*self.written, *moved, *members))
+            self.links = links(outputs, self.inputs, self.flat, [*known])
         ways = reached(outputs)
         self.uneven, self.saving = uneven(ways), saving(outputs, ways)
         self.passed = self.first.passed(outputs, ways)
@@ -485,6 +516,13 @@ class _Tracer:
             result[n] = part
         return [*result, *more, *begun]
 
+    def _has_links(self) -> bool:
+        """Whether what is saved may be what the call writes to, or count for itself."""
+        if self.seen.writes or self.seen.moves:
+            return True
+        graphs = [each for each in self.gm.modules() if isinstance(each, torch.fx.GraphModule)]
+        return any(_takes_data(node) for graph in graphs for node in graph.graph.nodes)
+
     def _second(
         self,
         outputs: Sequence[Any],
@@ -493,30 +531,46 @@ class _Tracer:
         wanted: Sequence[int],
         given: Sequence[Any],
     ) -> list[Any]:
-        """The gradients, for inputs and tangents, of the gradients of the inputs ``second``."""
+        """The gradients that ``second`` says, for inputs and tangents."""
         assert self.second is not None
-        inputs = [primals[n] for n in wanted]
-        tangents = [given[self.cotangents[n]] for n in there]
+        count = len(primals)
+        first = count + len(self.tangents)
+        inputs = {n: primals[n] for n in wanted}
+        gradients = {count + n: given[self.cotangents[n]] for n in there}
+        tangents = [*gradients.values()]
         with torch.enable_grad():
-            found = torch.autograd.grad(
-                outputs, inputs, tangents, create_graph=True, allow_unused=True
-            )
-        first = dict(zip(wanted, found, strict=True))
-        back = zip(self.second, given[len(given) - len(self.second) :], strict=True)
-        pairs = [(first[n], g) for n, g in back if _is_tensor(first[n]) and first[n].requires_grad]
-        result: list[Any] = [None] * (len(primals) + len(self.tangents))
-        if not pairs:
-            return result
-        with torch.no_grad():
             made = torch.autograd.grad(
-                [end for end, _ in pairs],
-                [*inputs, *tangents],
-                [g for _, g in pairs],
-                allow_unused=True,
+                outputs, [*inputs.values()], tangents, create_graph=True, allow_unused=True
             )
-        for n, gradient in zip((*wanted, *[len(primals) + n for n in there]), made, strict=True):
-            result[n] = gradient
-        return result
+        found = dict(zip(inputs, made, strict=True))
+        left = iter(given[len(given) - sum(map(len, self.second)) :])
+        for level, numbers in enumerate(self.second, 1):
+            known = inputs | gradients
+            back = dict(zip(numbers, left))
+            pairs = [(found.get(n), g) for n, g in back.items()]
+            pairs = [(t, g) for t, g in pairs if t is not None and t.requires_grad]
+            again = self.asks or level < len(self.second)
+            gradients |= {first + n: g for n, g in enumerate(back.values())}
+            first += len(numbers)
+            found = {}
+            if not pairs:
+                continue
+            with torch.set_grad_enabled(again):
+                made = torch.autograd.grad(
+                    [end for end, _ in pairs],
+                    [*known.values()],
+                    [g for _, g in pairs],
+                    create_graph=again,
+                    allow_unused=True,
+                )
+            found = dict(zip(known, made, strict=True))
+        if self.asks:
+            results = dict(zip(there, outputs, strict=True))
+            there_are = {n: t for n, t in found.items() if t is not None}
+            self.depends = Depends.of(there_are, inputs, gradients, results)
+            return [None] * count
+        last = len(self.second[-1]) if self.second else 0
+        return [found.get(n) for n in range(first - last)]
 
     def _between(self, found: Sequence[Any]) -> dict[Key, torch.Tensor]:
         """What a caller can name, and results may be computed from."""
@@ -585,6 +639,11 @@ def _casting(casts: Mapping[str, torch.dtype]) -> Iterator[None]:
 
 def _is_tensor(t: Any) -> bool:
     return isinstance(t, torch.Tensor)
+
+
+def _takes_data(node: torch.fx.Node) -> bool:
+    """Whether a node gives a tensor's ``data``."""
+    return node.target is torch._C._autograd._get_data_attr or node.args[1:] == ("data",)
 
 
 def _nodes() -> Any:

@@ -17,6 +17,7 @@ from torch.fx.experimental.symbolic_shapes import (
 )
 
 from refcompiler.aot.again import Then, backward_like, signatures
+from refcompiler.aot.depends import Chain, Depends
 from refcompiler.aot.function import Program
 from refcompiler.aot.gates import REFUSED, Key, Stages
 from refcompiler.aot.inputs import Unsupported
@@ -101,21 +102,30 @@ class Later:
         plainly = self.program.backward_for(missing) if decided else other_sizes
         return for_sizes(self.program.compile_backward, graph, decided, _listed(plainly))
 
-    def second_for(self, missing: tuple[int, ...], places: Sequence[int]) -> Backward:
-        """The backward of the backward: gradients of the gradients of the inputs ``places``.
+    def second_for(self, missing: tuple[int, ...], chain: Chain) -> Backward:
+        """The backward of the backward, or of such: gradients of gradients, as ``chain`` says.
 
-        It takes what the backward takes, and what comes back to these; it gives what comes back to
-        the inputs, then to the tangents.
+        It takes what the backward takes, and what comes back to these, derivative for derivative;
+        it gives what comes back to the inputs, then to all gradients but the last.
         """
         try:
             with deciding(self.env) as decided:
-                again = self.then.run(lambda: self.traced(missing, second=places))
+                again = self.then.run(lambda: self.traced(missing, second=chain))
         except _REFUSALS as error:
             raise RuntimeError(f"{TWICE} ({error})") from error
         graph = backward_like(again, self.first, self.program.backward)
         if graph is None:
             raise RuntimeError(TWICE)
         return for_sizes(self.program.compile_backward, graph, decided, _no_second)
+
+    def depends_for(self, missing: tuple[int, ...], chain: Chain) -> Depends | None:
+        """What those depend on; None if it cannot be told."""
+        try:
+            with deciding(self.env):
+                again = self.then.run(lambda: self.traced(missing, second=chain, asks=True))
+        except (*_REFUSALS, RuntimeError):
+            return None
+        return again.depends
 
     def stages(self) -> Stages:
         """The backward in stages."""
@@ -153,6 +163,8 @@ class Later:
             cast={},
             second_for=None,
             second={},
+            depends_for=None,
+            known_depends={},
         )
 
 

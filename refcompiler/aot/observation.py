@@ -183,6 +183,18 @@ class Observation:
             if not slot.inference and (slot.version or not any(map(_holds, node.all_input_nodes)))
         }
 
+    def layouts(self, inputs: Sequence[Any]) -> dict[int, Layout]:
+        """How ``inputs`` lie at the end, by place, where that is known."""
+        found = {n: Layout.of(t) for n, t in enumerate(inputs) if isinstance(t, torch.Tensor)}
+        found |= {w.place: w.layout for w in self.writes if w.layout is not None}
+        for move in self.moves:
+            output = self.outputs[move.output]
+            if isinstance(output, Value) and output.view is None:
+                found[move.place] = self.slots[output.slot].layout
+            else:
+                del found[move.place]
+        return found
+
     def write(self, place: int, requires_grad: bool) -> Write:
         """A write that only the trace saw."""
         found = Write(place, False, requires_grad, counted=False)

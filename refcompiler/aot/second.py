@@ -1,18 +1,20 @@
-"""Second derivatives that are traced: the backward of a compiled backward, compiled.
+"""Derivatives of gradients that are traced: the backward of a compiled backward, and so on.
 
-It reads what the forward has saved, and needs no input of the call. What it leads to does: leaves
+Each reads what the forward has saved, and needs no input of the call. What it leads to does: leaves
 are found by autograd's own graph, what is saved leads there itself, and of the others a call keeps
-a tensor of no elements that leads to them (:class:`Ends`).
+tensors of no elements that lead to them (:class:`Ends`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from refcompiler.aot.twice import THRICE, once
+from refcompiler.aot.depends import Chain, Depends
+from refcompiler.aot.twice import once
 
 _task = torch._C._current_graph_task_id
 
@@ -35,142 +37,191 @@ class Ends(torch.autograd.Function):
         return tuple(known[1])
 
 
-def ends(places: Sequence[int], inputs: Sequence[Any]) -> Any:
-    """What leads to those at ``places`` that are no leaves, and which; None if all are.
+def ends(places: Sequence[int], inputs: Sequence[Any]) -> list[tuple[list[int], torch.Tensor]]:
+    """What leads to those at ``places`` that are no leaves, and which.
 
-    Also where one has a hook, which would be told of what has no gradient.
+    Those with a hook each have their own, or that would be told of what has no gradient.
     """
     chosen = [n for n in places if inputs[n].grad_fn is not None]
-    if not chosen or any(inputs[n]._backward_hooks for n in chosen):
-        return None
+    if not chosen:
+        return []
+    hooked = [n for n in chosen if inputs[n]._backward_hooks]
+    groups = [[n] for n in hooked]
+    if len(hooked) < len(chosen):
+        groups.append([n for n in chosen if n not in hooked])
     with torch.enable_grad():
-        return chosen, Ends.apply(*[inputs[n] for n in chosen])
+        return [(group, Ends.apply(*[inputs[n] for n in group])) for group in groups]
+
+
+@dataclass
+class Call:
+    """A call whose gradients have derivatives.
+
+    ``missing``: tangents that it is not given; ``values``: what its backward takes, tensors without
+    a way on. ``leads``: tensors that lead to inputs, by number; ``ends``: as :func:`ends` says.
+    ``hooked``: the tangents of results that have hooks.
+    """
+
+    program: Any
+    missing: tuple[int, ...]
+    values: list[Any]
+    leads: Mapping[int, torch.Tensor]
+    ends: Sequence[tuple[list[int], torch.Tensor]]
+    hooked: Collection[int]
 
 
 def reach(
-    program: Any, edges: Sequence[Any], ends: Any, arguments: Sequence[Any]
-) -> list[Any] | None:
-    """By input: a tensor that leads where it does, the number that it has in ``ends``, or None.
+    program: Any, edges: Sequence[Any], ends: Sequence[Any], arguments: Sequence[Any]
+) -> dict[int, torch.Tensor] | None:
+    """By number of an input that no ``ends`` lead to, a tensor that leads where it does.
 
     ``edges``: of those that are tensors, autograd's functions; ``arguments``: what the backward
     takes. None if it cannot be told of one.
     """
-    chosen = ends[0] if ends is not None else ()
-    found: list[Any] = []
-    leading = dict(zip(program.places, edges, strict=False))
-    for n in range(program.inputs):
-        function, _ = leading.get(n, (None, 0))
-        if function is None:
-            found.append(None)
-        elif n in chosen:
-            found.append(chosen.index(n))
-        else:
-            t = getattr(function, "variable", None)
-            t = arguments[program.kept_inputs[n]] if t is None and n in program.kept_inputs else t
-            if t is None or not t.requires_grad or t._backward_hooks:
-                return None  # a hook would be told of what has no gradient
-            found.append(t)
-    return [*found, ends and ends[1]]
+    chosen = {n for group, _ in ends for n in group}
+    found: dict[int, torch.Tensor] = {}
+    for n, (function, _) in zip(program.places, edges, strict=False):
+        if function is None or n in chosen:
+            continue
+        t = getattr(function, "variable", None)
+        t = arguments[program.kept_inputs[n]] if t is None and n in program.kept_inputs else t
+        if t is None or not t.requires_grad:
+            return None
+        found[n] = t
+    return found
 
 
-class Second(torch.autograd.Function):
-    """``apply(program, reached, missing, places, count, *saved, *tensors)``: the last, gradients.
+class Derivative(torch.autograd.Function):
+    """``apply(call, chain, numbers, plan, count, *values)``: the last of these, derivatives.
 
-    ``saved``: the ``count`` arguments of the backward; ``tensors``: what leads to inputs and what
-    the tangents are, then the gradients of the inputs at ``places``.
+    ``numbers``: theirs. ``values``: what the ``count`` gradients were, that derivatives before were
+    given, without a way on; then what leads on, of which ``plan`` says to what: to an input or to a
+    gradient, by number, or to several inputs, a list of these.
     """
 
     @staticmethod
     def forward(
         ctx: Any,
-        program: Any,
-        reached: Sequence[Any],
-        missing: tuple[int, ...],
-        places: Sequence[int],
+        call: Call,
+        chain: Chain,
+        numbers: Sequence[int],
+        plan: Sequence[Any],
         count: int,
         *values: Any,
     ) -> Any:
-        ctx.program, ctx.missing, ctx.places = program, missing, places
+        ctx.call, ctx.chain, ctx.numbers, ctx.plan = call, chain, numbers, plan
         ctx.count, ctx.total = count, len(values)
-        ctx.known = [None if isinstance(t, torch.Tensor) else (t,) for t in values[:count]]
-        ctx.save_for_backward(*[t for t in values[:count] if isinstance(t, torch.Tensor)])
-        #: Where what comes back to each input goes: to an argument, or into the node of the ends.
-        *ctx.targets, last = reached
-        ctx.ends = last.grad_fn if last is not None else None
-        #: What a third derivative, which there is not, would lead to.
-        ctx.read = [t for t in values[count : len(values) - len(places)] if _tracked(t)]
+        tensors = [t for t in (*call.values, *values[:count]) if isinstance(t, torch.Tensor)]
+        ctx.save_for_backward(*tensors)
+        ctx.leads = values[count : len(values) - len(numbers)]
         ctx.set_materialize_grads(False)
-        return tuple([t.detach() for t in values[len(values) - len(places) :]])
+        return tuple([t.detach() for t in values[len(values) - len(numbers) :]])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         saved = iter(ctx.saved_tensors)
-        program = ctx.program
-        arguments = [next(saved) if known is None else known[0] for known in ctx.known]
-        pairs = zip(ctx.places, gradients, strict=True)
-        there = [(n, g.contiguous()) for n, g in pairs if g is not None]
+        call: Call = ctx.call
+        values = [next(saved) if isinstance(t, torch.Tensor) else t for t in call.values]
+        pairs = zip(ctx.numbers, gradients, strict=True)
+        there = [(n, g) for n, g in pairs if g is not None]
+        chain = (*ctx.chain, tuple([n for n, _ in there]))
+        laid = [*saved, *[g.detach().contiguous() for _, g in there]]
         with torch._C._DisableAutocast(), torch.no_grad():
-            call = program.second_backward(ctx.missing, tuple([n for n, _ in there]))
-            found = [*call([*arguments, *[g for _, g in there]])]
-        if torch.is_grad_enabled():  # of which there is no derivative
-            read = [*ctx.read, *[g for _, g in there if g.requires_grad]]
-            found = once(found, read, THRICE)
+            compiled = call.program.second_backward(call.missing, chain)
+            found = [*compiled([*values, *laid])]
+        if torch.is_grad_enabled():
+            known = {n: t for n, t in zip(ctx.plan, ctx.leads, strict=True) if type(n) is int}
+            first = call.program.inputs
+            count = len(call.program.differentiable) + sum(map(len, ctx.chain))
+            before = [known.get(first + n) for n in range(count)]
+            found = derive(call, chain, [*before, *[g for _, g in there]], laid, found)
         result: list[Any] = [None] * (ctx.total + 5)
-        at = 5 + ctx.count
-        known: list[Any] | None = None
-        if ctx.ends is not None:
-            before = ctx.ends.gradients
-            known = [None] * ctx.ends.count
-            if before is not None and before[0] == _task():
-                known = before[1]
-            ctx.ends.gradients = _task(), known
-        for target, gradient in zip(ctx.targets, found, strict=False):
-            if type(target) is int:
-                assert known is not None
-                if gradient is not None:
-                    own = known[target]
-                    known[target] = gradient if own is None else own + gradient
-            elif target is not None:
-                result[at] = gradient
-                at += 1
-        at += ctx.ends is not None
-        tangents = found[program.inputs :]
-        result[at : at + len(tangents)] = tangents
+        for at, (n, lead) in enumerate(zip(ctx.plan, ctx.leads, strict=True), 5 + ctx.count):
+            if type(n) is int:
+                result[at] = found[n]
+            else:
+                _bring(lead.grad_fn, [found[each] for each in n])
         return tuple(result)
 
 
-def _tracked(t: Any) -> bool:
-    return isinstance(t, torch.Tensor) and t.requires_grad
+_derivative: Callable[..., Any] = super(torch.autograd.Function, Derivative).apply
 
 
-_second: Callable[..., Any] = super(torch.autograd.Function, Second).apply
+def _bring(node: Any, gradients: Sequence[Any]) -> None:
+    """Put what comes to inputs into the node of their ends, in the backward under way."""
+    known = node.gradients
+    if known is None or known[0] != _task():
+        node.gradients = _task(), [*gradients]
+        return
+    for n, gradient in enumerate(gradients):
+        if gradient is not None:
+            own = known[1][n]
+            known[1][n] = gradient if own is None else own + gradient
+
+
+def derive(
+    call: Call, chain: Chain, cotangents: Sequence[Any], laid: Sequence[Any], found: Sequence[Any]
+) -> list[Any]:
+    """``found``, the gradients of a call or derivatives of those, each with the derivative it has.
+
+    ``cotangents``: the gradients that these are of, first those of the results, as they came;
+    ``laid``: those that derivatives were given, as they were computed with.
+    """
+    known: Depends | None = call.program.depends(call.missing, chain)
+    numbers = [n for n, g in enumerate(found) if isinstance(g, torch.Tensor)]
+    if known is not None:
+        depending = known.depending(call.program.inputs, cotangents)
+        numbers = [n for n in numbers if depending >> n & 1]
+    hooks = [*[t for t in cotangents if t is not None], *call.leads.values()]
+    apart = len(call.ends) > 1 or any(t._backward_hooks for t in hooks)
+    result = [*found]
+    # Each by itself, where a hook would be told of none by another's way.
+    for group in [[n] for n in numbers] if apart or call.hooked else [numbers] if numbers else []:
+        plan, leads = _leading(call, known, group, cotangents)
+        values = [found[n] for n in group]
+        if call.hooked and (known is None or known.passes(call.hooked, group)):
+            made = once(values, leads)
+        else:
+            with torch.enable_grad():
+                made = _derivative(call, chain, group, plan, len(laid), *laid, *leads, *values)
+        for n, g in zip(group, made, strict=True):
+            result[n] = g
+    return result
+
+
+def _leading(
+    call: Call, known: Depends | None, numbers: Sequence[int], cotangents: Sequence[Any]
+) -> tuple[list[Any], list[torch.Tensor]]:
+    """To what the derivatives with these ``numbers`` lead, and tensors that do."""
+    wanted = sum(1 << n for n in numbers)
+
+    def depend(masks: Mapping[int, int], n: int) -> bool:
+        return bool(masks.get(n, 0) & wanted)
+
+    first = call.program.inputs
+    inputs = {} if known is None else known.inputs
+    given = {} if known is None else known.gradients
+    found: list[tuple[Any, torch.Tensor]] = [
+        (n, t) for n, t in call.leads.items() if known is None or depend(inputs, n)
+    ]
+    for group, t in call.ends:
+        if known is None or any(depend(inputs, n) for n in group):
+            found.append((group, t))
+    for n, t in enumerate(cotangents, first):
+        if isinstance(t, torch.Tensor) and t.requires_grad and (known is None or depend(given, n)):
+            found.append((n, t))
+    return [to for to, _ in found], [t for _, t in found]
 
 
 def second(
-    program: Any,
-    reached: Sequence[Any],
-    arguments: Sequence[Any],
-    missing: tuple[int, ...],
-    laid: Sequence[Any],
+    call: Call,
     tangents: Sequence[Any],
     gradients: Sequence[Any],
 ) -> list[Any]:
-    """``gradients`` of a call, as they are, with a derivative.
-
-    ``arguments``: what the forward has saved; ``laid``: the tangents as the backward takes them,
-    and ``tangents`` as they came.
-    """
+    """``gradients`` of a call, as they are, with a derivative. ``tangents``: as they came."""
+    program = call.program
     found = list(gradients[: program.inputs])
     for n, more in zip(program.reads, gradients[program.inputs :], strict=True):
         if more is not None:
             found[n] = more if found[n] is None else found[n] + more
-    places = tuple([n for n, g in enumerate(found) if isinstance(g, torch.Tensor)])
-    leads = [t for t in reached if isinstance(t, torch.Tensor)]
-    saved = [t.detach() if isinstance(t, torch.Tensor) else t for t in (*arguments, *laid)]
-    targets = [True if isinstance(t, torch.Tensor) else t for t in reached[:-1]]
-    known = program, [*targets, reached[-1]], missing, places, len(saved)
-    with torch.enable_grad():
-        made = _second(*known, *saved, *leads, *tangents, *[found[n] for n in places])
-    for n, g in zip(places, made, strict=True):
-        found[n] = g
-    return [*found, *[None] * program.repeated]
+    return [*derive(call, (), tangents, (), found), *[None] * program.repeated]

@@ -30,12 +30,6 @@ TWICE = (
     "of the call is gone or was written to since), and a leaf or a result has a hook, or it is a "
     "package. Compute it uncompiled (torch.compiler.disable or backend='eager')"
 )
-THRICE = (
-    "a graph compiled ahead of time has no third derivative where it cannot run again (it draws "
-    "random numbers that could not be drawn again, reads an input that it writes to, or an input "
-    "of the call is gone or was written to since). Compute it uncompiled (torch.compiler.disable "
-    "or backend='eager')"
-)
 
 
 _VERSION = operator.attrgetter("_version")

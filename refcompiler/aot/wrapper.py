@@ -35,6 +35,7 @@ from refcompiler.aot.observation import (
     ViewOf,
     Write,
 )
+from refcompiler.aot.saved import How, keep
 from refcompiler.aot.ways import apart
 from refcompiler.remade import WRITTEN
 from refcompiler.shapes.node import SYMBOLS
@@ -69,6 +70,7 @@ class Wrapper:
         self.versions: Mapping[int, int] = {}  # of results of a graph without gradients
         self.loose: Collection[int] = ()  # written inputs that no way, or not every, leads to
         self.passed: Mapping[int, int] = {}  # by written input, see :attr:`Joint.passed`
+        self.kept: Sequence[tuple[int, int, How]] = ()  # see :meth:`Links.kept`
         self.gated: set[int] = set()  # which levels of gates have their lines
         self.there: set[int | str] = set()  # which written inputs and views have theirs
         self.new: dict[int, str] = {}  # values of written inputs
@@ -134,6 +136,9 @@ class Wrapper:
             self.known[number.node.expr] = name
         if isinstance(run, Program) and self.passed:
             self._once(run.differentiable[0])
+        if isinstance(run, Program) and self.kept:
+            self.names["call_of"] = call_of
+            self.lines.append(f"own = call_of({self.results[run.differentiable[0]]}.grad_fn)")
         gates = run.gates if isinstance(run, Program) else None
         if gates is not None:
             self._gates(gates.levels)
@@ -394,6 +399,10 @@ class Wrapper:
         for output in late:
             self._output(self.seen.outputs.index(output), output, names, grad_mode)
         names = names[: len(names) - len(self.seen.moves)]
+        if self.kept:
+            self.names["keep"] = keep
+            found = [f"({n}, {self.values[at]}, {how})" for n, at, how in self.kept]
+            self.lines.append(f"keep(own, ({', '.join(found)}, ))")
         self._switch()
         if self.seen.spec.is_leaf():
             self.lines.append(f"return {names[0]}")
@@ -473,7 +482,7 @@ class Wrapper:
         self._written_apart(name, view)
 
     def _written_apart(self, name: str, view: View) -> None:
-        if view.apart > 0:
+        if view.apart > 0 and not torch.is_inference_mode_enabled():  # where none counts writes
             self._set_versions([name], [view.apart])
 
     def text(self, number: Any) -> str:

@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 
 from refcompiler.aot.again import Then
 from refcompiler.aot.bases import Base, Overlapping
+from refcompiler.aot.depends import Chain, Depends
 from refcompiler.aot.function import Program
 from refcompiler.aot.gates import REFUSED, Gates, Level, Stages
 from refcompiler.aot.inputs import Unsupported, attribute
@@ -241,11 +242,15 @@ class Kept(Program):
             )
         return whole.cast_for and whole.cast_for(missing, strides, casts)
 
-    def second_again(self, missing: tuple[int, ...], places: tuple[int, ...]) -> Any:
+    def second_again(self, missing: tuple[int, ...], chain: Chain) -> Any:
         """The backward of the backward."""
         if self.whole is None:
             raise RuntimeError(TWICE)
-        return self.whole.second_backward(missing, places)
+        return self.whole.second_backward(missing, chain)
+
+    def depends_again(self, missing: tuple[int, ...], chain: Chain) -> Depends | None:
+        """What that depends on."""
+        return None if self.whole is None else self.whole.depends(missing, chain)
 
     def stages(self) -> Stages:
         whole = self.whole
@@ -349,6 +354,8 @@ _OTHERWISE = frozenset(
         "cast",
         "second_for",
         "second",
+        "depends_for",
+        "known_depends",
         "told",
         "origin",
     )
@@ -482,7 +489,7 @@ def _unpack_program(
             made.laid_for = made.laid_again
         made.cast_for = made.cast_again
         if made.source is not None:
-            made.second_for = made.second_again
+            made.second_for, made.depends_for = made.second_again, made.depends_again
         for missing, other, value in laid:
             known_as = tuple(missing), tuple([(n, tuple(stride)) for n, stride in other])
             made.laid[known_as] = u.value(value)

@@ -22,8 +22,8 @@ from refcompiler.aot.joint import LEAF, WRITTEN
 from refcompiler.aot.numbers import ARITHMETIC
 from refcompiler.aot.partition.budget import worth_saving
 from refcompiler.aot.partition.packing import packed_of, packs
-from refcompiler.aot.partition.private import memory
 from refcompiler.aot.partition.split import Parts, is_number, split
+from refcompiler.aot.private import memory
 from refcompiler.shapes.known import usual
 
 _SOURCE, _SINK = "source", "sink"

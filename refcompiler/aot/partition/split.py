@@ -12,7 +12,7 @@ from refcompiler.aot.joint import FORWARD, PHASE
 from refcompiler.aot.numbers import ARITHMETIC, symbols_of
 from refcompiler.aot.numbers import is_number as number
 from refcompiler.aot.partition.packing import hold, is_packed, pack, product, unpack
-from refcompiler.aot.partition.private import private_last
+from refcompiler.aot.private import private_last
 
 
 class Parts:

@@ -25,6 +25,7 @@ from refcompiler.aot import (
     gates,
     joint,
     observation,
+    saved,
     twice,
     wrapper,
 )
@@ -35,6 +36,7 @@ from tests.cpu.aot import (
     test_gates,
     test_hooks,
     test_layouts,
+    test_saved,
     test_second_derivatives,
     test_ways,
 )
@@ -157,6 +159,18 @@ def _written_between() -> None:
 
 check("written after the call", lambda p: p.setattr(function, "_VERSION", lambda t: 0))(
     test_backward.test_a_saved_tensor_that_is_written_to
+)
+
+
+check("saved written input", lambda p: p.setattr(saved.Links, "kept", lambda *_: iter(())))(
+    lambda: test_saved.test_a_write_behind_the_graph_to_what_is_saved(
+        test_saved.added_to, "aot_eager"
+    )
+)
+check("saved data", lambda p: p.setattr(saved.Links, "note", lambda *_: None))(
+    lambda: test_saved.test_a_write_behind_the_graph_to_what_is_saved(
+        test_saved.read_by_data, "aot_eager"
+    )
 )
 
 

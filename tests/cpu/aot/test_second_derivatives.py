@@ -219,24 +219,101 @@ def test_second_derivatives_of_what_cannot_run_again_are_compiled(program: Any) 
     assert count == 16 and len(compiler.backward) == 2
 
 
-def test_third_derivatives_of_what_cannot_run_again_are_refused_where_they_are_asked_for() -> None:
-    call, _ = compiled(_writes_noise)
-    x = torch.randn(4, requires_grad=True)
-    (first,) = torch.autograd.grad(call(x, torch.rand(4)).sum(), x, create_graph=True)
-    (second,) = torch.autograd.grad(first.square().sum(), x, create_graph=True)
-    assert second.requires_grad
-    with pytest.raises(RuntimeError, match="no third derivative"):
-        second.sum().backward()
+def _multiplied(x: Any, n: Any) -> Any:
+    n.mul_(2)
+    return (x * n).tanh() * x
 
 
-def test_second_derivatives_go_by_hooks_or_not_at_all() -> None:
-    """What no gradient depends on would tell its hook of none: that is refused."""
-    call, _ = compiled(_writes_noise)
+def _of_data(x: Any, n: Any) -> Any:
+    n.mul_(2)
+    return x * n.data * 2
+
+
+def _several(x: Any, n: Any) -> Any:
+    n.add_(1)
+    y = x * n
+    return y.tanh() * x, y.sum() * 2
+
+
+def _of_result(x: Any, n: Any) -> Any:
+    n.add_(1)
+    return (x * n).exp()
+
+
+def _derivatives(program: Any, given: Any, hooks: str) -> tuple[list[Any], list[Any]]:
+    """Gradients up to the fourth, with their flags, and what hooks are told."""
+    x, w = torch.linspace(-1, 1, 4).double(), torch.linspace(1, 2, 4).double()
+    x, w = x.requires_grad_(), w.requires_grad_()
     told: list[Any] = []
+
+    def hook(name: str, t: Any) -> None:
+        t.register_hook(lambda g: told.append((name, g.detach().clone())))
+
+    inner = x * w if given else x
+    if hooks == "inputs":
+        hook("x", x)
+        hook("inner", inner)
+    results = program(inner, torch.full((4,), 0.3).double())
+    results = results if isinstance(results, tuple) else (results,)
+    if hooks == "result":
+        hook("result", results[0])
+    tangents = [torch.full_like(t, 0.5).requires_grad_(not n) for n, t in enumerate(results)]
+    wanted = (x, w, tangents[0])
+    ends, given_to, found = [*results], tangents, []
+    for _ in range(4):
+        gradients = torch.autograd.grad(
+            ends, wanted, given_to, create_graph=True, allow_unused=True
+        )
+        found += [g if g is None else (g.detach(), g.requires_grad) for g in gradients]
+        left = [g for g in gradients if g is not None and g.requires_grad]
+        if not left:
+            break
+        ends, given_to = [sum(g.cos().sum() for g in left)], None  # type: ignore[list-item]
+    return found, told
+
+
+def _assert_alike(ours: Any, theirs: Any) -> None:
+    for got, expected in zip(ours, theirs, strict=True):
+        assert (got is None) == (expected is None)
+        if got is not None:
+            torch.testing.assert_close(got[0], expected[0])
+            assert got[1] == expected[1]
+
+
+@pytest.mark.parametrize(
+    ("program", "backend"),
+    [
+        *[(program, "aot_eager") for program in (_multiplied, _of_data, _several)],
+        (_multiplied, "fastpath"),
+    ],
+)
+def test_derivatives_of_any_order_of_what_cannot_run_again(program: Any, backend: str) -> None:
+    """With eager's flags; hooks on leaves, other inputs and results are told what eager's are."""
+    refcompiler.reset()
+    call = refcompiler.compile(program, backend=backend, fullgraph=True)
+    compared = told = 0
+    for given, hooks in itertools.product((False, True), ("", "inputs", "result")):
+        ours, theirs = (_derivatives(each, given, hooks) for each in (call, program))
+        _assert_alike(ours[0], theirs[0])
+        names = [sorted([name for name, _ in each[1]]) for each in (ours, theirs)]
+        assert names[0] == names[1]
+        for name in {*names[0]}:
+            pairs = [[g for other, g in each[1] if other == name] for each in (ours, theirs)]
+            for a, b in zip(*pairs, strict=True):
+                torch.testing.assert_close(a, b)
+                told += 1
+        compared += len(theirs[0])
+    assert compared >= 45 and told >= 8
+    assert refcompiler.counters()["uncompiled"] == 0
+
+
+def test_a_derivative_that_passes_a_result_with_a_hook_is_refused() -> None:
+    """Its hook is told of what comes back there, which no gradient of the call's does."""
+    call, _ = compiled(_of_result)
     x = torch.randn(4, requires_grad=True)
-    x.register_hook(told.append)
-    (first,) = torch.autograd.grad(call(x, torch.rand(4)).sum(), x, create_graph=True)
-    assert len(told) == 1
+    result = call(x, torch.rand(4))
+    result.register_hook(lambda g: None)
+    (first,) = torch.autograd.grad(result.sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="no second derivative"):
         first.sum().backward()
 

@@ -357,3 +357,27 @@ def test_without_what_keeps_it(rule: str, monkeypatch: pytest.MonkeyPatch) -> No
     without(monkeypatch)
     with pytest.raises((AssertionError, RuntimeError)):
         run()
+
+
+def test_a_gradient_of_what_is_written_to_lies_as_that_where_strides_are_symbols() -> None:
+    """Code that goes by strides reads it; the new values that a call returns lie otherwise."""
+
+    def program(u: torch.Tensor) -> torch.Tensor:
+        u.mul_(2)
+        return u + 1
+
+    call = refcompiler.compile(program, backend="fastpath", fullgraph=True)
+    compared = 0
+    for step in (1, 2, 3):  # the third is served by what was compiled for the second
+        sides = []
+        for each in (call, program):
+            x = torch.arange(12.0).requires_grad_()
+            u = (x * 1)[: 4 * step : step]
+            ends = each(u), u
+            weights = torch.tensor([0.5, -1.0, 3.0, 2.0])
+            found = [torch.autograd.grad(t, x, weights, retain_graph=True)[0] for t in ends]
+            sides.append([g.tolist() for g in found])
+        assert sides[0] == sides[1]
+        compared += len(sides[0])
+    counts = refcompiler.counters()
+    assert (compared, counts["captures"], counts["uncompiled"]) == (6, 2, 0)

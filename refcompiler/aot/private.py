@@ -1,6 +1,7 @@
 """What a forward saves that nobody else has: no input, no output, nor a view of one.
 
-Nobody can write to it, so that it needs no check by its version, and costs nothing to keep.
+Nobody can write to it, so that it needs no check by its version, and costs nothing to keep. Nor
+does what is saved of the ``data`` of such a tensor: autograd does not count writes there.
 """
 
 from __future__ import annotations
@@ -10,11 +11,17 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch.fx import GraphModule, Node
 
+UNCOUNTED = "uncounted"  # in the meta of a node: what is saved of it has no count of writes
+
 
 def private_last(tensors: Iterable[Node], shown: Iterable[object]) -> list[Node]:
-    """``tensors``, in the end those that share no memory with ``shown``; else in their order."""
+    """``tensors``, in the end those that are private; else in their order."""
     memory = _memory(shown)
-    return sorted(tensors, key=lambda node: _memory([node]).isdisjoint(memory))
+    return sorted(tensors, key=lambda node: _is_private(node, memory))
+
+
+def _is_private(node: Node, others: set[int]) -> bool:
+    return UNCOUNTED in node.meta or _memory([node]).isdisjoint(others)
 
 
 def private_count(forward: GraphModule, outputs: int, tensors: int) -> int:
@@ -24,8 +31,7 @@ def private_count(forward: GraphModule, outputs: int, tensors: int) -> int:
     memory = _memory([*forward.graph.find_nodes(op="placeholder"), *results[:outputs]])
     count = 0
     for node in reversed(results[outputs : outputs + tensors]):
-        own = _memory([node])
-        if not own or not own.isdisjoint(memory):
+        if not _memory([node]) or not _is_private(node, memory):
             break
         count += 1
     return count
