@@ -53,7 +53,7 @@ def locate(
     from conformance.compilers import Unusable
 
     try:
-        found = _located(program, arguments, backend, frontend, timeout)
+        found = _located(program, arguments, backend, frontend, timeout, report is not None)
     except (CannotRun, Unusable) as error:
         click.echo(f"refcompiler locate: {' '.join(str(error).split())}", err=True)
         sys.exit(COULD_NOT_RUN)
@@ -75,6 +75,7 @@ def _located(
     backend: str | None,
     frontend: str | None,
     timeout: float,
+    shows: bool,
 ) -> Located:
     from conformance.compilers import CompilerName, find
     from conformance.faults.experiment import Chosen
@@ -99,6 +100,6 @@ def _located(
             click.echo(f"\r\033[K{text}", nl=False, err=True)
 
     try:
-        return locate_program(given, chosen, name, timeout, progress=progress)
+        return locate_program(given, chosen, name, timeout, progress=progress, shows=shows)
     finally:
         progress("")

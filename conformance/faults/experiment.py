@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from conformance.faults.cases import NoCase, case_of
 from conformance.faults.events import Observer
 from conformance.faults.isolate import GraphCall
 from conformance.faults.levels import at_level, configured
-from conformance.faults.operators import Search
+from conformance.faults.operators import Search, is_crash
 from conformance.faults.programs import Program
 from conformance.faults.watch import Plan, Watch
 from conformance.scripts import Asked
@@ -115,22 +115,27 @@ def _searching(plan: Plan, say: Say) -> Callable[..., None]:
         assert plan.wanted is not None
         looking = Search(call, plan.wanted, compile, remember, times)
         operator, part, args, remark = looking.run()
-        cases: list[Case] = []
-        why = ""
-        if not remark:
-            part, args = looking.smaller(part, args)
-            shown = replace(looking.call, gm=part, args=args)
-            name = operator.name if operator is not None else "graph"
-            for drawn in (False, True):
-                try:
-                    cases.append(case_of(shown, looking.wanted, name, drawn))
-                except NoCase as error:
-                    why = str(error)
-        say(
-            messages.Searched(
-                operator, remark, looking.wanted, looking.probes, tuple(dict.fromkeys(cases)), why
-            )
-        )
+        found = messages.Searched(operator, remark, looking.wanted, looking.probes)
+        if plan.shows and not remark:
+            found = _with_cases(found, looking, part, args)
+        say(found)
         raise _Enough
 
     return search
+
+
+def _with_cases(
+    found: messages.Searched, looking: Search, part: torch.fx.GraphModule, args: Sequence[Any]
+) -> messages.Searched:
+    if not is_crash(looking.wanted):  # each graph that fails would cost a process
+        part, args = looking.smaller(part, args)
+    shown = replace(looking.call, gm=part, args=args)
+    name = found.operator.name if found.operator is not None else "graph"
+    cases: dict[Case, None] = {}
+    why = ""
+    for drawn in (False, True):
+        try:
+            cases[case_of(shown, looking.wanted, name, drawn)] = None
+        except NoCase as error:
+            why = str(error)
+    return replace(found, cases=tuple(cases), why=why)

@@ -14,6 +14,7 @@ from conformance.faults.apart import Failed
 from conformance.faults.lab import Lab, Side, ends_of, versions
 from conformance.faults.levels import FRONT_END, Step, ladder
 from conformance.faults.operators import is_crash
+from conformance.faults.preload import preload
 from conformance.faults.result import Counts, Located, Rung
 from conformance.faults.show import show
 from conformance.faults.watch import EARLIER_RESULT, Plan
@@ -73,7 +74,7 @@ class Locator:
         found = Run.of(ended.said)
         for message in ended.said:
             if isinstance(message, messages.Asked):
-                self.lab.preload(message.backend)
+                preload(message.backend)
         if found.failed is not None:
             raise CannotRun(f"the program raises in eager: {found.failed.line}")
         return found
@@ -226,7 +227,9 @@ class Locator:
         deadly = is_crash(finding)
         for _ in range(MOST_DEATHS):
             self.lab.progress(f"operators of graph {where[0]}, {len(known)} probes")
-            plan = Plan(search=where, wanted=finding, known=tuple(known.items()))
+            plan = Plan(
+                search=where, wanted=finding, known=tuple(known.items()), shows=self.lab.shows
+            )
             patience = max(5.0, 3 * self.lab.slowest) if finding.aspect == "hang" else inf
             ended = self.lab.process(plan, step, min(patience, self.lab.timeout))
             looking = ""
@@ -261,7 +264,7 @@ class Locator:
             self.lab.comparisons += shown.comparisons
             self.remarks += shown.remarks
             return replace(found, script=shown.script, confirmed=shown.confirmed)
-        if said.why:
+        if said.why and not said.cases:
             self.remarks.append(f"no script: {said.why}")
         return found
 

@@ -32,7 +32,7 @@ class Lab:
     timeout: float = DEFAULT_TIMEOUT
     fresh_thread: bool = False
     progress: Progress = lambda text: None
-    preload: Callable[[str], None] = lambda backend: None
+    shows: bool = False
     processes: int = 0
     comparisons: int = 0
     compilations: int = 0

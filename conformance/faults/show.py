@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.case import Case
+from conformance.faults.preload import modules
 from conformance.pool import Pool
 from conformance.repro import Origin, script
 from conformance.shrink import Budget, Shrinker
@@ -38,7 +39,7 @@ def show(
     if len(compilers) != 1 or backend.startswith((":", "__main__:")) or "<locals>" in backend:
         return Shown(remarks=(f"no script: {backend or 'the backend'} has no name to ask for",))
     hello = Hello(backend, frontend, threads=2)
-    with Pool(hello, timeout, ("conformance.judge",)) as pool:
+    with Pool(hello, timeout, ("conformance.judge", *modules(backend))) as pool:
         worker = pool.worker()
         versions = dict(worker.start().versions)
         comparisons = 0

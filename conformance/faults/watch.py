@@ -40,7 +40,8 @@ class Plan:
     graphs run as they are. ``only``: the graphs that are compiled, None for all; the others run as
     they are. ``options``: for the backend. ``judge``: look at each graph's calls by themselves,
     ``thoroughly`` at all of them. ``search``: the graph and the call to take apart, for a failure
-    as ``wanted``; ``known``: what came of probes in earlier processes.
+    as ``wanted``; ``known``: what came of probes in earlier processes; ``shows``: a case is
+    wanted that shows it.
     """
 
     compiled: bool = True
@@ -53,6 +54,7 @@ class Plan:
     search: tuple[int, int] | None = None
     wanted: Finding | None = None
     known: tuple[tuple[str, Verdict], ...] = ()
+    shows: bool = False
 
 
 @dataclass
