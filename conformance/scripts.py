@@ -19,34 +19,42 @@ import torch
 @dataclass(frozen=True)
 class Asked:
     """A call of ``compile``: of which front end, for what, with which backend (a name, or what the
-    script gives) and options. ``compile`` is the front end's own."""
+    script gives) and options. ``fronts``: each front end's own ``compile``, by its name."""
 
     frontend: str
-    compile: Callable[..., Any]
+    fronts: Mapping[str, Callable[..., Any]]
     model: Any
     backend: Any
     options: Mapping[str, Any]
+
+    @property
+    def compile(self) -> Callable[..., Any]:
+        return self.fronts[self.frontend]
+
+
+_DEFAULTS = {"torch": "inductor", "refcompiler": "fastpath"}
 
 
 @contextlib.contextmanager
 def compiling(made: Callable[[Asked], Any]) -> Iterator[None]:
     """``torch.compile`` and ``refcompiler.compile`` give what ``made`` gives."""
     ours = importlib.import_module("refcompiler")
+    fronts = {"torch": torch.compile, "refcompiler": ours.compile}
     with (
-        mock.patch.object(torch, "compile", _patched(torch.compile, "torch", "inductor", made)),
-        mock.patch.object(ours, "compile", _patched(ours.compile, "refcompiler", "fastpath", made)),
+        mock.patch.object(torch, "compile", _patched(fronts, "torch", made)),
+        mock.patch.object(ours, "compile", _patched(fronts, "refcompiler", made)),
     ):
         yield
 
 
 def _patched(
-    compile: Callable[..., Any], frontend: str, default: str, made: Callable[[Asked], Any]
+    fronts: Mapping[str, Callable[..., Any]], frontend: str, made: Callable[[Asked], Any]
 ) -> Callable[..., Any]:
-    @functools.wraps(compile)
+    @functools.wraps(fronts[frontend])
     def patched(model: Any = None, *, backend: Any = None, **options: Any) -> Any:
         if model is None:
             return functools.partial(patched, backend=backend, **options)
-        return made(Asked(frontend, compile, model, backend or default, options))
+        return made(Asked(frontend, fronts, model, backend or _DEFAULTS[frontend], options))
 
     return patched
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -53,9 +54,9 @@ def run(program: Program, chosen: Chosen, plan: Plan, config: Any, say: Say) -> 
         if not plan.compiled:
             say(messages.Asked(name_of(backend), frontend))
             return observer.observed(asked.model, asked.model)
-        compile, options = asked.compile, dict(asked.options)
-        if frontend != asked.frontend:
-            compile, options = _compile_of(frontend), {}
+        # Another front end's options, or another backend's, are nothing to this one.
+        own = frontend == asked.frontend and backend is asked.backend
+        options = dict(asked.options) if own else {}
         found: Any = backend
         compiles = "debug" not in getattr(backend, "_tags", ())
         if isinstance(backend, str):
@@ -63,6 +64,7 @@ def run(program: Program, chosen: Chosen, plan: Plan, config: Any, say: Say) -> 
             found, observer.refusals = compiler.backend, compiler.frontend.refusals
             compiles = compiler.compiles
         say(messages.Asked(name_of(backend), frontend, compiles, bool(options)))
+        compile = asked.fronts[frontend]
         compiled = compile(asked.model, backend=watch.backend(found), **options)
         return observer.observed(compiled, asked.model)
 
@@ -79,19 +81,17 @@ def name_of(backend: Any) -> str:
     """As somebody else can ask for it: by its registered name, or ``module:callable``."""
     if isinstance(backend, str):
         return backend
-    name = getattr(backend, "__qualname__", type(backend).__qualname__)
-    return f"{getattr(backend, '__module__', '')}:{name}"
+    for name, module in list(sys.modules.items()):
+        if name != "__main__":
+            for attribute, value in list(getattr(module, "__dict__", {}).items()):
+                if value is backend:
+                    return f"{name}:{attribute}"
+    return f":{getattr(backend, '__qualname__', type(backend).__qualname__)}"
 
 
 def _quietly(say: Say, plan: Plan) -> Say:
     """Where a graph is taken apart nobody asks what the program does."""
     return say if plan.search is None else lambda message: None
-
-
-def _compile_of(frontend: str) -> Callable[..., Any]:
-    import refcompiler
-
-    return torch.compile if frontend == "torch" else refcompiler.compile
 
 
 def _forget_what_is_kept() -> None:

@@ -4,7 +4,7 @@ operator. Each is answered by processes of their own that run the program from i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -46,7 +46,7 @@ class Locator:
         self.names = list(dict.fromkeys((m.backend, m.frontend) for m in asked))
         if whole.worst is not None:
             whole = self._told_from_capture(whole)
-        if whole.worst is not None and any(map(is_value, whole.findings)):
+        if whole.fails:
             whole = self._told_from_nondeterminism(whole)
         found = Located(
             compiler=", ".join(f"{b} ({f} front end)" for b, f in self.names),
@@ -124,20 +124,16 @@ class Locator:
             ("compiled", whole.run, Plan()),
         ):
             second = Run.of(self.lab.process(plan).said)
-            findings, count = differences(first, second, compiles=False)
+            unlike, count = differences(first, second, compiles=False)
             self.lab.comparisons += count
-            unsteady = [f.step for f in findings if is_value(f)]
-            if not unsteady:
+            if name == "compiled":
+                unlike = [f for f in unlike if is_value(f)]
+            if not unlike:
                 continue
-            found = []
-            for f in whole.findings:
-                if is_value(f) and not f.tolerated and f.step >= min(unsteady):
-                    evidence = {**f.evidence, "side": name}
-                    kind, harmless = Kind.NONDETERMINISM, name == "eager"
-                    f = replace(f, kind=kind, tolerated=harmless, evidence=evidence)
-                found.append(f)
-            whole = replace(whole, findings=found)
-            self.remarks.append(f"run twice, the {name} program differs from itself")
+            found = [_unsteady(f, unlike, name) for f in whole.findings]
+            if found != whole.findings:
+                self.remarks.append(f"run twice, the {name} program differs from itself")
+                whole = replace(whole, findings=found)
         return whole
 
     # -- stage, graph, operator -------------------------------------------------------------------
@@ -283,6 +279,18 @@ class Locator:
             seconds=time.monotonic() - self.start,
             kernels=sum(kernels) if kernels else None,
         )
+
+
+def _unsteady(finding: Finding, unlike: Sequence[Finding], side: str) -> Finding:
+    """``finding`` as nondeterminism, if the ``side`` differs from itself there, or in values that
+    this one may come of."""
+    same = any((f.aspect, f.where) == (finding.aspect, finding.where) for f in unlike)
+    first = min((f.step for f in unlike if is_value(f)), default=inf)
+    if finding.tolerated or not (same or (is_value(finding) and finding.step >= first)):
+        return finding
+    evidence = {**finding.evidence, "side": side}
+    kind, harmless = Kind.NONDETERMINISM, side == "eager"
+    return replace(finding, kind=kind, tolerated=harmless, evidence=evidence)
 
 
 def _finer(stage: str, said: messages.Searched) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -70,10 +70,12 @@ FORMS: Mapping[str, tuple[Step, ...]] = {"fastpath": _FASTPATH, "inductor": _IND
 
 
 def ladder(backends: Collection[str]) -> tuple[Step, ...]:
-    """For a program whose calls of compile name these."""
+    """For a program whose calls of compile name these. What a form turns off is off before it."""
     known = [FORMS[name] for name in backends if name in FORMS]
     forms = known[0] if len(known) == len(backends) == 1 else (WHOLE,)
-    return (FRONT_END, *AHEAD, *forms)
+    least = forms[0]
+    ahead = [replace(step, options=least.options, config=least.config) for step in AHEAD]
+    return (FRONT_END, *ahead, *forms)
 
 
 @contextlib.contextmanager

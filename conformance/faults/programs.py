@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from conformance.compilers import CompilerName, Unusable
+from conformance.compilers import CompilerName
 from conformance.execute import cotangent, snapshot_tensors
 from conformance.scripts import Asked, compiling, run_script
 
@@ -50,9 +50,8 @@ class Calls:
     backward: bool = True
 
     def run(self, made: Made) -> None:
-        compile = _own_compile(self.compiler.frontend)
-        backend = self.compiler.backend
-        f = made(Asked(self.compiler.frontend, compile, self.function, backend, {}))
+        name = self.compiler
+        f = made(Asked(name.frontend, _fronts(), self.function, name.backend, {}))
         for given in self.calls:
             out = f(*given)
             roots = [t for t in snapshot_tensors(out) if t.requires_grad and t.is_floating_point()]
@@ -97,9 +96,8 @@ def _arguments(text: str, names: dict[str, Any]) -> Sequence[Any]:
     return eval(f"({text},)", names)
 
 
-def _own_compile(frontend: str) -> Callable[..., Any]:
-    if frontend == "torch":
-        return torch.compile
-    if frontend != "refcompiler":
-        raise Unusable(f"unknown front end {frontend!r}; the known ones are refcompiler, torch")
-    return importlib.import_module("refcompiler").compile
+def _fronts() -> dict[str, Callable[..., Any]]:
+    return {
+        "torch": torch.compile,
+        "refcompiler": importlib.import_module("refcompiler").compile,
+    }

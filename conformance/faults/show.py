@@ -36,8 +36,11 @@ def show(
 ) -> Shown:
     """The smallest script of the first of ``cases`` that fails as ``wanted``."""
     backend, frontend = compilers[0]
-    if len(compilers) != 1 or backend.startswith((":", "__main__:")) or "<locals>" in backend:
-        return Shown(remarks=(f"no script: {backend or 'the backend'} has no name to ask for",))
+    if len(compilers) != 1:
+        return Shown(remarks=("no script: the program compiles with several backends",))
+    if backend.startswith(":"):
+        why = f"no script: the backend {backend[1:]} is in no module that a script could import"
+        return Shown(remarks=(why,))
     hello = Hello(backend, frontend, threads=2)
     with Pool(hello, timeout, ("conformance.judge", *modules(backend))) as pool:
         worker = pool.worker()
