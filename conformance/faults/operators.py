@@ -10,6 +10,7 @@ is told was seen to fail in the form in which it is told.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -234,14 +235,15 @@ def same(verdict: Verdict, wanted: Finding) -> Finding | None:
             continue
         if found.where.startswith("grad") is not wanted.where.startswith("grad"):
             continue
-        if found.aspect == "exception" and raised(found) != raised(wanted):
+        if found.aspect == "exception" and error_class(found.found) != error_class(wanted.found):
             continue
         return found
     return None
 
 
-def raised(finding: Finding) -> str:
-    return finding.found.partition(":")[0]
+def error_class(said: str) -> str:
+    """``Type: message`` without what differs from one size, or one process, to another."""
+    return re.sub(r"0x[0-9a-f]+|\d+", "#", said)
 
 
 def is_crash(finding: Finding) -> bool:

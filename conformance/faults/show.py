@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.case import Case
+from conformance.faults.operators import error_class
 from conformance.faults.preload import modules
-from conformance.pool import Pool
+from conformance.faults.sizes import with_smaller_sizes
+from conformance.pool import Pool, Worker
 from conformance.repro import Origin, script
 from conformance.shrink import Budget, Shrinker
 from conformance.verdict import Finding, Verdict
@@ -45,35 +47,50 @@ def show(
     with Pool(hello, timeout, ("conformance.judge", *modules(backend))) as pool:
         worker = pool.worker()
         versions = dict(worker.start().versions)
-        comparisons = 0
-
-        def judge(case: Case) -> Verdict:
-            nonlocal comparisons
-            verdict = worker.judge(case).verdict
-            comparisons += verdict.comparisons
-            return verdict
-
+        command = f"refcompiler locate --backend {backend} --frontend {frontend}"
+        origin = Origin(backend, frontend, command, versions, timeout)
+        judge = _Judge(worker, wanted)
         try:
             for case in cases:
-                verdict = judge(case)
-                found = alike(verdict, wanted)
-                if found is None:
-                    continue
-                shrinker = Shrinker(judge, Budget(CANDIDATES, SECONDS))
-                shrinker.known[case.digest] = verdict
-                small = shrinker.reduce(case, found.failure_class)
-                seen = alike(shrinker.known[small.digest], wanted)
-                assert seen is not None
-                command = f"refcompiler locate --backend {backend} --frontend {frontend}"
-                origin = Origin(backend, frontend, command, versions, timeout)
-                text = script(small, seen, origin)
-                confirmed = _runs(pool, text)
-                if confirmed:
-                    return Shown(text, True, (), comparisons)
+                small = _smallest(case, judge)
+                if small is not None:
+                    text = script(*small, origin)
+                    if _runs(pool, text):
+                        return Shown(text, True, (), judge.comparisons)
         finally:
             worker.stop()
     why = "no script: the smallest graph does not fail when it is captured by itself"
-    return Shown(remarks=(why,), comparisons=comparisons)
+    return Shown(remarks=(why,), comparisons=judge.comparisons)
+
+
+@dataclass
+class _Judge:
+    """The verdict on a case if it is the failure ``wanted``, or else one that is none."""
+
+    worker: Worker
+    wanted: Finding
+    comparisons: int = 0
+
+    def __call__(self, case: Case) -> Verdict:
+        verdict = self.worker.judge(case).verdict
+        self.comparisons += verdict.comparisons
+        if alike(verdict, self.wanted) is None:
+            return Verdict(comparisons=verdict.comparisons)
+        return verdict
+
+
+def _smallest(case: Case, judge: _Judge) -> tuple[Case, Finding] | None:
+    verdict = judge(case)
+    if verdict.worst is None:
+        return None
+    same = verdict.worst.failure_class
+    shrinker = Shrinker(judge, Budget(CANDIDATES, SECONDS))
+    shrinker.known[case.digest] = verdict
+    small = with_smaller_sizes(case, lambda smaller: shrinker.is_same_failure(smaller, same))
+    small = shrinker.reduce(small, same)
+    worst = shrinker.known[small.digest].worst
+    assert worst is not None
+    return small, worst
 
 
 def alike(verdict: Verdict, wanted: Finding) -> Finding | None:
@@ -90,8 +107,10 @@ def alike(verdict: Verdict, wanted: Finding) -> Finding | None:
 
 def _same_error(one: Finding, other: Finding) -> bool:
     """A front end says a backend's error in its own words, with the backend's in them."""
-    kind = other.found.partition(":")[0].rpartition(".")[2]
-    return kind in one.found or kind in str(one.evidence.get("traceback", ""))
+    said = error_class(other.found).rpartition(".")[2]
+    return said in error_class(one.found) or said in error_class(
+        str(one.evidence.get("traceback", ""))
+    )
 
 
 def _runs(pool: Pool, text: str) -> bool:
