@@ -55,6 +55,7 @@ class Locator:
             event=whole.at(whole.worst) if whole.worst else "",
             findings=tuple([(whole.at(f), f) for f in whole.findings]),
         )
+        self.remarks += _steps(whole)
         if whole.fails and found.kind is not Kind.NOT_COMPILED:
             found = self._where(found, whole)
         return replace(
@@ -254,6 +255,8 @@ class Locator:
             self.remarks.append(said.remark)
         if said.operator is not None:
             found = replace(found, operator=said.operator, stage=_finer(found.stage, said))
+            if said.operator.kind is Kind.PRECISION and found.kind is Kind.WRONG:
+                found = replace(found, kind=Kind.PRECISION)
         if said.cases and said.finding is not None:
             self.lab.progress("a script that shows it")
             shown = show(said.cases, said.finding, self.names, self.lab.timeout)
@@ -293,6 +296,20 @@ def _unsteady(finding: Finding, unlike: Sequence[Finding], side: str) -> Finding
     return replace(finding, kind=kind, tolerated=harmless, evidence=evidence)
 
 
+def _steps(side: Side) -> list[str]:
+    """Where noise is noise only since a rounding of the inputs changes the result as much."""
+    for _, seen in side.run.graphs:
+        for finding in seen.verdict.findings:
+            if finding.evidence.get("conditioned"):
+                where = f"{finding.where} of graph {seen.graph}, call {seen.call + 1}"
+                text = f"expected {finding.expected}, found {finding.found}"
+                return [
+                    f"{where} ({text}) is explained only by what one rounding of the graph's "
+                    "inputs does to it: a step, or terms that cancel; is the input exact there?"
+                ]
+    return []
+
+
 def _finer(stage: str, said: messages.Searched) -> str:
     """What an operator tells of a code generator of which no option does."""
     assert said.operator is not None and said.finding is not None
@@ -307,7 +324,7 @@ def _does_not_apply(step: Step, ahead: list[messages.Ahead]) -> str:
     if not step.level:
         return ""
     if not ahead:
-        return "not asked: the backend does not compile ahead of time by a known aot_autograd"
+        return "not asked: it calls no aot_autograd that is known"
     if step.level == "partitioned" and not any(m.gradients for m in ahead):
         return "not asked: nothing has a gradient"
     return ""

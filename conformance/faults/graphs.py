@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import re
 from collections.abc import Mapping, Sequence
@@ -79,9 +80,11 @@ class Values(Interpreter):
 
 
 def values_of(gm: GraphModule, args: Sequence[Any], stop: int | None = None) -> dict[Node, Any]:
-    """What the nodes are, eagerly; ``stop``: before that node of the body runs."""
+    """What the nodes are, eagerly; ``stop``: before that node of the body runs. Where one raises
+    there is nothing of those behind it."""
     run = Values(gm, stop)
-    run.run(*args)
+    with contextlib.suppress(Exception):
+        run.run(*args)
     return {n: v for n, v in run.env.items() if n not in run.stop and n.op != "output"}
 
 
@@ -151,7 +154,8 @@ def window(
     outputs = []
     for node in inside:
         if node.op != "get_attr" and _leaves(node, known, node is inside[-1]):
-            for keys in results(values.get(node)):
+            # One that raises in eager gives what compiled code makes of it.
+            for keys in results(values[node]) if node in values else [()]:
                 made = known[node]
                 for key in keys:
                     made = graph.call_function(operator.getitem, (made, key))

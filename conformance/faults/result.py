@@ -14,7 +14,8 @@ class Operator:
     """The first operator of a graph whose error is not that of its inputs.
 
     ``alone``: it fails with eager's inputs and nothing beside it; else only in ``group``, the
-    operators up to it. ``draws``: it takes random numbers. ``nodes``: how many the graph has.
+    operators up to it. ``draws``: it takes random numbers. ``kind``: of what
+    it does alone, which may be a lower precision. ``nodes``: how many the graph has.
     """
 
     node: str
@@ -24,6 +25,7 @@ class Operator:
     group: tuple[str, ...]
     nodes: int
     draws: bool = False
+    kind: Kind = Kind.WRONG
     evidence: Mapping[str, Any] = field(default_factory=dict)
     finding: str = ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from conformance.case import Case
@@ -74,9 +74,8 @@ class _Judge:
     def __call__(self, case: Case) -> Verdict:
         verdict = self.worker.judge(case).verdict
         self.comparisons += verdict.comparisons
-        if alike(verdict, self.wanted) is None:
-            return Verdict(comparisons=verdict.comparisons)
-        return verdict
+        same = [f for f in verdict.findings if is_alike(f, self.wanted)]
+        return replace(verdict, findings=tuple(same))
 
 
 def _smallest(case: Case, judge: _Judge) -> tuple[Case, Finding] | None:
@@ -93,16 +92,11 @@ def _smallest(case: Case, judge: _Judge) -> tuple[Case, Finding] | None:
     return small, worst
 
 
-def alike(verdict: Verdict, wanted: Finding) -> Finding | None:
-    """What decides, if it is the same failure."""
-    worst = verdict.worst
-    if worst is None or worst.tolerated:
-        return None
-    if (worst.kind, worst.aspect) != (wanted.kind, wanted.aspect):
-        return None
-    if worst.aspect == "exception" and not _same_error(worst, wanted):
-        return None
-    return worst
+def is_alike(finding: Finding, wanted: Finding) -> bool:
+    """Whether it is the same failure."""
+    if finding.tolerated or (finding.kind, finding.aspect) != (wanted.kind, wanted.aspect):
+        return False
+    return finding.aspect != "exception" or _same_error(finding, wanted)
 
 
 def _same_error(one: Finding, other: Finding) -> bool:

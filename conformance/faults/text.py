@@ -65,7 +65,7 @@ def _operator(operator: Operator) -> Iterator[str]:
         yield "  fails alone, from eager's inputs"
     else:
         yield f"  fails only together with those before it: {', '.join(operator.group)}"
-    yield f"  {operator.finding}"
+    yield f"  {operator.kind}: {operator.finding}"
     yield from (f"    {line}" for line in _told(operator.evidence))
 
 

@@ -64,6 +64,20 @@ def adjacent(gm, inputs):
     return Run(_scaled(gm, wanted))
 
 
+def low_precision(gm, inputs):
+    """Takes tanh in bfloat16; what comes behind it hides that."""
+    for node in [n for n in gm.graph.nodes if _is(n, "tanh")]:
+        with gm.graph.inserting_before(node):
+            low = gm.graph.call_method("bfloat16", (node.args[0],))
+        node.args = (low,)
+        with gm.graph.inserting_after(node):
+            back = gm.graph.call_method("float", (node,))
+        node.replace_all_uses_with(back)
+        back.args = (node,)
+    gm.recompile()
+    return Run(gm)
+
+
 def drops_mutation(gm, inputs):
     for node in list(gm.graph.nodes):
         if node.op == "call_method" and node.target == "add_":
@@ -193,6 +207,29 @@ def _wrong_partition(joint, inputs, *, num_fwd_outputs):
 
 partition = aot_autograd(fw_compiler=_as_it_is, partition_fn=_wrong_partition)
 right = aot_autograd(fw_compiler=_as_it_is, partition_fn=default_partition)
+
+
+def checks_nothing(gm, inputs):
+    """The entropy of targets that eager refuses."""
+
+    def entropy(x, y, weight=None, reduction="mean"):
+        return -(y * x.log() + (1 - y) * (1 - x).log()).mean()
+
+    for node in gm.graph.nodes:
+        if _is(node, "binary_cross_entropy"):
+            node.target = entropy
+            node.kwargs = {}
+    gm.recompile()
+    return Run(gm)
+
+
+def other_quotient(gm, inputs):
+    """Rounds a quotient before it rounds it down."""
+    for node in gm.graph.nodes:
+        if _is(node, "div"):
+            node.target, node.kwargs = (lambda x, y: torch.floor(x / y)), {}
+    gm.recompile()
+    return Run(gm)
 
 
 def only_eager(gm, inputs):

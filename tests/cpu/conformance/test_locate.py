@@ -63,6 +63,7 @@ PLANTED = {
     "adjacent": {**FORWARD, "operator": "exp", "alone": False, "stage": "fusion"},
     "other_dtype": {**FORWARD, "aspect": "dtype", "operator": "mul"},
     "other_strides": {**FORWARD, "aspect": "strides", "operator": "mul"},
+    "low_precision": {**FORWARD, "kind": "precision-cast difference"},
     "unsteady": {**FORWARD, "kind": "nondeterminism"},
     "raises_at_tanh": {**FORWARD, "kind": "crash", "aspect": "exception"},
     "dies_of_tanh": {**FORWARD, "kind": "crash", "aspect": "process", "event": "the process"},
@@ -128,6 +129,22 @@ def test_other_random_numbers():
 def test_a_fault_for_symbolic_sizes_alone():
     then = [(torch.linspace(-1, 1, 4 * n).view(n, 4),) for n in (5, 6)]
     check(found_in("symbolic", then=then), {**FORWARD, "event": "call 2", "graph": 1})
+
+
+def test_an_error_that_is_lost():
+    def program(x):
+        return F.binary_cross_entropy(x.sigmoid(), x * 2) * 3
+
+    wanted = {**FORWARD, "aspect": "exception", "operator": "binary_cross_entropy"}
+    check(found_in("checks_nothing", program), wanted)
+
+
+def test_a_step_that_one_rounding_decides_is_told_of():
+    def program(x):
+        return torch.div(x, x * 0.1, rounding_mode="floor")
+
+    found = found_in("other_quotient", program, x=torch.full((8,), 3.0))
+    assert found.kind is Kind.REASSOCIATION and "a step, or terms that cancel" in str(found)
 
 
 def test_a_hang():
