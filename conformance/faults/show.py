@@ -50,6 +50,7 @@ def show(
         command = f"refcompiler locate --backend {backend} --frontend {frontend}"
         origin = Origin(backend, frontend, command, versions, timeout)
         judge = _Judge(worker, wanted)
+        why = "no script: the smallest graph does not fail when it is captured by itself"
         try:
             for case in cases:
                 small = _smallest(case, judge)
@@ -57,9 +58,9 @@ def show(
                     text = script(*small, origin)
                     if _runs(pool, text):
                         return Shown(text, True, (), judge.comparisons)
+                    why = "no script: what was written did not fail when it was run alone"
         finally:
             worker.stop()
-    why = "no script: the smallest graph does not fail when it is captured by itself"
     return Shown(remarks=(why,), comparisons=judge.comparisons)
 
 
