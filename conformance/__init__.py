@@ -12,21 +12,27 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from conformance.faults import Located, locate
     from conformance.pool import CannotRun
     from conformance.random import rng_ledger
     from conformance.report import Report, Result
     from conformance.runner import run
     from conformance.verdict import Finding, Kind, Verdict
 
-__all__ = ["CannotRun", "Finding", "Kind", "Report", "Result", "Verdict", "rng_ledger", "run"]
+__all__ = [
+    "CannotRun", "Finding", "Kind", "Located", "Report", "Result", "Verdict", "locate",
+    "rng_ledger", "run",
+]  # fmt: skip
 
 _HOMES = {
     "CannotRun": "pool",
     "Finding": "verdict",
     "Kind": "verdict",
+    "Located": "faults",
     "Report": "report",
     "Result": "report",
     "Verdict": "verdict",
+    "locate": "faults",
     "rng_ledger": "random",
     "run": "runner",
 }

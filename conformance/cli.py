@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from conformance import runner
+from conformance.faults.command import locate
 from conformance.pool import CannotRun
 from conformance.report import Result, as_text
 from conformance.report import write as writing
@@ -147,6 +148,7 @@ def random_(script: Path, arguments: tuple[str, ...], backend: str | None) -> No
 
 main.add_command(step)
 main.add_command(cache)
+main.add_command(locate)
 
 
 def _run(console: Console, **options: Any) -> runner.Report:

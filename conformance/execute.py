@@ -109,7 +109,7 @@ def recast(value: Any, dtype: torch.dtype) -> Any:
 
 
 @contextlib.contextmanager
-def _in_precision(precision: Precision | None) -> Iterator[None]:
+def in_precision(precision: Precision | None) -> Iterator[None]:
     """The program's own dtypes, and the one that integers become, are those of ``precision``."""
     if precision is None:
         yield
@@ -189,7 +189,7 @@ def run(case: Case, session: Session, precision: Precision | None = None) -> Obs
         printed = io.StringIO()
         error = refused
         with (
-            _in_precision(precision),
+            in_precision(precision),
             contextlib.redirect_stdout(printed),
             _ambient_state_restored(),
         ):

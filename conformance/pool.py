@@ -117,7 +117,7 @@ class Worker:
         if isinstance(answer, Refusal):
             raise CannotRun(answer.line)
         if not isinstance(answer, Ready):
-            what = answer or _ending(status)
+            what = answer or ending(status)
             raise CannotRun(f"loading the backend ended the process: {what}")
         return answer
 
@@ -135,7 +135,7 @@ class Worker:
         if status is None:
             verdict = crash("hang", f"no answer in {self.pool.timeout:g} s", log=answer)
         else:
-            verdict = crash("process", _ending(status), log=answer)
+            verdict = crash("process", ending(status), log=answer)
         if self.stage == "eager":
             verdict = _of_eager(verdict)
         return Judged(verdict, seconds, 0)
@@ -213,7 +213,7 @@ def _of_eager(verdict: Verdict) -> Verdict:
     return replace(verdict, findings=(why,))
 
 
-def _ending(status: int | None) -> str:
+def ending(status: int | None) -> str:
     """How a process ended, in words."""
     if status is None:
         return "no answer in time"

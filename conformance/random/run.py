@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import importlib
 import random
-import runpy
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 
@@ -20,6 +17,7 @@ from conformance.compilers import CompilerName, find
 from conformance.meter import Backend
 from conformance.random.compare import Comparison, compare
 from conformance.random.ledger import Ledger, Recorder, cuda_state, digest, python_states
+from conformance.scripts import Asked, compiling, run_script
 
 
 class Recording:
@@ -124,36 +122,15 @@ def compare_script(path: Path, arguments: Sequence[str], backend: str | None = N
     """
 
     def run(ledger: Ledger | None) -> None:
-        with _compiling(ledger, backend), mock.patch.object(sys, "argv", [str(path), *arguments]):
-            runpy.run_path(str(path), run_name="__main__")
+        with compiling(functools.partial(_recorded, ledger, backend)):
+            run_script(path, arguments)
 
     return _sides(lambda ledger: run(None), run)
 
 
-@contextlib.contextmanager
-def _compiling(ledger: Ledger | None, backend: str | None) -> Iterator[None]:
-    """``torch.compile`` and ``refcompiler.compile`` that record, or do nothing."""
-    ours = importlib.import_module("refcompiler")
-    with (
-        mock.patch.object(torch, "compile", _patched(torch.compile, "torch", ledger, backend)),
-        mock.patch.object(ours, "compile", _patched(ours.compile, "refcompiler", ledger, backend)),
-    ):
-        yield
-
-
-def _patched(
-    compile: Callable[..., Any], frontend: str, ledger: Ledger | None, chosen: str | None
-) -> Callable[..., Any]:
-    default = {"torch": "inductor", "refcompiler": "fastpath"}[frontend]
-
-    @functools.wraps(compile)
-    def patched(model: Any = None, *, backend: Any = None, **options: Any) -> Any:
-        if model is None:
-            return functools.partial(patched, backend=backend, **options)
-        if ledger is None:
-            return model
-        name = chosen or backend or default
-        found = find(CompilerName(name, frontend)).backend if isinstance(name, str) else name
-        return compile(model, backend=Recording(found, ledger), **options)
-
-    return patched
+def _recorded(ledger: Ledger | None, chosen: str | None, asked: Asked) -> Any:
+    if ledger is None:
+        return asked.model
+    name = chosen or asked.backend
+    found = find(CompilerName(name, asked.frontend)).backend if isinstance(name, str) else name
+    return asked.compile(asked.model, backend=Recording(found, ledger), **asked.options)

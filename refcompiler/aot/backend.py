@@ -16,6 +16,7 @@ from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 from torch.fx import GraphModule
 
 from refcompiler.aot.again import Then
+from refcompiler.aot.altering import forms
 from refcompiler.aot.bases import Base, Overlapping, bases_of, share
 from refcompiler.aot.depends import Chain
 from refcompiler.aot.draws import drawing, draws_from_state
@@ -141,7 +142,7 @@ def aot_autograd(
 
         if numbers and not compilers.take_symbols:
             return by_sizes(example_inputs)
-        given = gm, example_inputs, compilers, table, partition_fn
+        given = gm, example_inputs, *forms(compilers, table, partition_fn)
         try:
             if numbers:
                 return _attempt(*given, by_sizes=by_sizes)

@@ -42,6 +42,7 @@ def test_there_are_examples() -> None:
         "fastpath_backend",
         "own_backend",
         "package",
+        "where_it_differs",
     ]
 
 

@@ -4,7 +4,6 @@ import functools
 import json
 import os
 import signal
-import sys
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -15,7 +14,7 @@ from click.testing import CliRunner
 import conformance
 from conformance import cli, worker
 from conformance.case import Call, Case, Compiles, Literal, Program, Storage, Tensor, Tolerance
-from conformance.pool import CannotRun, Pool
+from conformance.pool import CannotRun
 from conformance.runner import Progress
 from conformance.suites import SUITES, Family, Suite
 from conformance.verdict import Kind
@@ -39,6 +38,8 @@ def case(label, values):
     )  # fmt: skip
 
 
+pytestmark = pytest.mark.usefixtures("one_zygote")
+
 CASES = (
     case("ones", (1.0, 1.0)),
     case("mixed", (0.5, 3.0, 1.25, 7.0)),
@@ -51,32 +52,6 @@ def use(monkeypatch, cases):
     family = Family("small", "double", "float32", cases=cases)
     suite = Suite("small", "cases made by hand", lambda device: iter((family,)))
     monkeypatch.setattr(SUITES, "_rows", {"small": suite})
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_zygote():
-    """All runs share the process that has torch imported: its start is most of what a run costs.
-
-    Workers are forked from it as ever, and run and die on their own.
-    """
-    started = {}
-    enter, leave = Pool.__enter__, Pool.__exit__
-
-    def entered(pool):
-        key = (*pool.preload, *sys.path)
-        known = started.get(key)
-        if known is None or known.zygote.poll() is not None:
-            started[key] = enter(pool)
-        else:
-            pool.control, pool.zygote = known.control, known.zygote
-        return pool
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Pool, "__enter__", entered)
-        patch.setattr(Pool, "__exit__", lambda pool, *error: pool.folder.cleanup())
-        yield
-    for pool in started.values():
-        leave(pool, None, None, None)
 
 
 @pytest.fixture(autouse=True)
