@@ -32,6 +32,20 @@ compile_graph.takes_symbols = True  # type: ignore[attr-defined]
 compile_graph.packages = "fastpath.packaging"  # type: ignore[attr-defined]
 
 
+def _get_ready(at_first: bool) -> None:
+    import sys
+
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():  # or else kernels are for the GPU
+        from fastpath.cpu.serving import start
+
+        start(at_first)
+
+
+#: Has kernels compiled beside the capture: see :func:`refcompiler.backends.registry.get_ready`.
+compile_graph.get_ready = _get_ready  # type: ignore[attr-defined]
+
+
 def last_report() -> Any:
     """The :class:`fastpath.report.Report` of the graph compiled last, or None."""
     from fastpath.report import last_report

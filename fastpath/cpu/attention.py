@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastpath.cpu import gemm
-from fastpath.cpu.launcher import Code, bind_sized
-from fastpath.cpu.machine import machine_code
+from fastpath.cpu.compile import LaterByHand, printed_kernel
+from fastpath.cpu.launcher import Code
 from fastpath.cpu.printer import Printed
 from fastpath.handles import views_of_shape
 from fastpath.ir.lower import bind
@@ -155,14 +155,14 @@ class Attention:
         ).replace("{bytes}", str(size))
         return Printed(text, names)
 
-    def compiled(self) -> tuple[Callable[..., None], str]:
-        """A callable of work, units, addresses and numbers, and the kernel's source."""
-        printed = self.printed()
-        return bind_sized(machine_code(printed), len(_GIVEN)), printed.source
+    def compiled(self) -> tuple[LaterByHand, str]:
+        """What becomes a callable of work, units, addresses and numbers, and its source."""
+        return printed_kernel(self.printed(), len(_GIVEN))
 
-    def named(self) -> dict[str, Code]:
+    def named(self) -> dict[str, LaterByHand]:
         """What the texts of a launch name."""
-        return {f"gemm_{self.q.dtype}": Code(gemm.kernel(self.q.dtype))}
+        dtype = self.q.dtype
+        return {f"gemm_{dtype}": LaterByHand(lambda: Code(gemm.kernel(dtype)))}
 
     def arguments(
         self, addresses: Sequence[str], results: Sequence[Result], number: Callable[[Number], str]

@@ -45,19 +45,38 @@ class Later:
         return bind(code, kernel.units, threads, self.addresses, *lengths)
 
 
+class LaterByHand:
+    """A kernel that is written by hand, and not compiled yet.
+
+    ``run`` gives what the program is to name. ``printed``: its text, unless it is written in
+    LLVM's language: then ``run`` compiles it.
+    """
+
+    def __init__(self, run: Callable[[], Any], printed: Printed | None = None):
+        self.run, self.printed = run, printed
+
+
 def loaded(
     names: Mapping[str, Any], together: Mapping[str, Sequence[str]] = MappingProxyType({})
 ) -> dict[str, Callable[..., None]]:
     """The callables of those of ``names`` that are kernels, compiled beside each other, and of
     those that run several of them ``together``."""
     kernels = {name: value for name, value in names.items() if isinstance(value, Later)}
+    by_hand = {name: value for name, value in names.items() if isinstance(value, LaterByHand)}
     general = _general(kernels)
     chosen = {name: general.get(name) for name in kernels}
     texts = [found[0] if found else kernels[name].printed for name, found in chosen.items()]
+    texts += [each.printed for each in by_hand.values() if each.printed is not None]
     different = {key_of(printed): printed for printed in texts}
     missing = [not is_made(printed) for printed in different.values()]
-    compile_together(list(different.values()), machine_code, missing)
-    found = {name: kernel.run(chosen[name]) for name, kernel in kernels.items()}
+    found: dict[str, Any] = {}
+
+    def meanwhile() -> None:
+        found.update({name: each.run() for name, each in by_hand.items() if each.printed is None})
+
+    compile_together(list(different.values()), machine_code, missing, meanwhile)
+    found |= {name: each.run() for name, each in by_hand.items() if each.printed is not None}
+    found |= {name: kernel.run(chosen[name]) for name, kernel in kernels.items()}
     for name, several in together.items():
         parts = [(*record_of(found[one]), cast(int, kernels[one].kernel.work)) for one in several]
         found[name] = bind_together(parts)
@@ -103,12 +122,28 @@ def compile_kernel(kernel: Kernel) -> tuple[Callable[..., None], str]:
 
 
 @functools.cache
-def compile_product(dtype: str) -> tuple[Callable[..., None], str]:
-    """A callable of work, units and :data:`fastpath.cpu.gemm.ARGUMENTS`, and what it is."""
+def product_kernel(dtype: str) -> Callable[..., None]:
+    """A callable of work, units and :data:`fastpath.cpu.gemm.ARGUMENTS`."""
     from fastpath.cpu import gemm
 
-    run = bind_sized(gemm.kernel(dtype), len(gemm.ARGUMENTS))
-    return run, f"# {gemm.__name__}: products of {dtype} by tiles\n"
+    return bind_sized(gemm.kernel(dtype), len(gemm.ARGUMENTS))
+
+
+def compile_product(dtype: str) -> tuple[LaterByHand, str]:
+    """What becomes :func:`product_kernel`, and what it is."""
+    from fastpath.cpu import gemm
+
+    title = f"# {gemm.__name__}: products of {dtype} by tiles\n"
+    return LaterByHand(functools.partial(product_kernel, dtype)), title
+
+
+def printed_kernel(printed: Printed, addresses: int) -> tuple[LaterByHand, str]:
+    """What becomes a callable of work, units and so many numbers, and the kernel's source."""
+
+    def run() -> Callable[..., None]:
+        return bind_sized(machine_code(printed), addresses)
+
+    return LaterByHand(run, printed), printed.source
 
 
 @dataclass

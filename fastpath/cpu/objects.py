@@ -23,7 +23,7 @@ KIND = "kernel"
 _ELF = b"\x7fELF\x02\x01"  # 64 bits, little-endian
 _SYMBOLS, _UNDEFINED = 2, 0  # a section of symbols; the section of a symbol that is elsewhere
 
-made = 0  # kernels compiled by this process
+made = 0  # kernels compiled by this process, or for it by another one
 _loaded: dict[str, int] = {}  # by symbol, which one engine may have only once
 _keys: dict[int, tuple[str, str]] = {}  # by address: the symbol, and the key in the store
 _codes: dict[int, tuple[str, bytes]] = {}  # by address: the symbol, and code that no store has

@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from fastpath.cpu import short
+from fastpath.cpu import blocks, short
+from fastpath.cpu.blocks import Blocks, InBlocks, Span, in_blocks
 from fastpath.cpu.payloads import Payloads
 from fastpath.cpu.scopes import HalfScope, Scope, combine, renamed, row_of
 from fastpath.cpu.segments import Case, Facts, cases, folded, segments
@@ -74,6 +75,7 @@ class Printer(Lines):
         self.bounds = kernel.bounds()
         self.asking: frozenset[str] = frozenset()
         self.hidden: set[str] = set()  # constants that are known at run time only
+        self.spans: dict[Axis, Span] = {}  # of loops that do not go through all of their axis
 
     # -- text ------------------------------------------------------------------------------------
 
@@ -128,6 +130,11 @@ class Printer(Lines):
                     lanes = self._lanes_of(stage)
                     if lanes:
                         self._scratch(row_of(s.reduction), s.value.dtype, lanes)
+            if kernel.lane is not None and self._in_blocks(stage) is not None:
+                for s in in_blocks(stage):
+                    self._scratch(
+                        blocks.whole_of(s.reduction), blocks.SUMMED, self._lanes_of(stage)
+                    )
         apart = kernel.several > 1 and kernel.blocks != 1
         if apart:
             self.line("unit = begin")
@@ -279,14 +286,33 @@ class Printer(Lines):
         for s in stage.statements:
             if isinstance(s, Accumulate):
                 self._start(s)
-        values = [s.value for s in stage.statements]
-        self._hoist(values, inside)
-        if (
-            lane is not None
-            and stage.axes
-            and all(isinstance(s, Accumulate) and not s.running for s in stage.statements)
-        ):
-            self._columns(stage, inside)
+        self._hoist([s.value for s in stage.statements], inside)
+        parts = self._in_blocks(stage)
+        if parts is None:
+            self._loops(stage)
+        else:
+            InBlocks(self, stage, parts).print(self._loops)
+
+    def _in_blocks(self, stage: Stage) -> Blocks | None:
+        """How a stage goes in blocks, if it adds up more than what one of them has."""
+        if not in_blocks(stage):
+            return None
+        most = blocks.TERMS
+        if self.kernel.lane is not None:
+            most = blocks.steps(stage.axes) * (
+                self._unroll(stage) if self._adds_lanes(stage) else 1
+            )
+        return blocks.blocks_of(stage.axes, most)
+
+    def _adds_lanes(self, stage: Stage) -> bool:
+        """Whether all it does is to accumulate lane by lane."""
+        added = all(isinstance(s, Accumulate) and not s.running for s in stage.statements)
+        return self.kernel.lane is not None and bool(stage.axes) and added
+
+    def _loops(self, stage: Stage) -> None:
+        lane, values = self.kernel.lane, [s.value for s in stage.statements]
+        if self._adds_lanes(stage):
+            self._columns(stage)
             return
         depth = self.depth
         if lane is None and not self.finding:
@@ -409,6 +435,8 @@ class Printer(Lines):
         is not worth more text."""
         whole = ("0", self.number(axis.extent))
         first, last = whole if axis is not self.kernel.lane else self.range["lane"]
+        if axis in self.spans:
+            first, last, _ = self.spans[axis]
         for low, high, facts in parts:
             memo: dict[Expr, Expr] = {}
             known = [replace(s, value=folded(s.value, facts, memo)) for s in stage.statements]
@@ -428,8 +456,12 @@ class Printer(Lines):
                 self.depth -= 1
 
     def loop(self, axis: Axis) -> None:
-        self.line(f"for {self.axis(axis)} in range({self.number(axis.extent)}):")
+        self.line(f"for {self.axis(axis)} in range({self._places(axis)}):")
         self.depth += 1
+
+    def _places(self, axis: Axis) -> str:
+        span = self.spans.get(axis)
+        return self.number(axis.extent) if span is None else f"{span.first}, {span.last}"
 
     def _pairs(self, stage: Stage, values: list[Expr]) -> None:
         """The innermost loop takes the two halves of a word of memory at a time."""
@@ -441,7 +473,10 @@ class Printer(Lines):
             for slow in stage.axes[:-1]:
                 self.loop(slow)
             axis = stage.axes[-1]
-            self.line(f"for pair in range({self.number(axis.extent // 2)}):")
+            pairs = self.number(axis.extent // 2)
+            if axis in self.spans:
+                pairs = f"({self.spans[axis].first}) // 2, ({self.spans[axis].last}) // 2"
+            self.line(f"for pair in range({pairs}):")
         self.depth += 1
         self.line(f"{self.axis(axis)} = pair * 2")
         halves = [HalfScope(self, values, axis, odd) for odd in (False, True)]
@@ -524,28 +559,36 @@ class Printer(Lines):
         first = self.range["lane"][0]
         return lane if first == "0" else f"({lane} - {first})"
 
-    def _columns(self, stage: Stage, inside: set[Axis]) -> None:
+    def _unroll(self, stage: Stage) -> int:
+        """Rows of columns that are added up before their sum meets the accumulators."""
+        cheap = sum(own_cost(s.value)[0] for s in stage.statements) <= CHEAP
+        return 2 * UNROLL if cheap else UNROLL
+
+    def _columns(self, stage: Stage) -> None:
         """Accumulate lane by lane, several rows at a time to save accumulator traffic."""
         lane = self.kernel.lane
         assert lane is not None
         depth = self.depth
         *slow, row = stage.axes
-        cheap = sum(own_cost(s.value)[0] for s in stage.statements) <= CHEAP
-        unroll = 2 * UNROLL if cheap else UNROLL
+        unroll = self._unroll(stage)
         for axis in slow:
             self.loop(axis)
-        extent = self.number(row.extent)
+        extent, begin, length = self.number(row.extent), "", row.extent
         fixed = isinstance(row.extent, int)
         whole = str(row.extent // unroll) if fixed else f"({extent} // {unroll})"
         done = str(row.extent // unroll * unroll) if fixed else f"{whole} * {unroll}"
+        if row in self.spans:
+            first, extent, length = self.spans[row]
+            whole, begin = f"({extent} - {first}) // {unroll}", f"{first} + "
+            done = f"{begin}{whole} * {unroll}"
         if whole != "0":
             self.line(f"for quad in range({whole}):")
             self.depth += 1
             for k in range(unroll):
-                self.line(f"{self.axis(row)}_{k} = quad * {unroll} + {k}")
+                self.line(f"{self.axis(row)}_{k} = {begin}quad * {unroll} + {k}")
             self._ways(lane, lambda: self._rows_at_once(stage, row, lane, unroll))
             self.depth -= 1
-        if not divides(unroll, row.extent):
+        if not divides(unroll, length) or not divides(unroll, row.extent):
             self.line(f"for {self.axis(row)} in range({done}, {extent}):")
             self.depth += 1
             self.line(f"for {self.axis(lane)} in range({self._range('lane')}):")

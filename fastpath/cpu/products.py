@@ -16,6 +16,7 @@ from typing import Any
 
 from fastpath.cpu import gemm
 from fastpath.cpu.attention import Attention, attention
+from fastpath.cpu.compile import LaterByHand, compile_product
 from fastpath.cpu.rowsums import RowSums, row_sums
 from fastpath.handles import views_of_shape
 from fastpath.ir.program import Call, Result, Tensor
@@ -58,10 +59,8 @@ class Product:
     def tensors(self) -> list[Tensor]:
         return [t for t in self.operands if t is not None]
 
-    def compiled(self) -> tuple[Callable[..., None], str]:
-        """A callable of what :meth:`arguments` gives, and what it is."""
-        from fastpath.cpu.compile import compile_product
-
+    def compiled(self) -> tuple[LaterByHand, str]:
+        """What becomes a callable of what :meth:`arguments` gives, and what it is."""
         return compile_product(self.dtype)
 
     def arguments(

@@ -12,9 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fastpath.cpu.compile import PrintedFinder
-from fastpath.cpu.launcher import bind_sized
-from fastpath.cpu.machine import machine_code
+from fastpath.cpu.compile import LaterByHand, PrintedFinder, printed_kernel
 from fastpath.cpu.printer import Printed
 from fastpath.handles import views_of_shape
 from fastpath.ir.expr import Bounds
@@ -146,10 +144,9 @@ class RowSums:
         wanted = max(PARTS // 8, -(-self.rows // COUNTED_ROWS)) if self.shared else PARTS
         return min(wanted, self.rows)
 
-    def compiled(self) -> tuple[Callable[..., None], str]:
-        """A callable of work, units, addresses and numbers, and the kernel's source."""
-        printed = self.printed()
-        return bind_sized(machine_code(printed), 12), printed.source
+    def compiled(self) -> tuple[LaterByHand, str]:
+        """What becomes a callable of work, units, addresses and numbers, and its source."""
+        return printed_kernel(self.printed(), 12)
 
     def finder(self) -> PrintedFinder:
         printed = self.printed()

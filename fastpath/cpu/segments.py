@@ -25,7 +25,7 @@ from fastpath.schedule.kernel import itemsize
 from specs.dtypes import is_float
 
 SHORTEST = 64  # elements of a loop that is worth several
-SHORTEST_OF_BRANCHES = 8
+SHORTEST_OF_BRANCHES = 5
 MASKED, MOST_MASKED = 32, 2  # elements of so short a loop, of so few reads, that masks are better
 WORTH = 1 << 16  # element operations of a kernel whose short loops are cut
 MOST = 25  # loops

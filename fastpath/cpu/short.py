@@ -81,16 +81,18 @@ def starts(count: int, width: int) -> list[int]:
     return [*range(0, count - width, width), count - width]
 
 
-def unrolled(stage: Stage, width: int) -> tuple[list[Stage], list[Axis]]:
-    """The stage for several places of the loop around the innermost one, and the loops that are
-    left around both."""
+def unrolled(stage: Stage, width: int, block: int) -> tuple[list[Stage], list[Axis], int]:
+    """The stage for several places of the loop around the innermost one, the loops that are left
+    around both, and how many places. The loop goes in steps of ``block``, if that is not 0."""
     *slow, row, axis = stage.axes
     most = TOGETHER // len(starts(axis.extent, width))
-    count = next((n for n in range(most, 1, -1) if divides(n, row.extent)), 1)
+    counts = (n for n in range(most, 1, -1) if divides(n, row.extent) and block % n == 0)
+    count = next(counts, 1)
     if count == 1:
-        return [stage], [*slow, row]
+        return [stage], [*slow, row], 1
     fewer = Axis(row.extent // count)
-    return [_placed(stage, {row: Index({fewer: count}, n)}) for n in range(count)], [*slow, fewer]
+    places = ({row: Index({fewer: count}, n)} for n in range(count))
+    return [_placed(stage, place) for place in places], [*slow, fewer], count
 
 
 def _placed(stage: Stage, place: dict[Axis, Index]) -> Stage:

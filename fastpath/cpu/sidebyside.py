@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from fastpath.cpu import short
+from fastpath.cpu.blocks import Span
 from fastpath.cpu.scopes import Printing, Scope, combine, row_of
 from fastpath.ir.index import Axis
 from fastpath.schedule.kernel import Accumulate, Keep, Stage, Store
@@ -16,6 +17,7 @@ class Adding(Printing, Protocol):
     """What is needed of the printer."""
 
     depth: int
+    spans: dict[Axis, Span]
 
     def loop(self, axis: Axis) -> None: ...
 
@@ -48,7 +50,12 @@ class SideBySide:
             printer.line(f"for lane in range({self.width}):")
             initial = printer.identity(s.kind, s.value.dtype)
             printer.line(f"    {store}({self._place(s)}, {initial})")
-        stages, loops = short.unrolled(self.stage, self.width)
+        row = self.slow[-1]
+        span = printer.spans.get(row)
+        stages, loops, count = short.unrolled(self.stage, self.width, span.length if span else 0)
+        if span is not None:
+            first, last = (f"({each}) // {count}" for each in span[:2])
+            printer.spans[loops[-1]] = Span(first, last, span.length // count)
         for each in loops:
             printer.loop(each)
         self._vectors(stages, self._add_lanes)

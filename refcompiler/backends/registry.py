@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from refcompiler.errors import UnsupportedError
-from refcompiler.shapes.known import environment_of
 from specs.backends import BACKENDS, Backend
 
 GROUP = "torch_dynamo_backends"
@@ -27,18 +26,32 @@ TRACES = "traces"
 #: Set on a backend that says what is wrong with a mode and options when they are given, and not
 #: when the first graph is compiled: a function of both.
 CHECKS = "check_options"
+#: Set on a backend that has something to start before there is a graph for it.
+READY = "get_ready"
 _TAGS: dict[str, tuple[str, ...]] = {}
 _REGISTERED: dict[str, Callable] = {}
 
 
 def compile_graph(backend: Callable, graph: Any, inputs: Sequence[Any]) -> Any:
     """``backend(graph, inputs)``, with symbols that the backend understands."""
-    if getattr(backend, TAKES_SYMBOLS, False) or environment_of(graph) is None:
+    if getattr(backend, TAKES_SYMBOLS, False):
+        return backend(graph, inputs)
+    from refcompiler.shapes.known import environment_of
+
+    if environment_of(graph) is None:
         return backend(graph, inputs)
     # It loads torch's compiler, which takes its time.
     from refcompiler.backends.symbols import compiled
 
     return compiled(backend, graph, inputs)
+
+
+def get_ready(backend: Callable, at_first: bool = False) -> None:
+    """Let ``backend`` begin with what every graph needs, beside the capture of one. ``at_first``:
+    nobody calls yet what is to be compiled; so only if whatever comes first will need it."""
+    start = getattr(backend, READY, None)
+    if start is not None:
+        start(at_first)
 
 
 def check_settings(backend: Callable, mode: str | None, options: Mapping[str, Any]) -> None:

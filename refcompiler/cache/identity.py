@@ -6,6 +6,7 @@ import functools
 import hashlib
 import importlib.util
 import platform
+import runpy
 import sys
 from pathlib import Path
 
@@ -30,6 +31,12 @@ def source_of(*packages: str) -> str:
 @functools.cache
 def release() -> str:
     """This release, Python's and torch's, and the kind of machine."""
-    import torch
+    return "\n".join((VERSION, sys.version, _torch_version(), platform.machine()))
 
-    return "\n".join((VERSION, sys.version, torch.__version__, platform.machine()))
+
+def _torch_version() -> str:
+    """Read, not imported: that takes longer than all else in a process that compiles kernels."""
+    spec = importlib.util.find_spec("torch")
+    assert spec is not None and spec.origin is not None
+    namespace = runpy.run_path(str(Path(spec.origin).with_name("version.py")))
+    return str(namespace["__version__"])

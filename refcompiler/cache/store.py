@@ -83,6 +83,10 @@ class Store:
         """Whether there is such an entry, whole or not."""
         return self._path(kind, key).exists()
 
+    def has_any(self, kind: str) -> bool:
+        """Whether an entry of this kind was ever kept, and the cache not been cleared since."""
+        return next((self.root / kind).glob("*/*"), None) is not None
+
     def put(self, kind: str, key: str, data: bytes) -> None:
         """Keep ``data``, if it can be written."""
         path = self._path(kind, key)

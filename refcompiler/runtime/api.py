@@ -7,25 +7,27 @@ import inspect
 import weakref
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 import refcompiler
-from refcompiler.backends.registry import TRACES, check_settings, lookup_backend
+from refcompiler.backends.registry import TRACES, check_settings, get_ready, lookup_backend
 from refcompiler.capture.marking.marked import DISABLED, original_of
 from refcompiler.capture.models.registry import model as _model
 from refcompiler.capture.models.registry import transforms
 from refcompiler.capture.signals import Break, Prepare
 from refcompiler.errors import UnsupportedError
 from refcompiler.guards.permanence import lasts
+from refcompiler.importing import importing
 from refcompiler.logs import from_environment
 from refcompiler.runtime import counters
-from refcompiler.runtime.drive import Driver
-from refcompiler.runtime.entry import Entry, wrap
 from refcompiler.runtime.module import call_module, wrap_module
 from refcompiler.runtime.trace import NOTHING, Asked
+
+if TYPE_CHECKING:  # they are loaded by the first :class:`Compiler`, beside what its backend starts
+    from refcompiler.runtime.entry import Entry
 
 _DEFAULT: list[str | Callable] = ["fastpath"]
 
@@ -69,6 +71,11 @@ class Compiler:
         self.backend = backend
         self.name = name  # what the user calls it
         self.fullgraph = fullgraph
+        get_ready(backend, at_first=True)
+        with importing():
+            from refcompiler.runtime import entry
+            from refcompiler.runtime.drive import Driver
+        self.entering = entry
         self.driver = Driver(backend, self.function, watch, dynamic, traced, limit, keep_guards)
         self.entries: weakref.WeakValueDictionary[Any, Entry] = weakref.WeakValueDictionary()
         self.kept: set[Entry] = set()
@@ -79,7 +86,7 @@ class Compiler:
         if found is None:
             title = self.name or title
             driver = self.driver.under(self.backend)
-            found = self.entries[key] = Entry(code, title, driver, self.fullgraph)
+            found = self.entries[key] = self.entering.Entry(code, title, driver, self.fullgraph)
             found.names.append(key)
             found.kept = self.kept
             if self in _ISOLATED:
@@ -102,7 +109,7 @@ class Compiler:
         entry.keep = function.__globals__  # its id is part of the key
         if lasts(entry.keep):  # or else the site would keep the function for which it is kept
             entry.serve(function)
-        return wrap(function, entry, self.function)
+        return self.entering.wrap(function, entry, self.function)
 
     def callable(self, model: Any) -> Callable:
         """An object that is called through its class, or a partial."""
@@ -113,7 +120,7 @@ class Compiler:
         )
         entry.called_code = inner or getattr(kind.__call__, "__code__", None)
         entry.serve(model)
-        return MethodType(wrap(call_module, entry), model)
+        return MethodType(self.entering.wrap(call_module, entry), model)
 
     def module(self, module: torch.nn.Module, remake: Callable) -> Any:
         forward = getattr(type(module).forward, "__code__", None) or type(module)
@@ -121,7 +128,7 @@ class Compiler:
         entry = self.entry(call_module.__code__, ("module", forward), title)
         entry.called_code = forward if isinstance(forward, CodeType) else None
         entry.serve(module)
-        own = wrap(call_module, entry, allowance=entry.allow())
+        own = self.entering.wrap(call_module, entry, allowance=entry.allow())
         return wrap_module(module, _ahead(own, module, self), remake)
 
 

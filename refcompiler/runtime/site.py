@@ -15,7 +15,7 @@ import torch
 
 from refcompiler.ambient import compiling, kept
 from refcompiler.backends.buckets import compile_parts
-from refcompiler.backends.registry import compile_graph
+from refcompiler.backends.registry import compile_graph, get_ready
 from refcompiler.capture.door import EXAMINED
 from refcompiler.capture.generators import held_within
 from refcompiler.capture.machine import Captured, Symbolic
@@ -318,6 +318,7 @@ class Site(Captures):
             count("recompiles", f"{self.title}: {why}")
             recompiles_log.info("recompiling %s: %s", self.title, why)
         self.given = values
+        get_ready(self.backend)
         try:
             with tracing(self.title, why, self.traced) as made:
                 plan = self.capture(start)

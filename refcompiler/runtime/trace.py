@@ -34,12 +34,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from refcompiler.guards.held import named
-from refcompiler.guards.kinds import KINDS, Guard
 from refcompiler.runtime.config import config
 from refcompiler.runtime.diagram import svg
 
 if TYPE_CHECKING:
+    from refcompiler.guards.kinds import Guard
     from refcompiler.plan.build import Plan
 
 #: Where traces go that were asked for without saying where.
@@ -163,6 +162,9 @@ class Trace:
 
 def guard_text(guard: Guard) -> str:
     """A guard in a line: its kind, what it reads, what is expected, and the line that asked."""
+    from refcompiler.guards.held import named
+    from refcompiler.guards.kinds import KINDS
+
     source = "" if guard.source is None else f" {guard.source}"
     try:
         expected = KINDS[guard.kind].show(named(guard.expected))

@@ -12,13 +12,12 @@ import torch.nn.functional as F
 import fastpath
 import refcompiler
 from fastpath import foreach, progress
-from fastpath.cpu import launcher, machine, server
+from fastpath.cpu import launcher, machine
 from fastpath.cpu.printer import print_kernel
 from fastpath.schedule import streams
 from fastpath.schedule.alike import of_any_length
 from fastpath.wrapper import Wrapper
 from refcompiler.aot import aot_autograd
-from refcompiler.runtime.config import config
 
 
 def compiled(function: Callable[..., Any], *inputs: torch.Tensor) -> Any:
@@ -261,27 +260,6 @@ def test_an_optimizer_over_lists_leaves_nothing_to_aten() -> None:
     torch.testing.assert_close(steps(True), steps(False))
     report = fastpath.last_report()
     assert report is not None and not report.aten_calls and report.fallback is None
-
-
-def test_processes_that_compile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is handed over, and that all is compiled here if nobody else does."""
-    handed: list[Any] = []
-
-    class Beside:
-        def begin(self, jobs: list[Any]) -> None:
-            handed.extend(jobs)
-
-    monkeypatch.setattr(server, "_start", Beside)
-    kernels: list[Any] = [machine.Printed(f"text {n}") for n in range(20)]
-    done: list[Any] = []
-    missing = [n != 3 for n in range(20)]
-    with config.patch(compile_processes=2):
-        server.compile_together(kernels, done.append, missing)
-    assert done == kernels and [j["source"] for j in handed[:2]] == ["text 19", "text 18"]
-    assert len(handed) == 19
-    with config.patch(compile_processes=1):
-        server.compile_together(kernels, done.append, missing)
-    assert len(handed) == 19 and len(done) == 40
 
 
 def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
