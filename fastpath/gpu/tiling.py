@@ -44,7 +44,6 @@ WIDER_WARPS, WIDER_LOOP = 32, 4  # the same, where it stores wider elements than
 SHARING = 1056  # rows, of which a program takes two that read the same weights
 SHARED = 4096  # points of these, at most
 OWN = 2  # elements of their own that these read at each point, at most
-BESIDE = 8192  # points at a time, where rows of several results lie in the same lines
 SQUARE = 256  # bytes of a row of a tile that is transposed
 MOST_SIDE = 128  # elements of it
 
@@ -194,12 +193,6 @@ def _rows(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
     width, rows = _count(r), _count(x)
     if not known(*(a.extent for a in r)):
         return _rows_of_any_length(kernel, x, r, width)
-    beside = _beside(kernel, x, r)
-    if beside > 1:
-        r_block = min(power_above(width), BESIDE // beside)
-        persistent = width <= r_block
-        warps = max(1, min(MOST_WARPS, beside * r_block // (A_LOOP * LANES)))
-        return Tiling(x, None, r, beside, 1, r_block, persistent, warps)
     common = common_beginning(kernel, r) if width >= LONG and rows > 1 else None
     start, group = common or (None, 1)
     if width > PERSISTENT:
@@ -220,23 +213,6 @@ def _rows(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
     if x_block == 1 and start is None and rows >= SHARING and _weighted(kernel, x, r):
         x_block = 2 if r_block <= SHARED else 1
     return Tiling(x, None, r, x_block, 1, r_block, True, max(1, warps), (), start, group)
-
-
-def _beside(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> int:
-    """How many results read parts of the same lines of memory: groups of channels, say, of an image
-    whose channels are its neighbours. A program takes them all."""
-    if len(r) < 2 or not x or not known(*(a.extent for a in (*x, *r))):
-        return 1
-    short, beside = r[-1], x[-1]
-    read = [e.args for stage in kernel.stages if stage.axes for e in stage.loads()]
-    own = [(b, i) for b, i in read if i.axes() & {*x} and i.axes() & {*r[:-1]}]
-    sizes = {b.name: itemsize(b.dtype) for b in kernel.buffers}
-    lines = [LINE // (short.extent * sizes[b]) for b, _ in own]
-    steps = [(i.coefficient(short), i.coefficient(beside)) for _, i in own]
-    if not own or any(step != (1, short.extent) for step in steps):
-        return 1
-    wanted = 1 << max(min(lines), 1).bit_length() - 1
-    return int(min(power_above(beside.extent), wanted))
 
 
 def _rows_of_any_length(

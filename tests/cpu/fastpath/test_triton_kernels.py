@@ -127,7 +127,7 @@ def image(*shape: int) -> torch.Tensor:
     return found.to(memory_format=torch.channels_last)
 
 
-def test_results_whose_rows_lie_in_the_same_lines_are_one_program() -> None:
+def test_rows_go_in_the_order_in_which_they_are_read_in_whole_lines() -> None:
     """Groups of eight channels that are neighbours, whatever the result's order is."""
     for order in (torch.channels_last, torch.contiguous_format):
 
@@ -135,8 +135,7 @@ def test_results_whose_rows_lie_in_the_same_lines_are_one_program() -> None:
             return [F.group_norm(x, 32).contiguous(memory_format=order)]
 
         (kernel,) = kernels(program, image(64, 256, 56, 56))
-        plan = tiling(kernel)
-        assert [a.extent for a in plan.r] == [3136, 8] and plan.x_block == 8
+        assert [a.extent for a in tiling(kernel).r] == [3136, 8]
 
 
 def test_the_fastest_axis_is_the_one_whose_neighbours_share_lines() -> None:
