@@ -16,6 +16,12 @@ from specs.dtypes import is_float
 from specs.scalars import SCALARS, cast_text
 
 
+def _saturates() -> bool:
+    from fastpath.ir.types import saturates  # torch is not there where kernels are compiled only
+
+    return saturates()
+
+
 class Printing(Protocol):
     """What texts need of the printer whose lines they become."""
 
@@ -140,6 +146,8 @@ class Scope:
             text = cast_text("numba", e.args[0].dtype, e.dtype, texts[0])
             if text.startswith("m.cast_f32_bf16(") and printer.payloads.clean(e.args[0]):
                 return f"m.round_f32_bf16({texts[0]})"
+            if e.dtype == "float8_e4m3fn" and _saturates():
+                return f"m.cast_f32_float8_e4m3fn_saturated({texts[0]})"
             return text
         # A selection's first operand is a bool; the computing dtype is that of the last.
         return SCALARS[e.op].text("numba", e.args[-1].dtype, *texts)

@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from fastpath.beside import Server
@@ -31,6 +32,15 @@ def numba_is_here() -> bool:
     return "fastpath.cpu.codegen" in sys.modules
 
 
+def has_spare_core() -> bool:
+    """Whether one has nothing to do at this moment: without it, both processes together take longer
+    than this one alone."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
+        return running < len(os.sched_getaffinity(0))
+    return True
+
+
 def _running() -> Server | None:
     """The server, started if need be; None where there is to be none."""
     kept = store.current()
@@ -42,6 +52,8 @@ def _running() -> Server | None:
             return server
         server.close()
     _server.clear()
+    if not has_spare_core():
+        return None
     with contextlib.suppress(OSError):
         _server.append((Server("fastpath.cpu.server"), where))
     return _server[0][0] if _server else None

@@ -11,10 +11,7 @@ import triton.language as tl
 from triton.language.extra import libdevice
 from triton.language.extra.cuda import gdc_wait
 
-from fastpath.ir.types import saturates
-
 INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
-LARGEST = tl.constexpr(0x7E if saturates() else 0x7F)  # float8_e4m3fn of what is too large
 
 
 @triton.jit
@@ -346,12 +343,12 @@ def philox_log_apart(seed, counter, index, step):
 
 
 @triton.jit
-def to_float8_e4m3fn(x, native):
-    """The byte of the nearest, halves to even; where that would be 480 or more it is 448, or nan,
-    as in eager: the device's instruction, if it has one (``native``), knows the first alone."""
+def to_float8_e4m3fn(x, native, most=0x7F):
+    """The byte of the nearest, halves to even; where that would be 480 or more it is ``most``, nan
+    or 448 as in eager: the device's instruction, if it has one (``native``), knows 448 alone."""
     if native and not INTERPRETED:
         found = x.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
-        if LARGEST == 0x7F:
+        if most == 0x7F:
             found = tl.where(tl.abs(x) > 464.0, 0x7F, found).to(tl.uint8)
         return found
     else:
@@ -361,7 +358,7 @@ def to_float8_e4m3fn(x, native):
         # Adding 2 ** 14 aligns a subnormal's last bit with float32's: the sum is rounded to it.
         subnormal = (size.to(tl.float32, bitcast=True) + 16384.0).to(tl.uint32, bitcast=True)
         found = tl.where(size < 0x3C800000, subnormal - 0x46800000, normal)
-        found = tl.where(size > 0x43E80000, LARGEST, found)
+        found = tl.where(size > 0x43E80000, most, found)
         found = tl.where(size > 0x7F800000, 0x7F, found)
         return (found | ((word >> 24) & 0x80)).to(tl.uint8)
 

@@ -17,6 +17,7 @@ from fastpath.gpu.words import DRAWN, WORDS, shared
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.size import divides, known
+from fastpath.ir.types import saturates
 from fastpath.schedule.kernel import Kernel, Transposed
 from fastpath.schedule.text import Lines, index_text
 from specs.dtypes import REDUCED, is_float
@@ -253,7 +254,10 @@ class Values(Lines):
                 return texts[0]  # it is one already
             if e.args[0] in self.words and e.dtype == "float32":
                 return f"{self.words[e.args[0]]}.to(tl.float32)"  # from the 32 bits that it has
-            return cast_text("triton", e.args[0].dtype, e.dtype, texts[0])
+            text = cast_text("triton", e.args[0].dtype, e.dtype, texts[0])
+            if e.dtype == "float8_e4m3fn" and saturates():
+                return f"{text.removesuffix(')')}, 0x7E)"
+            return text
         # A selection's first operand is a bool; the computing dtype is that of the last.
         return SCALARS[e.op].text("triton", e.args[-1].dtype, *texts)
 

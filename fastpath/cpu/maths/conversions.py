@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 from llvmlite import ir
 
 from fastpath.cpu.maths.emitter import BITS, Value, has_features
-from fastpath.ir.types import saturates
 
 KINDS = ("b1", "u8", "i8", "i16", "i32", "i64", "f32", "f64")
 
@@ -97,16 +99,16 @@ def f32_to_f16(x: Value) -> Value:
     return ((size > 0x7F800000).where(0x7E00, result) | sign).to("u16")
 
 
-def f32_to_e4m3(x: Value) -> Value:
+def f32_to_e4m3(x: Value, most: int = 0x7F) -> Value:
     """float32 to the byte of the nearest float of 4 and 3 bits without infinities, halves to even:
-    what lies nearer to 480 than to 448, the largest, is that, or nan, as in eager."""
+    what lies nearer to 480 than to 448, the largest, is ``most``: nan, or the largest."""
     word = x.bitcast("u32")
     size = word & 0x7FFFFFFF
     normal = ((size + (((size >> 20) & 1) + 0x7FFFF)) >> 20) - (120 << 3)
     # adding 2 ** 14 aligns a subnormal's last bit with float32's, so that the sum is rounded to it
     subnormal = (size.bitcast("f32") + 2.0**14).bitcast("u32") - 0x46800000
     result = (size < 0x3C800000).where(subnormal, normal)
-    result = (size > 0x43E80000).where(0x7E if saturates() else 0x7F, result)
+    result = (size > 0x43E80000).where(most, result)
     result = (size > 0x7F800000).where(0x7F, result)
     return (result | ((word >> 24) & 0x80)).to("u8")
 
@@ -136,8 +138,9 @@ def e5m2_to_f32(x: Value) -> Value:
     return f16_to_f32((x.to("u32") << 8).to("u16"))  # the upper half of a float16
 
 
-BYTES = {
+BYTES: dict[str, tuple[Callable[..., Value], Callable[..., Value]]] = {
     "float8_e4m3fn": (f32_to_e4m3, e4m3_to_f32),
+    "float8_e4m3fn_saturated": (functools.partial(f32_to_e4m3, most=0x7E), e4m3_to_f32),
     "float8_e5m2": (f32_to_e5m2, e5m2_to_f32),
 }
 """Floats of one byte: from float32 to it, and back."""

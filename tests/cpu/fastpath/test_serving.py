@@ -60,16 +60,20 @@ def test_another_process_compiles_for_one_that_has_no_numba(tmp_path: Path) -> N
         "import torch, refcompiler\n"
         "from refcompiler.runtime.config import config\n"
         "config.compile_processes, config.cache_programs = 2, False\n"
+        "from fastpath.cpu import serving\n"
+        "assert 'numba' not in sys.modules\n"
+        "serving.has_spare_core = lambda: True\n"
         "x = torch.randn(64)\n"
         "found = []\n"
         "def check(f):\n"
-        "    from fastpath.cpu import objects, serving\n"
+        "    from fastpath.cpu import objects\n"
         "    torch.testing.assert_close(refcompiler.compile(f)(x), f(x))\n"
         "    found.append((objects.made, 'numba' in sys.modules))\n"
         "    return serving._server[0][0]._process.pid\n"
         "pid = check(lambda x: x * 2 + 1)\n"
         "assert check(lambda x: x * 3 + torch.softmax(x, 0)) == pid\n"
         "os.kill(pid, signal.SIGKILL)\n"
+        "serving._server[0][0]._process.wait()\n"
         "assert check(lambda x: x * 5 - 1) != pid\n"
         "from fastpath.beside import Server\n"
         "Server.begin = lambda self, jobs, most=None: self._process.kill()\n"
@@ -79,6 +83,25 @@ def test_another_process_compiles_for_one_that_has_no_numba(tmp_path: Path) -> N
     environment = {**os.environ, "REFCOMPILER_CACHE_DIR": str(tmp_path / "cache")}
     ended = forked.fresh(script, environment, tmp_path)
     assert ended.stdout == "[(1, False), (2, False), (3, False), (4, True)]\n", ended.stderr
+
+
+def test_without_a_spare_core_there_is_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(serving, "_server", [])
+    monkeypatch.setattr(serving, "Server", lambda *given: started.append(given[0]))
+    for spare in (False, True):
+        monkeypatch.setattr(serving, "has_spare_core", lambda spare=spare: spare)
+        with config.patch(compile_processes=2), serving._lock:
+            serving._running()
+        assert len(started) == spare
+
+
+def test_a_core_is_spare_where_fewer_run_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    cores = len(os.sched_getaffinity(0))
+    for running, spare in ((1, cores > 1), (cores, False), (cores + 3, False)):
+        text = f"0.10 0.20 0.30 {running}/99 1234\n"
+        monkeypatch.setattr(Path, "read_text", lambda self, text=text: text)
+        assert serving.has_spare_core() == spare
 
 
 def test_what_compiles_needs_no_torch() -> None:

@@ -42,7 +42,9 @@ with torch.set_grad_enabled({training}):
 if {training}:
     loss.backward()
     assert all(p.grad is not None for p in model.parameters())
-assert ("numba" in sys.modules) is ("{backend}" == "fastpath")
+if "{backend}" == "fastpath":
+    import fastpath
+    assert fastpath.last_report().kernels
 print([name for name in ("torch._dynamo", "torch._inductor", "triton") if name in sys.modules])
 """
 
