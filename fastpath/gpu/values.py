@@ -102,6 +102,8 @@ class Values(Lines):
         plan, varying = self.plan, self.varying(e)
         if plan.y is not None or plan.stripe or plan.start is not None or not varying:
             return []
+        if self.kernel.product is not None:  # whose operands have the reduced points either way
+            return []
         axes = plan.r if plan.r else plan.x
         if len(axes) < 2 or not known(axes[-1].extent) or "r" not in varying and plan.r:
             return []
