@@ -52,7 +52,7 @@ def cases() -> dict[str, tuple[Callable[..., Any], list[torch.Tensor]]]:
         "many writes": (
             lambda x, i, d, s: [
                 x.index_add(1, i, x[:, :20].exp()),
-                torch.zeros(7, 40).index_add(0, d, s, alpha=3) * 2,
+                x.new_zeros(7, 40).index_add(0, d, s, alpha=3) * 2,
                 x.scatter_add(1, i.expand(3, 20), x[:3, :20]),
                 aten.index_put(x.round().long(), [i[:12] % 5, i[:12]], i[:12], True),
             ],
